@@ -1,0 +1,53 @@
+# make test          everything that has to pass before a change is done
+# make test T=tests/host/test_text.py ARGS="-k cut -p no:randomly"
+# make setup PYTHON=/usr/bin/python3.12
+
+PYTHON ?=
+BIN := .venv/bin
+CHECKED := $(wildcard src tests tools bench)
+WORKERS ?= auto
+T ?=
+ARGS ?=
+
+.DEFAULT_GOAL := test
+.PHONY: setup system run test lint format types layers unit bench docs clean
+
+setup:
+	@tools/setup.sh "$(PYTHON)"
+
+# What is missing is said here; the tests that need it say so again, by name.
+system:
+	@tools/system-packages.sh test || true
+
+run: setup
+	@tools/demo.sh
+
+test: lint types layers unit
+
+lint: setup
+	$(BIN)/ruff check $(CHECKED)
+	$(BIN)/ruff format --check $(CHECKED)
+
+format: setup
+	$(BIN)/ruff check --fix $(CHECKED)
+	$(BIN)/ruff format $(CHECKED)
+
+types: setup
+	$(BIN)/mypy $(CHECKED)
+
+layers: setup
+	$(BIN)/python tools/layers.py
+
+unit: setup system
+	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS) $(T)
+
+bench: setup
+	@tools/system-packages.sh bench
+	$(BIN)/python -m bench $(ARGS)
+
+docs: setup
+	$(BIN)/python tools/reference.py
+
+clean:
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	find src tests tools $(wildcard bench) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""What a host does: find, start, read, wait for and stop sessions."""

@@ -1,0 +1,221 @@
+"""`AsyncHoldfast` and `AsyncSession`: the same calls for asyncio. Nothing here starts a thread but long disk work."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from ..config import load
+from ..home import Home
+from ..model import SESSION_KEYS, Recovered, Snapshot, Stopped, Woke, seconds
+from . import verbs
+from .asyncio_driver import Asynchronous
+from .core import Core
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable, Mapping
+    from types import TracebackType
+    from typing import Any, Self, Unpack
+
+    from ..config import Config
+    from ..model import Collected, Finding, StartOptions
+    from .log import Page
+    from .request import Command
+    from .search import Hit
+
+
+def open_async(
+    home: str | os.PathLike[str] | None = None, *, config: Config | None = None, author: str | None = None
+) -> AsyncHoldfast:
+    """As `open`, for asyncio."""
+    return AsyncHoldfast(home, config=config, author=author)
+
+
+class AsyncSession(Snapshot):
+    """A handle on one session, and what was last seen of it: the JSON keys are its attributes."""
+
+    __slots__ = ("_core",)
+
+    def __init__(self, core: Core, shot: Snapshot) -> None:
+        self._core = core
+        self._show(shot)
+
+    def __repr__(self) -> str:
+        return f"<AsyncSession {self.id} {verbs.in_words(self)}>"
+
+    def _show(self, shot: Snapshot) -> None:
+        for key in SESSION_KEYS:
+            setattr(self, key, getattr(shot, key))
+
+    async def refresh(self) -> AsyncSession:
+        self._show((await self._core.observe(self.id)).snapshot())
+        return self
+
+    async def read(
+        self, since: str | int | None = None, *, stream: str | None = None, limit: int | None = None
+    ) -> Page:
+        log = self._core.log(self.id)
+        return await self._core.driver.call(lambda: log.read(since, stream=stream, limit=limit))
+
+    async def text(self, stream: str | None = None) -> str:
+        return await self._core.driver.call(lambda: verbs.text(self._core, self.id, stream))
+
+    async def tail(self, lines: int, *, stream: str | None = None) -> str:
+        log = self._core.log(self.id)
+        return await self._core.driver.call(lambda: log.tail(lines, stream=stream).text)
+
+    async def raw(self, stream: str = "stdout", since: int = 0) -> AsyncIterator[bytes]:
+        blocks = self._core.log(self.id).raw(stream, since)
+        while (block := await self._core.driver.call(lambda: next(blocks, None))) is not None:
+            yield block
+
+    async def search(
+        self,
+        pattern: str,
+        *,
+        context: int = 0,
+        stream: str | None = None,
+        newest: bool = False,
+        limit: int | None = None,
+        ignore_case: bool = False,
+    ) -> list[Hit]:
+        from .search import search
+
+        log = self._core.log(self.id)
+        return await self._core.driver.call(
+            lambda: search(
+                log,
+                pattern,
+                context=context,
+                stream=stream,
+                newest=newest,
+                limit=limit,
+                ignore_case=ignore_case,
+            )
+        )
+
+    async def follow(self, since: str | int | None = None, *, stream: str | None = None) -> AsyncIterator[Page]:
+        from .waiting import follow
+
+        async for page in follow(self._core, self.id, since, stream):
+            yield page
+
+    async def wait(
+        self,
+        *,
+        exit: bool | None = None,
+        match: str | None = None,
+        output: bool | None = None,
+        idle: float | str | None = None,
+        port: int | None = None,
+        since: str | int | None = None,
+        timeout: float | str | None = None,
+    ) -> Woke:
+        woke = await verbs.wait(self._core, self.id, exit, match, output, idle, port, since, timeout)
+        woke.session = await self.refresh()
+        return woke
+
+    async def send(self, data: str | bytes) -> int:
+        return await self._core.send(self.id, data.encode() if isinstance(data, str) else data)
+
+    async def close_stdin(self) -> None:
+        await self._core.request(self.id, "close_stdin")
+
+    async def send_signal(self, signal: str | int, target: str = "command") -> int:
+        return await verbs.send_signal(self._core, self.id, signal, target)
+
+    async def stop(self, grace: float | str | None = None, by: str | None = None) -> Stopped:
+        stopped = await self._core.stop(self.id, grace=None if grace is None else seconds(grace), by=by)
+        stopped.session = await self.refresh()
+        return stopped
+
+    async def kill(self) -> Stopped:
+        return await self.stop(grace=0)
+
+    async def remove(self) -> None:
+        await self._core.remove(self.id)
+
+    async def update(self, **changes: Any) -> AsyncSession:
+        await self._core.update(self.id, changes)
+        return await self.refresh()
+
+    async def restart(self, *, env: Mapping[str, str | None] | None = None, grace: float | None = None) -> AsyncSession:
+        return AsyncSession(self._core, (await verbs.restart(self._core, self.id, env, grace)).snapshot())
+
+
+class AsyncHoldfast:
+    """One home, for asyncio. Use with `async with`, or `close` it."""
+
+    def __init__(
+        self,
+        home: str | os.PathLike[str] | None = None,
+        *,
+        config: Config | None = None,
+        author: str | None = None,
+    ) -> None:
+        self._core = Core(Asynchronous(), Home(home), config or load(os.environ), author or f"api:{os.getpid()}")
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<AsyncHoldfast {self._core.home.path}>"
+
+    @property
+    def home(self) -> Home:
+        return self._core.home
+
+    @property
+    def config(self) -> Config:
+        return self._core.config
+
+    @property
+    def trouble(self) -> str | None:
+        return self._core.index.trouble
+
+    async def close(self) -> None:
+        self._core.close()
+
+    async def start(self, command: Command, **options: Unpack[StartOptions]) -> AsyncSession:
+        return AsyncSession(self._core, (await verbs.start(self._core, command, options)).snapshot())
+
+    async def run(
+        self, command: Command, *, wait: float | str | None = None, **options: Unpack[StartOptions]
+    ) -> AsyncSession:
+        return AsyncSession(self._core, (await verbs.run(self._core, command, wait, options)).snapshot())
+
+    async def get(self, ref: object) -> AsyncSession:
+        return AsyncSession(self._core, (await self._core.observe(self._core.find(ref))).snapshot())
+
+    async def sessions(
+        self,
+        *,
+        all: bool = False,
+        owner: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        status: str | None = None,
+        state: str | None = None,
+        name: str | None = None,
+        search: str | None = None,
+    ) -> list[AsyncSession]:
+        fits = verbs.fits(owner=owner, labels=labels, status=status, state=state, name=name, search=search)
+        return [AsyncSession(self._core, shot) for shot in await self._core.sessions(all=all, fits=fits)]
+
+    async def recover(self) -> Recovered:
+        return verbs.handles(await self._core.recover(), lambda shot: AsyncSession(self._core, shot))
+
+    async def stop_all(self, refs: Iterable[object], grace: float | str | None = None) -> list[Stopped]:
+        return await verbs.stop_all(self._core, refs, grace)
+
+    async def collect(self, *, dry_run: bool = False, all: bool = False) -> Collected:
+        return await self._core.driver.call(lambda: verbs.collect(self._core, dry_run=dry_run, all=all))
+
+    async def doctor(self, *, rebuild: bool = False) -> list[Finding]:
+        from .doctor import examine
+
+        return await examine(self._core, rebuild=rebuild)

@@ -1,0 +1,249 @@
+"""`Holdfast` and `Session` for programs that block: each call runs the common logic to its end."""
+
+from __future__ import annotations
+
+import os
+
+from ..config import load
+from ..home import Home
+from ..model import SESSION_KEYS, Recovered, Snapshot, Stopped, Woke, seconds
+from . import verbs
+from .core import Core
+from .driver import Blocking, drive
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from types import TracebackType
+    from typing import Any, Self, Unpack
+
+    from ..config import Config
+    from ..model import Collected, Finding, StartOptions
+    from .log import Page
+    from .request import Command
+    from .search import Hit
+
+
+def open(
+    home: str | os.PathLike[str] | None = None, *, config: Config | None = None, author: str | None = None
+) -> Holdfast:
+    """A host's door to one home. `author` is how this host is named in records of what was asked by whom."""
+    return Holdfast(home, config=config, author=author)
+
+
+class Session(Snapshot):
+    """A handle on one session, and what was last seen of it: the JSON keys are its attributes."""
+
+    __slots__ = ("_core",)
+
+    def __init__(self, core: Core, shot: Snapshot) -> None:
+        self._core = core
+        self._show(shot)
+
+    def __repr__(self) -> str:
+        return f"<Session {self.id} {verbs.in_words(self)}>"
+
+    def _show(self, shot: Snapshot) -> None:
+        for key in SESSION_KEYS:
+            setattr(self, key, getattr(shot, key))
+
+    def refresh(self) -> Session:
+        """Look again: what has become of it."""
+        self._show(drive(self._core.observe(self.id)).snapshot())
+        return self
+
+    # -- reading: from the files, never consuming, never acting
+
+    def read(self, since: str | int | None = None, *, stream: str | None = None, limit: int | None = None) -> Page:
+        """What was printed since a cursor (default: all that is retained), in the order it came."""
+        return self._core.log(self.id).read(since, stream=stream, limit=limit)
+
+    def text(self, stream: str | None = None) -> str:
+        """All that is retained, as clean text."""
+        return verbs.text(self._core, self.id, stream)
+
+    def tail(self, lines: int, *, stream: str | None = None) -> str:
+        """The last lines, as clean text."""
+        return self._core.log(self.id).tail(lines, stream=stream).text
+
+    def raw(self, stream: str = "stdout", since: int = 0) -> Iterator[bytes]:
+        """The bytes of one stream as they were printed."""
+        return self._core.log(self.id).raw(stream, since)
+
+    def search(
+        self,
+        pattern: str,
+        *,
+        context: int = 0,
+        stream: str | None = None,
+        newest: bool = False,
+        limit: int | None = None,
+        ignore_case: bool = False,
+    ) -> list[Hit]:
+        """Lines of the clean text that match a regular expression."""
+        from .search import search
+
+        return search(
+            self._core.log(self.id),
+            pattern,
+            context=context,
+            stream=stream,
+            newest=newest,
+            limit=limit,
+            ignore_case=ignore_case,
+        )
+
+    def follow(self, since: str | int | None = None, *, stream: str | None = None) -> Iterator[Page]:
+        """Pages as they come, until the command has ended."""
+        from .waiting import follow
+
+        pages = follow(self._core, self.id, since, stream)
+        try:
+            while True:
+                try:
+                    yield drive(pages.__anext__())  # type: ignore[arg-type]
+                except StopAsyncIteration:
+                    return
+        finally:
+            drive(pages.aclose())  # type: ignore[attr-defined]
+
+    # -- waiting
+
+    def wait(
+        self,
+        *,
+        exit: bool | None = None,
+        match: str | None = None,
+        output: bool | None = None,
+        idle: float | str | None = None,
+        port: int | None = None,
+        since: str | int | None = None,
+        timeout: float | str | None = None,
+    ) -> Woke:
+        """Block until one of the conditions holds; the end of the command ends every wait. `reason` says which."""
+        woke = drive(verbs.wait(self._core, self.id, exit, match, output, idle, port, since, timeout))
+        woke.session = self.refresh()
+        return woke
+
+    # -- acting
+
+    def send(self, data: str | bytes) -> int:
+        """Write to its standard input; how many bytes were accepted."""
+        return drive(self._core.send(self.id, data.encode() if isinstance(data, str) else data))
+
+    def close_stdin(self) -> None:
+        drive(self._core.request(self.id, "close_stdin"))
+
+    def send_signal(self, signal: str | int, target: str = "command") -> int:
+        """One operating-system signal to the command, its group or its tree; how many processes got it."""
+        return drive(verbs.send_signal(self._core, self.id, signal, target))
+
+    def stop(self, grace: float | str | None = None, by: str | None = None) -> Stopped:
+        """End it with its whole tree, gently first. Says what was found and what survived."""
+        stopped = drive(self._core.stop(self.id, grace=None if grace is None else seconds(grace), by=by))
+        stopped.session = self.refresh()
+        return stopped
+
+    def kill(self) -> Stopped:
+        """End it with its whole tree, at once."""
+        return self.stop(grace=0)
+
+    def remove(self) -> None:
+        """Forget a session that is over: log, records and all."""
+        drive(self._core.remove(self.id))
+
+    def update(self, **changes: Any) -> Session:
+        """Change name, owner, labels, description, notify, timeout, idle_timeout, ttl; None clears."""
+        drive(self._core.update(self.id, changes))
+        return self.refresh()
+
+    def restart(self, *, env: Mapping[str, str | None] | None = None, grace: float | None = None) -> Session:
+        """Stop it if it runs, and start the same command anew, as a new session that names this one."""
+        return Session(self._core, drive(verbs.restart(self._core, self.id, env, grace)).snapshot())
+
+
+class Holdfast:
+    """One home, for programs that block. Use as a context manager, or `close` it."""
+
+    def __init__(
+        self,
+        home: str | os.PathLike[str] | None = None,
+        *,
+        config: Config | None = None,
+        author: str | None = None,
+    ) -> None:
+        self._core = Core(Blocking(), Home(home), config or load(os.environ), author or f"api:{os.getpid()}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Holdfast {self._core.home.path}>"
+
+    @property
+    def home(self) -> Home:
+        return self._core.home
+
+    @property
+    def config(self) -> Config:
+        return self._core.config
+
+    @property
+    def trouble(self) -> str | None:
+        """What is wrong with the index, if anything: everything works without it, only slower."""
+        return self._core.index.trouble
+
+    def close(self) -> None:
+        """Let go. No session notices."""
+        self._core.close()
+
+    def start(self, command: Command, **options: Unpack[StartOptions]) -> Session:
+        """Start a command in the background: a str runs in the shell, a list is argv."""
+        return Session(self._core, drive(verbs.start(self._core, command, options)).snapshot())
+
+    def run(self, command: Command, *, wait: float | str | None = None, **options: Unpack[StartOptions]) -> Session:
+        """Start and wait for the end, at most `wait` seconds. Running out of time ends only the waiting."""
+        return Session(self._core, drive(verbs.run(self._core, command, wait, options)).snapshot())
+
+    def get(self, ref: object) -> Session:
+        """A session by id, unique prefix of 4 or more, name, pid, or "last"."""
+        return Session(self._core, drive(self._core.observe(self._core.find(ref))).snapshot())
+
+    def sessions(
+        self,
+        *,
+        all: bool = False,
+        owner: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        status: str | None = None,
+        state: str | None = None,
+        name: str | None = None,
+        search: str | None = None,
+    ) -> list[Session]:
+        """Live sessions, or all that are retained, oldest first."""
+        fits = verbs.fits(owner=owner, labels=labels, status=status, state=state, name=name, search=search)
+        shots = drive(self._core.sessions(all=all, fits=fits))
+        return [Session(self._core, shot) for shot in shots]
+
+    def recover(self) -> Recovered:
+        """Look at everything that is not known to be over, in one bounded sweep, identity proven."""
+        return verbs.handles(drive(self._core.recover()), lambda shot: Session(self._core, shot))
+
+    def stop_all(self, refs: Iterable[object], grace: float | str | None = None) -> list[Stopped]:
+        """Stop many at once."""
+        return drive(verbs.stop_all(self._core, refs, grace))
+
+    def collect(self, *, dry_run: bool = False, all: bool = False) -> Collected:
+        """Remove finished sessions that are too old or too many, and leftovers."""
+        return verbs.collect(self._core, dry_run=dry_run, all=all)
+
+    def doctor(self, *, rebuild: bool = False) -> list[Finding]:
+        """Look at everything that could be wrong with this home, and mend what can be mended."""
+        from .doctor import examine
+
+        return drive(examine(self._core, rebuild=rebuild))

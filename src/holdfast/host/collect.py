@@ -1,0 +1,376 @@
+"""Collection: remove what may go, sweep what the dead left behind.
+
+Any number of processes may do so at once, beside readers and starts: a session leaves by one rename, and
+everything else is removed only under the lock, or after the look, that proves nobody uses it.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import re
+import stat
+import time
+
+from holdfast import home as homes
+from holdfast.errors import HoldfastError, StillRunning
+from holdfast.host import claims
+from holdfast.host.retention import Facts, Limits, Moment, Plan, jump, plan
+from holdfast.model import Collected
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import ParamSpec, TypeVar
+
+    from holdfast.home import Home
+    from holdfast.index import Index
+
+    P = ParamSpec("P")
+    T = TypeVar("T")
+
+__all__ = ["Facts", "Limits", "Moment", "Plan", "collect", "plan", "remove", "write_stamp"]
+
+# A start takes milliseconds and gives up after seconds; after a minute nobody is coming back.
+_HALF_AGE_S = 60.0
+# No start waits this long for its turn: the numbers that were drawn are worth nothing.
+_TICKETS_AGE_S = 3600.0
+
+_TRASH = ".trash-"
+_LIVED = re.compile(r"(state|exit)\.json|frames|(stdout|stderr|tty)\.\d{20}")
+_LOCK = re.compile(r"(name|key)-[0-9a-f]{16}")
+
+
+def collect(
+    home: Home,
+    index: Index,
+    limits: Limits,
+    observe: Callable[[str], Facts | None],
+    *,
+    dry_run: bool = False,
+    all: bool = False,
+    runtime: str | None = None,
+    now: Moment | None = None,
+) -> Collected:
+    """Remove what the limits say; with `all`, every session, and StillRunning unless all of them ended.
+
+    `observe` tells about one session, None when it is gone; what it cannot read stays and is reported.
+    """
+    started = time.monotonic()
+    now = now or Moment.now()
+    sweep = _Sweep(home, dry_run)
+    seen: dict[str, Facts] = {}
+    half: list[str] = []
+    for id in sorted(index.ids()):
+        try:
+            facts = observe(id)
+        except (HoldfastError, OSError, ValueError) as error:
+            if _never_lived(home.session(id)):
+                half.append(id)
+            else:
+                sweep.skipped.append(f"{id}: {error}")
+            continue
+        if facts is None:
+            continue
+        if not facts.final and facts.state in ("starting", "lost") and _never_lived(home.session(id)):
+            half.append(id)
+            continue
+        if facts.finished and facts.ended_at is None:
+            facts.ended_at = _last_change(home.session(id))
+        seen[id] = facts
+
+    if all:
+        live = [id for id, facts in seen.items() if not facts.finished]
+        live += [id for id in half if not _abandoned(home.session(id))]
+        if live:
+            raise StillRunning(", ".join(sorted(live)))
+        chosen = Plan(list(seen.values()), [])
+    else:
+        before = _read_stamp(home)
+        jumped = jump(before, now) if before else None
+        chosen = plan(seen.values(), limits, now.wall_s, jumped=jumped, free_bytes=_free_bytes(home))
+    sweep.skipped += chosen.notes
+
+    removed = chosen.remove
+    if not dry_run:
+        removed = [facts for facts in removed if sweep.attempt(facts.id, _take_out, home, facts.id) is not None]
+        index.mark_removed([facts.id for facts in removed])
+    for id in half:
+        sweep.attempt(id, sweep.half, id)
+    sweep.attempt(home.sessions, sweep.trash)
+    sweep.attempt("sockets", sweep.sockets, runtime, seen)
+    sweep.attempt(home.locks, sweep.locks, {facts.id for facts in removed})
+    sweep.attempt(home.path, sweep.broken_indexes, 0.0 if all else limits.age_s)
+    if not dry_run:
+        index.forget_removed()
+        sweep.attempt(home.gc_stamp, write_stamp, home, now)
+    return Collected(
+        removed=[facts.id for facts in removed],
+        swept=sweep.swept,
+        freed_bytes=sum(facts.bytes for facts in removed) if dry_run else sweep.freed,
+        skipped=sweep.skipped,
+        dry_run=dry_run,
+        took_s=time.monotonic() - started,
+    )
+
+
+def remove(home: Home, index: Index, id: str) -> int | None:
+    """Remove one finished session; the bytes that were freed, None when it was gone already."""
+    trash = _take_out(home, id)
+    if trash is None:
+        return None
+    index.mark_removed([id])
+    sessions = _directory(home.sessions)
+    try:
+        return _delete(sessions, trash)
+    finally:
+        os.close(sessions)
+
+
+def write_stamp(home: Home, now: Moment) -> None:
+    """Remember when the last collection was. A new home gets one too: it is what a jump is measured from."""
+    record = {"wall_s": now.wall_s, "boot_s": now.boot_s, "boot": now.boot}
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+    fd = os.open(home.gc_stamp, flags, 0o600)
+    try:
+        os.write(fd, json.dumps(record).encode())
+        os.utime(fd, (now.wall_s, now.wall_s))
+    finally:
+        os.close(fd)
+
+
+class _Sweep:
+    """Leftovers of the dead. One that resists is reported and keeps none of the others."""
+
+    def __init__(self, home: Home, dry_run: bool) -> None:
+        self.swept: list[str] = []
+        self.skipped: list[str] = []
+        self.freed = 0
+        self._home = home
+        self._dry_run = dry_run
+
+    def attempt(self, what: str, act: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
+        try:
+            return act(*args, **kwargs)
+        except (HoldfastError, OSError) as error:
+            self.skipped.append(f"{what}: {error}")
+            return None
+
+    def half(self, id: str) -> None:
+        """A start that died before its command existed."""
+        path = self._home.session(id)
+        locks = _lock_files(path)
+        if locks is None:
+            return
+        try:
+            if not _is_old(path, _HALF_AGE_S) or not _never_lived(path):
+                return
+            self.swept.append(path)
+            if self._dry_run:
+                return
+            try:
+                # In one step where it is empty: a starter that comes late finds no directory to write into.
+                os.rmdir(path)
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+                    raise
+                _take_out(self._home, id)
+        except FileNotFoundError:
+            pass
+        finally:
+            for fd in locks:
+                os.close(fd)
+
+    def trash(self) -> None:
+        """What was taken out, by us or by one that did not live to delete it."""
+        if self._dry_run:
+            return
+        sessions = _directory(self._home.sessions)
+        try:
+            for name in os.listdir(sessions):
+                if name.startswith(_TRASH):
+                    self.freed += self.attempt(name, _delete, sessions, name) or 0
+        finally:
+            os.close(sessions)
+
+    def sockets(self, runtime: str | None, seen: Mapping[str, Facts]) -> None:
+        """Endpoints nobody listens at. The directory is shared by all homes of the user."""
+        runtime = runtime or homes.runtime_directory()
+        directory = _directory(runtime)
+        try:
+            for name in os.listdir(directory):
+                id = name.removesuffix(".sock")
+                if id == name or not homes.is_id(id):
+                    continue
+                facts = seen.get(id)
+                if facts is None:
+                    # Perhaps of another home, and bound a moment ago by a runner that is about to listen.
+                    gone = not os.path.lexists(self._home.session(id))
+                    gone = gone and _is_old(os.path.join(runtime, name), _HALF_AGE_S)
+                else:
+                    gone = facts.finished
+                if gone and self.attempt(name, self._unlink_refusing, directory, name):
+                    self.swept.append(os.path.join(runtime, name))
+        finally:
+            os.close(directory)
+
+    def _unlink_refusing(self, directory: int, name: str) -> bool:
+        import socket
+
+        before = os.stat(name, dir_fd=directory, follow_symlinks=False)
+        if not stat.S_ISSOCK(before.st_mode):
+            return False
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            # A stopped listener with a full backlog must not hold us up.
+            probe.setblocking(False)
+            if probe.connect_ex(f"/proc/self/fd/{directory}/{name}") != errno.ECONNREFUSED:
+                return False
+        after = os.stat(name, dir_fd=directory, follow_symlinks=False)
+        if (before.st_dev, before.st_ino) != (after.st_dev, after.st_ino):
+            return False
+        if not self._dry_run:
+            os.unlink(name, dir_fd=directory)
+        return True
+
+    def locks(self, removed: set[str]) -> None:
+        """Claims whose holder is gone; each under its own lock, so that nobody is just claiming."""
+        for name in sorted({name.removesuffix(claims.TICKETS) for name in os.listdir(self._home.locks)}):
+            if _LOCK.fullmatch(name):
+                path = os.path.join(self._home.locks, name)
+                if self.attempt(name, self._unlink_stale, path, removed):
+                    self.swept.append(path)
+
+    def _unlink_stale(self, path: str, removed: set[str]) -> bool:
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return self._unlink_tickets(path)
+        try:
+            if not claims.lock_now(fd) or not claims.stands_at(fd, path):
+                return False
+            holder = claims.holder_of(os.pread(fd, 4096, 0))
+            if holder and holder not in removed and os.path.lexists(self._home.session(holder)):
+                return False
+            if not self._dry_run:
+                self._unlink_tickets(path)
+                os.unlink(path)
+            return True
+        finally:
+            os.close(fd)
+
+    def _unlink_tickets(self, path: str) -> bool:
+        old = _is_old(path + claims.TICKETS, _TICKETS_AGE_S)
+        if old and not self._dry_run:
+            os.unlink(path + claims.TICKETS)
+        return old
+
+    def broken_indexes(self, age_s: float | None) -> None:
+        """Damaged indexes that were set aside."""
+        for name in os.listdir(self._home.path):
+            path = os.path.join(self._home.path, name)
+            if name.startswith("index.db.broken-") and age_s is not None and _is_old(path, age_s):
+                self.swept.append(path)
+                if not self._dry_run:
+                    self.attempt(name, os.unlink, path)
+
+
+def _take_out(home: Home, id: str) -> str | None:
+    """Out of the sight of readers in one step; None when somebody else was quicker."""
+    trash = f"{_TRASH}{id}-{os.urandom(4).hex()}"
+    try:
+        os.rename(home.session(id), os.path.join(home.sessions, trash))
+    except FileNotFoundError:
+        return None
+    return trash
+
+
+def _delete(parent: int, name: str) -> int:
+    """Delete what `name` is, following no link; the bytes of the files that we (and no other) deleted."""
+    try:
+        status = os.stat(name, dir_fd=parent, follow_symlinks=False)
+        if not stat.S_ISDIR(status.st_mode):
+            os.unlink(name, dir_fd=parent)
+            return status.st_size if stat.S_ISREG(status.st_mode) else 0
+        fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+        try:
+            freed = sum(_delete(fd, inner) for inner in os.listdir(fd))
+        finally:
+            os.close(fd)
+        os.rmdir(name, dir_fd=parent)
+    except FileNotFoundError:
+        return 0
+    return freed
+
+
+def _directory(path: str) -> int:
+    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
+def _never_lived(path: str) -> bool:
+    """Whether nothing in the directory speaks of a command: it is empty, or there is but a spec."""
+    try:
+        return not any(map(_LIVED.fullmatch, os.listdir(path)))
+    except OSError:
+        return False
+
+
+def _abandoned(path: str) -> bool:
+    locks = _lock_files(path)
+    for fd in locks or ():
+        os.close(fd)
+    return locks is not None and _is_old(path, _HALF_AGE_S)
+
+
+def _lock_files(path: str) -> list[int] | None:
+    """Locks on every file of a half directory; None when a starter has one, for then it lives."""
+    fds: list[int] = []
+    try:
+        for name in os.listdir(path):
+            flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+            fds.append(os.open(os.path.join(path, name), flags))
+            # Shared, for a host that looks at the same moment must not take us for the starter.
+            fcntl.flock(fds[-1], fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        for fd in fds:
+            os.close(fd)
+        return None
+    return fds
+
+
+def _is_old(path: str, age_s: float) -> bool:
+    """By the time of last change. What lies in the future is never old: the clock jumped."""
+    try:
+        return time.time() - os.lstat(path).st_mtime >= age_s
+    except FileNotFoundError:
+        return False
+
+
+def _last_change(path: str) -> float | None:
+    """The last sign of life of a session that nobody saw ending."""
+    try:
+        with os.scandir(path) as entries:
+            return max((entry.stat(follow_symlinks=False).st_mtime for entry in entries), default=None)
+    except OSError:
+        return None
+
+
+def _free_bytes(home: Home) -> int:
+    disk = os.statvfs(home.path)
+    return disk.f_bavail * disk.f_frsize
+
+
+def _read_stamp(home: Home) -> Moment | None:
+    try:
+        with open(home.gc_stamp, "rb") as file:
+            changed = os.fstat(file.fileno()).st_mtime
+            raw = file.read(4096)
+    except OSError:
+        return None
+    try:
+        record = json.loads(raw)
+        return Moment(float(record["wall_s"]), float(record["boot_s"]), str(record["boot"]))
+    except (ValueError, TypeError, KeyError, RecursionError):
+        # Torn by a crash: its time of last change still tells when that was.
+        return Moment(changed, 0.0, "")

@@ -1,0 +1,178 @@
+"""One connection to one runner: greeting, identity, requests and answers."""
+
+from __future__ import annotations
+
+import socket
+import time
+
+from .. import __version__, wire
+from ..errors import HoldfastError, IdentityMismatch, ProtocolError, RunnerGone, Unreachable
+from ..runner import sockets
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .driver import Driver
+
+    Message = dict[str, Any]
+
+FEATURES = ("output", "wait", "stop", "update")
+_RECEIVE_BYTES = 1 << 18
+
+
+def greeting(author: str) -> bytes:
+    return wire.control(
+        {
+            "type": "hello",
+            "protocol": wire.PROTOCOL,
+            "version": __version__,
+            "features": FEATURES,
+            "kind": author.partition(":")[0],
+            "author": author,
+        }
+    )
+
+
+class Connection:
+    """Frames both ways over a non-blocking socket. Every wait has a bound or is asked to have none."""
+
+    def __init__(self, driver: Driver, sock: socket.socket, session: str, author: str) -> None:
+        self._driver = driver
+        self._socket = sock
+        self._session = session
+        self._author = author
+        self._decoder = wire.Decoder()
+        self._received: list[Message | tuple[int, bytes]] = []
+        self._serial = 0
+        self.hello: Message = {}
+
+    @classmethod
+    async def open(cls, driver: Driver, path: str, session: str, *, author: str, timeout: float) -> Connection:
+        """Connect and exchange greetings. A listener that does not greet in time is `unreachable`; a path where
+        nobody listens is `runner-gone`."""
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        sock.setblocking(False)
+        connection = cls(driver, sock, session, author)
+        try:
+            sockets.connect_unix(sock, path)
+            sock.send(greeting(author))
+            connection.hello = await connection.greet(timeout)
+        except BlockingIOError:
+            connection.close()
+            raise Unreachable(session, None, 0.0) from None
+        except (FileNotFoundError, ConnectionError, NotADirectoryError):
+            connection.close()
+            raise RunnerGone(session, "gone", None) from None
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    async def greet(self, timeout: float) -> Message:
+        message = await self._message(time.monotonic() + timeout, timeout)
+        if message["type"] == "error":
+            raise HoldfastError.from_wire(message)
+        if message["type"] != "hello":
+            raise ProtocolError(f"expected hello, got {message['type']!r}")
+        self.hello = message
+        return message
+
+    def prove(self, spec: Message, state: Message | None) -> None:
+        """The peer is the runner that was recorded, part by part; else nothing may be sent to it."""
+        found = self.hello.get("identity")
+        if not isinstance(found, dict):
+            raise IdentityMismatch(self._session, "identity", "an identity", None)
+        parts: list[tuple[str, object, object]] = [("id", spec["id"], found.get("id"))]
+        if state is not None:
+            for part in ("nonce", "boot", "pidns"):
+                parts.append((part, state.get(part), found.get(part)))
+            for who in ("runner", "command"):
+                recorded, told = state.get(who) or {}, found.get(who) or {}
+                parts += [(f"{who} {fact}", recorded.get(fact), told.get(fact)) for fact in ("pid", "start")]
+            recorded_line = (state.get("command") or {}).get("line")
+            parts.append(("command line", recorded_line, (found.get("command") or {}).get("line")))
+        for part, recorded, told in parts:
+            if recorded != told:
+                raise IdentityMismatch(self._session, part, recorded, told)
+
+    async def request(self, type: str, within: float | None, /, **fields: object) -> Message:
+        """Ask and wait for the answer. `within` bounds the runner's silence; None waits as long as it takes."""
+        await self.ask(type, within, **fields)
+        return await self.answer(within)
+
+    async def ask(self, type: str, within: float | None, /, **fields: object) -> None:
+        self._serial += 1
+        await self.send(wire.control({"type": type, "id": self._serial, **fields}), within)
+
+    async def answer(self, timeout: float | None) -> Message:
+        """The answer to what was asked last."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            message = await self._message(deadline, timeout)
+            if message.get("id") != self._serial or message["type"] not in ("reply", "error"):
+                continue
+            if message["type"] == "error":
+                raise HoldfastError.from_wire(message)
+            return message
+
+    async def data(self, timeout: float) -> tuple[int, bytes]:
+        """The data frame that follows an `output` reply."""
+        deadline = time.monotonic() + timeout
+        while True:
+            frame = await self._frame(deadline, timeout)
+            if isinstance(frame, tuple):
+                return frame
+
+    async def event(self, type: str, timeout: float | None) -> Message:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            message = await self._message(deadline, timeout)
+            if message["type"] == type:
+                return message
+
+    async def send(self, payload: bytes, timeout: float | None, descriptors: list[int] | None = None) -> None:
+        view = memoryview(payload)
+        while view:
+            try:
+                if descriptors:
+                    view = view[sockets.send_with_fds(self._socket, bytes(view), descriptors) :]
+                    descriptors = None
+                else:
+                    view = view[self._socket.send(view) :]
+            except BlockingIOError:
+                if not await self._driver.ready((), [self._socket.fileno()], timeout):
+                    raise Unreachable(self._session, None, timeout or 0.0) from None
+            except ConnectionError:
+                raise RunnerGone(self._session, "gone", None) from None
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        self._socket.close()
+
+    async def _message(self, deadline: float | None, timeout: float | None) -> Message:
+        while True:
+            frame = await self._frame(deadline, timeout)
+            if isinstance(frame, dict):
+                return frame
+
+    async def _frame(self, deadline: float | None, timeout: float | None) -> Message | tuple[int, bytes]:
+        while not self._received:
+            try:
+                received = self._socket.recv(_RECEIVE_BYTES)
+            except BlockingIOError:
+                left = None if deadline is None else deadline - time.monotonic()
+                if not await self._driver.ready([self._socket.fileno()], (), left):
+                    raise Unreachable(self._session, None, timeout or 0.0) from None
+                continue
+            except ConnectionError:
+                received = b""
+            if not received:
+                raise RunnerGone(self._session, "gone", None)
+            try:
+                self._received += self._decoder.feed(received)
+            except wire.BadFrame as problem:
+                raise ProtocolError(str(problem)) from None
+        return self._received.pop(0)

@@ -1,0 +1,493 @@
+"""What hosts do, written once for blocking and asynchronous ones: start, find, observe, act."""
+
+from __future__ import annotations
+
+import base64
+import os
+import time
+
+from ..errors import (
+    AmbiguousId,
+    BadArgument,
+    DamagedRecord,
+    KeyReused,
+    NameTaken,
+    NotFound,
+    Removed,
+    RunnerGone,
+    SessionEnded,
+    SpawnError,
+    StillRunning,
+    Superseded,
+    Unreachable,
+)
+from ..home import Home, check_labels, check_name, check_owner, is_id, new_id, runtime_directory
+from ..index import Index, Row
+from ..model import (
+    EXITED,
+    LIVE_STATES,
+    LOST,
+    RUNNING,
+    STALE,
+    STARTING,
+    UNREACHABLE,
+    Recovered,
+    Snapshot,
+    Stopped,
+    Woke,
+    seconds,
+)
+from .claims import Claim
+from .connection import Connection
+from .launch import Launching
+from .log import Log
+from .observe import Files, Observed, from_files, read_files
+from .request import StartRequest, build
+from .stopping import stop_from_records
+from .sweep import sweep
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any
+
+    from ..config import Config
+    from ..model import StartOptions
+    from .claims import Held
+    from .driver import Driver
+    from .request import Command
+
+PREFIX_MIN_CHARACTERS = 4
+# How long a start waits for another one that holds the same name or key; a replacement has to wait for a stop.
+_CLAIM_S = 10.0
+_REPLACE_S = 60.0
+
+
+class Core:
+    """A host's view of one home. Everything but the wait itself is common to both kinds of host."""
+
+    def __init__(self, driver: Driver, home: Home, config: Config, author: str) -> None:
+        self.driver = driver
+        self.home = home
+        self.config = config
+        self.author = author
+        home.create()
+        self.runtime = runtime_directory()
+        self.index = Index(home, self._row)
+        self._launching = Launching(driver, self.runtime, config, author)
+
+    def close(self) -> None:
+        self.index.close()
+
+    # -- starting ---------------------------------------------------------------------------------------------
+
+    async def start(
+        self,
+        command: Command,
+        options: StartOptions,
+        *,
+        restarted_from: str | None = None,
+        then: dict[str, Any] | None = None,
+    ) -> tuple[Observed, Connection | None]:
+        """A running session, and the connection that started it, on which `then` was already asked. No
+        connection: the key's holder was alive and is returned instead of a second one."""
+        request = build(command, options, config=self.config, author=self.author, environ=os.environ)
+        request.spec["restarted_from"] = restarted_from
+        claims = [
+            Claim(self.home, kind, request.spec[kind]) for kind in ("key", "name") if request.spec[kind] is not None
+        ]
+        held: list[Held] = []
+        try:
+            for claim in claims:
+                existing = await self._claim(claim, request, held)
+                if existing is not None:
+                    return existing, None
+            return await self._launch(request, held, then)
+        finally:
+            for claimed in held:
+                claimed.close()
+
+    async def _claim(self, claim: Claim, request: StartRequest, held: list[Held]) -> Observed | None:
+        """Hold the name or key, or say who does. With `replace` the former holder is ended first, unless somebody
+        who asked later is already waiting."""
+        replace = request.replace and (claim.kind == "key" or request.spec["key"] is None)
+        ticket = claim.ticket() if replace else 0
+        mine = await self.driver.call(lambda: claim.acquire(_REPLACE_S if replace else _CLAIM_S))
+        held.append(mine)
+        if replace and not claim.newest(ticket):
+            raise Superseded(claim.text)
+        holder = await self._live_holder(mine.holder)
+        if holder is not None:
+            if replace:
+                await self.stop(holder.files.id, grace=None, by=self.author)
+            elif claim.kind == "name":
+                raise NameTaken(claim.text, holder.files.id)
+            elif _asked_alike(holder.files.spec, request.spec):
+                return holder
+            else:
+                raise KeyReused(claim.text, holder.files.id)
+        mine.set(request.spec["id"])
+        return None
+
+    async def _live_holder(self, id: str | None) -> Observed | None:
+        if id is None:
+            return None
+        try:
+            files = read_files(self.home, id)
+        except (NotFound, DamagedRecord):
+            return None
+        seen = from_files(files)
+        return seen if seen.state in LIVE_STATES else None
+
+    async def _launch(
+        self, request: StartRequest, held: list[Held], then: dict[str, Any] | None
+    ) -> tuple[Observed, Connection]:
+        spec = request.spec
+        spec["endpoint"] = os.path.join(self.runtime, spec["id"] + ".sock")
+        frame = {
+            "type": "start",
+            "home": self.home.path,
+            "spec": spec,
+            "env": request.env,
+            "claims": len(held),
+            "next_id": new_id(spec["kind"]),
+            "then": then,
+        }
+        if request.input is not None:
+            frame["input"] = base64.b64encode(request.input).decode("ascii")
+        descriptors = [claimed.fileno() for claimed in held] + spec["pass_fds"]
+        connection = await self._launching.start(frame, descriptors)
+        for claimed in held:
+            claimed.set(spec["id"])
+        files = Files(spec["id"], self.home.session(spec["id"]), spec, None, None)
+        status = connection.hello["status"]
+        if status["error"] is not None:
+            connection.close()
+            files = read_files(self.home, files.id)
+            self.note(Observed(files, EXITED, "exit record"))
+            error = status["error"]
+            raise SpawnError(error["errno"], error["step"], error["path"])
+        files.state = _state_from(connection.hello, spec)
+        seen = Observed(files, status["state"], "its runner answered", live=status)
+        self.note(seen)
+        return seen, connection
+
+    # -- finding ----------------------------------------------------------------------------------------------
+
+    def find(self, ref: object) -> str:
+        """The id that `ref` means: an id, a unique prefix of it, a name, a pid, or `last`."""
+        text = str(ref)
+        if text == "last":
+            newest = self.index.last()
+            if newest is None:
+                raise NotFound(text)
+            return newest
+        if is_id(text) and os.path.exists(os.path.join(self.home.session(text), "spec.json")):
+            return text
+        named = self._named(text)
+        if named is not None:
+            return named
+        if text.isdigit():
+            candidates = self._live_first(self.index.by_pid(int(text)))
+        elif len(text) >= PREFIX_MIN_CHARACTERS and text.isascii() and text.isalnum():
+            candidates = self.index.prefix(text)
+        else:
+            candidates = []
+        if len(candidates) > 1:
+            raise AmbiguousId(text, candidates)
+        if candidates:
+            return candidates[0]
+        if is_id(text) and self.index.removed(text):
+            raise Removed(text)
+        raise NotFound(text)
+
+    def _named(self, text: str) -> str | None:
+        try:
+            name = check_name(text)
+        except BadArgument:
+            return None
+        holder = Claim(self.home, "name", name).peek()
+        if holder is not None and self._name_of(holder) == name:
+            return holder
+        # Renamed meanwhile, or its claim was swept: the newest that bore the name.
+        for id in self.index.by_name(name):
+            if self._name_of(id) == name:
+                return id
+        return None
+
+    def _name_of(self, id: str) -> object:
+        try:
+            files = read_files(self.home, id)
+        except (NotFound, DamagedRecord):
+            return None
+        return {**files.spec, **((files.state or {}).get("changed") or {})}.get("name")
+
+    def _live_first(self, ids: list[str]) -> list[str]:
+        """Pids come again: a live session that has one wins over all that had it."""
+        live = []
+        for id in ids:
+            try:
+                if from_files(read_files(self.home, id)).state in LIVE_STATES:
+                    live.append(id)
+            except (NotFound, DamagedRecord):
+                continue
+        return live or ids[:1]
+
+    # -- observing --------------------------------------------------------------------------------------------
+
+    async def observe(self, id: str) -> Observed:
+        """One session, identity proven where its runner lives."""
+        seen = (await self._sweep([read_files(self.home, id)]))[0]
+        if seen.final:
+            self.note(seen)
+        return seen
+
+    def note(self, seen: Observed) -> None:
+        self.index.note([_row_of(seen)])
+
+    async def sessions(self, *, all: bool, fits: Callable[[Snapshot], bool]) -> list[Snapshot]:
+        """Live ones, or all; newest last."""
+        look = self.index.look(records=all)
+        seen, _ = await self._observe_all(look.unfinished)
+        shots = [each.snapshot() for each in seen if all or each.state in LIVE_STATES or _survivors(each)]
+        shots += [Snapshot(**{**record, "exit": _exit_from(record)}) for record in look.records.values()]
+        return sorted(filter(fits, shots), key=lambda shot: (shot.created_at or "", shot.id))
+
+    async def recover(self) -> Recovered:
+        began = time.monotonic()
+        look = self.index.look()
+        seen, damaged = await self._observe_all(look.unfinished)
+        groups: dict[str, list[Any]] = {state: [] for state in (RUNNING, EXITED, UNREACHABLE, STALE, LOST)}
+        for each in seen:
+            groups[RUNNING if each.state == STARTING else each.state].append(each)
+        return Recovered(
+            live=groups[RUNNING],
+            exited=groups[EXITED],
+            unreachable=groups[UNREACHABLE],
+            stale=groups[STALE],
+            lost=groups[LOST],
+            quarantined=damaged,
+            took_s=round(time.monotonic() - began, 3),
+        )
+
+    async def _observe_all(self, ids: Iterable[str]) -> tuple[list[Observed], list[str]]:
+        files, damaged = [], []
+        for id in ids:
+            try:
+                files.append(read_files(self.home, id))
+            except NotFound:
+                continue  # a start that is just beginning, or its remains: gc knows
+            except DamagedRecord as problem:
+                damaged.append(problem.path)
+        seen = await self._sweep(files)
+        self.index.note([_row_of(each) for each in seen if each.final])
+        return seen, damaged
+
+    async def _sweep(self, files: list[Files]) -> list[Observed]:
+        return await sweep(self.driver, files, author=self.author, timeout=self.config.hosts_sweep_timeout)
+
+    def _row(self, id: str) -> Row | None:
+        """A directory as the index wants it, from the files alone."""
+        try:
+            return _row_of(from_files(read_files(self.home, id)))
+        except (NotFound, DamagedRecord):
+            return None
+
+    # -- acting -----------------------------------------------------------------------------------------------
+
+    async def connect(self, id: str) -> tuple[Files, Connection]:
+        """A connection to this session's runner, identity proven. Why there is none is told by the error."""
+        files = read_files(self.home, id)
+        timeout = self.config.hosts_reply_timeout
+        try:
+            connection = await Connection.open(self.driver, files.endpoint, id, author=self.author, timeout=timeout)
+        except (RunnerGone, Unreachable) as problem:
+            seen = from_files(read_files(self.home, id))
+            raise self._no_runner(seen, problem) from None
+        try:
+            connection.prove(files.spec, read_files(self.home, id).state)
+        except BaseException:
+            connection.close()
+            raise
+        return files, connection
+
+    def _no_runner(self, seen: Observed, problem: Exception) -> Exception:
+        command = seen.files.command
+        pid = None if command is None else command["pid"]
+        if seen.state == EXITED:
+            assert seen.files.exit is not None
+            exit = seen.files.exit["exit"]
+            return SessionEnded(seen.files.id, exit["code"], exit["signal"], seen.files.exit["ended_at"])
+        if seen.state in (STALE, LOST):
+            return RunnerGone(seen.files.id, seen.state, pid)
+        runner = (seen.files.state or {}).get("runner") or {}
+        waited = getattr(problem, "waited_s", 0.0)
+        return Unreachable(seen.files.id, runner.get("pid"), waited)
+
+    async def request(self, id: str, type: str, **fields: object) -> dict[str, Any]:
+        _, connection = await self.connect(id)
+        try:
+            return await connection.request(type, self.config.hosts_reply_timeout, **fields)
+        finally:
+            connection.close()
+
+    async def send(self, id: str, data: bytes) -> int:
+        encoded = base64.b64encode(data).decode("ascii")
+        reply = await self.request(id, "write", base64=encoded)
+        accepted: int = reply["accepted"]
+        return accepted
+
+    async def update(self, id: str, changes: dict[str, Any]) -> None:
+        for name, check in (("name", check_name), ("owner", check_owner), ("labels", check_labels)):
+            if changes.get(name) is not None:
+                changes[name] = check(changes[name])
+        for name in ("timeout", "idle_timeout", "ttl"):
+            if changes.get(name) is not None:
+                changes[name] = seconds(changes[name])
+        name = changes.get("name")
+        if name is None:
+            await self.request(id, "update", **changes)
+        else:
+            claim = Claim(self.home, "name", name)
+            with await self.driver.call(lambda: claim.acquire(_CLAIM_S)) as held:
+                holder = await self._live_holder(held.holder)
+                if holder is not None and holder.files.id != id and self._name_of(holder.files.id) == name:
+                    raise NameTaken(name, holder.files.id)
+                await self.request(id, "update", **changes)
+                held.set(id)
+        self.note(await self.observe(id))
+
+    async def wait(
+        self,
+        id: str,
+        *,
+        exit: bool | None = None,
+        match: str | None = None,
+        output: bool | None = None,
+        idle: float | None = None,
+        port: int | None = None,
+        since: str | int | None = None,
+        timeout: float | None = None,
+    ) -> Woke:
+        from .waiting import Wait
+
+        return await Wait(
+            self,
+            id,
+            exit=exit,
+            match=match,
+            output=output,
+            idle=idle,
+            port=port,
+            since=since,
+            timeout=timeout,
+        ).run()
+
+    async def stop(self, id: str, *, grace: float | None, by: str | None = None) -> Stopped:
+        """Through the runner where it answers, from the records where it is gone or wedged."""
+        return await self.finish_stop(id, await self.begin_stop(id, grace=grace, by=by), grace=grace)
+
+    async def begin_stop(self, id: str, *, grace: float | None, by: str | None = None) -> Connection | None:
+        """Set the ladder going and do not wait for it. None: there is no runner to do it."""
+        try:
+            _, connection = await self.connect(id)
+        except (SessionEnded, RunnerGone, Unreachable):
+            return None
+        try:
+            await connection.ask("stop", self.config.hosts_reply_timeout, grace=grace, by=by or self.author)
+        except (RunnerGone, Unreachable):
+            connection.close()
+            return None
+        return connection
+
+    async def finish_stop(self, id: str, connection: Connection | None, *, grace: float | None) -> Stopped:
+        files = read_files(self.home, id)
+        wanted = files.spec["grace"] if grace is None else grace
+        if connection is None:
+            return await self._stop_without_runner(id, wanted)
+        try:
+            reply = await connection.answer(_stop_bound(files, wanted))
+        except (RunnerGone, Unreachable):
+            return await self._stop_without_runner(id, wanted)
+        finally:
+            connection.close()
+        return Stopped(
+            id,
+            found=reply["found"],
+            survivors=reply["survivors"],
+            rung=reply["rung"],
+            took_s=reply["took_s"],
+            already=reply.get("already", False),
+        )
+
+    async def _stop_without_runner(self, id: str, grace: float) -> Stopped:
+        """It ended and its runner left; or the runner was killed; or it lives and is silent, and records the end
+        when it wakes. Whatever of the session lives is found and verified from the records."""
+        seen = from_files(read_files(self.home, id))
+        if seen.state == STARTING:
+            raise Unreachable(id, None, self.config.hosts_reply_timeout)
+        if seen.state == UNREACHABLE:
+            raise RunnerGone(id, seen.evidence, None)
+        if seen.final:
+            return Stopped(id, already=True)
+        return await stop_from_records(self.driver, seen.files, grace=grace)
+
+    async def remove(self, id: str) -> None:
+        from .collect import remove
+
+        if not (await self.observe(id)).final:
+            raise StillRunning(id)
+        remove(self.home, self.index, id)
+
+    def log(self, id: str) -> Log:
+        return Log(self.home.session(id))
+
+
+def _asked_alike(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    return all(one.get(part) == other.get(part) for part in ("command", "shell", "cwd", "owner"))
+
+
+def _survivors(seen: Observed) -> bool:
+    return seen.files.exit is not None and bool(seen.files.exit["exit"]["survivors"])
+
+
+def _stop_bound(files: Files, grace: float) -> float:
+    climb = files.spec.get("stop_ladder") or ()
+    return max(grace, sum(rung["wait_s"] for rung in climb)) + 10.0
+
+
+def _state_from(hello: dict[str, Any], spec: dict[str, Any]) -> dict[str, Any]:
+    identity = hello["identity"]
+    return {
+        **{part: identity[part] for part in ("boot", "pidns", "nonce", "runner", "command")},
+        "endpoint": spec["endpoint"],
+        "started_at": hello["status"]["started_at"],
+        "attempt": 1,
+        "changed": {},
+    }
+
+
+def _exit_from(record: dict[str, Any]) -> Any:
+    from ..model import Exit
+
+    return None if record["exit"] is None else Exit.from_json(record["exit"])
+
+
+def _row_of(seen: Observed) -> Row:
+    shot = seen.snapshot()
+    final = seen.final
+    return Row(
+        shot.id,
+        name=shot.name,
+        owner=shot.owner,
+        kind=shot.kind,
+        command=shot.command,
+        cwd=shot.cwd,
+        labels=shot.labels,
+        created_at=shot.created_at,
+        ended_at=shot.ended_at,
+        status=shot.status,
+        pid=shot.pid,
+        final=final,
+        record=shot.to_json() if final else None,
+    )

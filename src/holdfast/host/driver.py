@@ -1,0 +1,47 @@
+"""The one thing that differs between blocking and asynchronous hosts: how to wait.
+
+All host logic is written once, as coroutines that await nothing but a driver. The blocking driver never suspends, so
+`drive` runs such a coroutine to its end without any event loop.
+"""
+
+from __future__ import annotations
+
+import select
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterable
+    from typing import Any, Protocol, TypeVar
+
+    T = TypeVar("T")
+
+    class Driver(Protocol):
+        async def ready(self, readers: Iterable[int], writers: Iterable[int], timeout: float | None) -> set[int]:
+            """Those of the descriptors that can be read or written; none when the time is over."""
+
+        async def call(self, work: Callable[[], T]) -> T:
+            """Run something that may take long on disk, without holding anybody else up."""
+
+
+class Blocking:
+    async def ready(self, readers: Iterable[int], writers: Iterable[int], timeout: float | None) -> set[int]:
+        poll = select.poll()
+        for fd in readers:
+            poll.register(fd, select.POLLIN)
+        for fd in writers:
+            poll.register(fd, select.POLLOUT)
+        return {fd for fd, _ in poll.poll(None if timeout is None else max(0.0, timeout) * 1000)}
+
+    async def call(self, work: Callable[[], T]) -> T:
+        return work()
+
+
+def drive(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run host logic over the blocking driver."""
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    coroutine.close()
+    raise RuntimeError("host logic awaited something other than its driver")

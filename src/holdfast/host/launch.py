@@ -1,0 +1,210 @@
+"""From a start request to a runner: through a launcher of our own context, else by executing one directly."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import socket
+import sys
+
+from .. import wire
+from ..errors import HoldfastError, RunnerGone, Unreachable, Unsupported
+from ..runner import launcher, points, sockets, tree
+from .connection import Connection
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..config import Config
+    from .driver import Driver
+
+_RUNNER = os.path.join(os.path.dirname(os.path.abspath(launcher.__file__)), "__main__.py")
+_BACKLOG = 1024
+# What tests set; the rest of our environment is nobody's business there.
+_HANDED_ON = ("HOLDFAST_POINTS", "HOLDFAST_POINTS_SOCKET", "HOLDFAST_OFF", "HOLDFAST_WALL_SHIFT_S")
+_STATUS_FACTS = (
+    "Uid",
+    "Gid",
+    "Groups",
+    "CapInh",
+    "CapPrm",
+    "CapEff",
+    "CapBnd",
+    "CapAmb",
+    "NoNewPrivs",
+    "Seccomp",
+)
+_STATUS_FACTS += ("Cpus_allowed_list", "Mems_allowed_list")
+
+
+class Launching:
+    """How this host starts runners. Holds no connection and no process."""
+
+    def __init__(self, driver: Driver, runtime: str, config: Config, author: str) -> None:
+        self._driver = driver
+        self._runtime = runtime
+        self._config = config
+        self._author = author
+        self._context: str | None = None
+
+    async def start(self, request: dict[str, Any], descriptors: list[int]) -> Connection:
+        """Carry one start request out. The answer's connection goes on as an ordinary one.
+
+        A runner that fell silent is fenced off before another way is tried: whoever makes the session's directory
+        first, runner or host, decides whether that start happens.
+        """
+        if self._config.launcher_enabled and not points.off("launcher"):
+            sock = await self._reach_launcher()
+            if sock is not None:
+                connection = await self._ask(sock, request, descriptors)
+                if connection is not None:
+                    return connection
+        sock = await self._execute()
+        connection = await self._ask(sock, request, descriptors)
+        if connection is None:
+            raise Unreachable(request["spec"]["id"], None, self._config.hosts_start_timeout)
+        return connection
+
+    async def _ask(self, sock: socket.socket, request: dict[str, Any], descriptors: list[int]) -> Connection | None:
+        """None when this way leads nowhere and provably never will."""
+        session: str = request["spec"]["id"]
+        timeout: float = self._config.hosts_start_timeout
+        connection = Connection(self._driver, sock, session, self._author)
+        try:
+            if points.ACTIVE:
+                points.hit("host.before_request")
+            await connection.send(wire.control(request), timeout, descriptors)
+            if points.ACTIVE:
+                points.hit("host.request_sent")
+            await connection.greet(timeout)
+            if points.ACTIVE:
+                points.hit("host.reply_read")
+            return connection
+        except (RunnerGone, Unreachable) as problem:
+            connection.close()
+            try:
+                os.mkdir(os.path.join(request["home"], "sessions", session), 0o700)
+            except FileExistsError:
+                # It got as far as its directory: the session exists, or its remains will be told as what they are.
+                raise problem from None
+            request["spec"]["id"] = request["next_id"]
+            request["spec"]["endpoint"] = os.path.join(self._runtime, request["next_id"] + ".sock")
+            return None
+        except HoldfastError:
+            connection.close()
+            raise
+
+    async def _reach_launcher(self) -> socket.socket | None:
+        """A connection to a launcher, started now if there is none. None: go without."""
+        path = os.path.join(self._runtime, f"launcher-{self.context()}.sock")
+        sock = _connect(path)
+        if sock is None:
+            pid = self._start_launcher(path)
+            if pid is not None:
+                sock = _connect(path)
+                await self._driver.call(lambda: os.waitpid(pid, 0))
+        return sock
+
+    def _start_launcher(self, path: str) -> int | None:
+        lock = os.open(launcher.lock_path(path), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return None  # one is coming or leaving right now: not worth waiting for
+            if not _same_file(lock, launcher.lock_path(path)):
+                return None
+            try:
+                os.unlink(path)  # nobody holds the lock, so nobody listens there
+            except FileNotFoundError:
+                pass
+            sockets.bind_unix(listener, *os.path.split(path))
+            listener.listen(_BACKLOG)
+            words = ["launcher", str(self._config.launcher_spares), str(self._config.launcher_idle)]
+            environment = {launcher.SOCKET_VARIABLE: path, tree.ROLE_VARIABLE: "launcher"}
+            return _spawn_python(words, environment, [listener.fileno(), lock])
+        finally:
+            listener.close()
+            os.close(lock)
+
+    async def _execute(self) -> socket.socket:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            pid = _spawn_python(["runner"], {tree.ROLE_VARIABLE: "runner"}, [theirs.fileno()])
+        finally:
+            theirs.close()
+        await self._driver.call(lambda: os.waitpid(pid, 0))
+        ours.setblocking(False)
+        return ours
+
+    def context(self) -> str:
+        """All that a command inherits from its launcher and that no request carries, and the code itself."""
+        if self._context is None:
+            digest = hashlib.blake2b(digest_size=8)
+            for fact in _inherited():
+                digest.update(fact.encode("utf-8", "surrogateescape") + b"\0")
+            self._context = digest.hexdigest()
+        return self._context
+
+
+def _connect(path: str) -> socket.socket | None:
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    sock.setblocking(False)
+    try:
+        sockets.connect_unix(sock, path)
+        if sockets.peer_uid(sock) == os.getuid():
+            return sock
+    except (OSError, BlockingIOError):
+        pass
+    sock.close()
+    return None
+
+
+def _spawn_python(words: list[str], environment: dict[str, str], descriptors: list[int]) -> int:
+    """A detached interpreter running our runner module, with `descriptors` from 3 on and nothing else of ours."""
+    if not sys.executable:
+        raise Unsupported("starting a runner from an embedded interpreter")
+    for name in _HANDED_ON:
+        if name in os.environ:
+            environment[name] = os.environ[name]
+    # Above the numbers they go to, so that none is overwritten before it was copied.
+    high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 64) for fd in descriptors]
+    actions: list[tuple[Any, ...]] = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in range(3)]
+    actions += [(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate(high, 3)]
+    argv = [sys.executable, "-I", "-S", "-X", "utf8", _RUNNER, *words]
+    try:
+        return os.posix_spawn(sys.executable, argv, environment, file_actions=actions, setsid=True, setsigmask=[])
+    finally:
+        for fd in high:
+            os.close(fd)
+
+
+def _inherited() -> list[str]:
+    import resource
+
+    facts = [sys.executable, _RUNNER, *(os.environ.get(name, "") for name in _HANDED_ON)]
+    with os.scandir(os.path.dirname(_RUNNER)) as entries:
+        facts += sorted(f"{entry.name} {entry.stat().st_mtime_ns}" for entry in entries if entry.is_file())
+    limits = sorted(name for name in dir(resource) if name.startswith("RLIMIT_"))
+    facts += [f"{name} {resource.getrlimit(getattr(resource, name))}" for name in limits]
+    facts.append(f"nice {os.getpriority(os.PRIO_PROCESS, 0)}")
+    for name in ("cgroup", "oom_score_adj", "attr/current"):
+        try:
+            with open(f"/proc/self/{name}") as file:
+                facts.append(file.read())
+        except OSError:
+            facts.append("")
+    with open("/proc/self/status") as file:
+        facts += [line for line in file if line.partition(":")[0] in _STATUS_FACTS]
+    facts += [f"{name} {os.stat(f'/proc/self/ns/{name}').st_ino}" for name in sorted(os.listdir("/proc/self/ns"))]
+    return facts
+
+
+def _same_file(fd: int, path: str) -> bool:
+    try:
+        return os.path.samestat(os.fstat(fd), os.stat(path))
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,373 @@
+"""Reading a log by cursor: straight from the files, without the runner, never consuming.
+
+Everything that was skipped on the way is said on the page: what the cap dropped, what the disk refused, what
+somebody deleted. A cursor only ever moves over bytes that were given out or reported.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from .. import errors
+from .segments import OFFSET_MAX, STREAMS, Gap, Look, streams_of
+from .text import Cleaner
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    Since = str | int | None
+    Chunk = tuple[str, int, bytes]
+
+READ_MAX_BYTES = 1 << 20
+# Two hundred lines of any length a person reads; many more when they are short.
+TAIL_MAX_BYTES = 16 << 20
+_BLOCK_BYTES = 1 << 20
+_TAIL_BLOCK_BYTES = 32 << 10
+# A turn of one stream is read in steps of this size, so that a page ends long before all frames are looked at.
+_TURN_BYTES = 64 << 10
+
+
+def parse_cursor(since: Since, streams: Sequence[str]) -> dict[str, int]:
+    """Offsets by stream. A stream that the cursor does not name is read from its beginning. A bare offset needs
+    a session with one stream, but for 0, the beginning of all."""
+    if since is None:
+        return {}
+    if isinstance(since, bool) or not isinstance(since, int | str):
+        raise errors.BadCursor(repr(since))
+    text = str(since)
+    offset = _offset(text)
+    if offset is not None:
+        if offset and len(streams) != 1:
+            raise errors.BadCursor(text)
+        return {streams[0]: offset} if offset else {}
+    found: dict[str, int] = {}
+    for part in text.split(","):
+        stream, colon, digits = part.partition(":")
+        offset = _offset(digits)
+        if not colon or stream not in STREAMS or stream in found or offset is None:
+            raise errors.BadCursor(text)
+        found[stream] = offset
+    return found
+
+
+def format_cursor(offsets: dict[str, int]) -> str:
+    return ",".join(f"{stream}:{offsets[stream]}" for stream in STREAMS if stream in offsets) or "0"
+
+
+def _offset(digits: str) -> int | None:
+    if not (digits.isascii() and digits.isdecimal() and len(digits) <= 19):
+        return None
+    offset = int(digits)
+    return offset if offset < OFFSET_MAX else None
+
+
+class Page:
+    """Bytes in order of arrival, and the cursor behind them. `more`: the limit ended it, not the log."""
+
+    __slots__ = ("_text", "chunks", "cursor", "dropped_before", "gaps", "more")
+
+    def __init__(
+        self, chunks: list[Chunk], cursor: str, dropped_before: dict[str, int], gaps: list[Gap], more: bool
+    ) -> None:
+        self.chunks = chunks
+        self.cursor = cursor
+        self.dropped_before = dropped_before
+        self.gaps = gaps
+        self.more = more
+        self._text: str | None = None
+
+    @property
+    def data(self) -> bytes:
+        return b"".join(data for _, _, data in self.chunks)
+
+    @property
+    def text(self) -> str:
+        if self._text is None:
+            self._text = _text(self.chunks)
+        return self._text
+
+    def __repr__(self) -> str:
+        size = sum(len(data) for _, _, data in self.chunks)
+        notes = [f"{size} bytes", f"cursor {self.cursor}", *map(repr, self.gaps)]
+        return f"Page({', '.join(notes + ['more'] * self.more)})"
+
+
+def _text(chunks: list[Chunk]) -> str:
+    """Lines stand where they were finished: output of two streams never mixes within a line."""
+    cleaners: dict[str, Cleaner] = {}
+    out = [cleaners.setdefault(stream, Cleaner()).feed(data) for stream, _, data in chunks]
+    rest = [cleaners[stream].flush() for stream in STREAMS if stream in cleaners]
+    return "".join(out) + "\n".join(line for line in rest if line)
+
+
+class Log:
+    """The log in a session directory, live, finished or copied elsewhere. Holds nothing open between calls."""
+
+    __slots__ = ("_started_with", "directory")
+
+    def __init__(self, directory: str) -> None:
+        self.directory = directory
+        self._started_with: tuple[str, ...] | None = None
+
+    def __repr__(self) -> str:
+        return f"Log({self.directory!r})"
+
+    def look(self) -> Look:
+        if self._started_with is None:
+            self._started_with = streams_of(self.directory)
+        return Look(self.directory, self._started_with)
+
+    def streams(self) -> tuple[str, ...]:
+        with self.look() as look:
+            return look.streams
+
+    def ends(self) -> dict[str, int]:
+        with self.look() as look:
+            return dict(look.ends)
+
+    def cursor(self) -> str:
+        """The cursor at the end of everything."""
+        return format_cursor(self.ends())
+
+    def parse(self, since: Since, *, stream: str | None = None) -> dict[str, int]:
+        """Offsets of a cursor for every stream of the session, or for the one asked for."""
+        with self.look() as look:
+            streams = _chosen(look, stream)
+            offsets = parse_cursor(since, streams)
+            return {name: offsets.get(name, 0) for name in streams}
+
+    def dropped_before(self) -> dict[str, int]:
+        with self.look() as look:
+            return {stream: look.begin(stream) for stream in look.streams}
+
+    def lines_dropped(self) -> dict[str, int]:
+        with self.look() as look:
+            return {stream: look.dropped.get(stream, (0, 0))[1] for stream in look.streams}
+
+    def size(self) -> int:
+        """Bytes that the segments occupy."""
+        with self.look() as look:
+            return look.size()
+
+    def read(
+        self,
+        since: Since = None,
+        stream: str | None = None,
+        limit: int | None = None,
+        *,
+        strict: bool = False,
+    ) -> Page:
+        """What came behind a cursor, at most `limit` bytes. A cursor into dropped output continues where the
+        retained bytes begin, with the gap on the page; `strict` makes it an error."""
+        room = READ_MAX_BYTES if limit is None else limit
+        if room < 1:
+            raise errors.BadArgument("limit", f"{limit} is not a number of bytes", "give at least 1")
+        with self.look() as look:
+            streams = _chosen(look, stream)
+            at = parse_cursor(since, streams)
+            for name in {*at, *streams}:
+                _check(look, name, at.setdefault(name, 0), strict)
+            chunks: list[Chunk] = []
+            for name, stop in _plan(look, streams, at):
+                while at[name] < stop and room:
+                    begin, data = look.piece(name, at[name], stop, room)
+                    if data:
+                        _add(chunks, name, begin, data)
+                    room -= len(data)
+                    at[name] = begin + len(data)
+                if not room:
+                    break
+            more = any(at[name] < look.ends.get(name, 0) for name in streams)
+            if more and chunks:
+                _end_with_a_line(chunks, at)
+            return _page(look, chunks, at, more)
+
+    def tail(self, lines: int, stream: str | None = None, *, limit: int = TAIL_MAX_BYTES) -> Page:
+        """The last lines, an unfinished one included, found from the end: the cost does not grow with the log.
+        `more`: they are longer than `limit` bytes a stream, and the first is cut."""
+        if lines < 0:
+            raise errors.BadArgument("lines", f"{lines} is not a number of lines", "give 0 or more")
+        with self.look() as look:
+            streams = _chosen(look, stream)
+            at: dict[str, int] = {}
+            more = False
+            for name in streams:
+                at[name], cut = _back(look, name, lines, limit)
+                more = more or cut
+            look.gaps.clear()
+            chunks: list[Chunk] = []
+            starts = dict(at)
+            for name, stop in _plan(look, streams, at):
+                while at[name] < stop:
+                    begin, data = look.piece(name, at[name], stop, _BLOCK_BYTES)
+                    if data:
+                        _add(chunks, name, begin, data)
+                    at[name] = begin + len(data)
+            if len(streams) > 1:
+                chunks = _last_lines(chunks, starts, lines)
+            return _page(look, chunks, {**look.ends, **at}, more)
+
+    def blocks(self, stream: str, since: int = 0, until: int | None = None) -> Iterator[tuple[int, bytes]]:
+        """Bytes of one stream with their offsets, in large pieces; a jump between two is a gap."""
+        with self.look() as look:
+            stop = look.ends.get(stream, 0) if until is None else min(until, look.ends.get(stream, 0))
+            while since < stop:
+                begin, data = look.piece(stream, since, stop, _BLOCK_BYTES)
+                if data:
+                    yield begin, data
+                since = begin + len(data)
+
+    def raw(self, stream: str, since: int = 0, until: int | None = None) -> Iterator[bytes]:
+        for _, data in self.blocks(stream, since, until):
+            yield data
+
+    def lines_before(self, stream: str, offset: int) -> int:
+        """Line ends of a stream before an offset, those that were dropped included: `lines_scrolled_out`."""
+        found = self.lines_at(stream, [offset])[0]
+        return self.lines_dropped().get(stream, 0) if found is None else found
+
+    def lines_at(self, stream: str, offsets: Sequence[int]) -> list[int | None]:
+        """The same for many ascending offsets in one pass; None for one that was dropped by now."""
+        found: list[int | None] = []
+        with self.look() as look:
+            begin = at = base = look.begin(stream)
+            count = look.dropped.get(stream, (0, 0))[1]
+            block = b""
+            for offset in offsets:
+                while at < offset:
+                    if at >= base + len(block):
+                        base, block = look.piece(stream, at, offsets[-1], _BLOCK_BYTES)
+                        if not block:
+                            break
+                    low, high = max(at, base), min(offset, base + len(block))
+                    if low < high:
+                        count += block.count(b"\n", low - base, high - base)
+                    at = high
+                found.append(count if offset >= begin else None)
+        return found
+
+    def order(self) -> Callable[[str, int], int]:
+        """A key that sorts offsets of all streams by arrival, as far as the frames tell."""
+        with self.look() as look:
+            known = {stream: look.whole_frames().starts(stream) for stream in look.streams}
+
+        def rank(stream: str, offset: int) -> int:
+            offsets, indices = known.get(stream, ([], []))
+            number = bisect_right(offsets, offset) - 1
+            return indices[number] if number >= 0 else -1
+
+        return rank
+
+
+def _chosen(look: Look, stream: str | None) -> tuple[str, ...]:
+    if stream is None:
+        return look.streams
+    if stream not in STREAMS:
+        raise errors.BadArgument("stream", f"{stream!r} is none", f"give one of {', '.join(STREAMS)}")
+    return (stream,)
+
+
+def _check(look: Look, stream: str, offset: int, strict: bool) -> None:
+    end = look.ends.get(stream, 0)
+    if offset > end:
+        raise errors.OffsetAhead(stream, offset, end)
+    if strict and offset < look.begin(stream):
+        raise errors.OutputDropped(stream, look.begin(stream))
+
+
+def _plan(look: Look, streams: Sequence[str], at: dict[str, int]) -> Iterator[tuple[str, int]]:
+    """Up to where to read which stream next. Bytes without a frame come first where old frames were given up,
+    else last: they are so new that theirs is not written yet."""
+    ends = look.ends
+    unread = {name: at[name] for name in streams if at[name] < ends.get(name, 0)}
+    if len(unread) > 1:
+        frames = look.frames if look.frames.reaches(unread) else look.whole_frames()
+        begin = min(frames.after(name, offset) for name, offset in unread.items())
+        for name in unread:
+            first = frames.next(name, begin)
+            if first is not None and at[name] < first[1]:
+                yield name, min(first[1], ends[name])
+            elif first is None and frames.whole and frames.trimmed() and frames.next(name) is None:
+                yield name, ends[name]
+        turn, upto = "", 0
+        for name, _, stop in frames.walk(begin):
+            if name not in unread:
+                continue
+            if name != turn:
+                if turn:
+                    yield turn, upto
+                turn, upto = name, 0
+            upto = max(upto, min(stop, ends[name]))
+            if upto - at[name] >= _TURN_BYTES:
+                yield name, upto
+        if turn:
+            yield turn, upto
+    for name in unread:
+        yield name, ends[name]
+
+
+def _add(chunks: list[Chunk], stream: str, offset: int, data: bytes) -> None:
+    if chunks:
+        last, begin, before = chunks[-1]
+        if last == stream and begin + len(before) == offset and len(before) < _BLOCK_BYTES:
+            chunks[-1] = (stream, begin, before + data)
+            return
+    chunks.append((stream, offset, data))
+
+
+def _end_with_a_line(chunks: list[Chunk], at: dict[str, int]) -> None:
+    """A page that is cut anyway is cut behind a line, so that its text has no half character or sequence."""
+    stream, offset, data = chunks[-1]
+    cut = data.rfind(b"\n") + 1
+    if 0 < cut < len(data) and at[stream] == offset + len(data):
+        chunks[-1] = (stream, offset, data[:cut])
+        at[stream] = offset + cut
+
+
+def _back(look: Look, stream: str, lines: int, limit: int) -> tuple[int, bool]:
+    """Where the last `lines` lines of a stream begin, and whether the limit came first."""
+    at = look.ends.get(stream, 0)
+    size, room = _TAIL_BLOCK_BYTES, limit
+    newest = True
+    while lines and at > look.begin(stream):
+        if not room:
+            return at, True
+        at, data = look.piece_before(stream, at, min(size, room))
+        if newest and data.endswith(b"\n"):
+            # It closes the last line, it does not begin another one.
+            lines += 1
+        newest = False
+        found = data.count(b"\n")
+        if found >= lines:
+            return at + len(data.rsplit(b"\n", lines)[0]) + 1, False
+        lines -= found
+        room -= len(data)
+        size = min(size * 2, _BLOCK_BYTES)
+    return at, False
+
+
+def _last_lines(chunks: list[Chunk], starts: dict[str, int], lines: int) -> list[Chunk]:
+    """The chunks without the lines that are too many over all streams together, counted where they end."""
+    begins, ends = dict(starts), dict(starts)
+    found: list[tuple[str, int]] = []
+    for stream, offset, data in chunks:
+        at = 0
+        while (at := data.find(b"\n", at) + 1) > 0:
+            found.append((stream, begins[stream]))
+            begins[stream] = offset + at
+        ends[stream] = offset + len(data)
+    found += [(stream, begin) for stream, begin in begins.items() if begin < ends[stream]]
+    # From the newest to the oldest, so that the oldest line kept of each stream is the one that stays.
+    kept = dict(reversed(found[-lines:] if lines else []))
+    shown = []
+    for stream, offset, data in chunks:
+        skip = max(0, kept.get(stream, offset + len(data)) - offset)
+        if skip < len(data):
+            shown.append((stream, offset + skip, data[skip:]))
+    return shown
+
+
+def _page(look: Look, chunks: list[Chunk], at: dict[str, int], more: bool) -> Page:
+    dropped = {stream: look.begin(stream) for stream in look.streams}
+    return Page(chunks, format_cursor(at), dropped, look.gaps, more)

@@ -1,0 +1,292 @@
+"""The segments of a session's log as they are now: which bytes exist, which are gone, and why.
+
+A look is a snapshot of a directory that may change under it: a runner adds and drops segments, people cut,
+delete and lock files. A segment that vanished makes it list again; what cannot be read becomes a gap.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from bisect import bisect_left, bisect_right
+
+from .. import errors
+from ..runner.log import STREAM_NUMBERS
+from . import frames
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Self
+
+# The order in which streams without frames are read, and in which a cursor names them.
+STREAMS = tuple(STREAM_NUMBERS)
+OFFSET_MAX = 1 << 63
+_OFFSET_DIGITS = 20
+_OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_RECORD_MAX_BYTES = 1 << 20
+
+
+class Gap(tuple[str, int, int, str]):
+    """Bytes that are not there: `dropped` by the cap, refused by the `disk`, `missing`, or `unreadable`."""
+
+    __slots__ = ()
+
+    def __new__(cls, stream: str, start: int, stop: int, reason: str) -> Self:
+        return super().__new__(cls, (stream, start, stop, reason))
+
+    @property
+    def stream(self) -> str:
+        return self[0]
+
+    @property
+    def start(self) -> int:
+        return self[1]
+
+    @property
+    def stop(self) -> int:
+        return self[2]
+
+    @property
+    def reason(self) -> str:
+        return self[3]
+
+    def __repr__(self) -> str:
+        return f"Gap({self.stream} {self.start}-{self.stop}, {self.reason})"
+
+
+class Look:
+    """One look at a session directory. A context manager: it holds a descriptor per stream while in use."""
+
+    __slots__ = ("_exit", "_fds", "_firsts", "directory", "dropped", "ends", "frames", "gaps")
+
+    def __init__(self, directory: str, known: tuple[str, ...] = ()) -> None:
+        self.directory = directory
+        self.gaps: list[Gap] = []
+        self._fds: dict[str, tuple[int, int]] = {}
+        self._exit = _record(directory, "exit.json")
+        self._list()
+        self.ends = self._ends(known)
+        self.frames = frames.load(directory)
+        recorded = self._recorded()
+        if any(end > self.ends.get(stream, 0) for stream, end in recorded.items()):
+            # Most often the log only grew between the two readings.
+            self._list()
+            self.ends = self._ends(known)
+        for stream, end in recorded.items():
+            self.ends[stream] = max(end, self.ends.get(stream, 0))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for held in self._fds.values():
+            os.close(held[1])
+        self._fds.clear()
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        return tuple(stream for stream in STREAMS if stream in self.ends)
+
+    def begin(self, stream: str) -> int:
+        """`dropped_before`: where the retained bytes of a stream begin."""
+        firsts = self._firsts.get(stream)
+        gone = self.dropped.get(stream, (0, 0))[0]
+        return max(gone, firsts[0]) if firsts else gone
+
+    def size(self) -> int:
+        return sum(self._stored(stream, first) for stream, firsts in self._firsts.items() for first in firsts)
+
+    def whole_frames(self) -> frames.Frames:
+        if not self.frames.whole:
+            self.frames = frames.load(self.directory, whole=True)
+        return self.frames
+
+    def piece(self, stream: str, offset: int, stop: int, size: int) -> tuple[int, bytes]:
+        """The first bytes at or behind `offset` and before `stop`, at most `size` and up to the next hole, and
+        where they begin. What had to be skipped is noted in `gaps`. No bytes: nothing is left before `stop`."""
+        found: list[bytes] = []
+        begin = offset
+        while offset < stop and size:
+            data, upto, reason = self._at(stream, offset, stop, size)
+            if data:
+                found.append(data)
+                offset += len(data)
+                size -= len(data)
+            elif found:
+                break
+            else:
+                self._note(stream, offset, upto, reason)
+                begin = offset = upto
+        return begin, found[0] if len(found) == 1 else b"".join(found)
+
+    def piece_before(self, stream: str, stop: int, size: int) -> tuple[int, bytes]:
+        """The last bytes before `stop`, at most `size` and of one segment, and where they begin."""
+        lost = -1
+        while stop > (floor := self.begin(stream)):
+            firsts = self._firsts.get(stream, [])
+            number = bisect_left(firsts, stop) - 1
+            first = firsts[number] if number >= 0 else floor
+            bottom = max(first, floor)
+            try:
+                fd = self._open(stream, first)
+                top = min(stop, first + os.fstat(fd).st_size)
+                if top > bottom:
+                    begin = max(bottom, top - size)
+                    data = os.pread(fd, top - begin, begin - first)
+                    if len(data) == top - begin:
+                        if top < stop:
+                            self._note(stream, top, stop, self._reason(stream, top, stop))
+                        return begin, data
+                    continue
+                reason = self._reason(stream, bottom, stop)
+            except FileNotFoundError:
+                if number >= 0 and lost != first:
+                    lost = first
+                    self._list()
+                    continue
+                reason = "missing"
+            except OSError:
+                reason = "unreadable"
+            self._note(stream, bottom, stop, reason)
+            stop = bottom
+        return stop, b""
+
+    def _at(self, stream: str, offset: int, stop: int, size: int) -> tuple[bytes, int, str]:
+        """Bytes at `offset`, or none, with the offset up to which there are none and the reason."""
+        lost = -1
+        while True:
+            begin = self.begin(stream)
+            if offset < begin:
+                return b"", min(begin, stop), "dropped"
+            firsts = self._firsts.get(stream, [])
+            number = bisect_right(firsts, offset) - 1
+            upto = min(firsts[number + 1], stop) if number + 1 < len(firsts) else stop
+            if number < 0:
+                return b"", upto, self._reason(stream, offset, upto)
+            first = firsts[number]
+            try:
+                data = os.pread(self._open(stream, first), min(size, upto - offset), offset - first)
+            except FileNotFoundError:
+                if lost == first:
+                    return b"", upto, "missing"
+                lost = first
+                self._list()
+                continue
+            except OSError:
+                return b"", upto, "unreadable"
+            return data, upto, "" if data else self._reason(stream, offset, upto)
+
+    def _open(self, stream: str, first: int) -> int:
+        held = self._fds.get(stream)
+        if held is not None and held[0] == first:
+            return held[1]
+        fd = os.open(self._path(stream, first), _OPEN)
+        if held is not None:
+            os.close(held[1])
+        self._fds[stream] = (first, fd)
+        return fd
+
+    def _path(self, stream: str, first: int) -> str:
+        return f"{self.directory}/{stream}.{first:020d}"
+
+    def _note(self, stream: str, start: int, stop: int, reason: str) -> None:
+        for number, gap in enumerate(self.gaps):
+            if (gap.stream, gap.reason) == (stream, reason) and gap.start <= stop and start <= gap.stop:
+                self.gaps[number] = Gap(stream, min(start, gap.start), max(stop, gap.stop), reason)
+                return
+        self.gaps.append(Gap(stream, start, stop, reason))
+
+    def _reason(self, stream: str, start: int, stop: int) -> str:
+        """Bytes that were once stored have a frame; those that the disk refused never got one."""
+        gaps = self._exit.get("gaps")
+        for gap in gaps if isinstance(gaps, list) else []:
+            if isinstance(gap, dict) and gap.get("stream") == stream and gap.get("from") == start:
+                return str(gap.get("reason"))
+        return "missing" if self.whole_frames().covers(stream, start, stop) else "disk"
+
+    def _recorded(self) -> dict[str, int]:
+        """The ends as somebody wrote them down: the exit record, else the frames."""
+        ends = self._exit.get("ends")
+        if isinstance(ends, dict):
+            return {stream: end for stream, end in ends.items() if stream in STREAMS and isinstance(end, int)}
+        if any(self.frames.next(stream) is None for stream in self.ends):
+            self.whole_frames()
+        found = {stream: self.frames.last_end(stream) for stream in STREAMS}
+        return {stream: end for stream, end in found.items() if end is not None}
+
+    def _list(self) -> None:
+        self._firsts: dict[str, list[int]] = {}
+        self.dropped: dict[str, tuple[int, int]] = {}
+        try:
+            names = os.listdir(self.directory)
+        except (FileNotFoundError, NotADirectoryError):
+            raise errors.Removed(os.path.basename(self.directory.rstrip("/"))) from None
+        except OSError as problem:
+            raise errors.DamagedRecord(self.directory, problem.strerror or str(problem)) from problem
+        notes = []
+        for name in names:
+            stream, _, tail = name.partition(".")
+            if stream not in STREAM_NUMBERS:
+                continue
+            if tail == "dropped":
+                notes.append(stream)
+            elif len(tail) == _OFFSET_DIGITS and tail.isascii() and tail.isdecimal() and int(tail) < OFFSET_MAX:
+                self._firsts.setdefault(stream, []).append(int(tail))
+        for firsts in self._firsts.values():
+            firsts.sort()
+        for stream in notes:
+            self._read_dropped(stream)
+
+    def _ends(self, known: tuple[str, ...]) -> dict[str, int]:
+        present = {*known, *self._firsts, *self.dropped}
+        return {stream: self._end(stream) for stream in STREAMS if stream in present}
+
+    def _read_dropped(self, stream: str) -> None:
+        try:
+            offset, lines = (int(word) for word in _read(f"{self.directory}/{stream}.dropped").split())
+        except (OSError, ValueError):
+            return
+        firsts = self._firsts.get(stream)
+        # The newest segment is never dropped while it is written to: a note that says so is damaged.
+        if offset >= 0 and lines >= 0 and (not firsts or offset <= firsts[-1]):
+            self.dropped[stream] = (offset, lines)
+
+    def _end(self, stream: str) -> int:
+        firsts = self._firsts.get(stream)
+        if not firsts:
+            return self.dropped.get(stream, (0, 0))[0]
+        return firsts[-1] + self._stored(stream, firsts[-1])
+
+    def _stored(self, stream: str, first: int) -> int:
+        try:
+            facts = os.stat(self._path(stream, first), follow_symlinks=False)
+        except OSError:
+            return 0
+        return facts.st_size if stat.S_ISREG(facts.st_mode) else 0
+
+
+def _read(path: str) -> bytes:
+    fd = os.open(path, _OPEN)
+    try:
+        return os.read(fd, _RECORD_MAX_BYTES)
+    finally:
+        os.close(fd)
+
+
+def streams_of(directory: str) -> tuple[str, ...]:
+    """The streams that a session was started with, whether they printed or not. None known: its spec is damaged."""
+    spec = _record(directory, "spec.json")
+    if not spec:
+        return ()
+    if spec.get("kind") == "terminal":
+        return ("tty",)
+    return ("stdout",) if spec.get("merge_stderr") else ("stdout", "stderr")
+
+
+def _record(directory: str, name: str) -> dict[str, object]:
+    try:
+        record = json.loads(_read(f"{directory}/{name}"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return record if isinstance(record, dict) else {}

@@ -1,0 +1,99 @@
+"""Ending a session whose runner is gone or does not answer: the same ladder, climbed by the host.
+
+Each process is verified by pid and start time right before each signal; what cannot be verified is not signalled.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+from ..errors import IdentityMismatch
+from ..model import Stopped
+from ..runner import points, tree
+from ..runner.ladder import Ladder, rungs
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .driver import Driver
+    from .observe import Files
+
+
+async def stop_from_records(driver: Driver, files: Files, *, grace: float) -> Stopped:
+    """Climb the ladder over what the records prove to be this session's."""
+    _refuse_poison(files)
+    began = time.monotonic()
+    found = _living(files)
+    ladder = Ladder(rungs(grace, files.spec.get("stop_ladder")))
+    rung = None
+    while True:
+        living = _living(files)
+        command_gone = not any(process.pid == _command_pid(files) for process in living)
+        step = ladder.step(time.monotonic(), command_gone=command_gone, tree_gone=not living)
+        if ladder.over:
+            survivors = tree.described(living)
+            break
+        if step is None:
+            await _until_change(driver, living, ladder.until)
+            continue
+        if points.ACTIVE:
+            points.hit("host.rung")
+        rung = str(step)
+        if step.signal == "KILL" and step.target != "command":
+            sweep = tree.Sweep(lambda: _living(files), step.wait_s)
+            survivors = await driver.call(sweep.run)
+            break
+        members = {
+            "command": [process for process in living if process.pid == _command_pid(files)],
+            "group": [process for process in living if process.group == _command_pid(files)],
+            "tree": living,
+        }[step.target]
+        for process in members:
+            tree.send(process, getattr(signal, "SIG" + step.signal))
+            if step.signal != "KILL":
+                tree.send(process, signal.SIGCONT)
+    return Stopped(
+        files.id,
+        found=tree.described(found),
+        survivors=survivors,
+        rung=rung,
+        took_s=round(time.monotonic() - began, 3),
+        already=not found,
+    )
+
+
+def _living(files: Files) -> list[tree.Process]:
+    return tree.orphans(files.id, files.command, files.state and files.state.get("pgid"))
+
+
+def _command_pid(files: Files) -> int | None:
+    return None if files.command is None else files.command["pid"]
+
+
+def _refuse_poison(files: Files) -> None:
+    """A record whose group is not the command's own was tampered with: nothing in it can be trusted."""
+    if files.state is None:
+        return
+    pgid, pid = files.state.get("pgid"), files.state["command"]["pid"]
+    if pgid != pid or pid <= 1:
+        raise IdentityMismatch(files.id, "process group", pid, pgid)
+
+
+async def _until_change(driver: Driver, living: list[tree.Process], until: float) -> None:
+    """Until one of them is gone or the rung's time is over."""
+    pidfds = []
+    try:
+        for process in living[:64]:
+            if points.off("pidfd"):
+                break
+            try:
+                pidfds.append(os.pidfd_open(process.pid))
+            except OSError:
+                return
+        # Without pidfds a death goes unnoticed until the next look.
+        bound = until - time.monotonic() if pidfds else min(0.05, until - time.monotonic())
+        await driver.ready(pidfds, (), max(0.0, bound))
+    finally:
+        for fd in pidfds:
+            os.close(fd)

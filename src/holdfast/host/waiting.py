@@ -1,0 +1,215 @@
+"""Waiting for something to happen to a session, and following what it prints. On events, never by polling.
+
+The runner says *that* there is something new; what it is, is read from the files.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+
+from ..errors import BadArgument, RunnerGone, SessionEnded
+from ..model import EXITED, LOST, STALE, Woke
+from ..runner import points
+from .observe import from_files, read_files
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from .connection import Connection
+    from .core import Core
+    from .log import Page
+    from .observe import Observed
+    from .search import Matcher
+
+# A port that was asked for is knocked at, first often, then seldom.
+_KNOCK_FIRST_S = 0.05
+_KNOCK_LAST_S = 1.0
+
+
+class Wait:
+    """One wait: which conditions end it, and how far it has looked."""
+
+    def __init__(
+        self,
+        core: Core,
+        id: str,
+        *,
+        exit: bool | None,
+        match: str | None,
+        output: bool | None,
+        idle: float | None,
+        port: int | None,
+        since: str | int | None,
+        timeout: float | None,
+    ) -> None:
+        if port is not None and not 1 <= port <= 65535:
+            raise BadArgument("port", f"{port} is not a port", "give a number from 1 to 65535")
+        self._core = core
+        self._id = id
+        self._log = core.log(id)
+        self._matcher: Matcher | None = None
+        if match is not None:
+            from .search import Matcher
+
+            self._matcher = Matcher(match)
+        self._output = bool(output)
+        self._idle = idle
+        self._port = port
+        self._knock_s = _KNOCK_FIRST_S
+        self._deadline = None if timeout is None else time.monotonic() + timeout
+        # A match may already stand in the log; new output can only be what comes after this moment.
+        start_over = since is None and self._matcher is not None
+        self._cursor: str = "0" if start_over else str(since) if since is not None else self._log.cursor()
+        self._quiet_since = time.monotonic()
+
+    async def run(self) -> Woke:
+        connection: Connection | None = None
+        try:
+            while True:
+                woke = await self._look()
+                if woke is not None:
+                    return woke
+                if connection is None:
+                    try:
+                        _, connection = await self._core.connect(self._id)
+                    except SessionEnded:
+                        continue
+                    except RunnerGone:
+                        await self._outlive_runner()
+                        continue
+                try:
+                    await self._sleep(connection)
+                except RunnerGone:
+                    connection.close()
+                    connection = None
+        finally:
+            if connection is not None:
+                connection.close()
+
+    async def _look(self) -> Woke | None:
+        """Does a condition hold now? Output before exit, so that what was printed last is seen."""
+        seen = from_files(read_files(self._core.home, self._id))
+        new = False
+        while True:
+            page = self._log.read(self._cursor)
+            if self._matcher is not None:
+                for stream, offset, data in page.chunks:
+                    match = self._matcher.feed(stream, offset, data)
+                    if match is not None:
+                        return Woke("match", cursor=page.cursor, match=match.text)
+            new = new or bool(page.chunks)
+            self._cursor = page.cursor
+            if not page.more:
+                break
+        now = time.monotonic()
+        if new:
+            self._quiet_since = now
+            if self._output:
+                return self._woke("output")
+        if seen.state == EXITED:
+            return self._woke("exit")
+        if seen.state == LOST:
+            return self._woke("lost")
+        if self._port is not None and _listens(self._port):
+            return self._woke("port")
+        if self._idle is not None and now - self._quiet_since >= self._idle:
+            return self._woke("idle")
+        if self._deadline is not None and now >= self._deadline:
+            return self._woke("timeout")
+        return None
+
+    def _woke(self, reason: str) -> Woke:
+        return Woke(reason, cursor=self._cursor)
+
+    async def _sleep(self, connection: Connection) -> None:
+        """Until the runner has something new, or it is time to look anyway."""
+        fields: dict[str, object] = {"exit": True}
+        if self._matcher is not None or self._output or self._idle is not None:
+            fields["output_after"] = self._log.parse(self._cursor)
+        bound = self._bound()
+        if bound is not None:
+            fields["timeout"] = bound
+        silence = None if bound is None else bound + self._core.config.hosts_reply_timeout
+        await connection.request("wait", silence, **fields)
+
+    def _bound(self) -> float | None:
+        now = time.monotonic()
+        bounds = []
+        if self._deadline is not None:
+            bounds.append(self._deadline - now)
+        if self._idle is not None:
+            bounds.append(self._quiet_since + self._idle - now)
+        if self._port is not None:
+            bounds.append(self._knock_s)
+            self._knock_s = min(self._knock_s * 2, _KNOCK_LAST_S)
+        return max(0.0, min(bounds)) if bounds else None
+
+    async def _outlive_runner(self) -> None:
+        """No runner will tell us: watch the processes themselves to their end."""
+        seen = from_files(read_files(self._core.home, self._id))
+        if seen.state == STALE:
+            await _until_gone(self._core, seen, self._bound())
+
+
+async def _until_gone(core: Core, seen: Observed, bound: float | None) -> None:
+    pidfds: list[int] = []
+    try:
+        if not points.off("pidfd"):
+            for process in seen.orphans[:1]:
+                try:
+                    pidfds.append(os.pidfd_open(process.pid))
+                except OSError:
+                    return
+        # Where the kernel cannot tell us of a death, a look every second must do.
+        await core.driver.ready(pidfds, (), bound if pidfds else min(1.0, bound or 1.0))
+    finally:
+        for fd in pidfds:
+            os.close(fd)
+
+
+async def follow(core: Core, id: str, since: str | int | None, stream: str | None) -> AsyncIterator[Page]:
+    """Pages as they come, until the command has ended and its output was given out."""
+    log = core.log(id)
+    cursor = "0" if since is None else str(since)
+    connection: Connection | None = None
+    try:
+        while True:
+            seen = from_files(read_files(core.home, id))
+            page = log.read(cursor, stream=stream)
+            while page.chunks or page.gaps:
+                yield page
+                cursor = page.cursor
+                page = log.read(cursor, stream=stream)
+            if seen.state in (EXITED, LOST):
+                return
+            try:
+                if connection is None:
+                    _, connection = await core.connect(id)
+                await connection.request("wait", None, exit=True, output_after=log.parse(cursor, stream=stream))
+            except SessionEnded:
+                continue
+            except RunnerGone:
+                if connection is not None:
+                    connection.close()
+                    connection = None
+                seen = from_files(read_files(core.home, id))
+                if seen.state == STALE:
+                    await _until_gone(core, seen, None)
+    finally:
+        if connection is not None:
+            connection.close()
+
+
+def _listens(port: int) -> bool:
+    for family, address in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
+        try:
+            with socket.socket(family, socket.SOCK_STREAM) as probe:
+                probe.settimeout(0.2)
+                probe.connect((address, port))
+                return True
+        except OSError:
+            continue
+    return False

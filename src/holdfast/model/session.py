@@ -1,0 +1,317 @@
+"""A session in words: states, statuses, causes, how it ended, and the snapshot that every surface shows."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    Record = Mapping[str, Any]
+
+STARTING = "starting"
+RUNNING = "running"
+EXITED = "exited"
+UNREACHABLE = "unreachable"
+STALE = "stale"
+LOST = "lost"
+STATES = (STARTING, RUNNING, EXITED, UNREACHABLE, STALE, LOST)
+LIVE_STATES = (STARTING, RUNNING, UNREACHABLE, STALE)
+FINAL_STATES = (EXITED, LOST)
+
+PENDING = "pending"
+COMPLETED = "completed"
+FAILED = "failed"
+KILLED = "killed"
+STATUSES = (PENDING, RUNNING, COMPLETED, FAILED, KILLED)
+
+CAUSE_EXIT = "exit"
+CAUSE_SIGNAL = "signal"
+CAUSE_STOP = "stop"
+CAUSE_OVERALL_TIMEOUT = "overall_timeout"
+CAUSE_IDLE_TIMEOUT = "idle_timeout"
+CAUSE_TTL = "ttl"
+CAUSE_OWNER_GONE = "owner_gone"
+CAUSE_SPAWN_ERROR = "spawn_error"
+CAUSE_OUT_OF_MEMORY = "out_of_memory"
+CAUSE_LOST = "lost"
+# Somebody asked for these: by a stop, or by a limit set at start.
+ASKED_CAUSES = (CAUSE_STOP, CAUSE_OVERALL_TIMEOUT, CAUSE_IDLE_TIMEOUT, CAUSE_TTL, CAUSE_OWNER_GONE)
+CAUSES = (CAUSE_EXIT, CAUSE_SIGNAL, *ASKED_CAUSES, CAUSE_SPAWN_ERROR, CAUSE_OUT_OF_MEMORY, CAUSE_LOST)
+
+KIND_LETTERS = {
+    "local_bash": "b",
+    "terminal": "p",
+    "monitor": "m",
+    "lsp": "l",
+    "local_task": "k",
+    "local_agent": "a",
+    "in_process_teammate": "t",
+    "remote_agent": "r",
+    "local_workflow": "w",
+    "dream": "d",
+}
+UNKNOWN_KIND_LETTER = "x"
+
+SESSION_KEYS = (
+    "id",
+    "kind",
+    "name",
+    "description",
+    "owner",
+    "labels",
+    "command",
+    "cwd",
+    "tty",
+    "size",
+    "state",
+    "status",
+    "stopping",
+    "pid",
+    "runner_pid",
+    "place",
+    "created_at",
+    "started_at",
+    "ended_at",
+    "attempt",
+    "desired",
+    "exit",
+    "cursor",
+    "ends",
+    "dropped_before",
+    "log_bytes",
+    "last_output_at",
+    "attached",
+    "needs_input",
+    "health",
+    "in_process",
+    "endpoint",
+    "observed_at",
+    "metadata",
+)
+
+# A command longer than this is cut in the snapshot; the spec has all of it.
+COMMAND_CHARACTERS = 512
+# Facts without a key of their own that must not be lost: they stand in `metadata` when there are any.
+EXTRA_FACTS = ("stopped_by_signal", "warnings", "gaps", "error", "restarted_from")
+
+
+class Exit:
+    """How a command ended. `cause` is the first reason, `code` or `signal` the observed outcome."""
+
+    __slots__ = ("by", "cause", "code", "complete", "oom", "signal", "survivors")
+
+    def __init__(
+        self,
+        code: int | None,
+        signal: str | None,
+        cause: str,
+        by: str | None = None,
+        oom: bool = False,
+        complete: bool = True,
+        survivors: Sequence[Record] = (),
+    ) -> None:
+        self.code = code
+        self.signal = signal
+        self.cause = cause
+        self.by = by
+        self.oom = oom
+        self.complete = complete
+        self.survivors = list(survivors)
+
+    @classmethod
+    def from_json(cls, record: Record) -> Exit:
+        """From the `exit` object of `exit.json` or of a runner's status; later fields are ignored."""
+        return cls(
+            record.get("code"),
+            record.get("signal"),
+            record.get("cause") or CAUSE_LOST,
+            record.get("by"),
+            bool(record.get("oom")),
+            bool(record.get("complete", True)),
+            record.get("survivors") or (),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "code": self.code,
+            "signal": self.signal,
+            "cause": self.cause,
+            "by": self.by,
+            "oom": self.oom,
+            "complete": self.complete,
+            "survivors": self.survivors,
+        }
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Exit) and self.to_json() == other.to_json()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        how = f"signal {self.signal}" if self.signal is not None else f"code {self.code}"
+        return f"<Exit {how}, cause {self.cause}>"
+
+
+class Snapshot:
+    """What was known about a session at `observed_at`. The attributes are the stable JSON keys."""
+
+    __slots__ = SESSION_KEYS
+
+    id: str
+    kind: str
+    name: str | None
+    description: str
+    owner: str | None
+    labels: dict[str, str]
+    command: str
+    cwd: str | None
+    tty: bool
+    size: list[int] | None
+    state: str
+    status: str
+    stopping: dict[str, Any] | None
+    pid: int | None
+    runner_pid: int | None
+    place: str
+    created_at: str | None
+    started_at: str | None
+    ended_at: str | None
+    attempt: int
+    desired: dict[str, Any]
+    exit: Exit | None
+    cursor: str
+    ends: dict[str, int]
+    dropped_before: dict[str, int]
+    log_bytes: int
+    last_output_at: str | None
+    attached: dict[str, int]
+    needs_input: dict[str, Any] | None
+    health: str | None
+    in_process: bool
+    endpoint: str | None
+    observed_at: str
+    metadata: dict[str, Any]
+
+    def __init__(self, **values: Any) -> None:
+        for key in SESSION_KEYS:
+            setattr(self, key, values[key])
+
+    def to_json(self) -> dict[str, Any]:
+        record = {key: getattr(self, key) for key in SESSION_KEYS}
+        if self.exit is not None:
+            record["exit"] = self.exit.to_json()
+        return record
+
+    def __repr__(self) -> str:
+        return f"<Snapshot {self.id} {self.state}>"
+
+
+def status_of(state: str, exit: Exit | None) -> str:
+    """One of five words for agents."""
+    if state == STARTING:
+        return PENDING
+    if state not in FINAL_STATES:
+        return RUNNING
+    if exit is None:
+        return FAILED
+    if exit.cause in ASKED_CAUSES:
+        return KILLED
+    return COMPLETED if exit.code == 0 else FAILED
+
+
+def cursor_text(ends: Mapping[str, int]) -> str:
+    return ",".join(f"{stream}:{offset}" for stream, offset in ends.items())
+
+
+def snapshot(
+    spec: Record,
+    state: Record | None,
+    exit_record: Record | None,
+    live: Record | None = None,
+    *,
+    observed_state: str,
+    observed_at: str,
+) -> Snapshot:
+    """One picture from all records. `live` is the runner's status, or what the host saw in the files itself.
+
+    The newer word wins: live, then the exit record, then what `update` changed, then the spec.
+    """
+    state, ended, live = state or {}, exit_record or {}, live or {}
+    asked = {**spec, **(state.get("changed") or {})}
+    asked.update((key, live[key]) for key in ("name", "owner", "labels", "description") if key in live)
+
+    exit_json = live.get("exit") or ended.get("exit")
+    exit = Exit.from_json(exit_json) if exit_json else None
+    if exit is None and observed_state == LOST:
+        exit = Exit(None, None, CAUSE_LOST, complete=False)
+
+    def newest(key: str) -> Any:
+        value = live.get(key)
+        return ended.get(key) if value is None else value
+
+    runner = state.get("runner")
+    ends = dict(newest("ends") or {})
+    dropped_before = dict(newest("dropped_before") or {})
+    log_bytes = newest("log_bytes")
+    if log_bytes is None:
+        log_bytes = sum(ends.values()) - sum(dropped_before.values())
+    command = command_text(asked.get("command"))
+    stopping = live.get("stopping")
+    metadata = dict(asked.get("metadata") or {})
+    for fact in EXTRA_FACTS:
+        value = newest(fact) or asked.get(fact)
+        if value:
+            metadata[fact] = value
+    return Snapshot(
+        id=asked["id"],
+        kind=asked.get("kind") or "local_bash",
+        name=asked.get("name"),
+        description=asked.get("description") or asked.get("name") or command or asked["id"],
+        owner=asked.get("owner"),
+        labels=dict(asked.get("labels") or {}),
+        command=command,
+        cwd=asked.get("cwd"),
+        tty=bool(asked.get("tty")) or asked.get("kind") == "terminal",
+        size=live.get("size") or asked.get("size"),
+        state=observed_state,
+        status=status_of(observed_state, exit),
+        stopping=stopping,
+        pid=live.get("pid") or (state.get("command") or {}).get("pid"),
+        runner_pid=runner.get("pid") if isinstance(runner, dict) else None,
+        place=asked.get("place") or "local",
+        created_at=asked.get("created_at"),
+        started_at=newest("started_at") or state.get("started_at"),
+        ended_at=newest("ended_at"),
+        attempt=state.get("attempt") or 1,
+        desired=state.get("desired") or _desired(stopping, exit),
+        exit=exit,
+        cursor=cursor_text(ends),
+        ends=ends,
+        dropped_before=dropped_before,
+        log_bytes=log_bytes,
+        last_output_at=newest("last_output_at"),
+        attached=live.get("attached") or {"control": 0, "observe": 0},
+        needs_input=live.get("needs_input"),
+        health=live.get("health"),
+        in_process=runner == "host",
+        endpoint=state.get("endpoint"),
+        observed_at=observed_at,
+        metadata=metadata,
+    )
+
+
+def command_text(command: object) -> str:
+    """The command as one line of text, an argv quoted for a shell, cut at `COMMAND_CHARACTERS`."""
+    if isinstance(command, list):
+        import shlex
+
+        command = shlex.join(str(word) for word in command)
+    return str(command or "")[:COMMAND_CHARACTERS]
+
+
+def _desired(stopping: object, exit: Exit | None) -> dict[str, Any]:
+    # The start was the first request, the stop is the second.
+    if stopping or (exit is not None and exit.cause == CAUSE_STOP):
+        return {"state": "down", "epoch": 2}
+    return {"state": "up", "epoch": 1}

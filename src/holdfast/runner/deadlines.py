@@ -1,0 +1,68 @@
+"""Overall timeout, idle timeout and ttl, on the monotonic clock. The first that passes ends the command."""
+
+from __future__ import annotations
+
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable
+
+    from .loop import Loop, Timer
+
+# Option of the spec -> cause it leads to.
+CAUSES = {"timeout": "overall_timeout", "ttl": "ttl", "idle_timeout": "idle_timeout"}
+
+
+class Deadlines:
+    def __init__(self, loop: Loop, spec: dict[str, Any], passed: Callable[[str], None]) -> None:
+        self._loop = loop
+        self._passed = passed
+        # They count from the request, so that a slow start is part of the command's time.
+        self._born = time.monotonic()
+        self._quiet_since = self._born
+        self._limits: dict[str, float] = {}
+        self._timers: dict[str, Timer] = {}
+        for option in CAUSES:
+            self.set(option, spec.get(option))
+
+    def set(self, option: str, limit_s: float | None) -> None:
+        timer = self._timers.pop(option, None)
+        if timer is not None:
+            timer.cancel()
+        self._limits.pop(option, None)
+        if limit_s is not None:
+            self._limits[option] = limit_s
+            self._arm(option)
+
+    def output(self) -> None:
+        self._quiet_since = time.monotonic()
+
+    def overdue(self) -> str | None:
+        """The cause whose time was already over, for a command that ended before anyone noticed."""
+        now = time.monotonic()
+        for option in ("timeout", "ttl"):
+            if option in self._limits and now >= self._born + self._limits[option]:
+                return CAUSES[option]
+        return None
+
+    def cancel(self) -> None:
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+
+    def _due(self, option: str) -> float:
+        return (self._quiet_since if option == "idle_timeout" else self._born) + self._limits[option]
+
+    def _arm(self, option: str) -> None:
+        wait_s = max(0.0, self._due(option) - time.monotonic())
+        self._timers[option] = self._loop.after(wait_s, lambda: self._judge(option))
+
+    def _judge(self, option: str) -> None:
+        if option == "idle_timeout":
+            # Time in which nobody could have printed, because all of us slept, is not silence.
+            self._quiet_since += self._loop.overslept_s
+        if time.monotonic() >= self._due(option):
+            self._passed(CAUSES[option])
+        else:
+            self._arm(option)

@@ -1,0 +1,236 @@
+"""Warm processes that become runners.
+
+A launcher owns nothing. It keeps a few forked spares, which accept on its listening socket themselves: the kernel
+hands a caller to one of them, and that spare is the runner from then on. Kill the launcher at any moment and only
+speed is lost. It serves callers of its own context alone (same user, limits, namespaces, control groups, code), so
+that a command started through it cannot be told from one whose runner was started directly.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import select
+import signal
+import socket
+import sys
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+from . import life, points, selftest, sockets, tree, wire
+
+# Where the launcher listens; beside it stands the lock that it holds for life.
+SOCKET_VARIABLE = "HOLDFAST_SOCKET"
+
+_LISTENER_FD = 3
+_LOCK_FD = 4
+_CHANNEL_FD = 3
+# The request follows the connection at once; a peer that takes longer is not one of ours.
+_REQUEST_S = 10.0
+# A spare is replaced when things have been quiet for so long, so that the fork does not compete with the command
+# it was taken for; at once when none is left.
+_QUIET_S = 0.02
+
+
+def main(words: list[str]) -> None:
+    if words[:1] == ["self-test"]:
+        selftest.main()
+    elif words[:1] == ["runner"]:
+        _shed_descriptors({_CHANNEL_FD})
+        if os.fork():
+            os._exit(0)
+        os.setsid()
+        _become_runner(socket.socket(fileno=_CHANNEL_FD))
+    elif words[:1] == ["launcher"] and len(words) == 3:
+        _shed_descriptors({_LISTENER_FD, _LOCK_FD})
+        if os.fork():
+            os._exit(0)  # whoever started us reaps this half at once
+        os.setsid()
+        listener = socket.socket(fileno=_LISTENER_FD)
+        Launcher(listener, os.environ[SOCKET_VARIABLE], spares=int(words[1]), idle_s=float(words[2])).run()
+    else:
+        sys.exit("holdfast: the runner is started by the library, not by hand")
+
+
+def lock_path(socket_path: str) -> str:
+    return socket_path[: -len(".sock")] + ".lock"
+
+
+def _shed_descriptors(kept: set[int]) -> None:
+    """Whatever else we inherited is not ours."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for fd in range(3):
+        os.dup2(null, fd)
+    for name in os.listdir("/proc/self/fd"):
+        fd = int(name)
+        if fd > 2 and fd not in kept:
+            try:
+                os.close(fd)
+            except OSError:
+                pass  # the descriptor of the listing itself
+    for fd in kept:
+        os.set_inheritable(fd, False)
+    os.chdir("/")
+
+
+class Launcher:
+    def __init__(self, listener: socket.socket, path: str, *, spares: int, idle_s: float) -> None:
+        self._listener = listener
+        self._path = path
+        self._inode = os.stat(path).st_ino
+        self._wanted = spares
+        self._idle_s = idle_s
+        # The other end of each is a spare's: it closes when the spare was taken or died.
+        self._spares: list[socket.socket] = []
+
+    def run(self) -> None:
+        os.ftruncate(_LOCK_FD, 0)
+        os.write(_LOCK_FD, b"%d %d\n" % (os.getpid(), tree.start_time(os.getpid())))
+        self._listener.setblocking(False)
+        told_to_leave = _leave_on_signals()
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps runners that ended
+        gc.collect()
+        gc.freeze()
+        quiet_since = time.monotonic()
+        while True:
+            if not self._spares:
+                self._fork_spare()
+            missing = self._wanted - len(self._spares)
+            wait_s = _QUIET_S if missing > 0 else self._idle_s - (time.monotonic() - quiet_since)
+            if wait_s <= 0:
+                break
+            ready = select.select([told_to_leave, *self._spares], [], [], wait_s)[0]
+            if told_to_leave in ready:
+                break
+            if ready:
+                quiet_since = time.monotonic()
+                for spare in ready:
+                    self._spares.remove(spare)
+                    spare.close()
+            elif missing > 0:
+                self._fork_spare()
+        self._unlink_socket()
+        os.unlink(lock_path(self._path))  # we hold the lock: nobody else has taken the place yet
+
+    def _unlink_socket(self) -> None:
+        """Only our own: another launcher may have taken the path."""
+        try:
+            if os.stat(self._path).st_ino == self._inode:
+                os.unlink(self._path)
+        except FileNotFoundError:
+            pass
+
+    def _fork_spare(self) -> None:
+        if points.ACTIVE:
+            points.hit("launcher.fork")
+        ours, theirs = socket.socketpair()
+        if os.fork():
+            theirs.close()
+            self._spares.append(ours)
+            return
+        try:
+            ours.close()
+            for spare in self._spares:
+                spare.close()
+            os.close(_LOCK_FD)
+            _reset_signals()
+            os.setsid()
+            channel = self._wait_for_caller(theirs)
+            if channel is not None:
+                _become_runner(channel)
+        except BaseException:  # noqa: BLE001  a forked child must never run on into its parent's code
+            sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+        finally:
+            os._exit(0)
+
+    def _wait_for_caller(self, launcher: socket.socket) -> socket.socket | None:
+        """Block until the kernel hands us a caller; None when the launcher left."""
+        poll = select.poll()
+        poll.register(self._listener, select.POLLIN)
+        poll.register(launcher, select.POLLIN)
+        while True:
+            ready = {fd for fd, _ in poll.poll()}
+            if launcher.fileno() in ready:
+                self._unlink_socket()
+                return None
+            try:
+                channel, _ = self._listener.accept()
+            except (BlockingIOError, ConnectionError):
+                continue
+            if points.ACTIVE:
+                points.hit("launcher.taken")
+            self._listener.close()
+            launcher.close()
+            return channel
+
+
+def _become_runner(channel: socket.socket) -> None:
+    if sockets.peer_uid(channel) != os.getuid():
+        return
+    channel.settimeout(_REQUEST_S)
+    received = _receive_start(channel)
+    if received is None:
+        return
+    request, descriptors = received
+    if points.ACTIVE:
+        points.hit("runner.request_read")
+    if _left(channel):
+        return  # the caller gave us up and went another way, or died: nothing has happened yet
+    channel.settimeout(None)
+    life.live(channel, request, descriptors)
+
+
+def _left(channel: socket.socket) -> bool:
+    poll = select.poll()
+    poll.register(channel, select.POLLHUP | select.POLLRDHUP)
+    return bool(poll.poll(0))
+
+
+def _receive_start(channel: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
+    """The one start frame and exactly the descriptors it announces; None when the caller left or talks nonsense."""
+    decoder = wire.Decoder(wire.START_MAX_BYTES)
+    descriptors: list[int] = []
+    while True:
+        try:
+            received, more = sockets.recv_with_fds(channel, 1 << 18, sockets.MAX_FDS)
+        except OSError:
+            received, more = b"", []
+        descriptors += more
+        try:
+            frames = decoder.feed(received)
+        except wire.BadFrame as problem:
+            channel.sendall(wire.control(wire.error({}, "bad-request", str(problem))))
+            frames, received = [], b""
+        if frames:
+            request = frames[0]
+            break
+        if not received:
+            for fd in descriptors:
+                os.close(fd)
+            return None
+    if not isinstance(request, dict) or request.get("type") != "start":
+        channel.sendall(wire.control(wire.error({}, "bad-request", "a start request was expected")))
+        return None
+    announced = request.get("claims", 0) + len(request["spec"]["pass_fds"])
+    for fd in descriptors[announced:]:
+        os.close(fd)
+    return request, descriptors[:announced]
+
+
+def _leave_on_signals() -> socket.socket:
+    """A socket that becomes readable when we are told to go."""
+    reader, writer = socket.socketpair()
+    writer.setblocking(False)
+    signal.set_wakeup_fd(writer.detach(), warn_on_full_buffer=False)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda _number, _frame: None)
+    return reader
+
+
+def _reset_signals() -> None:
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
+        signal.signal(number, signal.SIG_DFL)

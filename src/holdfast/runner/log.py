@@ -1,0 +1,307 @@
+"""The log writer: raw segments per stream, the `frames` index, caps, and what happens when the disk refuses.
+
+Offsets are absolute and count every byte the command printed, stored or not. A segment's name carries its first
+offset, so what was dropped in front and what the disk refused in the middle can be read off the names alone.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import struct
+import zlib
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable
+
+from . import clock, points
+
+STREAM_NUMBERS = {"stdout": 0, "stderr": 1, "tty": 2}
+DATA, RESIZE, GAP = 0, 1, 2
+
+_FRAME_BODY = struct.Struct("<QQQIBB")
+_FRAME_CHECK = struct.Struct("<H")
+FRAME_BYTES = _FRAME_BODY.size + _FRAME_CHECK.size
+
+# About 130,000 reads. Above it the older half goes: order and timing of very old output are worth less than room.
+FRAMES_MAX_BYTES = 4 << 20
+# How often a refusing disk is tried again, and how often the free space is asked for.
+_RETRY_NS = 100_000_000
+_FREE_CHECK_BYTES = 4 << 20
+# Below the free-space floor a session keeps this many segments only: the live tail and its predecessor.
+_FLOOR_SEGMENTS = 2
+
+# Not the disk's fault: the segment in use is still good, only a new file cannot be opened.
+_NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
+
+
+def frame(mono_ns: int, wall_ns: int, stream: str, kind: int, offset: int, length: int) -> bytes:
+    body = _FRAME_BODY.pack(mono_ns, wall_ns, offset, length, STREAM_NUMBERS[stream], kind)
+    return body + _FRAME_CHECK.pack(zlib.crc32(body) & 0xFFFF)
+
+
+class _Segment:
+    __slots__ = ("lines", "name", "size")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.size = 0
+        self.lines = 0
+
+
+class _Stream:
+    __slots__ = ("dropped_before", "end", "fd", "lines", "lines_dropped", "name", "segments")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.end = 0
+        self.lines = 0
+        self.dropped_before = 0
+        self.lines_dropped = 0
+        self.segments: list[_Segment] = []
+        self.fd: int | None = None
+
+
+class Log:
+    """Appends what streams print. Never raises for a disk that refuses: it counts, says so once, and goes on."""
+
+    def __init__(
+        self,
+        directory: int,
+        streams: list[str],
+        *,
+        cap_bytes: int,
+        segment_bytes: int,
+        free_floor_bytes: int,
+        say: Callable[[str], None],
+    ) -> None:
+        self._directory = directory
+        self._streams = {name: _Stream(name) for name in streams}
+        self._cap = cap_bytes
+        # A quarter of the cap at most, so that dropping one segment never takes most of what is kept.
+        self._segment = max(1, min(segment_bytes, cap_bytes // 4))
+        self._free_floor = free_floor_bytes
+        self._say = say
+        self._size = 0
+        self._oldest: list[_Stream] = []  # one entry per closed-or-open segment, in order of creation
+        self._frames: int | None = None
+        self._frames_size = 0
+        self._until_free_check = _FREE_CHECK_BYTES
+        self._low = False
+        self._refused_since: dict[str, int] = {}
+        self._retry_at_ns = 0
+        self.gaps: list[dict[str, Any]] = []
+        self.gaps_more = 0
+        self.warnings: list[str] = []
+        self.last_output_wall_ns: int | None = None
+
+    @property
+    def size(self) -> int:
+        return self._size
+
+    def ends(self) -> dict[str, int]:
+        return {name: stream.end for name, stream in self._streams.items()}
+
+    def facts(self) -> dict[str, Any]:
+        streams = self._streams.items()
+        return {
+            "ends": self.ends(),
+            "lines": {name: stream.lines for name, stream in streams},
+            "dropped_before": {name: stream.dropped_before for name, stream in streams},
+            "lines_dropped": {name: stream.lines_dropped for name, stream in streams},
+            "log_bytes": self._size,
+            "gaps": self.gaps + self._open_gaps(),
+        }
+
+    def append(self, name: str, chunk: bytes) -> None:
+        stream = self._streams[name]
+        mono, wall = clock.mono_ns(), clock.wall_ns()
+        self.last_output_wall_ns = wall
+        offset = stream.end
+        stream.end += len(chunk)
+        newlines = chunk.count(b"\n")
+        stream.lines += newlines
+        stored = self._store(stream, offset, chunk, newlines, mono)
+        if stored:
+            self._index(frame(mono, wall, name, DATA, offset, stored))
+
+    def sync(self) -> None:
+        for stream in self._streams.values():
+            if stream.fd is not None:
+                os.fsync(stream.fd)
+        if self._frames is not None:
+            os.fsync(self._frames)
+
+    def close(self) -> None:
+        for stream in self._streams.values():
+            self._close_segment(stream)
+        if self._frames is not None:
+            os.close(self._frames)
+            self._frames = None
+
+    def _store(self, stream: _Stream, offset: int, chunk: bytes, newlines: int, mono: int) -> int:
+        if stream.name in self._refused_since:
+            if mono < self._retry_at_ns:
+                return 0
+            self._end_gap(stream, offset)
+        stored = 0
+        try:
+            self._make_room(len(chunk))
+            if stream.fd is None or stream.segments[-1].size >= self._segment:
+                self._open_segment(stream, offset)
+            assert stream.fd is not None
+            view = memoryview(chunk)
+            while stored < len(chunk):
+                if points.ACTIVE:
+                    points.hit("log.append")
+                stored += os.write(stream.fd, view[stored:])
+        except OSError as problem:
+            self._refuse(stream, offset + stored, problem, mono)
+            newlines = chunk.count(b"\n", 0, stored)
+        if stored:
+            stream.segments[-1].size += stored
+            stream.segments[-1].lines += newlines
+            self._size += stored
+        return stored
+
+    def _open_segment(self, stream: _Stream, offset: int) -> None:
+        name = f"{stream.name}.{offset:020d}"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            if points.ACTIVE:
+                points.hit("log.rotate")
+            fd = os.open(name, flags, 0o600, dir_fd=self._directory)
+        except OSError as problem:
+            if problem.errno in _NO_DESCRIPTOR and stream.fd is not None:
+                self._warn(f"no descriptor for a new segment: {stream.name} goes on in its current one")
+                return
+            raise
+        if stream.fd is not None:
+            os.close(stream.fd)
+        stream.fd = fd
+        stream.segments.append(_Segment(name))
+        self._oldest.append(stream)
+
+    def _close_segment(self, stream: _Stream) -> None:
+        if stream.fd is not None:
+            os.close(stream.fd)
+            stream.fd = None
+
+    def _make_room(self, incoming: int) -> None:
+        self._until_free_check -= incoming
+        if self._until_free_check <= 0:
+            self._until_free_check = _FREE_CHECK_BYTES
+            self._check_free_space()
+        while self._size + incoming > self._cap and self._drop_oldest():
+            pass
+        if self._low:
+            while len(self._oldest) > _FLOOR_SEGMENTS and self._drop_oldest():
+                pass
+
+    def _check_free_space(self) -> None:
+        space = os.fstatvfs(self._directory)
+        low = space.f_bavail * space.f_frsize < self._free_floor
+        if low and not self._low:
+            self._warn("free space is below the floor: only the newest segments are kept")
+        self._low = low
+
+    def _drop_oldest(self) -> bool:
+        """The oldest segment that is not being written goes. False when there is none."""
+        for position, stream in enumerate(self._oldest):
+            if len(stream.segments) > 1 or stream.fd is None or stream.segments[0].size >= self._segment:
+                break
+        else:
+            return False
+        del self._oldest[position]
+        segment = stream.segments.pop(0)
+        if not stream.segments:
+            self._close_segment(stream)
+        begin = int(segment.name.rpartition(".")[2])
+        stream.dropped_before = begin + segment.size
+        stream.lines_dropped += segment.lines
+        self._size -= segment.size
+        self._note_dropped(stream)
+        try:
+            os.unlink(segment.name, dir_fd=self._directory)
+        except FileNotFoundError:
+            self._warn(f"{segment.name} was already gone")
+        return True
+
+    def _note_dropped(self, stream: _Stream) -> None:
+        """Beside the segments, so that the counts are right for readers who come after the runner."""
+        temporary = f"{stream.name}.dropped.tmp"
+        try:
+            fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600, dir_fd=self._directory)
+            try:
+                os.write(fd, b"%d %d\n" % (stream.dropped_before, stream.lines_dropped))
+            finally:
+                os.close(fd)
+            os.rename(temporary, f"{stream.name}.dropped", src_dir_fd=self._directory, dst_dir_fd=self._directory)
+        except OSError as problem:
+            self._warn(f"{stream.name}.dropped could not be written: {problem.strerror}")
+
+    def _refuse(self, stream: _Stream, offset: int, problem: OSError, mono: int) -> None:
+        """From `offset` on nothing is stored. The segment is closed: what is stored later begins a new one, so
+        that its name tells the right offset."""
+        if stream.segments and stream.fd is not None:
+            self._close_segment(stream)
+        self._refused_since[stream.name] = offset
+        self._retry_at_ns = mono + _RETRY_NS
+        reason = problem.strerror or str(problem)
+        self._warn(f"the disk refuses the log of {stream.name} ({reason}); the command goes on")
+
+    def _end_gap(self, stream: _Stream, offset: int) -> None:
+        begin = self._refused_since.pop(stream.name)
+        if begin < offset:
+            gap = {"stream": stream.name, "from": begin, "to": offset, "reason": "disk"}
+            if self.gaps and self.gaps[-1]["stream"] == stream.name and self.gaps[-1]["to"] == begin:
+                self.gaps[-1]["to"] = offset
+            elif len(self.gaps) < 64:
+                self.gaps.append(gap)
+            else:
+                self.gaps_more += 1
+
+    def _open_gaps(self) -> list[dict[str, Any]]:
+        return [
+            {"stream": name, "from": begin, "to": self._streams[name].end, "reason": "disk"}
+            for name, begin in self._refused_since.items()
+            if begin < self._streams[name].end
+        ]
+
+    def _index(self, record: bytes) -> None:
+        """Derived data: losing a frame loses order and timing of some bytes, never a byte."""
+        try:
+            if self._frames is None:
+                flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+                self._frames = os.open("frames", flags, 0o600, dir_fd=self._directory)
+            if points.ACTIVE:
+                points.hit("log.frame")
+            os.write(self._frames, record)
+            self._frames_size += len(record)
+            if self._frames_size > FRAMES_MAX_BYTES:
+                self._halve_frames()
+        except OSError as problem:
+            self._warn(f"frames could not be written: {problem.strerror}")
+
+    def _halve_frames(self) -> None:
+        assert self._frames is not None
+        kept = FRAMES_MAX_BYTES // 2 // FRAME_BYTES * FRAME_BYTES
+        source = os.open("frames", os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._directory)
+        try:
+            tail = os.pread(source, kept, max(0, os.fstat(source).st_size // FRAME_BYTES * FRAME_BYTES - kept))
+        finally:
+            os.close(source)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
+        fresh = os.open("frames.tmp", flags, 0o600, dir_fd=self._directory)
+        os.write(fresh, tail)
+        os.rename("frames.tmp", "frames", src_dir_fd=self._directory, dst_dir_fd=self._directory)
+        os.close(self._frames)
+        self._frames = fresh
+        self._frames_size = len(tail)
+
+    def _warn(self, text: str) -> None:
+        if text not in self.warnings:
+            if len(self.warnings) < 16:
+                self.warnings.append(text)
+            self._say(text)

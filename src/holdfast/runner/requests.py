@@ -1,0 +1,329 @@
+"""What clients may ask of a runner: one function per request."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import signal
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable
+
+    from .endpoint import Client
+    from .life import Life
+    from .loop import Timer
+
+from . import wire
+from .deadlines import CAUSES
+
+# What `update` may change while the command runs.
+CHANGEABLE = (
+    "name",
+    "owner",
+    "labels",
+    "description",
+    "notify",
+    "timeout",
+    "idle_timeout",
+    "ttl",
+    "lifetime",
+)
+FEATURES = ("output", "write", "close_stdin", "send_signal", "stop", "wait", "update")
+
+_OUTPUT_MAX_BYTES = 256 << 10
+
+
+class Problem(Exception):
+    """A request that cannot be answered; becomes an error frame."""
+
+    def __init__(self, code: str, message: str, **facts: object) -> None:
+        super().__init__(message)
+        self.code = code
+        self.facts = facts
+
+
+class Waiter:
+    """A `wait` or `stop` request that is not answered yet."""
+
+    def __init__(self, client: Client, request: dict[str, Any]) -> None:
+        self.client = client
+        self.request = request
+        self.timer: Timer | None = None
+        self.timed_out = False
+
+    @property
+    def for_exit(self) -> bool:
+        """Does somebody get the ending from us at once? Then a power loss cannot make it a lie."""
+        return bool(self.request.get("exit")) or self.request["type"] == "stop"
+
+
+def serve(life: Life, client: Client, request: dict[str, Any]) -> None:
+    handler = _HANDLERS.get(request["type"])
+    if handler is None:
+        client.send(
+            {
+                **wire.error(request, "unsupported", f"this runner does not know `{request['type']}`"),
+                "status": life.status(),
+            }
+        )
+        return
+    try:
+        answer = handler(life, client, request)
+    except Problem as problem:
+        frame = wire.error(request, problem.code, str(problem), **problem.facts)
+        client.send({**frame, "status": life.status()})
+        return
+    if answer is not None:
+        client.send({**wire.reply(request, **answer), "status": life.status()})
+
+
+def answer_waiters(life: Life) -> None:
+    for waiter in list(life.waiters):
+        answer = _met(life, waiter)
+        if answer is not None:
+            life.waiters.remove(waiter)
+            if waiter.timer is not None:
+                waiter.timer.cancel()
+            waiter.client.send({**wire.reply(waiter.request, **answer), "status": life.status()})
+
+
+def decode_base64(text: object) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)  # type: ignore[arg-type]
+    except (binascii.Error, TypeError, ValueError):
+        raise Problem("bad-argument", "`base64` is not base64") from None
+
+
+def read_segments(directory: int, stream: str, since: int, limit: int) -> tuple[int, bytes]:
+    """From the first retained byte at or after `since`, across as many segments as `limit` takes."""
+    names = sorted(name for name in os.listdir(directory) if name.startswith(stream + ".") and name[-1].isdigit())
+    begin, parts = since, []
+    for name in names:
+        first = int(name.rpartition(".")[2])
+        try:
+            fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=directory)
+        except FileNotFoundError:
+            continue
+        try:
+            size = os.fstat(fd).st_size
+            if first + size <= begin:
+                continue
+            if first > begin:
+                if parts:
+                    break  # a gap: the next request starts behind it
+                begin = since = first
+            part = os.pread(fd, limit, begin - first)
+        finally:
+            os.close(fd)
+        parts.append(part)
+        begin += len(part)
+        limit -= len(part)
+        if limit <= 0:
+            break
+    return since, b"".join(parts)
+
+
+def _ping(_life: Life, _client: Client, _request: dict[str, Any]) -> dict[str, Any]:
+    return {}
+
+
+def _output(life: Life, client: Client, request: dict[str, Any]) -> None:
+    stream = request.get("stream", "stdout")
+    ends = life.log.ends()
+    if stream not in ends:
+        raise Problem("bad-argument", f"no stream {stream!r} here", streams=sorted(ends))
+    since = _number(request, "since", 0)
+    if since > ends[stream]:
+        raise Problem("offset-ahead", f"{stream} ends at {ends[stream]}", end=ends[stream], offset=since)
+    limit = min(_number(request, "limit", _OUTPUT_MAX_BYTES), _OUTPUT_MAX_BYTES)
+    begin, payload = life.read_log(stream, since, limit)
+    facts = life.log.facts()
+    reply = wire.reply(
+        request,
+        stream=stream,
+        cursor=begin + len(payload),
+        end=ends[stream],
+        dropped_before=facts["dropped_before"][stream],
+        **{"from": begin},
+    )
+    client.send({**reply, "status": life.status()})
+    client.send_bytes(wire.data(begin, payload))
+
+
+def _write(life: Life, client: Client, request: dict[str, Any]) -> dict[str, Any] | None:
+    unit = decode_base64(request["base64"]) if "base64" in request else _text(request, "data").encode()
+    _must_live(life)
+    if not life.stdin.is_open:
+        raise Problem(
+            "stdin-closed",
+            f"stdin of {life.id} is closed: {life.stdin.closed_because}",
+            id=life.id,
+            why=life.stdin.closed_because,
+        )
+    if not life.stdin.has_room(len(unit)):
+        raise Problem("busy", "the input queue is full: the command does not read", queued=life.stdin.queued_bytes)
+
+    def taken(all_of_it: bool) -> None:
+        client.send({"type": "written", "id": request.get("id"), "bytes": len(unit) if all_of_it else 0})
+
+    life.stdin.write(unit, taken)
+    return {"accepted": len(unit)}
+
+
+def _close_stdin(life: Life, _client: Client, _request: dict[str, Any]) -> dict[str, Any]:
+    _must_live(life)
+    if not life.stdin.is_open:
+        raise Problem(
+            "stdin-closed",
+            f"stdin of {life.id} is closed: {life.stdin.closed_because}",
+            id=life.id,
+            why=life.stdin.closed_because,
+        )
+    life.stdin.close()
+    return {}
+
+
+def _send_signal(life: Life, _client: Client, request: dict[str, Any]) -> dict[str, Any]:
+    name = _text(request, "signal").upper()
+    number = getattr(signal, name if name.startswith("SIG") else "SIG" + name, None)
+    if not isinstance(number, signal.Signals):
+        raise Problem("bad-argument", f"no signal {name!r}", argument="signal")
+    target = request.get("target", "command")
+    if target not in ("command", "group", "tree"):
+        raise Problem("bad-argument", "target is command, group or tree", argument="target")
+    living = life.living()
+    if life.exit is not None and (target == "command" or not living):
+        _must_live(life)
+    return {"sent": life.signal_members(target, number, living)}
+
+
+def _stop(life: Life, client: Client, request: dict[str, Any]) -> dict[str, Any] | None:
+    if life.exit is not None and not life.living():
+        return {"found": [], "survivors": [], "rung": None, "took_s": 0.0, "already": True}
+    grace = request.get("grace")
+    if grace is not None and (not isinstance(grace, (int, float)) or grace < 0):
+        raise Problem("bad-argument", "`grace` is seconds, 0 or more", argument="grace")
+    climb = request.get("ladder")
+    if climb is not None:
+        check_ladder(climb)
+    life.waiters.append(Waiter(client, request))
+    life.stop(by=request.get("by") or client.author, reason="stop", grace_s=grace, climb=climb)
+    return None
+
+
+def check_ladder(climb: object) -> None:
+    """A ladder that came over the wire: a list of {signal, target?, wait_s}."""
+    good = isinstance(climb, list) and all(
+        isinstance(rung, dict)
+        and isinstance(getattr(signal, "SIG" + str(rung.get("signal")), None), signal.Signals)
+        and rung.get("target", "command") in ("command", "group", "tree")
+        and isinstance(rung.get("wait_s"), (int, float))
+        and rung["wait_s"] >= 0
+        for rung in climb
+    )
+    if not good:
+        raise Problem("bad-argument", "a ladder is a list of {signal, target, wait_s}", argument="ladder")
+
+
+def _wait(life: Life, client: Client, request: dict[str, Any]) -> None:
+    after = request.get("output_after")
+    if after is not None and not (isinstance(after, dict) and all(isinstance(at, int) for at in after.values())):
+        raise Problem("bad-argument", "`output_after` is {stream: offset}", argument="output_after")
+    waiter = Waiter(client, request)
+    life.waiters.append(waiter)
+    timeout = request.get("timeout")
+    if isinstance(timeout, (int, float)):
+        waiter.timer = life.loop.after(max(0.0, timeout), lambda: _out_of_time(life, waiter))
+    answer_waiters(life)
+
+
+def _out_of_time(life: Life, waiter: Waiter) -> None:
+    waiter.timed_out = True
+    answer_waiters(life)
+
+
+def _update(life: Life, _client: Client, request: dict[str, Any]) -> dict[str, Any]:
+    changes = {name: request[name] for name in CHANGEABLE if name in request}
+    unknown = sorted(set(request) - set(CHANGEABLE) - {"type", "id", "answered"})
+    if unknown:
+        raise Problem("bad-argument", f"cannot update {', '.join(unknown)}", argument=unknown[0])
+    for option in CAUSES:
+        limit = changes.get(option)
+        if limit is not None and (not isinstance(limit, (int, float)) or limit <= 0):
+            raise Problem("bad-argument", f"`{option}` is seconds, above 0", argument=option)
+    if "lifetime" in changes:
+        if changes["lifetime"] != "detached":
+            raise Problem("bad-argument", "a session can only be made `detached` afterwards", argument="lifetime")
+        life.outlive_call()
+    if changes:
+        life.changed.update(changes)
+        for option in CAUSES:
+            if option in changes and life.exit is None:
+                life.deadlines.set(option, changes[option])
+        if life.command is not None:
+            life.write_state()
+    return {"changed": sorted(changes)}
+
+
+def _not_here(life: Life, _client: Client, request: dict[str, Any]) -> None:
+    raise Problem("not-a-tty", f"session {life.id} runs on pipes: `{request['type']}` needs a terminal", id=life.id)
+
+
+def _met(life: Life, waiter: Waiter) -> dict[str, Any] | None:
+    request = waiter.request
+    if request["type"] == "stop":
+        return life.stop_answer()
+    after = request.get("output_after")
+    if after is not None:
+        ends = life.log.ends()
+        if any(ends.get(stream, 0) > offset for stream, offset in after.items()):
+            return {"reason": "output"}
+    if life.exit is not None:
+        if request.get("exit") or after is not None:
+            return {"reason": "exit"}
+        if request.get("extinct") and not life.living():
+            return {"reason": "extinct"}
+    return {"reason": "timeout"} if waiter.timed_out else None
+
+
+def _must_live(life: Life) -> None:
+    if life.exit is not None:
+        raise Problem(
+            "session-ended",
+            f"session {life.id} has ended",
+            id=life.id,
+            code=life.exit["code"],
+            signal=life.exit["signal"],
+            ended_at=life.ended_at,
+        )
+
+
+def _number(request: dict[str, Any], name: str, default: int) -> int:
+    value = request.get(name, default)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise Problem("bad-argument", f"`{name}` must be a whole number, 0 or more", argument=name)
+    return value
+
+
+def _text(request: dict[str, Any], name: str) -> str:
+    value = request.get(name)
+    if not isinstance(value, str):
+        raise Problem("bad-argument", f"`{name}` must be text", argument=name)
+    return value
+
+
+_HANDLERS: dict[str, Callable[[Life, Client, dict[str, Any]], dict[str, Any] | None]] = {
+    "ping": _ping,
+    "status": _ping,
+    "output": _output,
+    "write": _write,
+    "close_stdin": _close_stdin,
+    "send_signal": _send_signal,
+    "stop": _stop,
+    "wait": _wait,
+    "update": _update,
+    "resize": _not_here,
+    "attach": _not_here,
+}

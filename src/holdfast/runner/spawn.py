@@ -1,0 +1,247 @@
+"""From a spec to a running command.
+
+`posix_spawn` (a vfork underneath) starts the command in half the time of a fork of the interpreter and reports
+exec's errno by itself. What it cannot do, the runner does to itself just before and undoes just after: it is
+single-threaded, so nobody sees the moment in between.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import resource
+import signal
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+LIMITS = {
+    name[len("RLIMIT_") :].lower(): getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")
+}
+# Every disposition a launcher or an interpreter may have changed goes back to the default.
+_DEFAULTS = [
+    signal.SIGPIPE,
+    signal.SIGXFSZ,
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGCHLD,
+]
+
+# A chatty command gets a wider pipe, so that it and the runner take turns less often.
+_PIPE_BYTES = 1 << 20
+_F_SETPIPE_SZ = 1031
+
+
+class SpawnFailed(Exception):
+    """The command never came to be: at which step, why, and for which path."""
+
+    def __init__(self, number: int, step: str, path: str) -> None:
+        super().__init__(f"{step}: {os.strerror(number)}: {path}")
+        self.errno = number
+        self.step = step
+        self.path = path
+
+    def record(self) -> dict[str, Any]:
+        name = errno.errorcode.get(self.errno, str(self.errno))
+        return {"errno": self.errno, "name": name, "step": self.step, "path": self.path, "message": str(self)}
+
+
+class Command:
+    """A spawned command and our ends of its pipes. `stdin` is None when it reads from /dev/null."""
+
+    def __init__(self, pid: int, stdin: int | None, outputs: dict[str, int]) -> None:
+        self.pid = pid
+        self.stdin = stdin
+        self.outputs = outputs
+
+
+def spawn(spec: dict[str, Any], environment: dict[str, str], passed: list[tuple[int, int]]) -> Command:
+    """Start what `spec` says. `passed` are (our descriptor, the command's number) pairs."""
+    argv = arguments(spec)
+    ours: list[int] = []
+    theirs: list[int] = []
+    try:
+        stdin = _open_stdin(spec["stdin"] == "open", ours, theirs)
+        outputs = {}
+        out_theirs = _open_output("stdout", outputs, ours, theirs)
+        err_theirs = out_theirs if spec["merge_stderr"] else _open_output("stderr", outputs, ours, theirs)
+        actions = [(os.POSIX_SPAWN_DUP2, theirs[0], 0)]
+        actions += [(os.POSIX_SPAWN_DUP2, out_theirs, 1), (os.POSIX_SPAWN_DUP2, err_theirs, 2)]
+        actions += _pass(passed, theirs)
+        pid = _spawn(spec, argv, environment, actions)
+    except BaseException:
+        for fd in ours:
+            os.close(fd)
+        raise
+    finally:
+        for fd in theirs:
+            os.close(fd)
+    for fd in ours:
+        os.set_blocking(fd, False)
+    return Command(pid, stdin, outputs)
+
+
+def arguments(spec: dict[str, Any]) -> list[str]:
+    command = spec["command"]
+    return [spec["shell"], "-c", command] if isinstance(command, str) else list(command)
+
+
+def widen(fd: int) -> None:
+    try:
+        fcntl.fcntl(fd, _F_SETPIPE_SZ, _PIPE_BYTES)
+    except OSError:
+        pass  # the user's share of pipe memory is used up, or no pipe at all: the narrow one works too
+
+
+def _open_stdin(is_open: bool, ours: list[int], theirs: list[int]) -> int | None:
+    if not is_open:
+        theirs.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+        return None
+    reader, writer = _pipe("stdin")
+    theirs.append(reader)
+    ours.append(writer)
+    return writer
+
+
+def _open_output(name: str, outputs: dict[str, int], ours: list[int], theirs: list[int]) -> int:
+    reader, writer = _pipe(name)
+    ours.append(reader)
+    theirs.append(writer)
+    outputs[name] = reader
+    return writer
+
+
+def _pipe(name: str) -> tuple[int, int]:
+    try:
+        return os.pipe()
+    except OSError as problem:
+        raise SpawnFailed(problem.errno or 0, "pipe", name) from None
+
+
+def _pass(passed: list[tuple[int, int]], theirs: list[int]) -> list[tuple[int, int, int]]:
+    """Move descriptors that stand where another one has to go out of the way first."""
+    wanted = {number for _, number in passed}
+    actions = []
+    for fd, number in passed:
+        source = fd
+        if fd in wanted and fd != number:
+            source = os.dup(fd)
+            while source in wanted:
+                theirs.append(source)
+                source = os.dup(fd)
+            theirs.append(source)
+        actions.append((os.POSIX_SPAWN_DUP2, source, number))
+    return actions
+
+
+def _spawn(
+    spec: dict[str, Any], argv: list[str], environment: dict[str, str], actions: list[tuple[int, int, int]]
+) -> int:
+    cwd = spec["cwd"]
+    try:
+        os.chdir(cwd)
+    except OSError as problem:
+        raise SpawnFailed(problem.errno or 0, "cwd", cwd) from None
+    before = os.umask(spec["umask"])
+    undo = _limit_self(spec["limits"])
+    score = _raise_oom_score(spec["oom_score_adj"])
+    try:
+        path = _find(argv[0], environment)
+        try:
+            pid = os.posix_spawn(
+                path,
+                [spec["argv0"] or argv[0], *argv[1:]],
+                environment,
+                file_actions=actions,
+                setpgroup=0,
+                setsigmask=[],
+                setsigdef=_DEFAULTS,
+            )
+        except OSError as problem:
+            raise SpawnFailed(problem.errno or 0, _exec_step(path, problem.errno), path) from None
+        except ValueError:
+            raise SpawnFailed(errno.EINVAL, "exec", path) from None
+    finally:
+        _restore_oom_score(score)
+        for limit, values in undo:
+            resource.setrlimit(limit, values)
+        os.umask(before)
+        os.chdir("/")
+    _harden_limits(pid, spec["limits"])
+    return pid
+
+
+def _find(name: str, environment: dict[str, str]) -> str:
+    if "/" in name:
+        return name
+    refused = None
+    for directory in environment.get("PATH", os.defpath).split(os.pathsep):
+        path = os.path.join(directory or ".", name)
+        if os.path.isfile(path):
+            if os.access(path, os.X_OK):
+                return path
+            refused = path
+    if refused is not None:
+        raise SpawnFailed(errno.EACCES, "exec", refused)
+    raise SpawnFailed(errno.ENOENT, "exec", name)
+
+
+def _exec_step(path: str, number: int | None) -> str:
+    # ENOENT for a file that is there means the interpreter in its first line (or its loader) is missing.
+    return "interpreter" if number == errno.ENOENT and os.path.exists(path) else "exec"
+
+
+def _limit_self(limits: dict[str, list[int]]) -> list[tuple[int, tuple[int, int]]]:
+    """Soft limits are inherited from the first instruction on, and can be taken back."""
+    undo = []
+    for name, (soft, hard) in limits.items():
+        limit = LIMITS[name]
+        current = resource.getrlimit(limit)
+        if current == (soft, hard):
+            continue
+        ceiling = current[1]
+        wanted = soft if ceiling == resource.RLIM_INFINITY or (0 <= soft <= ceiling) else ceiling
+        try:
+            resource.setrlimit(limit, (wanted, ceiling))
+        except (OSError, ValueError):
+            raise SpawnFailed(errno.EPERM, "limits", name) from None
+        undo.append((limit, current))
+    return undo
+
+
+def _harden_limits(pid: int, limits: dict[str, list[int]]) -> None:
+    """Hard limits cannot be taken back from oneself, so the command gets them from outside right after its birth.
+    Its soft ones have been in force all along."""
+    if not hasattr(resource, "prlimit"):
+        return
+    for name, (soft, hard) in limits.items():
+        try:
+            resource.prlimit(pid, LIMITS[name], (soft, hard))
+        except (OSError, ValueError):
+            continue  # already gone, or above what we may grant: the inherited ceiling stays
+
+
+def _raise_oom_score(wanted: int) -> str | None:
+    """The kernel takes the command before its runner. Returns what to write back, None when nothing changed."""
+    if not wanted:
+        return None
+    try:
+        with open("/proc/self/oom_score_adj", "r+") as file:
+            before = file.read().strip()
+            if int(before) >= wanted:
+                return None
+            file.seek(0)
+            file.write(str(wanted))
+    except OSError:
+        return None
+    return before
+
+
+def _restore_oom_score(before: str | None) -> None:
+    if before is not None:
+        with open("/proc/self/oom_score_adj", "w") as file:
+            file.write(before)

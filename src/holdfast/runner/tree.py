@@ -1,0 +1,282 @@
+"""Who is who among processes: identity, descent, and ending a whole tree.
+
+A process is known by boot id, pid and kernel start time together. Nothing here signals a bare pid: a target is
+opened as a pidfd, looked at once more through `/proc`, and only then signalled, so a reused pid is never hit.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any, Callable
+
+from . import points
+
+BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"
+
+# The session's mark in the environment of its command. Descendants inherit it, so they can still be found after
+# the runner, their subreaper, is gone.
+SESSION_VARIABLE = "HOLDFAST_SESSION_ID"
+# Launchers and runners carry this instead. One that was started from inside another session is a descendant of
+# that session's runner by birth, but never part of its tree.
+ROLE_VARIABLE = "HOLDFAST_ROLE"
+
+# Freezing is a race against forks. A storm that outruns this many walks is killed as far as it is known, and
+# walked again.
+_FREEZE_WALKS = 20
+
+
+class Process:
+    """One process at one life: a pid with its start time, and what `/proc` said of it."""
+
+    __slots__ = ("group", "parent", "pid", "session", "start", "state")
+
+    def __init__(self, pid: int, start: int, parent: int, group: int, session: int, state: str) -> None:
+        self.pid = pid
+        self.start = start
+        self.parent = parent
+        self.group = group
+        self.session = session
+        self.state = state
+
+    def __repr__(self) -> str:
+        return f"<process {self.pid} started at tick {self.start}, {self.state}>"
+
+
+def boot_id() -> str:
+    with open(BOOT_ID_PATH) as file:
+        return file.read().strip()
+
+
+def pid_namespace() -> int:
+    return os.stat("/proc/self/ns/pid").st_ino
+
+
+def look(pid: int) -> Process | None:
+    """The process that has this pid now; None when there is none or it is a zombie."""
+    process = _look(pid)
+    return None if process is None or process.state in "ZX" else process
+
+
+def _look(pid: int) -> Process | None:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            stat = file.read()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    # The name may hold spaces and parentheses: the fields begin behind the last one.
+    fields = stat[stat.rindex(b")") + 2 :].split()
+    return Process(pid, int(fields[19]), int(fields[1]), int(fields[2]), int(fields[3]), chr(fields[0][0]))
+
+
+def start_time(pid: int) -> int:
+    process = _look(pid)
+    if process is None:
+        raise ProcessLookupError(errno.ESRCH, f"no process {pid}")
+    return process.start
+
+
+def same(pid: int, start: int) -> bool:
+    """Does the process recorded as (pid, start) still live?"""
+    process = look(pid)
+    return process is not None and process.start == start
+
+
+def command_line(pid: int) -> list[str]:
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            raw = file.read(4096)
+    except OSError:
+        return []
+    return [os.fsdecode(word) for word in raw.rstrip(b"\0").split(b"\0")] if raw else []
+
+
+def describe(process: Process) -> dict[str, Any]:
+    line = " ".join(command_line(process.pid))
+    if not line:
+        try:
+            with open(f"/proc/{process.pid}/comm") as file:
+                line = file.read().strip()
+        except OSError:
+            line = "?"
+    return {"pid": process.pid, "start": process.start, "command": line[:200]}
+
+
+def everyone() -> dict[int, Process]:
+    found = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            process = look(int(name))
+            if process is not None:
+                found[process.pid] = process
+    return found
+
+
+def descendants(root: int) -> list[Process]:
+    """All living processes below `root`, without launchers and runners and what is theirs."""
+    found: list[Process] = []
+    parents = [root]
+    while parents:
+        for pid in _children(parents.pop()):
+            process = look(pid)
+            # Nothing hangs below a zombie: its children came to the subreaper and are listed there.
+            if process is not None and not _is_ours(pid):
+                found.append(process)
+                parents.append(pid)
+    # The kernel may skip a child in its list while a sibling exits. "Nobody left" is worth a second, slower look.
+    return found or _below(everyone(), {root})
+
+
+def _children(pid: int) -> list[int]:
+    pids: list[int] = []
+    try:
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{task}/children", "rb") as file:
+                pids.extend(map(int, file.read().split()))
+    except OSError:
+        pass  # gone meanwhile, or a kernel without these files: the slower look finds the rest
+    return pids
+
+
+def _below(table: dict[int, Process], roots: set[int]) -> list[Process]:
+    """Those of `table` that descend from `roots`, launchers and runners and what is theirs left out."""
+    below = set(roots)
+    ours: set[int] = set()
+    grew = True
+    while grew:
+        grew = False
+        for pid, process in table.items():
+            if process.parent in below and pid not in below and pid not in ours:
+                (ours if _is_ours(pid) else below).add(pid)
+                grew = True
+    return [table[pid] for pid in sorted(below - roots)]
+
+
+def _is_ours(pid: int) -> bool:
+    return environment(pid).get(ROLE_VARIABLE) in ("launcher", "runner")
+
+
+def environment(pid: int) -> dict[str, str]:
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            raw = file.read()
+    except OSError:
+        return {}
+    pairs = (word.partition(b"=") for word in raw.split(b"\0"))
+    return {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs if name}
+
+
+def orphans(session: str, command: dict[str, Any] | None, pgid: int | None) -> list[Process]:
+    """What lives of a session whose runner is gone: the command itself, its group while the command still leads
+    it, everything below those, and whatever carries the session's mark. Each is verified by start time."""
+    table = everyone()
+    roots: set[int] = set()
+    born = 0
+    if command is not None:
+        born = command["start"]
+        leader = table.get(command["pid"])
+        if leader is not None and leader.start == born:
+            roots.add(leader.pid)
+            if pgid == leader.pid:
+                roots.update(pid for pid, process in table.items() if process.group == pgid)
+    for pid, process in table.items():
+        if process.start >= born and environment(pid).get(SESSION_VARIABLE) == session:
+            roots.add(pid)
+    roots = {pid for pid in roots if not _is_ours(pid)}
+    members = [table[pid] for pid in sorted(roots)] + _below(table, roots)
+    return [process for process in members if process.pid != os.getpid()]
+
+
+def send(process: Process, number: int) -> str | None:
+    """Signal this very process. None when done or when it is gone; else the errno's name."""
+    return send_to(process.pid, process.start, number)
+
+
+def send_to(pid: int, start: int, number: int) -> str | None:
+    if pid <= 1:
+        raise ValueError(f"pid {pid} is never signalled")
+    try:
+        pidfd = None if points.off("pidfd") else os.pidfd_open(pid)
+    except ProcessLookupError:
+        return None
+    except (AttributeError, OSError):
+        pidfd = None
+    try:
+        # The descriptor pins the process; only then does the look at its start time prove anything.
+        if not same(pid, start):
+            return None
+        try:
+            if pidfd is None:
+                os.kill(pid, number)
+            else:
+                signal.pidfd_send_signal(pidfd, number)
+        except ProcessLookupError:
+            return None
+        except OSError as problem:
+            return errno.errorcode.get(problem.errno or 0, str(problem.errno))
+    finally:
+        if pidfd is not None:
+            os.close(pidfd)
+    return None
+
+
+class Sweep:
+    """Freeze, walk, kill, again until nothing lives or the time is over. One `step` is short, so a runner goes on
+    answering between two; a host just calls `run`.
+
+    Freezing first keeps a tree that forks on a member's death from outrunning the walk.
+    """
+
+    def __init__(self, living: Callable[[], list[Process]], settle_s: float) -> None:
+        self._living = living
+        self._deadline = time.monotonic() + settle_s
+        # Killed processes need a moment to be torn down; the pause doubles because a long one means real work.
+        self.pause_s = 0.001
+
+    def step(self) -> list[dict[str, Any]] | None:
+        """None: call again after `pause_s`. Else done, with the survivors."""
+        errors: dict[int, str] = {}
+        frozen: dict[int, Process] = {}
+        for _ in range(_FREEZE_WALKS):
+            fresh = [process for process in self._living() if process.pid not in frozen]
+            if not fresh:
+                break
+            for process in fresh:
+                frozen[process.pid] = process
+                problem = send(process, signal.SIGSTOP)
+                if problem is not None:
+                    errors[process.pid] = problem
+        for process in frozen.values():
+            send(process, signal.SIGKILL)
+        left = self._living()
+        if not left:
+            return []
+        hopeless = all(process.pid in errors for process in left)
+        if hopeless or time.monotonic() > self._deadline:
+            return [_survivor(process, errors) for process in left]
+        self.pause_s = min(self.pause_s * 2, 0.05)
+        return None
+
+    def run(self) -> list[dict[str, Any]]:
+        while True:
+            survivors = self.step()
+            if survivors is not None:
+                return survivors
+            time.sleep(self.pause_s)
+
+
+def _survivor(process: Process, errors: dict[int, str]) -> dict[str, Any]:
+    record = describe(process)
+    if process.pid in errors:
+        record["error"] = errors[process.pid]
+    return record
+
+
+def described(processes: Iterable[Process]) -> list[dict[str, Any]]:
+    return [describe(process) for process in processes]

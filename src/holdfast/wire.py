@@ -1,0 +1,13 @@
+"""The protocol between hosts and runners. Its one implementation lives with the runner, which may import nobody."""
+
+from .runner.wire import (
+    FRAME_MAX_BYTES,
+    PROTOCOL,
+    START_MAX_BYTES,
+    BadFrame,
+    Decoder,
+    control,
+    data,
+)
+
+__all__ = ["FRAME_MAX_BYTES", "PROTOCOL", "START_MAX_BYTES", "BadFrame", "Decoder", "control", "data"]

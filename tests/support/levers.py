@@ -1,0 +1,103 @@
+"""What a test needs from the machine. A missing lever skips the test, or fails it under --strict-env."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+# root and non-root exclude each other, so no single job can have both: these two always skip.
+_JOBS = ("root", "non-root")
+
+
+def namespace_argv(*flags: str) -> list[str]:
+    """A prefix that runs a program in namespaces of its own, as their root."""
+    return ["unshare", "--user", "--map-root-user", *flags]
+
+
+def _root() -> str | None:
+    return None if os.geteuid() == 0 else "not root"
+
+
+def _non_root() -> str | None:
+    return None if os.geteuid() != 0 else "root ignores modes and limits"
+
+
+def _namespaces() -> str | None:
+    return _runs(*namespace_argv("--pid", "--fork", "--mount-proc", "true"))
+
+
+def _time_namespace() -> str | None:
+    return _runs(*namespace_argv("--time", "--boottime", "100", "--fork", "true"))
+
+
+def _setpriv() -> str | None:
+    return _root() or (None if shutil.which("setpriv") else "no setpriv")
+
+
+def _cgroup() -> str | None:
+    parent = cgroup_parent()
+    if parent is None:
+        return "no cgroup v2 we may write to"
+    offered = (parent / "cgroup.controllers").read_text().split()
+    return None if "memory" in offered else "no memory controller in cgroup v2"
+
+
+def _systemd() -> str | None:
+    return _runs("systemctl", "--user", "show", "--property=Version")
+
+
+LEVERS: dict[str, Callable[[], str | None]] = {
+    "root": _root,
+    "non-root": _non_root,
+    "namespaces": _namespaces,
+    "time-namespace": _time_namespace,
+    "setpriv": _setpriv,
+    "cgroup": _cgroup,
+    "systemd": _systemd,
+}
+
+
+@functools.cache
+def missing(lever: str) -> str | None:
+    """Why this lever is not here; None when it is."""
+    return LEVERS[lever]()
+
+
+def cgroup_parent() -> Path | None:
+    """The cgroup v2 directory of this process, if children can be made in it."""
+    mounts = Path("/proc/self/mountinfo").read_text().splitlines()
+    points = [line.split()[4] for line in mounts if " - cgroup2 " in line]
+    own = [line[3:] for line in Path("/proc/self/cgroup").read_text().splitlines() if line.startswith("0::")]
+    if not points or not own:
+        return None
+    parent = Path(points[0]) / own[0].lstrip("/")
+    return parent if os.access(parent, os.W_OK) and (parent / "cgroup.controllers").exists() else None
+
+
+def require(item: pytest.Item, strict: bool) -> None:
+    """Skip or fail a test whose marks name a lever that is missing."""
+    wanted = [str(name) for mark in item.iter_markers("needs") for name in mark.args]
+    wanted += [name for name in ("root", "namespaces") if item.get_closest_marker(name)]
+    for lever in wanted:
+        if lever not in LEVERS:
+            pytest.fail(f"no lever {lever!r}; there are {', '.join(LEVERS)}", pytrace=False)
+        reason = missing(lever)
+        if reason is None:
+            continue
+        if strict and lever not in _JOBS:
+            pytest.fail(f"lever {lever} is missing: {reason}", pytrace=False)
+        pytest.skip(f"needs {lever}: {reason}")
+
+
+def _runs(*argv: str) -> str | None:
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=5, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    return None if done.returncode == 0 else done.stderr.strip() or f"{argv[0]} ended with {done.returncode}"

@@ -1,0 +1,57 @@
+"""What holds for the whole suite: options, levers, the test process as a subreaper."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+from support import levers, processes
+from support.census import FAILED
+
+# A slow test enumerates; its outer net is wider than the one in pyproject.toml.
+_SLOW_TIMEOUT_S = 300
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("holdfast")
+    group.addoption(
+        "--strict-env",
+        action="store_true",
+        default=os.environ.get("CI") == "true",
+        help="a lever that this machine lacks is an error, not a skip (on where CI=true)",
+    )
+    group.addoption(
+        "--evidence", metavar="DIR", help="keep home, files, processes and points of failed tests here"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "needs(*levers): needs these of support/levers.py from the machine")
+    evidence = config.getoption("--evidence")
+    if evidence:
+        # A test has a working directory of its own.
+        config.option.evidence = str(Path(evidence).absolute())
+    os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", str(config.rootpath / ".hypothesis"))
+    processes.become_subreaper()
+    processes.watch_births()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(_SLOW_TIMEOUT_S))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    levers.require(item, item.config.getoption("--strict-env"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed:
+        item.stash[FAILED] = True
+    return report

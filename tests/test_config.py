@@ -1,0 +1,250 @@
+"""The configuration: defaults, file, environment, and everything that is refused."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast import config
+from holdfast.config import SETTINGS, Config, line_of, load
+from holdfast.errors import BadArgument, ConfigError
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def _reference() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("config_reference", ROOT / "tools" / "config_reference.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _write(tmp_path: Path, text: str) -> str:
+    path = tmp_path / "config.toml"
+    path.write_text(text)
+    return str(path)
+
+
+def _refusal(path: str) -> ConfigError | None:
+    try:
+        load({}, path)
+    except ConfigError as error:
+        return error
+    return None
+
+
+def test_without_a_file_the_defaults_hold(tmp_path: Path) -> None:
+    found = load({"HOME": str(tmp_path)})
+    assert found.file is None
+    assert found.log_session_cap == 64 << 20
+    assert found.log_segment == 8 << 20
+    assert found.log_home_cap == 4 << 30
+    assert found.log_free_floor == 256 << 20
+    assert found.log_keep == 7 * 86400
+    assert (found.start_shell, found.start_grace, found.start_stdin) == ("/bin/sh", 5.0, "closed")
+    assert found.start_oom_score_adj == 1000
+    assert (found.launcher_enabled, found.launcher_spares, found.launcher_idle) == (True, 2, 600.0)
+    assert (found.hosts_reply_timeout, found.hosts_sweep_timeout, found.hosts_start_timeout) == (
+        5.0,
+        2.0,
+        10.0,
+    )
+    assert (found.collect_enabled, found.collect_interval) == (True, 600.0)
+    assert found.cli_color == "auto"
+    assert set(found.sources().values()) == {"default"}
+
+
+def test_every_setting_is_a_declared_attribute_of_its_type() -> None:
+    found = Config()
+    assert set(Config.__annotations__) == {setting.attribute for setting in SETTINGS}
+    for setting in SETTINGS:
+        assert type(getattr(found, setting.attribute)).__name__ == Config.__annotations__[setting.attribute]
+
+
+def test_file_is_found_by_variable_then_configuration_directory_then_user(tmp_path: Path) -> None:
+    environ = {"HOME": str(tmp_path)}
+    for place in (tmp_path / ".config" / "holdfast", tmp_path / "xdg" / "holdfast"):
+        place.mkdir(parents=True)
+    (tmp_path / ".config" / "holdfast" / "config.toml").write_text("[launcher]\nspares = 3\n")
+    (tmp_path / "xdg" / "holdfast" / "config.toml").write_text("[launcher]\nspares = 4\n")
+    (tmp_path / "own.toml").write_text("[launcher]\nspares = 5\n")
+    (tmp_path / "given.toml").write_text("[launcher]\nspares = 6\n")
+    assert load(environ).launcher_spares == 3
+    environ["XDG_CONFIG_HOME"] = str(tmp_path / "xdg")
+    assert load(environ).launcher_spares == 4
+    environ["HOLDFAST_CONFIG"] = str(tmp_path / "own.toml")
+    assert load(environ).launcher_spares == 5
+    assert load(environ, str(tmp_path / "given.toml")).launcher_spares == 6
+
+
+def test_environment_wins_over_file_and_sources_tell(tmp_path: Path) -> None:
+    path = _write(tmp_path, '[log]\nsession_cap = "1M"\nkeep = 3600\n[collect]\nenabled = false\n')
+    found = load({"HOLDFAST_LOG_SESSION_CAP": "2MiB", "HOLDFAST_LAUNCHER_ENABLED": "false"}, path)
+    assert found.log_session_cap == 2 << 20
+    assert found.log_keep == 3600
+    assert found.collect_enabled is False
+    assert found.launcher_enabled is False
+    sources = found.sources()
+    assert sources["log.session_cap"] == "env HOLDFAST_LOG_SESSION_CAP"
+    assert sources["log.keep"] == f"file {path}:3"
+    assert sources["log.segment"] == "default"
+    assert found.to_json()["log"]["keep"] == 3600
+    json.dumps(found.to_json())
+
+
+def test_other_variables_of_ours_are_no_settings() -> None:
+    load(
+        {"HOME": "/nonexistent", "HOLDFAST_HOME": "/x", "HOLDFAST_POINTS": "a=kill", "HOLDFAST_OFF": "pidfd"}
+    )
+
+
+def test_chosen_file_that_is_missing_is_refused(tmp_path: Path) -> None:
+    missing = str(tmp_path / "missing.toml")
+    for environ, path in (({"HOLDFAST_CONFIG": missing}, None), ({}, missing)):
+        with pytest.raises(ConfigError, match="no such file") as caught:
+            load(environ, path)
+        assert caught.value.file == missing
+
+
+def test_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "latin.toml").write_bytes(b"# \xe4\n")
+    for path, why in ((tmp_path, "directory"), (tmp_path / "latin.toml", "UTF-8")):
+        with pytest.raises(ConfigError, match=why):
+            load({}, str(path))
+
+
+@pytest.mark.parametrize(
+    "text, line, key, hint",
+    [
+        ("[log]\n\nkep = 1\n", 3, "log.kep", "did you mean keep"),
+        ("[log]\nkeep = 1\n[lgo]\nkeep = 1\n", 3, "lgo", "did you mean log"),
+        ("color = 1\n", 1, "color", "known are"),
+        ("# x\nlog.kep = 1\n", 2, "log.kep", "did you mean keep"),
+        ("log = { kep = 1 }\n", 1, "log.kep", "did you mean keep"),
+        ('["log"]\n"kep" = 1\n', 2, "log.kep", "did you mean keep"),
+        ("log = 5\n", 1, "log", "write \\[log\\]"),
+        ("[[log]]\nkeep = 1\n", 1, "log", "write \\[log\\]"),
+        ('[log]\nkeep = "7 weeks"\n', 2, "log.keep", "7d"),
+        ("[log]\nkeep = true\n", 2, "log.keep", "7d"),
+        ("[log]\nkeep = nan\n", 2, "log.keep", "7d"),
+        ('[log]\nsession_cap = "64MB"\n', 2, "log.session_cap", "64M"),
+        ("[log]\nsession_cap = 10\n", 2, "log.session_cap", "at least 4096"),
+        ("[log]\nsession_cap = 0x" + "f" * 5000 + "\n", 2, "log.session_cap", "4GiB"),
+        ('[launcher]\nenabled = "yes"\n', 2, "launcher.enabled", "true or false"),
+        ("[launcher]\nspares = 1.5\n", 2, "launcher.spares", "2"),
+        ("[launcher]\nspares = true\n", 2, "launcher.spares", "2"),
+        ("[launcher]\nspares = 65\n", 2, "launcher.spares", "1 to 64"),
+        ("[launcher]\nspares = 0x" + "f" * 5000 + "\n", 2, "launcher.spares", "1 to 64"),
+        ('[start]\nshell = "sh"\n', 2, "start.shell", "/bin/sh"),
+        ("[start]\nshell = [1]\n", 2, "start.shell", "/bin/sh"),
+        ('[start]\nstdin = "tty"\n', 2, "start.stdin", "closed or open"),
+        ("[log]\nkeep = {a = 1}\n", 2, "log.keep", "7d"),
+        ("[log.keep]\na = 1\n", 1, "log.keep", "7d"),
+    ],
+)
+def test_what_is_not_understood_is_refused_with_its_place_and_the_nearest(
+    tmp_path: Path, text: str, line: int, key: str, hint: str
+) -> None:
+    path = _write(tmp_path, text)
+    with pytest.raises(ConfigError, match=hint) as caught:
+        load({}, path)
+    assert (caught.value.file, caught.value.line, caught.value.key) == (path, line, key)
+    assert f"{path}:{line}: {key}: " in caught.value.message
+
+
+@pytest.mark.parametrize(
+    "text, line", [("[log]\nkeep = \n", 2), ("a\n", 1), ("[log]\nkeep = 1\nkeep = 2", 3), ('a = "', 1)]
+)
+def test_file_that_is_no_toml_is_refused_with_its_line(tmp_path: Path, text: str, line: int) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load({}, _write(tmp_path, text))
+    assert caught.value.line == line
+
+
+@pytest.mark.parametrize(
+    "variable, text, hint",
+    [
+        ("HOLDFAST_LOG_KEP", "1", "did you mean HOLDFAST_LOG_KEEP"),
+        ("HOLDFAST_LOG_KEEP", "soon", "7d"),
+        ("HOLDFAST_LAUNCHER_SPARES", "two", "2"),
+        ("HOLDFAST_LAUNCHER_ENABLED", "1", "true or false"),
+    ],
+)
+def test_variable_that_is_not_understood_is_refused(
+    tmp_path: Path, variable: str, text: str, hint: str
+) -> None:
+    with pytest.raises(ConfigError, match=hint) as caught:
+        load({"HOME": str(tmp_path), variable: text})
+    assert variable in caught.value.message
+    assert caught.value.line is None
+
+
+@given(st.text(max_size=200))
+def test_any_text_is_a_configuration_or_a_typed_error(
+    tmp_path_factory: pytest.TempPathFactory, text: str
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "any.toml"
+    path.write_text(text, errors="surrogatepass")
+    error = _refusal(str(path))
+    assert error is None or error.file == str(path)
+
+
+_toml_value = st.sampled_from(
+    ["1", '"7d"', "true", "-1", "1e400", "[]", "{}", "nan", '""', "1979-05-27", "9" * 5000]
+)
+_names = st.sampled_from(
+    [*(s.name for s in SETTINGS), "log", "log.kep", "x.y", '"log".keep', "log.keep.deep"]
+)
+
+
+@given(st.lists(st.tuples(_names, _toml_value), max_size=4), st.booleans())
+def test_any_keys_and_values_are_settings_or_a_typed_error_with_a_line(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[tuple[str, str]], tables: bool
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "keys.toml"
+    rows = [f"{name} = {value}" for name, value in lines]
+    if tables:
+        rows = [
+            f"[{name.rpartition('.')[0] or 'x'}]\n{name.rpartition('.')[2]} = {value}"
+            for name, value in lines
+        ]
+    path.write_text("\n".join(rows))
+    error = _refusal(str(path))
+    # A number of thousands of digits is refused by the parser without a place.
+    assert error is None or error.line is not None or error.key is None
+
+
+@given(st.text(max_size=100), st.text(max_size=10), st.none() | st.text(max_size=10))
+def test_line_search_never_fails(text: str, section: str, key: str | None) -> None:
+    line = line_of(text, section, key)
+    assert line is None or 1 <= line <= text.count("\n") + 1
+
+
+@given(st.sampled_from(SETTINGS), st.none() | st.booleans() | st.integers() | st.floats() | st.text())
+def test_any_value_of_any_setting_is_taken_or_refused(setting: config.Setting, value: object) -> None:
+    try:
+        taken = setting.value(value)
+    except BadArgument:
+        return
+    assert setting.value(taken) == taken
+
+
+def test_toml_parser_is_imported_only_for_a_file(tmp_path: Path) -> None:
+    code = "import sys; from holdfast import config; config.load(); assert 'tomllib' not in sys.modules"
+    environ = {"HOME": str(tmp_path), "PYTHONPATH": str(ROOT / "src")}
+    subprocess.run([sys.executable, "-c", code], env=environ, check=True)
+
+
+def test_reference_page_is_current() -> None:
+    reference = _reference()
+    assert reference.PAGE.read_text() == reference.page(), "run tools/config_reference.py"

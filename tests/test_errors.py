@@ -1,0 +1,196 @@
+"""Every error: a slug, a message made from facts, a fix, and the same thing again after the wire."""
+
+from __future__ import annotations
+
+import copy
+import errno
+import inspect
+import json
+import pickle
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast import errors
+from holdfast.errors import HoldfastError
+
+# server.md §3, less what belongs to HTTP alone and to places that are not there yet.
+STATUS_OF_SLUG = {
+    400: ["bad-request", "bad-argument", "bad-cursor", "bad-key", "bad-size", "empty-command"],
+    404: ["not-found"],
+    409: [
+        "name-taken",
+        "key-reused",
+        "ambiguous-id",
+        "session-ended",
+        "still-running",
+        "stdin-closed",
+        "not-a-tty",
+        "self-attach",
+        "size-policy",
+        "consumer-mismatch",
+        "identity-mismatch",
+        "runner-gone",
+    ],
+    410: ["removed", "output-dropped"],
+    413: ["too-large"],
+    416: ["offset-ahead"],
+    422: ["spawn-error", "pty-unavailable"],
+    429: ["busy", "too-many-clients", "too-many-sessions"],
+    501: ["unsupported", "place-unsupported"],
+    503: ["shutting-down"],
+    504: ["unreachable"],
+    507: ["disk-full"],
+}
+
+ONE_OF_EACH: list[HoldfastError] = [
+    errors.BadRequest("no type"),
+    errors.BadArgument("name", "is empty"),
+    errors.BadCursor("x"),
+    errors.BadKey("Hyper"),
+    errors.BadSize("0x0"),
+    errors.EmptyCommand(),
+    errors.NotFound("web"),
+    errors.Removed("b12345678"),
+    errors.AmbiguousId("b123", ["b12345678", "b12399999"]),
+    errors.NameTaken("web", "b12345678"),
+    errors.KeyReused("k", "b12345678"),
+    errors.Superseded("k"),
+    errors.SessionEnded("b12345678", 7, None, "2026-08-01T09:14:07.412Z"),
+    errors.StillRunning("b12345678"),
+    errors.StdinClosed("b12345678", "it was never open"),
+    errors.NotATty("b12345678"),
+    errors.SelfAttach("p12345678"),
+    errors.SizePolicy("p12345678"),
+    errors.ConsumerMismatch("ui"),
+    errors.IdentityMismatch("b12345678", "nonce", "aa", "bb"),
+    errors.RunnerGone("b12345678", "stale", 4242),
+    errors.Unreachable("b12345678", 4242, 5.0),
+    errors.OutputDropped("stdout", 4096),
+    errors.OffsetAhead("stdout", 9, 8),
+    errors.TooLarge("the frame", 1 << 20),
+    errors.SpawnError(errno.ENOENT, "exec", "/x"),
+    errors.PtyUnavailable("4096 of 4096 in use"),
+    errors.Busy("the input queue is full"),
+    errors.IndexBusy("/h/index.db", 2.0),
+    errors.TooManyClients(64),
+    errors.TooManySessions(1000),
+    errors.Unsupported("resize", "0.1.0"),
+    errors.PlaceUnsupported("moon"),
+    errors.ShuttingDown(),
+    errors.DiskFull("/h", 12),
+    errors.Timeout("the exit", 1.5),
+    errors.ConfigError("/c.toml", 3, "log.kep", "unknown key", "did you mean keep?"),
+    errors.UnsafeDirectory("/tmp/holdfast-0", "it is a symlink", "remove it"),
+    errors.ProtocolError("a frame of length 0"),
+    errors.DamagedRecord("/h/sessions/b12345678/spec.json", "not JSON"),
+    errors.ForeignPeer(1000),
+]
+
+
+def _classes() -> set[type[HoldfastError]]:
+    return {
+        each
+        for _, each in inspect.getmembers(errors, inspect.isclass)
+        if issubclass(each, HoldfastError) and each is not HoldfastError
+    }
+
+
+def test_the_list_here_has_one_of_each_class() -> None:
+    assert {type(each) for each in ONE_OF_EACH} == _classes()
+
+
+def test_slugs_are_unique_and_the_contract_has_them_with_the_same_status() -> None:
+    slugs = [each.code for each in _classes()]
+    assert len(slugs) == len(set(slugs))
+    by_slug = {each.code: each.http_status for each in _classes()}
+    for status, names in STATUS_OF_SLUG.items():
+        for slug in names:
+            assert by_slug[slug] == status, slug
+
+
+@pytest.mark.parametrize("error", ONE_OF_EACH, ids=lambda error: error.code)
+def test_each_error_says_the_case_and_the_fix_in_one_line(error: HoldfastError) -> None:
+    assert error.message
+    assert error.fix
+    assert str(error) == f"{error.message}; {error.fix}"
+    assert "\n" not in str(error)
+    assert error.exit_code in {1, 2, 3, 4, 5, 124}
+    assert type(error).__name__.removesuffix("Error").lower() == error.code.replace("-", "").removesuffix(
+        "error"
+    )
+
+
+@pytest.mark.parametrize("error", ONE_OF_EACH, ids=lambda error: error.code)
+def test_each_error_after_the_wire_is_the_same_error(error: HoldfastError) -> None:
+    again = HoldfastError.from_wire(json.loads(json.dumps(error.to_json())))
+    assert type(again) is type(error)
+    assert again.to_json() == error.to_json()
+    assert str(again) == str(error)
+    for name in type(error).__annotations__:
+        assert getattr(again, name) == getattr(error, name)
+
+
+@pytest.mark.parametrize("error", ONE_OF_EACH, ids=lambda error: error.code)
+def test_each_error_can_be_pickled_and_copied(error: HoldfastError) -> None:
+    for again in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
+        assert type(again) is type(error)
+        assert again.to_json() == error.to_json()
+
+
+def test_frame_with_an_unknown_code_is_the_base_error_carrying_it() -> None:
+    error = HoldfastError.from_wire({"code": "of-next-year", "message": "odd", "facts": {"moon": 1}})
+    assert type(error) is HoldfastError
+    assert error.code == "of-next-year"
+    assert error.facts == {"moon": 1}
+    assert HoldfastError.code == "error"
+
+
+def test_frame_without_facts_leaves_them_none() -> None:
+    error = HoldfastError.from_wire({"code": "runner-gone", "message": "gone"})
+    assert isinstance(error, errors.RunnerGone)
+    assert error.pid is None
+    assert error.fix == errors.RunnerGone.fix
+
+
+def test_facts_never_replace_what_every_error_has() -> None:
+    error = HoldfastError.from_wire(
+        {
+            "code": "session-ended",
+            "message": "m",
+            "facts": {"code": 7, "to_json": 1, "args": 2, "message": "x"},
+        }
+    )
+    assert error.code == "session-ended"
+    assert error.message == "m"
+    assert error.to_json()["facts"]["code"] == 7  # type: ignore[index]
+
+
+def test_text_of_strangers_in_a_message_is_quoted_and_cut() -> None:
+    message = errors.NotFound("\x1b[31m" + "x" * 5000).message
+    assert "\x1b" not in message
+    assert len(message) < 200
+
+
+def test_session_ended_tells_signal_or_code() -> None:
+    assert "with code 7" in errors.SessionEnded("b1", 7, None, None).message
+    assert "by signal SIGKILL" in errors.SessionEnded("b1", None, "SIGKILL", None).message
+
+
+_json = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=10,
+)
+
+
+@given(
+    code=_json | st.sampled_from([each.code for each in ONE_OF_EACH]),
+    message=_json,
+    facts=_json | st.dictionaries(st.sampled_from(["id", "pid", "code", "fix", "__class__", "self"]), _json),
+)
+def test_any_frame_makes_an_error_that_can_be_rendered(code: object, message: object, facts: object) -> None:
+    error = HoldfastError.from_wire({"code": code, "message": message, "facts": facts})
+    assert isinstance(str(error), str)
+    json.dumps(error.to_json())
