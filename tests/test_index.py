@@ -37,9 +37,7 @@ class Sessions:
         directory.mkdir(mode=0o700, exist_ok=True)
         fields.setdefault("created_at", f"2026-08-01T09:00:00.{len(os.listdir(self.home.sessions)):03d}Z")
         if fields.get("final"):
-            fields.setdefault(
-                "record", {"id": id, "status": fields.get("status"), "name": fields.get("name")}
-            )
+            fields.setdefault("record", {"id": id, "status": fields.get("status"), "name": fields.get("name")})
         (directory / "truth.json").write_text(json.dumps(fields))
 
     def read(self, id: str) -> Row | None:
@@ -89,14 +87,16 @@ def fill(index: Index, sessions: Sessions) -> None:
 
 def check_all(index: Index) -> None:
     """Every answer about the three sessions of the fixture is right."""
-    look = index.look(records=True)
+    look = index.query()
     assert {*look.unfinished, *look.records} == {"b00000001", "b00000002", "c00000003"}
     assert "b00000001" in look.unfinished
     assert index.prefix("b0000") == ["b00000001", "b00000002"]
     assert index.by_name("web") == ["c00000003", "b00000001"]
     assert index.by_pid(102) == ["b00000002"]
     assert index.last() == "c00000003"
-    assert [record["id"] for record in index.query(owner="agent-7")] == ["c00000003", "b00000002"]
+    look = index.query(owner="agent-7")
+    assert {"b00000002", "c00000003"} <= {*look.unfinished, *look.records}
+    assert "b00000001" not in look.records
     assert not index.removed("b00000001")
 
 
@@ -114,12 +114,12 @@ def test_new_file_is_private_from_birth_and_in_wal_mode(home: Home) -> None:
 
 
 def test_look_gives_unfinished_ids_and_records_of_final_ones(index: Index, sessions: Sessions) -> None:
-    assert index.look(records=True).unfinished == ["b00000001", "b00000002", "c00000003"]
+    assert index.query().unfinished == ["b00000001", "b00000002", "c00000003"]
     fill(index, sessions)
-    look = index.look(records=True)
+    look = index.query()
     assert look.unfinished == ["b00000001"]
     assert look.records["c00000003"] == {"id": "c00000003", "status": "failed", "name": "web"}
-    assert index.look().records == {}, "records cost time and are read only where asked for"
+    assert index.look().records == {}, "records cost time"
     assert index.finals() == {"b00000002", "c00000003"}
     assert index.unfinished() == ["b00000001"]
     check_all(index)
@@ -170,16 +170,16 @@ def test_row_without_directory_is_dropped_and_never_comes_back(index: Index, ses
     late = [row for row in map(sessions.read, ["b00000001", "b00000002"]) if row]
     sessions.remove("b00000001")
     sessions.remove("b00000002")
-    assert index.look(records=True).unfinished == []
+    assert index.query().unfinished == []
     assert index.finals() == {"c00000003"}
     index.note(late)
     sessions.settle()
-    assert index.look(records=True).unfinished == []
+    assert index.query().unfinished == []
     assert index.finals() == {"c00000003"}
     assert index.prefix("b000") == []
     assert index.by_name("db") == []
     assert index.by_pid(102) == []
-    assert [record["id"] for record in index.query()] == ["c00000003"]
+    assert list(index.query().records) == ["c00000003"]
 
 
 @pytest.mark.covers("IDN-08")
@@ -191,7 +191,7 @@ def test_directory_wins_over_a_row_that_is_behind(index: Index, sessions: Sessio
     assert index.by_name("api") == ["b00000001"]
     assert index.by_name("web") == ["c00000003"]
     assert index.look().unfinished == []
-    assert len(index.query(status="completed")) == 2
+    assert len(index.query(status="completed").records) == 2
 
 
 def test_unreadable_directory_hides_no_other(index: Index, sessions: Sessions) -> None:
@@ -229,7 +229,7 @@ def test_bytes_of_no_encoding_survive_in_the_record(index: Index, sessions: Sess
     odd = "caf\udce9\0\ud800"
     sessions.put("b00000009", name=odd, command=odd, final=True, record={"command": odd})
     fill(index, sessions)
-    assert index.query(name=odd) == [{"command": odd}]
+    assert index.query(name=odd).records == {"b00000009": {"command": odd}}
     assert index.by_name(odd) == ["b00000009"]
     assert index.trouble is None
 
@@ -241,7 +241,7 @@ def test_query_narrows_by_every_filter(index: Index, sessions: Sessions) -> None
     fill(index, sessions)
 
     def found(**filters: Any) -> list[str]:
-        return [record["id"] for record in index.query(**filters)]
+        return list(index.query(**filters).records)
 
     assert found() == ["b00000012", "b00000011", "c00000003", "b00000002"]
     assert found(limit=2) == ["b00000012", "b00000011"]
@@ -399,9 +399,7 @@ def test_directory_in_place_of_the_file_is_said_and_done_without(index: Index, s
 
 
 @pytest.mark.covers("IDN-07")
-def test_file_of_a_later_release_is_left_alone_and_directories_are_read(
-    index: Index, sessions: Sessions
-) -> None:
+def test_file_of_a_later_release_is_left_alone_and_directories_are_read(index: Index, sessions: Sessions) -> None:
     fill(index, sessions)
     index.close()
     with sqlite3.connect(sessions.home.index) as later:
@@ -486,7 +484,9 @@ def read(id):
 index = Index(home, read)
 print(index.look().unfinished)
 index.note([read("b00000009")])
-print(index.by_name("web"), index.last(), len(index.query()), index.removed("b00000001"))
+print(index.by_name("web"), index.last(), index.removed("b00000001"))
+look = index.query()
+print(sorted({*look.unfinished, *look.records}))
 print(index.trouble)
 """
 
@@ -510,7 +510,8 @@ def test_read_only_file_or_home_is_said_and_answers_stay_right(
     unfinished = host.line()
     assert "b00000001" in unfinished
     assert "b00000009" in unfinished
-    assert host.line() == "['c00000003', 'b00000001'] c00000003 2 False"
+    assert host.line() == "['c00000003', 'b00000001'] c00000003 False"
+    assert host.line() == "['b00000001', 'b00000002', 'b00000009', 'c00000003']"
     assert sessions.home.index in host.line()
     assert host.wait() == 0, host.errors()
     os.chmod(sessions.home.path, 0o700)
@@ -531,13 +532,13 @@ for round in range(3):
         os._exit(index.by_name(f"child {round}") != ["b00000002"])
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 index._database._lock.release()
-print(index.query(), index.trouble)
+print(index.query().records, index.trouble)
 """
 
 
 def test_forked_child_opens_its_own_connection(world: World, sessions: Sessions) -> None:
     host = world.host(FORK)
-    assert host.line() == "[{'round': 2}] None", host.errors()
+    assert host.line() == "{'b00000002': {'round': 2}} None", host.errors()
     assert host.wait() == 0
 
 
@@ -548,7 +549,7 @@ def test_threads_share_one_index(index: Index, sessions: Sessions) -> None:
         for turn in range(20):
             sessions.put(f"t{number:04d}{turn:04d}", name=f"t{number}", final=True, created_at="2020")
             index.note([row for row in [sessions.read(f"t{number:04d}{turn:04d}")] if row])
-            if len(index.query(name=f"t{number}")) != turn + 1:
+            if len(index.query(name=f"t{number}").records) != turn + 1:
                 failures.append((number, turn, index.trouble))
 
     threads = [threading.Thread(target=use, args=(number,)) for number in range(6)]
@@ -558,7 +559,7 @@ def test_threads_share_one_index(index: Index, sessions: Sessions) -> None:
         thread.join()
     assert failures == []
     assert index.trouble is None
-    assert len(index.query()) == 122
+    assert len(index.query().records) == 120
 
 
 CHURN = """
@@ -580,7 +581,7 @@ for number in range(12):
         for turn in range(40):
             id = f"r{number:02d}{turn:06d}"
             os.mkdir(home.session(id))
-            look = index.look(records=True)
+            look = index.query()
             # Another process may have noted its end, or removed it, already.
             known = id in look.unfinished or id in look.records
             assert known or not os.path.exists(home.session(id)), (id, look.unfinished, index.trouble)
@@ -607,7 +608,7 @@ def test_twelve_processes_start_remove_and_look_and_rows_equal_directories(world
     assert host.wait() == 0
     index = Index(home, lambda _: None)
     try:
-        look = index.look(records=True)
+        look = index.query()
         assert {*look.unfinished, *look.records} == index.ids()
         assert not any(index.removed(id) for id in index.ids())
     finally:
@@ -648,7 +649,7 @@ def test_whatever_is_noted_is_found_again(fields: dict[str, dict[str, Any]]) -> 
         try:
             index.look()
             index.note(rows.values())
-            look = index.look(records=True)
+            look = index.query()
             assert look.unfinished == sorted(id for id, row in rows.items() if not row.final)
             assert look.records == {id: row.record for id, row in rows.items() if row.final}
             assert index.last() == max(rows, default=None)
@@ -656,7 +657,7 @@ def test_whatever_is_noted_is_found_again(fields: dict[str, dict[str, Any]]) -> 
                 assert is_id(id)
                 assert id in index.prefix(id[:4])
                 assert row.name is None or id in index.by_name(row.name)
-                assert not row.final or row.record in index.query(owner=row.owner, labels=row.labels)
+                assert not row.final or id in index.query(owner=row.owner, labels=row.labels).records
             assert index.trouble is None
         finally:
             index.close()

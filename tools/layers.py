@@ -22,6 +22,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("index",),
     ("host",),
     ("host.core",),
+    ("host.waiting", "host.doctor"),
+    ("host.verbs",),
     ("host.api", "host.aio"),
     ("",),
     ("cli",),

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .host.aio import open_async as open_async
     from .host.api import Holdfast as Holdfast
     from .host.api import Session as Session
-    from .host.api import open as open
+    from .host.api import open as open  # noqa: A004  the verb users say; holdfast.open, never a bare open
 
 _PLACES = {
     "HoldfastError": "errors",

@@ -6,8 +6,9 @@ from .runner.wire import (
     START_MAX_BYTES,
     BadFrame,
     Decoder,
+    as_text,
     control,
     data,
 )
 
-__all__ = ["FRAME_MAX_BYTES", "PROTOCOL", "START_MAX_BYTES", "BadFrame", "Decoder", "control", "data"]
+__all__ = ["FRAME_MAX_BYTES", "PROTOCOL", "START_MAX_BYTES", "BadFrame", "Decoder", "as_text", "control", "data"]

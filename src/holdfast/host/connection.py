@@ -85,8 +85,7 @@ class Connection:
             raise IdentityMismatch(self._session, "identity", "an identity", None)
         parts: list[tuple[str, object, object]] = [("id", spec["id"], found.get("id"))]
         if state is not None:
-            for part in ("nonce", "boot", "pidns"):
-                parts.append((part, state.get(part), found.get(part)))
+            parts += [(part, state.get(part), found.get(part)) for part in ("nonce", "boot", "pidns")]
             for who in ("runner", "command"):
                 recorded, told = state.get(who) or {}, found.get(who) or {}
                 parts += [(f"{who} {fact}", recorded.get(fact), told.get(fact)) for fact in ("pid", "start")]

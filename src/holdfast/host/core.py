@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import base64
 import os
 import time
 
+from .. import wire
 from ..errors import (
     AmbiguousId,
     BadArgument,
@@ -34,7 +34,6 @@ from ..model import (
     Recovered,
     Snapshot,
     Stopped,
-    Woke,
     seconds,
 )
 from .claims import Claim
@@ -61,6 +60,8 @@ PREFIX_MIN_CHARACTERS = 4
 # How long a start waits for another one that holds the same name or key; a replacement has to wait for a stop.
 _CLAIM_S = 10.0
 _REPLACE_S = 60.0
+# On top of the ladder's own time: its last rung, the drain, and a busy machine.
+_STOP_MARGIN_S = 10.0
 
 
 class Core:
@@ -154,7 +155,7 @@ class Core:
             "then": then,
         }
         if request.input is not None:
-            frame["input"] = base64.b64encode(request.input).decode("ascii")
+            frame["input"] = wire.as_text(request.input)
         descriptors = [claimed.fileno() for claimed in held] + spec["pass_fds"]
         connection = await self._launching.start(frame, descriptors)
         for claimed in held:
@@ -247,7 +248,7 @@ class Core:
 
     async def sessions(self, *, all: bool, fits: Callable[[Snapshot], bool]) -> list[Snapshot]:
         """Live ones, or all; newest last."""
-        look = self.index.look(records=all)
+        look = self.index.query() if all else self.index.look()
         seen, _ = await self._observe_all(look.unfinished)
         shots = [each.snapshot() for each in seen if all or each.state in LIVE_STATES or _survivors(each)]
         shots += [Snapshot(**{**record, "exit": _exit_from(record)}) for record in look.records.values()]
@@ -332,8 +333,7 @@ class Core:
             connection.close()
 
     async def send(self, id: str, data: bytes) -> int:
-        encoded = base64.b64encode(data).decode("ascii")
-        reply = await self.request(id, "write", base64=encoded)
+        reply = await self.request(id, "write", base64=wire.as_text(data))
         accepted: int = reply["accepted"]
         return accepted
 
@@ -344,44 +344,18 @@ class Core:
         for name in ("timeout", "idle_timeout", "ttl"):
             if changes.get(name) is not None:
                 changes[name] = seconds(changes[name])
-        name = changes.get("name")
-        if name is None:
+        wanted = changes.get("name")
+        if wanted is None:
             await self.request(id, "update", **changes)
         else:
-            claim = Claim(self.home, "name", name)
+            claim = Claim(self.home, "name", wanted)
             with await self.driver.call(lambda: claim.acquire(_CLAIM_S)) as held:
                 holder = await self._live_holder(held.holder)
-                if holder is not None and holder.files.id != id and self._name_of(holder.files.id) == name:
-                    raise NameTaken(name, holder.files.id)
+                if holder is not None and holder.files.id != id and self._name_of(holder.files.id) == wanted:
+                    raise NameTaken(wanted, holder.files.id)
                 await self.request(id, "update", **changes)
                 held.set(id)
         self.note(await self.observe(id))
-
-    async def wait(
-        self,
-        id: str,
-        *,
-        exit: bool | None = None,
-        match: str | None = None,
-        output: bool | None = None,
-        idle: float | None = None,
-        port: int | None = None,
-        since: str | int | None = None,
-        timeout: float | None = None,
-    ) -> Woke:
-        from .waiting import Wait
-
-        return await Wait(
-            self,
-            id,
-            exit=exit,
-            match=match,
-            output=output,
-            idle=idle,
-            port=port,
-            since=since,
-            timeout=timeout,
-        ).run()
 
     async def stop(self, id: str, *, grace: float | None, by: str | None = None) -> Stopped:
         """Through the runner where it answers, from the records where it is gone or wedged."""
@@ -452,8 +426,8 @@ def _survivors(seen: Observed) -> bool:
 
 
 def _stop_bound(files: Files, grace: float) -> float:
-    climb = files.spec.get("stop_ladder") or ()
-    return max(grace, sum(rung["wait_s"] for rung in climb)) + 10.0
+    climb: float = sum(rung["wait_s"] for rung in files.spec.get("stop_ladder") or ())
+    return max(grace, climb) + _STOP_MARGIN_S
 
 
 def _state_from(hello: dict[str, Any], spec: dict[str, Any]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _RECORD = struct.Struct("<QQQIBBH")
 _STREAM_AT = 28
 # Enough for a reader that keeps up, and read in microseconds.
-_SUFFIX_BYTES = 2048 * FRAME_BYTES
+_SUFFIX_BYTES = 512 * FRAME_BYTES
 
 
 class Frames:

@@ -24,19 +24,9 @@ _RUNNER = os.path.join(os.path.dirname(os.path.abspath(launcher.__file__)), "__m
 _BACKLOG = 1024
 # What tests set; the rest of our environment is nobody's business there.
 _HANDED_ON = ("HOLDFAST_POINTS", "HOLDFAST_POINTS_SOCKET", "HOLDFAST_OFF", "HOLDFAST_WALL_SHIFT_S")
-_STATUS_FACTS = (
-    "Uid",
-    "Gid",
-    "Groups",
-    "CapInh",
-    "CapPrm",
-    "CapEff",
-    "CapBnd",
-    "CapAmb",
-    "NoNewPrivs",
-    "Seccomp",
+_STATUS_FACTS = frozenset(
+    ["Uid", "Gid", "Groups", "CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs", "Seccomp", "Cpus_allowed_list", "Mems_allowed_list"]
 )
-_STATUS_FACTS += ("Cpus_allowed_list", "Mems_allowed_list")
 
 
 class Launching:

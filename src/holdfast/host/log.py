@@ -24,13 +24,13 @@ READ_MAX_BYTES = 1 << 20
 TAIL_MAX_BYTES = 16 << 20
 _BLOCK_BYTES = 1 << 20
 _TAIL_BLOCK_BYTES = 32 << 10
-# A turn of one stream is read in steps of this size, so that a page ends long before all frames are looked at.
+# A turn of one stream is read in steps of this size: a page is full long before all frames are looked at.
 _TURN_BYTES = 64 << 10
 
 
 def parse_cursor(since: Since, streams: Sequence[str]) -> dict[str, int]:
-    """Offsets by stream. A stream that the cursor does not name is read from its beginning. A bare offset needs
-    a session with one stream, but for 0, the beginning of all."""
+    """Offsets by stream. A stream that the cursor does not name is read from its beginning. A bare offset
+    other than 0 is for a session with one stream only."""
     if since is None:
         return {}
     if isinstance(since, bool) or not isinstance(since, int | str):
@@ -102,7 +102,7 @@ def _text(chunks: list[Chunk]) -> str:
 
 
 class Log:
-    """The log in a session directory, live, finished or copied elsewhere. Holds nothing open between calls."""
+    """The log in a session directory, live, finished or copied. Nothing stays open between calls."""
 
     __slots__ = ("_started_with", "directory")
 
@@ -184,29 +184,20 @@ class Log:
             return _page(look, chunks, at, more)
 
     def tail(self, lines: int, stream: str | None = None, *, limit: int = TAIL_MAX_BYTES) -> Page:
-        """The last lines, an unfinished one included, found from the end: the cost does not grow with the log.
+        """The last lines, an unfinished one included, found from the end: the log's size costs nothing.
         `more`: they are longer than `limit` bytes a stream, and the first is cut."""
         if lines < 0:
             raise errors.BadArgument("lines", f"{lines} is not a number of lines", "give 0 or more")
-        with self.look() as look:
+        # What a silent stream is called matters to a cursor less than the time to look it up.
+        with Look(self.directory, self._started_with or ()) as look:
             streams = _chosen(look, stream)
-            at: dict[str, int] = {}
-            more = False
-            for name in streams:
-                at[name], cut = _back(look, name, lines, limit)
-                more = more or cut
-            look.gaps.clear()
-            chunks: list[Chunk] = []
-            starts = dict(at)
-            for name, stop in _plan(look, streams, at):
-                while at[name] < stop:
-                    begin, data = look.piece(name, at[name], stop, _BLOCK_BYTES)
-                    if data:
-                        _add(chunks, name, begin, data)
-                    at[name] = begin + len(data)
-            if len(streams) > 1:
-                chunks = _last_lines(chunks, starts, lines)
-            return _page(look, chunks, {**look.ends, **at}, more)
+            found = {name: _back(look, name, lines, limit) for name in streams}
+            more = any(cut for _, cut in found.values())
+            chunks = [chunk for pieces, _ in found.values() for chunk in pieces]
+            printed = [name for name, (pieces, _) in found.items() if pieces]
+            if len(printed) > 1:
+                chunks = _by_arrival(look, {name: found[name][0][0][1] for name in printed}, lines)
+            return _page(look, chunks, look.ends, more)
 
     def blocks(self, stream: str, since: int = 0, until: int | None = None) -> Iterator[tuple[int, bytes]]:
         """Bytes of one stream with their offsets, in large pieces; a jump between two is a gap."""
@@ -325,26 +316,44 @@ def _end_with_a_line(chunks: list[Chunk], at: dict[str, int]) -> None:
         at[stream] = offset + cut
 
 
-def _back(look: Look, stream: str, lines: int, limit: int) -> tuple[int, bool]:
-    """Where the last `lines` lines of a stream begin, and whether the limit came first."""
+def _back(look: Look, stream: str, lines: int, limit: int) -> tuple[list[Chunk], bool]:
+    """The last lines of one stream, and whether the limit came first."""
     at = look.ends.get(stream, 0)
     size, room = _TAIL_BLOCK_BYTES, limit
-    newest = True
+    found: list[Chunk] = []
     while lines and at > look.begin(stream):
         if not room:
-            return at, True
+            return found[::-1], True
         at, data = look.piece_before(stream, at, min(size, room))
-        if newest and data.endswith(b"\n"):
+        if not data:
+            break
+        if not found and data.endswith(b"\n"):
             # It closes the last line, it does not begin another one.
             lines += 1
-        newest = False
-        found = data.count(b"\n")
-        if found >= lines:
-            return at + len(data.rsplit(b"\n", lines)[0]) + 1, False
-        lines -= found
         room -= len(data)
         size = min(size * 2, _BLOCK_BYTES)
-    return at, False
+        ends = data.count(b"\n")
+        if ends >= lines:
+            skip = len(data.rsplit(b"\n", lines)[0]) + 1
+            at, data, ends = at + skip, data[skip:], lines
+        lines -= ends
+        if data:
+            found.append((stream, at, data))
+    return found[::-1], False
+
+
+def _by_arrival(look: Look, starts: dict[str, int], lines: int) -> list[Chunk]:
+    """The last lines of several streams together, from offsets behind which each has at least so many."""
+    look.gaps.clear()
+    at = dict(starts)
+    chunks: list[Chunk] = []
+    for name, stop in _plan(look, list(at), at):
+        while at[name] < stop:
+            begin, data = look.piece(name, at[name], stop, _BLOCK_BYTES)
+            if data:
+                _add(chunks, name, begin, data)
+            at[name] = begin + len(data)
+    return _last_lines(chunks, starts, lines)
 
 
 def _last_lines(chunks: list[Chunk], starts: dict[str, int], lines: int) -> list[Chunk]:

@@ -53,6 +53,10 @@ class Files:
         return recorded
 
     @property
+    def pgid(self) -> int | None:
+        return None if self.state is None else self.state.get("pgid")
+
+    @property
     def command(self) -> Record | None:
         return None if self.state is None else self.state["command"]
 
@@ -148,7 +152,7 @@ def _without_runner(files: Files) -> Observed:
                 UNREACHABLE,
                 "its runner is gone, and its processes cannot be verified from this pid namespace",
             )
-    orphans = tree.orphans(files.id, files.command, state and state.get("pgid"))
+    orphans = tree.orphans(files.id, files.command, files.pgid)
     if orphans:
         return Observed(files, STALE, "its runner is gone, its processes live", orphans=orphans)
     command = files.command

@@ -26,6 +26,7 @@ _INPUT_MAX_BYTES = 8 << 20
 # A cap must hold a few reads, or dropping would take what was just written.
 LOG_CAP_MIN_BYTES = 1 << 20
 _TARGETS = ("command", "group", "tree")
+_STDIN = ("closed", "open")
 
 
 class StartRequest:
@@ -51,9 +52,8 @@ def build(
         raise Unsupported(f"place {options['place']}")
     set_names, env = _environment(options, environ)
     given = _input(options)
-    stdin = options.get("stdin", "open" if given is not None else config.start_stdin)
-    if stdin not in ("closed", "open"):
-        raise BadArgument("stdin", f"{stdin!r} is neither closed nor open")
+    stdin: str = options.get("stdin") or ("open" if given is not None else config.start_stdin)
+    _one_of("stdin", stdin, _STDIN)
     if given is not None and stdin == "closed":
         raise BadArgument("input", "cannot be written to a closed stdin", "leave stdin out, or give stdin='open'")
     kind = options.get("kind", "local_bash")
@@ -162,7 +162,7 @@ def _input(options: StartOptions) -> bytes | None:
 def _limit(name: str, value: object) -> float | None:
     if value is None:
         return None
-    limit = seconds(value)  # type: ignore[arg-type]
+    limit = seconds(value)
     if limit <= 0:
         raise BadArgument(name, "must be above 0", "leave it out for no limit")
     return limit
@@ -202,7 +202,7 @@ def _pass_fds(fds: Sequence[int]) -> list[int]:
 
 
 def _log_cap(value: object) -> int:
-    cap = size_bytes(value)  # type: ignore[arg-type]
+    cap = size_bytes(value)
     if cap < LOG_CAP_MIN_BYTES:
         raise BadArgument("log_cap", f"{cap} bytes are too few", f"give at least {LOG_CAP_MIN_BYTES}")
     return cap

@@ -58,7 +58,7 @@ class Gap(tuple[str, int, int, str]):
 class Look:
     """One look at a session directory. A context manager: it holds a descriptor per stream while in use."""
 
-    __slots__ = ("_exit", "_fds", "_firsts", "directory", "dropped", "ends", "frames", "gaps")
+    __slots__ = ("_exit", "_fds", "_firsts", "_frames", "directory", "dropped", "ends", "gaps")
 
     def __init__(self, directory: str, known: tuple[str, ...] = ()) -> None:
         self.directory = directory
@@ -67,7 +67,7 @@ class Look:
         self._exit = _record(directory, "exit.json")
         self._list()
         self.ends = self._ends(known)
-        self.frames = frames.load(directory)
+        self._frames: frames.Frames | None = None
         recorded = self._recorded()
         if any(end > self.ends.get(stream, 0) for stream, end in recorded.items()):
             # Most often the log only grew between the two readings.
@@ -97,14 +97,21 @@ class Look:
     def size(self) -> int:
         return sum(self._stored(stream, first) for stream, firsts in self._firsts.items() for first in firsts)
 
+    @property
+    def frames(self) -> frames.Frames:
+        """The newest frames, enough for a reader that keeps up."""
+        if self._frames is None:
+            self._frames = frames.load(self.directory)
+        return self._frames
+
     def whole_frames(self) -> frames.Frames:
         if not self.frames.whole:
-            self.frames = frames.load(self.directory, whole=True)
+            self._frames = frames.load(self.directory, whole=True)
         return self.frames
 
     def piece(self, stream: str, offset: int, stop: int, size: int) -> tuple[int, bytes]:
-        """The first bytes at or behind `offset` and before `stop`, at most `size` and up to the next hole, and
-        where they begin. What had to be skipped is noted in `gaps`. No bytes: nothing is left before `stop`."""
+        """The first bytes from `offset` on and before `stop`, at most `size` and up to the next hole, and where
+        they begin. What had to be skipped is noted in `gaps`. No bytes: nothing is left before `stop`."""
         found: list[bytes] = []
         begin = offset
         while offset < stop and size:
@@ -210,7 +217,7 @@ class Look:
         ends = self._exit.get("ends")
         if isinstance(ends, dict):
             return {stream: end for stream, end in ends.items() if stream in STREAMS and isinstance(end, int)}
-        if any(self.frames.next(stream) is None for stream in self.ends):
+        if any(self.frames.next(stream) is None for stream in self._firsts):
             self.whole_frames()
         found = {stream: self.frames.last_end(stream) for stream in STREAMS}
         return {stream: end for stream, end in found.items() if end is not None}
@@ -269,13 +276,13 @@ class Look:
 def _read(path: str) -> bytes:
     fd = os.open(path, _OPEN)
     try:
-        return os.read(fd, _RECORD_MAX_BYTES)
+        return os.read(fd, min(os.fstat(fd).st_size, _RECORD_MAX_BYTES))
     finally:
         os.close(fd)
 
 
 def streams_of(directory: str) -> tuple[str, ...]:
-    """The streams that a session was started with, whether they printed or not. None known: its spec is damaged."""
+    """The streams that a session was started with, silent ones too. None when its spec cannot be read."""
     spec = _record(directory, "spec.json")
     if not spec:
         return ()

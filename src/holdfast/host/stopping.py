@@ -64,7 +64,7 @@ async def stop_from_records(driver: Driver, files: Files, *, grace: float) -> St
 
 
 def _living(files: Files) -> list[tree.Process]:
-    return tree.orphans(files.id, files.command, files.state and files.state.get("pgid"))
+    return tree.orphans(files.id, files.command, files.pgid)
 
 
 def _command_pid(files: Files) -> int | None:

@@ -49,6 +49,16 @@ def plain(data: bytes) -> bool:
     return data.isascii() or _C1_BYTES.search(data) is None
 
 
+def is_utf8(data: bytes) -> bool:
+    if data.isascii():
+        return True
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def decode(data: bytes) -> str:
     """For bytes that are clean already, or a line that `plain` found to be."""
     return data.decode("utf-8", "replace")

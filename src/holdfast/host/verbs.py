@@ -8,6 +8,7 @@ import signal as signals
 from ..errors import BadArgument, HoldfastError, RunnerGone
 from ..model import Recovered, Snapshot, Stopped, Woke, seconds
 from .observe import Observed, from_files, read_files
+from .waiting import Wait
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ async def run(core: Core, command: Command, wait: float | str | None, options: S
     asked = {"type": "wait", "id": 0, "exit": True, **({} if limit is None else {"timeout": limit})}
     seen, connection = await core.start(command, options, then=asked)
     if connection is None:
-        await core.wait(seen.files.id, exit=True, timeout=limit)
+        await Wait(core, seen.files.id, timeout=limit).run()
         return await core.observe(seen.files.id)
     try:
         reply = await connection.answer(None if limit is None else limit + core.config.hosts_reply_timeout)
@@ -73,7 +74,7 @@ async def run(core: Core, command: Command, wait: float | str | None, options: S
         if reply["reason"] == "timeout" and options.get("lifetime") == "call":
             await connection.request("update", core.config.hosts_reply_timeout, lifetime="detached")
     except RunnerGone:
-        await core.wait(seen.files.id, exit=True, timeout=limit)
+        await Wait(core, seen.files.id, timeout=limit).run()
         return await core.observe(seen.files.id)
     finally:
         connection.close()
@@ -98,7 +99,8 @@ async def restart(core: Core, id: str, env: Mapping[str, str | None] | None, gra
     await core.stop(id, grace=grace, by=core.author)
     now = {**files.spec, **((files.state or {}).get("changed") or {})}
     options: Any = {name: now[name] for name in _ASKED_AGAIN if now.get(name) is not None}
-    seen, connection = await core.start(files.spec["command"], {**options, "env": given}, restarted_from=id)
+    options["env"] = given
+    seen, connection = await core.start(files.spec["command"], options, restarted_from=id)
     if connection is not None:
         connection.close()
     return seen
@@ -107,7 +109,6 @@ async def restart(core: Core, id: str, env: Mapping[str, str | None] | None, gra
 async def wait(
     core: Core,
     id: str,
-    exit: bool | None,
     match: str | None,
     output: bool | None,
     idle: float | str | None,
@@ -115,16 +116,18 @@ async def wait(
     since: str | int | None,
     timeout: float | str | None,
 ) -> Woke:
-    return await core.wait(
+    """The end of the command ends every wait; `exit` alone waits for nothing else."""
+    waiting = Wait(
+        core,
         id,
-        exit=exit,
         match=match,
-        output=output,
+        output=bool(output),
         idle=None if idle is None else seconds(idle),
         port=port,
         since=since,
         timeout=None if timeout is None else seconds(timeout),
     )
+    return await waiting.run()
 
 
 async def send_signal(core: Core, id: str, signal: str | int, target: str) -> int:
@@ -146,9 +149,7 @@ async def stop_all(core: Core, refs: Iterable[object], grace: float | str | None
     """All at once: every runner climbs its own ladder while the next is asked."""
     limit = None if grace is None else seconds(grace)
     ids = [core.find(ref) for ref in refs]
-    under_way = []
-    for id in ids:
-        under_way.append((id, await core.begin_stop(id, grace=limit)))
+    under_way = [(id, await core.begin_stop(id, grace=limit)) for id in ids]
     answers = []
     for id, connection in under_way:
         try:
@@ -210,7 +211,7 @@ def collect(core: Core, *, dry_run: bool, all: bool) -> Collected:
     limits = Limits(
         age_s=core.config.log_keep, home_bytes=core.config.log_home_cap, free_bytes=core.config.log_free_floor
     )
-    return carry_out(core.home, core.index, limits, lambda id: _facts(core, id), dry_run=dry_run, all=all)
+    return carry_out(core.home, core.index, limits, lambda session: _facts(core, session), dry_run=dry_run, all=all)
 
 
 def _facts(core: Core, id: str) -> Facts:

@@ -37,13 +37,12 @@ class Wait:
         core: Core,
         id: str,
         *,
-        exit: bool | None,
-        match: str | None,
-        output: bool | None,
-        idle: float | None,
-        port: int | None,
-        since: str | int | None,
-        timeout: float | None,
+        match: str | None = None,
+        output: bool = False,
+        idle: float | None = None,
+        port: int | None = None,
+        since: str | int | None = None,
+        timeout: float | None = None,
     ) -> None:
         if port is not None and not 1 <= port <= 65535:
             raise BadArgument("port", f"{port} is not a port", "give a number from 1 to 65535")
@@ -55,7 +54,7 @@ class Wait:
             from .search import Matcher
 
             self._matcher = Matcher(match)
-        self._output = bool(output)
+        self._output = output
         self._idle = idle
         self._port = port
         self._knock_s = _KNOCK_FIRST_S
@@ -92,33 +91,37 @@ class Wait:
     async def _look(self) -> Woke | None:
         """Does a condition hold now? Output before exit, so that what was printed last is seen."""
         seen = from_files(read_files(self._core.home, self._id))
-        new = False
-        while True:
-            page = self._log.read(self._cursor)
-            if self._matcher is not None:
-                for stream, offset, data in page.chunks:
-                    match = self._matcher.feed(stream, offset, data)
-                    if match is not None:
-                        return Woke("match", cursor=page.cursor, match=match.text)
-            new = new or bool(page.chunks)
-            self._cursor = page.cursor
-            if not page.more:
-                break
+        before = self._cursor
+        matched = self._match()
+        if matched is not None:
+            return matched
+        if self._matcher is None and self._log.parse(before) != self._log.ends():
+            self._cursor = self._log.cursor()
         now = time.monotonic()
-        if new:
+        if self._cursor != before:
             self._quiet_since = now
             if self._output:
                 return self._woke("output")
-        if seen.state == EXITED:
-            return self._woke("exit")
-        if seen.state == LOST:
-            return self._woke("lost")
+        if seen.state in (EXITED, LOST):
+            return self._woke("exit" if seen.state == EXITED else "lost")
         if self._port is not None and _listens(self._port):
             return self._woke("port")
         if self._idle is not None and now - self._quiet_since >= self._idle:
             return self._woke("idle")
         if self._deadline is not None and now >= self._deadline:
             return self._woke("timeout")
+        return None
+
+    def _match(self) -> Woke | None:
+        matcher = self._matcher
+        more = matcher is not None
+        while matcher is not None and more:
+            page = self._log.read(self._cursor)
+            self._cursor, more = page.cursor, page.more
+            for stream, offset, data in page.chunks:
+                match = matcher.feed(stream, offset, data)
+                if match is not None:
+                    return Woke("match", cursor=page.cursor, match=match.text)
         return None
 
     def _woke(self, reason: str) -> Woke:

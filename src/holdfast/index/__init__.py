@@ -46,8 +46,13 @@ _COLUMNS = (
     "final",
     "record",
 )
-_SELECT = f"SELECT {', '.join(_COLUMNS)} FROM sessions"  # noqa: S608 - constants alone
-_UPSERT = f"INSERT OR REPLACE INTO sessions VALUES ({', '.join('?' * len(_COLUMNS))})"  # noqa: S608 - same
+_SELECT = """SELECT id, name, owner, kind, command, cwd, labels, created_at, ended_at, status, pid, final, record
+FROM sessions"""
+_UPSERT = "INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_ALL = "SELECT id FROM sessions"
+_UNFINISHED = "SELECT id FROM sessions WHERE final = 0"
+_FINAL = "SELECT id FROM sessions WHERE final = 1"
+_FINAL_TIMES = "SELECT id, created_at FROM sessions WHERE final = 1"
 
 
 class Row:
@@ -91,7 +96,7 @@ class Row:
 
 
 class Look:
-    """Which sessions there are: those that may still change, and, where asked for, records of the others."""
+    """Which sessions there are: those that may still change, and, from a query, the records of others."""
 
     __slots__ = ("records", "unfinished")
 
@@ -116,28 +121,9 @@ class Index:
     def close(self) -> None:
         self._database.close()
 
-    def look(self, *, records: bool = False) -> Look:
-        """List the directory if it changed since anybody last looked; forget rows whose directory is gone."""
-
-        def ask(db: sqlite3.Connection) -> Look:
-            listed = self._reconcile(db)
-            if listed is None:
-                unfinished = _ids(db, "WHERE final = 0")
-            else:
-                unfinished = listed - _ids(db, "WHERE final = 1")
-            found: dict[str, dict[str, Any]] = {}
-            if records:
-                for id, text in db.execute("SELECT id, record FROM sessions WHERE final = 1"):
-                    if listed is not None and id not in listed:
-                        continue
-                    record = _object(text)
-                    if record is None:
-                        unfinished.add(id)
-                    else:
-                        found[id] = record
-            return Look(sorted(unfinished), found)
-
-        return self._database.ask(ask) or Look(sorted(self.ids()), {})
+    def look(self) -> Look:
+        """Which sessions there are. Lists the directory only if it changed since anybody last looked."""
+        return self._database.ask(lambda db: Look(sorted(self._unfinished(db)[0]), {})) or self._without()
 
     def ids(self) -> set[str]:
         """Every session, straight from the directory."""
@@ -151,7 +137,7 @@ class Index:
 
     def finals(self) -> set[str]:
         """Ids of those that can no longer change and whose record is here."""
-        return set(self.look(records=True).records)
+        return set(self.query().records)
 
     def note(self, rows: Iterable[Row]) -> None:
         """Remember what was read from directories. Nothing is written where nothing is new."""
@@ -163,27 +149,24 @@ class Index:
         """Every id that begins with `text`."""
         if text.strip(homes.ID_ALPHABET):
             return []
-        unfinished = self.look().unfinished
         # "{" comes right after "z", the last character an id can have.
-        where = "WHERE final = 1 AND id >= ? AND id < ?"
-        finals = self._database.ask(lambda db: _ids(db, where, text, text + "{"))
-        known = self.ids() if finals is None else {*unfinished, *filter(self._exists, finals)}
-        return sorted(id for id in known if id.startswith(text))
+        unfinished, finals = self._known("id >= ? AND id < ?", text, text + "{")
+        return sorted(id for id in (*unfinished, *finals) if id.startswith(text))
 
     def by_name(self, name: str) -> list[str]:
         """Ids of the sessions with that name, newest first."""
-        return self._newest("name = ?", (_plain(name),), lambda row: row.name == name)
+        return self._newest("name = ?", _plain(name), fits=lambda row: row.name == name)
 
     def by_pid(self, pid: int) -> list[str]:
         """Ids of the sessions whose command has or had that pid, newest first."""
         if not 0 < pid < _PID_LIMIT:
             return []
-        return self._newest("pid = ?", (pid,), lambda row: row.pid == pid)
+        return self._newest("pid = ?", pid, fits=lambda row: row.pid == pid)
 
     def last(self) -> str | None:
         """The id of the session that was made last."""
         latest = "created_at = (SELECT max(created_at) FROM sessions WHERE final = 1)"
-        return next(iter(self._newest(latest, (), lambda row: True)), None)
+        return next(iter(self._newest(latest, fits=lambda row: True)), None)
 
     def query(
         self,
@@ -197,8 +180,11 @@ class Index:
         since: str | None = None,
         until: str | None = None,
         limit: int | None = None,
-    ) -> list[dict[str, Any]]:
-        """Snapshots of finished sessions, newest first. `since` and `until` bound `created_at`."""
+    ) -> Look:
+        """A look with the records of finished sessions, newest first. `since` and `until` bound `created_at`.
+
+        What is in `unfinished` fits no filter yet: it has to be read.
+        """
         wanted = {"owner": owner, "name": name, "kind": kind, "status": status}
         exact = {column: _plain(text) for column, text in wanted.items() if text is not None}
         needle = (search or "").casefold()
@@ -206,31 +192,30 @@ class Index:
         def fits(row: Row) -> bool:
             created_at = row.created_at or ""
             return (
-                row.final
-                and all(_plain(getattr(row, column)) == text for column, text in exact.items())
-                and all(row.labels.get(key) == value for key, value in (labels or {}).items())
+                all(row.labels.get(key) == value for key, value in (labels or {}).items())
                 and (since is None or created_at >= since)
                 and (until is None or created_at <= until)
                 and (not needle or needle in _searched(row))
             )
 
-        def ask(db: sqlite3.Connection) -> list[Row]:
+        def ask(db: sqlite3.Connection) -> Look:
+            unfinished, listed = self._unfinished(db)
             where = " AND ".join(("final = 1", *(f"{column} = ?" for column in exact)))
             sql = f"{_SELECT} WHERE {where} ORDER BY created_at DESC, id DESC"
-            found: list[Row] = []
+            found: dict[str, dict[str, Any]] = {}
             for columns in db.execute(sql, tuple(exact.values())):
                 if limit is not None and len(found) >= limit:
                     break
                 row = _row(columns)
-                if fits(row) and self._exists(row.id):
-                    found.append(row)
-            return found
+                if listed is not None and row.id not in listed:
+                    continue
+                if row.record is None:
+                    unfinished.add(row.id)
+                elif fits(row):
+                    found[row.id] = row.record
+            return Look(sorted(unfinished), found)
 
-        self.look()
-        rows = self._database.ask(ask)
-        if rows is None:
-            rows = sorted(filter(fits, self._read(self.ids())), key=_order, reverse=True)
-        return [row.record for row in rows if row.record is not None][:limit]
+        return self._database.ask(ask) or self._without()
 
     def removed(self, id: str) -> bool:
         """Whether a session of that id was removed, as far as anybody remembers."""
@@ -244,10 +229,11 @@ class Index:
         at = clock.now_text()
 
         def change(db: sqlite3.Connection) -> None:
-            db.executemany("DELETE FROM sessions WHERE id = ?", [(id,) for id in ids])
+            gone = [(id,) for id in ids if not self._exists(id)]
+            db.executemany("DELETE FROM sessions WHERE id = ?", gone)
             db.executemany("INSERT OR REPLACE INTO removed (id, at) VALUES (?, ?)", [(id, at) for id in ids])
-            kept = "rowid > (SELECT max(rowid) FROM removed) - ?"
-            db.execute(f"DELETE FROM removed WHERE NOT {kept}", (_REMOVED_KEPT,))  # noqa: S608 - constants
+            oldest = "DELETE FROM removed WHERE rowid <= (SELECT max(rowid) FROM removed) - ?"
+            db.execute(oldest, (_REMOVED_KEPT,))
 
         if ids:
             self._database.ask(lambda db: self._database.write(db, change))
@@ -277,16 +263,25 @@ class Index:
         """Another one after every rebuild: what was remembered under the old one means nothing now."""
         return self._database.ask(lambda db: get(db, "generation"))
 
-    def _newest(self, where: str, values: tuple[object, ...], fits: Callable[[Row], bool]) -> list[str]:
+    def _newest(self, where: str, *values: object, fits: Callable[[Row], bool]) -> list[str]:
         """Unfinished sessions are read, for their name may have changed; finished ones are looked up."""
-        rows = self._read(self.look().unfinished)
-        sql = f"SELECT created_at, id FROM sessions WHERE final = 1 AND {where}"  # noqa: S608 - ours alone
-        finals = self._database.ask(lambda db: db.execute(sql, values).fetchall())
-        if finals is None:
-            rows, finals = self._read(self.ids()), []
-        found = {id: created_at or "" for created_at, id in finals if self._exists(id)}
-        found.update((row.id, row.created_at or "") for row in rows if fits(row))
+        unfinished, found = self._known(where, *values)
+        found.update((row.id, row.created_at or "") for row in self._read(unfinished) if fits(row))
         return [id for _, id in sorted(((at, id) for id, at in found.items()), reverse=True)]
+
+    def _known(self, where: str, *values: object) -> tuple[set[str], dict[str, str]]:
+        """Unfinished ids, and the final ones that fit, each with the time it was made."""
+
+        def ask(db: sqlite3.Connection) -> tuple[set[str], dict[str, str]]:
+            unfinished, listed = self._unfinished(db)
+            rows = db.execute(f"{_FINAL_TIMES} AND {where}", values)
+            return unfinished, {id: at or "" for id, at in rows if listed is None or id in listed}
+
+        return self._database.ask(ask) or (self.ids(), {})
+
+    def _without(self) -> Look:
+        """Without an index nothing is known to be final."""
+        return Look(sorted(self.ids()), {})
 
     def _read(self, ids: Iterable[str]) -> list[Row]:
         rows = [row for row in map(self._reader, sorted(ids)) if row is not None]
@@ -296,32 +291,45 @@ class Index:
     def _exists(self, id: str) -> bool:
         return homes.is_id(id) and os.path.isdir(os.path.join(self._sessions, id))
 
-    def _reconcile(self, db: sqlite3.Connection) -> set[str] | None:
-        """Bring the rows in line with the directory; what it lists, None where it did not change."""
-        stamp, settled = "", False
+    def _unfinished(self, db: sqlite3.Connection) -> tuple[set[str], set[str] | None]:
+        """Ids that are not final, and what the directory lists where it had to be listed.
+
+        Leaves a read transaction open: rows that another host moves meanwhile are seen in one place, not in none.
+        """
+        stamp, settled = self._stamp()
+        db.execute("BEGIN")
+        if stamp and get(db, "seen") == stamp:
+            return _ids(db, _UNFINISHED), None
+        listed = self.ids()
+        behind = settled or _ids(db, _ALL) != listed
+        db.execute("ROLLBACK")
+        if behind:
+            self._reconcile(db, listed, stamp if settled else "")
+        db.execute("BEGIN")
+        return listed - _ids(db, _FINAL), listed
+
+    def _stamp(self) -> tuple[str, bool]:
+        """What changes whenever the directory does, and whether that change is long enough ago to be the last."""
         try:
             status = os.stat(self._sessions)
         except FileNotFoundError:
-            pass
-        else:
-            stamp = f"{status.st_dev}:{status.st_ino}:{status.st_mtime_ns}"
-            settled = time.time_ns() - status.st_mtime_ns > _RACY_NS
-        if stamp and get(db, "seen") == stamp:
-            return None
-        listed = self.ids()
+            return "", False
+        stamp = f"{status.st_dev}:{status.st_ino}:{status.st_mtime_ns}"
+        return stamp, time.time_ns() - status.st_mtime_ns > _RACY_NS
+
+    def _reconcile(self, db: sqlite3.Connection, listed: set[str], stamp: str) -> None:
+        """Bring the rows in line with a listing that was made after the stamp."""
 
         def change(db: sqlite3.Connection) -> None:
             # The rows are read after the listing, inside the transaction, so that what another host noted
             # meanwhile about a directory that is gone goes too. A directory that came meanwhile moved the
             # stamp: the next look lists again.
-            known = _ids(db, "")
+            known = _ids(db, _ALL)
             db.executemany("DELETE FROM sessions WHERE id = ?", [(id,) for id in known - listed])
             db.executemany("INSERT INTO sessions (id) VALUES (?)", [(id,) for id in listed - known])
-            put(db, "seen", stamp if settled else "")
+            put(db, "seen", stamp)
 
-        if settled or _ids(db, "") != listed:
-            self._database.write(db, change)
-        return listed
+        self._database.write(db, change)
 
     def _upsert(self, rows: list[tuple[object, ...]]) -> None:
         def ask(db: sqlite3.Connection) -> bool:
@@ -337,18 +345,14 @@ class Index:
         self._database.ask(ask)
 
 
-def _ids(db: sqlite3.Connection, where: str, *values: object) -> set[str]:
-    return {id for (id,) in db.execute(f"SELECT id FROM sessions {where}", values)}  # noqa: S608 - constants
+def _ids(db: sqlite3.Connection, sql: str) -> set[str]:
+    return {id for (id,) in db.execute(sql)}
 
 
 def _row(columns: tuple[Any, ...]) -> Row:
     known = dict(zip(_COLUMNS, columns, strict=True))
     known.update(labels=_object(known["labels"]), final=bool(known["final"]), record=_object(known["record"]))
     return Row(**known)
-
-
-def _order(row: Row) -> tuple[str, str]:
-    return row.created_at or "", row.id
 
 
 def _object(text: object) -> dict[str, Any] | None:

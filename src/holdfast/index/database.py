@@ -76,7 +76,10 @@ class Database:
                 self._drop()
 
     def ask(self, question: Callable[[sqlite3.Connection], T]) -> T | None:
-        """The answer; None when there is no index to ask. A damaged file is replaced and asked once more."""
+        """The answer; None when there is no index to ask. A damaged file is replaced and asked once more.
+
+        A transaction that the question leaves open was for reading one state of things, and is ended here.
+        """
         import sqlite3
 
         if os.getpid() != self._pid:
@@ -88,7 +91,11 @@ class Database:
                     if db is None:
                         return None
                     refused = self._write_from
-                    answer = question(db)
+                    try:
+                        answer = question(db)
+                    finally:
+                        if db.in_transaction:
+                            db.execute("ROLLBACK")
                 except sqlite3.Error as error:
                     if not self._overcome(error) or last:
                         return None

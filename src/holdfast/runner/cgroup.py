@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 
+from . import points
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     pass
-
-from . import points
 
 
 class Unavailable(Exception):

@@ -10,14 +10,14 @@ import errno
 import os
 import socket
 
+from . import points, sockets, wire
+from .loop import READ, WRITE
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable
 
     from .loop import Loop, Timer
-
-from . import points, sockets, wire
-from .loop import READ, WRITE
 
 CLIENTS_MAX = 64
 # Unread answers above this end the connection: the client is stuck, and may come back.

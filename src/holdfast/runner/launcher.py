@@ -16,11 +16,11 @@ import socket
 import sys
 import time
 
+from . import life, points, selftest, sockets, tree, wire
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
-
-from . import life, points, selftest, sockets, tree, wire
 
 # Where the launcher listens; beside it stands the lock that it holds for life.
 SOCKET_VARIABLE = "HOLDFAST_SOCKET"
@@ -141,8 +141,8 @@ class Launcher:
             channel = self._wait_for_caller(theirs)
             if channel is not None:
                 _become_runner(channel)
-        except BaseException:  # noqa: BLE001  a forked child must never run on into its parent's code
-            sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+        except BaseException:
+            sys.excepthook(*sys.exc_info())
         finally:
             os._exit(0)
 

@@ -15,13 +15,6 @@ import sys
 import time
 import traceback
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from types import FrameType
-    from typing import Any
-
-    from .endpoint import Client
-
 from . import cgroup, clock, points, records, requests, spawn, tree, wire
 from .deadlines import Deadlines
 from .endpoint import Endpoint
@@ -29,6 +22,13 @@ from .ladder import Ladder, Rung, rungs
 from .log import Log
 from .loop import READ, Loop, Timer
 from .stdin import Stdin
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import FrameType
+    from typing import Any
+
+    from .endpoint import Client
 
 VERSION = "0.1.0"
 
@@ -49,7 +49,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 class Refused(Exception):
     """The start request cannot be carried out; nothing was spawned. Carries the error frame."""
 
-    def __init__(self, code: str, message: str, **facts: object) -> None:
+    def __init__(self, code: str, message: str, /, **facts: object) -> None:
         super().__init__(message)
         self.frame = wire.error({}, code, message, **facts)
 
@@ -240,7 +240,7 @@ class Life:
         }
         self._outputs = started.outputs
         for name, fd in started.outputs.items():
-            self.loop.watch(fd, READ, lambda _events, name=name: self._read(name))
+            self._watch_output(name, fd)
         self.stdin = Stdin(self.loop, started.stdin)
         self._feed_input(request)
         self.write_state()
@@ -252,9 +252,9 @@ class Life:
         return None if self.spec["memory"] is None else cgroup.MemoryGroup(self.id, self.spec["memory"])
 
     def _feed_input(self, request: dict[str, Any]) -> None:
-        given = request.get("input")
+        given = wire.from_text(request.get("input"))
         if given is not None:
-            self.stdin.write(requests.decode_base64(given))
+            self.stdin.write(given)
             self.stdin.close("its input was given at the start and is complete")
 
     def _watch_owner(self) -> None:
@@ -321,6 +321,9 @@ class Life:
         if self.exit is not None:
             self._settle_rest()
         requests.answer_waiters(self)
+
+    def _watch_output(self, name: str, fd: int) -> None:
+        self.loop.watch(fd, READ, lambda _events: self._read(name))
 
     def _read(self, name: str) -> None:
         fd = self._outputs[name]

@@ -11,11 +11,11 @@ import os
 import struct
 import zlib
 
+from . import clock, points
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable
-
-from . import clock, points
 
 STREAM_NUMBERS = {"stdout": 0, "stderr": 1, "tty": 2}
 DATA, RESIZE, GAP = 0, 1, 2
@@ -208,12 +208,10 @@ class Log:
 
     def _drop_oldest(self) -> bool:
         """The oldest segment that is not being written goes. False when there is none."""
-        for position, stream in enumerate(self._oldest):
-            if len(stream.segments) > 1 or stream.fd is None or stream.segments[0].size >= self._segment:
-                break
-        else:
+        stream = next(filter(self._may_drop, self._oldest), None)
+        if stream is None:
             return False
-        del self._oldest[position]
+        self._oldest.remove(stream)
         segment = stream.segments.pop(0)
         if not stream.segments:
             self._close_segment(stream)
@@ -227,6 +225,9 @@ class Log:
         except FileNotFoundError:
             self._warn(f"{segment.name} was already gone")
         return True
+
+    def _may_drop(self, stream: _Stream) -> bool:
+        return len(stream.segments) > 1 or stream.fd is None or stream.segments[0].size >= self._segment
 
     def _note_dropped(self, stream: _Stream) -> None:
         """Beside the segments, so that the counts are right for readers who come after the runner."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import os
 
+from . import points
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
-
-from . import points
 
 # A live exit record is well below this; its room is taken at the start, so that a disk that fills up later
 # cannot keep the ending from being told.

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import os
 import signal
+
+from . import wire
+from .deadlines import CAUSES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,9 +15,6 @@ if TYPE_CHECKING:
     from .endpoint import Client
     from .life import Life
     from .loop import Timer
-
-from . import wire
-from .deadlines import CAUSES
 
 # What `update` may change while the command runs.
 CHANGEABLE = (
@@ -38,7 +36,7 @@ _OUTPUT_MAX_BYTES = 256 << 10
 class Problem(Exception):
     """A request that cannot be answered; becomes an error frame."""
 
-    def __init__(self, code: str, message: str, **facts: object) -> None:
+    def __init__(self, code: str, message: str, /, **facts: object) -> None:
         super().__init__(message)
         self.code = code
         self.facts = facts
@@ -89,17 +87,11 @@ def answer_waiters(life: Life) -> None:
             waiter.client.send({**wire.reply(waiter.request, **answer), "status": life.status()})
 
 
-def decode_base64(text: object) -> bytes:
-    try:
-        return base64.b64decode(text, validate=True)  # type: ignore[arg-type]
-    except (binascii.Error, TypeError, ValueError):
-        raise Problem("bad-argument", "`base64` is not base64") from None
-
-
 def read_segments(directory: int, stream: str, since: int, limit: int) -> tuple[int, bytes]:
     """From the first retained byte at or after `since`, across as many segments as `limit` takes."""
     names = sorted(name for name in os.listdir(directory) if name.startswith(stream + ".") and name[-1].isdigit())
-    begin, parts = since, []
+    begin = since
+    parts: list[bytes] = []
     for name in names:
         first = int(name.rpartition(".")[2])
         try:
@@ -153,7 +145,9 @@ def _output(life: Life, client: Client, request: dict[str, Any]) -> None:
 
 
 def _write(life: Life, client: Client, request: dict[str, Any]) -> dict[str, Any] | None:
-    unit = decode_base64(request["base64"]) if "base64" in request else _text(request, "data").encode()
+    unit = wire.from_text(request["base64"]) if "base64" in request else _text(request, "data").encode()
+    if unit is None:
+        raise Problem("bad-argument", "`base64` is not base64", argument="base64")
     _must_live(life)
     if not life.stdin.is_open:
         raise Problem(

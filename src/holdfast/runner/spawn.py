@@ -66,7 +66,7 @@ def spawn(spec: dict[str, Any], environment: dict[str, str], passed: list[tuple[
     theirs: list[int] = []
     try:
         stdin = _open_stdin(spec["stdin"] == "open", ours, theirs)
-        outputs = {}
+        outputs: dict[str, int] = {}
         out_theirs = _open_output("stdout", outputs, ours, theirs)
         err_theirs = out_theirs if spec["merge_stderr"] else _open_output("stderr", outputs, ours, theirs)
         actions = [(os.POSIX_SPAWN_DUP2, theirs[0], 0)]

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections import deque
+
+from .loop import WRITE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Callable
 
     from .loop import Loop
-
-from collections import deque
-
-from .loop import WRITE
 
 QUEUE_MAX_BYTES = 1 << 20
 

@@ -11,12 +11,12 @@ import os
 import signal
 import time
 
+from . import points
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any, Callable
-
-from . import points
 
 BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"
 

@@ -6,6 +6,8 @@ object, data frames an 8-byte offset and raw bytes. A `Decoder` turns a byte str
 
 from __future__ import annotations
 
+import base64
+import binascii
 import json
 import struct
 
@@ -50,8 +52,21 @@ def reply(request: Control, **fields: object) -> Control:
     return {"type": "reply", "id": request.get("id"), **fields}
 
 
-def error(request: Control, code: str, message: str, **facts: object) -> Control:
+def error(request: Control, code: str, message: str, /, **facts: object) -> Control:
     return {"type": "error", "id": request.get("id"), "code": code, "message": message, "facts": facts}
+
+
+def as_text(raw: bytes) -> str:
+    """Bytes inside a control frame."""
+    return base64.b64encode(raw).decode("ascii")
+
+
+def from_text(text: object) -> bytes | None:
+    """None when `text` is not what `as_text` makes."""
+    try:
+        return base64.b64decode(text, validate=True) if isinstance(text, str) else None
+    except (binascii.Error, ValueError):
+        return None
 
 
 class Decoder:
