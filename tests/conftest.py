@@ -5,4 +5,12 @@ from __future__ import annotations
 import pytest
 
 pytest.register_assert_rewrite("support")
-pytest_plugins = ["support.suite", "support.world", "support.census", "support.points", "support.bystander"]
+pytest_plugins = [
+    "support.suite",
+    "support.world",
+    "support.census",
+    "support.points",
+    "support.bystander",
+    "support.facades",
+    "support.promised",
+]

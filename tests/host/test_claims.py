@@ -200,10 +200,7 @@ def test_ticket_is_newest_until_the_next_is_drawn(home: Home) -> None:
     assert key.newest(second), "a start that waited for ever must not lose to a sweep"
 
 
-@given(
-    st.binary(max_size=200)
-    | st.recursive(st.integers() | st.text(), st.lists).map(json.dumps).map(str.encode)
-)
+@given(st.binary(max_size=200) | st.recursive(st.integers() | st.text(), st.lists).map(json.dumps).map(str.encode))
 def test_any_content_gives_an_id_or_nothing(content: bytes) -> None:
     holder = holder_of(content)
     assert holder is None or is_id(holder)

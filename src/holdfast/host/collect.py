@@ -19,6 +19,7 @@ from holdfast.errors import HoldfastError, StillRunning
 from holdfast.host import claims
 from holdfast.host.retention import Facts, Limits, Moment, Plan, jump, plan
 from holdfast.model import Collected
+from holdfast.runner import launcher, rehearsal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ _TICKETS_AGE_S = 3600.0
 
 _TRASH = ".trash-"
 _LIVED = re.compile(r"(state|exit)\.json|frames|(stdout|stderr|tty)\.\d{20}")
+_LAUNCHER = re.compile(r"launcher-[0-9a-f]+\.sock")
 _LOCK = re.compile(r"(name|key)-[0-9a-f]{16}")
 
 
@@ -69,12 +71,12 @@ def collect(
         except (HoldfastError, OSError, ValueError) as error:
             if _never_lived(home.session(id)):
                 half.append(id)
-            else:
+            elif os.path.lexists(home.session(id)):
                 sweep.skipped.append(f"{id}: {error}")
             continue
         if facts is None:
             continue
-        if not facts.final and facts.state in ("starting", "lost") and _never_lived(home.session(id)):
+        if facts.state in ("starting", "lost") and _never_lived(home.session(id)):
             half.append(id)
             continue
         if facts.finished and facts.ended_at is None:
@@ -101,6 +103,7 @@ def collect(
         sweep.attempt(id, sweep.half, id)
     sweep.attempt(home.sessions, sweep.trash)
     sweep.attempt("sockets", sweep.sockets, runtime, seen)
+    sweep.attempt("launchers", sweep.launchers, runtime)
     sweep.attempt(home.locks, sweep.locks, {facts.id for facts in removed})
     sweep.attempt(home.path, sweep.broken_indexes, 0.0 if all else limits.age_s)
     if not dry_run:
@@ -215,6 +218,31 @@ class _Sweep:
                     self.swept.append(os.path.join(runtime, name))
         finally:
             os.close(directory)
+
+    def launchers(self, runtime: str | None) -> None:
+        """What a killed launcher left. Whoever starts one in its place takes the same lock first."""
+        runtime = runtime or homes.runtime_directory()
+        for name in sorted(filter(_LAUNCHER.fullmatch, os.listdir(runtime))):
+            path = os.path.join(runtime, name)
+            if self.attempt(name, self._unlink_launcher, path):
+                self.swept.append(path)
+
+    def _unlink_launcher(self, path: str) -> bool:
+        lock = launcher.lock_path(path)
+        try:
+            fd = os.open(lock, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            if not claims.lock_now(fd) or not claims.stands_at(fd, lock):
+                return False
+            if not self._dry_run:
+                os.unlink(path)
+                rehearsal.forget(launcher.scratch_path(path))
+                os.unlink(lock)
+            return True
+        finally:
+            os.close(fd)
 
     def _unlink_refusing(self, directory: int, name: str) -> bool:
         import socket

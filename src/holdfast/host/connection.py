@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import socket
+import _socket as socket
 import time
 
 from .. import __version__, wire
@@ -85,12 +85,12 @@ class Connection:
             raise IdentityMismatch(self._session, "identity", "an identity", None)
         parts: list[tuple[str, object, object]] = [("id", spec["id"], found.get("id"))]
         if state is not None:
-            parts += [(part, state.get(part), found.get(part)) for part in ("nonce", "boot", "pidns")]
+            parts += [(part, state.get(part), found.get(part)) for part in ("nonce", "boot", "pidns", "timens")]
             for who in ("runner", "command"):
-                recorded, told = state.get(who) or {}, found.get(who) or {}
-                parts += [(f"{who} {fact}", recorded.get(fact), told.get(fact)) for fact in ("pid", "start")]
-            recorded_line = (state.get("command") or {}).get("line")
-            parts.append(("command line", recorded_line, (found.get("command") or {}).get("line")))
+                parts += [
+                    (f"{who} {fact}", _fact(state, who, fact), _fact(found, who, fact)) for fact in ("pid", "start")
+                ]
+            parts.append(("command line", _fact(state, "command", "line"), _fact(found, "command", "line")))
         for part, recorded, told in parts:
             if recorded != told:
                 raise IdentityMismatch(self._session, part, recorded, told)
@@ -114,6 +114,19 @@ class Connection:
             if message["type"] == "error":
                 raise HoldfastError.from_wire(message)
             return message
+
+    async def write(self, data: bytes) -> int:
+        """Write to the command's input and wait, as long as it takes, until the kernel has all of it. How many bytes
+        were taken: none if the command closed its end meanwhile."""
+        await self.ask("write", None, base64=wire.as_text(data))
+        while True:
+            # The event may come before the reply, which only says that it was accepted.
+            message = await self._message(None, None)
+            if message.get("id") == self._serial and message["type"] == "error":
+                raise HoldfastError.from_wire(message)
+            if message.get("id") == self._serial and message["type"] == "written":
+                taken: int = message["bytes"]
+                return taken
 
     async def data(self, timeout: float) -> tuple[int, bytes]:
         """The data frame that follows an `output` reply."""
@@ -175,3 +188,8 @@ class Connection:
             except wire.BadFrame as problem:
                 raise ProtocolError(str(problem)) from None
         return self._received.pop(0)
+
+
+def _fact(identity: Message, who: str, fact: str) -> object:
+    process = identity.get(who)
+    return process.get(fact) if isinstance(process, dict) else None

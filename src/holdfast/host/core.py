@@ -10,9 +10,11 @@ from ..errors import (
     AmbiguousId,
     BadArgument,
     DamagedRecord,
+    IdentityMismatch,
     KeyReused,
     NameTaken,
     NotFound,
+    ProtocolError,
     Removed,
     RunnerGone,
     SessionEnded,
@@ -41,8 +43,6 @@ from .connection import Connection
 from .launch import Launching
 from .log import Log
 from .observe import Files, Observed, from_files, read_files
-from .request import StartRequest, build
-from .stopping import stop_from_records
 from .sweep import sweep
 
 TYPE_CHECKING = False
@@ -54,9 +54,10 @@ if TYPE_CHECKING:
     from ..model import StartOptions
     from .claims import Held
     from .driver import Driver
-    from .request import Command
+    from .request import Command, StartRequest
 
 PREFIX_MIN_CHARACTERS = 4
+_PID_DIGITS = 10
 # How long a start waits for another one that holds the same name or key; a replacement has to wait for a stop.
 _CLAIM_S = 10.0
 _REPLACE_S = 60.0
@@ -75,7 +76,7 @@ class Core:
         home.create()
         self.runtime = runtime_directory()
         self.index = Index(home, self._row)
-        self._launching = Launching(driver, self.runtime, config, author)
+        self.launching = Launching(driver, self.runtime, config, author)
 
     def close(self) -> None:
         self.index.close()
@@ -92,17 +93,20 @@ class Core:
     ) -> tuple[Observed, Connection | None]:
         """A running session, and the connection that started it, on which `then` was already asked. No
         connection: the key's holder was alive and is returned instead of a second one."""
-        request = build(command, options, config=self.config, author=self.author, environ=os.environ)
-        request.spec["restarted_from"] = restarted_from
-        claims = [
-            Claim(self.home, kind, request.spec[kind]) for kind in ("key", "name") if request.spec[kind] is not None
-        ]
+        from .request import build
+
         held: list[Held] = []
         try:
-            for claim in claims:
-                existing = await self._claim(claim, request, held)
-                if existing is not None:
-                    return existing, None
+            try:
+                request = build(command, options, config=self.config, author=self.author, environ=os.environ)
+                request.spec["restarted_from"] = restarted_from
+                for kind in ("key", "name"):
+                    if request.spec[kind] is not None:
+                        existing = await self._claim(Claim(self.home, kind, request.spec[kind]), request, held)
+                        if existing is not None:
+                            return existing, None
+            except OSError as problem:
+                raise SpawnError(problem.errno or 0, "request", problem.filename) from None
             return await self._launch(request, held, then)
         finally:
             for claimed in held:
@@ -157,7 +161,7 @@ class Core:
         if request.input is not None:
             frame["input"] = wire.as_text(request.input)
         descriptors = [claimed.fileno() for claimed in held] + spec["pass_fds"]
-        connection = await self._launching.start(frame, descriptors)
+        connection = await self.launching.start(frame, descriptors)
         for claimed in held:
             claimed.set(spec["id"])
         files = Files(spec["id"], self.home.session(spec["id"]), spec, None, None)
@@ -188,7 +192,7 @@ class Core:
         named = self._named(text)
         if named is not None:
             return named
-        if text.isdigit():
+        if text.isascii() and text.isdigit() and len(text) <= _PID_DIGITS:
             candidates = self._live_first(self.index.by_pid(int(text)))
         elif len(text) >= PREFIX_MIN_CHARACTERS and text.isascii() and text.isalnum():
             candidates = self.index.prefix(text)
@@ -305,6 +309,8 @@ class Core:
         except (RunnerGone, Unreachable) as problem:
             seen = from_files(read_files(self.home, id))
             raise self._no_runner(seen, problem) from None
+        except ProtocolError as problem:
+            raise IdentityMismatch(id, "the answer at its endpoint", "a runner's hello", problem.why) from None
         try:
             connection.prove(files.spec, read_files(self.home, id).state)
         except BaseException:
@@ -397,11 +403,13 @@ class Core:
     async def _stop_without_runner(self, id: str, grace: float) -> Stopped:
         """It ended and its runner left; or the runner was killed; or it lives and is silent, and records the end
         when it wakes. Whatever of the session lives is found and verified from the records."""
+        from .stopping import refuse_unproven, stop_from_records
+
         seen = from_files(read_files(self.home, id))
         if seen.state == STARTING:
             raise Unreachable(id, None, self.config.hosts_reply_timeout)
-        if seen.state == UNREACHABLE:
-            raise RunnerGone(id, seen.evidence, None)
+        if seen.state != EXITED:
+            refuse_unproven(seen.files)
         if seen.final:
             return Stopped(id, already=True)
         return await stop_from_records(self.driver, seen.files, grace=grace)
@@ -433,7 +441,7 @@ def _stop_bound(files: Files, grace: float) -> float:
 def _state_from(hello: dict[str, Any], spec: dict[str, Any]) -> dict[str, Any]:
     identity = hello["identity"]
     return {
-        **{part: identity[part] for part in ("boot", "pidns", "nonce", "runner", "command")},
+        **{part: identity.get(part) for part in ("boot", "pidns", "timens", "nonce", "runner", "command")},
         "endpoint": spec["endpoint"],
         "started_at": hello["status"]["started_at"],
         "attempt": 1,

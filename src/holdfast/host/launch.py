@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import _socket as socket  # the wrapper around it takes longer to load than a start takes
 import fcntl
-import hashlib
 import os
-import socket
 import sys
 
 from .. import wire
-from ..errors import HoldfastError, RunnerGone, Unreachable, Unsupported
-from ..runner import launcher, points, sockets, tree
+from ..errors import HoldfastError, RunnerGone, SpawnError, Unreachable, Unsupported
+from ..runner import points, sockets, tree
 from .connection import Connection
 
 TYPE_CHECKING = False
@@ -20,12 +19,31 @@ if TYPE_CHECKING:
     from ..config import Config
     from .driver import Driver
 
-_RUNNER = os.path.join(os.path.dirname(os.path.abspath(launcher.__file__)), "__main__.py")
+_RUNNER = os.path.join(os.path.dirname(os.path.abspath(sockets.__file__)), "__main__.py")
 _BACKLOG = 1024
 # What tests set; the rest of our environment is nobody's business there.
-_HANDED_ON = ("HOLDFAST_POINTS", "HOLDFAST_POINTS_SOCKET", "HOLDFAST_OFF", "HOLDFAST_WALL_SHIFT_S")
+_HANDED_ON = (
+    "HOLDFAST_POINTS",
+    "HOLDFAST_POINTS_SOCKET",
+    "HOLDFAST_OFF",
+    "HOLDFAST_WALL_SHIFT_S",
+    "HOLDFAST_WALL_SHIFT_FILE",
+)
 _STATUS_FACTS = frozenset(
-    ["Uid", "Gid", "Groups", "CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs", "Seccomp", "Cpus_allowed_list", "Mems_allowed_list"]
+    [
+        "Uid",
+        "Gid",
+        "Groups",
+        "CapInh",
+        "CapPrm",
+        "CapEff",
+        "CapBnd",
+        "CapAmb",
+        "NoNewPrivs",
+        "Seccomp",
+        "Cpus_allowed_list",
+        "Mems_allowed_list",
+    ]
 )
 
 
@@ -45,13 +63,16 @@ class Launching:
         A runner that fell silent is fenced off before another way is tried: whoever makes the session's directory
         first, runner or host, decides whether that start happens.
         """
-        if self._config.launcher_enabled and not points.off("launcher"):
-            sock = await self._reach_launcher()
-            if sock is not None:
-                connection = await self._ask(sock, request, descriptors)
-                if connection is not None:
-                    return connection
-        sock = await self._execute()
+        try:
+            if self._config.launcher_enabled and not points.off("launcher"):
+                sock = await self._reach_launcher()
+                if sock is not None:
+                    connection = await self._ask(sock, request, descriptors)
+                    if connection is not None:
+                        return connection
+            sock = await self._execute()
+        except OSError as problem:
+            raise SpawnError(problem.errno or 0, "launch", problem.filename) from None
         connection = await self._ask(sock, request, descriptors)
         if connection is None:
             raise Unreachable(request["spec"]["id"], None, self._config.hosts_start_timeout)
@@ -88,7 +109,7 @@ class Launching:
 
     async def _reach_launcher(self) -> socket.socket | None:
         """A connection to a launcher, started now if there is none. None: go without."""
-        path = os.path.join(self._runtime, f"launcher-{self.context()}.sock")
+        path = self.launcher_path()
         sock = _connect(path)
         if sock is None:
             pid = self._start_launcher(path)
@@ -98,6 +119,8 @@ class Launching:
         return sock
 
     def _start_launcher(self, path: str) -> int | None:
+        from ..runner import launcher
+
         lock = os.open(launcher.lock_path(path), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -124,16 +147,26 @@ class Launching:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             pid = _spawn_python(["runner"], {tree.ROLE_VARIABLE: "runner"}, [theirs.fileno()])
+        except OSError:
+            ours.close()
+            raise
         finally:
             theirs.close()
         await self._driver.call(lambda: os.waitpid(pid, 0))
         ours.setblocking(False)
         return ours
 
+    def launcher_path(self) -> str:
+        """Where the launcher of our own context listens, if there is one."""
+        return os.path.join(self._runtime, f"launcher-{self.context()}.sock")
+
     def context(self) -> str:
         """All that a command inherits from its launcher and that no request carries, and the code itself."""
         if self._context is None:
-            digest = hashlib.blake2b(digest_size=8)
+            # Not from hashlib, which loads all of OpenSSL.
+            from _blake2 import blake2b
+
+            digest = blake2b(digest_size=8)
             for fact in _inherited():
                 digest.update(fact.encode("utf-8", "surrogateescape") + b"\0")
             self._context = digest.hexdigest()

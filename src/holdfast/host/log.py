@@ -10,7 +10,6 @@ from bisect import bisect_right
 
 from .. import errors
 from .segments import OFFSET_MAX, STREAMS, Gap, Look, streams_of
-from .text import Cleaner
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -95,6 +94,8 @@ class Page:
 
 def _text(chunks: list[Chunk]) -> str:
     """Lines stand where they were finished: output of two streams never mixes within a line."""
+    from .text import Cleaner
+
     cleaners: dict[str, Cleaner] = {}
     out = [cleaners.setdefault(stream, Cleaner()).feed(data) for stream, _, data in chunks]
     rest = [cleaners[stream].flush() for stream in STREAMS if stream in cleaners]
@@ -332,11 +333,11 @@ def _back(look: Look, stream: str, lines: int, limit: int) -> tuple[list[Chunk],
             lines += 1
         room -= len(data)
         size = min(size * 2, _BLOCK_BYTES)
-        ends = data.count(b"\n")
-        if ends >= lines:
-            skip = len(data.rsplit(b"\n", lines)[0]) + 1
-            at, data, ends = at + skip, data[skip:], lines
-        lines -= ends
+        parts = data.rsplit(b"\n", lines)
+        lines -= len(parts) - 1
+        if not lines:
+            skip = len(parts[0]) + 1
+            at, data = at + skip, data[skip:]
         if data:
             found.append((stream, at, data))
     return found[::-1], False

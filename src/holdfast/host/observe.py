@@ -28,11 +28,53 @@ from .log import Log
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Any
 
     from ..home import Home
 
     Record = dict[str, Any]
+    Kinds = type | tuple[type, ...]
+
+# What hosts rely on. The rest is looked at where it is used, or shown as it is.
+_SPEC_REQUIRED: dict[str, Kinds] = {
+    "id": str,
+    "command": (str, list),
+    "endpoint": str,
+    "stdin": str,
+    "created_at": str,
+}
+_SPEC_OPTIONAL: dict[str, Kinds] = {
+    "kind": str,
+    "name": str,
+    "owner": str,
+    "description": str,
+    "cwd": str,
+    "place": str,
+    "labels": dict,
+    "metadata": dict,
+    "grace": (int, float),
+    "stop_ladder": list,
+}
+_STATE_REQUIRED: dict[str, Kinds] = {
+    "boot": str,
+    "pidns": int,
+    "nonce": str,
+    "endpoint": str,
+    "command": dict,
+    "runner": dict,
+}
+_STATE_OPTIONAL: dict[str, Kinds] = {"changed": dict, "started_at": str, "pgid": int}
+_EXIT_OPTIONAL: dict[str, Kinds] = {
+    "started_at": str,
+    "ended_at": str,
+    "last_output_at": str,
+    "ends": dict,
+    "lines": dict,
+    "dropped_before": dict,
+    "gaps": list,
+    "error": dict,
+}
 
 
 class Files:
@@ -85,9 +127,7 @@ class Observed:
     def final(self) -> bool:
         """Can nothing about it change any more?"""
         exit = self.files.exit
-        if self.state == LOST:
-            return True
-        return self.state == EXITED and exit is not None and not exit["exit"]["survivors"] and _runner_gone(self.files)
+        return self.state == LOST or (exit is not None and not exit["exit"]["survivors"])
 
     def snapshot(self) -> Snapshot:
         live = self.live
@@ -117,11 +157,11 @@ def read_files(home: Home, id: str) -> Files:
         spec = _read(os.path.join(directory, "spec.json"))
     except FileNotFoundError:
         raise NotFound(id) from None
-    for part in ("id", "command", "endpoint", "stdin", "created_at"):
-        if part not in spec:
-            raise DamagedRecord(os.path.join(directory, "spec.json"), f"it lacks `{part}`")
+    path = os.path.join(directory, "spec.json")
+    _expect(path, spec, _SPEC_REQUIRED, required=True)
+    _expect(path, spec, _SPEC_OPTIONAL)
     if spec["id"] != id:
-        raise DamagedRecord(os.path.join(directory, "spec.json"), f"it speaks of session {spec['id']!r}")
+        raise DamagedRecord(path, f"it speaks of session {spec['id']!r}")
     return Files(id, directory, spec, _state(directory), _exit(directory))
 
 
@@ -141,32 +181,55 @@ def from_files(files: Files) -> Observed:
     return _without_runner(files)
 
 
+def elsewhere(files: Files) -> tuple[str, Any, Any] | None:
+    """The part of where it ran that differs from where we are, recorded and found. Its pids and start times mean
+    nothing here then."""
+    recorded = files.state or files.spec
+    here = (("boot", tree.boot_id()), ("pidns", tree.pid_namespace()), ("timens", tree.time_namespace()))
+    for part, found in here:
+        if recorded.get(part, found) != found:
+            return part, recorded[part], found
+    return None
+
+
+def stranger(files: Files) -> tree.Process | None:
+    """The process that has the command's pid by now and is not the command."""
+    command = files.command
+    process = None if command is None else tree.look(command["pid"])
+    return None if process is None or command is None or process.start == command["start"] else process
+
+
 def _without_runner(files: Files) -> Observed:
-    state = files.state
-    if state is not None:
-        if state["boot"] != tree.boot_id():
+    away = elsewhere(files)
+    if away is not None:
+        if away[0] == "boot":
             return Observed(files, LOST, "the machine was rebooted while it ran")
-        if state["pidns"] != tree.pid_namespace():
-            return Observed(
-                files,
-                UNREACHABLE,
-                "its runner is gone, and its processes cannot be verified from this pid namespace",
-            )
+        space = "pid" if away[0] == "pidns" else "time"
+        if away[0] == "pidns" and tree.pid_namespace_is_over(away[1]):
+            return Observed(files, LOST, "the pid namespace it ran in is gone, and everybody in it")
+        return Observed(
+            files,
+            UNREACHABLE,
+            f"its runner is gone, and its processes cannot be verified from this {space} namespace",
+        )
     orphans = tree.orphans(files.id, files.command, files.pgid)
     if orphans:
         return Observed(files, STALE, "its runner is gone, its processes live", orphans=orphans)
-    command = files.command
-    if command is not None:
-        other = tree.look(command["pid"])
-        if other is not None:
-            return Observed(files, LOST, f"its runner is gone, and pid {command['pid']} is another process by now")
+    other = stranger(files)
+    if other is not None:
+        return Observed(files, LOST, f"its runner is gone, and pid {other.pid} is another process by now")
     return Observed(files, LOST, "its runner and its processes are gone, and no exit was recorded")
 
 
 def _runner_gone(files: Files) -> bool:
+    return lock_is_free(os.path.join(files.directory, "spec.json"))
+
+
+def lock_is_free(path: str) -> bool:
+    """Whether nobody holds the lock that a runner holds on its spec for life."""
     try:
-        fd = os.open(os.path.join(files.directory, "spec.json"), os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
         return True
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -184,13 +247,10 @@ def _state(directory: str) -> Record | None:
     record = _optional(path)
     if record is None:
         return None
-    command, runner = record.get("command"), record.get("runner")
-    for who, process in (("command", command), ("runner", runner)):
-        if not isinstance(process, dict) or not all(isinstance(process.get(f), int) for f in ("pid", "start")):
-            raise DamagedRecord(path, f"it lacks the {who}'s identity")
-    for part, kind in (("boot", str), ("pidns", int), ("nonce", str), ("endpoint", str)):
-        if not isinstance(record.get(part), kind):
-            raise DamagedRecord(path, f"it lacks `{part}`")
+    _expect(path, record, _STATE_REQUIRED, required=True)
+    _expect(path, record, _STATE_OPTIONAL)
+    for who in ("command", "runner"):
+        _expect(path, record[who], {"pid": int, "start": int}, required=True)
     return record
 
 
@@ -199,10 +259,20 @@ def _exit(directory: str) -> Record | None:
     record = _optional(path)
     if record is None:
         return None
-    exit = record.get("exit")
-    if not isinstance(exit, dict) or not isinstance(exit.get("survivors"), list) or "cause" not in exit:
-        raise DamagedRecord(path, "it lacks `exit`")
+    _expect(path, record, {"exit": dict}, required=True)
+    _expect(path, record["exit"], {"cause": str, "survivors": list}, required=True)
+    _expect(path, record["exit"], {"code": int, "signal": str, "by": str})
+    _expect(path, record, _EXIT_OPTIONAL)
     return record
+
+
+def _expect(path: str, record: Record, kinds: Mapping[str, Kinds], *, required: bool = False) -> None:
+    for part, kind in kinds.items():
+        value = record.get(part)
+        if value is None and required:
+            raise DamagedRecord(path, f"it lacks `{part}`")
+        if value is not None and not isinstance(value, kind):
+            raise DamagedRecord(path, f"`{part}` is {type(value).__name__} there")
 
 
 def _optional(path: str) -> Record | None:
@@ -218,6 +288,8 @@ def _read(path: str) -> Record:
     except FileNotFoundError:
         raise
     except (OSError, ValueError) as problem:
+        if getattr(problem, "errno", None) in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+            raise  # our own want, which says nothing about the record
         raise DamagedRecord(path, str(problem)) from None
 
 

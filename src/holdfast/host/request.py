@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-import signal
 
 from ..errors import BadArgument, EmptyCommand, TooLarge, Unsupported
 from ..home import check_labels, check_name, check_owner, new_id
 from ..model import START_OPTIONS, seconds, size_bytes
-from ..runner import clock, tree
+from ..model.units import shown
+from ..runner import clock, sockets, tree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from typing import Any
+    from typing import Any, Literal
 
     from ..config import Config
     from ..model import StartOptions
@@ -26,6 +26,12 @@ _INPUT_MAX_BYTES = 8 << 20
 # A cap must hold a few reads, or dropping would take what was just written.
 LOG_CAP_MIN_BYTES = 1 << 20
 _TARGETS = ("command", "group", "tree")
+_KIND_CHARACTERS = 64
+_KEY_CHARACTERS = 1024
+_DESCRIPTION_CHARACTERS = 1024
+_METADATA_CHARACTERS = 64 << 10
+# What one message can carry, less the locks of a name and a key.
+_PASS_FDS_MAX = sockets.MAX_FDS - 2
 _STDIN = ("closed", "open")
 
 
@@ -42,63 +48,66 @@ class StartRequest:
 def build(
     command: Command, options: StartOptions, *, config: Config, author: str, environ: Mapping[str, str]
 ) -> StartRequest:
+    """`None` for an option is the same as leaving it out."""
     unknown = sorted(set(options) - START_OPTIONS)
     if unknown:
         raise BadArgument(unknown[0], "no such option", f"one of {', '.join(sorted(START_OPTIONS))}")
-    for name in _NOT_YET:
-        if options.get(name):
-            raise Unsupported(name)
+    options = {name: value for name, value in options.items() if value is not None}  # type: ignore[assignment]
+    for option in _NOT_YET:
+        if options.get(option):
+            raise Unsupported(option)
     if options.get("place", "local") != "local":
-        raise Unsupported(f"place {options['place']}")
+        raise Unsupported(f"place {shown(options['place'])}")
     set_names, env = _environment(options, environ)
     given = _input(options)
     stdin: str = options.get("stdin") or ("open" if given is not None else config.start_stdin)
     _one_of("stdin", stdin, _STDIN)
     if given is not None and stdin == "closed":
         raise BadArgument("input", "cannot be written to a closed stdin", "leave stdin out, or give stdin='open'")
-    kind = options.get("kind", "local_bash")
+    kind = _text("kind", options.get("kind", "local_bash"), _KIND_CHARACTERS)
     name, owner = options.get("name"), options.get("owner")
     spec = {
         "v": 1,
         "id": new_id(kind),
         "kind": kind,
         "name": None if name is None else check_name(name),
-        "description": options.get("description"),
+        "description": _optional_text(options, "description", _DESCRIPTION_CHARACTERS),
         "owner": None if owner is None else check_owner(owner),
-        "labels": check_labels(dict(options.get("labels") or {})),
+        "labels": check_labels(_plain(options.get("labels", {}))),
         "command": _command(command),
-        "shell": options.get("shell") or config.start_shell,
-        "argv0": options.get("argv0"),
+        "shell": _for_the_system("shell", options.get("shell", config.start_shell)),
+        "argv0": None if "argv0" not in options else _for_the_system("argv0", options["argv0"]),
         "cwd": _directory(options.get("cwd")),
         "env_names": sorted(env),
         "env_set": set_names,
-        "umask": options["umask"] if "umask" in options else current_umask(),
-        "limits": _limits(options.get("limits") or {}),
-        "oom_score_adj": options.get("oom_score_adj", config.start_oom_score_adj),
-        "memory": None if options.get("memory") is None else size_bytes(options["memory"]),
+        "umask": _whole("umask", options["umask"], 0, 0o777) if "umask" in options else current_umask(),
+        "limits": _limits(options.get("limits", {})),
+        "oom_score_adj": _whole("oom_score_adj", options.get("oom_score_adj", config.start_oom_score_adj), -1000, 1000),
+        "memory": _memory(options.get("memory")),
         "stdin": stdin,
-        "merge_stderr": bool(options.get("merge_stderr", False)),
-        "pass_fds": _pass_fds(options.get("pass_fds") or ()),
+        "merge_stderr": _switch(options, "merge_stderr"),
+        "pass_fds": _pass_fds(options.get("pass_fds", ())),
         "timeout": _limit("timeout", options.get("timeout")),
         "idle_timeout": _limit("idle_timeout", options.get("idle_timeout")),
         "ttl": _limit("ttl", options.get("ttl")),
-        "grace": seconds(options.get("grace", config.start_grace)),
+        "grace": seconds(options.get("grace", config.start_grace), "grace"),
         "stop_ladder": _ladder(options.get("stop_ladder")),
         "notify": _one_of("notify", options.get("notify", "exit"), ("never", "exit", "failure", "auto")),
-        "key": options.get("key"),
+        "key": _optional_text(options, "key", _KEY_CHARACTERS),
         "log_cap": _log_cap(options.get("log_cap", config.log_session_cap)),
         "segment_bytes": config.log_segment,
         "free_floor": config.log_free_floor,
         "place": "local",
         "author": author,
-        "metadata": dict(options.get("metadata") or {}),
+        "metadata": _metadata(options.get("metadata", {})),
         "restarted_from": None,
         "created_at": clock.now_text(),
         **_lifetime(options),
     }
-    if options.get("replace") and spec["key"] is None and spec["name"] is None:
+    replace = _switch(options, "replace")
+    if replace and spec["key"] is None and spec["name"] is None:
         raise BadArgument("replace", "replaces the holder of a key or name, and none is given", "give key= too")
-    return StartRequest(spec, env, given, bool(options.get("replace", False)))
+    return StartRequest(spec, env, given, replace)
 
 
 def current_umask() -> int:
@@ -112,40 +121,89 @@ def current_umask() -> int:
     return before
 
 
-def _command(command: Command) -> str | list[str]:
+def _command(command: object) -> str | list[str]:
     if isinstance(command, str):
         if not command.strip():
             raise EmptyCommand
-        words = [command]
-    else:
-        words = [os.fspath(word) for word in command]
-        if not words or not words[0]:
-            raise EmptyCommand
-    for word in words:
-        if not isinstance(word, str):
-            raise BadArgument("command", f"{word!r} is not text")
-        if "\0" in word:
-            raise BadArgument("command", "holds a NUL character, which no program can be given")
-    return command if isinstance(command, str) else words
+        return _for_the_system("command", command)
+    if isinstance(command, (bytes, bytearray)) or not hasattr(command, "__iter__"):
+        raise BadArgument("command", f"{shown(command)} is neither text nor a list of words")
+    words = [_for_the_system("command", word) for word in command]
+    if not words or not words[0]:
+        raise EmptyCommand
+    return words
+
+
+def _for_the_system(argument: str, value: object) -> str:
+    """Text that the kernel can be given, in the bytes that stand for it; a path object is its text."""
+    try:
+        text = os.fspath(value)  # type: ignore[call-overload]
+    except TypeError:
+        text = None
+    if not isinstance(text, str):
+        raise BadArgument(argument, f"{shown(value)} is not text")
+    if "\0" in text:
+        raise BadArgument(argument, "holds a NUL character, which no program can be given")
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError:
+        raise BadArgument(argument, f"{shown(text)} holds characters that stand for no bytes") from None
+    return text
+
+
+def _text(argument: str, value: object, limit: int) -> str:
+    if not isinstance(value, str):
+        raise BadArgument(argument, f"{shown(value)} is not text")
+    if not value or len(value) > limit:
+        raise BadArgument(argument, f"has {len(value)} characters", f"give 1 to {limit}")
+    return value
+
+
+def _optional_text(options: StartOptions, name: Literal["description", "key"], limit: int) -> str | None:
+    value = options.get(name)
+    return None if value is None else _text(name, value, limit)
+
+
+def _switch(options: StartOptions, name: Literal["merge_stderr", "replace", "clean_env"]) -> bool:
+    value = options.get(name, False)
+    if not isinstance(value, bool):
+        raise BadArgument(name, f"{shown(value)} is neither True nor False")
+    return value
+
+
+def _plain(given: object) -> object:
+    """A mapping of any make as a dict, anything else as it is."""
+    return dict(given.items()) if hasattr(given, "items") and hasattr(given, "keys") else given
+
+
+def _whole(argument: str, value: object, low: int, high: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        raise BadArgument(argument, f"{shown(value)} is no whole number from {low} to {high}")
+    return value
 
 
 def _directory(cwd: object) -> str:
-    path = os.path.abspath(os.fspath(cwd)) if cwd is not None else os.getcwd()  # type: ignore[call-overload]
-    return str(path)
+    return os.getcwd() if cwd is None else os.path.abspath(_for_the_system("cwd", cwd))
 
 
 def _environment(options: StartOptions, environ: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
-    env = {} if options.get("clean_env") else dict(environ)
+    env = {} if _switch(options, "clean_env") else dict(environ)
     # The mark of the session we may be in ourselves is not the new one's.
     env.pop(tree.SESSION_VARIABLE, None)
-    given = options.get("env") or {}
+    given = _plain(options.get("env", {}))
+    if not isinstance(given, dict):
+        raise BadArgument("env", "is no mapping", 'give {"NAME": "value"}, None to leave one out')
     for name, value in given.items():
-        if not name or "=" in name or "\0" in name or "\0" in (value or ""):
-            raise BadArgument("env", f"{name!r} is not the name of a variable, or its value holds a NUL")
+        if not _for_the_system("env", name) or "=" in name:
+            raise BadArgument("env", f"{shown(name)} is not the name of a variable")
         if value is None:
             env.pop(name, None)
-        else:
-            env[name] = str(value)
+            continue
+        try:
+            env[name] = _for_the_system("env", value)
+        except BadArgument:
+            # What it is may be a secret.
+            raise BadArgument("env", f"the value of {name} is no text that a program can be given") from None
     return sorted(given), env
 
 
@@ -153,56 +211,109 @@ def _input(options: StartOptions) -> bytes | None:
     given = options.get("input")
     if given is None:
         return None
-    raw = given.encode() if isinstance(given, str) else bytes(given)
+    try:
+        raw = given.encode() if isinstance(given, str) else given
+    except UnicodeEncodeError:
+        raw = None
+    if not isinstance(raw, (bytes, bytearray, memoryview)):
+        raise BadArgument("input", f"a {type(given).__name__} that cannot be made bytes", "give bytes or text")
     if len(raw) > _INPUT_MAX_BYTES:
         raise TooLarge("input", _INPUT_MAX_BYTES)
-    return raw
+    return bytes(raw)
 
 
 def _limit(name: str, value: object) -> float | None:
     if value is None:
         return None
-    limit = seconds(value)
+    limit = seconds(value, name)
     if limit <= 0:
         raise BadArgument(name, "must be above 0", "leave it out for no limit")
     return limit
 
 
-def _limits(given: Mapping[str, Any]) -> dict[str, list[int]]:
+def _memory(value: object) -> int | None:
+    if value is None:
+        return None
+    limit = size_bytes(value, "memory")
+    if not limit:
+        raise BadArgument("memory", "must be above 0", "leave it out for no limit")
+    return limit
+
+
+def _limits(asked: object) -> dict[str, list[int]]:
+    given = _plain(asked)
+    if not isinstance(given, dict):
+        raise BadArgument("limits", "is no mapping", 'give {"nofile": 1024}, or {"nofile": (1024, 4096)}')
+    if not given:
+        return {}
     from ..runner.spawn import LIMITS
 
     checked = {}
     for name, value in given.items():
         if name not in LIMITS:
-            raise BadArgument("limits", f"no limit {name!r}", f"one of {', '.join(sorted(LIMITS))}")
-        soft, hard = value if isinstance(value, (list, tuple)) else (value, value)
-        checked[name] = [int(soft), int(hard)]
+            raise BadArgument("limits", f"no limit {shown(name)}", f"one of {', '.join(sorted(LIMITS))}")
+        pair = list(value) if isinstance(value, (list, tuple)) else [value, value]
+        if len(pair) != 2:
+            raise BadArgument("limits", f"{name} has {len(pair)} values", "give one number, or soft and hard")
+        # -1 is how the system spells no limit.
+        soft, hard = (_whole(f"limit {name}", each, -1, (1 << 63) - 1) for each in pair)
+        if hard != -1 and (soft > hard or soft == -1):
+            raise BadArgument("limits", f"{name}: the soft limit {soft} is above the hard one, {hard}")
+        checked[name] = [soft, hard]
     return checked
 
 
 def _ladder(climb: object) -> list[dict[str, Any]] | None:
     if climb is None:
         return None
+    if not isinstance(climb, (list, tuple)) or not all(hasattr(rung, "get") for rung in climb):
+        raise BadArgument("stop_ladder", "is no list of rungs", "give {signal, target, wait_s} each")
+    import signal
+
     checked = []
-    for rung in climb:  # type: ignore[attr-defined]
+    for rung in climb:
         name = str(rung.get("signal", "")).upper().removeprefix("SIG")
         target = rung.get("target", "command")
         if not isinstance(getattr(signal, "SIG" + name, None), signal.Signals) or target not in _TARGETS:
-            raise BadArgument("stop_ladder", f"{rung!r} is no rung", "give {signal, target, wait_s} each")
-        checked.append({"signal": name, "target": target, "wait_s": seconds(rung.get("wait_s", 0))})
+            raise BadArgument("stop_ladder", f"{shown(str(rung))} is no rung", "give {signal, target, wait_s} each")
+        wait_s = seconds(rung.get("wait_s", 0), "stop_ladder")
+        checked.append({"signal": name, "target": target, "wait_s": wait_s})
     return checked
 
 
-def _pass_fds(fds: Sequence[int]) -> list[int]:
+def _pass_fds(fds: object) -> list[int]:
+    if not isinstance(fds, (list, tuple, set, frozenset, range)):
+        raise BadArgument("pass_fds", f"{shown(fds)} is no list of descriptors")
+    if len(fds) > _PASS_FDS_MAX:
+        raise BadArgument("pass_fds", f"{len(fds)} descriptors", f"one start can take {_PASS_FDS_MAX}")
     for fd in fds:
-        if fd < 3:
+        if _whole("pass_fds", fd, 0, (1 << 31) - 1) < 3:
             raise BadArgument("pass_fds", f"{fd} is one of the standard streams")
-        os.fstat(fd)
-    return list(fds)
+        try:
+            os.fstat(fd)
+        except OSError:
+            raise BadArgument("pass_fds", f"{fd} is not open") from None
+    return list(dict.fromkeys(fds))
+
+
+def _metadata(asked: object) -> dict[str, Any]:
+    """Anything JSON can tell, and little of it: every look at the session carries it."""
+    import json
+
+    given = _plain(asked)
+    if not isinstance(given, dict):
+        raise BadArgument("metadata", "is no dict")
+    try:
+        text = json.dumps(given, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as problem:
+        raise BadArgument("metadata", f"is not JSON: {problem}") from None
+    if len(text) > _METADATA_CHARACTERS:
+        raise TooLarge("metadata", _METADATA_CHARACTERS)
+    return dict(json.loads(text))
 
 
 def _log_cap(value: object) -> int:
-    cap = size_bytes(value)
+    cap = size_bytes(value, "log_cap")
     if cap < LOG_CAP_MIN_BYTES:
         raise BadArgument("log_cap", f"{cap} bytes are too few", f"give at least {LOG_CAP_MIN_BYTES}")
     return cap
@@ -212,7 +323,7 @@ def _lifetime(options: StartOptions) -> dict[str, Any]:
     lifetime = _one_of("lifetime", options.get("lifetime", "detached"), ("detached", "owner", "call"))
     owner = None
     if lifetime == "owner":
-        pid = options.get("owner_pid") or os.getpid()
+        pid = _whole("owner_pid", options.get("owner_pid", os.getpid()), 1, (1 << 31) - 1)
         process = tree.look(pid)
         if process is None:
             raise BadArgument("owner_pid", f"no process {pid}")
@@ -224,5 +335,5 @@ def _lifetime(options: StartOptions) -> dict[str, Any]:
 
 def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> str:
     if value not in allowed:
-        raise BadArgument(name, f"{value!r} is not one of {', '.join(allowed)}")
+        raise BadArgument(name, f"{shown(value)} is not one of {', '.join(allowed)}")
     return str(value)

@@ -94,23 +94,20 @@ class Match:
 class _Numbers:
     """Line numbers of the hits in one stream: one pass over the log, and only if anybody asks."""
 
-    __slots__ = ("_found", "_log", "_offsets", "_stream")
+    __slots__ = ("_found", "_log", "_stream", "offsets")
 
     def __init__(self, log: Log, stream: str) -> None:
         self._log = log
         self._stream = stream
-        self._offsets: set[int] = set()
+        self.offsets: set[int] = set()
         self._found: dict[int, int | None] = {}
 
-    def add(self, offset: int) -> None:
-        self._offsets.add(offset)
-
     def line(self, offset: int) -> int | None:
-        if self._offsets:
-            offsets = sorted(self._offsets)
+        if self.offsets:
+            offsets = sorted(self.offsets)
             ends = self._log.lines_at(self._stream, offsets)
             self._found = {at: None if n is None else n + 1 for at, n in zip(offsets, ends, strict=True)}
-            self._offsets.clear()
+            self.offsets.clear()
         return self._found[offset]
 
 
@@ -247,7 +244,7 @@ def _hits(log: Log, look: Look, stream: str, pattern: _Pattern, context: int, ne
             spans = pattern.spans(line) or [(len(decode(line[: low - left])), len(decode(line[: high - left])))]
             before = _lines_before(look, stream, body, begin, offset, context)
             after = _lines_after(look, stream, body, end, offset, context)
-            numbers.add(offset)
+            numbers.offsets.add(offset)
             yield Hit(stream, offset, decode(line), spans, before, after, numbers)
 
 

@@ -6,6 +6,7 @@ delete and lock files. A segment that vanished makes it list again; what cannot 
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
@@ -13,7 +14,7 @@ from bisect import bisect_left, bisect_right
 
 from .. import errors
 from ..runner.log import STREAM_NUMBERS
-from . import frames
+from .frames import Frames, load
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 # The order in which streams without frames are read, and in which a cursor names them.
 STREAMS = tuple(STREAM_NUMBERS)
-OFFSET_MAX = 1 << 63
+OFFSET_MAX = 10**19
 _OFFSET_DIGITS = 20
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _RECORD_MAX_BYTES = 1 << 20
@@ -58,7 +59,7 @@ class Gap(tuple[str, int, int, str]):
 class Look:
     """One look at a session directory. A context manager: it holds a descriptor per stream while in use."""
 
-    __slots__ = ("_exit", "_fds", "_firsts", "_frames", "directory", "dropped", "ends", "gaps")
+    __slots__ = ("_exit", "_fds", "_frames", "_segments", "directory", "dropped", "ends", "gaps")
 
     def __init__(self, directory: str, known: tuple[str, ...] = ()) -> None:
         self.directory = directory
@@ -67,7 +68,7 @@ class Look:
         self._exit = _record(directory, "exit.json")
         self._list()
         self.ends = self._ends(known)
-        self._frames: frames.Frames | None = None
+        self._frames: Frames | None = None
         recorded = self._recorded()
         if any(end > self.ends.get(stream, 0) for stream, end in recorded.items()):
             # Most often the log only grew between the two readings.
@@ -90,23 +91,23 @@ class Look:
 
     def begin(self, stream: str) -> int:
         """`dropped_before`: where the retained bytes of a stream begin."""
-        firsts = self._firsts.get(stream)
+        segments = self._segments.get(stream)
         gone = self.dropped.get(stream, (0, 0))[0]
-        return max(gone, firsts[0]) if firsts else gone
+        return max(gone, _first(segments[0])) if segments else gone
 
     def size(self) -> int:
-        return sum(self._stored(stream, first) for stream, firsts in self._firsts.items() for first in firsts)
+        return sum(self._stored(name) for segments in self._segments.values() for name in segments)
 
     @property
-    def frames(self) -> frames.Frames:
+    def frames(self) -> Frames:
         """The newest frames, enough for a reader that keeps up."""
         if self._frames is None:
-            self._frames = frames.load(self.directory)
+            self._frames = load(self.directory)
         return self._frames
 
-    def whole_frames(self) -> frames.Frames:
+    def whole_frames(self) -> Frames:
         if not self.frames.whole:
-            self._frames = frames.load(self.directory, whole=True)
+            self._frames = load(self.directory, whole=True)
         return self.frames
 
     def piece(self, stream: str, offset: int, stop: int, size: int) -> tuple[int, bytes]:
@@ -131,9 +132,9 @@ class Look:
         """The last bytes before `stop`, at most `size` and of one segment, and where they begin."""
         lost = -1
         while stop > (floor := self.begin(stream)):
-            firsts = self._firsts.get(stream, [])
-            number = bisect_left(firsts, stop) - 1
-            first = firsts[number] if number >= 0 else floor
+            segments = self._segments.get(stream, [])
+            number = bisect_left(segments, f"{stream}.{stop:020d}") - 1
+            first = _first(segments[number]) if number >= 0 else floor
             bottom = max(first, floor)
             try:
                 fd = self._open(stream, first)
@@ -166,12 +167,12 @@ class Look:
             begin = self.begin(stream)
             if offset < begin:
                 return b"", min(begin, stop), "dropped"
-            firsts = self._firsts.get(stream, [])
-            number = bisect_right(firsts, offset) - 1
-            upto = min(firsts[number + 1], stop) if number + 1 < len(firsts) else stop
+            segments = self._segments.get(stream, [])
+            number = bisect_right(segments, f"{stream}.{offset:020d}") - 1
+            upto = min(_first(segments[number + 1]), stop) if number + 1 < len(segments) else stop
             if number < 0:
                 return b"", upto, self._reason(stream, offset, upto)
-            first = firsts[number]
+            first = _first(segments[number])
             try:
                 data = os.pread(self._open(stream, first), min(size, upto - offset), offset - first)
             except FileNotFoundError:
@@ -188,14 +189,15 @@ class Look:
         held = self._fds.get(stream)
         if held is not None and held[0] == first:
             return held[1]
-        fd = os.open(self._path(stream, first), _OPEN)
+        path = f"{self.directory}/{stream}.{first:020d}"
+        fd = os.open(path, _OPEN)
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            os.close(fd)
+            raise OSError(errno.EINVAL, "not a file", path)
         if held is not None:
             os.close(held[1])
         self._fds[stream] = (first, fd)
         return fd
-
-    def _path(self, stream: str, first: int) -> str:
-        return f"{self.directory}/{stream}.{first:020d}"
 
     def _note(self, stream: str, start: int, stop: int, reason: str) -> None:
         for number, gap in enumerate(self.gaps):
@@ -217,13 +219,13 @@ class Look:
         ends = self._exit.get("ends")
         if isinstance(ends, dict):
             return {stream: end for stream, end in ends.items() if stream in STREAMS and isinstance(end, int)}
-        if any(self.frames.next(stream) is None for stream in self._firsts):
+        if any(self.frames.next(stream) is None for stream in self._segments):
             self.whole_frames()
         found = {stream: self.frames.last_end(stream) for stream in STREAMS}
         return {stream: end for stream, end in found.items() if end is not None}
 
     def _list(self) -> None:
-        self._firsts: dict[str, list[int]] = {}
+        self._segments: dict[str, list[str]] = {}
         self.dropped: dict[str, tuple[int, int]] = {}
         try:
             names = os.listdir(self.directory)
@@ -231,22 +233,19 @@ class Look:
             raise errors.Removed(os.path.basename(self.directory.rstrip("/"))) from None
         except OSError as problem:
             raise errors.DamagedRecord(self.directory, problem.strerror or str(problem)) from problem
-        notes = []
-        for name in names:
-            stream, _, tail = name.partition(".")
-            if stream not in STREAM_NUMBERS:
-                continue
-            if tail == "dropped":
-                notes.append(stream)
-            elif len(tail) == _OFFSET_DIGITS and tail.isascii() and tail.isdecimal() and int(tail) < OFFSET_MAX:
-                self._firsts.setdefault(stream, []).append(int(tail))
-        for firsts in self._firsts.values():
-            firsts.sort()
-        for stream in notes:
-            self._read_dropped(stream)
+        # A large log has hundreds of segments: their names are sorted and compared as text, which orders them by
+        # offset too, and only those that are read become numbers. The first digit is a zero below OFFSET_MAX.
+        names.sort()
+        for stream in STREAMS:
+            names_here = names[bisect_left(names, f"{stream}.0") : bisect_left(names, f"{stream}.1")]
+            segments = _only_segments(names_here, len(stream) + 1)
+            if segments:
+                self._segments[stream] = segments
+            if f"{stream}.dropped" in names:
+                self._read_dropped(stream)
 
     def _ends(self, known: tuple[str, ...]) -> dict[str, int]:
-        present = {*known, *self._firsts, *self.dropped}
+        present = {*known, *self._segments, *self.dropped}
         return {stream: self._end(stream) for stream in STREAMS if stream in present}
 
     def _read_dropped(self, stream: str) -> None:
@@ -254,23 +253,32 @@ class Look:
             offset, lines = (int(word) for word in _read(f"{self.directory}/{stream}.dropped").split())
         except (OSError, ValueError):
             return
-        firsts = self._firsts.get(stream)
+        segments = self._segments.get(stream)
         # The newest segment is never dropped while it is written to: a note that says so is damaged.
-        if offset >= 0 and lines >= 0 and (not firsts or offset <= firsts[-1]):
+        if offset >= 0 and lines >= 0 and (not segments or offset <= _first(segments[-1])):
             self.dropped[stream] = (offset, lines)
 
     def _end(self, stream: str) -> int:
-        firsts = self._firsts.get(stream)
-        if not firsts:
+        segments = self._segments.get(stream)
+        if not segments:
             return self.dropped.get(stream, (0, 0))[0]
-        return firsts[-1] + self._stored(stream, firsts[-1])
+        return _first(segments[-1]) + self._stored(segments[-1])
 
-    def _stored(self, stream: str, first: int) -> int:
+    def _stored(self, name: str) -> int:
         try:
-            facts = os.stat(self._path(stream, first), follow_symlinks=False)
+            facts = os.stat(f"{self.directory}/{name}", follow_symlinks=False)
         except OSError:
             return 0
         return facts.st_size if stat.S_ISREG(facts.st_mode) else 0
+
+
+def _first(segment: str) -> int:
+    return int(segment[-_OFFSET_DIGITS:])
+
+
+def _only_segments(names: list[str], prefix: int) -> list[str]:
+    size = prefix + _OFFSET_DIGITS
+    return [name for name in names if len(name) == size and name.isascii() and name[prefix:].isdecimal()]
 
 
 def _read(path: str) -> bytes:

@@ -5,14 +5,15 @@ Each process is verified by pid and start time right before each signal; what ca
 
 from __future__ import annotations
 
+import _signal as signal
 import os
-import signal
 import time
 
 from ..errors import IdentityMismatch
 from ..model import Stopped
 from ..runner import points, tree
 from ..runner.ladder import Ladder, rungs
+from .observe import elsewhere, stranger
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 async def stop_from_records(driver: Driver, files: Files, *, grace: float) -> Stopped:
     """Climb the ladder over what the records prove to be this session's."""
+    _refuse_elsewhere(files)
     _refuse_poison(files)
     began = time.monotonic()
     found = _living(files)
@@ -69,6 +71,24 @@ def _living(files: Files) -> list[tree.Process]:
 
 def _command_pid(files: Files) -> int | None:
     return None if files.command is None else files.command["pid"]
+
+
+def refuse_unproven(files: Files) -> None:
+    """What has the command's pid is not the command, or cannot be told from here: no stop may end it."""
+    _refuse_elsewhere(files)
+    other = stranger(files)
+    if other is None or files.command is None:
+        return
+    # A marked process at that pid makes the record the liar. Without one, others of the session may still live.
+    marked = tree.environment(other.pid).get(tree.SESSION_VARIABLE) == files.id
+    if marked or not _living(files):
+        raise IdentityMismatch(files.id, "command start", files.command["start"], other.start)
+
+
+def _refuse_elsewhere(files: Files) -> None:
+    away = elsewhere(files)
+    if away is not None:
+        raise IdentityMismatch(files.id, *away)
 
 
 def _refuse_poison(files: Files) -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import signal as signals
 
-from ..errors import BadArgument, HoldfastError, RunnerGone
-from ..model import Recovered, Snapshot, Stopped, Woke, seconds
+from ..errors import BadArgument, HoldfastError, IdentityMismatch, RunnerGone
+from ..model import FINAL_STATES, Recovered, Snapshot, Stopped, Woke, seconds
+from ..runner import clock
 from .observe import Observed, from_files, read_files
-from .waiting import Wait
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -61,6 +60,8 @@ async def start(core: Core, command: Command, options: StartOptions) -> Observed
 async def run(core: Core, command: Command, wait: float | str | None, options: StartOptions) -> Observed:
     """The connection that started it also waits for it. Aborting this call ends the waiting, and with
     `lifetime="call"` the command."""
+    from .waiting import Wait
+
     limit = None if wait is None else seconds(wait)
     options.setdefault("notify", "auto")
     asked = {"type": "wait", "id": 0, "exit": True, **({} if limit is None else {"timeout": limit})}
@@ -96,7 +97,12 @@ async def restart(core: Core, id: str, env: Mapping[str, str | None] | None, gra
             f"{', '.join(missing)} were given at the first start, and values are never stored",
             "give them again, or None to go without",
         )
-    await core.stop(id, grace=grace, by=core.author)
+    try:
+        await core.stop(id, grace=grace, by=core.author)
+    except IdentityMismatch:
+        # Of a session that is over nothing needs to be proven: its pid is a stranger's, or of before the reboot.
+        if (await core.observe(id)).state not in FINAL_STATES:
+            raise
     now = {**files.spec, **((files.state or {}).get("changed") or {})}
     options: Any = {name: now[name] for name in _ASKED_AGAIN if now.get(name) is not None}
     options["env"] = given
@@ -117,6 +123,8 @@ async def wait(
     timeout: float | str | None,
 ) -> Woke:
     """The end of the command ends every wait; `exit` alone waits for nothing else."""
+    from .waiting import Wait
+
     waiting = Wait(
         core,
         id,
@@ -131,6 +139,8 @@ async def wait(
 
 
 async def send_signal(core: Core, id: str, signal: str | int, target: str) -> int:
+    import signal as signals
+
     try:
         name = signals.Signals(signal).name if isinstance(signal, int) else signal
     except ValueError:
@@ -149,8 +159,12 @@ async def stop_all(core: Core, refs: Iterable[object], grace: float | str | None
     """All at once: every runner climbs its own ladder while the next is asked."""
     limit = None if grace is None else seconds(grace)
     ids = [core.find(ref) for ref in refs]
-    under_way = [(id, await core.begin_stop(id, grace=limit)) for id in ids]
-    answers = []
+    under_way, answers = [], []
+    for id in ids:
+        try:
+            under_way.append((id, await core.begin_stop(id, grace=limit)))
+        except HoldfastError as problem:
+            answers.append(Stopped(id, error=problem))
     for id, connection in under_way:
         try:
             answers.append(await core.finish_stop(id, connection, grace=limit))
@@ -234,11 +248,10 @@ def _collect_when_due(core: Core) -> None:
     """Hosts look after the home now and then, so that nobody has to remember to."""
     if not core.config.collect_enabled:
         return
-    import time
-
     try:
-        age = time.time() - os.stat(core.home.gc_stamp).st_mtime
+        age = clock.wall_ns() / 1e9 - os.stat(core.home.gc_stamp).st_mtime
     except FileNotFoundError:
         age = core.config.collect_interval
-    if age >= core.config.collect_interval:
+    # A stamp of the future is from before the clock was set back: waiting for it could take years.
+    if not 0 <= age < core.config.collect_interval:
         collect(core, dry_run=False, all=False)

@@ -6,7 +6,6 @@ The runner says *that* there is something new; what it is, is read from the file
 from __future__ import annotations
 
 import os
-import socket
 import time
 
 from ..errors import BadArgument, RunnerGone, SessionEnded
@@ -173,8 +172,10 @@ async def _until_gone(core: Core, seen: Observed, bound: float | None) -> None:
             os.close(fd)
 
 
-async def follow(core: Core, id: str, since: str | int | None, stream: str | None) -> AsyncIterator[Page]:
-    """Pages as they come, until the command has ended and its output was given out."""
+async def follow(
+    core: Core, id: str, since: str | int | None, stream: str | None, *, until: float | None = None
+) -> AsyncIterator[Page]:
+    """Pages as they come, until the command has ended and its output was given out, or the clock shows `until`."""
     log = core.log(id)
     cursor = "0" if since is None else str(since)
     connection: Connection | None = None
@@ -186,12 +187,15 @@ async def follow(core: Core, id: str, since: str | int | None, stream: str | Non
                 yield page
                 cursor = page.cursor
                 page = log.read(cursor, stream=stream)
-            if seen.state in (EXITED, LOST):
+            left = None if until is None else until - time.monotonic()
+            if seen.state in (EXITED, LOST) or (left is not None and left <= 0):
                 return
             try:
                 if connection is None:
                     _, connection = await core.connect(id)
-                await connection.request("wait", None, exit=True, output_after=log.parse(cursor, stream=stream))
+                bound = {} if left is None else {"timeout": left}
+                after = log.parse(cursor, stream=stream)
+                await connection.request("wait", None, exit=True, output_after=after, **bound)
             except SessionEnded:
                 continue
             except RunnerGone:
@@ -200,13 +204,15 @@ async def follow(core: Core, id: str, since: str | int | None, stream: str | Non
                     connection = None
                 seen = from_files(read_files(core.home, id))
                 if seen.state == STALE:
-                    await _until_gone(core, seen, None)
+                    await _until_gone(core, seen, left)
     finally:
         if connection is not None:
             connection.close()
 
 
 def _listens(port: int) -> bool:
+    import socket
+
     for family, address in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
         try:
             with socket.socket(family, socket.SOCK_STREAM) as probe:

@@ -80,7 +80,7 @@ class Database:
 
         A transaction that the question leaves open was for reading one state of things, and is ended here.
         """
-        import sqlite3
+        import _sqlite3 as sqlite3
 
         if os.getpid() != self._pid:
             self._leave_to_parent()
@@ -112,7 +112,7 @@ class Database:
         """All of `change` or nothing, inside a question. False: not now, the next look makes up for it."""
         if time.monotonic() < self._write_from:
             return False
-        import sqlite3
+        import _sqlite3 as sqlite3
 
         try:
             db.execute("BEGIN IMMEDIATE")
@@ -144,7 +144,7 @@ class Database:
                 self._say(f"{self._path} is being made by another process", passing=True)
                 return None
             file = _file_at(self._path)
-        import sqlite3
+        import _sqlite3 as sqlite3
 
         self._file = file
         self._connection = db = sqlite3.connect(
@@ -163,7 +163,7 @@ class Database:
 
     def _make(self) -> bool:
         """Put a complete, empty file in place, 0600 from birth. False while somebody else does."""
-        import sqlite3
+        import _sqlite3 as sqlite3
 
         guard = self._guard()
         if guard is None:
@@ -269,7 +269,7 @@ def new_generation() -> str:
 
 
 def _schema(db: sqlite3.Connection) -> int:
-    import sqlite3
+    import _sqlite3 as sqlite3
 
     text = get(db, "schema") or ""
     if not (text.isascii() and text.isdigit()):

@@ -1,11 +1,12 @@
-"""A memory limit for one session, by a control group of its own where we may make one.
+"""Control groups: out of the group of a service that may be stopped, and a memory limit for one session.
 
-Both hierarchies are known, because machines still boot with the older one. The command is born inside: the runner
-steps in just before the spawn and out again right after.
+For the limit both hierarchies are known, because machines still boot with the older one. The command is born
+inside: the runner steps in just before the spawn and out again right after.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 
 from . import points
@@ -13,6 +14,44 @@ from . import points
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     pass
+
+
+# Beside the service's own group; whoever looks at the tree of groups sees whose it is.
+_OUTSIDE = "holdfast"
+
+
+def leave_service_group() -> str | None:
+    """Step out of a service's group, since its manager ends everybody in there together with the service.
+
+    Returns what the callers of sessions started from here must know: where we went, or that we could not go.
+    None: we are in no service. Decision 0007 has the reasons.
+    """
+    with open("/proc/self/cgroup") as file:
+        paths = {controllers: path.rstrip("\n") for _, controllers, path in (line.split(":", 2) for line in file)}
+    group = paths.get("", "/")
+    service = _service(group) or _service(paths.get("name=systemd", "/"))
+    if service is None:
+        return None
+    mount = _mounts()[1]
+    outside = os.path.join(group.partition("/" + service)[0] or "/", _OUTSIDE)
+    try:
+        if mount is None or _service(group) is None or points.off("cgroup"):
+            raise PermissionError(errno.EPERM, "the unified hierarchy is not in use")
+        os.makedirs(mount + outside, 0o755, exist_ok=True)
+        _write(os.path.join(mount + outside, "cgroup.procs"), "0")
+    except OSError as problem:
+        return f"stopping {service} ends this session too: its group cannot be left ({problem.strerror})"
+    return f"runs in the control group {outside}, so that it outlives {service}; limits of {service} do not hold for it"
+
+
+def _service(path: str) -> str | None:
+    """The service whose stop would end the processes of this group; a scope ends with its last process only."""
+    for name in reversed(path.split("/")):
+        if name.endswith(".scope"):
+            return None
+        if name.endswith(".service"):
+            return name
+    return None
 
 
 class Unavailable(Exception):

@@ -39,10 +39,11 @@ class Deadlines:
         self._quiet_since = time.monotonic()
 
     def overdue(self) -> str | None:
-        """The cause whose time was already over, for a command that ended before anyone noticed."""
+        """The cause whose time was already over, for a command that ended before anyone noticed. Where we were
+        stopped meanwhile nobody knows which came first, and what the command did stands."""
         now = time.monotonic()
         for option in ("timeout", "ttl"):
-            if option in self._limits and now >= self._born + self._limits[option]:
+            if option in self._limits and self._loop.woke_at < self._due(option) <= now:
                 return CAUSES[option]
         return None
 
@@ -52,16 +53,16 @@ class Deadlines:
         self._timers.clear()
 
     def _due(self, option: str) -> float:
-        return (self._quiet_since if option == "idle_timeout" else self._born) + self._limits[option]
+        if option != "idle_timeout":
+            return self._born + self._limits[option]
+        # A time in which nobody could have printed or been heard, because we were stopped, is not silence.
+        return max(self._quiet_since, self._loop.woke_at) + self._limits[option]
 
     def _arm(self, option: str) -> None:
         wait_s = max(0.0, self._due(option) - time.monotonic())
         self._timers[option] = self._loop.after(wait_s, lambda: self._judge(option))
 
     def _judge(self, option: str) -> None:
-        if option == "idle_timeout":
-            # Time in which nobody could have printed, because all of us slept, is not silence.
-            self._quiet_since += self._loop.overslept_s
         if time.monotonic() >= self._due(option):
             self._passed(CAUSES[option])
         else:

@@ -22,10 +22,12 @@ if TYPE_CHECKING:
 CLIENTS_MAX = 64
 # Unread answers above this end the connection: the client is stuck, and may come back.
 _UNREAD_MAX_BYTES = 4 << 20
-# A peer that has said nothing, or half a frame, for this long is not one of ours.
-_SILENCE_S = 10.0
+# A peer that owes us its greeting, the rest of a frame, or the reading of our last word for this long is not one of
+# ours. Single bytes in between do not buy it more time.
+SILENCE_S = 10.0
 _READ_BYTES = 1 << 16
 _BACKLOG = 128
+_AUTHOR_CHARACTERS = 256
 # With every descriptor taken, accepting is tried again after this.
 _ACCEPT_RETRY_S = 0.2
 
@@ -33,14 +35,14 @@ _ACCEPT_RETRY_S = 0.2
 class Client:
     """One connection: frames in, frames out, never blocking."""
 
-    def __init__(self, endpoint: Endpoint, connection: socket.socket) -> None:
+    def __init__(self, endpoint: Endpoint, connection: socket.socket, greeting: dict[str, Any] | None = None) -> None:
         self._endpoint = endpoint
         self._socket = connection
         self._decoder = wire.Decoder()
         self._unsent = bytearray()
         self._closing = False
         self._deadline: Timer | None = None
-        self.greeting: dict[str, Any] | None = None
+        self.greeting = greeting
         connection.setblocking(False)
         endpoint.loop.watch(connection.fileno(), READ, self._ready)
         self._expect_more()
@@ -64,13 +66,13 @@ class Client:
 
     def close_after_sending(self) -> None:
         self._closing = True
+        self._wait_for_peer(self.close)
         self._flush()
 
     def close(self) -> None:
         if self.closed:
             return
-        if self._deadline is not None:
-            self._deadline.cancel()
+        self._wait_no_more()
         self._endpoint.loop.watch(self._socket.fileno(), 0, self._ready)
         self._socket.close()
         self._endpoint.forget(self)
@@ -91,16 +93,15 @@ class Client:
             received = b""
         if not received:
             self.close()
-            return
-        self.feed(received)
+        elif not self._closing:
+            self.feed(received)
 
     def feed(self, received: bytes) -> None:
+        bad: wire.BadFrame | None = None
         try:
             frames = self._decoder.feed(received)
         except wire.BadFrame as problem:
-            self.send(wire.error({}, "bad-request", f"{problem}; this socket speaks Holdfast's protocol"))
-            self.close_after_sending()
-            return
+            bad, frames = problem, problem.frames
         for message in frames:
             if self.closed or self._closing:
                 return
@@ -110,22 +111,44 @@ class Client:
                 self._greet(message)
             else:
                 self._endpoint.serve(self, message)
-        self._expect_more()
+        if bad is not None:
+            self.refuse("bad-request", f"{bad}; this socket speaks Holdfast's protocol")
+        elif frames:
+            self._expect_more()
+        elif self._deadline is None:
+            self._wait_for_peer(self._out_of_patience)
 
     def _greet(self, message: dict[str, Any]) -> None:
         if message["type"] != "hello" or not isinstance(message.get("protocol"), int):
-            self.send(wire.error(message, "bad-request", "the first frame must be `hello` with a `protocol`"))
-            self.close_after_sending()
+            self.refuse("bad-request", "the first frame must be `hello` with a `protocol`")
             return
-        self.greeting = message
+        author = message.get("author")
+        self.greeting = {**message, "author": author[:_AUTHOR_CHARACTERS] if isinstance(author, str) else None}
+
+    def refuse(self, code: str, message: str, /, **facts: object) -> None:
+        """Say why, and have nothing more to do with this peer."""
+        self.send(wire.error({}, code, message, **facts))
+        self.close_after_sending()
 
     def _expect_more(self) -> None:
         """A deadline while the peer owes us a greeting or the rest of a frame; none while it just listens."""
+        self._wait_no_more()
+        if not self.closed and not self._closing and (self.greeting is None or self._decoder.midway):
+            self._wait_for_peer(self._out_of_patience)
+
+    def _wait_for_peer(self, then: Callable[[], None]) -> None:
+        self._wait_no_more()
+        if not self.closed:
+            self._deadline = self._endpoint.loop.after(SILENCE_S, then)
+
+    def _wait_no_more(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
-        if not self.closed and (self.greeting is None or self._decoder.midway):
-            self._deadline = self._endpoint.loop.after(_SILENCE_S, self.close)
+
+    def _out_of_patience(self) -> None:
+        owed = "the rest of a frame" if self._decoder.midway else "a greeting"
+        self.refuse("timeout", f"{owed} did not come within {SILENCE_S:g} s", what=owed, waited_s=SILENCE_S)
 
     def _flush(self) -> None:
         try:
@@ -174,9 +197,9 @@ class Endpoint:
         self._listener.setblocking(False)
         loop.watch(self._listener.fileno(), READ, self._accept)
 
-    def adopt(self, connection: socket.socket) -> Client:
-        """The connection that brought the start request goes on as an ordinary client."""
-        client = Client(self, connection)
+    def adopt(self, connection: socket.socket, greeting: dict[str, Any] | None = None) -> Client:
+        """Make it a client; with `greeting`, one that need not greet: it brought the start request."""
+        client = Client(self, connection, greeting)
         self.clients.append(client)
         return client
 
@@ -211,8 +234,7 @@ class Endpoint:
             return
         client = self.adopt(connection)
         if len(self.clients) > CLIENTS_MAX:
-            client.send(wire.error({}, "too-many-clients", f"{CLIENTS_MAX} clients are connected", limit=CLIENTS_MAX))
-            client.close_after_sending()
+            client.refuse("too-many-clients", f"{CLIENTS_MAX} clients are connected", limit=CLIENTS_MAX)
             return
         client.send(self._hello())
 

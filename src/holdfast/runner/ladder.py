@@ -69,6 +69,8 @@ class Ladder:
         if current is not None and now < self.until and not (command_gone and current.target == COMMAND):
             return None
         self._position += 1
+        while command_gone and self._position < len(self._climb) and self._climb[self._position].target == COMMAND:
+            self._position += 1  # nobody is there to get its signal, or to be waited for
         if self._position == len(self._climb):
             self._position -= 1
             self.over = True

@@ -16,7 +16,7 @@ import socket
 import sys
 import time
 
-from . import life, points, selftest, sockets, tree, wire
+from . import cgroup, life, points, rehearsal, sockets, tree, wire
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,13 +37,15 @@ _QUIET_S = 0.02
 
 def main(words: list[str]) -> None:
     if words[:1] == ["self-test"]:
+        from . import selftest
+
         selftest.main()
     elif words[:1] == ["runner"]:
         _shed_descriptors({_CHANNEL_FD})
         if os.fork():
             os._exit(0)
         os.setsid()
-        _become_runner(socket.socket(fileno=_CHANNEL_FD))
+        _become_runner(socket.socket(fileno=_CHANNEL_FD), cgroup.leave_service_group())
     elif words[:1] == ["launcher"] and len(words) == 3:
         _shed_descriptors({_LISTENER_FD, _LOCK_FD})
         if os.fork():
@@ -57,6 +59,11 @@ def main(words: list[str]) -> None:
 
 def lock_path(socket_path: str) -> str:
     return socket_path[: -len(".sock")] + ".lock"
+
+
+def scratch_path(socket_path: str) -> str:
+    """Where spares rehearse."""
+    return socket_path[: -len(".sock")] + ".scratch"
 
 
 def _shed_descriptors(kept: set[int]) -> None:
@@ -85,8 +92,10 @@ class Launcher:
         self._idle_s = idle_s
         # The other end of each is a spare's: it closes when the spare was taken or died.
         self._spares: list[socket.socket] = []
+        self._warning: str | None = None
 
     def run(self) -> None:
+        self._warning = cgroup.leave_service_group()
         os.ftruncate(_LOCK_FD, 0)
         os.write(_LOCK_FD, b"%d %d\n" % (os.getpid(), tree.start_time(os.getpid())))
         self._listener.setblocking(False)
@@ -94,10 +103,11 @@ class Launcher:
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps runners that ended
         gc.collect()
         gc.freeze()
+        rehearsal.forget(scratch_path(self._path))  # of a launcher that was killed
         quiet_since = time.monotonic()
         while True:
-            if not self._spares:
-                self._fork_spare()
+            if not self._spares and not self._fork_spare(rehearse=False):  # somebody may be waiting already
+                break
             missing = self._wanted - len(self._spares)
             wait_s = _QUIET_S if missing > 0 else self._idle_s - (time.monotonic() - quiet_since)
             if wait_s <= 0:
@@ -110,9 +120,10 @@ class Launcher:
                 for spare in ready:
                     self._spares.remove(spare)
                     spare.close()
-            elif missing > 0:
-                self._fork_spare()
+            elif missing > 0 and not self._fork_spare(rehearse=not points.ACTIVE):
+                break
         self._unlink_socket()
+        rehearsal.forget(scratch_path(self._path))
         os.unlink(lock_path(self._path))  # we hold the lock: nobody else has taken the place yet
 
     def _unlink_socket(self) -> None:
@@ -123,14 +134,19 @@ class Launcher:
         except FileNotFoundError:
             pass
 
-    def _fork_spare(self) -> None:
-        if points.ACTIVE:
-            points.hit("launcher.fork")
-        ours, theirs = socket.socketpair()
-        if os.fork():
+    def _fork_spare(self, *, rehearse: bool) -> bool:
+        """False when there is no process or descriptor to be had: then we are of no use, and leave."""
+        try:
+            if points.ACTIVE:
+                points.hit("launcher.fork")
+            ours, theirs = socket.socketpair()
+            pid = os.fork()
+        except OSError:
+            return False
+        if pid:
             theirs.close()
             self._spares.append(ours)
-            return
+            return True
         try:
             ours.close()
             for spare in self._spares:
@@ -138,10 +154,13 @@ class Launcher:
             os.close(_LOCK_FD)
             _reset_signals()
             os.setsid()
+            if rehearse:
+                rehearsal.rehearse(scratch_path(self._path))
+                _reset_signals()
             channel = self._wait_for_caller(theirs)
             if channel is not None:
-                _become_runner(channel)
-        except BaseException:
+                _become_runner(channel, self._warning)
+        except BaseException:  # noqa: BLE001 - a forked child must never run on into its parent's code
             sys.excepthook(*sys.exc_info())
         finally:
             os._exit(0)
@@ -167,7 +186,7 @@ class Launcher:
             return channel
 
 
-def _become_runner(channel: socket.socket) -> None:
+def _become_runner(channel: socket.socket, warning: str | None) -> None:
     if sockets.peer_uid(channel) != os.getuid():
         return
     channel.settimeout(_REQUEST_S)
@@ -180,7 +199,7 @@ def _become_runner(channel: socket.socket) -> None:
     if _left(channel):
         return  # the caller gave us up and went another way, or died: nothing has happened yet
     channel.settimeout(None)
-    life.live(channel, request, descriptors)
+    life.live(channel, request, descriptors, [] if warning is None else [warning])
 
 
 def _left(channel: socket.socket) -> bool:
@@ -211,6 +230,9 @@ def _receive_start(channel: socket.socket) -> tuple[dict[str, Any], list[int]] |
             for fd in descriptors:
                 os.close(fd)
             return None
+    if isinstance(request, dict) and request["type"] == "hello":
+        channel.sendall(wire.control(_hello()))
+        return None
     if not isinstance(request, dict) or request.get("type") != "start":
         channel.sendall(wire.control(wire.error({}, "bad-request", "a start request was expected")))
         return None
@@ -218,6 +240,12 @@ def _receive_start(channel: socket.socket) -> tuple[dict[str, Any], list[int]] |
     for fd in descriptors[announced:]:
         os.close(fd)
     return request, descriptors[:announced]
+
+
+def _hello() -> dict[str, Any]:
+    """Whose spare this is: for whoever looks after the machine, since no start is ever sent to another code's."""
+    identity = {"launcher": os.getppid(), "source": os.path.dirname(os.path.abspath(__file__))}
+    return {"type": "hello", "protocol": wire.PROTOCOL, "version": life.VERSION, "identity": identity}
 
 
 def _leave_on_signals() -> socket.socket:

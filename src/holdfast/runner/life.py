@@ -7,7 +7,7 @@ no descendant lives.
 from __future__ import annotations
 
 import ctypes
-import fcntl
+import errno
 import os
 import signal
 import socket
@@ -25,6 +25,7 @@ from .stdin import Stdin
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from types import FrameType
     from typing import Any
 
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 VERSION = "0.1.0"
 
 READ_BYTES = 1 << 16
+# A stream that fills whole reads gets a wider pipe and a buffer that is used again and again: fresh memory for every
+# read costs more than the read.
+_FLOOD_BYTES = 1 << 18
 # So many reads of one stream in one turn of the loop, so that a flood cannot starve the rest.
 _READS_A_TURN = 4
 # After the exit: buffered output is read, then silence this long ends the drain, and this much in all.
@@ -42,8 +46,13 @@ _DRAIN_S = 2.0
 _OWNER_LOOK_S = 1.0
 # Answers still on their way when everything else is done.
 _FAREWELL_S = 1.0
+# A record that the disk refused is written again after this; without the exit record we leave after so long.
+_RECORD_AGAIN_S = 0.25
+_UNTOLD_S = 10.0
 _DIAGNOSTICS_MAX_BYTES = 64 << 10
 _PR_SET_CHILD_SUBREAPER = 36
+# Loop, signals, directory, lock, log, endpoint, three pipes with both ends, and a few to look around with.
+_DESCRIPTORS = 20
 
 
 class Refused(Exception):
@@ -54,10 +63,11 @@ class Refused(Exception):
         self.frame = wire.error({}, code, message, **facts)
 
 
-def live(channel: socket.socket, request: dict[str, Any], descriptors: list[int]) -> None:
-    """Carry out one start request and stay until the session is over."""
+def live(channel: socket.socket, request: dict[str, Any], descriptors: list[int], warnings: Sequence[str] = ()) -> None:
+    """Carry out one start request and stay until the session is over. `warnings` are what its caller must know."""
     try:
-        life = Life(request, descriptors)
+        _make_sure_of_descriptors()
+        life = Life(request, descriptors, warnings)
     except Refused as refusal:
         channel.sendall(wire.control(refusal.frame))
         return
@@ -68,8 +78,47 @@ def live(channel: socket.socket, request: dict[str, Any], descriptors: list[int]
         raise
 
 
+def _make_sure_of_descriptors() -> None:
+    """Refuse before anything exists what would otherwise fail half-way."""
+    taken: list[int] = []
+    try:
+        for _ in range(_DESCRIPTORS):
+            taken.append(os.dup(0))  # noqa: PERF401 - those taken must be known when the next is refused
+    except OSError as problem:
+        message = f"the runner needs {_DESCRIPTORS} descriptors and was given {len(taken)}: {problem.strerror}"
+        raise Refused("spawn-error", message, errno=problem.errno, step="descriptors", path=None) from None
+    finally:
+        for fd in taken:
+            os.close(fd)
+
+
+class _Reserve:
+    """One descriptor kept back: within, there is one for the files and looks without which no end can be told,
+    even when clients or a lowered limit have taken all the others."""
+
+    def __init__(self) -> None:
+        self._fd: int | None = os.dup(0)
+
+    def __enter__(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+    def __exit__(self, *_: object) -> None:
+        if self._fd is None:
+            try:
+                self._fd = os.dup(0)
+            except OSError:
+                pass  # the limit sank below even this one; the next pass tries again
+
+
 class Life:
-    def __init__(self, request: dict[str, Any], descriptors: list[int]) -> None:
+    version = VERSION
+
+    def __init__(self, request: dict[str, Any], descriptors: list[int], warnings: Sequence[str] = ()) -> None:
         self.spec: dict[str, Any] = request["spec"]
         self.id: str = self.spec["id"]
         # What the caller wants next, so that even a command that ends at once is answered to somebody who waits.
@@ -77,16 +126,20 @@ class Life:
         claims = request.get("claims", 0)
         passed = list(zip(descriptors[claims:], self.spec["pass_fds"]))
         self.loop = Loop()
+        self._reserve = _Reserve()
         self.nonce = os.urandom(16).hex()
         self.boot = tree.boot_id()
         self.pidns = tree.pid_namespace()
+        self.timens = tree.time_namespace()
+        # A runner that dies before its first state record still says from where its processes can be verified.
+        self.spec.update(boot=self.boot, pidns=self.pidns, timens=self.timens)
         self.runner = {"pid": os.getpid(), "start": tree.start_time(os.getpid())}
         self.command: dict[str, Any] | None = None
         self.changed: dict[str, Any] = {}
         self.started_at: str | None = None
         self.ended_at: str | None = None
         self.exit: dict[str, Any] | None = None
-        self.warnings: list[str] = list(request.get("warnings", ()))
+        self.warnings: list[str] = list(warnings)
         self.error: dict[str, Any] | None = None
         self.stopping: dict[str, Any] | None = None
         self.waiters: list[requests.Waiter] = []
@@ -102,9 +155,16 @@ class Life:
         self._owner_pidfd: int | None = None
         self._cgroup: cgroup.MemoryGroup | None = None
         self._outputs: dict[str, int] = {}
+        self._floods: dict[str, bytearray] = {}
         self._drain_until = 0.0
         self._drain_timer: Timer | None = None
         self._extinct = False
+        self._state_due: Timer | None = None
+        self._untold = False
+        self._untold_until: float | None = None
+        self._untold_timer: Timer | None = None
+        # Looking at the family costs a walk through /proc, so it is done when a death may have changed it.
+        self._somebody_died = False
 
         self._directory = self._persist(request["home"])
         for fd in descriptors[:claims]:
@@ -143,35 +203,36 @@ class Life:
         directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             records.reserve_exit(directory)
-            records.write(directory, "spec.json", self.spec)
-            self._life_lock = os.open("spec.json", os.O_RDONLY | os.O_CLOEXEC, dir_fd=directory)
-            fcntl.flock(self._life_lock, fcntl.LOCK_EX)
+            self._life_lock = records.write_locked(directory, "spec.json", self.spec)
         except OSError as problem:
-            for name in os.listdir(path):
-                os.unlink(name, dir_fd=directory)
+            _forget(directory)
             os.close(directory)
-            os.rmdir(path)
             raise self._refused_by_disk(problem, path) from None
         if points.ACTIVE:
             points.hit("runner.spec_written")
         return directory
 
     def _refused_by_disk(self, problem: OSError, path: str) -> Refused:
-        return Refused(
+        refusal = Refused(
             "disk-full",
-            f"{path}: {problem.strerror}; no process was started",
+            f"{path} cannot be written: {problem.strerror}; no process was started",
             path=path,
+            free=_free_bytes(path),
             errno=problem.errno,
             reason=problem.strerror,
         )
+        if problem.errno not in (errno.ENOSPC, errno.EDQUOT):
+            refusal.frame["fix"] = "see that the home is writable and its disk sound, or set HOLDFAST_HOME to another"
+        return refusal
 
     def _listen_to_signals(self) -> None:
         reader, writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._wakeup = reader
+        self._wakeup_writer = writer
         self._reap_due = True
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, self._on_signal)
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCONT):
             signal.signal(number, self._on_signal)
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
         self.loop.watch(reader, READ, self._on_wakeup)
@@ -189,20 +250,8 @@ class Life:
                 gone=self._client_gone,
             )
         except OSError as problem:
-            self._forget_directory()
-            raise Refused(
-                "disk-full",
-                f"endpoint {path}: {problem.strerror}; no process was started",
-                path=path,
-                errno=problem.errno,
-                reason=problem.strerror,
-            ) from None
-
-    def _forget_directory(self) -> None:
-        """Nothing was spawned and nobody was told of this session: leave no trace."""
-        for name in os.listdir(self._directory):
-            os.unlink(name, dir_fd=self._directory)
-        os.rmdir(os.readlink(f"/proc/self/fd/{self._directory}"))
+            _forget(self._directory)
+            raise self._refused_by_disk(problem, path) from None
 
     def _spawn(self, request: dict[str, Any], passed: list[tuple[int, int]]) -> None:
         environment = dict(request["env"])
@@ -211,7 +260,7 @@ class Life:
             self._cgroup = self._memory_group()
         except cgroup.Unavailable as problem:
             self.endpoint.close()
-            self._forget_directory()
+            _forget(self._directory)
             raise Refused(
                 "unsupported",
                 f"a memory limit needs a control group we may use: {problem}",
@@ -296,8 +345,7 @@ class Life:
 
     def run(self, channel: socket.socket) -> None:
         """Serve until the session is over. `channel` brought the start request and is our first client."""
-        client = self.endpoint.adopt(channel)
-        client.greeting = {"author": self.spec["author"]}
+        client = self.endpoint.adopt(channel, {"author": self.spec["author"]})
         if self.spec["lifetime"] == "call":
             self._call = client
         client.send(self.hello())
@@ -305,7 +353,7 @@ class Life:
             requests.serve(self, client, self._then)
         if points.ACTIVE:
             points.hit("runner.answered")
-        if self.exit is None:
+        if self.exit is None or self._untold:
             self.loop.run(self._turn)
         requests.answer_waiters(self)
         self._farewell()
@@ -314,12 +362,14 @@ class Life:
         if self._reap_due:
             self._reap_due = False
             self._reap()
-        if self._ladder is not None and self._sweep is None:
+        if self._somebody_died and self._ladder is not None and self._sweep is None:
             self._climb()
         if self.exit is None and self._status is not None and not self._drain_pending():
             self._record_end()
-        if self.exit is not None:
+            self._somebody_died = True
+        if self._somebody_died and self.exit is not None:
             self._settle_rest()
+        self._somebody_died = False
         requests.answer_waiters(self)
 
     def _watch_output(self, name: str, fd: int) -> None:
@@ -329,7 +379,7 @@ class Life:
         fd = self._outputs[name]
         for _ in range(_READS_A_TURN):
             try:
-                chunk = os.read(fd, READ_BYTES)
+                chunk = self._next_chunk(name, fd)
             except BlockingIOError:
                 return
             if not chunk:
@@ -343,16 +393,28 @@ class Life:
                 self._drain_quietly()
             if len(chunk) < READ_BYTES:
                 return
-            spawn.widen(fd)
+            if name not in self._floods:
+                spawn.widen(fd)
+                self._floods[name] = bytearray(_FLOOD_BYTES)
+
+    def _next_chunk(self, name: str, fd: int) -> bytes | bytearray:
+        flood = self._floods.get(name)
+        if flood is None:
+            return os.read(fd, READ_BYTES)
+        size = os.readv(fd, [flood])
+        return flood if size == len(flood) else bytes(memoryview(flood)[:size])
 
     def _close_output(self, name: str) -> None:
         fd = self._outputs.pop(name)
+        self._floods.pop(name, None)
         self.loop.watch(fd, 0, lambda _events: None)
         os.close(fd)
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         if number == signal.SIGCHLD:
             self._reap_due = True
+        elif number == signal.SIGCONT:
+            self.loop.woke()
         else:
             self._told_to_leave = True
 
@@ -374,10 +436,11 @@ class Life:
             try:
                 pid, status, rusage = os.wait4(-1, os.WNOHANG)
             except ChildProcessError:
-                self._extinct = True
+                self._extinct = self._somebody_died = True
                 return
             if pid == 0:
                 return
+            self._somebody_died = True
             if self.command is not None and pid == self.command["pid"] and self._status is None:
                 self._status, self._rusage = status, rusage
                 self._command_left()
@@ -394,16 +457,18 @@ class Life:
         self.stdin.abandon("the command has ended")
         self._drain_until = time.monotonic() + _DRAIN_S
         for name in list(self._outputs):
-            while name in self._outputs and self._read_more(name):
-                pass
+            self._read_buffered(name)
         if self._outputs:
             self._drain_quietly()
 
-    def _read_more(self, name: str) -> bool:
-        """Read what is buffered now. False when there is nothing left for the moment."""
-        before = self.log.ends()[name]
-        self._read(name)
-        return self.log.ends()[name] > before
+    def _read_buffered(self, name: str) -> None:
+        """Read what was printed up to now, and its end where it is there. No more: somebody else who holds the pipe
+        may print for ever."""
+        end = self.log.ends()[name] + spawn.buffered(self._outputs[name])
+        more = True
+        while more and name in self._outputs:
+            more = self.log.ends()[name] < end
+            self._read(name)
 
     def _drain_quietly(self) -> None:
         """Somebody still holds a pipe: give its output a moment of silence before the end is recorded."""
@@ -414,7 +479,9 @@ class Life:
 
     def _drained(self) -> None:
         self._drain_timer = None
-        if self.exit is None:
+        if self._ladder is not None and time.monotonic() < self._drain_until:
+            self._drain_quietly()  # whoever holds the pipe is being ended
+        elif self.exit is None:
             self._record_end()
             requests.answer_waiters(self)
 
@@ -424,7 +491,10 @@ class Life:
     # -- ending -----------------------------------------------------------------------------------------------
 
     def living(self) -> list[tree.Process]:
-        return [] if self._extinct else tree.descendants(os.getpid())
+        if self._extinct:
+            return []
+        with self._reserve:
+            return tree.descendants(os.getpid())
 
     def stop(self, *, by: str | None, reason: str, grace_s: float | None, climb: list[dict[str, Any]] | None) -> None:
         """Start the ladder, or join the one under way: whoever asks later gets the same answer. Asking for less
@@ -506,6 +576,7 @@ class Life:
         self._stopped["survivors"] = survivors
         self._stopped["took_s"] = round(time.monotonic() - self._stopped["began"], 3)
         self._stopped["done"] = True
+        self._somebody_died = True  # the sweep has reaped: what is left is looked at once more
 
     def stop_answer(self) -> dict[str, Any] | None:
         """What a finished stop found and left; None while it is under way."""
@@ -535,11 +606,14 @@ class Life:
         durable = not any(waiter.for_exit for waiter in self.waiters)
         self._fenced = self.log.facts()
         self._judge_exit()
+        if self._state_due is not None:
+            self.write_state()
         if durable:
             try:
-                self.log.sync()
+                with self._reserve:
+                    self.log.sync()
             except OSError as problem:
-                self.say(f"the log could not be synced: {problem.strerror}")
+                self._warn(f"the log could not be synced: {problem.strerror}")
         self._write_exit(durable)
         if points.ACTIVE:
             points.hit("runner.exit_written")
@@ -551,9 +625,11 @@ class Life:
                 number = os.WTERMSIG(self._status)
             else:
                 code = os.WEXITSTATUS(self._status)
-        oom = number == signal.SIGKILL and self._cgroup is not None and self._cgroup.oom_kills() > 0
+        oom = self._cgroup is not None and self._cgroup.oom_kills() > 0
         if self._cause is None:
-            self._cause = ("out_of_memory" if oom else "exit" if number is None else "signal", None)
+            # A shell whose child the kernel took says so in its own code.
+            starved = oom and (number == signal.SIGKILL or code == 128 + signal.SIGKILL)
+            self._cause = ("out_of_memory" if starved else "exit" if number is None else "signal", None)
         cause, by = self._cause
         survivors = tree.described(self.living())
         self.exit = {
@@ -582,9 +658,30 @@ class Life:
             **self._fenced,
         }
         try:
-            records.write_exit(self._directory, record, durable=durable)
+            with self._reserve:
+                records.write_exit(self._directory, record, durable=durable)
         except OSError as problem:
-            self.say(f"exit.json could not be written: {problem.strerror}")
+            self._warn(f"exit.json could not be written: {problem.strerror}")
+            self._untold = self._may_tell_later(problem)
+        else:
+            self._untold = False
+
+    def _may_tell_later(self, problem: OSError) -> bool:
+        """A disk that refuses for a moment must not make the ending unknown. One that does so for long, or whose
+        directory somebody removed, is left to say `lost`."""
+        now = time.monotonic()
+        if self._untold_until is None:
+            self._untold_until = now + _UNTOLD_S
+        if problem.errno == errno.ENOENT or now > self._untold_until:
+            return False
+        if self._untold_timer is not None:
+            self._untold_timer.cancel()
+        self._untold_timer = self.loop.after(_RECORD_AGAIN_S, self._tell_again)
+        return True
+
+    def _tell_again(self) -> None:
+        self._write_exit(durable=True)
+        self._settle_rest()
 
     def _settle_rest(self) -> None:
         """After the exit: descendants may live on. When the last is gone, say so and leave."""
@@ -596,12 +693,12 @@ class Life:
         self._extinct = True
         if self.exit["survivors"] or not self.exit["complete"]:
             for name in list(self._outputs):
-                while name in self._outputs and self._read_more(name):
-                    pass
+                self._read_buffered(name)
             self.exit["survivors"] = []
             self.exit["complete"] = not self._outputs
             self._write_exit(durable=True)
-        self.loop.leave()
+        if not self._untold:
+            self.loop.leave()
 
     def _farewell(self) -> None:
         """Unlink the endpoint, let answers go out, leave nothing open behind the last reader."""
@@ -615,6 +712,11 @@ class Life:
         if self._cgroup is not None:
             self._cgroup.remove()
         self.log.close()
+        self._reserve.close()
+        self.loop.close()
+        signal.set_wakeup_fd(-1)
+        for fd in (self._wakeup, self._wakeup_writer, self._directory, self._life_lock):
+            os.close(fd)
 
     def _client_gone(self, client: Client) -> None:
         self.waiters = [waiter for waiter in self.waiters if waiter.client is not client]
@@ -639,6 +741,7 @@ class Life:
                 "nonce": self.nonce,
                 "boot": self.boot,
                 "pidns": self.pidns,
+                "timens": self.timens,
                 "runner": self.runner,
                 "command": self.command,
             },
@@ -653,6 +756,7 @@ class Life:
             "started_at": self.started_at,
             "ended_at": self.ended_at if exited else None,
             "stopping": None if exited else self.stopping,
+            "stopped_by_signal": self._stopped_by_signal(),
             "exit": self.exit,
             "error": self.error,
             "last_output_at": self._last_output_at(),
@@ -662,6 +766,14 @@ class Life:
             **self.log.facts(),
             **{name: self.now(name) for name in requests.CHANGEABLE},
         }
+
+    def _stopped_by_signal(self) -> bool:
+        """Is the command held by SIGSTOP or its like? It looks idle, and is not."""
+        if self.command is None or self._status is not None:
+            return False
+        with self._reserve:
+            process = tree.look(self.command["pid"])
+        return process is not None and process.state in "Tt"
 
     def _last_output_at(self) -> str | None:
         last = self.log.last_output_wall_ns
@@ -673,10 +785,14 @@ class Life:
 
     def write_state(self) -> None:
         assert self.command is not None
+        if self._state_due is not None:
+            self._state_due.cancel()
+            self._state_due = None
         record = {
             "v": 1,
             "boot": self.boot,
             "pidns": self.pidns,
+            "timens": self.timens,
             "nonce": self.nonce,
             "protocol": wire.PROTOCOL,
             "version": VERSION,
@@ -689,15 +805,23 @@ class Life:
             "changed": self.changed,
         }
         try:
-            records.write(self._directory, "state.json", record)
+            with self._reserve:
+                records.write(self._directory, "state.json", record)
         except OSError as problem:
             # The command already runs; whoever looks finds it by our endpoint, which the spec names too.
-            self.say(f"state.json could not be written: {problem.strerror}")
-            self._state_due = self.loop.after(1.0, self.write_state)
+            self._warn(f"state.json could not be written: {problem.strerror}")
+            if problem.errno != errno.ENOENT:
+                self._state_due = self.loop.after(_RECORD_AGAIN_S, self.write_state)
 
     def read_log(self, stream: str, since: int, limit: int) -> tuple[int, bytes]:
         """Bytes of one stream for a client that cannot read our files."""
         return requests.read_segments(self._directory, stream, since, limit)
+
+    def _warn(self, text: str) -> None:
+        """Once, to whoever asks for the status and in the records."""
+        if text not in self.warnings:
+            self.warnings.append(text)
+            self.say(text)
 
     def say(self, text: str) -> None:
         """Into `runner.log`, bounded; a runner has nobody else to tell."""
@@ -711,6 +835,24 @@ class Life:
                 os.close(fd)
         except OSError:
             pass
+
+
+def _forget(directory: int) -> None:
+    """Nothing was spawned and nobody was told of this session: leave no trace."""
+    try:
+        for name in os.listdir(directory):
+            os.unlink(name, dir_fd=directory)
+        os.rmdir(os.readlink(f"/proc/self/fd/{directory}"))
+    except OSError:
+        pass  # a disk that takes nothing may also let nothing go; a collection sweeps it later
+
+
+def _free_bytes(path: str) -> int | None:
+    try:
+        disk = os.statvfs(os.path.dirname(path))
+    except OSError:
+        return None
+    return disk.f_bavail * disk.f_frsize
 
 
 def become_subreaper() -> None:

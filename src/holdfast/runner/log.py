@@ -25,12 +25,16 @@ _FRAME_CHECK = struct.Struct("<H")
 FRAME_BYTES = _FRAME_BODY.size + _FRAME_CHECK.size
 
 # About 130,000 reads. Above it the older half goes: order and timing of very old output are worth less than room.
+# A small log has fewer, so that both together stay within the cap and one segment.
 FRAMES_MAX_BYTES = 4 << 20
+_FRAMES_SHARE = 8
 # How often a refusing disk is tried again, and how often the free space is asked for.
 _RETRY_NS = 100_000_000
 _FREE_CHECK_BYTES = 4 << 20
 # Below the free-space floor a session keeps this many segments only: the live tail and its predecessor.
 _FLOOR_SEGMENTS = 2
+# A disk that refuses again and again makes many gaps; above this they are only counted.
+_GAPS_MAX = 64
 
 # Not the disk's fault: the segment in use is still good, only a new file cannot be opened.
 _NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
@@ -81,6 +85,7 @@ class Log:
         self._cap = cap_bytes
         # A quarter of the cap at most, so that dropping one segment never takes most of what is kept.
         self._segment = max(1, min(segment_bytes, cap_bytes // 4))
+        self._frames_max = min(FRAMES_MAX_BYTES, cap_bytes // _FRAMES_SHARE)
         self._free_floor = free_floor_bytes
         self._say = say
         self._size = 0
@@ -112,9 +117,10 @@ class Log:
             "lines_dropped": {name: stream.lines_dropped for name, stream in streams},
             "log_bytes": self._size,
             "gaps": self.gaps + self._open_gaps(),
+            "gaps_more": self.gaps_more,
         }
 
-    def append(self, name: str, chunk: bytes) -> None:
+    def append(self, name: str, chunk: bytes | bytearray) -> None:
         stream = self._streams[name]
         mono, wall = clock.mono_ns(), clock.wall_ns()
         self.last_output_wall_ns = wall
@@ -127,11 +133,22 @@ class Log:
             self._index(frame(mono, wall, name, DATA, offset, stored))
 
     def sync(self) -> None:
+        """All of it, also what was written to segments that are closed by now."""
         for stream in self._streams.values():
-            if stream.fd is not None:
-                os.fsync(stream.fd)
+            for segment in stream.segments:
+                self._sync_file(segment.name)
         if self._frames is not None:
-            os.fsync(self._frames)
+            self._sync_file("frames")
+
+    def _sync_file(self, name: str) -> None:
+        try:
+            fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._directory)
+        except FileNotFoundError:
+            return  # somebody took it away, and readers are told so
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
 
     def close(self) -> None:
         for stream in self._streams.values():
@@ -140,30 +157,46 @@ class Log:
             os.close(self._frames)
             self._frames = None
 
-    def _store(self, stream: _Stream, offset: int, chunk: bytes, newlines: int, mono: int) -> int:
-        if stream.name in self._refused_since:
-            if mono < self._retry_at_ns:
-                return 0
-            self._end_gap(stream, offset)
+    def _store(self, stream: _Stream, offset: int, chunk: bytes | bytearray, newlines: int, mono: int) -> int:
+        if stream.name in self._refused_since and mono < self._retry_at_ns:
+            return 0
         stored = 0
+        problem: OSError | None = None
         try:
             self._make_room(len(chunk))
-            if stream.fd is None or stream.segments[-1].size >= self._segment:
-                self._open_segment(stream, offset)
+            self._ready_segment(stream, offset)
             assert stream.fd is not None
             view = memoryview(chunk)
             while stored < len(chunk):
                 if points.ACTIVE:
                     points.hit("log.append")
                 stored += os.write(stream.fd, view[stored:])
-        except OSError as problem:
-            self._refuse(stream, offset + stored, problem, mono)
-            newlines = chunk.count(b"\n", 0, stored)
+        except OSError as refusal:
+            problem = refusal
         if stored:
+            self._end_gap(stream, offset)
             stream.segments[-1].size += stored
-            stream.segments[-1].lines += newlines
+            stream.segments[-1].lines += newlines if problem is None else chunk.count(b"\n", 0, stored)
             self._size += stored
+        if problem is not None:
+            self._refuse(stream, offset + stored, problem, mono)
         return stored
+
+    def _ready_segment(self, stream: _Stream, offset: int) -> None:
+        """The segment in use, or a new one where it is full, or where somebody cut or removed it: what follows
+        has to stand at its own offset."""
+        if stream.fd is not None:
+            segment = stream.segments[-1]
+            found = os.fstat(stream.fd)
+            if found.st_size == segment.size and found.st_nlink:
+                if segment.size < self._segment:
+                    return
+            else:
+                self._warn(f"{segment.name} was changed by somebody else; {stream.name} goes on in a new segment")
+                self._close_segment(stream)
+                self._size -= max(0, segment.size - (found.st_size if found.st_nlink else 0))
+                segment.size = found.st_size if found.st_nlink else 0
+        self._open_segment(stream, offset)
 
     def _open_segment(self, stream: _Stream, offset: int) -> None:
         name = f"{stream.name}.{offset:020d}"
@@ -211,31 +244,33 @@ class Log:
         stream = next(filter(self._may_drop, self._oldest), None)
         if stream is None:
             return False
-        self._oldest.remove(stream)
-        segment = stream.segments.pop(0)
-        if not stream.segments:
-            self._close_segment(stream)
+        segment = stream.segments[0]
         begin = int(segment.name.rpartition(".")[2])
-        stream.dropped_before = begin + segment.size
-        stream.lines_dropped += segment.lines
-        self._size -= segment.size
-        self._note_dropped(stream)
+        # Told before it is done, so that a reader never counts lines that are gone as still to come.
+        self._note_dropped(stream, begin + segment.size, stream.lines_dropped + segment.lines)
         try:
             os.unlink(segment.name, dir_fd=self._directory)
         except FileNotFoundError:
             self._warn(f"{segment.name} was already gone")
+        self._oldest.remove(stream)
+        del stream.segments[0]
+        if not stream.segments:
+            self._close_segment(stream)
+        stream.dropped_before = begin + segment.size
+        stream.lines_dropped += segment.lines
+        self._size -= segment.size
         return True
 
     def _may_drop(self, stream: _Stream) -> bool:
         return len(stream.segments) > 1 or stream.fd is None or stream.segments[0].size >= self._segment
 
-    def _note_dropped(self, stream: _Stream) -> None:
+    def _note_dropped(self, stream: _Stream, offset: int, lines: int) -> None:
         """Beside the segments, so that the counts are right for readers who come after the runner."""
         temporary = f"{stream.name}.dropped.tmp"
         try:
             fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600, dir_fd=self._directory)
             try:
-                os.write(fd, b"%d %d\n" % (stream.dropped_before, stream.lines_dropped))
+                os.write(fd, b"%d %d\n" % (offset, lines))
             finally:
                 os.close(fd)
             os.rename(temporary, f"{stream.name}.dropped", src_dir_fd=self._directory, dst_dir_fd=self._directory)
@@ -245,23 +280,32 @@ class Log:
     def _refuse(self, stream: _Stream, offset: int, problem: OSError, mono: int) -> None:
         """From `offset` on nothing is stored. The segment is closed: what is stored later begins a new one, so
         that its name tells the right offset."""
-        if stream.segments and stream.fd is not None:
+        if stream.fd is not None:
             self._close_segment(stream)
-        self._refused_since[stream.name] = offset
+            if not stream.segments[-1].size:
+                self._discard_empty(stream)
+        self._refused_since.setdefault(stream.name, offset)
         self._retry_at_ns = mono + _RETRY_NS
         reason = problem.strerror or str(problem)
         self._warn(f"the disk refuses the log of {stream.name} ({reason}); the command goes on")
 
+    def _discard_empty(self, stream: _Stream) -> None:
+        """A full disk may still have room for names: each try would leave another empty file."""
+        name = stream.segments.pop().name
+        del self._oldest[len(self._oldest) - 1 - self._oldest[::-1].index(stream)]
+        try:
+            os.unlink(name, dir_fd=self._directory)
+        except OSError:
+            pass
+
     def _end_gap(self, stream: _Stream, offset: int) -> None:
-        begin = self._refused_since.pop(stream.name)
-        if begin < offset:
-            gap = {"stream": stream.name, "from": begin, "to": offset, "reason": "disk"}
-            if self.gaps and self.gaps[-1]["stream"] == stream.name and self.gaps[-1]["to"] == begin:
-                self.gaps[-1]["to"] = offset
-            elif len(self.gaps) < 64:
-                self.gaps.append(gap)
-            else:
-                self.gaps_more += 1
+        begin = self._refused_since.pop(stream.name, offset)
+        if begin == offset:
+            return
+        if len(self.gaps) < _GAPS_MAX:
+            self.gaps.append({"stream": stream.name, "from": begin, "to": offset, "reason": "disk"})
+        else:
+            self.gaps_more += 1
 
     def _open_gaps(self) -> list[dict[str, Any]]:
         return [
@@ -278,28 +322,46 @@ class Log:
                 self._frames = os.open("frames", flags, 0o600, dir_fd=self._directory)
             if points.ACTIVE:
                 points.hit("log.frame")
-            os.write(self._frames, record)
+            if os.write(self._frames, record) < len(record):
+                os.ftruncate(self._frames, self._frames_size)  # half a record would shift all that follow
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             self._frames_size += len(record)
-            if self._frames_size > FRAMES_MAX_BYTES:
+            if self._frames_size > self._frames_max:
                 self._halve_frames()
         except OSError as problem:
             self._warn(f"frames could not be written: {problem.strerror}")
 
     def _halve_frames(self) -> None:
         assert self._frames is not None
-        kept = FRAMES_MAX_BYTES // 2 // FRAME_BYTES * FRAME_BYTES
+        kept = self._frames_max // 2 // FRAME_BYTES * FRAME_BYTES
         source = os.open("frames", os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._directory)
         try:
-            tail = os.pread(source, kept, max(0, os.fstat(source).st_size // FRAME_BYTES * FRAME_BYTES - kept))
+            tail = os.pread(source, kept, max(0, self._frames_size - kept))
         finally:
             os.close(source)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
-        fresh = os.open("frames.tmp", flags, 0o600, dir_fd=self._directory)
-        os.write(fresh, tail)
-        os.rename("frames.tmp", "frames", src_dir_fd=self._directory, dst_dir_fd=self._directory)
+        try:
+            fresh = self._copy_frames(tail)
+        except OSError:
+            # No room for a copy: all of them go, because they may not grow for ever.
+            os.ftruncate(self._frames, 0)
+            self._frames_size = 0
+            raise
         os.close(self._frames)
         self._frames = fresh
         self._frames_size = len(tail)
+
+    def _copy_frames(self, tail: bytes) -> int:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
+        fresh = os.open("frames.tmp", flags, 0o600, dir_fd=self._directory)
+        try:
+            if os.write(fresh, tail) < len(tail):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.rename("frames.tmp", "frames", src_dir_fd=self._directory, dst_dir_fd=self._directory)
+        except OSError:
+            os.close(fresh)
+            os.unlink("frames.tmp", dir_fd=self._directory)
+            raise
+        return fresh
 
     def _warn(self, text: str) -> None:
         if text not in self.warnings:

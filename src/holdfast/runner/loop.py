@@ -15,6 +15,8 @@ WRITE = selectors.EVENT_WRITE
 
 # Waking this much later than planned means that we were stopped or the machine slept, not that it was busy.
 _SLEPT_S = 1.0
+# The kernel takes milliseconds in an int: a deadline farther away is approached in steps of two weeks.
+_LONGEST_WAIT_S = 14 * 86400.0
 
 
 class Timer:
@@ -36,8 +38,8 @@ class Loop:
         self._timers: list[tuple[float, int, Timer]] = []
         self._serial = 0
         self._leaving = False
-        # How long the last wait overslept, for deadlines that must not count a suspension.
-        self.overslept_s = 0.0
+        # When we last woke from being stopped or suspended, for deadlines that must not count such a time.
+        self.woke_at = 0.0
 
     def watch(self, fd: int, events: int, call: Callable[[int], None]) -> None:
         """Call `call(events)` while `fd` is ready; events 0 stops watching."""
@@ -56,6 +58,9 @@ class Loop:
         heapq.heappush(self._timers, (timer.at, self._serial, timer))
         return timer
 
+    def woke(self) -> None:
+        self.woke_at = time.monotonic()
+
     def leave(self) -> None:
         self._leaving = True
 
@@ -64,16 +69,19 @@ class Loop:
         arrived together with a deadline is seen before the deadline is judged."""
         while not self._leaving:
             planned = self._next()
-            wait_s = None if planned is None else max(0.0, planned - time.monotonic())
+            wait_s = None if planned is None else min(max(0.0, planned - time.monotonic()), _LONGEST_WAIT_S)
             ready = self.selector.select(wait_s)
             now = time.monotonic()
-            late = 0.0 if planned is None else now - planned
-            self.overslept_s = late if late > _SLEPT_S else 0.0
+            if planned is not None and now - planned > _SLEPT_S:
+                self.woke_at = now
             for key, events in ready:
-                if key.fd in self.selector.get_map():
+                # One that was closed by another's turn may have been opened anew for somebody else.
+                now_there = self.selector.get_map().get(key.fd)
+                if now_there is not None and now_there.data == key.data:
                     key.data(events)
             turn()
-            self._fire(now)
+            if self._fire(now):
+                turn()  # what a timer changed waits for no other event
 
     def close(self) -> None:
         self.selector.close()
@@ -84,7 +92,7 @@ class Loop:
             heapq.heappop(timers)
         return timers[0][0] if timers else None
 
-    def _fire(self, now: float) -> None:
+    def _fire(self, now: float) -> bool:
         due = []
         while self._timers and self._timers[0][0] <= now:
             due.append(heapq.heappop(self._timers)[2])
@@ -92,3 +100,4 @@ class Loop:
             call, timer.call = timer.call, None
             if call is not None:
                 call()
+        return bool(due)

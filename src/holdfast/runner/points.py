@@ -8,10 +8,9 @@ A call site is `if points.ACTIVE: points.hit("log.rotate")`: it costs one look a
 
 from __future__ import annotations
 
+import _signal as signal  # the wrapper takes as long to load as all of this
 import errno
 import os
-import signal
-import socket
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -70,6 +69,8 @@ def reload(environ: Mapping[str, str]) -> None:
 
 
 def _tell(verb: str, name: str) -> None:
+    import socket
+
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as channel:
             channel.connect(_test_socket)

@@ -6,8 +6,11 @@ made again by accident.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import stat
+import zlib
 
 from . import points
 
@@ -19,11 +22,37 @@ if TYPE_CHECKING:
 # cannot keep the ending from being told.
 EXIT_ROOM_BYTES = 4096
 _EXIT_RESERVE = ".exit.reserved"
+# A spec holds a whole argv, and a start request of this size is taken.
+_RECORD_MAX_BYTES = 16 << 20
+
+# The last field of a record as we write it: the crc32 of every byte before. A flipped bit must not become another
+# exit code. Whoever edits a record by hand, in any other spelling, is taken at their word.
+_CHECK_HEAD, _CHECK_TAIL = b',"check":"', b'"}\n'
+_CHECK_BYTES = len(_CHECK_HEAD) + 8 + len(_CHECK_TAIL)
 
 
 def write(directory: int, name: str, record: dict[str, Any], *, durable: bool = False) -> None:
-    """Replace `name` in one step."""
-    _replace(directory, name + ".tmp", name, _encode(record), durable)
+    """Replace `name` in one step. Fields in it that we do not know, of a later release say, stay."""
+    _replace(directory, name + ".tmp", name, _encode({**_found(directory, name), **record}), durable)
+
+
+def write_locked(directory: int, name: str, record: dict[str, Any]) -> int:
+    """As `write`, and locked from the first moment it can be seen. Returns the descriptor that holds the lock."""
+    temporary = name + ".tmp"
+    if points.ACTIVE:
+        points.hit("records.create")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    fd = os.open(temporary, flags, 0o600, dir_fd=directory)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        _write_all(fd, _encode(record))
+        if points.ACTIVE:
+            points.hit("records.rename")
+        os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
 
 
 def reserve_exit(directory: int) -> None:
@@ -38,7 +67,7 @@ def reserve_exit(directory: int) -> None:
 
 def write_exit(directory: int, record: dict[str, Any], *, durable: bool) -> None:
     """Into the room reserved at the start where it still exists; the record appears in one step."""
-    payload = _encode(record)
+    payload = _encode({**_found(directory, "exit.json"), **record})
     try:
         fd = os.open(_EXIT_RESERVE, os.O_WRONLY | os.O_CLOEXEC, dir_fd=directory)
     except FileNotFoundError:
@@ -60,15 +89,40 @@ def write_exit(directory: int, record: dict[str, Any], *, durable: bool) -> None
 
 def read(path: str) -> dict[str, Any]:
     """The record at `path`. FileNotFoundError when absent, ValueError when it is no record."""
-    with open(path, "rb") as file:
-        raw = file.read(1 << 20)
+    return _read(path, None)
+
+
+def _read(path: str, directory: int | None) -> dict[str, Any]:
+    # Non-blocking, for somebody may have put a pipe there.
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
+    try:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
+            raise ValueError("it is no file")
+        # Records are replaced, never written in place: the size does not change under us.
+        return _decode(os.read(fd, min(found.st_size, _RECORD_MAX_BYTES)))
+    finally:
+        os.close(fd)
+
+
+def _decode(raw: bytes) -> dict[str, Any]:
+    body, head, check, tail = raw[:-_CHECK_BYTES], raw[-_CHECK_BYTES:-11], raw[-11:-3], raw[-3:]
+    if (head, tail) == (_CHECK_HEAD, _CHECK_TAIL) and check != b"%08x" % zlib.crc32(body):
+        raise ValueError("its check does not fit: something changed in it")
     try:
         record = json.loads(raw)
     except RecursionError:
-        raise ValueError(f"{path}: nested too deeply") from None
+        raise ValueError("nested too deeply") from None
     if not isinstance(record, dict):
-        raise ValueError(f"{path}: not a JSON object")
+        raise ValueError("not a JSON object")
     return record
+
+
+def _found(directory: int, name: str) -> dict[str, Any]:
+    try:
+        return _read(name, directory)
+    except (OSError, ValueError):
+        return {}
 
 
 def _replace(directory: int, temporary: str, name: str, payload: bytes, durable: bool) -> None:
@@ -101,4 +155,6 @@ def _write_all(fd: int, payload: bytes) -> None:
 
 def _encode(record: dict[str, Any]) -> bytes:
     # ASCII escapes keep the lone surrogates that stand for undecodable bytes of a command line.
-    return json.dumps(record, separators=(",", ":")).encode() + b"\n"
+    unchecked = {field: value for field, value in record.items() if field != "check"}
+    body = json.dumps(unchecked, separators=(",", ":")).encode()[:-1]
+    return body + _CHECK_HEAD + b"%08x" % zlib.crc32(body) + _CHECK_TAIL

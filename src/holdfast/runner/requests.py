@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 
@@ -31,6 +32,9 @@ CHANGEABLE = (
 FEATURES = ("output", "write", "close_stdin", "send_signal", "stop", "wait", "update")
 
 _OUTPUT_MAX_BYTES = 256 << 10
+_AUTHOR_CHARACTERS = 256
+# A century, as for hosts: a clock never overflows.
+_LONGEST_S = 36525 * 86400
 
 
 class Problem(Exception):
@@ -60,17 +64,20 @@ class Waiter:
 def serve(life: Life, client: Client, request: dict[str, Any]) -> None:
     handler = _HANDLERS.get(request["type"])
     if handler is None:
-        client.send(
-            {
-                **wire.error(request, "unsupported", f"this runner does not know `{request['type']}`"),
-                "status": life.status(),
-            }
-        )
+        feature = request["type"][:80]
+        text = f"the runner (version {life.version}) does not know `{feature}`"
+        frame = wire.error(request, "unsupported", text, feature=feature, version=life.version)
+        client.send({**frame, "status": life.status()})
         return
     try:
         answer = handler(life, client, request)
     except Problem as problem:
         frame = wire.error(request, problem.code, str(problem), **problem.facts)
+        client.send({**frame, "status": life.status()})
+        return
+    except OSError as problem:
+        # No descriptor is left, or a file cannot be read: the command must not suffer for a question.
+        frame = wire.error(request, "busy", f"`{request['type']}` failed: {problem.strerror}", what=problem.strerror)
         client.send({**frame, "status": life.status()})
         return
     if answer is not None:
@@ -88,27 +95,32 @@ def answer_waiters(life: Life) -> None:
 
 
 def read_segments(directory: int, stream: str, since: int, limit: int) -> tuple[int, bytes]:
-    """From the first retained byte at or after `since`, across as many segments as `limit` takes."""
-    names = sorted(name for name in os.listdir(directory) if name.startswith(stream + ".") and name[-1].isdigit())
+    """From the first retained byte at or after `since`, across as many segments as `limit` takes. Files that somebody
+    else put there, cut or locked are passed over."""
+    prefix = stream + "."
+    names = sorted(
+        name for name in os.listdir(directory) if name.startswith(prefix) and _is_offset(name[len(prefix) :])
+    )
     begin = since
     parts: list[bytes] = []
     for name in names:
-        first = int(name.rpartition(".")[2])
+        first = int(name[len(prefix) :])
         try:
-            fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=directory)
-        except FileNotFoundError:
+            fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
+            try:
+                part = os.pread(fd, limit, max(0, begin - first))
+            finally:
+                os.close(fd)
+        except OSError as problem:
+            if problem.errno in (errno.EMFILE, errno.ENFILE):
+                raise
             continue
-        try:
-            size = os.fstat(fd).st_size
-            if first + size <= begin:
-                continue
-            if first > begin:
-                if parts:
-                    break  # a gap: the next request starts behind it
-                begin = since = first
-            part = os.pread(fd, limit, begin - first)
-        finally:
-            os.close(fd)
+        if not part:
+            continue
+        if first > begin:
+            if parts:
+                break  # a gap: the next request starts behind it
+            begin = since = first
         parts.append(part)
         begin += len(part)
         limit -= len(part)
@@ -117,15 +129,19 @@ def read_segments(directory: int, stream: str, since: int, limit: int) -> tuple[
     return since, b"".join(parts)
 
 
+def _is_offset(text: str) -> bool:
+    return len(text) == 20 and text.isascii() and text.isdigit()
+
+
 def _ping(_life: Life, _client: Client, _request: dict[str, Any]) -> dict[str, Any]:
     return {}
 
 
 def _output(life: Life, client: Client, request: dict[str, Any]) -> None:
-    stream = request.get("stream", "stdout")
+    stream = _text(request, "stream", "stdout")
     ends = life.log.ends()
     if stream not in ends:
-        raise Problem("bad-argument", f"no stream {stream!r} here", streams=sorted(ends))
+        raise Problem("bad-argument", f"no stream {stream[:80]!r} here", argument="stream", streams=sorted(ends))
     since = _number(request, "since", 0)
     if since > ends[stream]:
         raise Problem("offset-ahead", f"{stream} ends at {ends[stream]}", end=ends[stream], offset=since)
@@ -145,36 +161,30 @@ def _output(life: Life, client: Client, request: dict[str, Any]) -> None:
 
 
 def _write(life: Life, client: Client, request: dict[str, Any]) -> dict[str, Any] | None:
-    unit = wire.from_text(request["base64"]) if "base64" in request else _text(request, "data").encode()
+    unit = wire.from_text(request["base64"]) if "base64" in request else _utf8(_text(request, "data"))
     if unit is None:
-        raise Problem("bad-argument", "`base64` is not base64", argument="base64")
+        name = "base64" if "base64" in request else "data"
+        raise Problem("bad-argument", f"`{name}` holds what cannot be made bytes", argument=name)
     _must_live(life)
-    if not life.stdin.is_open:
-        raise Problem(
-            "stdin-closed",
-            f"stdin of {life.id} is closed: {life.stdin.closed_because}",
-            id=life.id,
-            why=life.stdin.closed_because,
-        )
+    _must_be_open(life)
     if not life.stdin.has_room(len(unit)):
         raise Problem("busy", "the input queue is full: the command does not read", queued=life.stdin.queued_bytes)
+    lost = False
 
     def taken(all_of_it: bool) -> None:
-        client.send({"type": "written", "id": request.get("id"), "bytes": len(unit) if all_of_it else 0})
+        nonlocal lost
+        lost = not all_of_it
+        client.send({"type": "written", "id": wire.number_of(request), "bytes": len(unit) if all_of_it else 0})
 
     life.stdin.write(unit, taken)
+    if lost:
+        _must_be_open(life)
     return {"accepted": len(unit)}
 
 
 def _close_stdin(life: Life, _client: Client, _request: dict[str, Any]) -> dict[str, Any]:
     _must_live(life)
-    if not life.stdin.is_open:
-        raise Problem(
-            "stdin-closed",
-            f"stdin of {life.id} is closed: {life.stdin.closed_because}",
-            id=life.id,
-            why=life.stdin.closed_because,
-        )
+    _must_be_open(life)
     life.stdin.close()
     return {}
 
@@ -183,7 +193,7 @@ def _send_signal(life: Life, _client: Client, request: dict[str, Any]) -> dict[s
     name = _text(request, "signal").upper()
     number = getattr(signal, name if name.startswith("SIG") else "SIG" + name, None)
     if not isinstance(number, signal.Signals):
-        raise Problem("bad-argument", f"no signal {name!r}", argument="signal")
+        raise Problem("bad-argument", f"no signal {name[:80]!r}", argument="signal")
     target = request.get("target", "command")
     if target not in ("command", "group", "tree"):
         raise Problem("bad-argument", "target is command, group or tree", argument="target")
@@ -196,14 +206,15 @@ def _send_signal(life: Life, _client: Client, request: dict[str, Any]) -> dict[s
 def _stop(life: Life, client: Client, request: dict[str, Any]) -> dict[str, Any] | None:
     if life.exit is not None and not life.living():
         return {"found": [], "survivors": [], "rung": None, "took_s": 0.0, "already": True}
-    grace = request.get("grace")
-    if grace is not None and (not isinstance(grace, (int, float)) or grace < 0):
-        raise Problem("bad-argument", "`grace` is seconds, 0 or more", argument="grace")
+    grace = _seconds(request, "grace")
+    by = request.get("by")
+    if by is not None:
+        by = _text(request, "by")[:_AUTHOR_CHARACTERS]
     climb = request.get("ladder")
     if climb is not None:
         check_ladder(climb)
     life.waiters.append(Waiter(client, request))
-    life.stop(by=request.get("by") or client.author, reason="stop", grace_s=grace, climb=climb)
+    life.stop(by=by or client.author, reason="stop", grace_s=grace, climb=climb)
     return None
 
 
@@ -213,8 +224,7 @@ def check_ladder(climb: object) -> None:
         isinstance(rung, dict)
         and isinstance(getattr(signal, "SIG" + str(rung.get("signal")), None), signal.Signals)
         and rung.get("target", "command") in ("command", "group", "tree")
-        and isinstance(rung.get("wait_s"), (int, float))
-        and rung["wait_s"] >= 0
+        and _is_duration(rung.get("wait_s"))
         for rung in climb
     )
     if not good:
@@ -222,14 +232,14 @@ def check_ladder(climb: object) -> None:
 
 
 def _wait(life: Life, client: Client, request: dict[str, Any]) -> None:
+    timeout = _seconds(request, "timeout")
     after = request.get("output_after")
     if after is not None and not (isinstance(after, dict) and all(isinstance(at, int) for at in after.values())):
         raise Problem("bad-argument", "`output_after` is {stream: offset}", argument="output_after")
     waiter = Waiter(client, request)
     life.waiters.append(waiter)
-    timeout = request.get("timeout")
-    if isinstance(timeout, (int, float)):
-        waiter.timer = life.loop.after(max(0.0, timeout), lambda: _out_of_time(life, waiter))
+    if timeout is not None:
+        waiter.timer = life.loop.after(timeout, lambda: _out_of_time(life, waiter))
     answer_waiters(life)
 
 
@@ -244,9 +254,16 @@ def _update(life: Life, _client: Client, request: dict[str, Any]) -> dict[str, A
     if unknown:
         raise Problem("bad-argument", f"cannot update {', '.join(unknown)}", argument=unknown[0])
     for option in CAUSES:
-        limit = changes.get(option)
-        if limit is not None and (not isinstance(limit, (int, float)) or limit <= 0):
+        if _seconds(changes, option) == 0:
             raise Problem("bad-argument", f"`{option}` is seconds, above 0", argument=option)
+    for option in ("name", "owner", "description"):
+        if changes.get(option) is not None:
+            _text(changes, option)
+    labels = changes.get("labels", {})
+    if not isinstance(labels, dict) or not all(isinstance(value, str) for value in labels.values()):
+        raise Problem("bad-argument", "`labels` is {key: text}", argument="labels")
+    if changes.get("notify", "exit") not in ("never", "exit", "failure", "auto"):
+        raise Problem("bad-argument", "`notify` is never, exit, failure or auto", argument="notify")
     if "lifetime" in changes:
         if changes["lifetime"] != "detached":
             raise Problem("bad-argument", "a session can only be made `detached` afterwards", argument="lifetime")
@@ -301,11 +318,40 @@ def _number(request: dict[str, Any], name: str, default: int) -> int:
     return value
 
 
-def _text(request: dict[str, Any], name: str) -> str:
-    value = request.get(name)
+def _text(request: dict[str, Any], name: str, default: str | None = None) -> str:
+    value = request.get(name, default)
     if not isinstance(value, str):
         raise Problem("bad-argument", f"`{name}` must be text", argument=name)
     return value
+
+
+def _utf8(text: str) -> bytes | None:
+    """None for lone surrogates, which JSON can spell and no encoding knows."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        return None
+
+
+def _seconds(request: dict[str, Any], name: str) -> float | None:
+    value = request.get(name)
+    if value is not None and not _is_duration(value):
+        raise Problem("bad-argument", f"`{name}` is seconds, 0 or more", argument=name)
+    return value
+
+
+def _is_duration(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= _LONGEST_S
+
+
+def _must_be_open(life: Life) -> None:
+    if not life.stdin.is_open:
+        raise Problem(
+            "stdin-closed",
+            f"stdin of {life.id} is closed: {life.stdin.closed_because}",
+            id=life.id,
+            why=life.stdin.closed_because,
+        )
 
 
 _HANDLERS: dict[str, Callable[[Life, Client, dict[str, Any]], dict[str, Any] | None]] = {

@@ -9,7 +9,7 @@ import socket
 import sys
 import tempfile
 
-from . import life, wire
+from . import life, rehearsal, wire
 
 
 def main() -> None:
@@ -31,12 +31,11 @@ def _one_life(home: str) -> str | None:
         ours.close()
         os.setsid()
         try:
-            life.live(theirs, {"type": "start", "home": home, "env": {"PATH": os.defpath}, "spec": _spec(home)}, [])
+            life.live(theirs, rehearsal.request(home, "echo held; exit 7"), [])
         finally:
             os._exit(0)
     theirs.close()
     ours.settimeout(20)
-    ours.sendall(wire.control({"type": "wait", "id": 1, "exit": True}))
     decoder, reply = wire.Decoder(), None
     while reply is None:
         received = ours.recv(1 << 16)
@@ -47,45 +46,9 @@ def _one_life(home: str) -> str | None:
                 reply = frame
     ours.close()
     os.waitpid(pid, 0)
-    directory = os.path.join(home, "sessions", "bselftest")
+    directory = os.path.join(home, "sessions", rehearsal.SESSION)
     with open(os.path.join(directory, "exit.json")) as file:
         code = json.load(file)["exit"]["code"]
     with open(os.path.join(directory, "stdout." + "0" * 20)) as file:
         printed = file.read()
     return None if (code, printed) == (7, "held\n") else f"exit code {code}, printed {printed!r}, told {reply}"
-
-
-def _spec(home: str) -> dict[str, object]:
-    return {
-        "v": 1,
-        "id": "bselftest",
-        "kind": "local_bash",
-        "name": None,
-        "description": None,
-        "owner": None,
-        "labels": {},
-        "command": "echo held; exit 7",
-        "shell": "/bin/sh",
-        "argv0": None,
-        "cwd": "/",
-        "umask": 0o22,
-        "limits": {},
-        "oom_score_adj": 0,
-        "memory": None,
-        "stdin": "closed",
-        "merge_stderr": False,
-        "pass_fds": [],
-        "timeout": None,
-        "idle_timeout": None,
-        "ttl": None,
-        "lifetime": "detached",
-        "owner_process": None,
-        "grace": 5.0,
-        "stop_ladder": None,
-        "notify": "never",
-        "log_cap": 1 << 20,
-        "segment_bytes": 1 << 18,
-        "free_floor": 0,
-        "author": "self-test",
-        "endpoint": os.path.join(home, "s.sock"),
-    }

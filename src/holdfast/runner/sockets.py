@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import _socket as socket
 import array
 import os
-import socket
 import struct
 
 TYPE_CHECKING = False

@@ -12,6 +12,7 @@ import fcntl
 import os
 import resource
 import signal
+import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ _DEFAULTS = [
 # A chatty command gets a wider pipe, so that it and the runner take turns less often.
 _PIPE_BYTES = 1 << 20
 _F_SETPIPE_SZ = 1031
+_FIONREAD = 0x541B
 
 
 class SpawnFailed(Exception):
@@ -97,6 +99,11 @@ def widen(fd: int) -> None:
         pass  # the user's share of pipe memory is used up, or no pipe at all: the narrow one works too
 
 
+def buffered(fd: int) -> int:
+    """How many bytes wait in this pipe."""
+    return int.from_bytes(fcntl.ioctl(fd, _FIONREAD, bytes(4)), sys.byteorder)
+
+
 def _open_stdin(is_open: bool, ours: list[int], theirs: list[int]) -> int | None:
     if not is_open:
         theirs.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
@@ -147,9 +154,11 @@ def _spawn(
     except OSError as problem:
         raise SpawnFailed(problem.errno or 0, "cwd", cwd) from None
     before = os.umask(spec["umask"])
-    undo = _limit_self(spec["limits"])
+    # Before the limits, one of which may leave no descriptor to write it with.
     score = _raise_oom_score(spec["oom_score_adj"])
+    undo: list[tuple[int, tuple[int, int]]] = []
     try:
+        _limit_self(spec["limits"], undo)
         path = _find(argv[0], environment)
         try:
             pid = os.posix_spawn(
@@ -166,9 +175,9 @@ def _spawn(
         except ValueError:
             raise SpawnFailed(errno.EINVAL, "exec", path) from None
     finally:
-        _restore_oom_score(score)
         for limit, values in undo:
             resource.setrlimit(limit, values)
+        _restore_oom_score(score)
         os.umask(before)
         os.chdir("/")
     _harden_limits(pid, spec["limits"])
@@ -195,9 +204,8 @@ def _exec_step(path: str, number: int | None) -> str:
     return "interpreter" if number == errno.ENOENT and os.path.exists(path) else "exec"
 
 
-def _limit_self(limits: dict[str, list[int]]) -> list[tuple[int, tuple[int, int]]]:
-    """Soft limits are inherited from the first instruction on, and can be taken back."""
-    undo = []
+def _limit_self(limits: dict[str, list[int]], undo: list[tuple[int, tuple[int, int]]]) -> None:
+    """Soft limits are inherited from the first instruction on, and can be taken back: `undo` tells to what."""
     for name, (soft, hard) in limits.items():
         limit = LIMITS[name]
         current = resource.getrlimit(limit)
@@ -210,7 +218,6 @@ def _limit_self(limits: dict[str, list[int]]) -> list[tuple[int, tuple[int, int]
         except (OSError, ValueError):
             raise SpawnFailed(errno.EPERM, "limits", name) from None
         undo.append((limit, current))
-    return undo
 
 
 def _harden_limits(pid: int, limits: dict[str, list[int]]) -> None:

@@ -36,7 +36,12 @@ _OFFSET = struct.Struct(">Q")
 
 
 class BadFrame(Exception):
-    """The peer sent something that is no frame of ours. The connection cannot be trusted any further."""
+    """The peer sent something that is no frame of ours. The connection cannot be trusted any further; `frames` are
+    the good ones that came right before."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.frames: list[Frame] = []
 
 
 def control(message: Control) -> bytes:
@@ -49,11 +54,17 @@ def data(offset: int, payload: bytes) -> bytes:
 
 
 def reply(request: Control, **fields: object) -> Control:
-    return {"type": "reply", "id": request.get("id"), **fields}
+    return {"type": "reply", "id": number_of(request), **fields}
 
 
 def error(request: Control, code: str, message: str, /, **facts: object) -> Control:
-    return {"type": "error", "id": request.get("id"), "code": code, "message": message, "facts": facts}
+    return {"type": "error", "id": number_of(request), "code": code, "message": message, "facts": facts}
+
+
+def number_of(request: Control) -> int | None:
+    """The id by which the peer knows its request; what is no number is not worth sending back."""
+    found = request.get("id")
+    return found if isinstance(found, int) and abs(found) < 1 << 63 else None
 
 
 def as_text(raw: bytes) -> str:
@@ -70,11 +81,12 @@ def from_text(text: object) -> bytes | None:
 
 
 class Decoder:
-    """Feed bytes, take frames. Holds at most one unfinished frame."""
+    """Feed bytes, take frames. Holds at most one unfinished frame, and nothing after a bad one."""
 
     def __init__(self, frame_max: int = FRAME_MAX_BYTES) -> None:
         self._buffer = bytearray()
         self._frame_max = frame_max
+        self._bad: BadFrame | None = None
 
     @property
     def midway(self) -> bool:
@@ -82,23 +94,37 @@ class Decoder:
         return bool(self._buffer)
 
     def feed(self, received: bytes) -> list[Frame]:
-        buffer = self._buffer
-        buffer += received
+        if self._bad is not None:
+            raise BadFrame(str(self._bad))
+        self._buffer += received
         frames: list[Frame] = []
         start = 0
-        while len(buffer) - start >= _HEAD.size:
-            length, kind = _HEAD.unpack_from(buffer, start)
-            if not 1 <= length <= self._frame_max:
-                raise BadFrame(f"a frame of {length} bytes; the limit is {self._frame_max}")
-            end = start + 4 + length
-            if kind not in (CONTROL, DATA):
-                raise BadFrame(f"frame type {kind} is neither control nor data")
-            if len(buffer) < end:
-                break
-            frames.append(_decode(kind, bytes(memoryview(buffer)[start + 5 : end])))
-            start = end
-        del buffer[:start]
+        try:
+            while True:
+                end = self._end_of_frame(start)
+                if end is None:
+                    break
+                frames.append(_decode(self._buffer[start + 4], bytes(memoryview(self._buffer)[start + 5 : end])))
+                start = end
+        except BadFrame as problem:
+            problem.frames = frames
+            self._bad = problem
+            self._buffer.clear()
+            raise
+        del self._buffer[:start]
         return frames
+
+    def _end_of_frame(self, start: int) -> int | None:
+        """None while it has not come whole."""
+        if len(self._buffer) - start < _HEAD.size:
+            return None
+        length, kind = _HEAD.unpack_from(self._buffer, start)
+        if not 1 <= length <= self._frame_max:
+            raise BadFrame(f"a frame of {length} bytes; the limit is {self._frame_max}")
+        if kind not in (CONTROL, DATA):
+            raise BadFrame(f"frame type {kind} is neither control nor data")
+        end: int = start + 4 + length
+        return end if end <= len(self._buffer) else None
 
 
 def _decode(kind: int, payload: bytes) -> Frame:
@@ -106,37 +132,31 @@ def _decode(kind: int, payload: bytes) -> Frame:
         if len(payload) < _OFFSET.size:
             raise BadFrame("a data frame without its offset")
         return _OFFSET.unpack_from(payload)[0], payload[_OFFSET.size :]
-    if _too_deep(payload):
-        raise BadFrame(f"JSON nested deeper than {DEPTH_MAX}")
     try:
-        message = json.loads(payload)
+        message = _JSON.decode(payload.decode("utf-8"))
     except (ValueError, RecursionError) as problem:
         raise BadFrame(f"a control frame that is no JSON: {problem}") from None
     if not isinstance(message, dict) or not isinstance(message.get("type"), str):
         raise BadFrame("a control frame must be a JSON object with a `type`")
+    # Counting is quick, and brackets inside text are counted too: only then is the exact look worth its time.
+    if payload.count(b"[") + payload.count(b"{") > DEPTH_MAX and _too_deep(message):
+        raise BadFrame(f"JSON nested deeper than {DEPTH_MAX}")
     return message
 
 
-def _too_deep(payload: bytes) -> bool:
-    # Brackets inside strings are counted too, so a shallow object may need the exact look; a deep one always does.
-    if payload.count(b"[") + payload.count(b"{") <= DEPTH_MAX:
-        return False
-    depth = 0
-    in_string = escaped = False
-    for byte in payload:
-        if in_string:
-            if escaped:
-                escaped = False
-            elif byte == 0x5C:
-                escaped = True
-            elif byte == 0x22:
-                in_string = False
-        elif byte == 0x22:
-            in_string = True
-        elif byte in b"[{":
-            depth += 1
-            if depth > DEPTH_MAX:
-                return True
-        elif byte in b"]}":
-            depth -= 1
-    return False
+def _too_deep(message: Control) -> bool:
+    level: list[Any] = [message]
+    for _ in range(DEPTH_MAX):
+        inner = (node.values() if isinstance(node, dict) else node for node in level)
+        level = [child for children in inner for child in children if isinstance(child, (dict, list))]
+        if not level:
+            return False
+    return True
+
+
+def _refuse_number(word: str) -> None:
+    raise ValueError(f"{word} is no number")
+
+
+# Python would read NaN and Infinity, which no other peer can and no deadline survives.
+_JSON = json.JSONDecoder(parse_constant=_refuse_number)

@@ -1,0 +1,1 @@
+"""How fast, how small, how many: every figure is a ratio against a reference measured in the same run."""

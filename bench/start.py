@@ -1,0 +1,161 @@
+"""B1 to B3: how long it takes until something runs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from functools import partial
+
+from holdfast.runner import tree
+
+from .measure import Spread, interleaved, ratio, timed
+from .place import Place, end, place
+from .report import Against, Row
+
+_ROUNDS = 150
+# One command after the other, as from somebody who reads in between: the launcher refills in the quiet.
+_PAUSE_S = 0.05
+
+
+def run_short() -> list[Row]:
+    with place() as here, here.open() as hf:
+
+        def ours(command: str | list[str]) -> None:
+            if hf.run(command).text() != "hi\n":
+                raise AssertionError("the output is not what was printed")
+
+        rows = []
+        for what, command, shell in (("argv", ["echo", "hi"], False), ("shell", "echo hi", True)):
+            words = ["/bin/sh", "-c", command] if isinstance(command, str) else command
+            reference = f"subprocess.run({'sh -c' if shell else 'argv'})"
+            sides = {
+                "reference": timed(partial(subprocess.run, words, capture_output=True, check=True)),
+                "ours": timed(partial(ours, command)),
+            }
+            paced = interleaved(sides, _ROUNDS, pause_s=_PAUSE_S, warm=5)
+            rushed = interleaved(sides, _ROUNDS)
+            note = "; ".join([_creates(here), _instructions()]) if not shell else ""
+            rows.append(
+                Row(
+                    "B1",
+                    f"run a short command and read its output ({what})",
+                    _ms(paced["ours"]),
+                    [
+                        Against(reference, ratio(paced["ours"], paced["reference"]), at_most=3),
+                        Against(reference + ", back to back", ratio(rushed["ours"], rushed["reference"])),
+                    ],
+                    note,
+                )
+            )
+        return rows
+
+
+def start_background() -> list[Row]:
+    with place() as here, here.open() as hf:
+        subprocess.run([*here.tmux, "new-session", "-d", "sleep 600"], check=True)
+        serial = iter(range(1_000_000))
+
+        def ours() -> float:
+            began = time.perf_counter()
+            session = hf.start(["sleep", "60"])
+            took = time.perf_counter() - began
+            session.kill()
+            return took
+
+        def tmux() -> float:
+            name = f"s{next(serial)}"
+            began = time.perf_counter()
+            subprocess.run([*here.tmux, "new-session", "-d", "-s", name, "sleep 60"], check=True)
+            took = time.perf_counter() - began
+            subprocess.run([*here.tmux, "kill-session", "-t", name], check=True)
+            return took
+
+        def dtach() -> float:
+            path = here.file(f"d{next(serial)}")
+            began = time.perf_counter()
+            subprocess.run(["dtach", "-n", path, "sleep", "60"], check=True)
+            took = time.perf_counter() - began
+            _end_dtach(path)
+            return took
+
+        figures = interleaved({"tmux": tmux, "dtach": dtach, "ours": ours}, 60, pause_s=_PAUSE_S, warm=3)
+        against = [
+            Against("tmux new-session -d", ratio(figures["ours"], figures["tmux"]), at_most=0.5),
+            Against("dtach -n", ratio(figures["ours"], figures["dtach"]), at_most=2),
+        ]
+        return [Row("B2", "start something in the background", _ms(figures["ours"]), against)]
+
+
+def from_shell() -> list[Row]:
+    hold = os.path.join(os.path.dirname(sys.executable), "hold")
+    with place() as here:
+        subprocess.run([*here.tmux, "new-session", "-d", "sleep 600"], check=True)
+        sides = {
+            "python": timed(lambda: subprocess.run([sys.executable, "-c", "pass"], check=True)),
+            "tmux": timed(lambda: subprocess.run([*here.tmux, "ls"], check=True, capture_output=True)),
+            "start": timed(lambda: subprocess.run([hold, "start", "--", "true"], check=True, capture_output=True)),
+            "ls": timed(lambda: subprocess.run([hold, "ls"], check=True, capture_output=True)),
+        }
+        figures = interleaved(sides, 40, warm=3)
+        return [
+            Row(
+                "B3",
+                what,
+                _ms(figures[side]),
+                [
+                    Against("python3 -c pass", ratio(figures[side], figures["python"]), at_most=3),
+                    Against("tmux ls", ratio(figures[side], figures["tmux"])),
+                ],
+            )
+            for side, what in (("start", "`hold start -- true`"), ("ls", "`hold ls`"))
+        ]
+
+
+def _end_dtach(path: str) -> None:
+    """dtach leaves with its command; the one that serves `path` is found by its own arguments."""
+    for process in tree.everyone().values():
+        if tree.command_line(process.pid)[:3] == ["dtach", "-n", path]:
+            end(process.pid, 15)
+
+
+def _creates(here: Place) -> str:
+    """What a session must make on disk costs this much by itself here, whoever makes it."""
+    figures = []
+    for serial in range(30):
+        began = time.perf_counter()
+        os.mkdir(here.file(f"c{serial}"))
+        for name in "abcdef":
+            os.close(os.open(here.file(f"c{serial}/{name}"), os.O_WRONLY | os.O_CREAT, 0o600))
+        figures.append(time.perf_counter() - began)
+    return f"making a directory and six empty files takes {Spread.of(figures).median * 1e3:.2f} ms on this disk"
+
+
+def _instructions() -> str:
+    """CPU instructions repeat where times do not, where the machine has the counters."""
+    try:
+        asked = ["perf", "stat", "-x", ",", "-e", "instructions", "true"]
+        told = subprocess.run(asked, capture_output=True, text=True, check=False).stderr
+    except FileNotFoundError:
+        told = ""
+    first = told.partition(",")[0].strip()
+    if not first.isdigit():
+        return "CPU instructions: not available on this machine"
+    with place():
+        per_run = _instructions_of(60) - _instructions_of(10)
+    return f"CPU instructions of one run, runner and command included: {per_run / 50 / 1e6:.1f} million"
+
+
+def _instructions_of(count: int) -> int:
+    program = f"import holdfast\nwith holdfast.open() as hf:\n for _ in range({count}): hf.run(['echo', 'hi']).text()"
+    asked = ["perf", "stat", "-a", "-x", ",", "-e", "instructions", sys.executable, "-c", program]
+    return int(subprocess.run(asked, capture_output=True, text=True, check=True).stderr.partition(",")[0])
+
+
+def _ms(figures: list[float]) -> str:
+    spread = Spread.of(figures)
+    return f"{spread.median * 1e3:.2f} ms ({spread.low * 1e3:.2f}-{spread.high * 1e3:.2f})"
+
+
+ROWS = {"B1": run_short, "B2": start_background, "B3": from_shell}

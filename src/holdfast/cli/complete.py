@@ -1,0 +1,131 @@
+"""`hold __complete POSITION WORD...`: what may stand at that position of a command line, one `word<TAB>meaning` a line.
+
+Prints nothing where a file, or a command of the user, is what is wanted; the shell knows those itself.
+"""
+
+from __future__ import annotations
+
+from . import names, parser_of
+from .output import say
+from .tables import printable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+_RECENT = 50
+# Only what lives can be told anything; only what is over can be removed.
+_LIVE_ONLY = ("stop", "kill", "send", "eof")
+_OVER_ONLY = ("rm",)
+
+
+def main(words: list[str]) -> int:
+    try:
+        position, line = int(words[0]), words[1:]
+        current = line[position] if position < len(line) else ""
+        found = list(candidates(line[1:position], current))
+    except Exception:  # noqa: BLE001
+        # Whoever presses TAB wants no message in the middle of the line.
+        return 1
+    for word, meaning in found:
+        if word.startswith(current):
+            say(f"{word}\t{printable(meaning)[:60]}".rstrip("\t"))
+    return 0
+
+
+def candidates(before: list[str], current: str) -> Iterator[tuple[str, str]]:
+    """What may follow the words `before`."""
+    if not before:
+        yield from names().items()
+        return
+    name = before[0]
+    if name == "help":
+        yield from names().items()
+        return
+    if name not in names():
+        return
+    parser, _ = parser_of(name)
+    actions = parser._actions
+    if name in ("run", "start") and ("--" in before or _command_began(actions, before[1:])):
+        return
+    option = _option(actions, before[-1])
+    if option is not None and option.nargs != 0:
+        for choice in option.choices or ():
+            yield str(choice), ""
+        return
+    if current.startswith("-"):
+        for action in actions:
+            if action.help != "==SUPPRESS==":
+                for string in action.option_strings:
+                    yield string, action.help or ""
+        return
+    for action in actions:
+        if action.dest in ("session", "sessions"):
+            given = [word for word in before[1:] if not word.startswith("-")]
+            if action.nargs is None and given and not _is_value(actions, before, given):
+                continue
+            yield from _sessions(name)
+        elif not action.option_strings and action.choices:
+            for choice in action.choices:
+                yield str(choice), ""
+
+
+def _option(actions: list[argparse.Action], word: str) -> argparse.Action | None:
+    return next((action for action in actions if word in action.option_strings), None)
+
+
+def _is_value(actions: list[argparse.Action], before: list[str], given: list[str]) -> bool:
+    """Whether all that was given so far are values of options."""
+    values = [
+        word
+        for word, option in zip(before[1:], before, strict=False)
+        if not word.startswith("-") and (known := _option(actions, option)) is not None and known.nargs != 0
+    ]
+    return len(values) == len(given)
+
+
+def _command_began(actions: list[argparse.Action], words: list[str]) -> bool:
+    """Whether a word stands there that is neither an option nor the value of one: the user's command."""
+    takes_value = False
+    for word in words:
+        if takes_value:
+            takes_value = False
+        elif word.startswith("-"):
+            option = _option(actions, word)
+            takes_value = option is not None and option.nargs != 0
+        else:
+            return True
+    return False
+
+
+def _sessions(command: str) -> Iterator[tuple[str, str]]:
+    """Ids and names, from the files alone: nobody waits for a runner to press TAB."""
+    from ..errors import HoldfastError
+    from ..host.observe import from_files, read_files
+    from ..model import LIVE_STATES, command_text
+    from .door import core as open_core
+
+    core = open_core()
+    try:
+        for id in core.index.unfinished():
+            try:
+                seen = from_files(read_files(core.home, id))
+            except HoldfastError:
+                continue
+            over = seen.state not in LIVE_STATES
+            if (over and command in _LIVE_ONLY) or (not over and command in _OVER_ONLY):
+                continue
+            spec = {**seen.files.spec, **((seen.files.state or {}).get("changed") or {})}
+            yield from _words(id, spec.get("name"), command_text(spec.get("command")))
+        if command not in _LIVE_ONLY:
+            for id, record in core.index.query(limit=_RECENT).records.items():
+                yield from _words(id, None, record["command"])
+    finally:
+        core.close()
+
+
+def _words(id: str, name: object, command: str) -> Iterator[tuple[str, str]]:
+    if isinstance(name, str):
+        yield name, command
+    yield id, f"{name}: {command}" if isinstance(name, str) else command

@@ -1,0 +1,30 @@
+"""How the command line opens the home: as a host that says who sits at it."""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..host.api import Holdfast
+    from ..host.core import Core
+
+
+def here() -> Holdfast:
+    from ..host.api import Holdfast
+
+    return Holdfast(author=author())
+
+
+def core() -> Core:
+    """For `run`, which holds on to the connection that started its session."""
+    from ..config import load
+    from ..home import Home
+    from ..host.core import Core
+    from ..host.driver import Blocking
+
+    return Core(Blocking(), Home(), load(os.environ), author())
+
+
+def author() -> str:
+    return f"cli:{os.environ.get('USER') or os.environ.get('LOGNAME') or os.getuid()}"

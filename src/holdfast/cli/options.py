@@ -1,0 +1,165 @@
+"""The options that `run` and `start` share, and how the words of a command become one."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from ..errors import BadArgument
+from .parsing import count, duration, ladder, pair, size, usage
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..host.request import Command
+    from ..model import StartOptions
+
+COMMAND_HELP = """\
+The words after `--` are the program and its arguments. A single word with spaces or other characters that mean
+something to a shell is a line for the shell: hold run -- 'make && ./app | tee out'
+"""
+
+# Later parts carry these out; until then they are refused by name, so they are not advertised.
+_LATER_TEXTS = ("size", "soft", "heartbeat", "ready", "health", "restart")
+_LATER_SWITCHES = ("tty", "monitor")
+# Passed on under the same name when they were given.
+_SAME = (
+    "name",
+    "owner",
+    "description",
+    "kind",
+    "key",
+    "cwd",
+    "shell",
+    "stdin",
+    "timeout",
+    "idle_timeout",
+    "ttl",
+    "lifetime",
+    "memory",
+    "grace",
+    "stop_ladder",
+    "notify",
+    "log_cap",
+    "watch",
+    "place",
+    *_LATER_TEXTS,
+)
+_SWITCHES = ("replace", "clean_env", "merge_stderr", *_LATER_SWITCHES)
+
+
+def add_start_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="CMD", help="the command, best after `--`")
+
+    told = parser.add_argument_group("who it is")
+    told.add_argument("--name", help="a name to find it by; free again when it ends")
+    told.add_argument("--description", metavar="TEXT", help="what it is for")
+    told.add_argument("--owner", metavar="KEY", help="whom it belongs to")
+    told.add_argument(
+        "--label", action="append", type=pair("--label"), metavar="K=V", help="a label; may be given often"
+    )
+    told.add_argument("--kind", help="which kind of session it is (default: local_bash)")
+    told.add_argument("--key", help="one session per key: while it runs, a second start with the key finds it")
+    told.add_argument("--replace", action="store_true", help="end the session that holds the key or name first")
+
+    around = parser.add_argument_group("what it gets")
+    around.add_argument("--cwd", metavar="DIR", help="where it runs (default: here)")
+    around.add_argument("--env", action="append", type=pair("--env"), metavar="K=V", help="set a variable")
+    around.add_argument("--unset-env", action="append", metavar="K", help="take a variable away")
+    around.add_argument("--clean-env", action="store_true", help="nothing of our environment but what --env sets")
+    around.add_argument("--shell", metavar="PATH", help="the shell that runs the one line after `--`")
+    around.add_argument(
+        "--stdin",
+        choices=("closed", "open"),
+        help="closed: /dev/null (default); open: a pipe for `hold send`, and for the input of `hold run`",
+    )
+    around.add_argument("--input", metavar="FILE", help="its whole input, from a file, or from ours with `-`")
+    around.add_argument("--merge-stderr", action="store_true", help="one stream for stdout and stderr")
+    around.add_argument(
+        "--pass-fd", action="append", type=count("--pass-fd", 3), metavar="N", help="hand on this open descriptor"
+    )
+
+    ends = parser.add_argument_group("when it ends")
+    ends.add_argument("--timeout", type=duration("--timeout"), metavar="T", help="end it after this time")
+    ends.add_argument(
+        "--idle-timeout", type=duration("--idle-timeout"), metavar="T", help="end it after so much silence"
+    )
+    ends.add_argument("--ttl", type=duration("--ttl"), metavar="T", help="end it after this time, however busy")
+    ends.add_argument(
+        "--lifetime",
+        choices=("detached", "owner", "call"),
+        help="detached: until it ends (default); owner: until the owning process ends; call: until `hold run` ends",
+    )
+    ends.add_argument(
+        "--owner-pid",
+        type=count("--owner-pid", 1),
+        metavar="PID",
+        help="the owning process (default: whoever called `hold`)",
+    )
+    ends.add_argument("--memory", type=size("--memory"), metavar="SIZE", help="end it when it needs more, such as 2G")
+    ends.add_argument("--grace", type=duration("--grace"), metavar="T", help="how long a stop waits before it kills")
+    ends.add_argument(
+        "--stop-ladder", type=ladder, metavar="RUNGS", help="how a stop goes, such as INT:2s,TERM/group:5s,KILL/tree"
+    )
+    ends.add_argument(
+        "--notify", choices=("never", "exit", "failure", "auto"), help="which endings the owner is told of"
+    )
+    ends.add_argument("--log-cap", type=size("--log-cap"), metavar="SIZE", help="how much of its output is kept")
+    for name in _LATER_TEXTS:
+        ends.add_argument(f"--{name}", help=argparse.SUPPRESS)
+    for name in _LATER_SWITCHES:
+        ends.add_argument(f"--{name}", action="store_true", help=argparse.SUPPRESS)
+    ends.add_argument("--watch", action="append", help=argparse.SUPPRESS)
+    ends.add_argument("--place", help=argparse.SUPPRESS)
+
+
+def requested(args: argparse.Namespace, program: str) -> tuple[Command, StartOptions]:
+    """The command and the options of a start, as the library takes them."""
+    options: Any = {name: getattr(args, name) for name in _SAME if getattr(args, name) is not None}
+    options.update((name, True) for name in _SWITCHES if getattr(args, name))
+    if args.label:
+        options["labels"] = dict(args.label)
+    env = environment(args)
+    if env:
+        options["env"] = env
+    if args.pass_fd:
+        options["pass_fds"] = args.pass_fd
+    if args.owner_pid is not None:
+        options["owner_pid"] = args.owner_pid
+    elif args.lifetime == "owner":
+        # We are gone in a moment; whoever called us is who the session is for.
+        options["owner_pid"] = os.getppid()
+    if args.input is not None:
+        options["input"] = _content(args.input)
+    return command(args.command, args.shell, program), options
+
+
+def environment(args: argparse.Namespace) -> dict[str, str | None]:
+    return {**dict.fromkeys(args.unset_env or ()), **dict(args.env or ())}
+
+
+def command(words: list[str], shell: str | None, program: str) -> Command:
+    """A list is a program and its arguments, text is a line for the shell."""
+    if words[:1] == ["--"]:
+        words = words[1:]
+    if not words:
+        raise usage("no command given", program)
+    if len(words) == 1 and (shell is not None or _is_line(words[0])):
+        return words[0]
+    if shell is not None:
+        raise BadArgument("--shell", "takes one line, not several words", "quote the line: -- 'make && ./app'")
+    return words
+
+
+def _is_line(word: str) -> bool:
+    """Whether a shell would see more in it than the name of a program."""
+    return not word.replace("/", "").translate({ord(each): None for each in "@%+=:,.-_~"}).isalnum()
+
+
+def _content(path: str) -> bytes:
+    if path == "-":
+        with open(0, "rb", closefd=False) as file:
+            return file.read()
+    with open(path, "rb") as file:
+        return file.read()

@@ -1,0 +1,93 @@
+"""Where words go: answers to stdout, everything else to stderr."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_WRITE_BYTES = 1 << 16
+
+
+def say(text: str) -> None:
+    if sys.stdout is not None:
+        sys.stdout.write(text + "\n")
+
+
+def say_json(value: Any, *, lines: bool = False) -> None:
+    """One JSON text, for people indented; `lines`: one of many, a line each."""
+    import json
+
+    indent = 2 if not lines and is_terminal(1) else None
+    say(json.dumps(value, indent=indent, default=_as_json))
+
+
+def note(text: str, head: str = "hold") -> None:
+    """A message to whoever sits there. That nobody does is no reason to fail."""
+    try:
+        if sys.stderr is not None:
+            sys.stderr.write(f"{head}: {text}\n")
+            sys.stderr.flush()
+    except (OSError, ValueError):
+        pass
+
+
+def write(fd: int, data: bytes) -> None:
+    """Bytes as they are, all of them; also where somebody made the descriptor non-blocking."""
+    view = memoryview(data)
+    while view:
+        try:
+            view = view[os.write(fd, view[:_WRITE_BYTES]) :]
+        except BlockingIOError:
+            import select
+
+            select.select([], [fd], [])
+
+
+def is_terminal(fd: int) -> bool:
+    try:
+        return os.isatty(fd)
+    except OSError:
+        return False
+
+
+def complain(problem: Exception, *, as_json: bool) -> int | None:
+    """Render what went wrong; the exit code, None for what is a bug of ours."""
+    from ..errors import FAILED, HoldfastError
+    from .tables import printable
+
+    if isinstance(problem, OSError):
+        about = f"{problem.filename}: " if isinstance(problem.filename, str) else ""
+        reason = problem.strerror or str(problem)
+        error = HoldfastError(about + reason, errno=problem.errno, path=problem.filename)
+        error.fix = "free some space" if problem.errno == errno.ENOSPC else "see `hold doctor`"
+        error.exit_code = FAILED
+    elif isinstance(problem, HoldfastError):
+        error = problem
+    else:
+        return None
+    if as_json:
+        import json
+
+        note_line(json.dumps(error.to_json(), default=_as_json))
+    else:
+        note(printable(error.message))
+        note(printable(error.fix), head="fix")
+    return error.exit_code
+
+
+def note_line(text: str) -> None:
+    try:
+        if sys.stderr is not None:
+            sys.stderr.write(text + "\n")
+    except (OSError, ValueError):
+        pass
+
+
+def _as_json(value: Any) -> Any:
+    to_json = getattr(value, "to_json", None)
+    return to_json() if to_json is not None else str(value)

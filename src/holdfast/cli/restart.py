@@ -1,0 +1,40 @@
+"""Start the command of a session anew, as a new session, and print its id. A session that still runs is stopped first.
+
+Name, owner, labels, directory and limits are the same as before. The environment is ours; variables that were given
+with --env at the first start have to be given again, because their values are never stored.
+"""
+
+from __future__ import annotations
+
+from .door import here
+from .options import environment
+from .output import say, say_json
+from .parsing import Parser, add_json, add_session, duration, pair
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+USAGE = "ID [--grace T] [--env K=V] [--unset-env K] [--json]"
+EXAMPLES = """
+hold restart web
+hold restart web --env TOKEN=$TOKEN --grace 30s
+"""
+
+
+def arrange(parser: Parser) -> None:
+    add_session(parser)
+    parser.add_argument("--grace", type=duration("--grace"), metavar="T", help="how long the stop waits")
+    parser.add_argument("--env", action="append", type=pair("--env"), metavar="K=V", help="set a variable")
+    parser.add_argument("--unset-env", action="append", metavar="K", help="go without a variable")
+    add_json(parser, "the new session")
+
+
+def main(args: Namespace) -> int:
+    with here() as hf:
+        session = hf.get(args.session).restart(env=environment(args), grace=args.grace)
+        if args.json:
+            say_json(session)
+        else:
+            say(session.id)
+    return 0

@@ -1,0 +1,205 @@
+"""Run a command as if it were typed alone: its output as it comes, its exit code (128+n for signal n) as ours.
+
+Its log is kept, and it does not die with us. Ctrl-C is passed on to it; a second Ctrl-C leaves it running. When
+`hold run` is ended, or its terminal closed, the session goes on, unless --lifetime call ties it to us.
+With --wait, a command that is still running then is left running: its id is printed, and we exit with 0.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+
+from .door import core as open_core
+from .options import COMMAND_HELP, add_start_options, requested
+from .output import note, say, say_json, write
+from .parsing import Parser, add_json, duration
+from .pump import pour_beside
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from types import FrameType
+
+    from ..host.api import Session
+    from ..host.connection import Connection
+    from ..host.core import Core
+    from ..host.log import Page
+    from ..host.request import Command
+    from ..model import StartOptions
+
+USAGE = "[--wait T] [OPTION...] -- CMD..."
+EXAMPLES = """
+hold run -- pytest -q
+hold run --wait 10s -- make              10 seconds of output; then it goes on in the background
+hold run --stdin open -- sort < names
+hold run --lifetime call -- ./server     ends with us, whatever happens
+"""
+
+_OUR_OUTPUT = {"stdout": 1, "stderr": 2, "tty": 1}
+
+
+def arrange(parser: Parser) -> None:
+    parser.description = f"{__doc__}\n{COMMAND_HELP}"
+    parser.add_argument("--wait", type=duration("--wait"), metavar="T", help="stay at most this long")
+    add_json(parser, "nothing but the session, when it has ended or --wait is over,")
+    add_start_options(parser)
+
+
+def main(args: Namespace) -> int:
+    command, options = requested(args, "hold run")
+    core = open_core()
+    try:
+        return _Run(core, options.get("lifetime", "detached"), quiet=args.json).live(command, options, args.wait)
+    finally:
+        core.close()
+
+
+class _Leave(Exception):
+    """We are told to go, by a signal, or because nobody reads our output any more."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+class _Run:
+    def __init__(self, core: Core, lifetime: str, *, quiet: bool) -> None:
+        self._core = core
+        self._lifetime = lifetime
+        self._quiet = quiet
+        self._session: Session | None = None
+        self._connection: Connection | None = None
+        self._interrupts = 0
+        self._early: list[int] = []
+        self._last_byte = b"\n"
+
+    def live(self, command: Command, options: StartOptions, wait: float | None) -> int:
+        from ..host.api import Session
+        from ..host.driver import drive
+
+        # An ending that we tell ourselves need not be told to the owner again.
+        options.setdefault("notify", "auto")
+        self._listen()
+        until = None if wait is None else time.monotonic() + wait
+        seen, self._connection = drive(self._core.start(command, options))
+        self._session = session = Session(self._core, seen.snapshot())
+        try:
+            for number in self._early:
+                self._on_signal(number, None)
+            if options.get("stdin") == "open":
+                pour_beside(self._core, session.id)
+            self._stream(until)
+            session.refresh()
+        except _Leave as leave:
+            return self._leave(leave.number)
+        if session.exit is None and session.state != "lost":
+            return self._stay_behind(session)
+        return self._ended(session)
+
+    def _stream(self, until: float | None) -> None:
+        """Show what comes until the command has ended, or it is time to go."""
+        from ..host.driver import drive
+        from ..host.waiting import follow
+
+        assert self._session is not None
+        if self._quiet:
+            limit = None if until is None else max(0.0, until - time.monotonic())
+            self._session.wait(exit=True, timeout=limit)
+            return
+        pages = follow(self._core, self._session.id, None, None, until=until)
+        while True:
+            try:
+                page: Page = drive(pages.__anext__())  # type: ignore[arg-type]
+            except StopAsyncIteration:
+                return
+            for stream, _, data in page.chunks:
+                try:
+                    write(_OUR_OUTPUT[stream], data)
+                except OSError as problem:
+                    # A reader that left, or a terminal that was closed.
+                    raise _Leave(signal.SIGPIPE if isinstance(problem, BrokenPipeError) else signal.SIGHUP) from None
+                if stream != "stderr":
+                    self._last_byte = data[-1:]
+
+    def _listen(self) -> None:
+        for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP):
+            # What our caller ignores (nohup, a job in the background) stays ignored.
+            if signal.getsignal(number) != signal.SIG_IGN:
+                signal.signal(number, self._on_signal)
+
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        if number == signal.SIGINT:
+            self._interrupts += 1
+        if self._session is None:
+            # A start is short and has a bound: what is asked for meanwhile is done when there is a session.
+            self._early.append(number)
+            return
+        if number in (signal.SIGTERM, signal.SIGHUP) or self._interrupts > 1:
+            raise _Leave(number)
+        self._pass_on(signal.Signals(number).name.removeprefix("SIG"))
+
+    def _pass_on(self, name: str) -> None:
+        """To the whole group, as a terminal does."""
+        from ..errors import HoldfastError
+        from ..host.driver import drive
+
+        assert self._session is not None
+        try:
+            drive(self._core.request(self._session.id, "send_signal", signal=name, target="group"))
+        except HoldfastError:
+            return  # it just ended, or nobody answers: whoever follows it sees
+        again = "ends it" if self._lifetime == "call" else "leaves it running"
+        note(f"sent {name} to {self._session.id}; Ctrl-C {'again ' if name == 'INT' else 'twice '}{again}")
+
+    def _leave(self, number: int) -> int:
+        """End it with its tree if it lives only for us; else say where it is found."""
+        from ..host.driver import drive
+
+        assert self._session is not None
+        for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            # A second one need not be polite: the runner finishes the job.
+            signal.signal(each, signal.SIG_DFL)
+        id = self._session.id
+        if self._lifetime == "call" and self._connection is not None:
+            note(f"ending {id} with everything it started")
+            stopped = drive(self._core.stop(id, grace=None))
+            left = len(stopped.survivors)
+            note(f"{id} has ended" if not left else f"{id}: {left} processes survived, see `hold status {id}`")
+        else:
+            note(f"{id} goes on without us: `hold logs -f {id}` watches it, `hold stop {id}` ends it")
+        if self._connection is not None:
+            self._connection.close()
+        return 128 + number
+
+    def _stay_behind(self, session: Session) -> int:
+        from ..host.driver import drive
+
+        if self._connection is not None and self._lifetime == "call":
+            timeout = self._core.config.hosts_reply_timeout
+            drive(self._connection.request("update", timeout, lifetime="detached"))
+        if self._quiet:
+            say_json(session.refresh())
+            return 0
+        if self._last_byte != b"\n":
+            write(1, b"\n")
+        say(session.id)
+        note(f"still running: `hold logs -f {session.id}` watches it, `hold stop {session.id}` ends it")
+        return 0
+
+    def _ended(self, session: Session) -> int:
+        from ..errors import RunnerGone
+        from .wait import exit_code
+
+        if self._quiet:
+            say_json(session)
+        if session.state == "lost" or session.exit is None:
+            raise RunnerGone(session.id, session.state, session.pid)
+        exit = session.exit
+        if exit.cause not in ("exit", "signal"):
+            note(f"{session.id} was ended: {exit.cause.replace('_', ' ')}" + (f" by {exit.by}" if exit.by else ""))
+        if exit.survivors:
+            left = len(exit.survivors)
+            processes = "a process it started lives on" if left == 1 else f"{left} processes it started live on"
+            note(f"{processes}: `hold status {session.id}` lists, `hold stop {session.id}` ends")
+        return exit_code(session)

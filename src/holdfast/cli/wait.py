@@ -1,0 +1,91 @@
+"""Block until one of the conditions holds, and say which. Without any, until the command has ended.
+
+The end of the command ends every wait. Exits with 0 if a condition that was asked for holds, 1 if the command ended
+before, 5 if the session is lost, 124 on timeout; with --propagate, with the code of the command once it has ended.
+"""
+
+from __future__ import annotations
+
+from .door import here
+from .output import note, say, say_json
+from .parsing import Parser, add_json, add_session, count, duration
+from .tables import printable, state_words
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from ..model import Snapshot
+
+USAGE = (
+    "ID [--exit] [--match RE] [--output] [--idle T] [--port N] [--timeout T]\n"
+    "                    [--since CURSOR] [--propagate] [--json]"
+)
+EXAMPLES = """
+hold wait web --match 'Local:.*http' --timeout 30s
+hold wait web --port 3000 && curl localhost:3000
+hold wait last --exit --propagate
+"""
+
+
+def arrange(parser: Parser) -> None:
+    add_session(parser)
+    parser.add_argument("--exit", action="store_true", help="the command has ended")
+    parser.add_argument("--match", metavar="RE", help="a line matches, also one that was printed before")
+    parser.add_argument("--output", action="store_true", help="it printed something new")
+    parser.add_argument("--idle", type=duration("--idle"), metavar="T", help="it was silent for this long")
+    parser.add_argument("--port", type=count("--port", 1), metavar="N", help="something listens at this local port")
+    parser.add_argument("--ready", action="store_true", help="it is ready, as its start defined")
+    parser.add_argument("--timeout", type=duration("--timeout"), metavar="T", help="give up after this time")
+    parser.add_argument("--since", metavar="CURSOR", help="count only what came behind this cursor")
+    parser.add_argument("--propagate", action="store_true", help="exit with the code of the command")
+    add_json(parser, "reason, cursor, match and session")
+
+
+def main(args: Namespace) -> int:
+    from ..errors import NOT_REACHED, TIMED_OUT, Unsupported
+
+    if args.ready:
+        raise Unsupported("ready")
+    asked_more = args.match is not None or args.output or args.idle is not None or args.port is not None
+    with here() as hf:
+        woke = hf.get(args.session).wait(
+            exit=args.exit or not asked_more,
+            match=args.match,
+            output=args.output,
+            idle=args.idle,
+            port=args.port,
+            since=args.since,
+            timeout=args.timeout,
+        )
+    session = woke.session
+    if args.json:
+        say_json(woke)
+    else:
+        detail = f": {printable(woke.match)}" if woke.match else ""
+        say(woke.reason + detail)
+    if woke.reason == "timeout":
+        return TIMED_OUT
+    if woke.reason == "lost":
+        return NOT_REACHED
+    if woke.reason == "exit":
+        if args.propagate:
+            return exit_code(session)  # type: ignore[arg-type]
+        if asked_more and not args.exit:
+            note(f"it ended before ({state_words(session)[0]})")  # type: ignore[arg-type]
+            return 1
+    return 0
+
+
+def exit_code(session: Snapshot) -> int:
+    """The code that the command itself would have left in a shell."""
+    import signal
+
+    exit = session.exit
+    if exit is None or (exit.code is None and exit.signal is None):
+        return 1
+    if exit.code is not None:
+        return exit.code
+    name = str(exit.signal)
+    number = getattr(signal, name if name.startswith("SIG") else "SIG" + name, None)
+    return 128 + (int(number) if number is not None else int(name) if name.isdecimal() else 0)

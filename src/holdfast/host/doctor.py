@@ -1,0 +1,319 @@
+"""Look at everything that could be wrong with a home and with this machine; mend what can be mended safely."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+import socket
+import stat
+import time
+
+from .. import config, wire
+from ..errors import DamagedRecord, HoldfastError, NotFound
+from ..home import runtime_directory
+from ..model import EXITED, LOST, STALE, UNREACHABLE, Finding
+from ..runner import cgroup, life, points, sockets, tree
+from . import verbs
+from .observe import lock_is_free, read_files
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
+
+    from .core import Core
+
+OK, WARNING, PROBLEM = "ok", "warning", "problem"
+
+_ADVICE = {
+    UNREACHABLE: (PROBLEM, "try again; `hold logs {0}` reads its output, `hold stop {0}` ends it"),
+    STALE: (PROBLEM, "`hold stop {0}` ends what is left of it; `hold logs {0}` reads its output"),
+    LOST: (WARNING, "`hold logs {0}` reads what it printed, `hold restart {0}` runs it again"),
+}
+# How long a launcher may take to say who it is.
+_HELLO_S = 1.0
+_PR_GET_CHILD_SUBREAPER = 37
+# Enough to see that a limit can be set; nothing ever runs under it.
+_PROBE_LIMIT_BYTES = 64 << 20
+
+
+async def examine(core: Core, *, rebuild: bool) -> list[Finding]:
+    """Every check gives at least one finding. What is damaged goes to quarantine once its runner is provably gone;
+    `rebuild` also moves what nobody can tell about, and makes the index anew."""
+    found = [_home(core), _runtime(core), _config(core), _space(core), _locking(core)]
+    found += _records(core, rebuild)
+    found += _index(core, rebuild)
+    found += await _sessions(core)
+    found += _leftovers(core)
+    found += await _launchers(core)
+    found += _abilities()
+    return found
+
+
+def _home(core: Core) -> Finding:
+    return _directory("home", core.home.path, core.home.create)
+
+
+def _runtime(core: Core) -> Finding:
+    return _directory("runtime directory", core.runtime, runtime_directory)
+
+
+def _directory(check: str, path: str, verify: Callable[[], object]) -> Finding:
+    """`verify` is what every host does at its start; meanwhile somebody may have changed it."""
+    try:
+        verify()
+        mode = stat.S_IMODE(os.stat(path).st_mode)
+    except HoldfastError as problem:
+        return Finding(check, PROBLEM, problem.message, fix=problem.fix, path=path)
+    except OSError as problem:
+        return Finding(
+            check, PROBLEM, f"{path}: {problem.strerror}", fix="make it usable, or choose another", path=path
+        )
+    return Finding(check, OK, f"{path} is ours alone, mode {mode:04o}", path=path)
+
+
+def _config(core: Core) -> Finding:
+    try:
+        file = config.load(os.environ, core.config.file).file
+    except HoldfastError as problem:
+        return Finding("config", PROBLEM, problem.message, fix=problem.fix, path=core.config.file)
+    if file is None:
+        return Finding("config", OK, f"no file at {config.config_path(os.environ)}: the defaults are in force")
+    if os.stat(file).st_mode & stat.S_IWOTH:
+        return Finding("config", WARNING, f"everybody may write {file}", fix=f"`chmod o-w {file}`", path=file)
+    return Finding("config", OK, f"{file} is understood", path=file)
+
+
+def _space(core: Core) -> Finding:
+    disk = os.statvfs(core.home.path)
+    free, floor = disk.f_bavail * disk.f_frsize, core.config.log_free_floor
+    if free < floor:
+        text = f"{free >> 20} MiB are free, below the floor of {floor >> 20} MiB: logs keep their newest part only"
+        return Finding("free space", WARNING, text, fix="free some space, or `hold gc`", path=core.home.path)
+    return Finding("free space", OK, f"{free >> 20} MiB are free, the floor is {floor >> 20} MiB", path=core.home.path)
+
+
+def _locking(core: Core) -> Finding:
+    """Whether the lock that tells a living runner from a dead one works on this file system."""
+    path = core.home.locks
+    first = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    second = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(first, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(second, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return Finding("locks", OK, "flock works on the home's file system", path=path)
+    except OSError as problem:
+        text = f"flock does not work there: {problem.strerror}"
+        return Finding("locks", PROBLEM, text, fix="put the home on a local file system", path=path)
+    finally:
+        os.close(second)
+        os.close(first)
+    text = "flock gives the same lock twice there: living runners look dead"
+    return Finding("locks", PROBLEM, text, fix="put the home on a local file system", path=path)
+
+
+def _records(core: Core, rebuild: bool) -> list[Finding]:
+    findings, readable = [], 0
+    for session in sorted(core.index.ids()):
+        try:
+            read_files(core.home, session)
+            readable += 1
+        except NotFound:
+            continue  # a start that is just beginning, or its remains, which are told as leftovers
+        except DamagedRecord as problem:
+            findings.append(_damaged(core, session, problem, rebuild))
+    noun = "session" if readable == 1 else "sessions"
+    return [*findings, Finding("records", OK, f"the records of {readable} {noun} can be read")]
+
+
+def _damaged(core: Core, session: str, problem: DamagedRecord, rebuild: bool) -> Finding:
+    path = core.home.session(session)
+    spec = os.path.join(path, "spec.json")
+    alive = _lock_held(spec)
+    if alive:
+        fix = "its runner is alive: leave it until it has ended, then ask again"
+        return Finding("records", PROBLEM, problem.message, fix=fix, path=path)
+    left = tree.orphans(session, None, None)
+    if left and not rebuild:
+        pids = ", ".join(str(process.pid) for process in left)
+        fix = f"its processes live ({pids}): end them, or `hold doctor --rebuild` moves the directory anyway"
+        return Finding("records", PROBLEM, problem.message, fix=fix, path=path)
+    if alive is None and not rebuild:
+        fix = "whether its runner lives cannot be told; `hold doctor --rebuild` moves it to quarantine"
+        return Finding("records", PROBLEM, problem.message, fix=fix, path=path)
+    try:
+        aside = _quarantine(core, session)
+    except OSError as refused:
+        fix = f"move it away by hand: {refused.strerror}"
+        return Finding("records", PROBLEM, problem.message, fix=fix, path=path)
+    return Finding("records", WARNING, problem.message, fix=f"it is now {aside}", repaired=True, path=aside)
+
+
+def _lock_held(spec: str) -> bool | None:
+    """Whether a runner holds it; None when that cannot be told."""
+    try:
+        return not lock_is_free(spec) if stat.S_ISREG(os.stat(spec).st_mode) else None
+    except OSError:
+        return None
+
+
+def _quarantine(core: Core, session: str) -> str:
+    aside = os.path.join(core.home.quarantine, f"{session}-{os.urandom(4).hex()}")
+    os.rename(core.home.session(session), aside)
+    core.index.mark_removed([session])
+    return aside
+
+
+def _index(core: Core, rebuild: bool) -> list[Finding]:
+    path = core.home.index
+    if rebuild:
+        count = core.index.rebuild()
+        if core.index.trouble is None:
+            text = f"made anew from the directories of {count} sessions"
+            return [Finding("index", OK, text, repaired=True, path=path)]
+    else:
+        core.index.look()
+    if core.index.trouble is None:
+        return [Finding("index", OK, "in use", path=path)]
+    fix = "everything works without it, only slower; `hold doctor --rebuild` makes it anew"
+    return [Finding("index", WARNING, core.index.trouble, fix=fix, path=path)]
+
+
+async def _sessions(core: Core) -> list[Finding]:
+    findings, running = [], 0
+    for shot in await core.sessions(all=True, fits=lambda shot: shot.state != EXITED):
+        advice = _ADVICE.get(shot.state)
+        if advice is None:
+            running += 1
+            continue
+        level, fix = advice
+        text = f"{shot.id} is {shot.state}: {shot.metadata['evidence']}"
+        path = core.home.session(shot.id)
+        findings.append(Finding("sessions", level, text, fix=fix.format(shot.id), path=path))
+    return [*findings, Finding("sessions", OK, f"{running} running")]
+
+
+def _leftovers(core: Core) -> list[Finding]:
+    left = verbs.collect(core, dry_run=True, all=False).swept
+    if not left:
+        return [Finding("leftovers", OK, "none")]
+    return [Finding("leftovers", WARNING, f"{path} belongs to nobody", fix="`hold gc`", path=path) for path in left]
+
+
+async def _launchers(core: Core) -> list[Finding]:
+    ours = core.launching.launcher_path()
+    findings = []
+    for path in sorted(_launcher_sockets(core.runtime)):
+        said = await _ask_launcher(core, path)
+        if isinstance(said, str):
+            fix = "starts go on without it; end its process, or `hold gc` where there is none"
+            findings.append(Finding("launcher", WARNING, f"{path}: {said}", fix=fix, path=path))
+            continue
+        version, source = said
+        text = f"version {version} of {source}"
+        if path == ours:
+            findings.append(Finding("launcher", OK, f"{text} answers", path=path))
+        else:
+            why = "another version" if version != life.VERSION else "other code, limits, environment or namespaces"
+            text = f"{text}, for {why}: not used from here, it leaves when it has idled"
+            findings.append(Finding("launcher", OK, text, path=path))
+    if not core.config.launcher_enabled:
+        findings.append(Finding("launcher", OK, "switched off by the configuration"))
+    return findings or [Finding("launcher", OK, "none is running; the next start brings one")]
+
+
+def _launcher_sockets(runtime: str) -> Iterator[str]:
+    try:
+        names = os.listdir(runtime)
+    except OSError:
+        return
+    for name in names:
+        if name.startswith("launcher-") and name.endswith(".sock"):
+            yield os.path.join(runtime, name)
+
+
+async def _ask_launcher(core: Core, path: str) -> tuple[str, str] | str:
+    """Its version and where its code is; or what is wrong with it."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+        sock.setblocking(False)
+        try:
+            sockets.connect_unix(sock, path)
+            if sockets.peer_uid(sock) != os.getuid():
+                return "somebody else's process listens there"
+            sock.send(wire.control({"type": "hello", "protocol": wire.PROTOCOL, "version": life.VERSION}))
+            frames = await _first_frames(core, sock)
+        except (OSError, wire.BadFrame) as problem:
+            refused = isinstance(problem, OSError) and problem.errno == errno.ECONNREFUSED
+            return "nobody listens there" if refused else f"no launcher answers there ({problem})"
+    answer = frames[0] if frames else None
+    if not isinstance(answer, dict):
+        return f"it did not answer within {_HELLO_S:g} s"
+    identity = answer.get("identity")
+    if answer["type"] != "hello" or not isinstance(identity, dict):
+        return "what answers there is no launcher of this release"
+    return str(answer.get("version")), str(identity.get("source"))
+
+
+async def _first_frames(core: Core, sock: socket.socket) -> list[dict[str, Any] | tuple[int, bytes]]:
+    decoder = wire.Decoder()
+    deadline = time.monotonic() + _HELLO_S
+    while await core.driver.ready([sock.fileno()], (), deadline - time.monotonic()):
+        received = sock.recv(1 << 16)
+        frames = decoder.feed(received)
+        if frames or not received:
+            return frames
+    return []
+
+
+def _abilities() -> list[Finding]:
+    return [
+        _ability("pidfd", _pidfd, "a session is then watched and signalled by pid and start time alone"),
+        _ability("subreaper", _subreaper, "processes that leave their session are then found by their mark alone"),
+        _ability("memory limit", _memory_limit, "`memory` at a start is then refused"),
+        _ability("children lists", _children, "a walk over a tree then reads the whole process table"),
+    ]
+
+
+def _ability(check: str, probe: Callable[[], str | None], without: str) -> Finding:
+    """`probe` says why this machine lacks it; None when it has it."""
+    why = probe()
+    if why is None:
+        return Finding(check, OK, "yes")
+    return Finding(check, WARNING, f"no: {why}", fix=without)
+
+
+def _pidfd() -> str | None:
+    if points.off("pidfd"):
+        return "switched off"
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except (AttributeError, OSError) as problem:
+        return str(problem)
+    return None
+
+
+def _subreaper() -> str | None:
+    if points.off("subreaper"):
+        return "switched off"
+    libc = ctypes.CDLL(None, use_errno=True)
+    answer = ctypes.c_int()
+    # Asking tells as much as becoming one, and changes nothing about this process.
+    if libc.prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(answer), 0, 0, 0) != 0:
+        return os.strerror(ctypes.get_errno())
+    return None
+
+
+def _memory_limit() -> str | None:
+    try:
+        cgroup.MemoryGroup(f"doctor-{os.getpid()}", _PROBE_LIMIT_BYTES).remove()
+    except (cgroup.Unavailable, OSError) as problem:
+        return str(problem)
+    return None
+
+
+def _children() -> str | None:
+    path = f"/proc/self/task/{os.getpid()}/children"
+    return None if os.path.exists(path) else f"{path} is not there"

@@ -1,0 +1,145 @@
+"""IDN-01: the recorded pid belongs to a stranger by now."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from support.bystander import Bystanders
+from support.levers import namespace_argv
+from support.promised import Beside
+from support.world import World
+from support.wounds import sweep_up
+
+PID_NAMESPACE = namespace_argv("--pid", "--fork", "--mount-proc")
+
+# Runs as the first process of a pid namespace, so it also has to reap.
+INSIDE = """
+import json, os, signal, subprocess, sys
+import holdfast
+
+def start(pid):
+    with open(f"/proc/{pid}/stat") as file:
+        return int(file.read().rpartition(")")[2].split()[19])
+
+last_tick = 0
+
+def end(pid):
+    global last_tick
+    last_tick = max(last_tick, start(pid))
+    os.kill(pid, signal.SIGKILL)
+    while os.path.exists(f"/proc/{pid}"):
+        try:
+            os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            pass
+
+def stranger(pid):
+    for _ in range(1000):
+        with open("/proc/sys/kernel/ns_last_pid", "w") as file:
+            file.write(str(pid - 1))
+        other = subprocess.Popen(["sleep", "600"])
+        # Within one tick of the kernel's clock even the start times are the same.
+        if other.pid == pid and start(pid) > last_tick:
+            return other
+        other.kill()
+        other.wait()
+    raise SystemExit(f"pid {pid} was never free")
+
+def told(hf, session, other):
+    seen = hf.get(session)
+    try:
+        stopped = hf.get(session).stop(grace=0)
+        error = None
+    except holdfast.HoldfastError as problem:
+        stopped, error = None, problem
+    answer = {
+        "state": seen.state,
+        "evidence": seen.metadata["evidence"],
+        "cause": seen.exit and seen.exit.cause,
+        "found": stopped and stopped.found,
+        "error": error and error.to_json(),
+        "stranger": other.poll(),
+    }
+    other.kill()
+    other.wait()
+    print(json.dumps(answer), flush=True)
+"""
+
+COMMAND_OR_RUNNER = (
+    INSIDE
+    + """
+hf = holdfast.open()
+session = hf.start(["sleep", "600"])
+pids = {"command": session.pid, "runner": session.runner_pid}
+end(session.runner_pid)
+end(session.pid)
+told(hf, session.id, stranger(pids[sys.argv[1]]))
+"""
+)
+
+OWNER = (
+    INSIDE
+    + """
+code = "import holdfast; print(holdfast.open().start(['sleep', '600'], lifetime='owner').id, flush=True); input()"
+owner = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+hf = holdfast.open()
+session = hf.get(owner.stdout.readline().strip())
+last_tick = start(owner.pid)
+owner.kill()
+owner.wait()
+other = stranger(owner.pid)
+session.wait(exit=True, timeout=10)
+told(hf, session.id, other)
+"""
+)
+
+
+def inside(world: World, code: str, *words: str) -> dict[str, Any]:
+    host = world.host(code, *words, prefix=PID_NAMESPACE)
+    line = host.line(15)
+    assert line, host.errors()
+    assert host.wait(15) == 0, host.errors()
+    # The namespace took everybody in it along; what they left is nobody's.
+    sweep_up(world, world.open())
+    answer: dict[str, Any] = json.loads(line)
+    return answer
+
+
+@pytest.mark.covers("IDN-01")
+@pytest.mark.needs("namespaces")
+def test_idn_01_a_command_whose_pid_was_given_again_is_lost_and_the_stranger_lives(
+    world: World, without: str, bystander: Bystanders, beside: Beside
+) -> None:
+    told = inside(world, COMMAND_OR_RUNNER, "command")
+    assert (told["state"], told["cause"]) == ("lost", "lost")
+    assert "another process" in told["evidence"]
+    assert told["error"]["code"] == "identity-mismatch"
+    assert told["error"]["facts"]["part"] == "command start"
+    assert told["error"]["fix"]
+    assert told["stranger"] is None
+    beside.unharmed()
+
+
+@pytest.mark.covers("IDN-01")
+@pytest.mark.needs("namespaces")
+def test_idn_01_a_runner_whose_pid_was_given_again_is_not_taken_for_alive(
+    world: World, without: str, bystander: Bystanders, beside: Beside
+) -> None:
+    told = inside(world, COMMAND_OR_RUNNER, "runner")
+    assert (told["state"], told["cause"], told["found"]) == ("lost", "lost", [])
+    assert told["stranger"] is None
+    beside.unharmed()
+
+
+@pytest.mark.covers("IDN-01")
+@pytest.mark.needs("namespaces")
+def test_idn_01_an_owner_whose_pid_was_given_again_does_not_keep_its_session_alive(
+    world: World, without: str, bystander: Bystanders, beside: Beside
+) -> None:
+    told = inside(world, OWNER)
+    assert (told["state"], told["cause"]) == ("exited", "owner_gone")
+    assert told["stranger"] is None
+    beside.unharmed()

@@ -1,0 +1,173 @@
+"""OWN-01 to OWN-03: hosts and launchers die, sessions do not notice."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+import pytest
+
+from support import processes
+from support.bystander import Bystanders
+from support.points import Points
+from support.promised import Beside, promised, runners
+from support.waiting import until, wait_gone
+from support.world import World
+from support.wounds import kill_launchers
+
+# Starts what its arguments say, prints the id, and lives until it is killed.
+STARTER = """
+import sys, holdfast
+hf = holdfast.open()
+print(hf.start(sys.argv[1:]).id)
+sys.stdin.read()
+"""
+
+MANY_STARTER = """
+import sys, holdfast
+hf = holdfast.open()
+for n in range(int(sys.argv[1])):
+    print(hf.start(sys.argv[2:]).id)
+print("done")
+sys.stdin.read()
+"""
+
+KEYED_STARTER = """
+import sys, holdfast
+hf = holdfast.open()
+print(hf.start(sys.argv[1:], key="once").id)
+"""
+
+
+@pytest.mark.covers("OWN-01")
+@pytest.mark.parametrize("seen", [1, 40, 150])
+def test_own_01_a_host_killed_in_mid_output_is_not_missed_on_pipes(
+    world: World, without: str, beside: Beside, bystander: Bystanders, seen: int
+) -> None:
+    host = world.host(STARTER, *world.probe("lines", 200, 0.001, "exit", 5))
+    hf = world.open()
+    session = hf.get(host.line())
+    before = (session.pid, session.runner_pid)
+    assert session.wait(match=f"^line {seen}$", timeout=5).reason == "match"
+    host.kill()
+    if seen < 100:
+        now = session.refresh()
+        assert (now.state, now.pid, now.runner_pid) == ("running", *before)
+    assert session.wait(exit=True, timeout=10).reason == "exit"
+    done = promised(world, session, bystander=bystander, beside=beside, numbers=200)
+    assert (done.pid, done.runner_pid) == before
+    assert done.exit is not None
+    assert (done.exit.code, done.exit.cause) == (5, "exit")
+
+
+@pytest.mark.covers("OWN-02")
+def test_own_02_twenty_sessions_outlive_every_host_and_the_launcher(
+    world: World, without: str, beside: Beside, bystander: Bystanders
+) -> None:
+    gate = world.gate()
+    hosts = [
+        world.host(MANY_STARTER, 5, *world.probe("lines", 60, 0.01, "await", gate, "exit", 4)) for _ in range(4)
+    ]
+    ids = [id for host in hosts for id in host.lines_until("done", 20)[:-1]]
+    for host in hosts:
+        os.kill(host.pid, signal.SIGKILL)
+    killed = kill_launchers(world)
+    assert bool(killed) == (without != "launcher")
+    for host in hosts:
+        host.wait()
+    hf = world.open()
+    found = {session.id: session for session in hf.recover().live}
+    assert set(ids) | {beside.session.id} == set(found)
+    for id in ids:
+        session = found[id]
+        assert session.metadata["evidence"] == "its runner answered"
+        assert [row.pid for row in runners(world, id)] == [session.runner_pid]
+        assert session.wait(match="^line 60$", timeout=10).reason == "match"
+    gate.release(len(ids))
+    for id in ids:
+        assert found[id].wait(exit=True, timeout=10).reason == "exit"
+        done = promised(world, found[id], bystander=bystander, beside=beside, numbers=60)
+        assert done.exit is not None
+        assert done.exit.code == 4
+
+
+@pytest.mark.covers("OWN-03")
+@pytest.mark.parametrize("at", ["host.before_request", "host.request_sent", "spec seen", "host.reply_read"])
+def test_own_03_a_host_that_dies_while_it_starts_leaves_all_or_nothing(
+    world: World, points: Points, without: str, beside: Beside, bystander: Bystanders, at: str
+) -> None:
+    """Whatever the moment: no half session is listed, and a retry with the same key gives one session."""
+    command = world.probe("append", world.root / "runs", "run", "forever")
+    if at == "spec seen":
+        points.set("runner.spec_written=pause")
+        host = world.host(KEYED_STARTER, *command)
+        hit = points.wait("runner.spec_written")
+        host.kill()
+        hit.release()
+    else:
+        points.set(f"{at}=kill")
+        host = world.host(KEYED_STARTER, *command)
+        assert host.wait() == -signal.SIGKILL
+    points.clear()
+    hf = world.open()
+    kept = hf.start(command, key="once")
+    others = [session for session in hf.sessions(all=True) if session.owner != "beside"]
+    assert [session.id for session in others] == [kept.id]
+    assert kept.wait(match="^ready$", timeout=5).reason == "match"
+    until(lambda: (world.root / "runs").exists(), what="the command's own note")
+    assert (world.root / "runs").read_text() == "run\n"
+    assert hf.start(command, key="once").id == kept.id
+    promised(world, kept, bystander=bystander, beside=beside)
+    assert kept.stop(grace=1).done
+    promised(world, kept, bystander=bystander, beside=beside)
+    assert (world.root / "runs").read_text() == "run\n"
+
+
+SPINNER = "while True: pass"
+
+PRINTER = ["sh", "-c", 'i=0; while [ $i -lt 200 ]; do i=$((i+1)); echo "line $i"; sleep 0.001; done; exit 9']
+
+
+@pytest.mark.slow
+@pytest.mark.covers("OWN-01", "OWN-02")
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("surface", ["api", "cli"])
+def test_own_01_fifty_times_under_load_no_line_is_lost_when_everyone_else_is_killed(
+    world: World, beside: Beside, bystander: Bystanders, surface: str
+) -> None:
+    """Host, launcher and all other hosts are killed while it prints a line every millisecond; a new host reads
+    1 to the end and the right exit code."""
+    load = [world.program([sys.executable, "-c", SPINNER]) for _ in range(os.cpu_count() or 1)]
+    hf = world.open()
+    command = world.probe("lines", 200, 0.001, "exit", 9)
+    for _ in range(50):
+        if surface == "api":
+            starter = world.host(STARTER, *command)
+            session = hf.get(starter.line(20))
+        else:
+            session = hf.get(world.hold("start", "--", *command, check=True).stdout.strip())
+            starter = world.program(world.hold_argv("logs", "-f", session.id))
+        reader = world.program(world.hold_argv("logs", "-f", session.id)) if surface == "cli" else None
+        assert session.wait(match="^line 20$", timeout=20).reason in ("match", "exit")
+        for host in (starter, reader):
+            if host is not None:
+                os.kill(host.pid, signal.SIGKILL)
+        kill_launchers(world)
+        if surface == "api":
+            fresh = world.open()
+            assert fresh.get(session.id).wait(exit=True, timeout=20).reason == "exit"
+            promised(world, fresh.get(session.id), bystander=bystander, beside=beside, numbers=200)
+            assert fresh.get(session.id).to_json()["exit"]["code"] == 9
+        else:
+            assert world.hold("wait", session.id, "--exit", "--propagate").returncode == 9
+            expected = "ready\n" + "".join(f"line {n}\n" for n in range(1, 201))
+            assert world.hold("logs", session.id, check=True).stdout == expected
+            promised(world, session, bystander=bystander, beside=beside, numbers=200)
+        for host in (starter, reader):
+            if host is not None:
+                host.end()
+    for program in load:
+        program.end()
+        wait_gone(program.pid)
+    assert not [row for row in processes.descendants(os.getpid()) if row.comm == "spinner"]

@@ -1,0 +1,144 @@
+"""OWN-05 and OWN-06: the runner itself is killed or wedged."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from holdfast.errors import RunnerGone, Unreachable
+from support import processes
+from support.bystander import Bystanders
+from support.promised import Beside, home_is_usable, promised, unbroken
+from support.waiting import until, wait_gone
+from support.world import World
+from support.wounds import kill_runner, sweep_up, wedged
+
+# Long enough for a runner on a busy machine, short enough to wait for in a test.
+SWEEP_S = 0.4
+
+
+@pytest.mark.covers("OWN-05")
+def test_own_05_a_printer_whose_runner_was_killed_is_lost_with_its_log_whole_up_to_the_kill(
+    world: World, without: str, beside: Beside, bystander: Bystanders
+) -> None:
+    hf = world.open()
+    session = hf.start(world.probe("lines-forever", 0.001))
+    assert session.wait(match="^line 50$", timeout=5).reason == "match"
+    kill_runner(session)
+    assert session.pid is not None
+    wait_gone(session.pid)  # by its next line, which nobody takes
+    promised(world, session, bystander=bystander, beside=beside)
+    assert session.state == "lost"
+    assert unbroken(session) >= 50
+    with pytest.raises(RunnerGone) as told:
+        session.send("more\n")
+    promised(world, session, bystander=bystander, beside=beside, error=told.value)
+    assert session.wait(exit=True, timeout=5).reason == "lost"
+    stopped = session.stop()
+    assert (stopped.done, stopped.already) == (True, True)
+    home_is_usable(hf)
+    sweep_up(world, hf)
+
+
+@pytest.mark.covers("OWN-05", "KIL-12")
+def test_own_05_a_sleeper_whose_runner_was_killed_is_stale_until_it_is_stopped(
+    world: World, without: str, beside: Beside, bystander: Bystanders
+) -> None:
+    hf = world.open()
+    session = hf.start(world.probe("ignore", "HUP", "lines", 5, "forever"))
+    assert session.wait(match="^line 5$", timeout=5).reason == "match"
+    kill_runner(session)
+    promised(world, session, bystander=bystander, beside=beside, numbers=5)
+    assert session.state == "stale"
+    with pytest.raises(RunnerGone) as told:
+        session.send_signal("USR1")
+    assert told.value.facts["state"] == "stale"
+    assert told.value.facts["pid"] == session.pid
+    stopped = session.stop(grace=1)
+    assert stopped.done
+    assert [each["pid"] for each in stopped.found] == [session.pid]
+    assert session.pid is not None
+    assert processes.is_gone(session.pid)
+    promised(world, session, bystander=bystander, beside=beside, numbers=5, error=told.value)
+    assert session.state == "lost"
+    sweep_up(world, hf)
+
+
+@pytest.mark.covers("OWN-05", "KIL-13")
+def test_own_05_a_hundred_reads_change_nothing_about_a_stale_session(
+    world: World, without: str, beside: Beside, bystander: Bystanders
+) -> None:
+    hf = world.open()
+    session = hf.start(world.probe("lines", 20, "signal-report", "forever"))
+    assert session.wait(match="^line 20$", timeout=5).reason == "match"
+    kill_runner(session)
+    text, files = session.text(), sorted(path.name for path in world.session(session.id).iterdir())
+    assert session.pid is not None
+    before = processes.look(session.pid)
+    for _ in range(100):
+        assert hf.get(session.id).state == "stale"
+        assert session.text() == text
+        assert session.wait(output=True, timeout=0).reason == "timeout"
+        session.tail(5)
+        hf.sessions(all=True)
+    after = processes.look(session.pid)
+    assert before is not None
+    assert after is not None
+    assert (after.pid, after.start, after.state) == (before.pid, before.start, before.state)
+    assert sorted(path.name for path in world.session(session.id).iterdir()) == files
+    promised(world, session, bystander=bystander, beside=beside, numbers=20)
+    assert session.stop(grace=0.5).done
+    assert processes.is_gone(session.pid)
+    assert session.text() == text
+    sweep_up(world, hf)
+
+
+@pytest.mark.covers("OWN-06")
+def test_own_06_a_wedged_runner_is_unreachable_within_the_bound_and_loses_nothing(
+    world: World, without: str, beside: Beside, bystander: Bystanders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_HOSTS_SWEEP_TIMEOUT", str(SWEEP_S))
+    monkeypatch.setenv("HOLDFAST_HOSTS_REPLY_TIMEOUT", str(SWEEP_S))
+    hf = world.open()
+    session = hf.start(world.probe("lines", 300, 0.001, "exit", 6))
+    assert session.wait(match="^line 20$", timeout=5).reason == "match"
+    with wedged(session):
+        began = time.monotonic()
+        found = {each.id: each for each in hf.sessions()}
+        # One bound for all: the wedged one costs it once, and the others are told right.
+        assert time.monotonic() - began < 3 * SWEEP_S + 1
+        assert found[session.id].state == "unreachable"
+        assert found[session.id].status == "running"
+        assert found[beside.session.id].state == "running"
+        promised(world, session, bystander=bystander, beside=beside)
+        assert session.state == "unreachable"
+        assert unbroken(session) >= 20
+        with pytest.raises(Unreachable) as told:
+            session.send("x")
+        assert told.value.facts["pid"] == session.runner_pid
+        promised(world, session, bystander=bystander, beside=beside, error=told.value)
+    assert session.wait(exit=True, timeout=10).reason == "exit"
+    promised(world, session, bystander=bystander, beside=beside, numbers=300)
+    assert session.exit is not None
+    assert session.exit.code == 6
+
+
+@pytest.mark.covers("OWN-06")
+def test_own_06_a_wedged_runner_is_stopped_from_its_records_and_tells_the_end_on_waking(
+    world: World, without: str, beside: Beside, bystander: Bystanders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_HOSTS_SWEEP_TIMEOUT", str(SWEEP_S))
+    monkeypatch.setenv("HOLDFAST_HOSTS_REPLY_TIMEOUT", str(SWEEP_S))
+    hf = world.open()
+    session = hf.start(world.probe("lines", 10, "fork", "{", "forever", "}", "forever"))
+    assert session.wait(match="^line 10$", timeout=5).reason == "match"
+    with wedged(session):
+        stopped = session.stop(grace=0.5)
+        assert stopped.done
+        assert len(stopped.found) == 2
+        promised(world, session, bystander=bystander, beside=beside, numbers=10)
+    until(lambda: session.refresh().state == "exited", what="the record of the end")
+    promised(world, session, bystander=bystander, beside=beside, numbers=10)
+    assert session.exit is not None
+    assert session.exit.signal == "SIGTERM"

@@ -1,0 +1,340 @@
+"""What the Python surface promises, on every facade and through every way to start."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+from holdfast import errors
+from support.waiting import until, wait_gone
+
+if TYPE_CHECKING:
+    from holdfast import Holdfast
+    from support.world import World
+
+
+def test_run_returns_the_finished_session_with_output_and_code(hf: Holdfast) -> None:
+    done = hf.run("echo out; echo err >&2; exit 3")
+    assert (done.state, done.status) == ("exited", "failed")
+    assert done.exit is not None
+    assert (done.exit.code, done.exit.signal, done.exit.cause) == (3, None, "exit")
+    assert done.text(stream="stdout") == "out\n"
+    assert done.text(stream="stderr") == "err\n"
+
+
+def test_run_out_of_time_leaves_the_command_running(hf: Holdfast, world: World) -> None:
+    slow = hf.run(world.probe("forever"), wait=0.05)
+    assert (slow.state, slow.exit) == ("running", None)
+    assert hf.get(slow.id).state == "running"
+    slow.stop(grace=0)
+
+
+def test_a_list_is_argv_and_a_string_runs_in_the_shell(hf: Holdfast) -> None:
+    assert hf.run(["echo", "a  b", "$x"]).text() == "a  b $x\n"
+    assert hf.run("x=7; echo $x").text() == "7\n"
+
+
+def test_a_session_is_found_by_id_prefix_name_pid_and_last(hf: Holdfast, world: World) -> None:
+    started = hf.start(world.probe("forever"), name="web")
+    for ref in (started.id, started.id[:6], "web", started.pid, str(started.pid), "last"):
+        assert hf.get(ref).id == started.id
+    with pytest.raises(errors.NotFound):
+        hf.get("nothing-like-it")
+    started.stop(grace=0)
+    assert hf.get("web").id == started.id, "the name still leads to its last bearer"
+
+
+def test_a_finished_session_is_listed_only_when_all_are_asked_for(hf: Holdfast, world: World) -> None:
+    done = hf.run("true")
+    live = hf.start(world.probe("forever"), owner="agent-7", labels={"tier": "web"})
+    assert [each.id for each in hf.sessions()] == [live.id]
+    assert [each.id for each in hf.sessions(all=True)] == [done.id, live.id]
+    assert [each.id for each in hf.sessions(owner="agent-7")] == [live.id]
+    assert [each.id for each in hf.sessions(labels={"tier": "web"})] == [live.id]
+    assert hf.sessions(labels={"tier": "db"}) == []
+    assert [each.id for each in hf.sessions(all=True, status="completed")] == [done.id]
+    live.stop(grace=0)
+
+
+def test_reading_goes_on_at_the_cursor_and_consumes_nothing(hf: Holdfast, world: World) -> None:
+    session = hf.start(world.probe("quiet", "say", "one", "read-line", "forever"), stdin="open")
+    assert session.wait(match="one").reason == "match"
+    first = session.read()
+    assert first.data == b"one\n"
+    session.send("two\n")
+    assert session.wait(match="got two", since=first.cursor).reason == "match"
+    assert session.read(since=first.cursor).data == b"got two\n"
+    assert session.read().data == b"one\ngot two\n"
+    session.stop(grace=0)
+
+
+def test_output_comes_in_the_order_it_was_printed(hf: Holdfast, world: World) -> None:
+    gates = [world.gate() for _ in range(2)]
+    words = ["quiet", "say", "a", "await", gates[0], "err", "say", "b", "await", gates[1], "out", "say", "c"]
+    session = hf.start(world.probe(*words))
+    for gate, text in zip(gates, ("a", "b"), strict=True):
+        session.wait(match=text)
+        gate.release()
+    session.wait()
+    assert session.read().data == b"a\nb\nc\n"
+
+
+def test_tail_search_and_follow_read_the_same_log(hf: Holdfast, world: World) -> None:
+    session = hf.start(world.probe("quiet", "lines", 300))
+    assert b"".join(page.data for page in session.follow()).split(b"\n")[:2] == [b"line 1", b"line 2"]
+    assert session.tail(2) == "line 299\nline 300\n"
+    hits = session.search(r"line 1\d\d", context=1, limit=1)
+    assert (hits[0].text, hits[0].line) == ("line 100", 100)
+
+
+def test_follow_gives_everything_until_the_end(hf: Holdfast, world: World) -> None:
+    session = hf.start(world.probe("quiet", "lines", 200, 0.001, "exit", 4))
+    data = b"".join(page.data for page in session.follow())
+    assert data == b"".join(b"line %d\n" % number for number in range(1, 201))
+    assert session.refresh().exit is not None
+
+
+def test_wait_says_which_condition_came_true(hf: Holdfast, world: World) -> None:
+    session = hf.start(world.probe("quiet", "say", "up", "read-line", "forever"), stdin="open")
+    session.wait(match="up")
+    assert session.wait(timeout=0.01).reason == "timeout"
+    assert session.wait(idle=0.05, timeout=5).reason == "idle"
+    cursor = session.read().cursor
+    session.send("more\n")
+    assert session.wait(output=True, since=cursor, timeout=5).reason == "output"
+    session.stop(grace=0)
+    assert session.wait(match="never printed").reason == "exit"
+
+
+def test_wait_for_a_port_ends_when_somebody_listens(hf: Holdfast, world: World) -> None:
+    session = hf.start(world.probe("quiet", "serve", 0))
+    port = int(session.wait(match=r"port \d+").match.split()[1])
+    assert session.wait(port=port, timeout=5).reason == "port"
+    session.stop(grace=0)
+
+
+def test_an_end_before_the_wait_is_answered_at_once(hf: Holdfast) -> None:
+    session = hf.start("exit 5")
+    until(lambda: session.refresh().state == "exited")
+    woke = session.wait()
+    assert woke.reason == "exit"
+    assert session.exit is not None
+    assert session.exit.code == 5
+
+
+def test_input_given_at_the_start_is_written_and_closed(hf: Holdfast) -> None:
+    assert hf.run(["cat"], input="hello\n").text() == "hello\n"
+
+
+def test_stdin_is_closed_by_default_and_the_error_names_the_fix(hf: Holdfast, world: World) -> None:
+    assert hf.run(["cat"]).text() == ""
+    session = hf.start(world.probe("forever"))
+    with pytest.raises(errors.StdinClosed, match="stdin"):
+        session.send("x")
+    session.stop(grace=0)
+    with pytest.raises(errors.SessionEnded):
+        session.send("x")
+
+
+def test_close_stdin_ends_a_reader(hf: Holdfast) -> None:
+    session = hf.start(["cat"], stdin="open")
+    assert session.send(b"bytes \xff\n") == 8
+    session.close_stdin()
+    session.wait()
+    assert session.read().data == b"bytes \xff\n"
+    assert session.exit is not None
+    assert session.exit.code == 0
+
+
+def test_send_signal_reaches_the_command_alone(hf: Holdfast, world: World) -> None:
+    session = hf.start(world.probe("quiet", "signal-report", "fork", "{", "say", "child", "forever", "}", "say", "parent", "forever"))
+    until(lambda: sorted(session.text().split()) == ["child", "parent"])
+    assert session.send_signal("USR1") == 1
+    session.wait(match="signal USR1")
+    assert session.text().count("signal USR1") == 1
+    with pytest.raises(errors.BadArgument):
+        session.send_signal("NOPE")
+    session.stop(grace=0)
+
+
+def test_stop_is_recorded_with_who_asked(hf: Holdfast, world: World) -> None:
+    session = hf.start(world.probe("forever"))
+    stopped = session.stop(grace=2, by="conv-17")
+    assert (stopped.rung, stopped.survivors) == ("TERM to the command", [])
+    assert session.status == "killed"
+    assert session.exit is not None
+    assert (session.exit.cause, session.exit.by, session.exit.signal) == ("stop", "conv-17", "SIGTERM")
+    again = session.stop()
+    assert again.already
+
+
+def test_many_are_stopped_at_once(hf: Holdfast, world: World) -> None:
+    sessions = [hf.start(world.probe("ignore", "TERM", "forever")) for _ in range(4)]
+    for session in sessions:
+        session.wait(match="ready")
+    answers = hf.stop_all([session.id for session in sessions], grace=0.3)
+    assert [answer.survivors for answer in answers] == [[]] * 4
+    assert sum(answer.took_s for answer in answers) > 1.0, "each took its whole grace"
+
+
+def test_a_key_gives_the_running_session_instead_of_a_second(hf: Holdfast, world: World) -> None:
+    command = world.probe("forever")
+    first = hf.start(command, key="build")
+    assert hf.start(command, key="build").id == first.id
+    with pytest.raises(errors.KeyReused):
+        hf.start(["true"], key="build")
+    first.stop(grace=0)
+    second = hf.start(command, key="build")
+    assert second.id != first.id
+    second.stop(grace=0)
+
+
+def test_replace_ends_the_former_holder_of_the_key(hf: Holdfast, world: World) -> None:
+    first = hf.start(world.probe("forever"), key="dev")
+    second = hf.start(world.probe("forever"), key="dev", replace=True)
+    assert first.refresh().status == "killed"
+    assert second.state == "running"
+    second.stop(grace=0)
+
+
+def test_a_name_belongs_to_one_live_session(hf: Holdfast, world: World) -> None:
+    first = hf.start(world.probe("forever"), name="web")
+    with pytest.raises(errors.NameTaken, match=first.id):
+        hf.start(["true"], name="web")
+    first.stop(grace=0)
+    second = hf.start(world.probe("forever"), name="web")
+    assert hf.get("web").id == second.id
+    second.stop(grace=0)
+
+
+def test_update_changes_name_owner_labels_and_deadlines(hf: Holdfast, world: World) -> None:
+    session = hf.start(world.probe("forever"), name="old")
+    session.update(name="new", owner="agent-9", labels={"a": "b"}, description="told")
+    assert (session.name, session.owner, session.labels, session.description) == ("new", "agent-9", {"a": "b"}, "told")
+    assert hf.get("new").id == session.id
+    other = hf.start(world.probe("forever"), name="taken")
+    with pytest.raises(errors.NameTaken):
+        session.update(name="taken")
+    session.update(timeout=0.05)
+    session.wait(timeout=5)
+    assert session.exit is not None
+    assert session.exit.cause == "overall_timeout"
+    other.stop(grace=0)
+
+
+def test_remove_forgets_a_finished_session_and_refuses_a_live_one(hf: Holdfast, world: World) -> None:
+    session = hf.start(world.probe("forever"))
+    with pytest.raises(errors.StillRunning):
+        session.remove()
+    session.stop(grace=0)
+    session.remove()
+    assert not world.session(session.id).exists()
+    with pytest.raises(errors.Removed):
+        hf.get(session.id)
+
+
+def test_restart_starts_the_same_command_and_names_the_former(hf: Holdfast, world: World) -> None:
+    first = hf.start(world.probe("forever"), name="web", labels={"k": "v"})
+    second = first.restart()
+    assert first.refresh().status == "killed"
+    assert (second.name, second.labels, second.command) == ("web", {"k": "v"}, first.command)
+    assert second.metadata["restarted_from"] == first.id
+    second.stop(grace=0)
+
+
+def test_restart_asks_again_for_variables_whose_values_were_not_kept(hf: Holdfast, world: World) -> None:
+    first = hf.start(world.probe("print-env", "CANARY", "forever"), env={"CANARY": "one"})
+    with pytest.raises(errors.BadArgument, match="CANARY"):
+        first.restart()
+    assert first.refresh().state == "running", "a refused restart stops nothing"
+    second = first.restart(env={"CANARY": "two"})
+    assert second.wait(match="two", timeout=5).reason == "match"
+    second.stop(grace=0)
+
+
+@pytest.mark.parametrize(
+    ("options", "cause"),
+    [({"timeout": 0.1}, "overall_timeout"), ({"idle_timeout": 0.1}, "idle_timeout"), ({"ttl": 0.1}, "ttl")],
+)
+def test_each_limit_ends_the_command_with_its_own_cause(
+    hf: Holdfast, world: World, options: dict[str, float], cause: str
+) -> None:
+    done = hf.run(world.probe("forever"), **options)  # type: ignore[arg-type]
+    assert done.status == "killed"
+    assert done.exit is not None
+    assert (done.exit.cause, done.exit.signal) == (cause, "SIGTERM")
+
+
+def test_output_keeps_an_idle_limit_from_passing(hf: Holdfast, world: World) -> None:
+    done = hf.run(world.probe("lines", 20, 0.05), idle_timeout=0.5)
+    assert done.exit is not None
+    assert done.exit.cause == "exit"
+
+
+def test_a_call_bound_command_survives_the_return_of_its_call(hf: Holdfast, world: World) -> None:
+    session = hf.run(world.probe("forever"), wait=0.05, lifetime="call")
+    assert session.refresh().state == "running"
+    session.stop(grace=0)
+
+
+def test_streams_can_be_merged(hf: Holdfast) -> None:
+    done = hf.run("echo out; echo err >&2", merge_stderr=True)
+    assert done.read().data == b"out\nerr\n"
+    assert list(done.ends) == ["stdout"]
+
+
+def test_descriptors_are_passed_under_their_own_numbers(hf: Holdfast, world: World) -> None:
+    reader, writer = os.pipe()
+    os.write(writer, b"secret")
+    os.close(writer)
+    try:
+        done = hf.run(["cat", f"/dev/fd/{reader}"], pass_fds=[reader])
+    finally:
+        os.close(reader)
+    assert done.text() == "secret"
+
+
+def test_the_tree_is_found_though_the_command_is_gone(hf: Holdfast, world: World) -> None:
+    done = hf.run("sleep 60 & echo started")
+    assert done.text() == "started\n"
+    assert done.exit is not None
+    assert (done.exit.code, done.exit.complete) == (0, False)
+    (survivor,) = done.exit.survivors
+    assert survivor["command"] == "sleep 60"
+    stopped = done.stop()
+    assert [found["pid"] for found in stopped.found] == [survivor["pid"]]
+    wait_gone(survivor["pid"])
+    assert done.exit.survivors == []
+    assert done.exit.complete
+
+
+def test_an_outside_kill_is_recorded_as_the_signal_it_was(hf: Holdfast, world: World) -> None:
+    session = hf.start(world.probe("forever"))
+    assert session.pid is not None
+    os.kill(session.pid, signal.SIGSEGV)
+    session.wait()
+    assert session.status == "failed"
+    assert session.exit is not None
+    assert (session.exit.cause, session.exit.signal, session.exit.code) == ("signal", "SIGSEGV", None)
+
+
+def test_recover_names_what_lives_and_what_ended_meanwhile(hf: Holdfast, world: World) -> None:
+    live = hf.start(world.probe("forever"))
+    ended = hf.start("true")
+    until(lambda: ended.refresh().state == "exited")
+    found = hf.recover()
+    assert [each.id for each in found.live] == [live.id]
+    assert found.unreachable == found.stale == found.lost == []
+    live.stop(grace=0)
+
+
+def test_an_option_nobody_knows_is_refused_by_name(hf: Holdfast) -> None:
+    with pytest.raises(errors.BadArgument, match="timeuot"):
+        hf.start("true", timeuot=3)  # type: ignore[call-arg]
+    with pytest.raises(errors.EmptyCommand):
+        hf.start("  ")
+    with pytest.raises(errors.Unsupported, match="tty"):
+        hf.start("true", tty=True)
