@@ -47,6 +47,9 @@ bench: setup
 
 docs: setup
 	$(BIN)/python tools/reference.py
+	$(BIN)/python tools/config_reference.py
+	$(BIN)/python tools/api_reference.py
+	$(BIN)/python tools/promises_page.py
 
 clean:
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

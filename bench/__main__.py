@@ -8,6 +8,7 @@ import sys
 import time
 
 from . import crowd, logs, report, start, stream
+from .place import forget_places
 
 GROUPS = (start, stream, crowd, logs)
 PEERS = ("tmux", "dtach", "screen", "supervisord")
@@ -38,6 +39,7 @@ def main(wanted: list[str]) -> int:
             for row in measured:
                 report.say(report.line(row))
             report.say(f"     ({time.monotonic() - began:.0f} s)")
+    forget_places()
     report.write(rows, failed)
     return 1 if failed else 0
 

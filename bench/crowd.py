@@ -111,7 +111,7 @@ def _bare_servers(here: Place) -> Iterator[list[str]]:
     paths, pids = [], []
     try:
         for serial in range(_CROWD):
-            path = here.file(f"bare{serial}")
+            path = os.path.join(here.runtime, f"bare{serial}")
             listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             listener.bind(path)
             listener.listen(8)
@@ -190,7 +190,7 @@ def _tmux_pane_kb(here: Place) -> float:
 
 def _dtach_kb(here: Place) -> float:
     for serial in range(20):
-        subprocess.run(["dtach", "-n", here.file(f"dtach{serial}"), "sleep", "600"], check=True)
+        subprocess.run(["dtach", "-n", os.path.join(here.runtime, f"dtach{serial}"), "sleep", "600"], check=True)
     pids = [pid for pid in tree.everyone() if tree.command_line(pid)[:2] == ["dtach", "-n"] and _in(here, pid)]
     figure = Spread.of([_pss_kb(pid) for pid in pids]).median
     for pid in pids:
@@ -200,7 +200,7 @@ def _dtach_kb(here: Place) -> float:
 
 
 def _in(here: Place, pid: int) -> bool:
-    return tree.command_line(pid)[2].startswith(here.path)
+    return tree.command_line(pid)[2].startswith(here.runtime)
 
 
 ROWS = {"B9": memory, "B10": thousand, "B11": recovery}

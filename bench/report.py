@@ -101,7 +101,8 @@ def page(rows: list[dict[str, object]], failed: dict[str, str]) -> str:
             head = f"{row['id']} | {row['what']} | {row['ours']}" if place == 0 else " | | "
             spread = one["ratio"]
             figures = f"{spread['median']:.2f} ({spread['low']:.2f}-{spread['high']:.2f})"
-            lines.append(f"| {head} | {one['reference']} | {figures} | {one['goal']} | {one['verdict']} |")
+            reference = str(one["reference"]).replace("|", "\\|")
+            lines.append(f"| {head} | {reference} | {figures} | {one['goal']} | {one['verdict']} |")
         if row["note"]:
             notes.append(f"- {row['id']}: {row['note']}.")
     lines += ["", *notes]

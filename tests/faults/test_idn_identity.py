@@ -95,12 +95,13 @@ def test_idn_02_each_wrong_part_alone_is_enough_to_signal_nobody_when_the_runner
     kill_runner(session)
     state = world.session(session.id) / "state.json"
     whole = state.read_bytes()
-    for keys, shift, part in (
+    cases: list[tuple[tuple[str, ...], int | None, str]] = [
         (("boot",), None, "boot"),
         (("command", "start"), 1, "command start"),
         (("command", "start"), -1, "command start"),
         (("command", "pid"), 1, "process group"),
-    ):
+    ]
+    for keys, shift, part in cases:
         edit(state, *keys, to=OTHER_BOOT if shift is None else json.loads(whole)[keys[0]][keys[1]] + shift)
         with pytest.raises(errors.IdentityMismatch, match="nothing was signalled") as caught:
             session.stop(grace=0)

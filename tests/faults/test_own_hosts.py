@@ -8,11 +8,10 @@ import sys
 
 import pytest
 
-from support import processes
 from support.bystander import Bystanders
 from support.points import Points
 from support.promised import Beside, promised, runners
-from support.waiting import until, wait_gone
+from support.waiting import until
 from support.world import World
 from support.wounds import kill_launchers
 
@@ -66,9 +65,7 @@ def test_own_02_twenty_sessions_outlive_every_host_and_the_launcher(
     world: World, without: str, beside: Beside, bystander: Bystanders
 ) -> None:
     gate = world.gate()
-    hosts = [
-        world.host(MANY_STARTER, 5, *world.probe("lines", 60, 0.01, "await", gate, "exit", 4)) for _ in range(4)
-    ]
+    hosts = [world.host(MANY_STARTER, 5, *world.probe("lines", 60, 0.01, "await", gate, "exit", 4)) for _ in range(4)]
     ids = [id for host in hosts for id in host.lines_until("done", 20)[:-1]]
     for host in hosts:
         os.kill(host.pid, signal.SIGKILL)
@@ -77,7 +74,7 @@ def test_own_02_twenty_sessions_outlive_every_host_and_the_launcher(
     for host in hosts:
         host.wait()
     hf = world.open()
-    found = {session.id: session for session in hf.recover().live}
+    found = {session.id: hf.get(session.id) for session in hf.recover().live}
     assert set(ids) | {beside.session.id} == set(found)
     for id in ids:
         session = found[id]
@@ -90,6 +87,11 @@ def test_own_02_twenty_sessions_outlive_every_host_and_the_launcher(
         done = promised(world, found[id], bystander=bystander, beside=beside, numbers=60)
         assert done.exit is not None
         assert done.exit.code == 4
+
+
+def runs(world: World) -> str:
+    path = world.root / "runs"
+    return path.read_text() if path.exists() else ""
 
 
 @pytest.mark.covers("OWN-03")
@@ -115,18 +117,15 @@ def test_own_03_a_host_that_dies_while_it_starts_leaves_all_or_nothing(
     others = [session for session in hf.sessions(all=True) if session.owner != "beside"]
     assert [session.id for session in others] == [kept.id]
     assert kept.wait(match="^ready$", timeout=5).reason == "match"
-    until(lambda: (world.root / "runs").exists(), what="the command's own note")
-    assert (world.root / "runs").read_text() == "run\n"
+    until(lambda: runs(world) == "run\n", what="the command's own note")
     assert hf.start(command, key="once").id == kept.id
     promised(world, kept, bystander=bystander, beside=beside)
     assert kept.stop(grace=1).done
     promised(world, kept, bystander=bystander, beside=beside)
-    assert (world.root / "runs").read_text() == "run\n"
+    assert runs(world) == "run\n"
 
 
 SPINNER = "while True: pass"
-
-PRINTER = ["sh", "-c", 'i=0; while [ $i -lt 200 ]; do i=$((i+1)); echo "line $i"; sleep 0.001; done; exit 9']
 
 
 @pytest.mark.slow
@@ -145,14 +144,14 @@ def test_own_01_fifty_times_under_load_no_line_is_lost_when_everyone_else_is_kil
         if surface == "api":
             starter = world.host(STARTER, *command)
             session = hf.get(starter.line(20))
+            others = []
         else:
             session = hf.get(world.hold("start", "--", *command, check=True).stdout.strip())
-            starter = world.program(world.hold_argv("logs", "-f", session.id))
-        reader = world.program(world.hold_argv("logs", "-f", session.id)) if surface == "cli" else None
+            starter = world.program(world.hold_argv("wait", session.id, "--exit"))
+            others = [world.program(world.hold_argv("logs", "-f", session.id))]
         assert session.wait(match="^line 20$", timeout=20).reason in ("match", "exit")
-        for host in (starter, reader):
-            if host is not None:
-                os.kill(host.pid, signal.SIGKILL)
+        for host in (starter, *others):
+            os.kill(host.pid, signal.SIGKILL)
         kill_launchers(world)
         if surface == "api":
             fresh = world.open()
@@ -164,10 +163,7 @@ def test_own_01_fifty_times_under_load_no_line_is_lost_when_everyone_else_is_kil
             expected = "ready\n" + "".join(f"line {n}\n" for n in range(1, 201))
             assert world.hold("logs", session.id, check=True).stdout == expected
             promised(world, session, bystander=bystander, beside=beside, numbers=200)
-        for host in (starter, reader):
-            if host is not None:
-                host.end()
+        for host in (starter, *others):
+            host.end()
     for program in load:
         program.end()
-        wait_gone(program.pid)
-    assert not [row for row in processes.descendants(os.getpid()) if row.comm == "spinner"]

@@ -197,9 +197,7 @@ def test_own_04_a_wedged_launcher_delays_a_start_by_its_bound_and_wakes_without_
     [launcher] = world.launchers()
     until(lambda: spares_of(launcher, beside), what="two spares")
     halt(launcher.pid)
-    sessions = [
-        hf.start(world.probe("append", world.root / "runs", "run", "forever"), name=f"s{n}") for n in range(5)
-    ]
+    sessions = [hf.start(world.probe("append", world.root / "runs", "run", "forever"), name=f"s{n}") for n in range(5)]
     os.kill(launcher.pid, signal.SIGCONT)
     for session in sessions:
         assert session.wait(match="^ready$", timeout=5).reason == "match"

@@ -88,7 +88,7 @@ def test_a_cancelled_timer_does_not_fire_even_when_a_due_one_cancels_it(loop: Lo
     now = time.monotonic()
     with patch.object(time, "monotonic", lambda: now):
         later: list[Timer] = []
-        loop.after(0, lambda: later[0].cancel())
+        loop.after(0, lambda: later.pop().cancel())
         later.append(loop.after(0, lambda: fired.append("second")))
         gone = loop.after(0, lambda: fired.append("gone"))
         gone.cancel()

@@ -48,6 +48,10 @@ def _cgroup() -> str | None:
     return None if "memory" in offered else "no memory controller in cgroup v2"
 
 
+def _strace() -> str | None:
+    return _runs("strace", "-qq", "-o", os.devnull, "true")
+
+
 def _systemd() -> str | None:
     return _runs("systemctl", "--user", "show", "--property=Version")
 
@@ -59,6 +63,7 @@ LEVERS: dict[str, Callable[[], str | None]] = {
     "time-namespace": _time_namespace,
     "setpriv": _setpriv,
     "cgroup": _cgroup,
+    "strace": _strace,
     "systemd": _systemd,
 }
 

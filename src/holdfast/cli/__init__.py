@@ -77,11 +77,14 @@ _BROKEN_PIPE = 141
 def main() -> NoReturn:
     """The process `hold`. Everything was closed and written when the command is done: to take the interpreter apart
     as well would cost a fifth of the time of `hold ls`."""
+    if sys.getfilesystemencoding() != "utf-8":
+        # Words, paths and variables are bytes to the system and must stay the same bytes on their way to a runner.
+        words = [os.fsencode(word) for word in sys.argv[1:]]
+        os.execv(sys.executable, [os.fsencode(sys.executable), b"-P", b"-X", b"utf8", b"-m", b"holdfast.cli", *words])
     # The first collections would only walk over what was just loaded.
     set_threshold(100_000)
     code = carry_out(sys.argv[1:])
-    if sys.stderr is not None:
-        sys.stderr.flush()
+    sys.stderr.flush()
     os._exit(code)
 
 
@@ -90,8 +93,7 @@ def carry_out(words: list[str]) -> int:
     _mend_streams()
     try:
         code = _dispatch(words)
-        if sys.stdout is not None:
-            sys.stdout.flush()
+        sys.stdout.flush()
         return code
     except BrokenPipeError:
         _abandon_stdout()
@@ -111,14 +113,18 @@ def carry_out(words: list[str]) -> int:
 
 def parser_of(name: str) -> tuple[Parser, ModuleType]:
     """The parser of one command, and the module that carries it out."""
-    from importlib import import_module
-
     from .parsing import Parser
 
-    module = import_module("." + name, __name__)
+    module = _load(name)
     parser = Parser(f"{PROGRAM} {name}", module.USAGE, module.__doc__ or "", module.EXAMPLES)
     module.arrange(parser)
     return parser, module
+
+
+def _load(name: str) -> ModuleType:
+    """One module of this package. By hand: importlib itself is one more thing to load."""
+    __import__(f"{__name__}.{name}")
+    return sys.modules[f"{__name__}.{name}"]
 
 
 def names() -> dict[str, str]:
@@ -147,14 +153,15 @@ def _dispatch(words: list[str]) -> int:
         print(f"holdfast {__version__}")
         return 0
     if name == "__complete":
-        from .complete import main as complete
-
-        return complete(words[1:])
+        offered: int = _load("complete").main(words[1:])
+        return offered
     if name not in names():
         return _unknown(name)
     parser, module = parser_of(name)
     try:
-        args = parser.parse_args(words[1:])
+        # Options may stand between words, but not behind the command of the user.
+        parse = parser.parse_args if name in ("run", "start") else parser.parse_intermixed_args
+        args = parse(words[1:])
     except SystemExit as shown:
         return int(shown.code or 0)
     code: int = module.main(args)
@@ -185,17 +192,19 @@ def _mend_streams() -> None:
             os.fstat(fd)
         except OSError:
             os.open(os.devnull, os.O_RDWR)
-    for stream in (sys.stdout, sys.stderr):
-        # Whatever the locale cannot show is escaped, never an error.
-        if stream is not None and stream.errors != "backslashreplace":
-            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+        elif stream.errors != "backslashreplace":
+            # Half a character of a file name is shown as what it is, and is no error.
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _abandon_stdout() -> None:
     """Nobody reads it any more, or its rest is of no use: the interpreter must not complain when it leaves."""
     try:
-        if sys.stdout is not None:
-            sys.stdout.flush()
+        sys.stdout.flush()
     except (OSError, ValueError):
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, 1)

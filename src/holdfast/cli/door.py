@@ -27,4 +27,13 @@ def core() -> Core:
 
 
 def author() -> str:
-    return f"cli:{os.environ.get('USER') or os.environ.get('LOGNAME') or os.getuid()}"
+    """Who asks, for the records of what was asked."""
+    user = os.environ.get("USER") or os.environ.get("LOGNAME")
+    if not user:
+        import pwd
+
+        try:
+            user = pwd.getpwuid(os.getuid()).pw_name
+        except KeyError:
+            user = str(os.getuid())
+    return f"cli:{user}"

@@ -14,8 +14,7 @@ _WRITE_BYTES = 1 << 16
 
 
 def say(text: str) -> None:
-    if sys.stdout is not None:
-        sys.stdout.write(text + "\n")
+    sys.stdout.write(text + "\n")
 
 
 def say_json(value: Any, *, lines: bool = False) -> None:
@@ -28,12 +27,7 @@ def say_json(value: Any, *, lines: bool = False) -> None:
 
 def note(text: str, head: str = "hold") -> None:
     """A message to whoever sits there. That nobody does is no reason to fail."""
-    try:
-        if sys.stderr is not None:
-            sys.stderr.write(f"{head}: {text}\n")
-            sys.stderr.flush()
-    except (OSError, ValueError):
-        pass
+    _to_stderr(f"{head}: {text}\n")
 
 
 def write(fd: int, data: bytes) -> None:
@@ -73,17 +67,17 @@ def complain(problem: Exception, *, as_json: bool) -> int | None:
     if as_json:
         import json
 
-        note_line(json.dumps(error.to_json(), default=_as_json))
+        _to_stderr(json.dumps(error.to_json(), default=_as_json) + "\n")
     else:
         note(printable(error.message))
         note(printable(error.fix), head="fix")
     return error.exit_code
 
 
-def note_line(text: str) -> None:
+def _to_stderr(text: str) -> None:
     try:
-        if sys.stderr is not None:
-            sys.stderr.write(text + "\n")
+        sys.stderr.write(text)
+        sys.stderr.flush()
     except (OSError, ValueError):
         pass
 

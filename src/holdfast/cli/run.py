@@ -12,7 +12,7 @@ import time
 
 from .door import core as open_core
 from .options import COMMAND_HELP, add_start_options, requested
-from .output import note, say, say_json, write
+from .output import is_terminal, note, say, say_json, write
 from .parsing import Parser, add_json, duration
 from .pump import pour_beside
 
@@ -77,6 +77,7 @@ class _Run:
     def live(self, command: Command, options: StartOptions, wait: float | None) -> int:
         from ..host.api import Session
         from ..host.driver import drive
+        from ..host.verbs import collect_when_due
 
         # An ending that we tell ourselves need not be told to the owner again.
         options.setdefault("notify", "auto")
@@ -85,8 +86,10 @@ class _Run:
         seen, self._connection = drive(self._core.start(command, options))
         self._session = session = Session(self._core, seen.snapshot())
         try:
+            self._interrupts = 0
             for number in self._early:
                 self._on_signal(number, None)
+            collect_when_due(self._core)
             if options.get("stdin") == "open":
                 pour_beside(self._core, session.id)
             self._stream(until)
@@ -133,6 +136,8 @@ class _Run:
             self._interrupts += 1
         if self._session is None:
             # A start is short and has a bound: what is asked for meanwhile is done when there is a session.
+            if self._interrupts > 1:
+                raise KeyboardInterrupt
             self._early.append(number)
             return
         if number in (signal.SIGTERM, signal.SIGHUP) or self._interrupts > 1:
@@ -150,7 +155,7 @@ class _Run:
         except HoldfastError:
             return  # it just ended, or nobody answers: whoever follows it sees
         again = "ends it" if self._lifetime == "call" else "leaves it running"
-        note(f"sent {name} to {self._session.id}; Ctrl-C {'again ' if name == 'INT' else 'twice '}{again}")
+        _below(f"sent {name} to {self._session.id}; Ctrl-C {'again ' if name == 'INT' else 'twice '}{again}")
 
     def _leave(self, number: int) -> int:
         """End it with its tree if it lives only for us; else say where it is found."""
@@ -162,12 +167,12 @@ class _Run:
             signal.signal(each, signal.SIG_DFL)
         id = self._session.id
         if self._lifetime == "call" and self._connection is not None:
-            note(f"ending {id} with everything it started")
+            _below(f"ending {id} with everything it started")
             stopped = drive(self._core.stop(id, grace=None))
             left = len(stopped.survivors)
             note(f"{id} has ended" if not left else f"{id}: {left} processes survived, see `hold status {id}`")
         else:
-            note(f"{id} goes on without us: `hold logs -f {id}` watches it, `hold stop {id}` ends it")
+            _below(f"{id} goes on without us: `hold logs -f {id}` watches it, `hold stop {id}` ends it")
         if self._connection is not None:
             self._connection.close()
         return 128 + number
@@ -202,4 +207,9 @@ class _Run:
             left = len(exit.survivors)
             processes = "a process it started lives on" if left == 1 else f"{left} processes it started live on"
             note(f"{processes}: `hold status {session.id}` lists, `hold stop {session.id}` ends")
-        return exit_code(session)
+        return exit_code(exit)
+
+
+def _below(text: str) -> None:
+    """A note on a line of its own: a terminal has just written `^C`, or half a line of output."""
+    note(text, head="\nhold" if is_terminal(2) else "hold")

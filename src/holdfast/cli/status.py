@@ -5,7 +5,7 @@ from __future__ import annotations
 from .door import here
 from .output import say, say_json
 from .parsing import Parser, add_json, add_session
-from .tables import age, epoch, facts, megabytes, span, state_words, style
+from .tables import age, epoch, facts, megabytes, outcome, span, state_words, style
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -81,9 +81,8 @@ def _ending(session: Session) -> list[tuple[str, str | None]]:
     exit = session.exit
     if exit is None:
         return []
-    how = f"signal {exit.signal}" if exit.signal is not None else f"code {exit.code}" if exit.code is not None else ""
     return [
-        ("exit", how),
+        ("exit", outcome(exit) if exit.code is not None or exit.signal is not None else None),
         ("cause", exit.cause + (f" by {exit.by}" if exit.by else "") + (", out of memory" if exit.oom else "")),
         ("output", "complete" if exit.complete else "a descendant may still add to it"),
         *(("survivor", process_words(each)) for each in exit.survivors),

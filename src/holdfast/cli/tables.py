@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 
 TYPE_CHECKING = False
@@ -11,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..config import Config
-    from ..model import Snapshot
+    from ..model import Exit, Snapshot
 
 RED, GREEN, YELLOW, DIM, BOLD = "31", "32", "33", "2", "1"
 _NARROWEST = 20
@@ -120,6 +119,10 @@ def megabytes(count: int) -> str:
     return f"{count} B" if unit == "B" else f"{amount:.1f} {unit}"
 
 
+def outcome(exit: Exit) -> str:
+    return f"code {exit.code}" if exit.signal is None else f"signal {exit.signal.removeprefix('SIG')}"
+
+
 def state_words(shot: Snapshot) -> tuple[str, str]:
     """What a session does or how it ended, in one or two words, and their colour."""
     exit = shot.exit
@@ -133,7 +136,7 @@ def state_words(shot: Snapshot) -> tuple[str, str]:
         return shot.state, GREEN if shot.state == "running" else YELLOW
     if exit.cause == "spawn_error":
         return "not started", RED
-    how = f"signal {exit.signal}" if exit.signal is not None else f"exit {exit.code}"
+    how = f"exit {exit.code}" if exit.signal is None else outcome(exit)
     if exit.survivors:
         return f"{how}, {len(exit.survivors)} left", YELLOW
     if exit.cause in ("exit", "signal"):
@@ -169,10 +172,9 @@ def _width(text: str) -> int:
 def _cut(text: str, room: int | None) -> str:
     if room is None or _width(text) <= room:
         return text
-    mark = "…" if (sys.stdout is not None and "utf" in (sys.stdout.encoding or "").lower()) else "~"
     while text and _width(text) > room - 1:
         text = text[: -max(1, (_width(text) - room) // 2)]
-    return text + mark
+    return text + "…"
 
 
 def _is_terminal(fd: int) -> bool:

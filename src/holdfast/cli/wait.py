@@ -9,13 +9,13 @@ from __future__ import annotations
 from .door import here
 from .output import note, say, say_json
 from .parsing import Parser, add_json, add_session, count, duration
-from .tables import printable, state_words
+from .tables import outcome, printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from ..model import Snapshot
+    from ..model import Exit, Woke
 
 USAGE = (
     "ID [--exit] [--match RE] [--output] [--idle T] [--port N] [--timeout T]\n"
@@ -49,7 +49,8 @@ def main(args: Namespace) -> int:
         raise Unsupported("ready")
     asked_more = args.match is not None or args.output or args.idle is not None or args.port is not None
     with here() as hf:
-        woke = hf.get(args.session).wait(
+        session = hf.get(args.session)
+        woke = session.wait(
             exit=args.exit or not asked_more,
             match=args.match,
             output=args.output,
@@ -58,30 +59,34 @@ def main(args: Namespace) -> int:
             since=args.since,
             timeout=args.timeout,
         )
-    session = woke.session
     if args.json:
         say_json(woke)
     else:
-        detail = f": {printable(woke.match)}" if woke.match else ""
-        say(woke.reason + detail)
+        say(woke.reason + _detail(woke, session.exit))
     if woke.reason == "timeout":
         return TIMED_OUT
     if woke.reason == "lost":
         return NOT_REACHED
     if woke.reason == "exit":
         if args.propagate:
-            return exit_code(session)  # type: ignore[arg-type]
+            return exit_code(session.exit)
         if asked_more and not args.exit:
-            note(f"it ended before ({state_words(session)[0]})")  # type: ignore[arg-type]
+            note("the command ended before that")
             return 1
     return 0
 
 
-def exit_code(session: Snapshot) -> int:
+def _detail(woke: Woke, exit: Exit | None) -> str:
+    if woke.match:
+        return f": {printable(woke.match)}"
+    ended = woke.reason == "exit" and exit is not None and exit.cause != "spawn_error"
+    return f": {outcome(exit)}" if ended and exit else ""
+
+
+def exit_code(exit: Exit | None) -> int:
     """The code that the command itself would have left in a shell."""
     import signal
 
-    exit = session.exit
     if exit is None or (exit.code is None and exit.signal is None):
         return 1
     if exit.code is not None:

@@ -132,6 +132,7 @@ class Session(Snapshot):
         return drive(self._core.send(self.id, data.encode() if isinstance(data, str) else data))
 
     def close_stdin(self) -> None:
+        """The command reads the end of its input, after all that was sent."""
         drive(self._core.request(self.id, "close_stdin"))
 
     def send_signal(self, signal: str | int, target: str = "command") -> int:
@@ -187,10 +188,12 @@ class Holdfast:
 
     @property
     def home(self) -> Home:
+        """Where everything of this home is."""
         return self._core.home
 
     @property
     def config(self) -> Config:
+        """The settings in force."""
         return self._core.config
 
     @property

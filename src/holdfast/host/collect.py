@@ -19,7 +19,6 @@ from holdfast.errors import HoldfastError, StillRunning
 from holdfast.host import claims
 from holdfast.host.retention import Facts, Limits, Moment, Plan, jump, plan
 from holdfast.model import Collected
-from holdfast.runner import launcher, rehearsal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -228,6 +227,8 @@ class _Sweep:
                 self.swept.append(path)
 
     def _unlink_launcher(self, path: str) -> bool:
+        from holdfast.runner import launcher, rehearsal
+
         lock = launcher.lock_path(path)
         try:
             fd = os.open(lock, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)

@@ -34,6 +34,14 @@ def greeting(author: str) -> bytes:
     )
 
 
+def say(sock: socket.socket, hello: bytes) -> None:
+    """A runner that has no place for us says so and hangs up, perhaps before we spoke: its word is still to be read."""
+    try:
+        sock.send(hello)
+    except ConnectionError:
+        pass
+
+
 class Connection:
     """Frames both ways over a non-blocking socket. Every wait has a bound or is asked to have none."""
 
@@ -56,12 +64,12 @@ class Connection:
         connection = cls(driver, sock, session, author)
         try:
             sockets.connect_unix(sock, path)
-            sock.send(greeting(author))
+            say(sock, greeting(author))
             connection.hello = await connection.greet(timeout)
         except BlockingIOError:
             connection.close()
             raise Unreachable(session, None, 0.0) from None
-        except (FileNotFoundError, ConnectionError, NotADirectoryError):
+        except OSError:
             connection.close()
             raise RunnerGone(session, "gone", None) from None
         except BaseException:
@@ -172,6 +180,9 @@ class Connection:
 
     async def _frame(self, deadline: float | None, timeout: float | None) -> Message | tuple[int, bytes]:
         while not self._received:
+            # Also for a peer that never stops talking and never says what was asked.
+            if deadline is not None and time.monotonic() > deadline:
+                raise Unreachable(self._session, None, timeout or 0.0)
             try:
                 received = self._socket.recv(_RECEIVE_BYTES)
             except BlockingIOError:

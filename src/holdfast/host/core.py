@@ -40,7 +40,6 @@ from ..model import (
 )
 from .claims import Claim
 from .connection import Connection
-from .launch import Launching
 from .log import Log
 from .observe import Files, Observed, from_files, read_files
 from .sweep import sweep
@@ -54,6 +53,7 @@ if TYPE_CHECKING:
     from ..model import StartOptions
     from .claims import Held
     from .driver import Driver
+    from .launch import Launching
     from .request import Command, StartRequest
 
 PREFIX_MIN_CHARACTERS = 4
@@ -76,7 +76,15 @@ class Core:
         home.create()
         self.runtime = runtime_directory()
         self.index = Index(home, self._row)
-        self.launching = Launching(driver, self.runtime, config, author)
+        self._launching: Launching | None = None
+
+    @property
+    def launching(self) -> Launching:
+        if self._launching is None:
+            from .launch import Launching
+
+            self._launching = Launching(self.driver, self.runtime, self.config, self.author)
+        return self._launching
 
     def close(self) -> None:
         self.index.close()
@@ -174,7 +182,8 @@ class Core:
             raise SpawnError(error["errno"], error["step"], error["path"])
         files.state = _state_from(connection.hello, spec)
         seen = Observed(files, status["state"], "its runner answered", live=status)
-        self.note(seen)
+        if then is None:
+            self.note(seen)  # else it is noted when `then` is answered; until then every look finds its directory
         return seen, connection
 
     # -- finding ----------------------------------------------------------------------------------------------
@@ -253,9 +262,14 @@ class Core:
     async def sessions(self, *, all: bool, fits: Callable[[Snapshot], bool]) -> list[Snapshot]:
         """Live ones, or all; newest last."""
         look = self.index.query() if all else self.index.look()
-        seen, _ = await self._observe_all(look.unfinished)
-        shots = [each.snapshot() for each in seen if all or each.state in LIVE_STATES or _survivors(each)]
-        shots += [Snapshot(**{**record, "exit": _exit_from(record)}) for record in look.records.values()]
+        shots, unread = [], []
+        for id, record in look.records.items():
+            try:
+                shots.append(Snapshot(**{**record, "exit": _exit_from(record)}))
+            except (KeyError, AttributeError):
+                unread.append(id)  # of another release, or damaged: its directory tells
+        seen, _ = await self._observe_all([*look.unfinished, *unread])
+        shots += [each.snapshot() for each in seen if all or each.state in LIVE_STATES or _survivors(each)]
         return sorted(filter(fits, shots), key=lambda shot: (shot.created_at or "", shot.id))
 
     async def recover(self) -> Recovered:
@@ -335,6 +349,9 @@ class Core:
         _, connection = await self.connect(id)
         try:
             return await connection.request(type, self.config.hosts_reply_timeout, **fields)
+        except RunnerGone as problem:
+            # It left while we spoke: most often because the command has just ended.
+            raise self._no_runner(from_files(read_files(self.home, id)), problem) from None
         finally:
             connection.close()
 

@@ -155,7 +155,7 @@ def _damaged(core: Core, session: str, problem: DamagedRecord, rebuild: bool) ->
 def _lock_held(spec: str) -> bool | None:
     """Whether a runner holds it; None when that cannot be told."""
     try:
-        return not lock_is_free(spec) if stat.S_ISREG(os.stat(spec).st_mode) else None
+        return not lock_is_free(spec) if stat.S_ISREG(os.lstat(spec).st_mode) else None
     except OSError:
         return None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _socket as socket  # the wrapper around it takes longer to load than a start takes
+import errno
 import fcntl
 import os
 import sys
@@ -67,19 +68,23 @@ class Launching:
             if self._config.launcher_enabled and not points.off("launcher"):
                 sock = await self._reach_launcher()
                 if sock is not None:
-                    connection = await self._ask(sock, request, descriptors)
-                    if connection is not None:
-                        return connection
+                    try:
+                        return await self._ask(sock, request, descriptors)
+                    except (RunnerGone, Unreachable):
+                        if not _fence(request):
+                            raise
+                        request["spec"]["id"] = request["next_id"]
+                        request["spec"]["endpoint"] = os.path.join(self._runtime, request["next_id"] + ".sock")
             sock = await self._execute()
+            try:
+                return await self._ask(sock, request, descriptors)
+            except Unreachable:
+                _fence(request)
+                raise
         except OSError as problem:
             raise SpawnError(problem.errno or 0, "launch", problem.filename) from None
-        connection = await self._ask(sock, request, descriptors)
-        if connection is None:
-            raise Unreachable(request["spec"]["id"], None, self._config.hosts_start_timeout)
-        return connection
 
-    async def _ask(self, sock: socket.socket, request: dict[str, Any], descriptors: list[int]) -> Connection | None:
-        """None when this way leads nowhere and provably never will."""
+    async def _ask(self, sock: socket.socket, request: dict[str, Any], descriptors: list[int]) -> Connection:
         session: str = request["spec"]["id"]
         timeout: float = self._config.hosts_start_timeout
         connection = Connection(self._driver, sock, session, self._author)
@@ -93,17 +98,7 @@ class Launching:
             if points.ACTIVE:
                 points.hit("host.reply_read")
             return connection
-        except (RunnerGone, Unreachable) as problem:
-            connection.close()
-            try:
-                os.mkdir(os.path.join(request["home"], "sessions", session), 0o700)
-            except FileExistsError:
-                # It got as far as its directory: the session exists, or its remains will be told as what they are.
-                raise problem from None
-            request["spec"]["id"] = request["next_id"]
-            request["spec"]["endpoint"] = os.path.join(self._runtime, request["next_id"] + ".sock")
-            return None
-        except HoldfastError:
+        except (HoldfastError, OSError):
             connection.close()
             raise
 
@@ -152,7 +147,11 @@ class Launching:
             raise
         finally:
             theirs.close()
-        await self._driver.call(lambda: os.waitpid(pid, 0))
+        status = await self._driver.call(lambda: os.waitpid(pid, 0)[1])
+        refused = os.waitstatus_to_exitcode(status)
+        if refused in (errno.EAGAIN, errno.ENOMEM):
+            ours.close()
+            raise OSError(refused, os.strerror(refused))
         ours.setblocking(False)
         return ours
 
@@ -171,6 +170,16 @@ class Launching:
                 digest.update(fact.encode("utf-8", "surrogateescape") + b"\0")
             self._context = digest.hexdigest()
         return self._context
+
+
+def _fence(request: dict[str, Any]) -> bool:
+    """Make the session's directory ourselves, so that a runner that wakes late starts nothing. False when it got
+    as far as that: the session exists, or its remains will be told as what they are."""
+    try:
+        os.mkdir(os.path.join(request["home"], "sessions", request["spec"]["id"]), 0o700)
+    except FileExistsError:
+        return False
+    return True
 
 
 def _connect(path: str) -> socket.socket | None:
@@ -194,11 +203,13 @@ def _spawn_python(words: list[str], environment: dict[str, str], descriptors: li
         if name in os.environ:
             environment[name] = os.environ[name]
     # Above the numbers they go to, so that none is overwritten before it was copied.
-    high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 64) for fd in descriptors]
+    high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 8) for fd in descriptors]
     actions: list[tuple[Any, ...]] = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in range(3)]
     actions += [(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate(high, 3)]
     argv = [sys.executable, "-I", "-S", "-X", "utf8", _RUNNER, *words]
     try:
+        if points.ACTIVE:
+            points.hit("host.spawn")
         return os.posix_spawn(sys.executable, argv, environment, file_actions=actions, setsid=True, setsigmask=[])
     finally:
         for fd in high:

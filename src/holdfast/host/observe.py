@@ -169,7 +169,7 @@ def from_files(files: Files) -> Observed:
     """What the files and the process table say, without asking the runner. A runner that lives is taken at its
     word later; until then its session is `running` or `starting`."""
     if files.exit is not None:
-        return Observed(files, EXITED, "exit record")
+        return _ended(files)
     if not _runner_gone(files):
         if files.state is None:
             return Observed(files, STARTING, "the runner lives and has not yet recorded the command")
@@ -177,8 +177,24 @@ def from_files(files: Files) -> Observed:
     # It may have written its last record between our two looks.
     files = Files(files.id, files.directory, files.spec, _state(files.directory), _exit(files.directory))
     if files.exit is not None:
-        return Observed(files, EXITED, "exit record")
+        return _ended(files)
     return _without_runner(files)
+
+
+def _ended(files: Files) -> Observed:
+    """A runner strikes the last survivors off the record. Where it died before them, whoever looks says who lives."""
+    assert files.exit is not None
+    exit = files.exit["exit"]
+    if exit["survivors"] and _runner_gone(files):
+        away = elsewhere(files)
+        if away is None:
+            living = {each.pid: each for each in tree.orphans(files.id, files.command, files.pgid)}
+            left = [each for each in exit["survivors"] if tree.same(each["pid"], each["start"])]
+            left += tree.described(living[pid] for pid in living.keys() - {each["pid"] for each in left})
+        else:
+            left = [] if away[0] == "boot" else exit["survivors"]
+        files.exit = {**files.exit, "exit": {**exit, "survivors": left}}
+    return Observed(files, EXITED, "exit record")
 
 
 def elsewhere(files: Files) -> tuple[str, Any, Any] | None:

@@ -25,6 +25,7 @@ _NOT_YET = ("tty", "size", "watch", "soft", "heartbeat", "ready", "health", "mon
 _INPUT_MAX_BYTES = 8 << 20
 # A cap must hold a few reads, or dropping would take what was just written.
 LOG_CAP_MIN_BYTES = 1 << 20
+_SEGMENTS = 16
 _TARGETS = ("command", "group", "tree")
 _KIND_CHARACTERS = 64
 _KEY_CHARACTERS = 1024
@@ -64,6 +65,7 @@ def build(
     _one_of("stdin", stdin, _STDIN)
     if given is not None and stdin == "closed":
         raise BadArgument("input", "cannot be written to a closed stdin", "leave stdin out, or give stdin='open'")
+    cap = _log_cap(options.get("log_cap", config.log_session_cap))
     kind = _text("kind", options.get("kind", "local_bash"), _KIND_CHARACTERS)
     name, owner = options.get("name"), options.get("owner")
     spec = {
@@ -94,8 +96,8 @@ def build(
         "stop_ladder": _ladder(options.get("stop_ladder")),
         "notify": _one_of("notify", options.get("notify", "exit"), ("never", "exit", "failure", "auto")),
         "key": _optional_text(options, "key", _KEY_CHARACTERS),
-        "log_cap": _log_cap(options.get("log_cap", config.log_session_cap)),
-        "segment_bytes": config.log_segment,
+        "log_cap": cap,
+        "segment_bytes": _segment(config.log_segment, cap),
         "free_floor": config.log_free_floor,
         "place": "local",
         "author": author,
@@ -317,6 +319,11 @@ def _log_cap(value: object) -> int:
     if cap < LOG_CAP_MIN_BYTES:
         raise BadArgument("log_cap", f"{cap} bytes are too few", f"give at least {LOG_CAP_MIN_BYTES}")
     return cap
+
+
+def _segment(configured: int, cap: int) -> int:
+    """A large cap gets larger segments: readers list them all, and a handful is enough to drop by."""
+    return max(configured, cap // _SEGMENTS)
 
 
 def _lifetime(options: StartOptions) -> dict[str, Any]:

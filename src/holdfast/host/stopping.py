@@ -5,8 +5,8 @@ Each process is verified by pid and start time right before each signal; what ca
 
 from __future__ import annotations
 
-import _signal as signal
 import os
+import signal
 import time
 
 from ..errors import IdentityMismatch

@@ -9,7 +9,7 @@ from .. import wire
 from ..errors import HoldfastError, IdentityMismatch
 from ..model import RUNNING, STARTING, UNREACHABLE
 from ..runner import sockets
-from .connection import Connection, greeting
+from .connection import Connection, greeting, say
 from .observe import Observed, from_files
 
 TYPE_CHECKING = False
@@ -37,6 +37,8 @@ async def sweep(driver: Driver, sessions: list[Files], *, author: str, timeout: 
                 observed[place] = _silent(observed[place].files)
             else:
                 waiting[sock.fileno()] = (place, sock, wire.Decoder())
+        if not waiting:
+            continue
         ready = await driver.ready(waiting, (), deadline - time.monotonic())
         if not ready and time.monotonic() >= deadline:
             break
@@ -62,10 +64,10 @@ def _call(files: Files, hello: bytes) -> socket.socket | None:
     sock.setblocking(False)
     try:
         sockets.connect_unix(sock, files.endpoint)
-        sock.send(hello)
     except OSError:
         sock.close()
         return None
+    say(sock, hello)
     return sock
 
 

@@ -53,7 +53,7 @@ async def start(core: Core, command: Command, options: StartOptions) -> Observed
     seen, connection = await core.start(command, options)
     if connection is not None:
         connection.close()
-    _collect_when_due(core)
+    collect_when_due(core)
     return seen
 
 
@@ -79,7 +79,7 @@ async def run(core: Core, command: Command, wait: float | str | None, options: S
         return await core.observe(seen.files.id)
     finally:
         connection.close()
-    _collect_when_due(core)
+    collect_when_due(core)
     ended = Observed(read_files(core.home, seen.files.id), status["state"], "its runner answered", live=status)
     core.note(ended)
     return ended
@@ -244,7 +244,7 @@ def _facts(core: Core, id: str) -> Facts:
     )
 
 
-def _collect_when_due(core: Core) -> None:
+def collect_when_due(core: Core) -> None:
     """Hosts look after the home now and then, so that nobody has to remember to."""
     if not core.config.collect_enabled:
         return

@@ -304,10 +304,22 @@ def snapshot(
 def command_text(command: object) -> str:
     """The command as one line of text, an argv quoted for a shell, cut at `COMMAND_CHARACTERS`."""
     if isinstance(command, list):
-        import shlex
+        words = [str(word) for word in command]
+        if all(map(_is_plain, words)):
+            command = " ".join(words)
+        else:
+            import shlex
 
-        command = shlex.join(str(word) for word in command)
+            command = shlex.join(words)
     return str(command or "")[:COMMAND_CHARACTERS]
+
+
+def _is_plain(word: str) -> bool:
+    """Whether a shell takes the word as it stands; most are so, and need not be quoted."""
+    return word.isascii() and word.translate(_HARMLESS).isalnum()
+
+
+_HARMLESS = dict.fromkeys(map(ord, "_@%+=:,./-"))
 
 
 def _desired(stopping: object, exit: Exit | None) -> dict[str, Any]:

@@ -24,7 +24,7 @@ def leave_service_group() -> str | None:
     """Step out of a service's group, since its manager ends everybody in there together with the service.
 
     Returns what the callers of sessions started from here must know: where we went, or that we could not go.
-    None: we are in no service. Decision 0007 has the reasons.
+    None: we are in no service. Decision 0009 has the reasons.
     """
     with open("/proc/self/cgroup") as file:
         paths = {controllers: path.rstrip("\n") for _, controllers, path in (line.split(":", 2) for line in file)}

@@ -221,14 +221,19 @@ class Endpoint:
         self._listener.close()
 
     def _accept(self, _events: int) -> None:
-        try:
-            connection, _ = self._listener.accept()
-        except BlockingIOError:
-            return
-        except OSError as problem:
-            if problem.errno in (errno.EMFILE, errno.ENFILE):
-                self._pause_accepting()
-            return
+        # All who wait: above the backlog the kernel turns callers away at once.
+        for _ in range(_BACKLOG):
+            try:
+                connection, _ = self._listener.accept()
+            except BlockingIOError:
+                return
+            except OSError as problem:
+                if problem.errno in (errno.EMFILE, errno.ENFILE):
+                    self._pause_accepting()
+                return
+            self._let_in(connection)
+
+    def _let_in(self, connection: socket.socket) -> None:
         if sockets.peer_uid(connection) != os.getuid():
             connection.close()
             return

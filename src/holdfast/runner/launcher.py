@@ -42,15 +42,11 @@ def main(words: list[str]) -> None:
         selftest.main()
     elif words[:1] == ["runner"]:
         _shed_descriptors({_CHANNEL_FD})
-        if os.fork():
-            os._exit(0)
-        os.setsid()
+        _leave_parent()
         _become_runner(socket.socket(fileno=_CHANNEL_FD), cgroup.leave_service_group())
     elif words[:1] == ["launcher"] and len(words) == 3:
         _shed_descriptors({_LISTENER_FD, _LOCK_FD})
-        if os.fork():
-            os._exit(0)  # whoever started us reaps this half at once
-        os.setsid()
+        _leave_parent()
         listener = socket.socket(fileno=_LISTENER_FD)
         Launcher(listener, os.environ[SOCKET_VARIABLE], spares=int(words[1]), idle_s=float(words[2])).run()
     else:
@@ -64,6 +60,17 @@ def lock_path(socket_path: str) -> str:
 def scratch_path(socket_path: str) -> str:
     """Where spares rehearse."""
     return socket_path[: -len(".sock")] + ".scratch"
+
+
+def _leave_parent() -> None:
+    """Go on as a process of nobody. Whoever started us reaps the other half at once, and reads from its end whether
+    there was a process to be had."""
+    try:
+        if os.fork():
+            os._exit(0)
+    except OSError as problem:
+        os._exit(problem.errno or 1)
+    os.setsid()
 
 
 def _shed_descriptors(kept: set[int]) -> None:
@@ -157,6 +164,7 @@ class Launcher:
             if rehearse:
                 rehearsal.rehearse(scratch_path(self._path))
                 _reset_signals()
+            tree.here()
             channel = self._wait_for_caller(theirs)
             if channel is not None:
                 _become_runner(channel, self._warning)
@@ -167,9 +175,10 @@ class Launcher:
 
     def _wait_for_caller(self, launcher: socket.socket) -> socket.socket | None:
         """Block until the kernel hands us a caller; None when the launcher left."""
-        poll = select.poll()
-        poll.register(self._listener, select.POLLIN)
-        poll.register(launcher, select.POLLIN)
+        poll = select.epoll()
+        # One spare is woken for one caller; the others sleep on instead of racing it.
+        poll.register(self._listener, select.EPOLLIN | select.EPOLLEXCLUSIVE)
+        poll.register(launcher, select.EPOLLIN)
         while True:
             ready = {fd for fd, _ in poll.poll()}
             if launcher.fileno() in ready:

@@ -128,12 +128,11 @@ class Life:
         self.loop = Loop()
         self._reserve = _Reserve()
         self.nonce = os.urandom(16).hex()
-        self.boot = tree.boot_id()
-        self.pidns = tree.pid_namespace()
-        self.timens = tree.time_namespace()
+        here = tree.here()
+        self.boot, self.pidns, self.timens = here["boot"], here["pidns"], here["timens"]
         # A runner that dies before its first state record still says from where its processes can be verified.
         self.spec.update(boot=self.boot, pidns=self.pidns, timens=self.timens)
-        self.runner = {"pid": os.getpid(), "start": tree.start_time(os.getpid())}
+        self.runner = here["runner"]
         self.command: dict[str, Any] | None = None
         self.changed: dict[str, Any] = {}
         self.started_at: str | None = None
@@ -359,6 +358,10 @@ class Life:
         self._farewell()
 
     def _turn(self) -> None:
+        if self._told_to_leave:
+            # Before the command is reaped: at a shutdown it was told too, and may be quicker than we are.
+            self._told_to_leave = False
+            self.stop(by="system", reason="stop", grace_s=None, climb=None)
         if self._reap_due:
             self._reap_due = False
             self._reap()
@@ -426,9 +429,6 @@ class Life:
         except BlockingIOError:
             pass
         self._reap_due = True
-        if self._told_to_leave:
-            self._told_to_leave = False
-            self.stop(by="system", reason="stop", grace_s=None, climb=None)
 
     def _reap(self) -> None:
         """Collect the command and every orphan that became ours."""

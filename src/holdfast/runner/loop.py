@@ -35,6 +35,8 @@ class Timer:
 class Loop:
     def __init__(self) -> None:
         self.selector = selectors.DefaultSelector()
+        # What the selector knows, where looking costs nothing and watching the same again is free.
+        self._watched: dict[int, tuple[int, Callable[[int], None]]] = {}
         self._timers: list[tuple[float, int, Timer]] = []
         self._serial = 0
         self._leaving = False
@@ -43,14 +45,17 @@ class Loop:
 
     def watch(self, fd: int, events: int, call: Callable[[int], None]) -> None:
         """Call `call(events)` while `fd` is ready; events 0 stops watching."""
-        known = fd in self.selector.get_map()
+        known = self._watched.get(fd)
         if not events:
-            if known:
+            if known is not None:
+                del self._watched[fd]
                 self.selector.unregister(fd)
-        elif known:
-            self.selector.modify(fd, events, call)
-        else:
-            self.selector.register(fd, events, call)
+        elif known != (events, call):
+            if known is None:
+                self.selector.register(fd, events, call)
+            else:
+                self.selector.modify(fd, events, call)
+            self._watched[fd] = (events, call)
 
     def after(self, delay_s: float, call: Callable[[], None]) -> Timer:
         timer = Timer(time.monotonic() + delay_s, call)
@@ -76,8 +81,8 @@ class Loop:
                 self.woke_at = now
             for key, events in ready:
                 # One that was closed by another's turn may have been opened anew for somebody else.
-                now_there = self.selector.get_map().get(key.fd)
-                if now_there is not None and now_there.data == key.data:
+                now_there = self._watched.get(key.fd)
+                if now_there is not None and now_there[1] == key.data:
                     key.data(events)
             turn()
             if self._fire(now):

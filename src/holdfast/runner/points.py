@@ -8,7 +8,6 @@ A call site is `if points.ACTIVE: points.hit("log.rotate")`: it costs one look a
 
 from __future__ import annotations
 
-import _signal as signal  # the wrapper takes as long to load as all of this
 import errno
 import os
 
@@ -38,10 +37,10 @@ def hit(name: str) -> None:
     for first, last, verb, number in steps:
         if not first <= passed <= last:
             continue
-        if verb == "kill":
-            os.kill(os.getpid(), signal.SIGKILL)
-        elif verb == "stop":
-            os.kill(os.getpid(), signal.SIGSTOP)
+        if verb in ("kill", "stop"):
+            import signal
+
+            os.kill(os.getpid(), signal.SIGKILL if verb == "kill" else signal.SIGSTOP)
         elif verb == "error":
             # The plain text of the kernel: what is tested must not be able to tell it from a real failure.
             raise OSError(number, os.strerror(number))

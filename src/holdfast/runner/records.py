@@ -18,10 +18,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-# A live exit record is well below this; its room is taken at the start, so that a disk that fills up later
-# cannot keep the ending from being told.
-EXIT_ROOM_BYTES = 4096
+# An exit record with all the gaps and warnings it may list stays below this; its room is taken at the start, so that a
+# disk that fills up later cannot keep the ending from being told.
+EXIT_ROOM_BYTES = 16 << 10
 _EXIT_RESERVE = ".exit.reserved"
+_to_json = json.JSONEncoder(separators=(",", ":")).encode
 # A spec holds a whole argv, and a start request of this size is taken.
 _RECORD_MAX_BYTES = 16 << 20
 
@@ -94,7 +95,7 @@ def read(path: str) -> dict[str, Any]:
 
 def _read(path: str, directory: int | None) -> dict[str, Any]:
     # Non-blocking, for somebody may have put a pipe there.
-    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
     try:
         found = os.fstat(fd)
         if not stat.S_ISREG(found.st_mode):
@@ -156,5 +157,5 @@ def _write_all(fd: int, payload: bytes) -> None:
 def _encode(record: dict[str, Any]) -> bytes:
     # ASCII escapes keep the lone surrogates that stand for undecodable bytes of a command line.
     unchecked = {field: value for field, value in record.items() if field != "check"}
-    body = json.dumps(unchecked, separators=(",", ":")).encode()[:-1]
+    body = _to_json(unchecked).encode()[:-1]
     return body + _CHECK_HEAD + b"%08x" % zlib.crc32(body) + _CHECK_TAIL

@@ -22,7 +22,10 @@ def rehearse(scratch: str) -> None:
     """Leaves nothing behind but warm memory; what goes wrong here will be told when it matters."""
     home = os.path.join(scratch, str(os.getpid()))
     try:
-        os.makedirs(os.path.join(home, "sessions"), 0o700)
+        for directory in (scratch, home, os.path.join(home, "sessions")):
+            # One by one: makedirs leaves the mode of those above to the umask.
+            if not os.path.isdir(directory):
+                os.mkdir(directory, 0o700)
         ours, theirs = socket.socketpair()
         life.live(theirs, request(home, ["true"]), [])
         ours.close()

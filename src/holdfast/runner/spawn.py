@@ -21,20 +21,14 @@ if TYPE_CHECKING:
 LIMITS = {
     name[len("RLIMIT_") :].lower(): getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")
 }
-# Every disposition a launcher or an interpreter may have changed goes back to the default.
-_DEFAULTS = [
-    signal.SIGPIPE,
-    signal.SIGXFSZ,
-    signal.SIGINT,
-    signal.SIGTERM,
-    signal.SIGHUP,
-    signal.SIGQUIT,
-    signal.SIGCHLD,
-]
+# Every disposition goes back to the default: which ones a launcher, an interpreter or whoever started them had changed
+# is not the command's business.
+_DEFAULTS = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
 
 # A chatty command gets a wider pipe, so that it and the runner take turns less often.
 _PIPE_BYTES = 1 << 20
 _F_SETPIPE_SZ = 1031
+_OOM_SCORE = "/proc/self/oom_score_adj"
 _FIONREAD = 0x541B
 
 
@@ -158,7 +152,7 @@ def _spawn(
     score = _raise_oom_score(spec["oom_score_adj"])
     undo: list[tuple[int, tuple[int, int]]] = []
     try:
-        _limit_self(spec["limits"], undo)
+        _limit_self(spec["limits"], undo, descriptors=1 + max(fd for action in actions for fd in action[1:]))
         path = _find(argv[0], environment)
         try:
             pid = os.posix_spawn(
@@ -204,8 +198,9 @@ def _exec_step(path: str, number: int | None) -> str:
     return "interpreter" if number == errno.ENOENT and os.path.exists(path) else "exec"
 
 
-def _limit_self(limits: dict[str, list[int]], undo: list[tuple[int, tuple[int, int]]]) -> None:
-    """Soft limits are inherited from the first instruction on, and can be taken back: `undo` tells to what."""
+def _limit_self(limits: dict[str, list[int]], undo: list[tuple[int, tuple[int, int]]], descriptors: int) -> None:
+    """Soft limits are inherited from the first instruction on, and can be taken back: `undo` tells to what. The one
+    for descriptors stays wide enough to hand them over; the exact one follows right after the birth."""
     for name, (soft, hard) in limits.items():
         limit = LIMITS[name]
         current = resource.getrlimit(limit)
@@ -213,6 +208,8 @@ def _limit_self(limits: dict[str, list[int]], undo: list[tuple[int, tuple[int, i
             continue
         ceiling = current[1]
         wanted = soft if ceiling == resource.RLIM_INFINITY or (0 <= soft <= ceiling) else ceiling
+        if name == "nofile" and 0 <= wanted < descriptors:
+            wanted = min(descriptors, current[0]) if current[0] >= 0 else descriptors
         try:
             resource.setrlimit(limit, (wanted, ceiling))
         except (OSError, ValueError):
@@ -232,23 +229,28 @@ def _harden_limits(pid: int, limits: dict[str, list[int]]) -> None:
             continue  # already gone, or above what we may grant: the inherited ceiling stays
 
 
-def _raise_oom_score(wanted: int) -> str | None:
+def _raise_oom_score(wanted: int) -> bytes | None:
     """The kernel takes the command before its runner. Returns what to write back, None when nothing changed."""
     if not wanted:
         return None
     try:
-        with open("/proc/self/oom_score_adj", "r+") as file:
-            before = file.read().strip()
+        fd = os.open(_OOM_SCORE, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            before = os.read(fd, 32).strip()
             if int(before) >= wanted:
                 return None
-            file.seek(0)
-            file.write(str(wanted))
+            os.write(fd, b"%d" % wanted)
+        finally:
+            os.close(fd)
     except OSError:
         return None
     return before
 
 
-def _restore_oom_score(before: str | None) -> None:
+def _restore_oom_score(before: bytes | None) -> None:
     if before is not None:
-        with open("/proc/self/oom_score_adj", "w") as file:
-            file.write(before)
+        fd = os.open(_OOM_SCORE, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(fd, before)
+        finally:
+            os.close(fd)

@@ -6,7 +6,6 @@ opened as a pidfd, looked at once more through `/proc`, and only then signalled,
 
 from __future__ import annotations
 
-import _signal as signal
 import errno
 import os
 import time
@@ -82,6 +81,19 @@ def time_namespace() -> int:
         return 0
 
 
+def here() -> dict[str, Any]:
+    """Boot, namespaces and identity of this very process. They last as long as it does, so they are read once."""
+    global _here
+    pid = os.getpid()
+    if _here is None or _here["runner"]["pid"] != pid:
+        runner = {"pid": pid, "start": start_time(pid)}
+        _here = {"boot": boot_id(), "pidns": pid_namespace(), "timens": time_namespace(), "runner": runner}
+    return _here
+
+
+_here: dict[str, Any] | None = None
+
+
 def look(pid: int) -> Process | None:
     """The process that has this pid now; None when there is none or it is a zombie."""
     process = _look(pid)
@@ -90,8 +102,12 @@ def look(pid: int) -> Process | None:
 
 def _look(pid: int) -> Process | None:
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            stat = file.read()
+        # Not through a file object: a walk opens hundreds, and each costs more than what it reads.
+        fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            stat = os.read(fd, 4096)
+        finally:
+            os.close(fd)
     except (FileNotFoundError, ProcessLookupError):
         return None
     # The name may hold spaces and parentheses: the fields begin behind the last one.
@@ -223,6 +239,9 @@ def send(process: Process, number: int) -> str | None:
 
 
 def send_to(pid: int, start: int, number: int) -> str | None:
+    # Here, because hosts that only look load this module too, and soon are done.
+    import signal
+
     if pid <= 1:
         raise ValueError(f"pid {pid} is never signalled")
     try:
@@ -267,6 +286,8 @@ class Sweep:
 
     def step(self) -> list[dict[str, Any]] | None:
         """None: call again after `pause_s`. Else done, with the survivors."""
+        import signal
+
         errors: dict[int, str] = {}
         frozen: dict[int, Process] = {}
         for _ in range(_FREEZE_WALKS):

@@ -32,6 +32,7 @@ START_MAX_BYTES = 16 << 20
 DEPTH_MAX = 32
 
 _HEAD = struct.Struct(">IB")
+_encode = json.JSONEncoder(separators=(",", ":")).encode
 _OFFSET = struct.Struct(">Q")
 
 
@@ -45,7 +46,7 @@ class BadFrame(Exception):
 
 
 def control(message: Control) -> bytes:
-    payload = json.dumps(message, separators=(",", ":")).encode()
+    payload = _encode(message).encode()
     return _HEAD.pack(len(payload) + 1, CONTROL) + payload
 
 

@@ -1,0 +1,180 @@
+"""send, eof, stop, kill, restart, rm, recover, doctor, gc, config."""
+
+from __future__ import annotations
+
+import json
+
+from cli.conftest import Start
+from support.waiting import wait_gone
+from support.world import World
+from support.wounds import kill_runner, sweep_up, wedged
+
+
+def test_text_is_sent_exactly_and_the_input_closed(world: World, start: Start) -> None:
+    id = start("read-line", "count-stdin", options=("--stdin", "open"))
+    assert world.hold("send", id, "he", check=True).stdout == ""
+    world.hold("send", id, "llo", "--newline", check=True)
+    world.hold("wait", id, "--match", "got hello", "--timeout", "5s", check=True)
+    assert json.loads(world.hold("send", id, "12345", "--json").stdout) == {"accepted": 5}
+    world.hold("eof", id, check=True)
+    assert world.hold("wait", id, "--match", "stdin 5", "--timeout", "5s").returncode == 0
+
+
+def test_our_input_is_passed_on_whole_when_no_text_is_given(world: World, start: Start) -> None:
+    id = start("count-stdin", options=("--stdin", "open"))
+    sent = world.hold("send", id, "--json", input="x" * 2_500_000)
+    assert json.loads(sent.stdout) == {"accepted": 2_500_000}
+    assert json.loads(world.hold("eof", id, "--json").stdout)["id"] == id
+    assert world.hold("wait", id, "--match", "stdin 2500000", "--timeout", "5s").returncode == 0
+
+
+def test_stop_ends_many_side_by_side_with_a_line_each(world: World, start: Start) -> None:
+    ids = [start("ignore", "TERM", "say", "set", "forever") for _ in range(3)]
+    for id in ids:
+        world.hold("wait", id, "--match", "set", "--timeout", "5s", check=True)
+    done = world.hold("stop", *ids, "--grace", "1s")
+    lines = done.stdout.splitlines()
+    assert [line.split(":")[0] for line in lines] == ids
+    assert all("stopped, 1 process gone after 1s" in line for line in lines), lines
+    assert done.returncode == 0
+    again = world.hold("stop", *ids)
+    assert (again.returncode, again.stdout.count("already over")) == (0, 3)
+
+
+def test_stop_as_json_tells_what_was_found(world: World, start: Start) -> None:
+    id = start("fork", "{", "forever", "}", "say", "set", "forever")
+    world.hold("wait", id, "--match", "set", "--timeout", "5s", check=True)
+    [answer] = json.loads(world.hold("stop", id, "--json").stdout)
+    assert (answer["id"], len(answer["found"]), answer["survivors"], answer["error"]) == (id, 2, [], None)
+
+
+def test_stop_takes_an_owner_a_label_or_all(world: World, start: Start) -> None:
+    mine = start("forever", options=("--owner", "me"))
+    red = start("forever", options=("--label", "color=red"))
+    other = start("forever")
+    assert world.hold("stop", "--owner", "me", check=True).stdout.startswith(mine)
+    assert world.hold("stop", "--label", "color=red", check=True).stdout.startswith(red)
+    assert world.hold("ls", "-q").stdout.split() == [other]
+    assert world.hold("stop", "--all", check=True).stdout.startswith(other)
+    nobody = world.hold("stop", "--all", "--json")
+    assert (json.loads(nobody.stdout), nobody.returncode) == ([], 0)
+
+
+def test_stop_goes_on_past_what_it_cannot_find(world: World, start: Start) -> None:
+    id = start("forever")
+    done = world.hold("stop", "nobody", id)
+    assert done.returncode == 3
+    assert "nobody: no such session" in done.stdout
+    assert f"{id}: stopped" in done.stdout
+    assert world.open().get(id).state == "exited"
+
+
+def test_kill_ends_the_tree_at_once(world: World, start: Start) -> None:
+    id = start("ignore", "TERM", "fork", "{", "ignore", "TERM", "forever", "}", "say", "set", "forever")
+    world.hold("wait", id, "--match", "set", "--timeout", "5s", check=True)
+    done = world.hold("kill", id)
+    assert done.returncode == 0
+    assert "2 processes gone" in done.stdout
+    exit = world.open().get(id).exit
+    assert exit is not None
+    assert exit.signal == "SIGKILL"
+
+
+def test_kill_with_a_signal_sends_just_that(world: World, start: Start) -> None:
+    id = start("signal-report", "say", "set", "forever")
+    world.hold("wait", id, "--match", "set", "--timeout", "5s", check=True)
+    assert world.hold("kill", "-s", "usr1", id).stdout == f"{id}: sent to 1 process\n"
+    world.hold("wait", id, "--match", "signal USR1", "--timeout", "5s", check=True)
+    [answer] = json.loads(world.hold("kill", "-s", "12", "--target", "tree", id, "--json").stdout)
+    assert (answer["id"], answer["sent"]) == (id, 1)
+    world.hold("wait", id, "--match", "signal USR2", "--timeout", "5s", check=True)
+    assert world.hold("ls", "-q").stdout.split() == [id]
+
+
+def test_restart_gives_a_new_session_of_the_same_command(world: World, start: Start) -> None:
+    first = start("print-env", "COLOR", "forever", options=("--name", "web", "--env", "COLOR=red"))
+    refused = world.hold("restart", "web")
+    assert refused.returncode == 2
+    assert "COLOR" in refused.stderr
+    assert world.hold("ls", "-q").stdout.split() == [first]
+    second = world.hold("restart", "web", "--env", "COLOR=blue", "--grace", "1s", check=True).stdout.strip()
+    assert second != first
+    session = world.open().get("web")
+    assert (session.id, session.metadata["restarted_from"]) == (second, first)
+    assert session.wait(match="COLOR=blue", timeout=5).reason == "match"
+    assert world.hold("stop", "--all").returncode == 0
+
+
+def test_rm_forgets_what_is_over_and_refuses_what_runs(world: World, start: Start) -> None:
+    over, live = start("exit", 0), start("forever")
+    world.hold("wait", over, "--timeout", "5s", check=True)
+    done = world.hold("rm", over, live)
+    assert done.stdout == f"removed {over}\n"
+    assert f"session {live} is still running" in done.stderr
+    assert done.returncode == 4
+    assert not world.session(over).exists()
+    answers = json.loads(world.hold("rm", over, live, "--json").stdout)
+    assert [(answer["removed"], answer["error"]["code"]) for answer in answers] == [
+        (False, "removed"),
+        (False, "still-running"),
+    ]
+
+
+def test_recover_lists_each_group(world: World, start: Start) -> None:
+    hf = world.open()
+    live = start("forever", options=("--name", "live"))
+    stale, lost, silent = (hf.get(start("forever")) for _ in range(3))
+    kill_runner(stale)
+    assert lost.pid is not None
+    kill_runner(lost)
+    from support import processes
+
+    processes.end(processes.look(lost.pid))  # type: ignore[arg-type]
+    wait_gone(lost.pid)
+    with wedged(silent):
+        shown = world.hold("recover", env={"HOLDFAST_HOSTS_SWEEP_TIMEOUT": "300ms"}).stdout
+    rows = [line.split()[:2] for line in shown.splitlines()[1:]]
+    assert rows == [["live", live], ["unreachable", silent.id], ["stale", stale.id], ["lost", lost.id]]
+    found = json.loads(world.hold("recover", "--json").stdout)
+    assert [session["id"] for session in found["stale"]] == [stale.id]
+    assert world.hold("stop", stale.id).returncode == 0
+    assert world.hold("stop", "--all").returncode == 0
+    sweep_up(world, hf)
+
+
+def test_doctor_finds_a_healthy_home_healthy(world: World, start: Start) -> None:
+    start("forever")
+    done = world.hold("doctor")
+    assert done.returncode == 0, done.stdout
+    assert "ok " in done.stdout
+    findings = json.loads(world.hold("doctor", "--rebuild", "--json").stdout)
+    assert all({"check", "level", "text", "fix", "repaired"} <= set(finding) for finding in findings)
+    assert "problem" not in [finding["level"] for finding in findings]
+
+
+def test_gc_says_what_goes_and_only_then_removes_it(world: World, start: Start) -> None:
+    over, live = start("exit", 0), start("forever")
+    world.hold("wait", over, "--timeout", "5s", check=True)
+    refused = world.hold("gc", "--all")
+    assert refused.returncode == 4
+    assert "still running" in refused.stderr
+    world.hold("stop", live, check=True)
+    dry = world.hold("gc", "--all", "--dry-run")
+    assert f"would remove {over}" in dry.stdout
+    assert world.session(over).exists()
+    done = json.loads(world.hold("gc", "--all", "--json").stdout)
+    assert sorted(done["removed"]) == sorted([over, live])
+    assert world.hold("gc", check=True).stdout.startswith("0 sessions")
+
+
+def test_config_shows_each_value_and_its_source(world: World) -> None:
+    file = world.root / "user" / ".config" / "holdfast" / "config.toml"
+    file.parent.mkdir()
+    file.write_text('[log]\nkeep = "2d"\n')
+    done = world.hold("config", env={"HOLDFAST_START_GRACE": "90s"})
+    shown = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines() if "." in line.split(" ")[0]}
+    assert shown["log.keep"] == ["2d", "file", f"{file}:2"]
+    assert shown["start.grace"] == ["90s", "env", "HOLDFAST_START_GRACE"]
+    assert shown["start.shell"] == ["/bin/sh", "default"]
+    values = json.loads(world.hold("config", "--json").stdout)
+    assert values["log.keep"] == {"value": 172800.0, "source": f"file {file}:2"}

@@ -1,0 +1,229 @@
+"""`hold run` behaves like the command itself; `hold start` prints the id alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from cli.conftest import Start
+from support import probe
+from support.waiting import until
+from support.world import World
+
+
+def test_a_run_passes_both_streams_and_the_code_through(world: World) -> None:
+    done = world.hold("run", "--", *world.probe("say", "out", "err", "say", "bad", "exit", 7))
+    assert (done.stdout, done.stderr, done.returncode) == ("ready\nout\n", "bad\n", 7)
+
+
+def test_a_run_passes_raw_bytes_through(world: World) -> None:
+    argv = world.hold_argv("run", "--", *world.probe("quiet", "bytes", 300_000, 7))
+    done = subprocess.run(argv, capture_output=True, timeout=20, check=False)
+    assert done.stdout == b"".join(probe.random_bytes(300_000, 7))
+    assert (done.stderr, done.returncode) == (b"", 0)
+
+
+def test_a_run_shows_output_while_the_command_runs(world: World) -> None:
+    gate = world.gate()
+    program = world.program(world.hold_argv("run", "--", *world.probe("await", gate, "say", "more", "exit", 3)))
+    assert program.line() == "ready"
+    gate.release()
+    assert program.line() == "more"
+    assert program.wait() == 3
+
+
+@pytest.mark.parametrize("name", ["TERM", "KILL", "SEGV"])
+def test_a_command_that_a_signal_ended_is_128_and_its_number(world: World, name: str) -> None:
+    done = world.hold("run", "--", *world.probe("die", name))
+    assert done.returncode == 128 + signal.Signals["SIG" + name]
+
+
+def test_a_single_word_with_spaces_is_a_line_for_the_shell(world: World) -> None:
+    assert world.hold("run", "--", "echo one && echo two | tr o 0").stdout == "one\ntw0\n"
+
+
+def test_words_without_dashes_before_them_are_the_command(world: World) -> None:
+    assert world.hold("run", "--name", "x", "echo", "-n", "--json").stdout == "--json"
+
+
+def test_a_shell_that_is_named_runs_the_line(world: World) -> None:
+    done = world.hold("run", "--shell", "/bin/bash", "--", "echo $BASH")
+    assert done.stdout == "/bin/bash\n"
+    refused = world.hold("run", "--shell", "/bin/bash", "--", "echo", "x")
+    assert refused.returncode == 2
+    assert "fix: quote the line" in refused.stderr
+
+
+def test_a_run_gets_what_its_options_say(world: World) -> None:
+    (world.cwd / "below").mkdir()
+    words = ("print-env", "COLOR", "print-env", "HOME", "print-cwd", "err", "say", "x")
+    options = ("--env", "COLOR=blue=green", "--unset-env", "HOME", "--cwd", "below", "--merge-stderr")
+    done = world.hold("run", *options, "--", *world.probe(*words))
+    assert done.stdout == f"ready\nCOLOR=blue=green\nHOME unset\ncwd {world.cwd / 'below'}\nx\n"
+    assert done.stderr == ""
+
+
+def test_stdin_is_closed_unless_asked_for(world: World) -> None:
+    assert world.hold("run", "--", "cat", input="nothing\n").stdout == ""
+
+
+@pytest.mark.parametrize("size", [0, 5, 3_000_000])
+def test_an_open_stdin_carries_ours_to_its_end(world: World, size: int) -> None:
+    done = world.hold("run", "--stdin", "open", "--", *world.probe("count-stdin"), input="x" * size)
+    assert (done.stdout, done.returncode) == (f"ready\nstdin {size}\n", 0)
+
+
+def test_input_that_comes_while_it_runs_is_carried_at_once(world: World) -> None:
+    argv = world.hold_argv("run", "--stdin", "open", "--", *world.probe("read-line", "read-line"))
+    program = world.program(argv)
+    assert program.line() == "ready"
+    program.send("first\n")
+    assert program.line() == "got first"
+    program.send("second\n")
+    assert program.line() == "got second"
+    assert program.wait() == 0
+
+
+def test_a_command_that_does_not_read_its_open_stdin_still_ends(world: World) -> None:
+    program = world.program(world.hold_argv("run", "--stdin", "open", "--", *world.probe("exit", 4)))
+    assert program.wait() == 4
+
+
+def test_a_given_input_is_the_whole_input(world: World) -> None:
+    (world.cwd / "data").write_text("from a file\n")
+    assert world.hold("run", "--input", "data", "--", "cat").stdout == "from a file\n"
+    assert world.hold("run", "--input", "-", "--", "cat", input="from ours\n").stdout == "from ours\n"
+
+
+def test_a_run_that_waits_too_long_prints_the_id_and_leaves_it(world: World) -> None:
+    done = world.hold("run", "--wait", "200ms", "--", *world.probe("write", "half", "forever"))
+    assert done.returncode == 0
+    id = done.stdout.splitlines()[-1]
+    assert done.stdout == f"ready\nhalf\n{id}\n"
+    assert f"hold stop {id}" in done.stderr
+    assert world.open().get(id).state == "running"
+    assert world.hold("stop", id, "--grace", "1s").returncode == 0
+
+
+def test_a_run_that_ends_in_time_does_not_print_the_id(world: World) -> None:
+    done = world.hold("run", "--wait", "20s", "--", *world.probe("exit", 5))
+    assert (done.stdout, done.returncode) == ("ready\n", 5)
+
+
+def test_a_call_that_was_waited_for_long_enough_becomes_detached(world: World) -> None:
+    done = world.hold("run", "--wait", "100ms", "--lifetime", "call", "--", *world.probe("forever"))
+    session = world.open().get(done.stdout.split()[-1])
+    assert session.state == "running"
+    assert session.kill().done
+
+
+def test_a_run_as_json_is_the_session_and_nothing_else(world: World) -> None:
+    done = world.hold("run", "--json", "--", *world.probe("err", "say", "x", "exit", 3))
+    session = json.loads(done.stdout)
+    assert (session["state"], session["exit"]["code"], done.returncode, done.stderr) == ("exited", 3, 3, "")
+    early = world.hold("run", "--json", "--wait", "50ms", "--", *world.probe("forever"))
+    assert (json.loads(early.stdout)["state"], early.returncode) == ("running", 0)
+    world.hold("kill", "last", check=True)
+
+
+def test_processes_that_outlive_the_command_are_told(world: World) -> None:
+    done = world.hold("run", "--name", "it", "--", *world.probe("close", 1, 2, "fork", "{", "forever", "}", "exit", 6))
+    assert done.returncode == 6
+    assert "a process it started lives on" in done.stderr
+    assert "1 left" in world.hold("ls").stdout
+    assert world.hold("stop", "it", "--grace", "0").returncode == 0
+
+
+def test_a_limit_that_ended_the_command_is_told(world: World) -> None:
+    done = world.hold("run", "--timeout", "200ms", "--", *world.probe("forever"))
+    assert done.returncode == 128 + signal.SIGTERM
+    assert "was ended: overall timeout" in done.stderr
+
+
+def test_a_reader_that_leaves_ends_the_run_but_not_the_session(world: World) -> None:
+    program = world.program(world.hold_argv("run", "--name", "it", "--", *world.probe("lines-forever", 0.001)))
+    assert program.line() == "ready"
+    program.hang_up()
+    assert program.wait() == 128 + signal.SIGPIPE
+    assert "goes on without us" in program.errors()
+    session = world.open().get("it")
+    assert session.state == "running"
+    assert session.kill().done
+
+
+def test_a_run_whose_runner_is_killed_says_that_nobody_can_know(world: World) -> None:
+    program = world.program(world.hold_argv("run", "--name", "it", "--", *world.probe("forever")))
+    assert program.line() == "ready"
+    session = world.open().get("it")
+    assert session.runner_pid is not None
+    assert session.pid is not None
+    os.kill(session.runner_pid, signal.SIGKILL)
+    until(lambda: session.refresh().state == "stale", what="the loss of the runner")
+    os.kill(session.pid, signal.SIGKILL)
+    assert program.wait() == 5
+    assert "the runner of session" in program.errors()
+    world.hold("gc", "--all")
+
+
+def test_a_start_prints_the_id_alone(world: World, start: Start) -> None:
+    id = start("forever", options=("--name", "web", "--owner", "me", "--label", "app=shop", "--description", "a shop"))
+    session = world.open().get("web")
+    assert (session.id, session.owner, session.labels, session.description) == (id, "me", {"app": "shop"}, "a shop")
+    assert session.metadata.get("warnings") is None
+    author = json.loads((world.session(id) / "spec.json").read_text())["author"]
+    assert author.startswith("cli:")
+
+
+def test_a_start_as_json_is_the_session(world: World) -> None:
+    done = world.hold("start", "--json", "--", "true")
+    session = json.loads(done.stdout)
+    assert session["command"] == "true"
+    assert session["id"]
+    world.hold("wait", session["id"], check=True)
+
+
+def test_a_session_of_an_owner_ends_with_whoever_called_hold(world: World) -> None:
+    hold = world.hold_argv("start", "--lifetime", "owner", "--", *world.probe("forever"))
+    program = world.program(["sh", "-c", '"$@"; read line', "sh", *hold])
+    id = program.line()
+    session = world.open().get(id)
+    assert session.state == "running"
+    program.close_stdin()
+    program.wait()
+    assert session.wait(exit=True, timeout=10).reason == "exit"
+    assert session.refresh().exit is not None
+    assert session.exit is not None
+    assert session.exit.cause == "owner_gone"
+
+
+def test_a_key_finds_the_running_session_again(world: World, start: Start) -> None:
+    command = world.probe("forever")
+    first = start("forever", options=("--key", "once"))
+    again = world.hold("start", "--key", "once", "--", *command, check=True).stdout.strip()
+    assert again == first
+    replaced = world.hold("start", "--key", "once", "--replace", "--", *command, check=True).stdout.strip()
+    assert replaced != first
+    world.hold("kill", replaced, check=True)
+
+
+def test_a_descriptor_is_handed_on(world: World, tmp_path: Path) -> None:
+    with (tmp_path / "file").open("w") as file:
+        os.set_inheritable(file.fileno(), True)
+        command = ["bash", "-c", f"echo through >&{file.fileno()}"]
+        argv = world.hold_argv("run", "--pass-fd", file.fileno(), "--", *command)
+        subprocess.run(argv, pass_fds=[file.fileno()], check=True, timeout=20)
+    assert (tmp_path / "file").read_text() == "through\n"
+
+
+def test_the_stop_ladder_is_the_one_that_was_asked_for(world: World, start: Start) -> None:
+    id = start("exit-on", "USR1", 9, "say", "set", "forever", options=("--stop-ladder", "USR1:5s,KILL/tree"))
+    world.hold("wait", id, "--match", "set", "--timeout", "5s", check=True)
+    assert "USR1" in world.hold("stop", id, check=True).stdout
+    exit = world.open().get(id).exit
+    assert exit is not None
+    assert exit.code == 9

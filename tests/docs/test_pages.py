@@ -1,0 +1,73 @@
+"""What the documents name exists: pages, headings, commands, options, settings; and the reference is current."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import api_reference
+from holdfast import cli
+from holdfast.config import SETTINGS
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
+WRITTEN = [page for page in PAGES if page.name not in ("cli.md", "config.md", "promises.md")]
+
+_FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
+_CODE = re.compile(r"`([^`\n]+)`")
+
+
+def prose(page: Path) -> str:
+    return _FENCED.sub("", page.read_text(encoding="utf-8"))
+
+
+def anchors(page: Path) -> set[str]:
+    headings = re.findall(r"^#{1,6} (.+)$", prose(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def commands(page: Path) -> Iterator[tuple[str, list[str]]]:
+    """Each `hold COMMAND WORDS` that the prose of a page names."""
+    for code in _CODE.findall(prose(page)):
+        if code.startswith("hold ") and code != "hold COMMAND":
+            name, *words = shlex.split(code)[1:]
+            yield name, words[: words.index("--")] if "--" in words else words
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    dead = []
+    for link in _LINK.findall(prose(page)):
+        path, _, anchor = link.partition("#")
+        if "://" in link:
+            continue
+        target = (page.parent / path).resolve() if path else page
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            dead.append(link)
+    assert not dead
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: page.stem)
+def test_every_command_and_option_that_a_page_names_exists(page: Path) -> None:
+    for name, words in commands(page):
+        if name in ("--help", "--version"):
+            continue
+        assert name in cli.names(), f"no command `hold {name}`"
+        known = cli.parser_of(name)[0]._option_string_actions
+        strangers = [word for word in words if word.startswith("-") and word.partition("=")[0] not in known]
+        assert not strangers, f"hold {name} knows no {strangers}"
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: page.stem)
+def test_every_setting_that_a_page_names_exists(page: Path) -> None:
+    named = re.findall(r"`((?:log|start|launcher|hosts|collect|cli)\.[a-z_]+)`", prose(page))
+    assert set(named) - {"log.md", "log.py"} <= {setting.name for setting in SETTINGS}
+
+
+def test_the_page_of_the_python_api_is_up_to_date() -> None:
+    assert api_reference.main(["--check"]) == 0, "run tools/api_reference.py"

@@ -1,0 +1,249 @@
+"""IDN-09 to IDN-11: a host in another environment, in another namespace, and before many wedged runners."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from typing import Any
+
+import pytest
+
+from holdfast import errors
+from support import processes
+from support.bystander import Bystanders
+from support.levers import namespace_argv
+from support.points import Points
+from support.promised import Beside, left_alone, marked, promised
+from support.waiting import until, wait_gone
+from support.world import World
+from support.wounds import halt, kill_runner, sweep_up, wedged
+
+# Tells as JSON what it sees of one session and how its attempts to act on it end.
+VISITOR = """
+import json, sys, holdfast
+hf = holdfast.open()
+def attempt(act):
+    try:
+        return act()
+    except holdfast.HoldfastError as problem:
+        return problem.to_json()
+session = hf.get(sys.argv[1])
+recovered = hf.recover()
+told = {
+    "state": session.state,
+    "evidence": session.metadata["evidence"],
+    "listed": sorted(each.id for each in hf.sessions(all=True)),
+    "lost": [each.id for each in recovered.lost],
+    "removed": hf.collect().removed,
+    "text": session.text(),
+}
+if "send" in sys.argv:
+    told["send"] = attempt(lambda: session.send("hello\\n"))
+if "stop" in sys.argv:
+    told["stop"] = attempt(lambda: session.stop(grace=0).to_json()["survivors"])
+    told["all"] = attempt(lambda: hf.collect(all=True).to_json())
+print(json.dumps(told))
+"""
+
+
+def visit(world: World, *words: str, **options: Any) -> dict[str, Any]:
+    host = world.host(VISITOR, *words, **options)
+    line = host.line(15)
+    assert host.wait(15) == 0, host.errors()
+    told: dict[str, Any] = json.loads(line)
+    return told
+
+
+@pytest.mark.covers("IDN-09")
+def test_idn_09_a_host_with_another_environment_finds_and_reaches_every_session(
+    world: World, without: str, bystander: Bystanders, beside: Beside
+) -> None:
+    session = world.open().start(world.probe("cat"), stdin="open")
+    assert session.wait(match="ready", timeout=5).reason == "match"
+    elsewhere = world.root / "other"
+    elsewhere.mkdir(mode=0o700)
+    other = {"TMPDIR": str(elsewhere), "TZ": "Pacific/Kiritimati", "LANG": "tr_TR.UTF-8", "LC_ALL": "C"}
+    for runtime in (str(elsewhere), str(elsewhere / "absent"), "relative", ""):
+        told = visit(world, session.id, "send", env={**other, "XDG_RUNTIME_DIR": runtime}, prefix=["env", "-C", "/"])
+        assert (told["state"], told["send"]) == ("running", 6)
+        assert told["listed"] == sorted([session.id, beside.session.id])
+    until(lambda: session.text() == "ready\n" + "hello\n" * 4, watch=world.session(session.id), what="four hellos")
+    promised(world, session, bystander=bystander, beside=beside)
+    assert session.stop(grace=0).done
+
+
+@pytest.mark.covers("IDN-09")
+def test_idn_09_a_temporary_directory_too_deep_for_a_socket_address_works(
+    world: World, monkeypatch: pytest.MonkeyPatch, without: str, bystander: Bystanders, beside: Beside
+) -> None:
+    deep = world.root.joinpath("deep", *["d" * 40] * 4)
+    deep.mkdir(parents=True, mode=0o700)
+    monkeypatch.delenv("XDG_RUNTIME_DIR")
+    monkeypatch.setenv("TMPDIR", str(deep))
+    hf = world.open()
+    session = hf.start(world.probe("cat"), stdin="open")
+    assert len(session.endpoint or "") > 108
+    monkeypatch.setenv("TMPDIR", str(world.root / "tmp"))
+    told = visit(world, session.id, "send")
+    assert (told["state"], told["send"]) == ("running", 6)
+    assert session.wait(match="^hello$", timeout=5).reason == "match"
+    promised(world, session, bystander=bystander, beside=beside)
+    assert session.stop(grace=0).done
+    assert not os.path.exists(session.endpoint or "")
+    for lock in deep.rglob("launcher-*.lock"):
+        launcher = int(lock.read_text().split()[0])
+        os.kill(launcher, signal.SIGTERM)
+        wait_gone(launcher)
+
+
+NAMESPACES = [
+    pytest.param(namespace_argv("--pid", "--fork", "--mount-proc"), "pidns", id="pid"),
+    pytest.param(
+        namespace_argv("--time", "--boottime", "1000", "--fork"),
+        "timens",
+        id="time",
+        marks=pytest.mark.needs("time-namespace"),
+    ),
+]
+
+
+@pytest.mark.covers("IDN-10")
+@pytest.mark.needs("namespaces")
+@pytest.mark.parametrize("prefix, part", NAMESPACES)
+def test_idn_10_from_another_namespace_a_living_runner_can_be_talked_to(
+    world: World, without: str, bystander: Bystanders, beside: Beside, prefix: list[str], part: str
+) -> None:
+    session = world.open().start(world.probe("cat"), stdin="open")
+    assert session.wait(match="ready", timeout=5).reason == "match"
+    told = visit(world, session.id, "send", prefix=prefix)
+    assert (told["state"], told["send"], told["lost"]) == ("running", 6, [])
+    assert session.wait(match="^hello$", timeout=5).reason == "match"
+    promised(world, session, bystander=bystander, beside=beside)
+    told = visit(world, session.id, "stop", prefix=prefix)
+    assert told["stop"] == []
+    promised(world, session, bystander=bystander, beside=beside)
+    assert session.state == "exited"
+
+
+@pytest.mark.covers("IDN-10")
+@pytest.mark.needs("namespaces")
+@pytest.mark.parametrize("prefix, part", NAMESPACES)
+def test_idn_10_from_another_namespace_nothing_is_verified_signalled_or_called_lost(
+    world: World, without: str, bystander: Bystanders, beside: Beside, prefix: list[str], part: str
+) -> None:
+    hf = world.open()
+    session = hf.start(world.probe("forever"))
+    assert session.wait(match="ready", timeout=5).reason == "match"
+    kill_runner(session)
+    told = visit(world, session.id, "send", "stop", prefix=prefix)
+    assert (told["state"], told["text"], told["lost"], told["removed"]) == ("unreachable", "ready\n", [], [])
+    assert "cannot be verified from this" in told["evidence"]
+    assert (told["stop"]["code"], told["stop"]["facts"]["part"]) == ("identity-mismatch", part)
+    assert told["send"]["code"] in ("unreachable", "runner-gone")
+    assert told["all"]["code"] == "still-running"
+    assert [row.pid for row in marked(session.id)] == [session.pid]
+    # Nothing of what was seen from there is remembered: here it is still what it is.
+    assert session.refresh().state == "stale"
+    assert session.stop(grace=0).done
+    promised(world, session, bystander=bystander, beside=beside)
+    sweep_up(world, hf)
+
+
+@pytest.mark.covers("IDN-10")
+@pytest.mark.needs("namespaces")
+def test_idn_10_a_wedged_runner_is_not_stopped_by_pids_of_another_namespace(
+    world: World, bystander: Bystanders, beside: Beside
+) -> None:
+    """On faulty code the recorded pid was looked up in the visitor's own process table."""
+    session = world.open().start(world.probe("forever"))
+    assert session.wait(match="ready", timeout=5).reason == "match"
+    quick = {"HOLDFAST_HOSTS_REPLY_TIMEOUT": "0.2s", "HOLDFAST_HOSTS_SWEEP_TIMEOUT": "0.2s"}
+    with wedged(session):
+        told = visit(world, session.id, "stop", env=quick, prefix=namespace_argv("--pid", "--fork", "--mount-proc"))
+        assert told["state"] == "unreachable"
+        assert told["stop"]["code"] == "identity-mismatch"
+        assert [row.pid for row in marked(session.id)] == [session.pid]
+    promised(world, session, bystander=bystander, beside=beside)
+    assert session.stop(grace=0).done
+
+
+@pytest.mark.covers("IDN-10")
+@pytest.mark.needs("namespaces")
+def test_idn_10_a_start_that_died_before_its_state_is_not_called_lost_from_elsewhere(
+    world: World, points: Points, bystander: Bystanders, beside: Beside
+) -> None:
+    hf = world.open()
+    points.set("runner.spawned=kill")
+    points.off("launcher")
+    with pytest.raises(errors.HoldfastError):
+        hf.start(["sleep", "600"])
+    points.clear()
+    points.off()
+    (name,) = (path.name for path in (world.home / "sessions").iterdir() if path.name != beside.session.id)
+    told = visit(world, name, "stop", prefix=namespace_argv("--pid", "--fork", "--mount-proc"))
+    assert (told["state"], told["lost"]) == ("unreachable", [])
+    assert told["stop"]["code"] == "identity-mismatch"
+    assert hf.get(name).state == "stale"
+    assert hf.get(name).stop(grace=0).done
+    beside.unharmed()
+    left_alone(bystander)
+    sweep_up(world, hf)
+
+
+@pytest.mark.covers("IDN-10")
+@pytest.mark.needs("namespaces")
+def test_idn_10_a_namespace_that_is_over_took_its_sessions_along(
+    world: World, bystander: Bystanders, beside: Beside
+) -> None:
+    """Only the first namespace sees everybody, so only from there can that be told. Else they stayed for ever."""
+    if os.stat("/proc/self/ns/pid").st_ino != 0xEFFFFFFC:
+        pytest.skip("not in the first pid namespace")
+    start = "import holdfast; print(holdfast.open().start(['sleep', '600']).id, flush=True); input()"
+    host = world.host(start, prefix=namespace_argv("--pid", "--fork", "--mount-proc"))
+    hf = world.open()
+    session = hf.get(host.line())
+    assert session.state == "running"
+    inner = processes.descendants(host.pid)[0]
+    processes.send(inner, signal.SIGKILL)
+    host.wait()
+    seen = session.refresh()
+    assert (seen.state, seen.metadata["evidence"]) == (
+        "lost",
+        "the pid namespace it ran in is gone, and everybody in it",
+    )
+    promised(world, session, bystander=bystander, beside=beside)
+    sweep_up(world, hf)
+
+
+@pytest.mark.slow
+@pytest.mark.covers("IDN-11")
+def test_idn_11_fifty_wedged_among_two_hundred_cost_one_bound(
+    world: World, bystander: Bystanders, beside: Beside
+) -> None:
+    hf = world.open()
+    sessions = [hf.start(["sleep", "600"]) for _ in range(200)]
+    stuck = sessions[::4]
+    for session in stuck:
+        halt(session.runner_pid or 0)
+    try:
+        for look in (hf, world.open()):
+            began = time.monotonic()
+            seen = {session.id: session.state for session in look.sessions()}
+            took = time.monotonic() - began
+            assert took < hf.config.hosts_sweep_timeout + 2.0
+            assert seen.pop(beside.session.id) == "running"
+            assert {id for id, state in seen.items() if state == "unreachable"} == {each.id for each in stuck}
+            assert set(seen) == {each.id for each in sessions}
+            assert set(seen.values()) == {"running", "unreachable"}
+        recovered = hf.recover()
+        assert (len(recovered.live), len(recovered.unreachable)) == (151, 50)
+        assert recovered.took_s < hf.config.hosts_sweep_timeout + 2.0
+    finally:
+        for session in stuck:
+            os.kill(session.runner_pid or 0, signal.SIGCONT)
+    assert {session.state for session in hf.sessions()} == {"running"}
+    left_alone(bystander)
+    beside.unharmed()
+    assert all(stopped.done for stopped in hf.stop_all([session.id for session in sessions], grace=0))

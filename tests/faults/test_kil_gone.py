@@ -1,0 +1,148 @@
+"""KIL-12 and KIL-13: trees without a runner are ended by the host, and looking at them changes nothing."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from holdfast.errors import Unreachable
+from support import processes
+from support.bystander import Bystanders
+from support.promised import Beside, marked, promised
+from support.world import World
+from support.wounds import halt, kill_runner, sweep_up, wedged
+
+if TYPE_CHECKING:
+    from holdfast import Holdfast
+
+PROOF = ["ignore", "TERM,HUP,INT"]
+TREES: dict[str, tuple[list[object], int]] = {
+    "leader that leaves, term-proof child": (
+        ["exit-on", "TERM", 0, "fork", "{", *PROOF, "say", "up", "forever", "}"],
+        2,
+    ),
+    "setsid escapee": (["fork", "{", "setsid", *PROOF, "say", "up", "forever", "}"], 2),
+    "double fork": (["daemon", "{", *PROOF, "say", "up", "forever", "}"], 2),
+    "all of them": (
+        [
+            *("exit-on", "TERM", 0, "daemon", "{", *PROOF, "say", "up", "forever", "}"),
+            *("fork", "{", "setsid", *PROOF, "forever", "}", "fork", "{", "setpgid", "forever", "}"),
+        ],
+        4,
+    ),
+}
+
+
+@pytest.mark.covers("KIL-12")
+@pytest.mark.parametrize("tree", TREES)
+def test_kil_12_a_tree_whose_runner_is_gone_is_ended_by_the_host(
+    world: World, without: str, beside: Beside, bystander: Bystanders, tree: str
+) -> None:
+    words, count = TREES[tree]
+    hf = world.open()
+    session = hf.start(world.probe("lines", 4, *words, "forever"))
+    assert session.wait(match="^up$", timeout=5).reason == "match"
+    kill_runner(session)
+    promised(world, session, bystander=bystander, beside=beside, numbers=4)
+    assert session.state == "stale"
+    began = time.monotonic()
+    stopped = session.stop(grace=0.5)
+    assert not marked(session.id)
+    assert time.monotonic() - began >= 0.2
+    assert stopped.done
+    assert len(stopped.found) == count
+    assert stopped.rung == "KILL to the tree"
+    promised(world, session, bystander=bystander, beside=beside, numbers=4)
+    assert session.state == "lost"
+    again = session.stop()
+    assert (again.done, again.already) == (True, True)
+    sweep_up(world, hf)
+
+
+@pytest.mark.covers("KIL-12")
+def test_kil_12_survivors_of_an_exit_are_ended_though_their_runner_is_gone(
+    world: World, without: str, beside: Beside, bystander: Bystanders
+) -> None:
+    """The command has ended and is recorded; its runner dies while it watches what is left."""
+    hf = world.open()
+    session = hf.run(world.probe("lines", 4, "daemon", "{", *PROOF, "forever", "}", "exit", 3), wait=10)
+    kill_runner(session)
+    assert len(marked(session.id)) == 1
+    promised(world, session, bystander=bystander, beside=beside, numbers=4)
+    assert session.exit is not None
+    assert (session.state, session.exit.code, len(session.exit.survivors)) == ("exited", 3, 1)
+    stopped = session.stop(grace=0.3)
+    assert stopped.done
+    assert len(stopped.found) == 1
+    assert not marked(session.id)
+    promised(world, session, bystander=bystander, beside=beside, numbers=4)
+    assert session.exit is not None
+    assert session.exit.code == 3
+    sweep_up(world, hf)
+
+
+@pytest.mark.covers("KIL-12")
+def test_kil_12_a_halted_tree_whose_runner_is_gone_is_ended(
+    world: World, without: str, beside: Beside, bystander: Bystanders
+) -> None:
+    hf = world.open()
+    session = hf.start(world.probe("lines", 4, "fork", "{", "forever", "}", "forever"))
+    assert session.wait(match="^line 4$", timeout=5).reason == "match"
+    kill_runner(session)
+    assert session.pid is not None
+    halt(session.pid)
+    stopped = session.stop(grace=2)
+    assert stopped.done
+    assert stopped.rung == "TERM to the tree"
+    promised(world, session, bystander=bystander, beside=beside, numbers=4)
+    sweep_up(world, hf)
+
+
+@pytest.mark.covers("KIL-13")
+@pytest.mark.slow
+@pytest.mark.parametrize("state", ["stale", "unreachable"])
+def test_kil_13_a_thousand_looks_neither_kill_nor_change_anything(
+    world: World, beside: Beside, bystander: Bystanders, monkeypatch: pytest.MonkeyPatch, state: str
+) -> None:
+    """Status, list, output and wait; the bound of each look is short, or a wedged runner would cost it 1,000 times."""
+    hf = world.open()
+    session = hf.start(world.probe("signal-report", "lines", 30, "forever"))
+    assert session.wait(match="^line 30$", timeout=5).reason == "match"
+    monkeypatch.setenv("HOLDFAST_HOSTS_SWEEP_TIMEOUT", "0.005")
+    monkeypatch.setenv("HOLDFAST_HOSTS_REPLY_TIMEOUT", "0.005")
+    impatient = world.open()
+    if state == "stale":
+        kill_runner(session)
+        look_a_thousand_times(world, impatient, session.id, state)
+    else:
+        with wedged(session) as runner:
+            look_a_thousand_times(world, impatient, session.id, state)
+            assert not processes.is_gone(runner.pid, runner.start)
+    promised(world, session, bystander=bystander, beside=beside, numbers=30)
+    assert session.state == ("stale" if state == "stale" else "running")
+    assert "signal" not in session.text()
+    assert session.stop(grace=1).done
+    sweep_up(world, hf)
+
+
+def look_a_thousand_times(world: World, hf: Holdfast, id: str, state: str) -> None:
+    session = hf.get(id)
+    assert session.pid is not None
+    before, text = processes.look(session.pid), session.text()
+    files = {path.name: path.stat().st_mtime_ns for path in world.session(id).iterdir()}
+    for _ in range(200):
+        assert session.refresh().state == state
+        assert state in [each.state for each in hf.sessions()]
+        assert session.read(0).text == text
+        assert session.tail(1) == "line 30\n"
+        try:
+            assert session.wait(output=True, timeout=0).reason == "timeout"
+        except Unreachable:
+            assert state == "unreachable"
+    after = processes.look(session.pid)
+    assert after is not None
+    assert before is not None
+    assert (after.pid, after.start) == (before.pid, before.start)
+    assert {path.name: path.stat().st_mtime_ns for path in world.session(id).iterdir()} == files

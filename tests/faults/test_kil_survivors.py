@@ -1,0 +1,150 @@
+"""KIL-05 and KIL-06: exit, end of output and the end of the tree are three facts."""
+
+from __future__ import annotations
+
+import shlex
+import time
+
+import pytest
+
+from support import processes
+from support.bystander import Bystanders
+from support.promised import Beside, marked, promised
+from support.waiting import until, wait_gone
+from support.world import World
+
+# The exit of a command waits for a moment of silence of those who hold its pipes, not for their end.
+AT_ONCE_S = 2.0
+
+
+@pytest.mark.covers("KIL-05")
+def test_kil_05_a_server_in_the_background_is_a_survivor_whose_output_is_still_logged(
+    world: World, without: str, beside: Beside, bystander: Bystanders
+) -> None:
+    gate = world.gate()
+    server = shlex.join(world.probe("quiet", "await", gate, "say", "served", "serve", 0))
+    hf = world.open()
+    began = time.monotonic()
+    session = hf.run(["sh", "-c", f"{server} & echo started"], wait=10)
+    assert time.monotonic() - began < AT_ONCE_S
+    promised(world, session, bystander=bystander, beside=beside)
+    assert session.exit is not None
+    assert (session.state, session.exit.code, session.exit.cause) == ("exited", 0, "exit")
+    assert session.text() == "started\n"
+    [survivor] = session.exit.survivors
+    assert "serve 0" in survivor["command"]
+    gate.release()
+    until(lambda: "port " in session.text(), what="output of the survivor")
+    assert session.text().startswith("started\nserved\nport ")
+    promised(world, session, bystander=bystander, beside=beside)
+    stopped = session.stop(grace=1)
+    assert stopped.done
+    assert [each["pid"] for each in stopped.found] == [survivor["pid"]]
+    assert processes.is_gone(survivor["pid"])
+    until(lambda: not session.refresh().to_json()["exit"]["survivors"], what="the record without survivors")
+    promised(world, session, bystander=bystander, beside=beside)
+    assert session.exit is not None
+    assert (session.exit.code, session.exit.cause, session.exit.complete) == (0, "exit", True)
+    assert session.text().startswith("started\nserved\nport ")
+
+
+@pytest.mark.covers("KIL-05")
+def test_kil_05_the_word_started_comes_at_once_and_stop_ends_the_sleeper(
+    world: World, without: str, beside: Beside, bystander: Bystanders
+) -> None:
+    hf = world.open()
+    began = time.monotonic()
+    session = hf.start(["sh", "-c", "sleep 60 & echo started"])
+    assert session.wait(match="^started$", timeout=5).reason == "match"
+    assert session.wait(exit=True, timeout=5).reason == "exit"
+    assert time.monotonic() - began < AT_ONCE_S
+    promised(world, session, bystander=bystander, beside=beside)
+    assert session.exit is not None
+    assert session.exit.code == 0
+    assert [survivor["command"] for survivor in session.exit.survivors] == ["sleep 60"]
+    [shown] = [each for each in hf.sessions() if each.id == session.id]
+    assert shown.exit is not None
+    assert len(shown.exit.survivors) == 1
+    began = time.monotonic()
+    stopped = session.stop()
+    # The command is gone, so its part of the grace is not waited for.
+    assert time.monotonic() - began < AT_ONCE_S
+    assert stopped.done
+    assert stopped.rung == "TERM to the tree"
+    assert not marked(session.id)
+
+
+@pytest.mark.covers("KIL-06")
+def test_kil_06_a_grandchild_that_holds_the_pipe_does_not_delay_the_exit(
+    world: World, without: str, beside: Beside, bystander: Bystanders
+) -> None:
+    hf = world.open()
+    began = time.monotonic()
+    session = hf.run(["sh", "-c", "(exec sleep 600) & exit 7"], wait=10)
+    assert time.monotonic() - began < AT_ONCE_S
+    promised(world, session, bystander=bystander, beside=beside)
+    assert session.exit is not None
+    assert (session.exit.code, session.exit.complete) == (7, False)
+    [survivor] = session.exit.survivors
+    holder = processes.look(survivor["pid"])
+    assert holder is not None
+    processes.end(holder)
+    wait_gone(holder.pid)
+    until(lambda: session.refresh().to_json()["exit"]["complete"], what="complete output")
+    promised(world, session, bystander=bystander, beside=beside)
+    assert session.exit is not None
+    assert (session.exit.code, session.exit.survivors) == (7, [])
+
+
+@pytest.mark.covers("KIL-06")
+def test_kil_06_a_grandchild_that_never_stops_printing_does_not_delay_the_exit_for_ever(
+    world: World, beside: Beside, bystander: Bystanders
+) -> None:
+    """A flood kept the runner reading on after the exit, so that no end was ever recorded; now what was buffered
+    at the exit is read, then a bounded rest."""
+    hf = world.open()
+    session = hf.run(["sh", "-c", "yes & exit 7"], wait=10, log_cap="2MiB")
+    assert session.state == "exited"
+    assert session.exit is not None
+    assert (session.exit.code, session.exit.complete) == (7, False)
+    assert [survivor["command"] for survivor in session.exit.survivors] == ["yes"]
+    assert session.stop(grace=1).done
+    promised(world, session, bystander=bystander, beside=beside)
+    assert session.exit is not None
+    assert session.exit.complete
+
+
+@pytest.mark.covers("KIL-06")
+def test_kil_06_last_words_before_the_exit_are_logged_though_the_pipe_stays_open(
+    world: World, without: str, beside: Beside, bystander: Bystanders
+) -> None:
+    hf = world.open()
+    session = hf.run(world.probe("quiet", "hold-pipe", 600, "lines", 20000, "exit", 3), wait=10)
+    promised(world, session, bystander=bystander, beside=beside, numbers=20000)
+    assert session.exit is not None
+    assert (session.exit.code, session.exit.complete) == (3, False)
+    assert session.stop(grace=1).done
+    promised(world, session, bystander=bystander, beside=beside, numbers=20000)
+
+
+@pytest.mark.covers("KIL-02", "KIL-03")
+def test_kil_03_a_term_proof_tree_with_a_double_forked_escapee_is_empty_after_stop(
+    world: World, without: str, beside: Beside, bystander: Bystanders
+) -> None:
+    hf = world.open()
+    proof = ["ignore", "TERM,HUP,INT"]
+    escapee = ["daemon", "{", *proof, "say", "escaped", "forever", "}"]
+    child = ["fork", "{", *proof, "say", "forked", "forever", "}"]
+    session = hf.start(world.probe(*proof, "lines", 2, *escapee, *child, "forever"))
+    for word in ("escaped", "forked"):
+        assert session.wait(match=f"^{word}$", timeout=5).reason == "match"
+    stopped = session.stop(grace=0.5)
+    assert not marked(session.id)
+    assert stopped.done
+    assert len(stopped.found) == 3
+    # What it took: the last rung, and no less than the grace.
+    assert stopped.rung == "KILL to the tree"
+    assert stopped.took_s >= 0.5
+    promised(world, session, bystander=bystander, beside=beside, numbers=2)
+    assert session.exit is not None
+    assert (session.exit.signal, session.exit.cause) == ("SIGKILL", "stop")

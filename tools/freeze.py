@@ -1,0 +1,87 @@
+"""Freezes the runner and a home of this release, for the tests of every later one: `python tools/freeze.py`.
+
+What is frozen once is never edited or made again: it is what users have on their disks.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+import holdfast
+from holdfast.host.bundle import runner_archive
+from holdfast.runner import records
+
+FROZEN = Path(__file__).resolve().parents[1] / "tests" / "frozen"
+
+# In every record, as a later release of either side might have left there.
+LATER = {"later": {"field": ["of", "another", "release"], "number": 7}}
+
+
+def main() -> None:
+    release = FROZEN / holdfast.__version__
+    if release.exists():
+        sys.exit(f"{release} is frozen")
+    release.mkdir(parents=True)
+    (release / "runner.pyz").write_bytes(deflated(runner_archive()))
+    with tempfile.TemporaryDirectory(prefix="hf-freeze-") as scratch:
+        # Nothing of the machine this is made on.
+        os.environ.clear()
+        os.environ.update(PATH="/usr/bin:/bin", HOME=scratch, XDG_RUNTIME_DIR=scratch, LANG="C.UTF-8")
+        os.environ.update(HOLDFAST_LAUNCHER_ENABLED="false")
+        home = Path(scratch) / "home"
+        with holdfast.open(home, author="api:freeze") as hf:
+            fill(hf)
+        for session in sorted((home / "sessions").iterdir()):
+            for name in ("spec.json", "state.json", "exit.json"):
+                if (session / name).exists():
+                    mark(session, name)
+        shutil.copytree(home / "sessions", release / "home" / "sessions")
+    print(f"{release}: {len(list((release / 'home' / 'sessions').iterdir()))} sessions and a runner")
+
+
+def deflated(archive: bytes) -> bytes:
+    """A third of the size, for a file that stays in the repository for ever."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(archive)) as source, zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as target:
+        for entry in source.infolist():
+            target.writestr(entry, source.read(entry), zipfile.ZIP_DEFLATED)
+    return packed.getvalue()
+
+
+def fill(hf: holdfast.Holdfast) -> None:
+    """One of each ending."""
+    cwd = "/"
+    hf.run("echo out; echo err >&2", cwd=cwd, name="both", labels={"tier": "web"}, owner="agent-7")
+    hf.run("printf 'h\\303\\251llo\\n\\033[31mred\\033[0m\\n'; exit 3", cwd=cwd, name="failed")
+    hf.run("echo merged; echo too >&2", cwd=cwd, name="merged", merge_stderr=True)
+    hf.run("seq 1 2000", cwd=cwd, name="long")
+    hf.run("sleep 60", wait=0, cwd=cwd, name="stopped").stop(grace=0)
+    hf.run("sleep 60", cwd=cwd, name="late", timeout=0.1)
+    try:
+        hf.run(["/no/such/program"], cwd=cwd, name="unspawned")
+    except holdfast.HoldfastError:
+        pass
+    lost = hf.start("echo last words; exec sleep 60", cwd=cwd, name="lost")
+    lost.wait(match="last words", timeout=5)
+    lost.update(name="lost-renamed", description="was called lost")
+    os.kill(lost.runner_pid or 0, signal.SIGKILL)
+    os.kill(lost.pid or 0, signal.SIGKILL)
+
+
+def mark(session: Path, name: str) -> None:
+    directory = os.open(session, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        records.write(directory, name, LATER)
+    finally:
+        os.close(directory)
+
+
+if __name__ == "__main__":
+    main()
