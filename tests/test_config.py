@@ -103,9 +103,7 @@ def test_environment_wins_over_file_and_sources_tell(tmp_path: Path) -> None:
 
 
 def test_other_variables_of_ours_are_no_settings() -> None:
-    load(
-        {"HOME": "/nonexistent", "HOLDFAST_HOME": "/x", "HOLDFAST_POINTS": "a=kill", "HOLDFAST_OFF": "pidfd"}
-    )
+    load({"HOME": "/nonexistent", "HOLDFAST_HOME": "/x", "HOLDFAST_POINTS": "a=kill", "HOLDFAST_OFF": "pidfd"})
 
 
 def test_chosen_file_that_is_missing_is_refused(tmp_path: Path) -> None:
@@ -180,9 +178,7 @@ def test_file_that_is_no_toml_is_refused_with_its_line(tmp_path: Path, text: str
         ("HOLDFAST_LAUNCHER_ENABLED", "1", "true or false"),
     ],
 )
-def test_variable_that_is_not_understood_is_refused(
-    tmp_path: Path, variable: str, text: str, hint: str
-) -> None:
+def test_variable_that_is_not_understood_is_refused(tmp_path: Path, variable: str, text: str, hint: str) -> None:
     with pytest.raises(ConfigError, match=hint) as caught:
         load({"HOME": str(tmp_path), variable: text})
     assert variable in caught.value.message
@@ -190,21 +186,15 @@ def test_variable_that_is_not_understood_is_refused(
 
 
 @given(st.text(max_size=200))
-def test_any_text_is_a_configuration_or_a_typed_error(
-    tmp_path_factory: pytest.TempPathFactory, text: str
-) -> None:
+def test_any_text_is_a_configuration_or_a_typed_error(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
     path = tmp_path_factory.getbasetemp() / "any.toml"
     path.write_text(text, errors="surrogatepass")
     error = _refusal(str(path))
     assert error is None or error.file == str(path)
 
 
-_toml_value = st.sampled_from(
-    ["1", '"7d"', "true", "-1", "1e400", "[]", "{}", "nan", '""', "1979-05-27", "9" * 5000]
-)
-_names = st.sampled_from(
-    [*(s.name for s in SETTINGS), "log", "log.kep", "x.y", '"log".keep', "log.keep.deep"]
-)
+_toml_value = st.sampled_from(["1", '"7d"', "true", "-1", "1e400", "[]", "{}", "nan", '""', "1979-05-27", "9" * 5000])
+_names = st.sampled_from([*(s.name for s in SETTINGS), "log", "log.kep", "x.y", '"log".keep', "log.keep.deep"])
 
 
 @given(st.lists(st.tuples(_names, _toml_value), max_size=4), st.booleans())
@@ -214,10 +204,7 @@ def test_any_keys_and_values_are_settings_or_a_typed_error_with_a_line(
     path = tmp_path_factory.getbasetemp() / "keys.toml"
     rows = [f"{name} = {value}" for name, value in lines]
     if tables:
-        rows = [
-            f"[{name.rpartition('.')[0] or 'x'}]\n{name.rpartition('.')[2]} = {value}"
-            for name, value in lines
-        ]
+        rows = [f"[{name.rpartition('.')[0] or 'x'}]\n{name.rpartition('.')[2]} = {value}" for name, value in lines]
     path.write_text("\n".join(rows))
     error = _refusal(str(path))
     # A number of thousands of digits is refused by the parser without a place.

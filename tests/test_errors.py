@@ -117,9 +117,7 @@ def test_each_error_says_the_case_and_the_fix_in_one_line(error: HoldfastError) 
     assert str(error) == f"{error.message}; {error.fix}"
     assert "\n" not in str(error)
     assert error.exit_code in {1, 2, 3, 4, 5, 124}
-    assert type(error).__name__.removesuffix("Error").lower() == error.code.replace("-", "").removesuffix(
-        "error"
-    )
+    assert type(error).__name__.removesuffix("Error").lower() == error.code.replace("-", "").removesuffix("error")
 
 
 @pytest.mark.parametrize("error", ONE_OF_EACH, ids=lambda error: error.code)

@@ -179,9 +179,7 @@ def test_runtime_directory_is_below_the_users_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", [None, "", "relative", "/nonexistent/run"])
-def test_without_one_the_runtime_directory_is_in_the_temporary_directory(
-    tmp_path: Path, value: str | None
-) -> None:
+def test_without_one_the_runtime_directory_is_in_the_temporary_directory(tmp_path: Path, value: str | None) -> None:
     environ = {"TMPDIR": str(tmp_path)} | ({} if value is None else {"XDG_RUNTIME_DIR": value})
     path = runtime_directory(environ)
     assert path == str(tmp_path / f"holdfast-{os.geteuid()}")
@@ -207,9 +205,7 @@ def _plant(kind: str, path: Path, target: Path) -> None:
 
 
 @pytest.mark.covers("SEC-05")
-@pytest.mark.parametrize(
-    "kind", ["symlink", "dangling symlink", "plain file", "socket", "777", "770", "755", "701"]
-)
+@pytest.mark.parametrize("kind", ["symlink", "dangling symlink", "plain file", "socket", "777", "770", "755", "701"])
 def test_planted_runtime_directory_is_refused_with_the_fix_and_untouched(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -361,9 +361,7 @@ def test_odd_size_is_refused(value: object) -> None:
         size_bytes(value, "memory")
 
 
-_anything = (
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=50) | st.binary(max_size=5)
-)
+_anything = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=50) | st.binary(max_size=5)
 _amounts = st.from_regex(r"[0-9]{0,20}(\.[0-9]{0,5})?( )?[a-zA-Z]{0,3}", fullmatch=True)
 
 

@@ -31,15 +31,11 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("__main__",),
 )
 
-HEAVY = frozenset(
-    ("asyncio", "dataclasses", "inspect", "logging", "pathlib", "subprocess", "tomllib", "typing")
-)
+HEAVY = frozenset(("asyncio", "dataclasses", "inspect", "logging", "pathlib", "subprocess", "tomllib", "typing"))
 OFF_THE_FAST_PATH = frozenset({"host.aio", "host.asyncio_driver", "host.search"})
 
 READ_LAYER = ("cli", "host.text", "runner.records", "runner.wire", "wire")
-CODECS_DECODERS = frozenset(
-    ("decode", "getdecoder", "getincrementaldecoder", "getreader", "iterdecode", "open")
-)
+CODECS_DECODERS = frozenset(("decode", "getdecoder", "getincrementaldecoder", "getreader", "iterdecode", "open"))
 
 SLEEPY = frozenset({"anyio", "asyncio", "time", "trio"})
 MAY_SLEEP = "support/probe.py"

@@ -69,5 +69,11 @@ def test_every_setting_that_a_page_names_exists(page: Path) -> None:
     assert set(named) - {"log.md", "log.py"} <= {setting.name for setting in SETTINGS}
 
 
+def test_the_index_of_documents_lists_them_all() -> None:
+    index = REPOSITORY / "docs" / "README.md"
+    listed = {(index.parent / link).resolve() for link in _LINK.findall(prose(index))}
+    assert set(PAGES) - listed == {index}
+
+
 def test_the_page_of_the_python_api_is_up_to_date() -> None:
     assert api_reference.main(["--check"]) == 0, "run tools/api_reference.py"

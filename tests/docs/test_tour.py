@@ -6,7 +6,7 @@ Every `console`, `sh` and `python` block counts, unless its fence says `no-run`:
 - `sh`: commands that must succeed;
 - `python`: the blocks of a section are one program; a `text output` block shows what it printed.
 
-Ids, times, durations and pids may differ from those shown; a line `...` stands for any lines.
+Ids, times, durations, sizes and pids may differ from those shown; a line `...` stands for any lines.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ _VARIES = (
     (re.compile(r"\bb[0-9a-z]{8}\b"), "ID"),
     (re.compile(r"\b\d+(ms|s|m|h|d)\b"), "SPAN"),
     (re.compile(r"\bpid \d+"), "pid N"),
+    (re.compile(r"\b[\d.]+ ([KMG]i)?B\b"), "SIZE"),
     (re.compile(r"[ \t]+"), " "),
 )
 

@@ -91,6 +91,7 @@ def test_idn_09_a_temporary_directory_too_deep_for_a_socket_address_works(
     assert session.wait(match="^hello$", timeout=5).reason == "match"
     promised(world, session, bystander=bystander, beside=beside)
     assert session.stop(grace=0).done
+    wait_gone(session.runner_pid or 0)
     assert not os.path.exists(session.endpoint or "")
     for lock in deep.rglob("launcher-*.lock"):
         launcher = int(lock.read_text().split()[0])

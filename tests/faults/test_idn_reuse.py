@@ -129,7 +129,9 @@ def test_idn_01_a_runner_whose_pid_was_given_again_is_not_taken_for_alive(
     world: World, without: str, bystander: Bystanders, beside: Beside
 ) -> None:
     told = inside(world, COMMAND_OR_RUNNER, "runner")
-    assert (told["state"], told["cause"], told["found"]) == ("lost", "lost", [])
+    assert (told["state"], told["cause"]) == ("lost", "lost")
+    # A spare of the launcher may have got the command's pid meanwhile: then that is said, and nothing else done.
+    assert told["found"] == [] or told["error"]["code"] == "identity-mismatch"
     assert told["stranger"] is None
     beside.unharmed()
 

@@ -56,7 +56,7 @@ def test_kil_04_a_hopper_that_forks_every_millisecond_is_caught(
     world: World, without: str, beside: Beside, bystander: Bystanders
 ) -> None:
     hf = world.open()
-    session = hf.start(world.probe("lines", 2, "fork", "{", "hop", 8, 0.001, "}", "forever"))
+    session = hf.start(world.probe("lines", 2, "fork", "{", "ignore", "TERM", "hop", 8, 0.001, "}", "forever"))
     assert session.wait(match="^line 2$", timeout=5).reason == "match"
     stop_in_storm(world, session.id)
     promised(world, session, bystander=bystander, beside=beside, numbers=2)
@@ -69,7 +69,7 @@ def test_kil_04_a_hopper_that_is_the_command_itself_is_a_survivor_and_is_caught(
     world: World, beside: Beside, bystander: Bystanders
 ) -> None:
     hf = world.open()
-    session = hf.start(world.probe("lines", 2, "hop", 8, 0.001))
+    session = hf.start(world.probe("lines", 2, "ignore", "TERM", "hop", 8, 0.001))
     assert session.wait(exit=True, timeout=5).reason == "exit"
     promised_exit = session.exit
     assert promised_exit is not None

@@ -19,7 +19,7 @@ from holdfast.host.bundle import runner_archive
 from support import interpreters
 from support.bystander import Bystanders
 from support.promised import Beside, home_is_usable, is_typed, left_alone, promised
-from support.waiting import wait_gone
+from support.waiting import until, wait_gone
 from support.world import World
 from support.wounds import runner_of
 
@@ -131,29 +131,44 @@ def test_upg_03_a_runner_whose_code_is_gone_writes_its_whole_log_and_its_ending(
     assert not (world.session(session.id) / "runner.log").exists()
 
 
-@pytest.mark.covers("UPG-04")
-def test_upg_04_yesterdays_launcher_is_not_used_and_leaves(
-    world: World, installation: Installation, monkeypatch: pytest.MonkeyPatch, bystander: Bystanders
-) -> None:
-    monkeypatch.setenv("HOLDFAST_LAUNCHER_IDLE", "0.7s")
-    (old,) = installation.start(world, "forever", world.probe()[:4])
-    (yesterday,) = world.launchers()
-    parent = runner_of(old).ppid
-    assert parent == yesterday.pid
+def replace(installation: Installation) -> None:
     source = installation.package / "runner" / "life.py"
     source.write_text(source.read_text().replace('VERSION = "', 'VERSION = "9.'))
+
+
+@pytest.mark.covers("UPG-04")
+def test_upg_04_yesterdays_launcher_is_known_by_version_and_source_and_not_used(
+    world: World, installation: Installation, bystander: Bystanders
+) -> None:
+    (old,) = installation.start(world, "forever", world.probe()[:4])
+    (yesterday,) = world.launchers()
+    assert runner_of(old).ppid == yesterday.pid
+    replace(installation)
     (new,) = installation.start(world, "forever", world.probe()[:4])
-    today = runner_of(new).ppid
-    assert today != yesterday.pid
+    assert runner_of(new).ppid in {launcher.pid for launcher in world.launchers()} - {yesterday.pid}
     assert version_in(world, old) == holdfast.__version__
     assert version_in(world, new) == "9." + holdfast.__version__
-    told = [finding for finding in world.open().doctor() if finding.check == "launcher"]
-    assert all("not used from here" in finding.text for finding in told)
-    assert any(f"version {holdfast.__version__} of {installation.package}" in finding.text for finding in told)
-    # Its idling ends although others start sessions meanwhile; those it started do not notice.
-    wait_gone(yesterday.pid)
-    wait_gone(today)
-    assert list(world.runtime.glob("launcher-*")) == []
+    told = [finding.text for finding in world.open().doctor() if finding.check == "launcher"]
+    assert sorted(text.partition(",")[0] for text in told) == [
+        f"version {version} of {installation.package}/runner"
+        for version in (holdfast.__version__, "9." + holdfast.__version__)
+    ]
+    assert all("not used from here" in text for text in told)
+    for session in (old, new):
+        assert session.stop(grace=0).done
+    left_alone(bystander)
+
+
+@pytest.mark.covers("UPG-04")
+def test_upg_04_yesterdays_launcher_leaves_and_its_sessions_do_not_notice(
+    world: World, installation: Installation, monkeypatch: pytest.MonkeyPatch, bystander: Bystanders
+) -> None:
+    monkeypatch.setenv("HOLDFAST_LAUNCHER_IDLE", "0.3s")
+    (old,) = installation.start(world, "forever", world.probe()[:4])
+    replace(installation)
+    (new,) = installation.start(world, "forever", world.probe()[:4])
+    until(lambda: not world.launchers(), watch=world.runtime, what="the end of both launchers")
+    until(lambda: not list(world.runtime.glob("launcher-*")), watch=world.runtime, what="the end of their files")
     for session in (old, new):
         assert session.refresh().state == "running"
         assert session.stop(grace=0).done

@@ -197,14 +197,17 @@ def test_a_launcher_that_does_not_answer_is_a_warning(world: World) -> None:
     hf = world.open()
     hf.run("true")
     (launcher,) = world.launchers()
-    family = [launcher, *processes.descendants(launcher.pid)]
-    for row in family:
+    halt(launcher.pid)  # first, so that it forks no more spares
+    spares = processes.descendants(launcher.pid)
+    for row in spares:
         halt(row.pid)
-    (finding,) = about(hf, "launcher")
+    try:
+        (finding,) = about(hf, "launcher")
+    finally:
+        for row in (launcher, *spares):
+            processes.send(row, signal.SIGCONT)
     assert finding.level == "warning"
     assert "did not answer" in finding.text
-    for row in family:
-        processes.send(row, signal.SIGCONT)
 
 
 def test_a_killed_launcher_is_told_until_gc_sweeps_it(world: World) -> None:

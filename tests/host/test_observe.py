@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from holdfast.errors import DamagedRecord, NotFound
@@ -110,6 +110,7 @@ def test_whatever_bytes_stand_in_the_records_they_are_refused(written: dict[str,
     assert look(written) is None
 
 
+@settings(max_examples=50)
 @given(record=st.dictionaries(st.text(), anything), later=st.dictionaries(st.text(), anything))
 def test_a_record_reads_as_it_was_written_and_keeps_what_it_does_not_know(
     record: dict[str, Any], later: dict[str, Any]

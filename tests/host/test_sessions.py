@@ -111,7 +111,9 @@ def test_wait_says_which_condition_came_true(hf: Holdfast, world: World) -> None
 
 def test_wait_for_a_port_ends_when_somebody_listens(hf: Holdfast, world: World) -> None:
     session = hf.start(world.probe("quiet", "serve", 0))
-    port = int(session.wait(match=r"port \d+").match.split()[1])
+    told = session.wait(match=r"port \d+").match
+    assert told is not None
+    port = int(told.split()[1])
     assert session.wait(port=port, timeout=5).reason == "port"
     session.stop(grace=0)
 
@@ -150,7 +152,8 @@ def test_close_stdin_ends_a_reader(hf: Holdfast) -> None:
 
 
 def test_send_signal_reaches_the_command_alone(hf: Holdfast, world: World) -> None:
-    session = hf.start(world.probe("quiet", "signal-report", "fork", "{", "say", "child", "forever", "}", "say", "parent", "forever"))
+    child = ["say", "child", "forever"]
+    session = hf.start(world.probe("quiet", "signal-report", "fork", "{", *child, "}", "say", "parent", "forever"))
     until(lambda: sorted(session.text().split()) == ["child", "parent"])
     assert session.send_signal("USR1") == 1
     session.wait(match="signal USR1")
@@ -256,7 +259,7 @@ def test_restart_asks_again_for_variables_whose_values_were_not_kept(hf: Holdfas
 
 
 @pytest.mark.parametrize(
-    ("options", "cause"),
+    "options, cause",
     [({"timeout": 0.1}, "overall_timeout"), ({"idle_timeout": 0.1}, "idle_timeout"), ({"ttl": 0.1}, "ttl")],
 )
 def test_each_limit_ends_the_command_with_its_own_cause(

@@ -191,6 +191,16 @@ def test_a_segment_is_at_most_a_quarter_of_the_cap(tmp_path: Path) -> None:
     desk.close()
 
 
+@given(st.lists(st.tuples(st.sampled_from(STREAMS), st.integers(1, 2 * CAP)), max_size=6))
+def test_chunks_larger_than_the_cap_itself_never_exceed_it(steps: list[tuple[str, int]]) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        desk = Desk(Path(directory))
+        for step in steps:
+            desk.append(*step)
+            desk.check()
+        desk.close()
+
+
 def test_a_stream_that_prints_nothing_has_no_file(desk: Desk) -> None:
     desk.append("stdout", 5)
     assert desk.segments("stderr") == []

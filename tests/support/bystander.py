@@ -79,9 +79,7 @@ class Bystanders:
     def verdict(self) -> list[str]:
         """One line for each bystander that was hit; ends them all."""
         told = [(one.place, one.ask()) for one in self.all]
-        return [
-            f"the bystander {place} received {', '.join(happened)}" for place, happened in told if happened
-        ]
+        return [f"the bystander {place} received {', '.join(happened)}" for place, happened in told if happened]
 
 
 @pytest.fixture

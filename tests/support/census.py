@@ -125,11 +125,7 @@ def name_process(row: Process, world: World | None) -> str:
 
 
 def session_end(world: World, id: str) -> str:
-    return (
-        "which has ended"
-        if (world.session(id) / "exit.json").exists()
-        else "still running: end it in the test"
-    )
+    return "which has ended" if (world.session(id) / "exit.json").exists() else "still running: end it in the test"
 
 
 def threads_left(before: Count) -> list[str]:

@@ -64,9 +64,7 @@ def keep(directory: Path, root: Path, text: str) -> None:
 def _descriptors(me: int) -> str:
     rows = [(me, processes.descriptors(me))]
     rows += [(row.pid, processes.descriptors(row.pid)) for row in processes.descendants(me)]
-    return "\n".join(
-        f"{pid}: " + ", ".join(f"{fd}={to}" for fd, to in sorted(fds.items())) for pid, fds in rows
-    )
+    return "\n".join(f"{pid}: " + ", ".join(f"{fd}={to}" for fd, to in sorted(fds.items())) for pid, fds in rows)
 
 
 def _listing(root: Path) -> Iterator[str]:

@@ -77,9 +77,7 @@ class Points:
         self._apply()
 
     def _apply(self) -> None:
-        runner_points.reload(
-            os.environ if self._here else {"HOLDFAST_OFF": os.environ.get("HOLDFAST_OFF", "")}
-        )
+        runner_points.reload(os.environ if self._here else {"HOLDFAST_OFF": os.environ.get("HOLDFAST_OFF", "")})
 
     def wait(self, name: str, bound: float = BOUND_S) -> Hit:
         """The next process that comes to the point; others that come meanwhile are kept."""

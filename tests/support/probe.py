@@ -183,9 +183,7 @@ def do_exit_on(words: Words) -> None:
 
 def do_signal_report(_: Words) -> None:
     for one in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD}:
-        signal.signal(
-            one, lambda received, _: say("signal " + signal.Signals(received).name.removeprefix("SIG"))
-        )
+        signal.signal(one, lambda received, _: say("signal " + signal.Signals(received).name.removeprefix("SIG")))
 
 
 def do_die(words: Words) -> None:
@@ -409,9 +407,7 @@ WORDS: dict[str, Callable[[Words], object]] = {
     "print-env": do_print_env,
     "print-fds": do_print_fds,
     "print-cwd": lambda _: say("cwd " + os.getcwd()),
-    "print-ids": lambda _: say(
-        f"pid {os.getpid()} ppid {os.getppid()} pgid {os.getpgrp()} sid {os.getsid(0)}"
-    ),
+    "print-ids": lambda _: say(f"pid {os.getpid()} ppid {os.getppid()} pgid {os.getpgrp()} sid {os.getsid(0)}"),
     "print-umask": do_print_umask,
     "print-signals": do_print_signals,
     "print-argv": lambda _: say("argv " + " ".join(sys.argv[1:])),

@@ -33,9 +33,7 @@ class Program:
         if tty:
             self._out, slave = pty.openpty()
             take = [sys.executable, "-I", "-S", "-c", _TAKE_TERMINAL, *self.argv]
-            self._process = subprocess.Popen(
-                take, stdin=slave, stdout=slave, stderr=slave, env=dict(env), cwd=cwd
-            )
+            self._process = subprocess.Popen(take, stdin=slave, stdout=slave, stderr=slave, env=dict(env), cwd=cwd)
             os.close(slave)
             self._in = os.dup(self._out)
         else:

@@ -38,9 +38,7 @@ def known(shared: Path = SHARED) -> dict[str, str]:
     for path in sorted((shared / "contracts").glob("*.md")):
         name = path.stem.removeprefix("toolset-")
         section = path.read_text().split("\n## Acceptance", 1)[-1]
-        found.update(
-            (f"{name}:{n}", text) for n, text in re.findall(r"^(\d+)\. (.+)$", section, re.MULTILINE)
-        )
+        found.update((f"{name}:{n}", text) for n, text in re.findall(r"^(\d+)\. (.+)$", section, re.MULTILINE))
     rows = re.findall(r"^\| ([A-Z]{3}-\d+) \| ([^|]+)\|", (shared / "faults.md").read_text(), re.MULTILINE)
     found.update((id, text.strip()) for id, text in rows)
     return found

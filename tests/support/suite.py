@@ -6,6 +6,7 @@ import os
 from collections.abc import Generator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from support import levers, processes
@@ -23,9 +24,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=os.environ.get("CI") == "true",
         help="a lever that this machine lacks is an error, not a skip (on where CI=true)",
     )
-    group.addoption(
-        "--evidence", metavar="DIR", help="keep home, files, processes and points of failed tests here"
-    )
+    group.addoption("--evidence", metavar="DIR", help="keep home, files, processes and points of failed tests here")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -35,6 +34,9 @@ def pytest_configure(config: pytest.Config) -> None:
         # A test has a working directory of its own.
         config.option.evidence = str(Path(evidence).absolute())
     os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", str(config.rootpath / ".hypothesis"))
+    # Tests run beside each other on busy machines: how long one example took says nothing.
+    hypothesis.settings.register_profile("holdfast", deadline=None)
+    hypothesis.settings.load_profile("holdfast")
     processes.become_subreaper()
     processes.watch_births()
 

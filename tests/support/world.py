@@ -92,13 +92,9 @@ class World:
             )
         except subprocess.TimeoutExpired as late:
             said = (late.stdout or b"") + (late.stderr or b"")
-            raise TooLate(
-                f"the end of hold {' '.join(map(str, args))}, which said {said!r},", timeout
-            ) from None
+            raise TooLate(f"the end of hold {' '.join(map(str, args))}, which said {said!r},", timeout) from None
         if check and done.returncode != 0:
-            raise AssertionError(
-                f"hold {' '.join(map(str, args))} ended with {done.returncode}: {done.stderr}"
-            )
+            raise AssertionError(f"hold {' '.join(map(str, args))} ended with {done.returncode}: {done.stderr}")
         return done
 
     def hold_argv(self, *args: object) -> list[str]:

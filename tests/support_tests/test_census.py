@@ -52,9 +52,7 @@ def test_what_a_test_leaves_fails_it_by_name(world: World, body: str, said: str)
 
 
 def test_an_ended_orphan_is_not_a_leak(world: World) -> None:
-    assert "1 passed" in run(
-        world, "def test_ok(world):\n    subprocess.run(probe.argv('daemon', 'exit', 3))\n", "-q"
-    )
+    assert "1 passed" in run(world, "def test_ok(world):\n    subprocess.run(probe.argv('daemon', 'exit', 3))\n", "-q")
 
 
 def test_what_is_left_is_ended(world: World) -> None:
@@ -107,9 +105,7 @@ def test_files_of_a_test_without_a_world_are_found(world: World) -> None:
 def test_a_process_that_is_no_descendant_is_known_by_what_names_the_world(world: World) -> None:
     home = world.program(world.probe("forever"), env={"HOLDFAST_HOME": f"{world.root}/x"})
     bound = world.root / "b.sock"
-    code = (
-        f"import socket; s = socket.socket(socket.AF_UNIX); s.bind({str(bound)!r}); print('bound'); input()"
-    )
+    code = f"import socket; s = socket.socket(socket.AF_UNIX); s.bind({str(bound)!r}); print('bound'); input()"
     listener = world.host(code)
     assert (home.line(), listener.line()) == ("ready", "bound")
     sockets = census.sockets_under(world.root)

@@ -48,9 +48,7 @@ def test_repeat_and_groups_nest() -> None:
 
 
 def test_stderr_gets_what_is_sent_there() -> None:
-    done = subprocess.run(
-        probe.argv("err", "say", "bad", "out", "say", "good"), capture_output=True, check=True
-    )
+    done = subprocess.run(probe.argv("err", "say", "bad", "out", "say", "good"), capture_output=True, check=True)
     assert (done.stdout, done.stderr) == (b"ready\ngood\n", b"bad\n")
 
 
@@ -106,9 +104,7 @@ def test_stdin_is_copied_counted_and_read_by_line() -> None:
 
 def test_facts_of_the_process_are_printed(tmp_path: Path) -> None:
     done = subprocess.run(
-        probe.argv(
-            "print-env", "A", "print-env", "B", "print-fds", "print-cwd", "print-umask", "print-limit", "CORE"
-        ),
+        probe.argv("print-env", "A", "print-env", "B", "print-fds", "print-cwd", "print-umask", "print-limit", "CORE"),
         capture_output=True,
         text=True,
         env={"A": "1"},

@@ -26,9 +26,7 @@ def faults_of(root: Path, files: dict[str, str]) -> list[str]:
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    return [
-        f"{fault.path.relative_to(root)}:{fault.line}: {fault.text}" for fault in layers.check_package(root)
-    ]
+    return [f"{fault.path.relative_to(root)}:{fault.line}: {fault.text}" for fault in layers.check_package(root)]
 
 
 def sleeps_in(text: str) -> list[int]:
@@ -169,9 +167,7 @@ def test_the_probe_alone_may_sleep(tmp_path: Path) -> None:
 def test_the_command_line_starts_without_any_heavy_module() -> None:
     """The rules above see our own imports; this one sees what the standard library drags in behind them."""
     code = "import sys, holdfast.cli; print(*sorted(sys.modules))"
-    done = subprocess.run(
-        [sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True, timeout=30
-    )
+    done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True, timeout=30)
     bare = subprocess.run(
         [sys.executable, "-I", "-c", "import sys; print(*sys.modules)"],
         capture_output=True,

@@ -33,6 +33,11 @@ _REQUEST_S = 10.0
 # A spare is replaced when things have been quiet for so long, so that the fork does not compete with the command
 # it was taken for; at once when none is left.
 _QUIET_S = 0.02
+# What a spare says when it was taken by a caller who waits for the end, and when that end has come.
+_TAKEN, _BACK = b"t", b"b"
+_TAKEN_MAX = 64
+# Memory only grows: after so many lives a fresh fork is better.
+_LIVES_MAX = 100
 
 
 def main(words: list[str]) -> None:
@@ -43,7 +48,7 @@ def main(words: list[str]) -> None:
     elif words[:1] == ["runner"]:
         _shed_descriptors({_CHANNEL_FD})
         _leave_parent()
-        _become_runner(socket.socket(fileno=_CHANNEL_FD), cgroup.leave_service_group())
+        _become_runner(socket.socket(fileno=_CHANNEL_FD), None, cgroup.leave_service_group())
     elif words[:1] == ["launcher"] and len(words) == 3:
         _shed_descriptors({_LISTENER_FD, _LOCK_FD})
         _leave_parent()
@@ -97,8 +102,10 @@ class Launcher:
         self._inode = os.stat(path).st_ino
         self._wanted = spares
         self._idle_s = idle_s
-        # The other end of each is a spare's: it closes when the spare was taken or died.
+        # The other end of each is a spare's, or that of one that was taken and may come back; it closes when it
+        # will not.
         self._spares: list[socket.socket] = []
+        self._taken: list[socket.socket] = []
         self._warning: str | None = None
 
     def run(self) -> None:
@@ -119,19 +126,29 @@ class Launcher:
             wait_s = _QUIET_S if missing > 0 else self._idle_s - (time.monotonic() - quiet_since)
             if wait_s <= 0:
                 break
-            ready = select.select([told_to_leave, *self._spares], [], [], wait_s)[0]
+            ready = select.select([told_to_leave, *self._spares, *self._taken], [], [], wait_s)[0]
             if told_to_leave in ready:
                 break
             if ready:
                 quiet_since = time.monotonic()
-                for spare in ready:
-                    self._spares.remove(spare)
-                    spare.close()
+                for line in ready:
+                    self._hear(line)
             elif missing > 0 and not self._fork_spare(rehearse=not points.ACTIVE):
                 break
         self._unlink_socket()
         rehearsal.forget(scratch_path(self._path))
         os.unlink(lock_path(self._path))  # we hold the lock: nobody else has taken the place yet
+
+    def _hear(self, line: socket.socket) -> None:
+        said = line.recv(1)
+        (self._spares if line in self._spares else self._taken).remove(line)
+        if said == _TAKEN and len(self._taken) < _TAKEN_MAX:
+            self._taken.append(line)
+        elif said == _BACK and len(self._spares) < self._wanted:
+            sockets.send_with_fds(line, _BACK, [self._listener.fileno()])
+            self._spares.append(line)
+        else:
+            line.close()
 
     def _unlink_socket(self) -> None:
         """Only our own: another launcher may have taken the path."""
@@ -156,8 +173,8 @@ class Launcher:
             return True
         try:
             ours.close()
-            for spare in self._spares:
-                spare.close()
+            for line in self._spares + self._taken:
+                line.close()
             os.close(_LOCK_FD)
             _reset_signals()
             os.setsid()
@@ -165,13 +182,26 @@ class Launcher:
                 rehearsal.rehearse(scratch_path(self._path))
                 _reset_signals()
             tree.here()
-            channel = self._wait_for_caller(theirs)
-            if channel is not None:
-                _become_runner(channel, self._warning)
+            self._serve(theirs)
         except BaseException:  # noqa: BLE001 - a forked child must never run on into its parent's code
             sys.excepthook(*sys.exc_info())
         finally:
             os._exit(0)
+
+    def _serve(self, launcher: socket.socket) -> None:
+        """Be the runner of whoever comes. After a command whose caller waited for its end, and that ended soon, we
+        are as good as new and warmer: then the launcher may have us back."""
+        for _ in range(_LIVES_MAX):
+            channel = self._wait_for_caller(launcher)
+            if channel is None or not _become_runner(channel, launcher, self._warning):
+                return
+            _reset_signals()
+            launcher.send(_BACK)
+            _, descriptors = sockets.recv_with_fds(launcher, 1, 1)
+            if not descriptors:
+                return
+            self._listener = socket.socket(fileno=descriptors[0])
+        launcher.close()
 
     def _wait_for_caller(self, launcher: socket.socket) -> socket.socket | None:
         """Block until the kernel hands us a caller; None when the launcher left."""
@@ -179,36 +209,47 @@ class Launcher:
         # One spare is woken for one caller; the others sleep on instead of racing it.
         poll.register(self._listener, select.EPOLLIN | select.EPOLLEXCLUSIVE)
         poll.register(launcher, select.EPOLLIN)
-        while True:
-            ready = {fd for fd, _ in poll.poll()}
-            if launcher.fileno() in ready:
-                self._unlink_socket()
-                return None
-            try:
-                channel, _ = self._listener.accept()
-            except (BlockingIOError, ConnectionError):
-                continue
-            if points.ACTIVE:
-                points.hit("launcher.taken")
-            self._listener.close()
-            launcher.close()
-            return channel
+        try:
+            while True:
+                ready = {fd for fd, _ in poll.poll()}
+                if launcher.fileno() in ready:
+                    self._unlink_socket()
+                    return None
+                try:
+                    channel, _ = self._listener.accept()
+                except (BlockingIOError, ConnectionError):
+                    continue
+                if points.ACTIVE:
+                    points.hit("launcher.taken")
+                # A listener that outlives its launcher would let callers wait for nobody.
+                self._listener.close()
+                return channel
+        finally:
+            poll.close()
 
 
-def _become_runner(channel: socket.socket, warning: str | None) -> None:
+def _become_runner(channel: socket.socket, launcher: socket.socket | None, warning: str | None) -> bool:
+    """Carry out one start. True when this process can do so again, and was told to its launcher as only taken."""
     if sockets.peer_uid(channel) != os.getuid():
-        return
+        return False
     channel.settimeout(_REQUEST_S)
     received = _receive_start(channel)
     if received is None:
-        return
+        return False
     request, descriptors = received
+    comes_back = launcher is not None and request.get("then") is not None and not points.ACTIVE
+    if launcher is not None:
+        if comes_back:
+            launcher.send(_TAKEN)
+        else:
+            launcher.close()
     if points.ACTIVE:
         points.hit("runner.request_read")
     if _left(channel):
-        return  # the caller gave us up and went another way, or died: nothing has happened yet
+        return False  # the caller gave us up and went another way, or died: nothing has happened yet
     channel.settimeout(None)
-    life.live(channel, request, descriptors, [] if warning is None else [warning])
+    brief = life.live(channel, request, descriptors, [] if warning is None else [warning])
+    return comes_back and brief
 
 
 def _left(channel: socket.socket) -> bool:

@@ -49,6 +49,9 @@ _FAREWELL_S = 1.0
 # A record that the disk refused is written again after this; without the exit record we leave after so long.
 _RECORD_AGAIN_S = 0.25
 _UNTOLD_S = 10.0
+# Beyond these a life has grown this process's memory enough to make a fresh one better.
+_BRIEF_S = 10.0
+_BRIEF_BYTES = 1 << 20
 _DIAGNOSTICS_MAX_BYTES = 64 << 10
 _PR_SET_CHILD_SUBREAPER = 36
 # Loop, signals, directory, lock, log, endpoint, three pipes with both ends, and a few to look around with.
@@ -63,19 +66,22 @@ class Refused(Exception):
         self.frame = wire.error({}, code, message, **facts)
 
 
-def live(channel: socket.socket, request: dict[str, Any], descriptors: list[int], warnings: Sequence[str] = ()) -> None:
-    """Carry out one start request and stay until the session is over. `warnings` are what its caller must know."""
+def live(channel: socket.socket, request: dict[str, Any], descriptors: list[int], warnings: Sequence[str] = ()) -> bool:
+    """Carry out one start request and stay until the session is over. `warnings` are what its caller must know.
+    True when it was a brief life that left this process as it was."""
+    began = time.monotonic()
     try:
         _make_sure_of_descriptors()
         life = Life(request, descriptors, warnings)
     except Refused as refusal:
         channel.sendall(wire.control(refusal.frame))
-        return
+        return False
     try:
         life.run(channel)
     except Exception:
         life.say(traceback.format_exc())
         raise
+    return time.monotonic() - began < _BRIEF_S and life.log.size < _BRIEF_BYTES
 
 
 def _make_sure_of_descriptors() -> None:
@@ -458,7 +464,7 @@ class Life:
         self._drain_until = time.monotonic() + _DRAIN_S
         for name in list(self._outputs):
             self._read_buffered(name)
-        if self._outputs:
+        if self._outputs or self._ladder is not None:
             self._drain_quietly()
 
     def _read_buffered(self, name: str) -> None:
@@ -471,7 +477,8 @@ class Life:
             self._read(name)
 
     def _drain_quietly(self) -> None:
-        """Somebody still holds a pipe: give its output a moment of silence before the end is recorded."""
+        """Somebody still holds a pipe: give its output a moment of silence before the end is recorded. Or the rest of
+        the tree is being ended: give it a moment to go, so that the record need not name it."""
         if self._drain_timer is not None:
             self._drain_timer.cancel()
         wait_s = min(_DRAIN_QUIET_S, max(0.0, self._drain_until - time.monotonic()))
@@ -480,13 +487,13 @@ class Life:
     def _drained(self) -> None:
         self._drain_timer = None
         if self._ladder is not None and time.monotonic() < self._drain_until:
-            self._drain_quietly()  # whoever holds the pipe is being ended
+            self._drain_quietly()  # whoever is left is being ended
         elif self.exit is None:
             self._record_end()
             requests.answer_waiters(self)
 
     def _drain_pending(self) -> bool:
-        return bool(self._outputs) and self._drain_timer is not None
+        return self._drain_timer is not None and (bool(self._outputs) or self._ladder is not None)
 
     # -- ending -----------------------------------------------------------------------------------------------
 

@@ -85,6 +85,7 @@ class Log:
         self._cap = cap_bytes
         # A quarter of the cap at most, so that dropping one segment never takes most of what is kept.
         self._segment = max(1, min(segment_bytes, cap_bytes // 4))
+        self._piece = max(1, cap_bytes // 16)
         self._frames_max = min(FRAMES_MAX_BYTES, cap_bytes // _FRAMES_SHARE)
         self._free_floor = free_floor_bytes
         self._say = say
@@ -121,6 +122,11 @@ class Log:
         }
 
     def append(self, name: str, chunk: bytes | bytearray) -> None:
+        # Small against the cap, so that room for it can always be made without touching the newest segments.
+        if len(chunk) > self._piece:
+            for begin in range(0, len(chunk), self._piece):
+                self.append(name, chunk[begin : begin + self._piece])
+            return
         stream = self._streams[name]
         mono, wall = clock.mono_ns(), clock.wall_ns()
         self.last_output_wall_ns = wall

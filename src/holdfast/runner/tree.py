@@ -31,6 +31,8 @@ ROLE_VARIABLE = "HOLDFAST_ROLE"
 # Freezing is a race against forks. A storm that outruns this many walks is killed as far as it is known, and
 # walked again.
 _FREEZE_WALKS = 20
+# So long a runner may be busy with its tree before it looks after its clients again.
+_STEP_S = 0.05
 
 
 class Process:
@@ -281,6 +283,9 @@ class Sweep:
     def __init__(self, living: Callable[[], list[Process]], settle_s: float) -> None:
         self._living = living
         self._deadline = time.monotonic() + settle_s
+        self._frozen: dict[int, Process] = {}
+        self._errors: dict[int, str] = {}
+        self._walks = 0
         # Killed processes need a moment to be torn down; the pause doubles because a long one means real work.
         self.pause_s = 0.001
 
@@ -288,19 +293,12 @@ class Sweep:
         """None: call again after `pause_s`. Else done, with the survivors."""
         import signal
 
-        errors: dict[int, str] = {}
-        frozen: dict[int, Process] = {}
-        for _ in range(_FREEZE_WALKS):
-            fresh = [process for process in self._living() if process.pid not in frozen]
-            if not fresh:
-                break
-            for process in fresh:
-                frozen[process.pid] = process
-                problem = send(process, signal.SIGSTOP)
-                if problem is not None:
-                    errors[process.pid] = problem
-        for process in frozen.values():
+        if not self._freeze():
+            return None
+        for process in self._frozen.values():
             send(process, signal.SIGKILL)
+        errors, self._errors = self._errors, {}
+        self._frozen, self._walks = {}, 0
         left = self._living()
         if not left:
             return []
@@ -309,6 +307,23 @@ class Sweep:
             return [_survivor(process, errors) for process in left]
         self.pause_s = min(self.pause_s * 2, 0.05)
         return None
+
+    def _freeze(self) -> bool:
+        """False: there are more of them than one short step can freeze."""
+        import signal
+
+        pause_at = time.monotonic() + _STEP_S
+        while self._walks < _FREEZE_WALKS and time.monotonic() < pause_at:
+            self._walks += 1
+            fresh = [process for process in self._living() if process.pid not in self._frozen]
+            if not fresh:
+                return True
+            for process in fresh:
+                self._frozen[process.pid] = process
+                problem = send(process, signal.SIGSTOP)
+                if problem is not None:
+                    self._errors[process.pid] = problem
+        return self._walks == _FREEZE_WALKS
 
     def run(self) -> list[dict[str, Any]]:
         while True:
