@@ -4,6 +4,7 @@ from .runner.wire import (
     FRAME_MAX_BYTES,
     PROTOCOL,
     START_MAX_BYTES,
+    UNIT_MAX_BYTES,
     BadFrame,
     Decoder,
     as_text,
@@ -11,4 +12,14 @@ from .runner.wire import (
     data,
 )
 
-__all__ = ["FRAME_MAX_BYTES", "PROTOCOL", "START_MAX_BYTES", "BadFrame", "Decoder", "as_text", "control", "data"]
+__all__ = [
+    "FRAME_MAX_BYTES",
+    "PROTOCOL",
+    "START_MAX_BYTES",
+    "UNIT_MAX_BYTES",
+    "BadFrame",
+    "Decoder",
+    "as_text",
+    "control",
+    "data",
+]

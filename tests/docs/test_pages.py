@@ -75,5 +75,15 @@ def test_the_index_of_documents_lists_them_all() -> None:
     assert set(PAGES) - listed == {index}
 
 
+def test_the_module_map_names_every_module_and_no_other() -> None:
+    page = (REPOSITORY / "docs" / "architecture.md").read_text(encoding="utf-8")
+    listed = page.partition("## Modules")[2].partition("```\n")[2].partition("```")[0]
+    source = REPOSITORY / "src" / "holdfast"
+    there = {path.relative_to(source).as_posix() for path in source.rglob("*.py")}
+    missing = [name for name in sorted(there) if name not in listed and not re.match(r"cli/|(.+/)?__init__", name)]
+    assert [name for name in missing if name.rpartition("/")[2] not in listed] == []
+    assert set(re.findall(r"^([\w/]+\.py)", listed, re.MULTILINE)) <= there
+
+
 def test_the_page_of_the_python_api_is_up_to_date() -> None:
     assert api_reference.main(["--check"]) == 0, "run tools/api_reference.py"

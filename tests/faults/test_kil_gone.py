@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ import pytest
 from holdfast.errors import Unreachable
 from support import processes
 from support.bystander import Bystanders
+from support.points import Points
 from support.promised import Beside, marked, promised
 from support.world import World
 from support.wounds import halt, kill_runner, sweep_up, wedged
@@ -96,6 +98,33 @@ def test_kil_12_a_halted_tree_whose_runner_is_gone_is_ended(
     stopped = session.stop(grace=2)
     assert stopped.done
     assert stopped.rung == "TERM to the tree"
+    promised(world, session, bystander=bystander, beside=beside, numbers=4)
+    sweep_up(world, hf)
+
+
+STOPPER = """
+import sys, holdfast
+holdfast.open().get(sys.argv[1]).stop(grace=0.3)
+"""
+
+
+@pytest.mark.covers("KIL-12")
+@pytest.mark.parametrize("rung", [1, 2, 3])
+def test_kil_12_a_host_that_dies_on_the_ladder_is_followed_by_another(
+    world: World, points: Points, without: str, beside: Beside, bystander: Bystanders, rung: int
+) -> None:
+    hf = world.open()
+    session = hf.start(world.probe(*PROOF, "lines", 4, "fork", "{", "forever", "}", "forever"))
+    assert session.wait(match="^line 4$", timeout=5).reason == "match"
+    kill_runner(session)
+    points.set(f"host.rung={rung}*kill")
+    assert world.host(STOPPER, session.id).wait() == -signal.SIGKILL
+    points.clear()
+    promised(world, session, bystander=bystander, beside=beside, numbers=4)
+    assert session.state == "stale"
+    stopped = session.stop(grace=0.3)
+    assert stopped.done
+    assert not marked(session.id)
     promised(world, session, bystander=bystander, beside=beside, numbers=4)
     sweep_up(world, hf)
 

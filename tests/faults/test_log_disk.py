@@ -243,7 +243,7 @@ def _one_life(world: World, hf: Holdfast, name: str, bystander: Bystanders, besi
     before = set(os.listdir(world.home / "sessions"))
     born = {(row.pid, row.start) for row in processes.descendants(os.getpid())}
     # Long enough for two rotations, in two parts so that the state is rewritten in between.
-    command = world.probe("quiet", "fill", 400_000, "read-line", "fill", 400_000, "say", "", "exit", 5)
+    command = world.probe("quiet", "fill", 270_000, "read-line", "fill", 270_000, "say", "", "exit", 5)
     reason = os.strerror(getattr(errno, name))
     session, refusal = _started(hf, command)
     if session is None:
@@ -260,7 +260,7 @@ def _one_life(world: World, hf: Holdfast, name: str, bystander: Bystanders, besi
     done = promised(world, session, bystander=bystander, beside=beside)
     assert done.exit is not None
     assert (done.exit.code, done.exit.cause) == (5, "exit")
-    assert done.ends == {"stdout": 800_008}
+    assert done.ends == {"stdout": 540_008}
     assert done.labels == {"a": "b"}
     warnings = done.metadata.get("warnings", [])
     said = (world.session(done.id) / "runner.log").read_text() if warnings else ""
@@ -270,7 +270,7 @@ def _one_life(world: World, hf: Holdfast, name: str, bystander: Bystanders, besi
         assert said.count(text) == 1
     # What is not in the files is in a gap, to the byte.
     gaps = sum(gap["to"] - gap["from"] for gap in done.metadata.get("gaps", []))
-    assert gaps + done.log_bytes == 800_008
+    assert gaps + done.log_bytes == 540_008
     assert sum(len(part) for part in done.raw("stdout")) == done.log_bytes
     assert marked(done.id) == []
     return bool(warnings)

@@ -9,6 +9,7 @@ import pytest
 from holdfast.errors import RunnerGone, Unreachable
 from support import processes
 from support.bystander import Bystanders
+from support.points import Points
 from support.promised import Beside, home_is_usable, promised, unbroken
 from support.waiting import until, wait_gone
 from support.world import World
@@ -62,6 +63,34 @@ def test_own_05_a_sleeper_whose_runner_was_killed_is_stale_until_it_is_stopped(
     assert processes.is_gone(session.pid)
     promised(world, session, bystander=bystander, beside=beside, numbers=5, error=told.value)
     assert session.state == "lost"
+    sweep_up(world, hf)
+
+
+@pytest.mark.covers("OWN-05")
+@pytest.mark.parametrize("at", ["runner.output=5*kill", "runner.reaped=kill", "runner.exit_written=kill"])
+def test_own_05_a_runner_killed_around_the_exit_never_makes_one_up(
+    world: World, points: Points, without: str, beside: Beside, bystander: Bystanders, at: str
+) -> None:
+    """Before the record is written nobody can know the code; from then on it is known for good."""
+    points.set(at)
+    hf = world.open()
+    session = hf.start(world.probe("lines", 40, 0.002, "exit", 5))
+    assert session.runner_pid is not None
+    assert session.pid is not None
+    wait_gone(session.runner_pid)
+    wait_gone(session.pid)
+    points.clear()
+    told = session.wait(exit=True, timeout=5)
+    recorded = at.startswith("runner.exit_written")
+    assert told.reason == ("exit" if recorded else "lost")
+    promised(world, session, bystander=bystander, beside=beside, numbers=40 if recorded else None)
+    assert session.state == ("exited" if recorded else "lost")
+    assert session.exit is not None
+    assert session.exit.code == (5 if recorded else None)
+    assert session.status == "failed"
+    assert session.stop().already
+    # Another host, for this one's launcher still has the plan.
+    home_is_usable(world.open())
     sweep_up(world, hf)
 
 

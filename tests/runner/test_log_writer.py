@@ -139,7 +139,7 @@ def ticking(step_ns: int) -> Iterator[None]:
         yield
 
 
-appends = st.lists(st.tuples(st.sampled_from(STREAMS), st.integers(1, CHUNK_MAX)), max_size=60)
+appends = st.lists(st.tuples(st.sampled_from(STREAMS), st.integers(1, CHUNK_MAX)), max_size=40)
 refusals = st.lists(
     st.tuples(
         st.sampled_from(["log.append", "log.rotate", "log.frame"]),
@@ -164,7 +164,7 @@ def test_any_appends_under_a_cap_keep_the_tail_and_count_the_rest(steps: list[tu
 
 
 @given(appends, refusals, st.sampled_from([0, 30_000_000, 200_000_000]))
-@settings(max_examples=200)
+@settings(max_examples=100)
 def test_any_appends_with_any_refusals_leave_every_byte_accounted_for(
     steps: list[tuple[str, int]], refused: list[tuple[str, int, str, str]], step_ns: int
 ) -> None:

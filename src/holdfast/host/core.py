@@ -21,6 +21,7 @@ from ..errors import (
     SpawnError,
     StillRunning,
     Superseded,
+    TooLarge,
     Unreachable,
 )
 from ..home import Home, check_labels, check_name, check_owner, is_id, new_id, runtime_directory
@@ -61,6 +62,8 @@ _PID_DIGITS = 10
 # How long a start waits for another one that holds the same name or key; a replacement has to wait for a stop.
 _CLAIM_S = 10.0
 _REPLACE_S = 60.0
+# A runner that has written its spec opens its endpoint within a millisecond; the next look comes after this.
+_ENDPOINT_S = 0.01
 # On top of the ladder's own time: its last rung, the drain, and a busy machine.
 _STOP_MARGIN_S = 10.0
 
@@ -318,13 +321,19 @@ class Core:
         """A connection to this session's runner, identity proven. Why there is none is told by the error."""
         files = read_files(self.home, id)
         timeout = self.config.hosts_reply_timeout
-        try:
-            connection = await Connection.open(self.driver, files.endpoint, id, author=self.author, timeout=timeout)
-        except (RunnerGone, Unreachable) as problem:
-            seen = from_files(read_files(self.home, id))
-            raise self._no_runner(seen, problem) from None
-        except ProtocolError as problem:
-            raise IdentityMismatch(id, "the answer at its endpoint", "a runner's hello", problem.why) from None
+        began = time.monotonic()
+        while True:
+            try:
+                connection = await Connection.open(self.driver, files.endpoint, id, author=self.author, timeout=timeout)
+                break
+            except (RunnerGone, Unreachable):
+                waited = time.monotonic() - began
+                seen = from_files(read_files(self.home, id))
+                if seen.state != STARTING or waited >= timeout:
+                    raise self._no_runner(seen, waited) from None
+            except ProtocolError as problem:
+                raise IdentityMismatch(id, "the answer at its endpoint", "a runner's hello", problem.why) from None
+            await self.driver.ready((), (), _ENDPOINT_S)
         try:
             connection.prove(files.spec, read_files(self.home, id).state)
         except BaseException:
@@ -332,7 +341,7 @@ class Core:
             raise
         return files, connection
 
-    def _no_runner(self, seen: Observed, problem: Exception) -> Exception:
+    def _no_runner(self, seen: Observed, waited: float = 0.0) -> Exception:
         command = seen.files.command
         pid = None if command is None else command["pid"]
         if seen.state == EXITED:
@@ -342,20 +351,21 @@ class Core:
         if seen.state in (STALE, LOST):
             return RunnerGone(seen.files.id, seen.state, pid)
         runner = (seen.files.state or {}).get("runner") or {}
-        waited = getattr(problem, "waited_s", 0.0)
-        return Unreachable(seen.files.id, runner.get("pid"), waited)
+        return Unreachable(seen.files.id, runner.get("pid"), round(waited, 3))
 
     async def request(self, id: str, type: str, **fields: object) -> dict[str, Any]:
         _, connection = await self.connect(id)
         try:
             return await connection.request(type, self.config.hosts_reply_timeout, **fields)
-        except RunnerGone as problem:
+        except RunnerGone:
             # It left while we spoke: most often because the command has just ended.
-            raise self._no_runner(from_files(read_files(self.home, id)), problem) from None
+            raise self._no_runner(from_files(read_files(self.home, id))) from None
         finally:
             connection.close()
 
     async def send(self, id: str, data: bytes) -> int:
+        if len(data) > wire.UNIT_MAX_BYTES:
+            raise TooLarge("one piece of input", wire.UNIT_MAX_BYTES)
         reply = await self.request(id, "write", base64=wire.as_text(data))
         accepted: int = reply["accepted"]
         return accepted

@@ -36,7 +36,7 @@ def _plain(value: Any) -> Any:
 
 
 class Woke(_Result):
-    """Why a wait ended: `reason` is exit, match, output, idle, port or timeout."""
+    """Why a wait ended: `reason` is exit, match, output, idle, port, lost or timeout."""
 
     __slots__ = ("reason", "cursor", "match", "session")
 

@@ -26,6 +26,8 @@ DATA = 2
 
 # Large enough for any reply and any unit of input, small enough that a hostile peer cannot make us hold much.
 FRAME_MAX_BYTES = 1 << 20
+# Input that fits into a frame in its base64 spelling, and into the queue of a command that does not read yet.
+UNIT_MAX_BYTES = 512 << 10
 # A start request carries a whole environment and argv; the kernel's own limit for both is 2 MiB by default and
 # the caller's `input` comes on top. What is too long for exec must fail there, with exec's errno.
 START_MAX_BYTES = 16 << 20
