@@ -96,7 +96,7 @@ def test_own_05_a_runner_killed_around_the_exit_never_makes_one_up(
 
 @pytest.mark.covers("OWN-05", "KIL-13")
 def test_own_05_a_hundred_reads_change_nothing_about_a_stale_session(
-    world: World, without: str, beside: Beside, bystander: Bystanders
+    world: World, beside: Beside, bystander: Bystanders
 ) -> None:
     hf = world.open()
     session = hf.start(world.probe("lines", 20, "signal-report", "forever"))
