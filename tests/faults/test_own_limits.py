@@ -117,7 +117,10 @@ def test_own_13_a_launcher_without_descriptors_leaves_and_starts_go_on(
     hf = world.open()
     [launcher] = world.launchers()
     resource.prlimit(launcher.pid, resource.RLIMIT_NOFILE, (5, 5))
-    sessions = [hf.run(["sh", "-c", "exit 3"], wait=10) for _ in range(6)]
+    # Spares that were taken by a start never come back, so the launcher has to fork.
+    sessions = [hf.start(["sh", "-c", "exit 3"]) for _ in range(6)]
+    for session in sessions:
+        session.wait(timeout=10)
     until(lambda: launcher.pid not in [row.pid for row in world.launchers()], what="the leave of the launcher")
     for session in sessions:
         promised(world, session, bystander=bystander, beside=beside)

@@ -132,7 +132,7 @@ def test_upg_03_a_runner_whose_code_is_gone_writes_its_whole_log_and_its_ending(
 
 
 def replace(installation: Installation) -> None:
-    source = installation.package / "runner" / "life.py"
+    source = installation.package / "runner" / "telling.py"
     source.write_text(source.read_text().replace('VERSION = "', 'VERSION = "9.'))
 
 

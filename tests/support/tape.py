@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from holdfast.runner import life, rehearsal
+from holdfast.runner import life, outputs, rehearsal
 
 Files = dict[str, bytes]
 Step = tuple[Any, ...]
@@ -28,7 +28,7 @@ def record(home: Path, command: str, into: Path, *, read_bytes: int, **spec: Any
             ours.close()
             os.setsid()
             taped = _Tape()
-            life.READ_BYTES = life._FLOOD_BYTES = read_bytes
+            outputs.READ_BYTES = outputs._FLOOD_BYTES = read_bytes
             request = rehearsal.request(str(home), command)
             request["spec"].update(created_at="2026-01-01T00:00:00.000Z", **spec)
             request.pop("then")  # nobody waits: then the ending has to be safe from a power loss

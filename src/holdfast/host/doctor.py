@@ -14,7 +14,7 @@ from .. import config, wire
 from ..errors import DamagedRecord, HoldfastError, NotFound
 from ..home import runtime_directory
 from ..model import EXITED, LOST, STALE, UNREACHABLE, Finding
-from ..runner import cgroup, life, points, sockets, tree
+from ..runner import cgroup, points, sockets, telling, tree
 from . import verbs
 from .observe import lock_is_free, read_files
 
@@ -217,7 +217,7 @@ async def _launchers(core: Core) -> list[Finding]:
         if path == ours:
             findings.append(Finding("launcher", OK, f"{text} answers", path=path))
         else:
-            why = "another version" if version != life.VERSION else "other code, limits, environment or namespaces"
+            why = "another version" if version != telling.VERSION else "other code, limits, environment or namespaces"
             text = f"{text}, for {why}: not used from here, it leaves when it has idled"
             findings.append(Finding("launcher", OK, text, path=path))
     if not core.config.launcher_enabled:
@@ -243,7 +243,7 @@ async def _ask_launcher(core: Core, path: str) -> tuple[str, str] | str:
             sockets.connect_unix(sock, path)
             if sockets.peer_uid(sock) != os.getuid():
                 return "somebody else's process listens there"
-            sock.send(wire.control({"type": "hello", "protocol": wire.PROTOCOL, "version": life.VERSION}))
+            sock.send(wire.control({"type": "hello", "protocol": wire.PROTOCOL, "version": telling.VERSION}))
             frames = await _first_frames(core, sock)
         except (OSError, wire.BadFrame) as problem:
             refused = isinstance(problem, OSError) and problem.errno == errno.ECONNREFUSED

@@ -25,7 +25,6 @@ _NOT_YET = ("tty", "size", "watch", "soft", "heartbeat", "ready", "health", "mon
 _INPUT_MAX_BYTES = 8 << 20
 # A cap must hold a few reads, or dropping would take what was just written.
 LOG_CAP_MIN_BYTES = 1 << 20
-_SEGMENTS = 16
 _TARGETS = ("command", "group", "tree")
 _KIND_CHARACTERS = 64
 _KEY_CHARACTERS = 1024
@@ -97,7 +96,7 @@ def build(
         "notify": _one_of("notify", options.get("notify", "exit"), ("never", "exit", "failure", "auto")),
         "key": _optional_text(options, "key", _KEY_CHARACTERS),
         "log_cap": cap,
-        "segment_bytes": _segment(config.log_segment, cap),
+        "segment_bytes": config.log_segment,
         "free_floor": config.log_free_floor,
         "place": "local",
         "author": author,
@@ -319,11 +318,6 @@ def _log_cap(value: object) -> int:
     if cap < LOG_CAP_MIN_BYTES:
         raise BadArgument("log_cap", f"{cap} bytes are too few", f"give at least {LOG_CAP_MIN_BYTES}")
     return cap
-
-
-def _segment(configured: int, cap: int) -> int:
-    """A large cap gets larger segments: readers list them all, and a handful is enough to drop by."""
-    return max(configured, cap // _SEGMENTS)
 
 
 def _lifetime(options: StartOptions) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import socket
 import sys
 import time
 
-from . import cgroup, life, points, rehearsal, sockets, tree, wire
+from . import cgroup, life, points, rehearsal, sockets, telling, tree, wire
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ class Launcher:
         os.ftruncate(_LOCK_FD, 0)
         os.write(_LOCK_FD, b"%d %d\n" % (os.getpid(), tree.start_time(os.getpid())))
         self._listener.setblocking(False)
-        told_to_leave = _leave_on_signals()
+        self._told_to_leave = _leave_on_signals()
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps runners that ended
         gc.collect()
         gc.freeze()
@@ -126,8 +126,8 @@ class Launcher:
             wait_s = _QUIET_S if missing > 0 else self._idle_s - (time.monotonic() - quiet_since)
             if wait_s <= 0:
                 break
-            ready = select.select([told_to_leave, *self._spares, *self._taken], [], [], wait_s)[0]
-            if told_to_leave in ready:
+            ready = select.select([self._told_to_leave, *self._spares, *self._taken], [], [], wait_s)[0]
+            if self._told_to_leave in ready:
                 break
             if ready:
                 quiet_since = time.monotonic()
@@ -173,7 +173,7 @@ class Launcher:
             return True
         try:
             ours.close()
-            for line in self._spares + self._taken:
+            for line in [self._told_to_leave, *self._spares, *self._taken]:
                 line.close()
             os.close(_LOCK_FD)
             _reset_signals()
@@ -295,7 +295,7 @@ def _receive_start(channel: socket.socket) -> tuple[dict[str, Any], list[int]] |
 def _hello() -> dict[str, Any]:
     """Whose spare this is: for whoever looks after the machine, since no start is ever sent to another code's."""
     identity = {"launcher": os.getppid(), "source": os.path.dirname(os.path.abspath(__file__))}
-    return {"type": "hello", "protocol": wire.PROTOCOL, "version": life.VERSION, "identity": identity}
+    return {"type": "hello", "protocol": wire.PROTOCOL, "version": telling.VERSION, "identity": identity}
 
 
 def _leave_on_signals() -> socket.socket:
@@ -309,6 +309,8 @@ def _leave_on_signals() -> socket.socket:
 
 
 def _reset_signals() -> None:
-    signal.set_wakeup_fd(-1)
+    wakeup = signal.set_wakeup_fd(-1)
+    if wakeup >= 0:
+        os.close(wakeup)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)

@@ -6,7 +6,7 @@ import errno
 import os
 import signal
 
-from . import wire
+from . import telling, wire
 from .deadlines import CAUSES
 
 TYPE_CHECKING = False
@@ -17,19 +17,6 @@ if TYPE_CHECKING:
     from .life import Life
     from .loop import Timer
 
-# What `update` may change while the command runs.
-CHANGEABLE = (
-    "name",
-    "owner",
-    "labels",
-    "description",
-    "notify",
-    "timeout",
-    "idle_timeout",
-    "ttl",
-    "lifetime",
-)
-FEATURES = ("output", "write", "close_stdin", "send_signal", "stop", "wait", "update")
 
 _OUTPUT_MAX_BYTES = 256 << 10
 _AUTHOR_CHARACTERS = 256
@@ -65,23 +52,23 @@ def serve(life: Life, client: Client, request: dict[str, Any]) -> None:
     handler = _HANDLERS.get(request["type"])
     if handler is None:
         feature = request["type"][:80]
-        text = f"the runner (version {life.version}) does not know `{feature}`"
-        frame = wire.error(request, "unsupported", text, feature=feature, version=life.version)
-        client.send({**frame, "status": life.status()})
+        text = f"the runner (version {telling.VERSION}) does not know `{feature}`"
+        frame = wire.error(request, "unsupported", text, feature=feature, version=telling.VERSION)
+        client.send({**frame, "status": telling.status(life)})
         return
     try:
         answer = handler(life, client, request)
     except Problem as problem:
         frame = wire.error(request, problem.code, str(problem), **problem.facts)
-        client.send({**frame, "status": life.status()})
+        client.send({**frame, "status": telling.status(life)})
         return
     except OSError as problem:
         # No descriptor is left, or a file cannot be read: the command must not suffer for a question.
         frame = wire.error(request, "busy", f"`{request['type']}` failed: {problem.strerror}", what=problem.strerror)
-        client.send({**frame, "status": life.status()})
+        client.send({**frame, "status": telling.status(life)})
         return
     if answer is not None:
-        client.send({**wire.reply(request, **answer), "status": life.status()})
+        client.send({**wire.reply(request, **answer), "status": telling.status(life)})
 
 
 def answer_waiters(life: Life) -> None:
@@ -91,7 +78,7 @@ def answer_waiters(life: Life) -> None:
             life.waiters.remove(waiter)
             if waiter.timer is not None:
                 waiter.timer.cancel()
-            waiter.client.send({**wire.reply(waiter.request, **answer), "status": life.status()})
+            waiter.client.send({**wire.reply(waiter.request, **answer), "status": telling.status(life)})
 
 
 def read_segments(directory: int, stream: str, since: int, limit: int) -> tuple[int, bytes]:
@@ -156,7 +143,7 @@ def _output(life: Life, client: Client, request: dict[str, Any]) -> None:
         dropped_before=facts["dropped_before"][stream],
         **{"from": begin},
     )
-    client.send({**reply, "status": life.status()})
+    client.send({**reply, "status": telling.status(life)})
     client.send_bytes(wire.data(begin, payload))
 
 
@@ -197,14 +184,14 @@ def _send_signal(life: Life, _client: Client, request: dict[str, Any]) -> dict[s
     target = request.get("target", "command")
     if target not in ("command", "group", "tree"):
         raise Problem("bad-argument", "target is command, group or tree", argument="target")
-    living = life.living()
+    living = life.family.living()
     if life.exit is not None and (target == "command" or not living):
         _must_live(life)
-    return {"sent": life.signal_members(target, number, living)}
+    return {"sent": life.family.send(target, number, living)}
 
 
 def _stop(life: Life, client: Client, request: dict[str, Any]) -> dict[str, Any] | None:
-    if life.exit is not None and not life.living():
+    if life.exit is not None and not life.family.living():
         return {"found": [], "survivors": [], "rung": None, "took_s": 0.0, "already": True}
     grace = _seconds(request, "grace")
     by = request.get("by")
@@ -214,7 +201,7 @@ def _stop(life: Life, client: Client, request: dict[str, Any]) -> dict[str, Any]
     if climb is not None:
         check_ladder(climb)
     life.waiters.append(Waiter(client, request))
-    life.stop(by=by or client.author, reason="stop", grace_s=grace, climb=climb)
+    life.stop(by=by or client.author, grace_s=grace, climb=climb)
     return None
 
 
@@ -249,8 +236,8 @@ def _out_of_time(life: Life, waiter: Waiter) -> None:
 
 
 def _update(life: Life, _client: Client, request: dict[str, Any]) -> dict[str, Any]:
-    changes = {name: request[name] for name in CHANGEABLE if name in request}
-    unknown = sorted(set(request) - set(CHANGEABLE) - {"type", "id", "answered"})
+    changes = {name: request[name] for name in telling.CHANGEABLE if name in request}
+    unknown = sorted(set(request) - set(telling.CHANGEABLE) - {"type", "id", "answered"})
     if unknown:
         raise Problem("bad-argument", f"cannot update {', '.join(unknown)}", argument=unknown[0])
     for option in CAUSES:
@@ -273,7 +260,7 @@ def _update(life: Life, _client: Client, request: dict[str, Any]) -> dict[str, A
         for option in CAUSES:
             if option in changes and life.exit is None:
                 life.deadlines.set(option, changes[option])
-        if life.command is not None:
+        if life.family.command is not None:
             life.write_state()
     return {"changed": sorted(changes)}
 
@@ -294,7 +281,7 @@ def _met(life: Life, waiter: Waiter) -> dict[str, Any] | None:
     if life.exit is not None:
         if request.get("exit") or after is not None:
             return {"reason": "exit"}
-        if request.get("extinct") and not life.living():
+        if request.get("extinct") and not life.family.living():
             return {"reason": "extinct"}
     return {"reason": "timeout"} if waiter.timed_out else None
 
@@ -307,7 +294,7 @@ def _must_live(life: Life) -> None:
             id=life.id,
             code=life.exit["code"],
             signal=life.exit["signal"],
-            ended_at=life.ended_at,
+            ended_at=life.ending.at,
         )
 
 

@@ -9,7 +9,7 @@ import socket
 import sys
 import tempfile
 
-from . import life, rehearsal, wire
+from . import life, rehearsal, telling, wire
 
 
 def main() -> None:
@@ -20,7 +20,7 @@ def main() -> None:
         shutil.rmtree(home)
     if problem is not None:
         sys.exit(f"holdfast: the runner's self-test failed: {problem}")
-    print(f"holdfast runner {life.VERSION} on Python {sys.version_info[0]}.{sys.version_info[1]}: fine")
+    print(f"holdfast runner {telling.VERSION} on Python {sys.version_info[0]}.{sys.version_info[1]}: fine")
 
 
 def _one_life(home: str) -> str | None:

@@ -1,0 +1,52 @@
+"""Descriptors, and what to do about having none: refuse early, and keep one back for the ending."""
+
+from __future__ import annotations
+
+import os
+
+# Loop, signals, directory, lock, log, endpoint, three pipes with both ends, and a few to look around with.
+NEEDED = 20
+
+
+class TooFew(Exception):
+    """This process may not open enough files to run a session."""
+
+    def __init__(self, given: int, problem: OSError) -> None:
+        super().__init__(f"the runner needs {NEEDED} descriptors and was given {given}: {problem.strerror}")
+        self.errno = problem.errno
+
+
+def make_sure() -> None:
+    """TooFew before anything exists, instead of a failure half-way."""
+    taken: list[int] = []
+    try:
+        for _ in range(NEEDED):
+            taken.append(os.dup(0))  # noqa: PERF401 - those taken must be known when the next is refused
+    except OSError as problem:
+        raise TooFew(len(taken), problem) from None
+    finally:
+        for fd in taken:
+            os.close(fd)
+
+
+class Reserve:
+    """One descriptor kept back: within, there is one for the files and looks without which no end can be told,
+    even when clients or a lowered limit have taken all the others."""
+
+    def __init__(self) -> None:
+        self._fd: int | None = os.dup(0)
+
+    def __enter__(self) -> None:
+        self.close()
+
+    def __exit__(self, *_: object) -> None:
+        if self._fd is None:
+            try:
+                self._fd = os.dup(0)
+            except OSError:
+                pass  # the limit sank below even this one; the next pass tries again
+
+    def close(self) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None

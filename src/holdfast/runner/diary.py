@@ -1,0 +1,39 @@
+"""What a runner has to say: `runner.log`, and warnings for whoever asks for the status."""
+
+from __future__ import annotations
+
+import os
+
+from . import clock
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_MAX_BYTES = 64 << 10
+_WARNINGS_MAX = 32
+
+
+class Diary:
+    def __init__(self, directory: int, warnings: Iterable[str]) -> None:
+        self._directory = directory
+        self.warnings = list(warnings)
+
+    def warn(self, text: str) -> None:
+        """Once, in the status, in the exit record and in `runner.log`."""
+        if text not in self.warnings and len(self.warnings) < _WARNINGS_MAX:
+            self.warnings.append(text)
+            self.say(text)
+
+    def say(self, text: str) -> None:
+        """Into `runner.log`, bounded; there is nobody else to tell."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            fd = os.open("runner.log", flags, 0o600, dir_fd=self._directory)
+            try:
+                if os.fstat(fd).st_size < _MAX_BYTES:
+                    os.write(fd, f"{clock.now_text()} {text}\n".encode("utf-8", "replace"))
+            finally:
+                os.close(fd)
+        except OSError:
+            pass

@@ -1,0 +1,131 @@
+"""The end of a command: why, how, and the record of it, told even to a disk that refuses for a while."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import time
+
+from . import clock, records, tree
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable
+
+    from .cgroup import MemoryGroup
+    from .descriptors import Reserve
+    from .diary import Diary
+    from .family import Family
+    from .log import Log
+    from .loop import Loop, Timer
+
+# A record that the disk refused is written again after this; without it we leave after so long.
+AGAIN_S = 0.25
+_UNTOLD_S = 10.0
+
+
+class Ending:
+    """First reason wins: `blame` keeps the first cause. `judge` turns what was observed into the exit object."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        directory: int,
+        log: Log,
+        diary: Diary,
+        reserve: Reserve,
+        *,
+        facts: Callable[[], dict[str, Any]],
+        settled: Callable[[], None],
+    ) -> None:
+        self._loop = loop
+        self._directory = directory
+        self._log = log
+        self._diary = diary
+        self._reserve = reserve
+        # What else stands in the record, as it is when it is written.
+        self._facts = facts
+        # Called when a record that was refused at first could be written, or is given up.
+        self._settled = settled
+        self._cause: tuple[str, str | None] | None = None
+        self._fenced: dict[str, Any] = {}
+        self._untold_until: float | None = None
+        self._timer: Timer | None = None
+        self.error: dict[str, Any] | None = None
+        self.exit: dict[str, Any] | None = None
+        self.at: str | None = None
+        # Is there an ending that could not be written yet?
+        self.untold = False
+
+    def blame(self, cause: str, by: str | None = None) -> None:
+        if self._cause is None:
+            self._cause = (cause, by)
+
+    def judge(self, family: Family, memory: MemoryGroup | None, *, complete: bool) -> None:
+        code = number = None
+        if family.status is not None:
+            if os.WIFSIGNALED(family.status):
+                number = os.WTERMSIG(family.status)
+            else:
+                code = os.WEXITSTATUS(family.status)
+        oom = memory is not None and memory.oom_kills() > 0
+        # A shell whose child the kernel took says so in its own code.
+        starved = oom and (number == signal.SIGKILL or code == 128 + signal.SIGKILL)
+        self.blame("out_of_memory" if starved else "exit" if number is None else "signal")
+        assert self._cause is not None
+        if self.at is None:
+            self.at = clock.now_text()
+        # What descendants print from now on is in the log, and behind the recorded end.
+        self._fenced = self._log.facts()
+        self.exit = {
+            "code": code,
+            "signal": None if number is None else _signal_name(number),
+            "cause": self._cause[0],
+            "by": self._cause[1],
+            "oom": oom,
+            "complete": complete,
+            "survivors": tree.described(family.living()),
+        }
+
+    def write(self, *, durable: bool) -> None:
+        """Log first, then the record: its presence says that the log is complete up to the recorded end."""
+        try:
+            with self._reserve:
+                if durable:
+                    self._log.sync()
+        except OSError as problem:
+            self._diary.warn(f"the log could not be synced: {problem.strerror}")
+        record = {"v": 1, "exit": self.exit, "ended_at": self.at, "error": self.error, **self._facts(), **self._fenced}
+        try:
+            with self._reserve:
+                records.write_exit(self._directory, record, durable=durable)
+        except OSError as problem:
+            self._diary.warn(f"exit.json could not be written: {problem.strerror}")
+            self.untold = self._may_tell_later(problem)
+        else:
+            self.untold = False
+
+    def _may_tell_later(self, problem: OSError) -> bool:
+        """A disk that refuses for a moment must not make the ending unknown. One that does so for long, or whose
+        directory somebody removed, is left to say `lost`."""
+        now = time.monotonic()
+        if self._untold_until is None:
+            self._untold_until = now + _UNTOLD_S
+        if problem.errno == errno.ENOENT or now > self._untold_until:
+            return False
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.after(AGAIN_S, self._tell_again)
+        return True
+
+    def _tell_again(self) -> None:
+        self.write(durable=True)
+        self._settled()
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"SIG{number}"

@@ -1,0 +1,86 @@
+"""The command and everything that descends from it, as its parent and subreaper sees them."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+
+from . import tree
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .descriptors import Reserve
+
+_PR_SET_CHILD_SUBREAPER = 36
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Family:
+    def __init__(self, reserve: Reserve) -> None:
+        self._reserve = reserve
+        # Identity of the command, once there is one: pid, start, line.
+        self.command: dict[str, Any] | None = None
+        self.status: int | None = None
+        self.rusage: Any = None
+        # Looking at the family costs a walk through /proc, so it is done when a death may have changed it.
+        self.somebody_died = False
+        self._extinct = False
+
+    @property
+    def command_gone(self) -> bool:
+        return self.status is not None
+
+    def reap(self) -> bool:
+        """Collect every child that ended, adopted orphans too. True when the command was among them."""
+        left = False
+        while True:
+            try:
+                pid, status, rusage = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                self._extinct = self.somebody_died = True
+                return left
+            if pid == 0:
+                return left
+            self.somebody_died = True
+            if self.command is not None and pid == self.command["pid"] and self.status is None:
+                self.status, self.rusage = status, rusage
+                left = True
+
+    def living(self) -> list[tree.Process]:
+        """Everybody below us. Once there was nobody, there never will be."""
+        if self._extinct:
+            return []
+        with self._reserve:
+            living = tree.descendants(os.getpid())
+        self._extinct = self.status is not None and not living
+        return living
+
+    def send(self, target: str, number: int, living: list[tree.Process]) -> int:
+        """Signal the command, its group or all of them; to how many."""
+        assert self.command is not None
+        pid = self.command["pid"]
+        members = {
+            "command": [process for process in living if process.pid == pid],
+            "group": [process for process in living if process.group == pid],
+            "tree": living,
+        }[target]
+        for process in members:
+            tree.send(process, number)
+        return len(members)
+
+    def command_is_stopped(self) -> bool:
+        """Is the command held by SIGSTOP or its like? It looks idle, and is not."""
+        if self.command is None or self.status is not None:
+            return False
+        with self._reserve:
+            process = tree.look(self.command["pid"])
+        return process is not None and process.state in "Tt"
+
+
+def become_subreaper() -> None:
+    """Orphans of the command come to us instead of init, so none is lost from sight."""
+    if sys.platform == "linux":
+        _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
