@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 # root and non-root exclude each other, so no single job can have both: these two always skip.
-_JOBS = ("root", "non-root")
+_JOBS = ("root", "non-root", "systemd")
 
 
 def namespace_argv(*flags: str) -> list[str]:

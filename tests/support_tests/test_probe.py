@@ -148,7 +148,7 @@ def test_a_pair_that_reforks_replaces_the_half_that_dies(world: World) -> None:
         rows = processes.descendants(program.pid)
         return rows if len(rows) == 2 else []
 
-    _, child = until(pair)
+    child = next(row for row in until(pair) if row.ppid != program.pid)
     processes.send(child, signal.SIGKILL)
     parent, heir = until(lambda: [row for row in pair() if child.pid not in [r.pid for r in pair()]])
     processes.send(parent, signal.SIGKILL)

@@ -175,10 +175,15 @@ def from_files(files: Files) -> Observed:
             return Observed(files, STARTING, "the runner lives and has not yet recorded the command")
         return Observed(files, RUNNING, "the runner lives")
     # It may have written its last record between our two looks.
-    files = Files(files.id, files.directory, files.spec, _state(files.directory), _exit(files.directory))
+    files = read_again(files)
     if files.exit is not None:
         return _ended(files)
     return _without_runner(files)
+
+
+def read_again(files: Files) -> Files:
+    """The same session, with the records that may have changed since it was read."""
+    return Files(files.id, files.directory, files.spec, _state(files.directory), _exit(files.directory))
 
 
 def _ended(files: Files) -> Observed:

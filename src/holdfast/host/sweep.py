@@ -10,7 +10,7 @@ from ..errors import HoldfastError, IdentityMismatch
 from ..model import RUNNING, STARTING, UNREACHABLE
 from ..runner import sockets
 from .connection import Connection, greeting, say
-from .observe import Observed, from_files
+from .observe import Observed, from_files, read_again
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def _call(files: Files, hello: bytes) -> socket.socket | None:
 
 def _silent(files: Files) -> Observed:
     """Nobody listens at the endpoint. Either the runner left just now, or its socket was taken away."""
-    seen = from_files(files)
+    seen = from_files(read_again(files))
     if seen.state in (RUNNING, STARTING):
         return Observed(seen.files, UNREACHABLE, f"its runner lives, but nobody listens at {files.endpoint}")
     return seen
