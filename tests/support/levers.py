@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-# root and non-root exclude each other, so no single job can have both: these two always skip.
+# root and non-root exclude each other, and a service manager is rarely found where tests run: these always skip.
 _JOBS = ("root", "non-root", "systemd")
 
 

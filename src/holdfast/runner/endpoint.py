@@ -27,6 +27,7 @@ _UNREAD_MAX_BYTES = 4 << 20
 SILENCE_S = 10.0
 _READ_BYTES = 1 << 16
 _BACKLOG = 128
+_ACCEPTS_A_TURN = 16
 _AUTHOR_CHARACTERS = 256
 # With every descriptor taken, accepting is tried again after this.
 _ACCEPT_RETRY_S = 0.2
@@ -221,8 +222,9 @@ class Endpoint:
         self._listener.close()
 
     def _accept(self, _events: int) -> None:
-        # All who wait: above the backlog the kernel turns callers away at once.
-        for _ in range(_BACKLOG):
+        # Many, for above the backlog the kernel turns callers away at once; but not for ever: one that comes and goes
+        # faster than we accept must be seen leaving before it counts twice.
+        for _ in range(_ACCEPTS_A_TURN):
             try:
                 connection, _ = self._listener.accept()
             except BlockingIOError:
