@@ -43,6 +43,7 @@ unit: setup system
 
 bench: setup
 	@tools/system-packages.sh bench
+	$(BIN)/python -m compileall -q src
 	$(BIN)/python -m bench $(ARGS)
 
 docs: setup

@@ -175,9 +175,9 @@ def test_stop_is_recorded_with_who_asked(hf: Holdfast, world: World) -> None:
 
 
 def test_many_are_stopped_at_once(hf: Holdfast, world: World) -> None:
-    sessions = [hf.start(world.probe("ignore", "TERM", "forever")) for _ in range(4)]
+    sessions = [hf.start(world.probe("ignore", "TERM", "say", "up", "forever")) for _ in range(4)]
     for session in sessions:
-        session.wait(match="ready")
+        session.wait(match="^up$")
     answers = hf.stop_all([session.id for session in sessions], grace=0.3)
     assert [answer.survivors for answer in answers] == [[]] * 4
     assert sum(answer.took_s for answer in answers) > 1.0, "each took its whole grace"

@@ -66,6 +66,8 @@ _REPLACE_S = 60.0
 _ENDPOINT_S = 0.01
 # On top of the ladder's own time: its last rung, the drain, and a busy machine.
 _STOP_MARGIN_S = 10.0
+# Ends are noted in the index so many at a time.
+_ROWS_AT_ONCE = 32
 
 
 class Core:
@@ -79,6 +81,7 @@ class Core:
         home.create()
         self.runtime = runtime_directory()
         self.index = Index(home, self._row)
+        self._over: list[Row] = []
         self._launching: Launching | None = None
 
     @property
@@ -90,6 +93,7 @@ class Core:
         return self._launching
 
     def close(self) -> None:
+        self._note_all()
         self.index.close()
 
     # -- starting ---------------------------------------------------------------------------------------------
@@ -184,10 +188,7 @@ class Core:
             error = status["error"]
             raise SpawnError(error["errno"], error["step"], error["path"])
         files.state = _state_from(connection.hello, spec)
-        seen = Observed(files, status["state"], "its runner answered", live=status)
-        if then is None:
-            self.note(seen)  # else it is noted when `then` is answered; until then every look finds its directory
-        return seen, connection
+        return Observed(files, status["state"], "its runner answered", live=status), connection
 
     # -- finding ----------------------------------------------------------------------------------------------
 
@@ -255,12 +256,21 @@ class Core:
     async def observe(self, id: str) -> Observed:
         """One session, identity proven where its runner lives."""
         seen = (await self._sweep([read_files(self.home, id)]))[0]
-        if seen.final:
-            self.note(seen)
+        self.note(seen)
         return seen
 
     def note(self, seen: Observed) -> None:
-        self.index.note([_row_of(seen)])
+        """What is over need not be read again. A few at a time, for a row costs less than its transaction; what is
+        forgotten before that, the next look finds in its directory."""
+        if seen.final:
+            self._over.append(_row_of(seen))
+            if len(self._over) >= _ROWS_AT_ONCE:
+                self._note_all()
+
+    def _note_all(self) -> None:
+        rows, self._over = self._over, []
+        if rows:
+            self.index.note(rows)
 
     async def sessions(self, *, all: bool, fits: Callable[[Snapshot], bool]) -> list[Snapshot]:
         """Live ones, or all; newest last."""
@@ -302,7 +312,9 @@ class Core:
             except DamagedRecord as problem:
                 damaged.append(problem.path)
         seen = await self._sweep(files)
-        self.index.note([_row_of(each) for each in seen if each.final])
+        for each in seen:
+            self.note(each)
+        self._note_all()
         return seen, damaged
 
     async def _sweep(self, files: list[Files]) -> list[Observed]:
@@ -388,7 +400,6 @@ class Core:
                     raise NameTaken(wanted, holder.files.id)
                 await self.request(id, "update", **changes)
                 held.set(id)
-        self.note(await self.observe(id))
 
     async def stop(self, id: str, *, grace: float | None, by: str | None = None) -> Stopped:
         """Through the runner where it answers, from the records where it is gone or wedged."""
