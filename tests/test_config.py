@@ -55,7 +55,7 @@ def test_without_a_file_the_defaults_hold(tmp_path: Path) -> None:
     assert found.start_oom_score_adj == 1000
     assert (found.launcher_enabled, found.launcher_spares, found.launcher_idle) == (True, 2, 600.0)
     assert (found.hosts_reply_timeout, found.hosts_sweep_timeout, found.hosts_start_timeout) == (
-        5.0,
+        10.0,
         2.0,
         10.0,
     )

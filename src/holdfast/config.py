@@ -93,13 +93,13 @@ class Setting:
 
 
 SETTINGS = (
-    Setting("log", "session_cap", SIZE, "64MiB", "Log kept per session; the oldest goes first.", low=4096),
+    Setting("log", "session_cap", SIZE, "64MiB", "Log kept per session; the oldest goes first.", low=1 << 20),
     Setting("log", "segment", SIZE, "8MiB", "Size of one file of a log.", low=4096),
     Setting("log", "home_cap", SIZE, "4GiB", "Log kept in the whole home; finished sessions go first."),
     Setting("log", "free_floor", SIZE, "256MiB", "Space on the disk that logs leave free."),
     Setting("log", "keep", DURATION, "7d", "How long a session is kept after its exit."),
     Setting("start", "shell", PATH, "/bin/sh", "Runs a command that is given as text."),
-    Setting("start", "grace", DURATION, "5s", "Time between the polite signal of a stop and the next rung."),
+    Setting("start", "grace", DURATION, "5s", "Time from the polite signal of a stop to the kill."),
     Setting(
         "start",
         "stdin",
@@ -120,7 +120,9 @@ SETTINGS = (
     Setting("launcher", "enabled", SWITCH, True, "Keep a launcher, so that starts are quick."),
     Setting("launcher", "spares", COUNT, 2, "Runners that wait, forked and warm.", low=1, high=64),
     Setting("launcher", "idle", DURATION, "10m", "The launcher leaves after this time without a start."),
-    Setting("hosts", "reply_timeout", DURATION, "5s", "How long one runner may take to answer."),
+    Setting(
+        "hosts", "reply_timeout", DURATION, "10s", "How long one runner may take to answer before a stop acts past it."
+    ),
     Setting("hosts", "sweep_timeout", DURATION, "2s", "How long all runners together may take in a listing."),
     Setting("hosts", "start_timeout", DURATION, "10s", "How long a start may take until it is answered."),
     Setting("collect", "enabled", SWITCH, True, "Hosts remove old sessions on their own, as `hold gc` does."),

@@ -6,6 +6,7 @@ import random
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -427,11 +428,11 @@ def test_a_segment_without_permission_is_a_gap(directory: Path, writer: Write, m
     locked.chmod(0)
     opened = os.open
 
-    def refusing(path: str, flags: int, *rest: int) -> int:
+    def refusing(path: str, flags: int, *rest: Any, **options: Any) -> int:
         # Root may open anything, so the kernel's answer to anybody else is given here.
         if os.path.basename(path) == locked.name:
             raise PermissionError(13, "Permission denied", path)
-        return opened(path, flags, *rest)
+        return opened(path, flags, *rest, **options)
 
     monkeypatch.setattr(os, "open", refusing)
     page = Log(str(directory)).read()

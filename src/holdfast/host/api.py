@@ -52,7 +52,7 @@ class Session(Snapshot):
         self._show(drive(self._core.observe(self.id)).snapshot())
         return self
 
-    # -- reading: from the files, never consuming, never acting
+    # Reading: from the files, never consuming, never acting.
 
     def read(self, since: str | int | None = None, *, stream: str | None = None, limit: int | None = None) -> Page:
         """What was printed since a cursor (default: all that is retained), in the order it came."""
@@ -107,7 +107,7 @@ class Session(Snapshot):
         finally:
             drive(pages.aclose())  # type: ignore[attr-defined]
 
-    # -- waiting
+    # Waiting.
 
     def wait(
         self,
@@ -125,7 +125,7 @@ class Session(Snapshot):
         woke.session = self.refresh()
         return woke
 
-    # -- acting
+    # Acting.
 
     def send(self, data: str | bytes) -> int:
         """Write to its standard input; how many bytes were accepted."""

@@ -24,7 +24,7 @@ from ..errors import (
     TooLarge,
     Unreachable,
 )
-from ..home import Home, check_labels, check_name, check_owner, is_id, new_id, runtime_directory
+from ..home import Home, check_labels, check_name, check_owner, is_id, runtime_directory
 from ..index import Index, Row
 from ..model import (
     EXITED,
@@ -96,7 +96,7 @@ class Core:
         self._note_all()
         self.index.close()
 
-    # -- starting ---------------------------------------------------------------------------------------------
+    # Starting.
 
     async def start(
         self,
@@ -137,6 +137,8 @@ class Core:
         if replace and not claim.newest(ticket):
             raise Superseded(claim.text)
         holder = await self._live_holder(mine.holder)
+        if holder is not None and claim.kind == "name" and self._name_of(holder.files.id) != claim.text:
+            holder = None  # it was renamed meanwhile
         if holder is not None:
             if replace:
                 await self.stop(holder.files.id, grace=None, by=self.author)
@@ -170,7 +172,6 @@ class Core:
             "spec": spec,
             "env": request.env,
             "claims": len(held),
-            "next_id": new_id(spec["kind"]),
             "then": then,
         }
         if request.input is not None:
@@ -190,7 +191,7 @@ class Core:
         files.state = _state_from(connection.hello, spec)
         return Observed(files, status["state"], "its runner answered", live=status), connection
 
-    # -- finding ----------------------------------------------------------------------------------------------
+    # Finding.
 
     def find(self, ref: object) -> str:
         """The id that `ref` means: an id, a unique prefix of it, a name, a pid, or `last`."""
@@ -251,7 +252,7 @@ class Core:
                 continue
         return live or ids[:1]
 
-    # -- observing --------------------------------------------------------------------------------------------
+    # Observing.
 
     async def observe(self, id: str) -> Observed:
         """One session, identity proven where its runner lives."""
@@ -327,7 +328,7 @@ class Core:
         except (NotFound, DamagedRecord):
             return None
 
-    # -- acting -----------------------------------------------------------------------------------------------
+    # Acting.
 
     async def connect(self, id: str) -> tuple[Files, Connection]:
         """A connection to this session's runner, identity proven. Why there is none is told by the error."""
@@ -424,7 +425,7 @@ class Core:
         if connection is None:
             return await self._stop_without_runner(id, wanted)
         try:
-            reply = await connection.answer(_stop_bound(files, wanted))
+            reply = await self._ladder_done(id, connection, _stop_bound(files, wanted))
         except (RunnerGone, Unreachable):
             return await self._stop_without_runner(id, wanted)
         finally:
@@ -437,6 +438,15 @@ class Core:
             took_s=reply["took_s"],
             already=reply.get("already", False),
         )
+
+    async def _ladder_done(self, id: str, connection: Connection, bound: float) -> dict[str, Any]:
+        """Somebody who asked before us may have granted more grace than we did: as long as the runner answers, it is
+        at work and nobody acts past it."""
+        while True:
+            try:
+                return await connection.answer(bound)
+            except Unreachable:
+                await self.request(id, "ping")
 
     async def _stop_without_runner(self, id: str, grace: float) -> Stopped:
         """It ended and its runner left; or the runner was killed; or it lives and is silent, and records the end

@@ -10,6 +10,7 @@ import sys
 
 from .. import wire
 from ..errors import HoldfastError, RunnerGone, SpawnError, Unreachable, Unsupported
+from ..home import new_id
 from ..runner import points, sockets, tree
 from .connection import Connection
 
@@ -73,8 +74,9 @@ class Launching:
                     except (RunnerGone, Unreachable):
                         if not _fence(request):
                             raise
-                        request["spec"]["id"] = request["next_id"]
-                        request["spec"]["endpoint"] = os.path.join(self._runtime, request["next_id"] + ".sock")
+                        spec = request["spec"]
+                        spec["id"] = new_id(spec["kind"])
+                        spec["endpoint"] = os.path.join(self._runtime, spec["id"] + ".sock")
             sock = await self._execute()
             try:
                 return await self._ask(sock, request, descriptors)

@@ -99,6 +99,10 @@ class Files:
         return None if self.state is None else self.state.get("pgid")
 
     @property
+    def runner(self) -> Record | None:
+        return None if self.state is None else self.state["runner"]
+
+    @property
     def command(self) -> Record | None:
         return None if self.state is None else self.state["command"]
 
@@ -132,8 +136,9 @@ class Observed:
     def snapshot(self) -> Snapshot:
         live = self.live
         if live is None:
-            log = Log(self.files.directory)
-            live = {"ends": self._ends(log), "dropped_before": log.dropped_before(), "log_bytes": log.size()}
+            with Log(self.files.directory).look() as look:
+                dropped = {stream: look.begin(stream) for stream in look.streams}
+                live = {"ends": dict(look.ends), "dropped_before": dropped, "log_bytes": look.size()}
         shot = snapshot(
             self.files.spec,
             self.files.state,
@@ -144,10 +149,6 @@ class Observed:
         )
         shot.metadata["evidence"] = self.evidence
         return shot
-
-    def _ends(self, log: Log) -> dict[str, int]:
-        streams = ["stdout"] if self.files.spec.get("merge_stderr") else ["stdout", "stderr"]
-        return {**dict.fromkeys(streams, 0), **log.ends()}
 
 
 def read_files(home: Home, id: str) -> Files:
@@ -193,7 +194,7 @@ def _ended(files: Files) -> Observed:
     if exit["survivors"] and _runner_gone(files):
         away = elsewhere(files)
         if away is None:
-            living = {each.pid: each for each in tree.orphans(files.id, files.command, files.pgid)}
+            living = {each.pid: each for each in tree.orphans(files.id, files.command, files.pgid, files.runner)}
             left = [each for each in exit["survivors"] if tree.same(each["pid"], each["start"])]
             left += tree.described(living[pid] for pid in living.keys() - {each["pid"] for each in left})
         else:
@@ -233,7 +234,7 @@ def _without_runner(files: Files) -> Observed:
             UNREACHABLE,
             f"its runner is gone, and its processes cannot be verified from this {space} namespace",
         )
-    orphans = tree.orphans(files.id, files.command, files.pgid)
+    orphans = tree.orphans(files.id, files.command, files.pgid, files.runner)
     if orphans:
         return Observed(files, STALE, "its runner is gone, its processes live", orphans=orphans)
     other = stranger(files)

@@ -7,12 +7,12 @@ delete and lock files. A segment that vanished makes it list again; what cannot 
 from __future__ import annotations
 
 import errno
-import json
 import os
 import stat
 from bisect import bisect_left, bisect_right
 
 from .. import errors
+from ..runner import records
 from ..runner.log import STREAM_NUMBERS
 from .frames import Frames, load
 
@@ -301,7 +301,6 @@ def streams_of(directory: str) -> tuple[str, ...]:
 
 def _record(directory: str, name: str) -> dict[str, object]:
     try:
-        record = json.loads(_read(f"{directory}/{name}"))
-    except (OSError, ValueError, RecursionError):
+        return records.read(f"{directory}/{name}")
+    except (OSError, ValueError):
         return {}
-    return record if isinstance(record, dict) else {}

@@ -27,7 +27,7 @@ async def stop_from_records(driver: Driver, files: Files, *, grace: float) -> St
     _refuse_poison(files)
     began = time.monotonic()
     found = _living(files)
-    ladder = Ladder(rungs(grace, files.spec.get("stop_ladder")))
+    ladder = Ladder(rungs(grace, files.spec.get("stop_ladder") if grace > 0 else None))
     rung = None
     while True:
         living = _living(files)
@@ -42,7 +42,7 @@ async def stop_from_records(driver: Driver, files: Files, *, grace: float) -> St
         if points.ACTIVE:
             points.hit("host.rung")
         rung = str(step)
-        if step.signal == "KILL" and step.target != "command":
+        if step.signal == "KILL" and step.target == "tree":
             sweep = tree.Sweep(lambda: _living(files), step.wait_s)
             survivors = await driver.call(sweep.run)
             break
@@ -66,7 +66,7 @@ async def stop_from_records(driver: Driver, files: Files, *, grace: float) -> St
 
 
 def _living(files: Files) -> list[tree.Process]:
-    return tree.orphans(files.id, files.command, files.pgid)
+    return tree.orphans(files.id, files.command, files.pgid, files.runner)
 
 
 def _command_pid(files: Files) -> int | None:

@@ -11,6 +11,7 @@ import time
 from ..errors import BadArgument, RunnerGone, SessionEnded
 from ..model import EXITED, LOST, STALE, Woke
 from ..runner import points
+from .log import format_cursor
 from .observe import from_files, read_files
 
 TYPE_CHECKING = False
@@ -100,7 +101,7 @@ class Wait:
         if self._cursor != before:
             self._quiet_since = now
             if self._output:
-                return self._woke("output")
+                return Woke("output", cursor=before)  # so that reading from there gives what is new
         if seen.state in (EXITED, LOST):
             return self._woke("exit" if seen.state == EXITED else "lost")
         if self._port is not None and _listens(self._port):
@@ -116,11 +117,15 @@ class Wait:
         more = matcher is not None
         while matcher is not None and more:
             page = self._log.read(self._cursor)
+            at = self._log.parse(self._cursor)
             self._cursor, more = page.cursor, page.more
             for stream, offset, data in page.chunks:
                 match = matcher.feed(stream, offset, data)
                 if match is not None:
-                    return Woke("match", cursor=page.cursor, match=match.text)
+                    # Right behind the match: what was read along with it is still to come for the caller.
+                    at[stream] = max(at.get(stream, 0), match.end)
+                    return Woke("match", cursor=format_cursor(at), match=match.text)
+                at[stream] = offset + len(data)
         return None
 
     def _woke(self, reason: str) -> Woke:

@@ -85,7 +85,10 @@ class MemoryGroup:
         _write(os.path.join(self.path, "cgroup.procs"), "0")
 
     def __exit__(self, *_: object) -> None:
-        _write(os.path.join(self._origin, "cgroup.procs"), "0")
+        try:
+            _write(os.path.join(self._origin, "cgroup.procs"), "0")
+        except OSError:
+            pass  # where we came from is gone: the runner shares its command's limit then, and still owns it
 
     def oom_kills(self) -> int:
         name = "memory.events" if self._unified else "memory.oom_control"

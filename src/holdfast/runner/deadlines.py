@@ -47,10 +47,10 @@ class Deadlines:
                 return CAUSES[option]
         return None
 
-    def cancel(self) -> None:
-        for timer in self._timers.values():
-            timer.cancel()
-        self._timers.clear()
+    def command_left(self) -> None:
+        """The command's own limits are over; how long the session may live is not."""
+        for option in ("timeout", "idle_timeout"):
+            self.set(option, None)
 
     def _due(self, option: str) -> float:
         if option != "idle_timeout":

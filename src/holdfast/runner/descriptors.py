@@ -30,23 +30,22 @@ def make_sure() -> None:
 
 
 class Reserve:
-    """One descriptor kept back: within, there is one for the files and looks without which no end can be told,
-    even when clients or a lowered limit have taken all the others."""
+    """Two descriptors kept back (a pidfd and a look at it): within, they are free for the files, looks and signals
+    without which no end can be told, even when clients or a lowered limit have taken all the others."""
 
     def __init__(self) -> None:
-        self._fd: int | None = os.dup(0)
+        self._fds = [os.dup(0), os.dup(0)]
 
     def __enter__(self) -> None:
         self.close()
 
     def __exit__(self, *_: object) -> None:
-        if self._fd is None:
-            try:
-                self._fd = os.dup(0)
-            except OSError:
-                pass  # the limit sank below even this one; the next pass tries again
+        try:
+            while len(self._fds) < 2:
+                self._fds.append(os.dup(0))
+        except OSError:
+            pass  # the limit sank below even these; the next pass tries again
 
     def close(self) -> None:
-        if self._fd is not None:
-            os.close(self._fd)
-            self._fd = None
+        while self._fds:
+            os.close(self._fds.pop())

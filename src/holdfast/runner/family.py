@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import sys
 
@@ -49,12 +50,24 @@ class Family:
                 self.status, self.rusage = status, rusage
                 left = True
 
+    def childless(self) -> bool:
+        """Not even a launcher or runner that was started from inside the session hangs below us."""
+        try:
+            os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return True
+        return False
+
     def living(self) -> list[tree.Process]:
         """Everybody below us. Once there was nobody, there never will be."""
         if self._extinct:
             return []
-        with self._reserve:
-            living = tree.descendants(os.getpid())
+        try:
+            with self._reserve:
+                living = tree.descendants(os.getpid())
+        except OSError:
+            # No descriptor to look around with: the command at least is known, and is our child until it is reaped.
+            return [] if self.command is None or self.command_gone else [self._command()]
         self._extinct = self.status is not None and not living
         return living
 
@@ -67,9 +80,23 @@ class Family:
             "group": [process for process in living if process.group == pid],
             "tree": living,
         }[target]
-        for process in members:
-            tree.send(process, number)
-        return len(members)
+        with self._reserve:
+            return sum(self._send(process, number) is None for process in members)
+
+    def _send(self, process: tree.Process, number: int) -> str | None:
+        if self.command is None or process.pid != self.command["pid"] or self.command_gone:
+            return tree.send(process, number)
+        # A child that was not reaped cannot have lost its pid, so no look and no descriptor is needed.
+        try:
+            os.kill(process.pid, number)
+        except OSError as problem:
+            return errno.errorcode.get(problem.errno or 0, str(problem.errno))
+        return None
+
+    def _command(self) -> tree.Process:
+        assert self.command is not None
+        pid = self.command["pid"]
+        return tree.Process(pid, self.command["start"], os.getpid(), pid, os.getsid(0), "?")
 
     def command_is_stopped(self) -> bool:
         """Is the command held by SIGSTOP or its like? It looks idle, and is not."""

@@ -30,12 +30,12 @@ class Rung:
 def rungs(grace_s: float, asked: list[dict[str, Any]] | None = None) -> list[Rung]:
     """The graceful signal to the command alone, so that it can shut its children down in its own order; then to
     whatever is left; then the kill. A grace of 0 kills at once."""
-    climb: list[Rung] = []
-    if grace_s > 0:
-        if asked is None:
-            climb = [Rung("TERM", COMMAND, grace_s * 0.6), Rung("TERM", TREE, grace_s * 0.4)]
-        else:
-            climb = [Rung(rung["signal"], rung.get("target", COMMAND), float(rung["wait_s"])) for rung in asked]
+    if asked is None:
+        climb = [Rung("TERM", COMMAND, grace_s * 0.6), Rung("TERM", TREE, grace_s * 0.4)]
+    else:
+        climb = [Rung(rung["signal"], rung.get("target", COMMAND), float(rung["wait_s"])) for rung in asked]
+    if grace_s == 0:
+        climb = [rung for rung in climb if rung.signal == "KILL"]
     if not climb or climb[-1].signal != "KILL":
         climb.append(Rung("KILL", TREE, SETTLE_S))
     return climb

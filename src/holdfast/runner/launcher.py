@@ -140,15 +140,20 @@ class Launcher:
         os.unlink(lock_path(self._path))  # we hold the lock: nobody else has taken the place yet
 
     def _hear(self, line: socket.socket) -> None:
-        said = line.recv(1)
+        """A spare was taken, came back, or is gone for good."""
         (self._spares if line in self._spares else self._taken).remove(line)
-        if said == _TAKEN and len(self._taken) < _TAKEN_MAX:
-            self._taken.append(line)
-        elif said == _BACK and len(self._spares) < self._wanted:
-            sockets.send_with_fds(line, _BACK, [self._listener.fileno()])
-            self._spares.append(line)
-        else:
-            line.close()
+        try:
+            said = line.recv(1)
+            if said == _TAKEN and len(self._taken) < _TAKEN_MAX:
+                self._taken.append(line)
+                return
+            if said == _BACK and len(self._spares) < self._wanted:
+                sockets.send_with_fds(line, _BACK, [self._listener.fileno()])
+                self._spares.append(line)
+                return
+        except OSError:
+            pass  # it was killed in the middle of its word
+        line.close()
 
     def _unlink_socket(self) -> None:
         """Only our own: another launcher may have taken the path."""

@@ -39,6 +39,7 @@ _DRAIN_QUIET_S = 0.25
 _DRAIN_S = 2.0
 # Answers still on their way when everything else is done.
 _FAREWELL_S = 1.0
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 # Beyond these a life has grown this process's memory enough to make a fresh one better.
 _BRIEF_S = 10.0
 _BRIEF_BYTES = 1 << 20
@@ -71,7 +72,7 @@ def live(channel: socket.socket, request: dict[str, Any], passed: list[int], war
     except Exception:
         life.diary.say(traceback.format_exc())
         raise
-    return time.monotonic() - began < _BRIEF_S and life.log.size < _BRIEF_BYTES
+    return time.monotonic() - began < _BRIEF_S and life.log.size < _BRIEF_BYTES and life.family.childless()
 
 
 class Life:
@@ -125,7 +126,7 @@ class Life:
 
         self._listen_to_signals()
         self.endpoint = self._open_endpoint()
-        self.deadlines = Deadlines(self.loop, self.spec, self._deadline_passed)
+        self.deadlines = Deadlines(self.loop, self.spec, self._end_for)
         self._memory = self._limit_memory()
         try:
             self._spawn(request, list(zip(passed[claims:], self.spec["pass_fds"])))
@@ -170,12 +171,9 @@ class Life:
 
     def _identify(self) -> None:
         self.nonce = os.urandom(16).hex()
-        self.boot = tree.boot_id()
-        self.pidns = tree.pid_namespace()
-        self.timens = tree.time_namespace()
+        self.here = tree.here()
         # A runner that dies before its first state record still says from where its processes can be verified.
-        self.spec.update(boot=self.boot, pidns=self.pidns, timens=self.timens)
-        self.runner = {"pid": os.getpid(), "start": tree.start_time(os.getpid())}
+        self.spec.update((part, value) for part, value in self.here.items() if part != "runner")
 
     def _persist(self, home: str) -> int:
         """Spec on disk, room for the exit record taken, and the lock that says we live."""
@@ -222,14 +220,20 @@ class Life:
             )
         except OSError as problem:
             _forget(self._directory)
-            raise _refused_by_disk(problem, path) from None
+            if problem.errno in _FULL:
+                raise _refused_by_disk(problem, path) from None
+            message = f"endpoint {path}: {problem.strerror}; no process was started"
+            raise Refused("spawn-error", message, errno=problem.errno, step="endpoint", path=path) from None
 
     def _limit_memory(self) -> cgroup.MemoryGroup | None:
         if self.spec["memory"] is None:
             return None
         try:
-            return cgroup.MemoryGroup(self.id, self.spec["memory"])
-        except cgroup.Unavailable as problem:
+            group = cgroup.MemoryGroup(self.id, self.spec["memory"])
+            with group:
+                pass  # may we enter it at all?
+            return group
+        except (cgroup.Unavailable, OSError) as problem:
             self.endpoint.close()
             _forget(self._directory)
             message = f"a memory limit needs a control group we may use: {problem}"
@@ -298,9 +302,12 @@ class Life:
             self._call = None
             self._end_for("owner_gone")
 
-    def outlive_call(self) -> None:
-        """The call that started us returned; its connection no longer holds our life."""
+    def detach(self) -> None:
+        """Neither the call that started us nor an owner holds our life any longer."""
         self._call = None
+        if self._owner is not None:
+            self._owner.close()
+            self._owner = None
 
     # Ending.
 
@@ -310,12 +317,9 @@ class Life:
         self._end("stop", by, grace_s, climb)
 
     def _end_for(self, cause: str) -> None:
-        if self.exit is None:
+        """A limit on this session's life has passed: also on what outlives its command."""
+        if self.exit is None or self.family.living():
             self._end(cause, None, None, None)
-
-    def _deadline_passed(self, cause: str) -> None:
-        if not self.family.command_gone:
-            self._end_for(cause)
 
     def _end(self, cause: str, by: str | None, grace_s: float | None, climb: list[dict[str, Any]] | None) -> None:
         self.ending.blame(cause, by)
@@ -324,7 +328,8 @@ class Life:
             if grace == 0:
                 self._stopping.hurry()
             return
-        climb = climb or self.spec["stop_ladder"]
+        if climb is None and grace_s != 0:
+            climb = self.spec["stop_ladder"]  # but who asks for no grace at all wants it gone
         self._stopping = Stopping(self.loop, self.family, by=by, grace_s=grace, climb=climb, reap=self._reap)
         self._stopping.climb()
 
@@ -345,7 +350,7 @@ class Life:
         late = self.deadlines.overdue()
         if late is not None:
             self.ending.blame(late)
-        self.deadlines.cancel()
+        self.deadlines.command_left()
         self.stdin.abandon("the command has ended")
         self._drain_until = time.monotonic() + _DRAIN_S
         self.outputs.read_buffered()
@@ -479,7 +484,7 @@ def _refused_by_disk(problem: OSError, path: str) -> Refused:
         errno=problem.errno,
         reason=problem.strerror,
     )
-    if problem.errno not in (errno.ENOSPC, errno.EDQUOT):
+    if problem.errno not in _FULL:
         refusal.frame["fix"] = "see that the home is writable and its disk sound, or set HOLDFAST_HOME to another"
     return refusal
 

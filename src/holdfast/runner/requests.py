@@ -254,7 +254,7 @@ def _update(life: Life, _client: Client, request: dict[str, Any]) -> dict[str, A
     if "lifetime" in changes:
         if changes["lifetime"] != "detached":
             raise Problem("bad-argument", "a session can only be made `detached` afterwards", argument="lifetime")
-        life.outlive_call()
+        life.detach()
     if changes:
         life.changed.update(changes)
         for option in CAUSES:

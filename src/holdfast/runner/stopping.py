@@ -6,7 +6,7 @@ import signal
 import time
 
 from . import clock, points, tree
-from .ladder import Ladder, Rung, rungs
+from .ladder import TREE, Ladder, Rung, rungs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Stopping:
             self._act(rung, living)
 
     def _act(self, rung: Rung, living: list[tree.Process]) -> None:
-        if rung.signal == "KILL" and rung.target != "command":
+        if rung.signal == "KILL" and rung.target == TREE:
             self._sweep = tree.Sweep(self._family.living, rung.wait_s)
             self._step()
             return

@@ -72,11 +72,4 @@ def last_output_at(life: Life) -> str | None:
 
 
 def _identity(life: Life) -> dict[str, Any]:
-    return {
-        "nonce": life.nonce,
-        "boot": life.boot,
-        "pidns": life.pidns,
-        "timens": life.timens,
-        "runner": life.runner,
-        "command": life.family.command,
-    }
+    return {"nonce": life.nonce, **life.here, "command": life.family.command}

@@ -214,9 +214,12 @@ def environment(pid: int) -> dict[str, str]:
     return {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs if name}
 
 
-def orphans(session: str, command: dict[str, Any] | None, pgid: int | None) -> list[Process]:
-    """What lives of a session whose runner is gone: the command itself, its group while the command still leads
-    it, everything below those, and whatever carries the session's mark. Each is verified by start time."""
+def orphans(
+    session: str, command: dict[str, Any] | None, pgid: int | None, runner: dict[str, Any] | None = None
+) -> list[Process]:
+    """What lives of a session whose runner is gone: the command itself, its group, everything below those, and
+    whatever carries the session's mark. Each is verified by start time; a group whose leader has left, by being in
+    the session that the runner led: the kernel gives neither number to others while a member lives."""
     table = everyone()
     roots: set[int] = set()
     born = 0
@@ -227,6 +230,12 @@ def orphans(session: str, command: dict[str, Any] | None, pgid: int | None) -> l
             roots.add(leader.pid)
             if pgid == leader.pid:
                 roots.update(pid for pid, process in table.items() if process.group == pgid)
+        elif leader is None and runner is not None and pgid == command["pid"]:
+            roots.update(
+                pid
+                for pid, process in table.items()
+                if process.group == pgid and process.session == runner["pid"] and process.start >= born
+            )
     for pid, process in table.items():
         if process.start >= born and environment(pid).get(SESSION_VARIABLE) == session:
             roots.add(pid)
@@ -253,10 +262,10 @@ def send_to(pid: int, start: int, number: int) -> str | None:
     except (AttributeError, OSError):
         pidfd = None
     try:
-        # The descriptor pins the process; only then does the look at its start time prove anything.
-        if not same(pid, start):
-            return None
         try:
+            # The descriptor pins the process; only then does the look at its start time prove anything.
+            if not same(pid, start):
+                return None
             if points.ACTIVE:
                 points.hit("tree.kill")
             if pidfd is None:
