@@ -136,7 +136,7 @@ def test_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
         ("[log]\nkeep = true\n", 2, "log.keep", "7d"),
         ("[log]\nkeep = nan\n", 2, "log.keep", "7d"),
         ('[log]\nsession_cap = "64MB"\n', 2, "log.session_cap", "64M"),
-        ("[log]\nsession_cap = 10\n", 2, "log.session_cap", "at least 4096"),
+        ("[log]\nsession_cap = 10\n", 2, "log.session_cap", "at least 1048576"),
         ("[log]\nsession_cap = 0x" + "f" * 5000 + "\n", 2, "log.session_cap", "4GiB"),
         ('[launcher]\nenabled = "yes"\n', 2, "launcher.enabled", "true or false"),
         ("[launcher]\nspares = 1.5\n", 2, "launcher.spares", "2"),

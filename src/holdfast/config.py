@@ -87,7 +87,7 @@ class Setting:
 
     def _bounded(self, number: int | float) -> int | float:
         if number < self.low or (self.high is not None and number > self.high):
-            bounds = f"at least {self.low:g}" if self.high is None else f"from {self.low:g} to {self.high:g}"
+            bounds = f"at least {self.low:.10g}" if self.high is None else f"from {self.low:.10g} to {self.high:.10g}"
             raise BadArgument(self.name, f"{shown(number)} is out of bounds", f"give a number {bounds}")
         return number
 

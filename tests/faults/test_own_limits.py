@@ -175,12 +175,13 @@ def test_own_13_a_live_session_without_descriptors_goes_on_in_its_segment_and_sa
 def test_own_13_a_session_whose_descriptors_are_taken_still_tells_its_end(
     world: World, without: str, beside: Beside, bystander: Bystanders
 ) -> None:
-    """The limit sinks and stays: the exit record and the look at who is left have their descriptor."""
+    """The limit sinks and stays: the exit record and the look at who is left have their descriptors. Those are among
+    the first that a runner opens."""
     gate = world.gate()
     session = world.open().start(world.probe("lines", 5, "daemon", "{", "forever", "}", "await", gate, "exit", 3))
     assert session.wait(match="^line 5$", timeout=5).reason == "match"
     assert session.runner_pid is not None
-    lowest = next(n for n in range(1000) if n not in processes.descriptors(session.runner_pid))
+    lowest = next(n for n in range(8, 1000) if n not in processes.descriptors(session.runner_pid))
     _, hard = resource.prlimit(session.runner_pid, resource.RLIMIT_NOFILE)
     resource.prlimit(session.runner_pid, resource.RLIMIT_NOFILE, (lowest, hard))
     gate.release()

@@ -139,7 +139,10 @@ class World:
         """The launchers of this world, by their own lock files, proven by start time."""
         found = []
         for lock in self.root.glob("*/holdfast*/launcher-*.lock"):
-            pid, _, start = lock.read_text(errors="replace").strip().partition(" ")
+            try:
+                pid, _, start = lock.read_text(errors="replace").strip().partition(" ")
+            except FileNotFoundError:
+                continue  # it left while we looked
             row = processes.look(int(pid)) if pid.isdigit() else None
             if row is not None and str(row.start) == start and row.state not in "ZX":
                 found.append(row)

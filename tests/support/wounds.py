@@ -64,5 +64,8 @@ def kill_launchers(world: World) -> list[processes.Process]:
 def sweep_up(world: World, hf: Holdfast) -> None:
     """Sockets of runners that were killed stay until somebody collects; a half start must be old for that."""
     for path in [*(world.home / "sessions").iterdir(), *world.runtime.glob("*.sock")]:
-        os.utime(path, (0, 0))
+        try:
+            os.utime(path, (0, 0))
+        except FileNotFoundError:
+            continue  # its runner left in an orderly way after all
     hf.collect()

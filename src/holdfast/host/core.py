@@ -93,7 +93,7 @@ class Core:
         return self._launching
 
     def close(self) -> None:
-        self._note_all()
+        self.note_all()
         self.index.close()
 
     # Starting.
@@ -266,15 +266,16 @@ class Core:
         if seen.final:
             self._over.append(_row_of(seen))
             if len(self._over) >= _ROWS_AT_ONCE:
-                self._note_all()
+                self.note_all()
 
-    def _note_all(self) -> None:
+    def note_all(self) -> None:
         rows, self._over = self._over, []
         if rows:
             self.index.note(rows)
 
     async def sessions(self, *, all: bool, fits: Callable[[Snapshot], bool]) -> list[Snapshot]:
         """Live ones, or all; newest last."""
+        self.note_all()
         look = self.index.query() if all else self.index.look()
         shots, unread = [], []
         for id, record in look.records.items():
@@ -288,6 +289,7 @@ class Core:
 
     async def recover(self) -> Recovered:
         began = time.monotonic()
+        self.note_all()
         look = self.index.look()
         seen, damaged = await self._observe_all(look.unfinished)
         groups: dict[str, list[Any]] = {state: [] for state in (RUNNING, EXITED, UNREACHABLE, STALE, LOST)}
@@ -315,7 +317,7 @@ class Core:
         seen = await self._sweep(files)
         for each in seen:
             self.note(each)
-        self._note_all()
+        self.note_all()
         return seen, damaged
 
     async def _sweep(self, files: list[Files]) -> list[Observed]:
@@ -467,6 +469,7 @@ class Core:
 
         if not (await self.observe(id)).final:
             raise StillRunning(id)
+        self.note_all()
         remove(self.home, self.index, id)
 
     def log(self, id: str) -> Log:

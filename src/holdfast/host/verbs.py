@@ -222,6 +222,7 @@ def collect(core: Core, *, dry_run: bool, all: bool) -> Collected:
     from .collect import collect as carry_out
     from .retention import Limits
 
+    core.note_all()
     limits = Limits(
         age_s=core.config.log_keep, home_bytes=core.config.log_home_cap, free_bytes=core.config.log_free_floor
     )

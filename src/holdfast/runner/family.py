@@ -7,7 +7,7 @@ import errno
 import os
 import sys
 
-from . import tree
+from . import points, tree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -88,6 +88,8 @@ class Family:
             return tree.send(process, number)
         # A child that was not reaped cannot have lost its pid, so no look and no descriptor is needed.
         try:
+            if points.ACTIVE:
+                points.hit("tree.kill")
             os.kill(process.pid, number)
         except OSError as problem:
             return errno.errorcode.get(problem.errno or 0, str(problem.errno))
