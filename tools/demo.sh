@@ -20,11 +20,10 @@ clean_up() {
     local status=$? entry
     "$hold" stop --all --grace 1s >/dev/null 2>&1 || true
     # The launcher would leave by itself after idling; a demonstration leaves nothing behind at all.
-    for entry in /proc/[0-9]*; do
-        if { tr '\0' '\n' <"$entry/environ"; } 2>/dev/null | grep -qxF "XDG_RUNTIME_DIR=$place/run"; then
-            kill "${entry#/proc/}" 2>/dev/null || true
-        fi
-    done
+    for lock in "$place"/run/holdfast/launcher-*.lock; do
+        # Its first word is the pid of the launcher that holds it.
+        if read -r pid _ <"$lock"; then kill "$pid" || true; fi
+    done 2>/dev/null
     rm -rf "$place"
     exit "$status"
 }
