@@ -150,7 +150,8 @@ def test_a_pair_that_reforks_replaces_the_half_that_dies(world: World) -> None:
 
     child = next(row for row in until(pair) if row.ppid != program.pid)
     processes.send(child, signal.SIGKILL)
-    parent, heir = until(lambda: [row for row in pair() if child.pid not in [r.pid for r in pair()]])
+    rows = until(lambda: [row for row in pair() if child.pid not in [each.pid for each in pair()]])
+    parent, heir = sorted(rows, key=lambda row: row.ppid != program.pid)
     processes.send(parent, signal.SIGKILL)
     # The heir, now ours because its parent is gone, has made itself a partner.
     until(lambda: processes.descendants(heir.pid))
