@@ -51,7 +51,6 @@ def main(args: Namespace) -> int:
     with here() as hf:
         session = hf.get(args.session)
         woke = session.wait(
-            exit=args.exit or not asked_more,
             match=args.match,
             output=args.output,
             idle=args.idle,

@@ -111,7 +111,7 @@ class AsyncSession(Snapshot):
         since: str | int | None = None,
         timeout: float | str | None = None,
     ) -> Woke:
-        woke = await verbs.wait(self._core, self.id, match, output, idle, port, since, timeout)
+        woke = await verbs.wait(self._core, self.id, exit, match, output, idle, port, since, timeout)
         woke.session = await self.refresh()
         return woke
 

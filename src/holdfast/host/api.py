@@ -121,7 +121,7 @@ class Session(Snapshot):
         timeout: float | str | None = None,
     ) -> Woke:
         """Block until one of the conditions holds; the end of the command ends every wait. `reason` says which."""
-        woke = drive(verbs.wait(self._core, self.id, match, output, idle, port, since, timeout))
+        woke = drive(verbs.wait(self._core, self.id, exit, match, output, idle, port, since, timeout))
         woke.session = self.refresh()
         return woke
 

@@ -144,13 +144,6 @@ class Connection:
             if isinstance(frame, tuple):
                 return frame
 
-    async def event(self, type: str, timeout: float | None) -> Message:
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while True:
-            message = await self._message(deadline, timeout)
-            if message["type"] == type:
-                return message
-
     async def send(self, payload: bytes, timeout: float | None, descriptors: list[int] | None = None) -> None:
         view = memoryview(payload)
         while view:

@@ -191,7 +191,7 @@ def _connect(path: str) -> socket.socket | None:
         sockets.connect_unix(sock, path)
         if sockets.peer_uid(sock) == os.getuid():
             return sock
-    except (OSError, BlockingIOError):
+    except OSError:
         pass
     sock.close()
     return None

@@ -46,12 +46,7 @@ async def stop_from_records(driver: Driver, files: Files, *, grace: float) -> St
             sweep = tree.Sweep(lambda: _living(files), step.wait_s)
             survivors = await driver.call(sweep.run)
             break
-        members = {
-            "command": [process for process in living if process.pid == _command_pid(files)],
-            "group": [process for process in living if process.group == _command_pid(files)],
-            "tree": living,
-        }[step.target]
-        for process in members:
+        for process in tree.members(living, _command_pid(files), step.target):
             tree.send(process, getattr(signal, "SIG" + step.signal))
             if step.signal != "KILL":
                 tree.send(process, signal.SIGCONT)

@@ -115,6 +115,7 @@ async def restart(core: Core, id: str, env: Mapping[str, str | None] | None, gra
 async def wait(
     core: Core,
     id: str,
+    exit: bool,
     match: str | None,
     output: bool | None,
     idle: float | str | None,
@@ -122,7 +123,9 @@ async def wait(
     since: str | int | None,
     timeout: float | str | None,
 ) -> Woke:
-    """The end of the command ends every wait; `exit` alone waits for nothing else."""
+    """The end of the command ends every wait: `exit` says that nothing else is waited for, and cannot be refused."""
+    if not exit:
+        raise BadArgument("exit", "the end of the command ends every wait", "leave it out, and look at `reason`")
     from .waiting import Wait
 
     waiting = Wait(

@@ -11,11 +11,6 @@ import os
 
 from . import points
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    pass
-
-
 # Beside the service's own group; whoever looks at the tree of groups sees whose it is.
 _OUTSIDE = "holdfast"
 

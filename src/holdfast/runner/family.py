@@ -74,13 +74,8 @@ class Family:
     def send(self, target: str, number: int, living: list[tree.Process]) -> int:
         """Signal the command, its group or all of them; to how many."""
         assert self.command is not None
-        pid = self.command["pid"]
-        members = {
-            "command": [process for process in living if process.pid == pid],
-            "group": [process for process in living if process.group == pid],
-            "tree": living,
-        }[target]
         with self._reserve:
+            members = tree.members(living, self.command["pid"], target)
             return sum(self._send(process, number) is None for process in members)
 
     def _send(self, process: tree.Process, number: int) -> str | None:

@@ -244,6 +244,13 @@ def orphans(
     return [process for process in members if process.pid != os.getpid()]
 
 
+def members(living: list[Process], command: int | None, target: str) -> list[Process]:
+    """Those of a session's processes that a signal to its `command`, `group` or `tree` goes to."""
+    if target == "command":
+        return [process for process in living if process.pid == command]
+    return [process for process in living if process.group == command] if target == "group" else living
+
+
 def send(process: Process, number: int) -> str | None:
     """Signal this very process. None when done or when it is gone; else the errno's name."""
     return send_to(process.pid, process.start, number)
