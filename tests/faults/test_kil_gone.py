@@ -59,6 +59,8 @@ def test_kil_12_a_tree_whose_runner_is_gone_is_ended_by_the_host(
     assert stopped.rung == "KILL to the tree"
     promised(world, session, bystander=bystander, beside=beside, numbers=4)
     assert session.state == "lost"
+    assert session.exit is not None
+    assert (session.status, session.exit.cause) == ("killed", "stop")
     again = session.stop()
     assert (again.done, again.already) == (True, True)
     sweep_up(world, hf)
@@ -119,14 +121,19 @@ def test_kil_12_a_host_that_dies_on_the_ladder_is_followed_by_another(
     assert session.wait(match="^line 4$", timeout=5).reason == "match"
     kill_runner(session)
     points.set(f"host.rung={rung}*kill")
-    assert world.host(STOPPER, session.id).wait() == -signal.SIGKILL
+    stopper = world.host(STOPPER, session.id)
+    assert stopper.wait() == -signal.SIGKILL
     points.clear()
+    # First reason wins: the one that follows does not become the author.
+    first_asked = f"api:{stopper.pid}"
     promised(world, session, bystander=bystander, beside=beside, numbers=4)
     assert session.state == "stale"
     stopped = session.stop(grace=0.3)
     assert stopped.done
     assert not marked(session.id)
     promised(world, session, bystander=bystander, beside=beside, numbers=4)
+    assert session.exit is not None
+    assert (session.exit.cause, session.exit.by) == ("stop", first_asked)
     sweep_up(world, hf)
 
 

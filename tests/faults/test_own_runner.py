@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 
 import pytest
@@ -17,6 +19,16 @@ from support.wounds import kill_runner, sweep_up, wedged
 
 # Long enough for a runner on a busy machine, short enough to wait for in a test.
 SWEEP_S = 0.4
+
+STOPPER = """
+import sys, holdfast
+holdfast.open().get(sys.argv[1]).stop(grace=0.3)
+"""
+
+
+def author() -> str:
+    """Who a host in this process says it is."""
+    return f"api:{os.getpid()}"
 
 
 @pytest.mark.covers("OWN-05")
@@ -63,6 +75,10 @@ def test_own_05_a_sleeper_whose_runner_was_killed_is_stale_until_it_is_stopped(
     assert processes.is_gone(session.pid)
     promised(world, session, bystander=bystander, beside=beside, numbers=5, error=told.value)
     assert session.state == "lost"
+    # On faulty code the stop left no word of itself, and what somebody asked for read as a failure.
+    assert session.exit is not None
+    assert (session.status, session.exit.cause, session.exit.by) == ("killed", "stop", author())
+    assert (session.exit.code, session.exit.signal) == (None, None)
     sweep_up(world, hf)
 
 
@@ -169,5 +185,47 @@ def test_own_06_a_wedged_runner_is_stopped_from_its_records_and_tells_the_end_on
         promised(world, session, bystander=bystander, beside=beside, numbers=10)
     until(lambda: session.refresh().state == "exited", what="the record of the end")
     promised(world, session, bystander=bystander, beside=beside, numbers=10)
+    # On faulty code the runner saw a signal that nobody it knew had sent, and called it the cause.
     assert session.exit is not None
+    assert (session.status, session.exit.cause, session.exit.by) == ("killed", "stop", author())
     assert session.exit.signal == "SIGTERM"
+
+
+@pytest.mark.covers("OWN-06", "KIL-08")
+def test_own_06_a_deadline_found_overdue_on_waking_does_not_take_the_place_of_an_earlier_stop(
+    world: World, points: Points, beside: Beside, bystander: Bystanders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """First reason wins, also where the runner was not there to hear it: the host that stopped died on its ladder,
+    and the deadline of the command passed afterwards."""
+    monkeypatch.setenv("HOLDFAST_HOSTS_REPLY_TIMEOUT", str(SWEEP_S))
+    hf = world.open()
+    session = hf.start(world.probe("lines", 3, "forever"), timeout=2)
+    assert session.wait(match="^line 3$", timeout=5).reason == "match"
+    with wedged(session):
+        points.set("host.intent_written=kill")
+        assert world.host(STOPPER, session.id).wait() == -signal.SIGKILL
+        points.clear()
+        assert session.pid is not None
+        assert not processes.is_gone(session.pid)
+    assert session.wait(exit=True, timeout=10).reason == "exit"
+    promised(world, session, bystander=bystander, beside=beside, numbers=3)
+    assert session.exit is not None
+    assert (session.exit.cause, session.exit.signal) == ("stop", "SIGTERM")
+    assert session.exit.by is not None
+    assert session.exit.by.startswith("api:")
+
+
+@pytest.mark.covers("IDN-06")
+def test_an_intent_that_cannot_be_read_costs_the_reason_and_nothing_else(world: World, beside: Beside) -> None:
+    hf = world.open()
+    session = hf.start(world.probe("lines", 1, "forever"))
+    assert session.wait(match="^line 1$", timeout=5).reason == "match"
+    kill_runner(session)
+    (world.session(session.id) / "intent.json").write_text("{")
+    assert session.stop(grace=1).done
+    assert session.refresh().state == "lost"
+    assert session.exit is not None
+    assert (session.exit.cause, session.status) == ("lost", "failed")
+    assert "intent.json" in session.metadata["evidence"]
+    assert {each.id for each in hf.sessions(all=True)} == {session.id, beside.session.id}
+    sweep_up(world, hf)

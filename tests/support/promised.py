@@ -118,11 +118,14 @@ def _first_break(found: list[int]) -> int:
 
 
 def ending_is_true(world: World, session: Session) -> None:
-    """(2) The outcome is what was recorded, or the record says that nobody can know it."""
+    """(2) The outcome is what was recorded, or the record says that nobody can know it. Who asked for it past the
+    runner is known even then."""
     path = world.session(session.id) / "exit.json"
     if session.state == "lost":
         assert session.exit is not None
-        assert (session.exit.cause, session.exit.code, session.exit.signal) == ("lost", None, None)
+        assert (session.exit.code, session.exit.signal) == (None, None)
+        assert (session.exit.cause, session.exit.by) == intended(world, session)
+        assert session.status == ("killed" if session.exit.cause == "stop" else "failed")
         assert not path.exists()
     elif session.state == "exited":
         assert session.exit is not None
@@ -134,6 +137,13 @@ def ending_is_true(world: World, session: Session) -> None:
         assert known.count(True) == (0 if told["cause"] == "spawn_error" else 1)
     else:
         assert session.exit is None
+
+
+def intended(world: World, session: Session) -> tuple[str, str | None]:
+    """Cause and author of an end that no runner recorded."""
+    path = world.session(session.id) / "intent.json"
+    intent = json.loads(path.read_text()) if path.exists() else {"cause": "lost"}
+    return intent["cause"], intent.get("by")
 
 
 def nobody_is_forgotten(world: World, session: Session) -> None:

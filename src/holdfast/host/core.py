@@ -406,7 +406,7 @@ class Core:
 
     async def stop(self, id: str, *, grace: float | None, by: str | None = None) -> Stopped:
         """Through the runner where it answers, from the records where it is gone or wedged."""
-        return await self.finish_stop(id, await self.begin_stop(id, grace=grace, by=by), grace=grace)
+        return await self.finish_stop(id, await self.begin_stop(id, grace=grace, by=by), grace=grace, by=by)
 
     async def begin_stop(self, id: str, *, grace: float | None, by: str | None = None) -> Connection | None:
         """Set the ladder going and do not wait for it. None: there is no runner to do it."""
@@ -421,15 +421,17 @@ class Core:
             return None
         return connection
 
-    async def finish_stop(self, id: str, connection: Connection | None, *, grace: float | None) -> Stopped:
+    async def finish_stop(
+        self, id: str, connection: Connection | None, *, grace: float | None, by: str | None = None
+    ) -> Stopped:
         files = read_files(self.home, id)
         wanted = files.spec["grace"] if grace is None else grace
         if connection is None:
-            return await self._stop_without_runner(id, wanted)
+            return await self._stop_without_runner(id, wanted, by)
         try:
             reply = await self._ladder_done(id, connection, _stop_bound(files, wanted))
         except (RunnerGone, Unreachable):
-            return await self._stop_without_runner(id, wanted)
+            return await self._stop_without_runner(id, wanted, by)
         finally:
             connection.close()
         return Stopped(
@@ -450,7 +452,7 @@ class Core:
             except Unreachable:
                 await self.request(id, "ping")
 
-    async def _stop_without_runner(self, id: str, grace: float) -> Stopped:
+    async def _stop_without_runner(self, id: str, grace: float, by: str | None) -> Stopped:
         """It ended and its runner left; or the runner was killed; or it lives and is silent, and records the end
         when it wakes. Whatever of the session lives is found and verified from the records."""
         from .stopping import refuse_unproven, stop_from_records
@@ -462,7 +464,7 @@ class Core:
             refuse_unproven(seen.files)
         if seen.final:
             return Stopped(id, already=True)
-        return await stop_from_records(self.driver, seen.files, grace=grace)
+        return await stop_from_records(self.driver, seen.files, grace=grace, by=by or self.author)
 
     async def remove(self, id: str) -> None:
         from .collect import remove

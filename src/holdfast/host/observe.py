@@ -80,14 +80,24 @@ _EXIT_OPTIONAL: dict[str, Kinds] = {
 class Files:
     """The records of one session directory, as they were read."""
 
-    __slots__ = ("directory", "exit", "id", "spec", "state")
+    __slots__ = ("directory", "exit", "id", "intent", "spec", "state")
 
-    def __init__(self, id: str, directory: str, spec: Record, state: Record | None, exit: Record | None) -> None:
+    def __init__(
+        self,
+        id: str,
+        directory: str,
+        spec: Record,
+        state: Record | None,
+        exit: Record | None,
+        intent: Record | None = None,
+    ) -> None:
         self.id = id
         self.directory = directory
         self.spec = spec
         self.state = state
         self.exit = exit
+        # Looked for only where no runner is left that would tell it.
+        self.intent = intent
 
     @property
     def endpoint(self) -> str:
@@ -144,6 +154,7 @@ class Observed:
             self.files.state,
             self.files.exit,
             live,
+            self.files.intent,
             observed_state=self.state,
             observed_at=clock.now_text(),
         )
@@ -237,10 +248,11 @@ def _without_runner(files: Files) -> Observed:
     orphans = tree.orphans(files.id, files.command, files.pgid, files.runner)
     if orphans:
         return Observed(files, STALE, "its runner is gone, its processes live", orphans=orphans)
+    asked = _read_intent(files)
     other = stranger(files)
     if other is not None:
-        return Observed(files, LOST, f"its runner is gone, and pid {other.pid} is another process by now")
-    return Observed(files, LOST, "its runner and its processes are gone, and no exit was recorded")
+        return Observed(files, LOST, f"its runner is gone, and pid {other.pid} is another process by now{asked}")
+    return Observed(files, LOST, f"its runner and its processes are gone, and no exit was recorded{asked}")
 
 
 def _runner_gone(files: Files) -> bool:
@@ -286,6 +298,21 @@ def _exit(directory: str) -> Record | None:
     _expect(path, record["exit"], {"code": int, "signal": str, "by": str})
     _expect(path, record, _EXIT_OPTIONAL)
     return record
+
+
+def _read_intent(files: Files) -> str:
+    """What was asked past the runner becomes part of the files; in words for the evidence. One that cannot be read
+    takes the reason away, and nothing else."""
+    path = os.path.join(files.directory, records.INTENT)
+    try:
+        record = _optional(path)
+        if record is None:
+            return ""
+        _expect(path, record, {"cause": str, "by": str, "at": str}, required=True)
+    except DamagedRecord as problem:
+        return f"; {problem.message}"
+    files.intent = record
+    return f"; {record['by']} asked for its end at {record['at']}"
 
 
 def _expect(path: str, record: Record, kinds: Mapping[str, Kinds], *, required: bool = False) -> None:

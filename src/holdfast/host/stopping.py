@@ -10,8 +10,8 @@ import signal
 import time
 
 from ..errors import IdentityMismatch
-from ..model import Stopped
-from ..runner import points, tree
+from ..model import CAUSE_STOP, Stopped
+from ..runner import clock, points, records, tree
 from ..runner.ladder import Ladder, rungs
 from .observe import elsewhere, stranger
 
@@ -21,12 +21,15 @@ if TYPE_CHECKING:
     from .observe import Files
 
 
-async def stop_from_records(driver: Driver, files: Files, *, grace: float) -> Stopped:
-    """Climb the ladder over what the records prove to be this session's."""
+async def stop_from_records(driver: Driver, files: Files, *, grace: float, by: str) -> Stopped:
+    """Climb the ladder over what the records prove to be this session's. Who asked is on disk before the first rung:
+    no runner may be left to tell it, and one that wakes later must not take the end for the command's own."""
     _refuse_elsewhere(files)
     _refuse_poison(files)
     began = time.monotonic()
     found = _living(files)
+    if found and files.exit is None:
+        _record_intent(files, by)
     ladder = Ladder(rungs(grace, files.spec.get("stop_ladder") if grace > 0 else None))
     rung = None
     while True:
@@ -58,6 +61,21 @@ async def stop_from_records(driver: Driver, files: Files, *, grace: float) -> St
         took_s=round(time.monotonic() - began, 3),
         already=not found,
     )
+
+
+def _record_intent(files: Files, by: str) -> None:
+    """A disk that takes nothing must not keep the command alive: the end is then told without its reason."""
+    intent = {"v": 1, "cause": CAUSE_STOP, "by": by, "at": clock.now_text()}
+    try:
+        directory = os.open(files.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            records.write_once(directory, records.INTENT, intent)
+        finally:
+            os.close(directory)
+    except OSError:
+        pass
+    if points.ACTIVE:
+        points.hit("host.intent_written")
 
 
 def _living(files: Files) -> list[tree.Process]:

@@ -229,11 +229,13 @@ def snapshot(
     state: Record | None,
     exit_record: Record | None,
     live: Record | None = None,
+    intent: Record | None = None,
     *,
     observed_state: str,
     observed_at: str,
 ) -> Snapshot:
-    """One picture from all records. `live` is the runner's status, or what the host saw in the files itself.
+    """One picture from all records. `live` is the runner's status, or what the host saw in the files itself;
+    `intent` what somebody asked for past a runner that could not record the end.
 
     The newer word wins: live, then the exit record, then what `update` changed, then the spec.
     """
@@ -244,7 +246,8 @@ def snapshot(
     exit_json = live.get("exit") or ended.get("exit")
     exit = Exit.from_json(exit_json) if exit_json else None
     if exit is None and observed_state == LOST:
-        exit = Exit(None, None, CAUSE_LOST, complete=False)
+        asked_past = intent or {}
+        exit = Exit(None, None, asked_past.get("cause") or CAUSE_LOST, asked_past.get("by"), complete=False)
 
     def newest(key: str) -> Any:
         value = live.get(key)

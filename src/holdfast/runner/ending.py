@@ -26,7 +26,8 @@ _UNTOLD_S = 10.0
 
 
 class Ending:
-    """First reason wins: `blame` keeps the first cause. `judge` turns what was observed into the exit object."""
+    """First reason wins: `blame` keeps the first cause, and one that a host recorded while we did not answer came
+    before all that we learn on waking. `judge` turns what was observed into the exit object."""
 
     def __init__(
         self,
@@ -60,7 +61,13 @@ class Ending:
 
     def blame(self, cause: str, by: str | None = None) -> None:
         if self._cause is None:
-            self._cause = (cause, by)
+            self._cause = self._asked_past_us() or (cause, by)
+
+    def _asked_past_us(self) -> tuple[str, str | None] | None:
+        with self._reserve:
+            intent = records.found(self._directory, records.INTENT)
+        cause, by = intent.get("cause"), intent.get("by")
+        return (cause, by if isinstance(by, str) else None) if cause == "stop" else None
 
     def judge(self, family: Family, memory: MemoryGroup | None, *, complete: bool) -> None:
         code = number = None

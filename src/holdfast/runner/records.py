@@ -1,4 +1,4 @@
-"""Small JSON records of a session directory: spec, state, exit. Whole or absent, never half.
+"""Small JSON records of a session directory: spec, state, exit, intent. Whole or absent, never half.
 
 Everything goes through a directory descriptor: a session directory that somebody renamed or removed is never
 made again by accident.
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 # disk that fills up later cannot keep the ending from being told.
 EXIT_ROOM_BYTES = 16 << 10
 _EXIT_RESERVE = ".exit.reserved"
+# Who asked for the end of a session whose runner could not be asked; written by a host before it acts past the runner.
+INTENT = "intent.json"
 _to_json = json.JSONEncoder(separators=(",", ":")).encode
 # A spec holds a whole argv, and a start request of this size is taken.
 _RECORD_MAX_BYTES = 16 << 20
@@ -34,7 +36,23 @@ _CHECK_BYTES = len(_CHECK_HEAD) + 8 + len(_CHECK_TAIL)
 
 def write(directory: int, name: str, record: dict[str, Any], *, durable: bool = False) -> None:
     """Replace `name` in one step. Fields in it that we do not know, of a later release say, stay."""
-    _replace(directory, name + ".tmp", name, _encode({**_found(directory, name), **record}), durable)
+    _replace(directory, name + ".tmp", name, _encode({**found(directory, name), **record}), durable)
+
+
+def write_once(directory: int, name: str, record: dict[str, Any]) -> None:
+    """As `write`, unless somebody was first: theirs stays as it is."""
+    temporary = f"{name}.{os.urandom(4).hex()}.tmp"
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=directory)
+    try:
+        try:
+            _write_all(fd, _encode(record))
+        finally:
+            os.close(fd)
+        os.link(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
+    except FileExistsError:
+        pass
+    finally:
+        os.unlink(temporary, dir_fd=directory)
 
 
 def write_locked(directory: int, name: str, record: dict[str, Any]) -> int:
@@ -68,7 +86,7 @@ def reserve_exit(directory: int) -> None:
 
 def write_exit(directory: int, record: dict[str, Any], *, durable: bool) -> None:
     """Into the room reserved at the start where it still exists; the record appears in one step."""
-    payload = _encode({**_found(directory, "exit.json"), **record})
+    payload = _encode({**found(directory, "exit.json"), **record})
     try:
         fd = os.open(_EXIT_RESERVE, os.O_WRONLY | os.O_CLOEXEC, dir_fd=directory)
     except FileNotFoundError:
@@ -97,11 +115,11 @@ def _read(path: str, directory: int | None) -> dict[str, Any]:
     # Non-blocking, for somebody may have put a pipe there.
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
     try:
-        found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode):
+        file = os.fstat(fd)
+        if not stat.S_ISREG(file.st_mode):
             raise ValueError("it is no file")
         # Records are replaced, never written in place: the size does not change under us.
-        return _decode(os.read(fd, min(found.st_size, _RECORD_MAX_BYTES)))
+        return _decode(os.read(fd, min(file.st_size, _RECORD_MAX_BYTES)))
     finally:
         os.close(fd)
 
@@ -119,7 +137,8 @@ def _decode(raw: bytes) -> dict[str, Any]:
     return record
 
 
-def _found(directory: int, name: str) -> dict[str, Any]:
+def found(directory: int, name: str) -> dict[str, Any]:
+    """The record as it stands there now; empty when there is none that can be read."""
     try:
         return _read(name, directory)
     except (OSError, ValueError):
