@@ -23,7 +23,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("host",),
     ("host.core",),
     ("host.waiting",),
-    ("host.verbs",),
+    ("host.restarting", "host.verbs"),
     ("host.doctor",),
     ("host.api", "host.aio"),
     ("",),

@@ -209,9 +209,14 @@ class StillRunning(HoldfastError):
     code, http_status, exit_code = "still-running", 409, NOT_IN_THIS_STATE
     fix = "end it with `hold stop` first"
     id: str
+    survivors: list[Mapping[str, object]]
 
-    def __init__(self, id: str) -> None:
-        super().__init__(f"session {id} is still running", id=id)
+    def __init__(self, id: str, survivors: Sequence[Mapping[str, object]] = ()) -> None:
+        pids = _listed([str(each.get("pid")) for each in survivors])
+        left = f": the stop left {pids}" if survivors else ""
+        super().__init__(f"session {id} is still running{left}", id=id, survivors=list(survivors))
+        if survivors:
+            self.fix = "end what is left as the user who may, then try again"
 
 
 class StdinClosed(HoldfastError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 from cli.conftest import Start
 from support.waiting import wait_gone
@@ -103,6 +104,19 @@ def test_restart_gives_a_new_session_of_the_same_command(world: World, start: St
     assert (session.id, session.metadata["restarted_from"]) == (second, first)
     assert session.wait(match="COLOR=blue", timeout=5).reason == "match"
     assert world.hold("stop", "--all").returncode == 0
+
+
+def test_restart_takes_what_was_never_stored_once_more(world: World) -> None:
+    words = world.root / "words"
+    words.write_text("again\n")
+    first = world.hold("start", "--input", "-", "--lifetime", "owner", "--owner-pid", str(os.getpid()), "--", "cat")
+    refused = world.hold("restart", first.stdout.strip())
+    assert refused.returncode == 2
+    assert "input: 0 bytes were given" in refused.stderr
+    again = ("restart", first.stdout.strip(), "--input", words, "--lifetime", "detached")
+    second = world.hold(*again, check=True).stdout.strip()
+    world.hold("wait", second, "--timeout", "5s", check=True)
+    assert world.hold("logs", second).stdout == "again\n"
 
 
 def test_rm_forgets_what_is_over_and_refuses_what_runs(world: World, start: Start) -> None:

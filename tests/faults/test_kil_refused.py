@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import support
-from holdfast.errors import IdentityMismatch
+from holdfast.errors import IdentityMismatch, StillRunning
 from support import processes
 from support.bystander import Bystanders
 from support.people import normal_user
@@ -173,5 +173,29 @@ def test_kil_11_a_process_that_does_not_die_is_listed_with_the_reason(
     assert session.exit is not None
     assert (session.exit.signal, session.exit.cause) == ("SIGKILL", "stop")
     assert not marked(session.id)
+    points.clear()
+    home_is_usable(hf)
+
+
+@pytest.mark.covers("KIL-11")
+@pytest.mark.parametrize("way", ["restart", "replace"])
+def test_kil_11_nothing_is_started_in_the_place_of_what_survived_the_stop(
+    world: World, points: Points, beside: Beside, bystander: Bystanders, way: str
+) -> None:
+    """On faulty code the second server was started while the first still held the port."""
+    points.set("tree.kill=error:EPERM")
+    hf = world.open()
+    session = hf.start(world.probe("lines", 3, "forever"), name="web", grace=0.3)
+    assert session.wait(match="^line 3$", timeout=5).reason == "match"
+    with pytest.raises(StillRunning) as told:
+        session.restart() if way == "restart" else hf.start(world.probe("forever"), name="web", replace=True)
+    assert [each["pid"] for each in told.value.survivors] == [session.pid]
+    promised(world, session, bystander=bystander, beside=beside, numbers=3, error=told.value)
+    assert {each.id for each in hf.sessions(all=True)} == {session.id, beside.session.id}
+    assert session.pid is not None
+    row = processes.look(session.pid)
+    assert row is not None
+    processes.end(row)
+    until(lambda: session.refresh().state == "exited", what="the record of the end")
     points.clear()
     home_is_usable(hf)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from typing import TYPE_CHECKING
@@ -256,6 +257,84 @@ def test_restart_asks_again_for_variables_whose_values_were_not_kept(hf: Holdfas
     second = first.restart(env={"CANARY": "two"})
     assert second.wait(match="two", timeout=5).reason == "match"
     second.stop(grace=0)
+
+
+def test_restart_takes_away_again_what_was_taken_away(
+    hf: Holdfast, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CANARY", "ours")
+    first = hf.run(world.probe("print-env", "CANARY"), env={"CANARY": None})
+    second = first.restart()
+    second.wait(timeout=5)
+    assert second.text() == first.text()
+
+
+def test_restart_keeps_a_clean_environment_and_inherits_nothing_into_it(
+    hf: Holdfast, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On faulty code all of the restarting host's variables, secrets too, reached a command that was to have none."""
+    monkeypatch.setenv("CANARY", "ours")
+    monkeypatch.setenv("GIVEN", "ours")
+    first = hf.run("echo canary=$CANARY given=$GIVEN", clean_env=True, env={"GIVEN": "one"})
+    with pytest.raises(errors.BadArgument, match="GIVEN"):
+        first.restart()
+    second = first.restart(env={"GIVEN": "two"})
+    second.wait(timeout=5)
+    assert second.text() == "canary= given=two\n"
+
+
+def test_restart_asks_again_for_input_which_is_never_stored(hf: Holdfast) -> None:
+    first = hf.run("cat", input="one\n")
+    with pytest.raises(errors.BadArgument, match=r"input: 4 bytes .* give it again") as told:
+        first.restart()
+    assert told.value.argument == "input"
+    second, third = first.restart(input="two\n"), first.restart(input="")
+    for again in (second, third):
+        again.wait(timeout=5)
+    assert (second.text(), third.text()) == ("two\n", "")
+
+
+def test_restart_asks_again_for_descriptors(hf: Holdfast, world: World) -> None:
+    reader, writer = os.pipe()
+    try:
+        first = hf.start(world.probe("forever"), pass_fds=[reader])
+        with pytest.raises(errors.BadArgument, match=f"pass_fds: {reader} "):
+            first.restart()
+        assert first.refresh().state == "running", "a refused restart stops nothing"
+        second = first.restart(pass_fds=[reader])
+    finally:
+        os.close(reader)
+        os.close(writer)
+    assert json.loads((world.session(second.id) / "spec.json").read_text())["pass_fds"] == [reader]
+    third = second.restart(pass_fds=[])
+    assert json.loads((world.session(third.id) / "spec.json").read_text())["pass_fds"] == []
+    third.stop(grace=0)
+
+
+def test_restart_binds_to_the_same_owner_and_refuses_when_it_is_gone(hf: Holdfast, world: World) -> None:
+    """On faulty code the new session was detached, and outlived the owner that the first was bound to."""
+    owner = world.program(["cat"])
+    first = hf.start(world.probe("forever"), lifetime="owner", owner_pid=owner.pid)
+    second = first.restart()
+    owner.end()
+    second.wait(timeout=5)
+    assert second.exit is not None
+    assert second.exit.cause == "owner_gone"
+    with pytest.raises(errors.BadArgument, match=f"lifetime: the owner .* process {owner.pid}, is gone"):
+        second.restart()
+    third = second.restart(owner_pid=os.getpid())
+    assert json.loads((world.session(third.id) / "spec.json").read_text())["owner_process"]["pid"] == os.getpid()
+    fourth = third.restart(lifetime="detached")
+    assert json.loads((world.session(fourth.id) / "spec.json").read_text())["lifetime"] == "detached"
+    fourth.stop(grace=0)
+
+
+def test_restart_refuses_to_repeat_the_life_of_a_call(hf: Holdfast) -> None:
+    done = hf.run("true", lifetime="call")
+    with pytest.raises(errors.BadArgument, match=r"lifetime: `call`"):
+        done.restart()
+    again = done.restart(lifetime="detached")
+    assert again.wait(timeout=5).reason == "exit"
 
 
 @pytest.mark.parametrize(

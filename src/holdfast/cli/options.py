@@ -125,14 +125,20 @@ def requested(args: argparse.Namespace, program: str) -> tuple[Command, StartOpt
         options["env"] = env
     if args.pass_fd:
         options["pass_fds"] = args.pass_fd
-    if args.owner_pid is not None:
-        options["owner_pid"] = args.owner_pid
-    elif args.lifetime == "owner":
-        # We are gone in a moment; whoever called us is who the session is for.
-        options["owner_pid"] = os.getppid()
+    owner_pid = owning_process(args)
+    if owner_pid is not None:
+        options["owner_pid"] = owner_pid
     if args.input is not None:
-        options["input"] = _content(args.input)
+        options["input"] = content(args.input)
     return command(args.command, args.shell, program), options
+
+
+def owning_process(args: argparse.Namespace) -> int | None:
+    if args.owner_pid is None and args.lifetime == "owner":
+        # We are gone in a moment; whoever called us is who the session is for.
+        return os.getppid()
+    pid: int | None = args.owner_pid
+    return pid
 
 
 def environment(args: argparse.Namespace) -> dict[str, str | None]:
@@ -157,7 +163,7 @@ def _is_line(word: str) -> bool:
     return not word.replace("/", "").translate({ord(each): None for each in "@%+=:,.-_~"}).isalnum()
 
 
-def _content(path: str) -> bytes:
+def content(path: str) -> bytes:
     if path == "-":
         with open(0, "rb", closefd=False) as file:
             return file.read()

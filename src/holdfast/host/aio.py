@@ -13,7 +13,7 @@ from .asyncio_driver import Asynchronous
 from .core import Core
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Mapping
+    from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
     from types import TracebackType
     from typing import Any, Self, Unpack
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ..model import Collected, Finding, StartOptions
     from .log import Page
     from .request import Command
+    from .restarting import Lifetime
     from .search import Hit
 
 
@@ -139,8 +140,29 @@ class AsyncSession(Snapshot):
         await self._core.update(self.id, changes)
         return await self.refresh()
 
-    async def restart(self, *, env: Mapping[str, str | None] | None = None, grace: float | None = None) -> AsyncSession:
-        return AsyncSession(self._core, (await verbs.restart(self._core, self.id, env, grace)).snapshot())
+    async def restart(
+        self,
+        *,
+        env: Mapping[str, str | None] | None = None,
+        input: str | bytes | None = None,
+        pass_fds: Sequence[int] | None = None,
+        lifetime: Lifetime | None = None,
+        owner_pid: int | None = None,
+        grace: float | None = None,
+    ) -> AsyncSession:
+        from .restarting import restart
+
+        again = await restart(
+            self._core,
+            self.id,
+            env=env,
+            input=input,
+            pass_fds=pass_fds,
+            lifetime=lifetime,
+            owner_pid=owner_pid,
+            grace=grace,
+        )
+        return AsyncSession(self._core, again.snapshot())
 
 
 class AsyncHoldfast:

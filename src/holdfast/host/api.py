@@ -13,7 +13,7 @@ from .driver import Blocking, drive
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from types import TracebackType
     from typing import Any, Self, Unpack
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ..model import Collected, Finding, StartOptions
     from .log import Page
     from .request import Command
+    from .restarting import Lifetime
     from .search import Hit
 
 
@@ -158,9 +159,31 @@ class Session(Snapshot):
         drive(self._core.update(self.id, changes))
         return self.refresh()
 
-    def restart(self, *, env: Mapping[str, str | None] | None = None, grace: float | None = None) -> Session:
-        """Stop it if it runs, and start the same command anew, as a new session that names this one."""
-        return Session(self._core, drive(verbs.restart(self._core, self.id, env, grace)).snapshot())
+    def restart(
+        self,
+        *,
+        env: Mapping[str, str | None] | None = None,
+        input: str | bytes | None = None,
+        pass_fds: Sequence[int] | None = None,
+        lifetime: Lifetime | None = None,
+        owner_pid: int | None = None,
+        grace: float | None = None,
+    ) -> Session:
+        """Stop it if it runs, and start the same command anew, as a new session that names this one. What was never
+        stored (values of variables, input, descriptors, the life of a gone owner) has to be given again."""
+        from .restarting import restart
+
+        again = restart(
+            self._core,
+            self.id,
+            env=env,
+            input=input,
+            pass_fds=pass_fds,
+            lifetime=lifetime,
+            owner_pid=owner_pid,
+            grace=grace,
+        )
+        return Session(self._core, drive(again).snapshot())
 
 
 class Holdfast:

@@ -141,7 +141,7 @@ class Core:
             holder = None  # it was renamed meanwhile
         if holder is not None:
             if replace:
-                await self.stop(holder.files.id, grace=None, by=self.author)
+                await self.end(holder.files.id, grace=None)
             elif claim.kind == "name":
                 raise NameTaken(claim.text, holder.files.id)
             elif _asked_alike(holder.files.spec, request.spec):
@@ -239,7 +239,7 @@ class Core:
             files = read_files(self.home, id)
         except (NotFound, DamagedRecord):
             return None
-        return {**files.spec, **((files.state or {}).get("changed") or {})}.get("name")
+        return files.now().get("name")
 
     def _live_first(self, ids: list[str]) -> list[str]:
         """Pids come again: a live session that has one wins over all that had it."""
@@ -407,6 +407,12 @@ class Core:
     async def stop(self, id: str, *, grace: float | None, by: str | None = None) -> Stopped:
         """Through the runner where it answers, from the records where it is gone or wedged."""
         return await self.finish_stop(id, await self.begin_stop(id, grace=grace, by=by), grace=grace, by=by)
+
+    async def end(self, id: str, *, grace: float | None) -> None:
+        """Stop it to put another in its place, which may not run beside what survives."""
+        stopped = await self.stop(id, grace=grace)
+        if stopped.survivors:
+            raise StillRunning(id, stopped.survivors)
 
     async def begin_stop(self, id: str, *, grace: float | None, by: str | None = None) -> Connection | None:
         """Set the ladder going and do not wait for it. None: there is no runner to do it."""

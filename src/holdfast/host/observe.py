@@ -99,6 +99,10 @@ class Files:
         # Looked for only where no runner is left that would tell it.
         self.intent = intent
 
+    def now(self) -> Record:
+        """The spec as `update` left it."""
+        return {**self.spec, **((self.state or {}).get("changed") or {})}
+
     @property
     def endpoint(self) -> str:
         recorded: str = (self.state or self.spec)["endpoint"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from ..errors import BadArgument, HoldfastError, IdentityMismatch, RunnerGone
-from ..model import FINAL_STATES, Recovered, Snapshot, Stopped, Woke, seconds
+from ..errors import BadArgument, HoldfastError, RunnerGone
+from ..model import Recovered, Snapshot, Stopped, Woke, seconds
 from ..runner import clock
 from .observe import Observed, from_files, read_files
 
@@ -18,33 +18,6 @@ if TYPE_CHECKING:
     from .core import Core
     from .request import Command
     from .retention import Facts
-
-# Of the spec, what a restart asks for again. The environment is not among it: its values were never stored.
-_ASKED_AGAIN = [
-    "name",
-    "owner",
-    "labels",
-    "description",
-    "kind",
-    "key",
-    "cwd",
-    "shell",
-    "argv0",
-    "stdin",
-    "merge_stderr",
-    "timeout",
-    "idle_timeout",
-    "ttl",
-    "memory",
-    "limits",
-    "umask",
-    "oom_score_adj",
-    "grace",
-    "stop_ladder",
-    "notify",
-    "metadata",
-    "log_cap",
-]
 
 
 async def start(core: Core, command: Command, options: StartOptions) -> Observed:
@@ -83,33 +56,6 @@ async def run(core: Core, command: Command, wait: float | str | None, options: S
     ended = Observed(read_files(core.home, seen.files.id), status["state"], "its runner answered", live=status)
     core.note(ended)
     return ended
-
-
-async def restart(core: Core, id: str, env: Mapping[str, str | None] | None, grace: float | None) -> Observed:
-    """Variables that were given at the first start must be given again, or stand in our environment: what they
-    were is not on disk."""
-    files = read_files(core.home, id)
-    given = dict(env or {})
-    missing = [name for name in files.spec["env_set"] if name not in given and name not in os.environ]
-    if missing:
-        raise BadArgument(
-            "env",
-            f"{', '.join(missing)} were given at the first start, and values are never stored",
-            "give them again, or None to go without",
-        )
-    try:
-        await core.stop(id, grace=grace, by=core.author)
-    except IdentityMismatch:
-        # Of a session that is over nothing needs to be proven: its pid is a stranger's, or of before the reboot.
-        if (await core.observe(id)).state not in FINAL_STATES:
-            raise
-    now = {**files.spec, **((files.state or {}).get("changed") or {})}
-    options: Any = {name: now[name] for name in _ASKED_AGAIN if now.get(name) is not None}
-    options["env"] = given
-    seen, connection = await core.start(files.spec["command"], options, restarted_from=id)
-    if connection is not None:
-        connection.close()
-    return seen
 
 
 async def wait(

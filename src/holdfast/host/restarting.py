@@ -1,0 +1,118 @@
+"""The same command anew: what the spec of a session tells is asked for again, what it cannot tell has to be given."""
+
+from __future__ import annotations
+
+import os
+
+from ..errors import BadArgument, IdentityMismatch
+from ..model import FINAL_STATES
+from ..runner import tree
+from .observe import elsewhere, read_files
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any, Literal
+
+    from .core import Core
+    from .observe import Files, Observed
+
+    Lifetime = Literal["detached", "owner", "call"]
+
+# Of the spec, as it stands there. Environment, input, descriptors and lifetime need more than the record has.
+_ASKED_AGAIN = (
+    "name",
+    "owner",
+    "labels",
+    "description",
+    "kind",
+    "key",
+    "cwd",
+    "clean_env",
+    "shell",
+    "argv0",
+    "stdin",
+    "merge_stderr",
+    "timeout",
+    "idle_timeout",
+    "ttl",
+    "memory",
+    "limits",
+    "umask",
+    "oom_score_adj",
+    "grace",
+    "stop_ladder",
+    "notify",
+    "metadata",
+    "log_cap",
+)
+
+
+async def restart(
+    core: Core,
+    id: str,
+    *,
+    env: Mapping[str, str | None] | None = None,
+    input: str | bytes | None = None,
+    pass_fds: Sequence[int] | None = None,
+    lifetime: Lifetime | None = None,
+    owner_pid: int | None = None,
+    grace: float | None = None,
+) -> Observed:
+    """Stop it if it runs, and start it again. A restart that cannot be the same is refused before anything is
+    stopped; one whose stop leaves survivors starts nothing beside them."""
+    files = read_files(core.home, id)
+    now = files.now()
+    options: Any = {name: now[name] for name in _ASKED_AGAIN if now.get(name) is not None}
+    options["env"] = _environment(now, env)
+    if input is None and now.get("input_bytes") is not None:
+        why = f"{now['input_bytes']} bytes were given at the first start, and input is never stored"
+        raise BadArgument("input", why, "give it again, or an empty one to go without")
+    options["input"] = input
+    if pass_fds is None and now.get("pass_fds"):
+        passed = ", ".join(map(str, now["pass_fds"]))
+        raise BadArgument("pass_fds", f"{passed} were passed at the first start", "pass them again, or none: []")
+    options["pass_fds"] = pass_fds
+    options.update(_lifetime(files, now, lifetime, owner_pid))
+    try:
+        await core.end(id, grace=grace)
+    except IdentityMismatch:
+        # Of a session that is over nothing needs to be proven: its pid is a stranger's, or of before the reboot.
+        if (await core.observe(id)).state not in FINAL_STATES:
+            raise
+    seen, connection = await core.start(files.spec["command"], options, restarted_from=id)
+    if connection is not None:
+        connection.close()
+    return seen
+
+
+def _environment(now: dict[str, Any], env: Mapping[str, str | None] | None) -> dict[str, str | None]:
+    """Variables that were given at the first start must be given again, or stand in the environment that is handed
+    on: what they were is not on disk. Those that were taken away are taken away again."""
+    given: dict[str, str | None] = {name: None for name in now["env_set"] if name not in now["env_names"]}
+    given.update(env or {})
+    inherited = () if now.get("clean_env") else os.environ
+    missing = [name for name in now["env_set"] if name not in given and name not in inherited]
+    if missing:
+        raise BadArgument(
+            "env",
+            f"{', '.join(missing)} were given at the first start, and values are never stored",
+            "give them again, or None to go without",
+        )
+    return given
+
+
+def _lifetime(files: Files, now: dict[str, Any], lifetime: Lifetime | None, owner_pid: int | None) -> dict[str, Any]:
+    if lifetime is None and owner_pid is not None:
+        lifetime = "owner"
+    wanted = lifetime or now.get("lifetime") or "detached"
+    if wanted == "call":
+        why = "`call` is the life of a run, and a restart returns at once"
+        raise BadArgument("lifetime", why, "give `detached`, or `owner`, or run() it anew")
+    if lifetime is None and wanted == "owner":
+        owner = now["owner_process"]
+        if elsewhere(files) is not None or not tree.same(owner["pid"], owner["start"]):
+            why = f"the owner it was bound to, process {owner['pid']}, is gone"
+            raise BadArgument("lifetime", why, "give `detached`, or another owner_pid")
+        owner_pid = owner["pid"]
+    return {"lifetime": wanted, "owner_pid": owner_pid}
