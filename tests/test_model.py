@@ -159,6 +159,7 @@ def test_ended_session_is_told_from_its_files_alone() -> None:
             "oom": False,
             "complete": True,
             "survivors": [],
+            "survivors_more": 0,
         },
         "cursor": "stdout:300,stderr:0",
         "ends": {"stdout": 300, "stderr": 0},

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import time
 
 import pytest
 
+from holdfast.runner.records import EXIT_ROOM_BYTES
 from support import processes
 from support.bystander import Bystanders
 from support.promised import Beside, marked, promised
@@ -148,3 +150,31 @@ def test_kil_03_a_term_proof_tree_with_a_double_forked_escapee_is_empty_after_st
     promised(world, session, bystander=bystander, beside=beside, numbers=2)
     assert session.exit is not None
     assert (session.exit.signal, session.exit.cause) == ("SIGKILL", "stop")
+
+
+@pytest.mark.covers("KIL-05")
+def test_kil_05_three_hundred_survivors_are_named_as_far_as_there_is_room_and_counted(
+    world: World, beside: Beside, bystander: Bystanders
+) -> None:
+    """On faulty code the record outgrew the room that was taken for it, and a full disk could keep it from being
+    written. Their names are long in JSON: one character takes six."""
+    hf = world.open()
+    names = world.root / ("\x01" * 40)
+    names.mkdir(parents=True)
+    (names / "sleep").symlink_to("/bin/sleep")
+    line = f"for n in $(seq 300); do {shlex.quote(str(names / 'sleep'))} 600 & done; echo line 1"
+    session = hf.run(line, wait=10)
+    assert session.exit is not None
+    assert (session.exit.code, len(session.exit.survivors), session.exit.survivors_more) == (0, 256, 44)
+    path = world.session(session.id) / "exit.json"
+    recorded = json.loads(path.read_text())["exit"]
+    assert (len(recorded["survivors"]), recorded["survivors_more"]) == (20, 280)
+    assert path.stat().st_size <= EXIT_ROOM_BYTES
+    assert len(world.hold("status", session.id).stdout) < 100_000
+    assert "300 left" in world.hold("ls").stdout
+    promised(world, session, bystander=bystander, beside=beside, numbers=1)
+    stopped = session.stop(grace=0)
+    assert (stopped.done, len(stopped.found), stopped.found_more) == (True, 256, 44)
+    promised(world, session, bystander=bystander, beside=beside, numbers=1)
+    assert session.exit is not None
+    assert (session.exit.survivors, session.exit.survivors_more) == ([], 0)

@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 
 from holdfast import Session
+from holdfast.errors import HoldfastError
 from holdfast.runner import wire
 from holdfast.runner.endpoint import CLIENTS_MAX, SILENCE_S
 from support import processes
 from support.bystander import Bystanders
 from support.peer import HELLO, Peer, is_alive, memory_kb
-from support.promised import Beside, promised
+from support.promised import Beside, is_typed, promised
 from support.waiting import until
 from support.world import World
 
@@ -328,6 +329,31 @@ def test_sec_03_a_thousand_connections_are_told_the_cap_and_slots_come_back(
     assert is_alive(endpoint(target))
     assert memory_kb(runner_pid(target)) - memory < 10 << 10
     promised(world, target, bystander=bystander, beside=beside, numbers=50)
+
+
+@pytest.mark.covers("SEC-03")
+@pytest.mark.parametrize("type", ["wait", "stop"])
+def test_sec_03_too_many_unanswered_requests_of_one_client_are_refused_and_room_comes_back(
+    world: World, bystander: Bystanders, beside: Beside, type: str
+) -> None:
+    """On faulty code each was kept and looked at in every turn of the loop."""
+    session = world.open().start(world.probe("ignore", "TERM", "lines", 5, "forever"))
+    assert session.wait(match="^line 5$", timeout=5).reason == "match"
+    with Peer(endpoint(session)) as greedy, Peer(endpoint(session)) as other:
+        greedy.hello()
+        other.hello()
+        asked = {"type": type, "exit": True, "grace": 60}
+        for number in range(1000, 1020):
+            greedy.send(wire.control({**asked, "id": number}))
+        told = [greedy.message() for _ in range(4)]
+        assert [(each["id"], each["code"]) for each in told] == [(number, "busy") for number in range(1016, 1020)]
+        is_typed(HoldfastError.from_wire(told[0]))
+        # What needs no patience is still answered, and so is everybody else.
+        assert greedy.ask("ping")["type"] == "reply"
+        other.send(wire.control({"type": "stop", "id": 1, "grace": 0}))
+        assert {greedy.message()["id"] for _ in range(16)} == set(range(1000, 1016))
+        assert other.message()["type"] == "reply"
+    promised(world, session, bystander=bystander, beside=beside, numbers=5)
 
 
 @pytest.mark.covers("SEC-03")

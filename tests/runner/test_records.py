@@ -103,15 +103,18 @@ def test_the_exit_record_is_written_again_in_one_step(directory: int, tmp_path: 
     assert os.listdir(tmp_path) == ["exit.json"]
 
 
-def test_the_room_for_the_exit_record_holds_every_gap_and_warning_that_can_be_listed(
+def test_the_room_for_the_exit_record_holds_every_gap_warning_and_survivor_that_can_be_listed(
     directory: int, tmp_path: Path
 ) -> None:
-    """On the faulty code a disk that refused often had more gaps to tell than room was taken for."""
+    """On the faulty code a disk that refused often had more gaps to tell than room was taken for, and so had a
+    command that left many processes behind."""
     far = 1 << 52
     gaps = [{"stream": "stdout", "from": far + n, "to": far + n, "reason": "disk"} for n in range(66)]
     warnings = ["the disk refuses the log of stdout (No space left on device); the command goes on" for _ in range(16)]
     records.reserve_exit(directory)
-    records.write_exit(directory, {**EXIT, "gaps": gaps, "warnings": warnings}, durable=False)
+    survivor = {"pid": 1 << 22, "start": 1 << 40, "command": "x" * 200, "error": "EPERM"}
+    exit = {"code": 0, "survivors": [survivor] * 20, "survivors_more": 1 << 22}
+    records.write_exit(directory, {**EXIT, "exit": exit, "gaps": gaps, "warnings": warnings}, durable=False)
     assert (tmp_path / "exit.json").stat().st_size <= records.EXIT_ROOM_BYTES
 
 

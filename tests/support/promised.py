@@ -153,13 +153,14 @@ def nobody_is_forgotten(world: World, session: Session) -> None:
     if session.state not in ("exited", "lost"):
         return
 
-    def forgotten() -> set[int]:
+    def forgotten() -> int:
         session.refresh()
         listed = {survivor["pid"] for survivor in session.exit.survivors} if session.exit else set()
-        return {row.pid for row in marked(session.id)} - listed
+        counted = session.exit.survivors_more if session.exit else 0
+        return len({row.pid for row in marked(session.id)} - listed) - counted
 
     # A process that was just killed takes a moment to be torn down.
-    until(lambda: not forgotten(), what=f"the end of everybody in {session.id}, or their listing,")
+    until(lambda: forgotten() <= 0, what=f"the end of everybody in {session.id}, or their listing,")
 
 
 def marked(id: str) -> list[processes.Process]:

@@ -59,9 +59,14 @@ def in_words(answer: Stopped) -> str:
         message = getattr(answer.error, "message", str(answer.error))
         return f"{printable(message)}; {printable(getattr(answer.error, 'fix', ''))}"
     if answer.survivors:
-        return "NOT ended, still there: " + ", ".join(printable(process_words(each)) for each in answer.survivors)
+        left = [printable(process_words(each)) for each in answer.survivors]
+        return "NOT ended, still there: " + ", ".join(left + _more(answer.survivors_more))
     if answer.already:
         return "already over"
-    count = len(answer.found)
+    count = len(answer.found) + answer.found_more
     processes = "1 process" if count == 1 else f"{count} processes"
     return f"stopped, {processes} gone after {span(answer.took_s)}" + (f" ({answer.rung})" if answer.rung else "")
+
+
+def _more(count: int) -> list[str]:
+    return [f"and {count} more"] if count else []

@@ -169,7 +169,7 @@ class _Run:
         if self._lifetime == "call" and self._connection is not None:
             _below(f"ending {id} with everything it started")
             stopped = drive(self._core.stop(id, grace=None))
-            left = len(stopped.survivors)
+            left = len(stopped.survivors) + stopped.survivors_more
             note(f"{id} has ended" if not left else f"{id}: {left} processes survived, see `hold status {id}`")
         else:
             _below(f"{id} goes on without us: `hold logs -f {id}` watches it, `hold stop {id}` ends it")
@@ -204,7 +204,7 @@ class _Run:
         if exit.cause not in ("exit", "signal"):
             note(f"{session.id} was ended: {exit.cause.replace('_', ' ')}" + (f" by {exit.by}" if exit.by else ""))
         if exit.survivors:
-            left = len(exit.survivors)
+            left = len(exit.survivors) + exit.survivors_more
             processes = "a process it started lives on" if left == 1 else f"{left} processes it started live on"
             note(f"{processes}: `hold status {session.id}` lists, `hold stop {session.id}` ends")
         return exit_code(exit)

@@ -86,6 +86,7 @@ def _ending(session: Session) -> list[tuple[str, str | None]]:
         ("cause", exit.cause + (f" by {exit.by}" if exit.by else "") + (", out of memory" if exit.oom else "")),
         ("output", "complete" if exit.complete else "a descendant may still add to it"),
         *(("survivor", process_words(each)) for each in exit.survivors),
+        ("survivors", f"and {exit.survivors_more} more" if exit.survivors_more else None),
     ]
 
 

@@ -138,7 +138,7 @@ def state_words(shot: Snapshot) -> tuple[str, str]:
         return "not started", RED
     how = f"exit {exit.code}" if exit.signal is None else outcome(exit)
     if exit.survivors:
-        return f"{how}, {len(exit.survivors)} left", YELLOW
+        return f"{how}, {len(exit.survivors) + exit.survivors_more} left", YELLOW
     if exit.cause in ("exit", "signal"):
         return how, DIM if exit.code == 0 else RED
     short = {"overall_timeout": "timeout", "idle_timeout": "idle", "owner_gone": "owner gone", "stop": "stopped"}

@@ -443,7 +443,9 @@ class Core:
         return Stopped(
             id,
             found=reply["found"],
+            found_more=reply.get("found_more", 0),
             survivors=reply["survivors"],
+            survivors_more=reply.get("survivors_more", 0),
             rung=reply["rung"],
             took_s=reply["took_s"],
             already=reply.get("already", False),

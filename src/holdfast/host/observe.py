@@ -212,9 +212,10 @@ def _ended(files: Files) -> Observed:
             living = {each.pid: each for each in tree.orphans(files.id, files.command, files.pgid, files.runner)}
             left = [each for each in exit["survivors"] if tree.same(each["pid"], each["start"])]
             left += tree.described(living[pid] for pid in living.keys() - {each["pid"] for each in left})
+            more = 0
         else:
-            left = [] if away[0] == "boot" else exit["survivors"]
-        files.exit = {**files.exit, "exit": {**exit, "survivors": left}}
+            left, more = ([], 0) if away[0] == "boot" else (exit["survivors"], exit.get("survivors_more", 0))
+        files.exit = {**files.exit, "exit": {**exit, "survivors": left, "survivors_more": more}}
     return Observed(files, EXITED, "exit record")
 
 

@@ -50,16 +50,30 @@ class Woke(_Result):
 
 
 class Stopped(_Result):
-    """What a stop found and what it left. `already` tells that nothing of the session was alive any more."""
+    """What a stop found and what it left; `found_more` and `survivors_more` count those that are not named. `already`
+    tells that nothing of the session was alive any more."""
 
-    __slots__ = ("id", "found", "survivors", "rung", "took_s", "already", "error", "session")
+    __slots__ = (
+        "id",
+        "found",
+        "found_more",
+        "survivors",
+        "survivors_more",
+        "rung",
+        "took_s",
+        "already",
+        "error",
+        "session",
+    )
 
     def __init__(
         self,
         id: str,
         *,
         found: Sequence[Record] = (),
+        found_more: int = 0,
         survivors: Sequence[Record] = (),
+        survivors_more: int = 0,
         rung: str | None = None,
         took_s: float = 0.0,
         already: bool = False,
@@ -68,7 +82,9 @@ class Stopped(_Result):
     ) -> None:
         self.id = id
         self.found = list(found)
+        self.found_more = found_more
         self.survivors = list(survivors)
+        self.survivors_more = survivors_more
         self.rung = rung
         self.took_s = took_s
         self.already = already

@@ -97,9 +97,10 @@ EXTRA_FACTS = ("stopped_by_signal", "warnings", "gaps", "error", "restarted_from
 
 
 class Exit:
-    """How a command ended. `cause` is the first reason, `code` or `signal` the observed outcome."""
+    """How a command ended. `cause` is the first reason, `code` or `signal` the observed outcome;
+    `survivors_more` counts those that `survivors` does not name."""
 
-    __slots__ = ("by", "cause", "code", "complete", "oom", "signal", "survivors")
+    __slots__ = ("by", "cause", "code", "complete", "oom", "signal", "survivors", "survivors_more")
 
     def __init__(
         self,
@@ -110,6 +111,7 @@ class Exit:
         oom: bool = False,
         complete: bool = True,
         survivors: Sequence[Record] = (),
+        survivors_more: int = 0,
     ) -> None:
         self.code = code
         self.signal = signal
@@ -118,6 +120,7 @@ class Exit:
         self.oom = oom
         self.complete = complete
         self.survivors = list(survivors)
+        self.survivors_more = survivors_more
 
     @classmethod
     def from_json(cls, record: Record) -> Exit:
@@ -130,6 +133,7 @@ class Exit:
             bool(record.get("oom")),
             bool(record.get("complete", True)),
             record.get("survivors") or (),
+            record.get("survivors_more") or 0,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -141,6 +145,7 @@ class Exit:
             "oom": self.oom,
             "complete": self.complete,
             "survivors": self.survivors,
+            "survivors_more": self.survivors_more,
         }
 
     def __eq__(self, other: object) -> bool:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 # A record that the disk refused is written again after this; without it we leave after so long.
 AGAIN_S = 0.25
 _UNTOLD_S = 10.0
+# Of the survivors the record names this many: its room was taken at the start.
+_RECORDED_MAX = 20
 
 
 class Ending:
@@ -85,6 +87,7 @@ class Ending:
             self.at = clock.now_text()
         # What descendants print from now on is in the log, and behind the recorded end.
         self._fenced = self._log.facts()
+        survivors, more = tree.described_some(family.living())
         self.exit = {
             "code": code,
             "signal": None if number is None else _signal_name(number),
@@ -92,7 +95,8 @@ class Ending:
             "by": self._cause[1],
             "oom": oom,
             "complete": complete,
-            "survivors": tree.described(family.living()),
+            "survivors": survivors,
+            "survivors_more": more,
         }
 
     def write(self, *, durable: bool) -> None:
@@ -103,7 +107,14 @@ class Ending:
                     self._log.sync()
         except OSError as problem:
             self._diary.warn(f"the log could not be synced: {problem.strerror}")
-        record = {"v": 1, "exit": self.exit, "ended_at": self.at, "error": self.error, **self._facts(), **self._fenced}
+        record = {
+            "v": 1,
+            "exit": self._recorded(),
+            "ended_at": self.at,
+            "error": self.error,
+            **self._facts(),
+            **self._fenced,
+        }
         try:
             with self._reserve:
                 records.write_exit(self._directory, record, durable=durable)
@@ -112,6 +123,15 @@ class Ending:
             self.untold = self._may_tell_later(problem)
         else:
             self.untold = False
+
+    def _recorded(self) -> dict[str, Any]:
+        assert self.exit is not None
+        survivors: list[dict[str, Any]] = self.exit["survivors"]
+        return {
+            **self.exit,
+            "survivors": survivors[:_RECORDED_MAX],
+            "survivors_more": self.exit["survivors_more"] + max(0, len(survivors) - _RECORDED_MAX),
+        }
 
     def _may_tell_later(self, problem: OSError) -> bool:
         """A disk that refuses for a moment must not make the ending unknown. One that does so for long, or whose

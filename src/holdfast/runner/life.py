@@ -412,7 +412,7 @@ class Life:
             return
         if self.exit["survivors"] or not self.exit["complete"]:
             self.outputs.read_buffered()
-            self.exit["survivors"] = []
+            self.exit["survivors"], self.exit["survivors_more"] = [], 0
             self.exit["complete"] = not self.outputs.are_open
             self.ending.write(durable=True)
         if not self.ending.untold:

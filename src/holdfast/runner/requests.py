@@ -22,6 +22,8 @@ _OUTPUT_MAX_BYTES = 256 << 10
 _AUTHOR_CHARACTERS = 256
 # A century, as for hosts: a clock never overflows.
 _LONGEST_S = 36525 * 86400
+# Unanswered `wait` and `stop` of one client: more than any host has, few enough to look at in every turn.
+_PENDING_MAX = 16
 
 
 class Problem(Exception):
@@ -200,6 +202,7 @@ def _stop(life: Life, client: Client, request: dict[str, Any]) -> dict[str, Any]
     climb = request.get("ladder")
     if climb is not None:
         check_ladder(climb)
+    _must_have_patience(life, client)
     life.waiters.append(Waiter(client, request))
     life.stop(by=by or client.author, grace_s=grace, climb=climb)
     return None
@@ -223,6 +226,7 @@ def _wait(life: Life, client: Client, request: dict[str, Any]) -> None:
     after = request.get("output_after")
     if after is not None and not (isinstance(after, dict) and all(isinstance(at, int) for at in after.values())):
         raise Problem("bad-argument", "`output_after` is {stream: offset}", argument="output_after")
+    _must_have_patience(life, client)
     waiter = Waiter(client, request)
     life.waiters.append(waiter)
     if timeout is not None:
@@ -284,6 +288,12 @@ def _met(life: Life, waiter: Waiter) -> dict[str, Any] | None:
         if request.get("extinct") and not life.family.living():
             return {"reason": "extinct"}
     return {"reason": "timeout"} if waiter.timed_out else None
+
+
+def _must_have_patience(life: Life, client: Client) -> None:
+    if sum(waiter.client is client for waiter in life.waiters) >= _PENDING_MAX:
+        what = f"{_PENDING_MAX} requests of this connection wait for their answer"
+        raise Problem("busy", f"busy: {what}", what=what)
 
 
 def _must_live(life: Life) -> None:

@@ -34,7 +34,7 @@ class Stopping:
         self._timer: Timer | None = None
         self._sweep: tree.Sweep | None = None
         self._began = time.monotonic()
-        self._found = tree.described(family.living())
+        self._found, self._found_more = tree.described_some(family.living())
         self._answer: dict[str, Any] | None = None
         self.rung: str | None = None
         self.by = by
@@ -101,5 +101,12 @@ class Stopping:
         if self._timer is not None:
             self._timer.cancel()
         took_s = round(time.monotonic() - self._began, 3)
-        self._answer = {"found": self._found, "survivors": survivors, "rung": self.rung, "took_s": took_s}
+        self._answer = {
+            "found": self._found,
+            "found_more": self._found_more,
+            "survivors": survivors[: tree.NAMED_MAX],
+            "survivors_more": max(0, len(survivors) - tree.NAMED_MAX),
+            "rung": self.rung,
+            "took_s": took_s,
+        }
         self._family.somebody_died = True  # the sweep has reaped: what is left is looked at once more

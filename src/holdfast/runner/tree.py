@@ -7,6 +7,7 @@ opened as a pidfd, looked at once more through `/proc`, and only then signalled,
 from __future__ import annotations
 
 import errno
+import json
 import os
 import time
 
@@ -33,6 +34,9 @@ ROLE_VARIABLE = "HOLDFAST_ROLE"
 _FREEZE_WALKS = 20
 # So long a runner may be busy with its tree before it looks after its clients again.
 _STEP_S = 0.05
+# As many processes one answer names, each with so much of its command line; the rest is counted.
+NAMED_MAX = 256
+_COMMAND_CHARACTERS = 200
 
 
 class Process:
@@ -147,7 +151,15 @@ def describe(process: Process) -> dict[str, Any]:
                 line = file.read().strip()
         except OSError:
             line = "?"
-    return {"pid": process.pid, "start": process.start, "command": line[:200]}
+    return {"pid": process.pid, "start": process.start, "command": _cut(line)}
+
+
+def _cut(command: str) -> str:
+    """Counted as it is sent and recorded, where one character may take twelve."""
+    command = command[:_COMMAND_CHARACTERS]
+    while len(json.dumps(command)) > _COMMAND_CHARACTERS + 2:
+        command = command[: len(command) * 3 // 4]
+    return command
 
 
 def everyone() -> dict[int, Process]:
@@ -358,3 +370,8 @@ def _survivor(process: Process, errors: dict[int, str]) -> dict[str, Any]:
 
 def described(processes: Iterable[Process]) -> list[dict[str, Any]]:
     return [describe(process) for process in processes]
+
+
+def described_some(processes: list[Process]) -> tuple[list[dict[str, Any]], int]:
+    """As many as one answer may name, and how many more there are."""
+    return described(processes[:NAMED_MAX]), max(0, len(processes) - NAMED_MAX)
