@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
 
 import pytest
 
+from holdfast import errors
 from holdfast.errors import RunnerGone, Unreachable
 from support import processes
 from support.bystander import Bystanders
@@ -23,6 +25,31 @@ SWEEP_S = 0.4
 STOPPER = """
 import sys, holdfast
 holdfast.open().get(sys.argv[1]).stop(grace=0.3)
+"""
+
+# Waits in one of several ways, and says when it asks its runner for a sign of life; much more often than others do.
+WAITER = """
+import json, sys, holdfast
+from holdfast.host import connection
+
+async def ask(self, type, within, /, **fields):
+    await plain(self, type, within, **fields)
+    print(type)
+
+plain, connection.Connection.ask = connection.Connection.ask, ask
+connection.RENEW_S = 0.2
+hf, way = holdfast.open(), sys.argv[1]
+try:
+    if way == "run":
+        print("run")
+        hf.run(sys.argv[2:], name="awaited")
+    elif way == "follow":
+        for page in hf.get("awaited").follow(hf.get("awaited").cursor):
+            pass
+    else:
+        hf.get("awaited").wait(timeout=None if way == "wait" else 3600)
+except holdfast.HoldfastError as problem:
+    print(json.dumps(problem.to_json()))
 """
 
 
@@ -213,6 +240,34 @@ def test_own_06_a_deadline_found_overdue_on_waking_does_not_take_the_place_of_an
     assert (session.exit.cause, session.exit.signal) == ("stop", "SIGTERM")
     assert session.exit.by is not None
     assert session.exit.by.startswith("api:")
+
+
+@pytest.mark.covers("OWN-06")
+@pytest.mark.parametrize("way", ["wait", "long wait", "follow", "run"])
+def test_own_06_a_wait_that_is_under_way_when_the_runner_wedges_says_so_and_never_hangs(
+    world: World, beside: Beside, bystander: Bystanders, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """On faulty code a wait without a bound of its own slept until the runner woke, if it ever did."""
+    monkeypatch.setenv("HOLDFAST_HOSTS_REPLY_TIMEOUT", str(SWEEP_S))
+    monkeypatch.setenv("HOLDFAST_HOSTS_SWEEP_TIMEOUT", str(SWEEP_S))
+    hf = world.open()
+    printer = world.probe("lines", 3, "forever")
+    if way != "run":
+        assert hf.start(printer, name="awaited").wait(match="^line 3$", timeout=5).reason == "match"
+    waiting = world.host(WAITER, way, *printer)
+    # It asks for signs of life, and gets them.
+    assert [waiting.line() for _ in range(3)][-2:] == ["ping", "ping"]
+    session = hf.get("awaited")
+    with wedged(session):
+        while (said := waiting.line()) == "ping":
+            pass
+        error = errors.HoldfastError.from_wire(json.loads(said))
+        assert isinstance(error, Unreachable)
+        assert (error.pid, error.waited_s) == (session.runner_pid, SWEEP_S)
+        promised(world, session, bystander=bystander, beside=beside, numbers=3, error=error)
+    until(lambda: session.refresh().state == "running", what="the waking of the runner")
+    assert session.stop(grace=0).done
+    promised(world, session, bystander=bystander, beside=beside, numbers=3)
 
 
 @pytest.mark.covers("IDN-06")

@@ -14,14 +14,14 @@ _PIECE_BYTES = 1 << 16
 async def pour(core: Core, id: str, *, last: bytes = b"", close: bool = False) -> int:
     """Until the end of our input; then `last`, and the end of theirs if `close`. How many bytes were taken."""
     _, connection = await core.connect(id)
-    taken = 0
+    taken, reply_s = 0, core.config.hosts_reply_timeout
     try:
         while piece := os.read(0, _PIECE_BYTES):
-            taken += await connection.write(piece)
+            taken += await connection.write(piece, reply_s)
         if last:
-            taken += await connection.write(last)
+            taken += await connection.write(last, reply_s)
         if close:
-            await connection.request("close_stdin", core.config.hosts_reply_timeout)
+            await connection.request("close_stdin", reply_s)
         return taken
     finally:
         connection.close()

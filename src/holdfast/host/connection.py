@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 FEATURES = ("output", "wait", "stop", "update")
 _RECEIVE_BYTES = 1 << 18
+# An answer that may take for ever is waited for in pieces of this length: after each, a runner that said nothing is
+# asked whether it still can. Only who waits pays for it.
+RENEW_S = 30.0
 
 
 def greeting(author: str) -> bytes:
@@ -123,18 +126,41 @@ class Connection:
                 raise HoldfastError.from_wire(message)
             return message
 
-    async def write(self, data: bytes) -> int:
+    async def outcome(self, bound_s: float | None, reply_s: float) -> Message:
+        """The answer to what was asked last, which the runner gives within `bound_s`, None for as long as it takes.
+        `unreachable` when it is late by `reply_s`, or does not even say within `reply_s` that it is there."""
+        if bound_s is not None and bound_s <= RENEW_S:
+            return await self.answer(bound_s + reply_s)
+        asked = self._serial
+        while True:
+            message = await self._sign_of_life(reply_s)
+            if message.get("id") != asked or message["type"] not in ("reply", "error"):
+                continue
+            if message["type"] == "error":
+                raise HoldfastError.from_wire(message)
+            return message
+
+    async def write(self, data: bytes, reply_s: float) -> int:
         """Write to the command's input and wait, as long as it takes, until the kernel has all of it. How many bytes
         were taken: none if the command closed its end meanwhile."""
-        await self.ask("write", None, base64=wire.as_text(data))
+        await self.ask("write", reply_s, base64=wire.as_text(data))
+        asked = self._serial
         while True:
             # The event may come before the reply, which only says that it was accepted.
-            message = await self._message(None, None)
-            if message.get("id") == self._serial and message["type"] == "error":
+            message = await self._sign_of_life(reply_s)
+            if message.get("id") == asked and message["type"] == "error":
                 raise HoldfastError.from_wire(message)
-            if message.get("id") == self._serial and message["type"] == "written":
+            if message.get("id") == asked and message["type"] == "written":
                 taken: int = message["bytes"]
                 return taken
+
+    async def _sign_of_life(self, reply_s: float) -> Message:
+        """The next message, or, where none came for long, the answer to our asking for one."""
+        try:
+            return await self._message(time.monotonic() + RENEW_S, RENEW_S)
+        except Unreachable:
+            await self.ask("ping", reply_s)
+            return await self._message(time.monotonic() + reply_s, reply_s)
 
     async def data(self, timeout: float) -> tuple[int, bytes]:
         """The data frame that follows an `output` reply."""
@@ -155,7 +181,7 @@ class Connection:
                     view = view[self._socket.send(view) :]
             except BlockingIOError:
                 if not await self._driver.ready((), [self._socket.fileno()], timeout):
-                    raise Unreachable(self._session, None, timeout or 0.0) from None
+                    raise self._silent(timeout) from None
             except ConnectionError:
                 raise RunnerGone(self._session, "gone", None) from None
 
@@ -164,6 +190,10 @@ class Connection:
 
     def close(self) -> None:
         self._socket.close()
+
+    def _silent(self, waited_s: float | None) -> Unreachable:
+        pid = _fact(self.hello.get("identity") or {}, "runner", "pid")
+        return Unreachable(self._session, pid if isinstance(pid, int) else None, waited_s or 0.0)
 
     async def _message(self, deadline: float | None, timeout: float | None) -> Message:
         while True:
@@ -175,13 +205,13 @@ class Connection:
         while not self._received:
             # Also for a peer that never stops talking and never says what was asked.
             if deadline is not None and time.monotonic() > deadline:
-                raise Unreachable(self._session, None, timeout or 0.0)
+                raise self._silent(timeout)
             try:
                 received = self._socket.recv(_RECEIVE_BYTES)
             except BlockingIOError:
                 left = None if deadline is None else deadline - time.monotonic()
                 if not await self._driver.ready([self._socket.fileno()], (), left):
-                    raise Unreachable(self._session, None, timeout or 0.0) from None
+                    raise self._silent(timeout) from None
                 continue
             except ConnectionError:
                 received = b""

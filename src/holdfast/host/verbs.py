@@ -43,7 +43,7 @@ async def run(core: Core, command: Command, wait: float | str | None, options: S
         await Wait(core, seen.files.id, timeout=limit).run()
         return await core.observe(seen.files.id)
     try:
-        reply = await connection.answer(None if limit is None else limit + core.config.hosts_reply_timeout)
+        reply = await connection.outcome(limit, core.config.hosts_reply_timeout)
         status = reply["status"]
         if reply["reason"] == "timeout" and options.get("lifetime") == "call":
             await connection.request("update", core.config.hosts_reply_timeout, lifetime="detached")

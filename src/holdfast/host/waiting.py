@@ -137,10 +137,7 @@ class Wait:
         if self._matcher is not None or self._output or self._idle is not None:
             fields["output_after"] = self._log.parse(self._cursor)
         bound = self._bound()
-        if bound is not None:
-            fields["timeout"] = bound
-        silence = None if bound is None else bound + self._core.config.hosts_reply_timeout
-        await connection.request("wait", silence, **fields)
+        await told(self._core, connection, bound, **fields)
 
     def _bound(self) -> float | None:
         now = time.monotonic()
@@ -159,6 +156,15 @@ class Wait:
         seen = from_files(read_files(self._core.home, self._id))
         if seen.state == STALE:
             await _until_gone(self._core, seen, self._bound())
+
+
+async def told(core: Core, connection: Connection, bound: float | None, **conditions: object) -> None:
+    """Until the runner says that a condition holds, or that the time is over."""
+    reply_s = core.config.hosts_reply_timeout
+    if bound is not None:
+        conditions["timeout"] = bound
+    await connection.ask("wait", reply_s, **conditions)
+    await connection.outcome(bound, reply_s)
 
 
 async def _until_gone(core: Core, seen: Observed, bound: float | None) -> None:
@@ -198,9 +204,8 @@ async def follow(
             try:
                 if connection is None:
                     _, connection = await core.connect(id)
-                bound = {} if left is None else {"timeout": left}
                 after = log.parse(cursor, stream=stream)
-                await connection.request("wait", None, exit=True, output_after=after, **bound)
+                await told(core, connection, left, exit=True, output_after=after)
             except SessionEnded:
                 continue
             except RunnerGone:
