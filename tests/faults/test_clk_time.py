@@ -13,6 +13,7 @@ from holdfast.runner import clock, deadlines, loop
 from holdfast.runner.deadlines import Deadlines
 from holdfast.runner.loop import Loop
 from support.bystander import Bystanders
+from support.points import Points
 from support.promised import Beside, left_alone, promised
 from support.waiting import until, wait_gone
 from support.world import World
@@ -228,3 +229,30 @@ def test_clk_05_with_no_host_alive_the_runner_keeps_the_deadline_itself(
     assert (ended.exit.cause, ended.exit.by, ended.status) == (cause, None, "killed")
     assert ended.text() == "ready\nalone\n"
     left_alone(bystander)
+
+
+RUNS = """
+import sys, holdfast
+print("asking")
+print(holdfast.open().run(sys.argv[1:], timeout=4).exit.cause)
+"""
+
+
+@pytest.mark.covers("CLK-05")
+def test_clk_05_a_slow_start_is_part_of_the_commands_time(
+    world: World, points: Points, bystander: Bystanders, beside: Beside
+) -> None:
+    """On faulty code the time ran from the moment the runner had come to it, however late that was."""
+    points.set("runner.before_directory=pause")
+    points.off("launcher")
+    host = world.host(RUNS, *world.probe("lines", 2, "forever"))
+    assert host.line() == "asking"
+    asked = time.monotonic()
+    slow = points.wait("runner.before_directory")
+    until(lambda: time.monotonic() >= asked + 3, what="three of the four seconds")
+    slow.release()
+    released = time.monotonic()
+    assert host.line() == "overall_timeout"
+    assert time.monotonic() - released < 3
+    [session] = [each for each in world.open().sessions(all=True) if each.id != beside.session.id]
+    promised(world, session, bystander=bystander, beside=beside)

@@ -7,6 +7,8 @@ import json
 import os
 import resource
 import sys
+import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -204,6 +206,33 @@ def test_log_02_a_disk_that_takes_nothing_for_a_while_is_outlived_and_the_exit_r
     assert [text for text in done.metadata["warnings"] if "exit.json could not be written" in text]
     assert done.text().startswith("one\n")
     assert "lost" not in done.text()
+
+
+@pytest.mark.covers("LOG-02")
+def test_log_02_a_state_record_that_is_refused_is_tried_again_ever_more_seldom(
+    world: World, points: Points, bystander: Bystanders, beside: Beside
+) -> None:
+    """On faulty code it was tried four times a second for as long as the command lived."""
+    points.set("records.create=4+*notify")  # after the room for the exit, the spec and the first state
+    points.off("launcher")
+    session = world.open().start(world.probe("cat"), stdin="open")
+    runner = session.runner_pid
+    assert runner is not None
+    _, hard = resource.prlimit(runner, resource.RLIMIT_FSIZE)
+    resource.prlimit(runner, resource.RLIMIT_FSIZE, (0, hard))
+    session.update(labels={"a": "b"})
+    tries = []
+    for _ in range(4):
+        points.wait("records.create")
+        tries.append(time.monotonic())
+    pauses = [after - before for before, after in pairwise(tries)]
+    assert pauses[1] > 0.4
+    assert pauses[2] > 0.8
+    resource.prlimit(runner, resource.RLIMIT_FSIZE, (hard, hard))
+    state = world.session(session.id) / "state.json"
+    until(lambda: json.loads(state.read_text())["changed"].get("labels") == {"a": "b"}, what="the repaired state")
+    promised(world, session, bystander=bystander, beside=beside)
+    assert session.stop(grace=0).done
 
 
 def _told(host: Any) -> Any:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.runner.deadlines import CAUSES, Deadlines
+from holdfast.runner.deadlines import CAUSES, Deadlines, asked_at
 from holdfast.runner.loop import Timer
 
 
@@ -204,3 +204,39 @@ def test_the_idle_timeout_passes_at_the_first_silence_that_is_long_enough(limit:
             watched.deadlines.output()
     finally:
         watched.close()
+
+
+def test_limits_of_the_command_count_from_the_request_and_silence_from_the_start() -> None:
+    causes: list[str] = []
+    clock = Clock()
+    loop: Any = clock
+    with patch.object(time, "monotonic", lambda: clock.now):
+        Deadlines(loop, {"timeout": 5.0, "ttl": 6.0, "idle_timeout": 4.5}, causes.append, clock.now - 3.0)
+        clock.pass_by(2.1)
+        assert causes == ["overall_timeout"]
+        clock.pass_by(1.0)
+        assert causes == ["overall_timeout", "ttl"]
+        clock.pass_by(1.5)
+        assert causes == ["overall_timeout", "ttl", "idle_timeout"]
+
+
+HERE = 4026531834
+
+
+@pytest.mark.parametrize(
+    "asked, taken",
+    [
+        ({"monotonic": 999.0, "timens": HERE}, True),
+        ({"monotonic": 1000.5, "timens": HERE}, False),  # the future
+        ({"monotonic": 399.0, "timens": HERE}, False),  # no start takes so long
+        ({"monotonic": float("nan"), "timens": HERE}, False),
+        ({"monotonic": "999", "timens": HERE}, False),
+        ({"monotonic": 999.0, "timens": HERE + 1}, False),
+        ({"monotonic": 999.0}, False),
+        (999.0, False),
+        (None, False),
+    ],
+)
+def test_a_hosts_clock_is_taken_only_where_it_is_ours(asked: object, taken: bool) -> None:
+    with patch.object(time, "monotonic", lambda: 1000.0):
+        assert (asked_at({"asked": asked}, HERE) == 999.0) is taken

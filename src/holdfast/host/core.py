@@ -39,6 +39,7 @@ from ..model import (
     Stopped,
     seconds,
 )
+from ..runner.tree import time_namespace
 from .claims import Claim
 from .connection import Connection
 from .log import Log
@@ -174,6 +175,9 @@ class Core:
             "claims": len(held),
             "then": then,
         }
+        if spec["timeout"] is not None or spec["ttl"] is not None:
+            # The command's time runs from here: a slow start is part of it.
+            frame["asked"] = {"monotonic": time.monotonic(), "timens": time_namespace()}
         if request.input is not None:
             frame["input"] = wire.as_text(request.input)
         descriptors = [claimed.fileno() for claimed in held] + spec["pass_fds"]

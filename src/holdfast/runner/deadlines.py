@@ -14,13 +14,29 @@ if TYPE_CHECKING:
 CAUSES = {"timeout": "overall_timeout", "ttl": "ttl", "idle_timeout": "idle_timeout"}
 
 
+# No start takes longer: a clock that says so is not ours.
+_LONGEST_START_S = 600.0
+
+
+def asked_at(request: dict[str, Any], timens: int) -> float | None:
+    """When its host sent this start request, on our monotonic clock. None where it cannot be told: an older host, one
+    in another time namespace, or on another machine."""
+    asked = request.get("asked")
+    if not isinstance(asked, dict) or asked.get("timens") != timens:
+        return None
+    at = asked.get("monotonic")
+    return at if isinstance(at, float) and 0.0 <= time.monotonic() - at <= _LONGEST_START_S else None
+
+
 class Deadlines:
-    def __init__(self, loop: Loop, spec: dict[str, Any], passed: Callable[[str], None]) -> None:
+    def __init__(
+        self, loop: Loop, spec: dict[str, Any], passed: Callable[[str], None], asked: float | None = None
+    ) -> None:
         self._loop = loop
         self._passed = passed
         # They count from the request, so that a slow start is part of the command's time.
-        self._born = time.monotonic()
-        self._quiet_since = self._born
+        self._quiet_since = time.monotonic()
+        self._born = self._quiet_since if asked is None else asked
         self._limits: dict[str, float] = {}
         self._timers: dict[str, Timer] = {}
         for option in CAUSES:

@@ -14,7 +14,7 @@ import time
 import traceback
 
 from . import cgroup, clock, descriptors, points, records, requests, spawn, telling, tree, wire
-from .deadlines import Deadlines
+from .deadlines import Deadlines, asked_at
 from .diary import Diary
 from .ending import AGAIN_S, Ending
 from .endpoint import Endpoint
@@ -39,6 +39,8 @@ _DRAIN_QUIET_S = 0.25
 _DRAIN_S = 2.0
 # Answers still on their way when everything else is done.
 _FAREWELL_S = 1.0
+# A state record that was refused is tried again first soon, then ever more seldom: the disk may stay as it is for days.
+_STATE_AGAIN_MAX_S = 30.0
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 # Beyond these a life has grown this process's memory enough to make a fresh one better.
 _BRIEF_S = 10.0
@@ -120,13 +122,14 @@ class Life:
         self._drain_until = 0.0
         self._drain_timer: Timer | None = None
         self._state_due: Timer | None = None
+        self._state_again_s = AGAIN_S
         # Set by signal handlers, looked at in each turn.
         self._reap_due = True
         self._told_to_leave = False
 
         self._listen_to_signals()
         self.endpoint = self._open_endpoint()
-        self.deadlines = Deadlines(self.loop, self.spec, self._end_for)
+        self.deadlines = Deadlines(self.loop, self.spec, self._end_for, asked_at(request, self.here["timens"]))
         self._memory = self._limit_memory()
         try:
             self._spawn(request, list(zip(passed[claims:], self.spec["pass_fds"])))
@@ -468,7 +471,10 @@ class Life:
             # The command already runs; whoever looks finds it by our endpoint, which the spec names too.
             self.diary.warn(f"state.json could not be written: {problem.strerror}")
             if problem.errno != errno.ENOENT:
-                self._state_due = self.loop.after(AGAIN_S, self.write_state)
+                self._state_due = self.loop.after(self._state_again_s, self.write_state)
+                self._state_again_s = min(2 * self._state_again_s, _STATE_AGAIN_MAX_S)
+        else:
+            self._state_again_s = AGAIN_S
 
     def read_log(self, stream: str, since: int, limit: int) -> tuple[int, bytes]:
         """Bytes of one stream for a client that cannot read our files."""
