@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -185,9 +186,9 @@ def test_a_segment_is_full_before_the_next_begins_and_its_name_is_its_first_offs
 
 def test_a_segment_is_at_most_a_quarter_of_the_cap(tmp_path: Path) -> None:
     desk = Desk(tmp_path, cap=400, segment=1 << 20)
-    for _ in range(9):
+    for _ in range(5):
         desk.append("stdout", 50)
-    assert [len(data) for _, data in desk.segments("stdout")] == [100, 100, 100, 50]
+    assert [len(data) for _, data in desk.segments("stdout")] == [100, 100, 50]
     desk.close()
 
 
@@ -199,6 +200,33 @@ def test_chunks_larger_than_the_cap_itself_never_exceed_it(steps: list[tuple[str
             desk.append(*step)
             desk.check()
         desk.close()
+
+
+@pytest.mark.covers("LOG-03")
+def test_log_and_frames_together_keep_within_the_cap_also_while_the_frames_are_copied(tmp_path: Path) -> None:
+    """On faulty code the frames came on top: with segments that are small against the cap, more than one of them."""
+    desk = Desk(tmp_path, cap=20_000, segment=300)
+    copied = 0
+
+    def usage() -> int:
+        return sum(path.stat().st_size for path in tmp_path.iterdir() if path.name[-7:] != "dropped")
+
+    def rename(source: str, *args: Any, **options: Any) -> None:
+        nonlocal copied
+        if source == "frames.tmp":
+            copied += 1
+            assert usage() <= 20_000 + 300
+        real(source, *args, **options)
+
+    real = os.rename
+    with patch.object(os, "rename", rename):
+        for n in range(2000):
+            desk.append(STREAMS[n % 2], 30)
+            assert usage() <= 20_000
+    desk.check()
+    assert copied > 10
+    assert desk.log.size > 15_000, "nearly all of the cap is for the log itself"
+    desk.close()
 
 
 def test_a_stream_that_prints_nothing_has_no_file(desk: Desk) -> None:
@@ -357,7 +385,7 @@ def test_a_segment_that_was_removed_by_somebody_is_followed_by_a_new_one(desk: D
 
 def test_a_segment_that_cannot_be_dropped_stays_in_the_count(desk: Desk) -> None:
     """On the faulty code its bytes were taken off the books and the cap was exceeded for ever after."""
-    for _ in range(9):
+    for _ in range(8):
         desk.append("stdout", 200)
     first = desk.path / f"stdout.{0:020d}"
     saved = first.read_bytes()

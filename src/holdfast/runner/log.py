@@ -25,7 +25,7 @@ _FRAME_CHECK = struct.Struct("<H")
 FRAME_BYTES = _FRAME_BODY.size + _FRAME_CHECK.size
 
 # About 130,000 reads. Above it the older half goes: order and timing of very old output are worth less than room.
-# A small log has fewer, so that both together stay within the cap and one segment.
+# A small log has fewer, so that its own bytes have most of the cap that both share.
 FRAMES_MAX_BYTES = 4 << 20
 _FRAMES_SHARE = 8
 # How often a refusing disk is tried again, and how often the free space is asked for.
@@ -232,7 +232,7 @@ class Log:
         if self._until_free_check <= 0:
             self._until_free_check = _FREE_CHECK_BYTES
             self._check_free_space()
-        while self._size + incoming > self._cap and self._drop_oldest():
+        while self._size + self._frames_size + FRAME_BYTES + incoming > self._cap and self._drop_oldest():
             pass
         if self._low:
             while len(self._oldest) > _FLOOR_SEGMENTS and self._drop_oldest():
@@ -340,6 +340,7 @@ class Log:
     def _halve_frames(self) -> None:
         assert self._frames is not None
         kept = self._frames_max // 2 // FRAME_BYTES * FRAME_BYTES
+        self._make_room(kept)  # for a moment there are both, and a copy
         source = os.open("frames", os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._directory)
         try:
             tail = os.pread(source, kept, max(0, self._frames_size - kept))
