@@ -99,7 +99,8 @@ def test_str_06_each_trouble_with_stdin_is_an_error_of_its_own(
     for act in (lambda: closed.send("x"), closed.close_stdin):
         refusal = refusal_of(act)
         assert isinstance(refusal, StdinClosed)
-        assert "it was closed" in refusal.message
+        assert "it was closed on request" in refusal.message
+        assert "had the end of its input" in refusal.fix
     assert closed.stop(grace=0).done
 
     # Given whole at the start.
@@ -108,6 +109,7 @@ def test_str_06_each_trouble_with_stdin_is_an_error_of_its_own(
     refusal = refusal_of(lambda: given.send("x"))
     assert isinstance(refusal, StdinClosed)
     assert "given at the start" in refusal.message
+    assert "in the place of `input`" in refusal.fix
     assert given.stop(grace=0).done
 
     # Closed by the command.
@@ -116,6 +118,7 @@ def test_str_06_each_trouble_with_stdin_is_an_error_of_its_own(
     refusal = refusal_of(lambda: deaf.send("x"))
     assert isinstance(refusal, StdinClosed)
     assert "the command closed it" in refusal.message
+    assert "it reads no more" in refusal.fix
     assert deaf.refresh().state == "running"
     assert deaf.stop(grace=0).done
 

@@ -107,7 +107,7 @@ def test_a_close_comes_after_what_is_queued(door: Door) -> None:
     door.write(1, unit)
     door.stdin.close()
     assert not door.stdin.is_open
-    assert door.stdin.closed_because == "it was closed"
+    assert door.stdin.closed_because == "it was closed on request"
     assert door.read() == unit
     assert door.at_end()
 

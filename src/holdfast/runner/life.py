@@ -23,7 +23,7 @@ from .log import Log
 from .loop import READ, Loop, Timer
 from .outputs import Outputs
 from .owner import Owner
-from .stdin import Stdin
+from .stdin import ENDED, GIVEN, Stdin
 from .stopping import Stopping
 
 TYPE_CHECKING = False
@@ -270,7 +270,7 @@ class Life:
         given = wire.from_text(request.get("input"))
         if given is not None:
             self.stdin.write(given)
-            self.stdin.close("its input was given at the start and is complete")
+            self.stdin.close(GIVEN)
         self.write_state()
         if points.ACTIVE:
             points.hit("runner.state_written")
@@ -354,7 +354,7 @@ class Life:
         if late is not None:
             self.ending.blame(late)
         self.deadlines.command_left()
-        self.stdin.abandon("the command has ended")
+        self.stdin.abandon(ENDED)
         self._drain_until = time.monotonic() + _DRAIN_S
         self.outputs.read_buffered()
         if self.outputs.are_open or self._stop_under_way:

@@ -8,6 +8,7 @@ import signal
 
 from . import telling, wire
 from .deadlines import CAUSES
+from .stdin import FIXES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ class Problem(Exception):
         super().__init__(message)
         self.code = code
         self.facts = facts
+        # In the place of the one that goes with the code.
+        self.fix: str | None = None
 
 
 class Waiter:
@@ -62,6 +65,8 @@ def serve(life: Life, client: Client, request: dict[str, Any]) -> None:
         answer = handler(life, client, request)
     except Problem as problem:
         frame = wire.error(request, problem.code, str(problem), **problem.facts)
+        if problem.fix is not None:
+            frame["fix"] = problem.fix
         client.send({**frame, "status": telling.status(life)})
         return
     except OSError as problem:
@@ -342,13 +347,11 @@ def _is_duration(value: object) -> bool:
 
 
 def _must_be_open(life: Life) -> None:
-    if not life.stdin.is_open:
-        raise Problem(
-            "stdin-closed",
-            f"stdin of {life.id} is closed: {life.stdin.closed_because}",
-            id=life.id,
-            why=life.stdin.closed_because,
-        )
+    why = life.stdin.closed_because
+    if why is not None:
+        problem = Problem("stdin-closed", f"stdin of {life.id} is closed: {why}", id=life.id, why=why)
+        problem.fix = FIXES.get(why)
+        raise problem
 
 
 _HANDLERS: dict[str, Callable[[Life, Client, dict[str, Any]], dict[str, Any] | None]] = {

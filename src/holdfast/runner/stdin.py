@@ -15,6 +15,20 @@ if TYPE_CHECKING:
 
 QUEUE_MAX_BYTES = 1 << 20
 
+# Why nothing can be written, and what to do about it.
+NEVER_OPEN = "it was started with stdin closed"
+GIVEN = "its input was given at the start and is complete"
+ON_REQUEST = "it was closed on request"
+BY_COMMAND = "the command closed it"
+ENDED = "the command has ended"
+FIXES = {
+    NEVER_OPEN: 'start the command with stdin="open" to write to it',
+    GIVEN: 'start the command with stdin="open" in the place of `input` to write to it while it runs',
+    ON_REQUEST: "it has had the end of its input; `hold restart` starts it again",
+    BY_COMMAND: "it reads no more; `hold logs` shows what it printed",
+    ENDED: "`hold logs` shows what it printed, `hold restart` starts it again",
+}
+
 
 class Stdin:
     """Units are written whole and in order; `done` of a unit is called when the kernel took its last byte."""
@@ -26,7 +40,7 @@ class Stdin:
         self._queued = 0
         self._closing = False
         # Why nothing can be written any more, for the error that says so.
-        self.closed_because = "it was started with stdin closed" if fd is None else None
+        self.closed_because = NEVER_OPEN if fd is None else None
 
     @property
     def is_open(self) -> bool:
@@ -44,7 +58,7 @@ class Stdin:
         self._units.append((memoryview(unit), done))
         self._drain(0)
 
-    def close(self, because: str = "it was closed") -> None:
+    def close(self, because: str = ON_REQUEST) -> None:
         """After what is queued."""
         if self.closed_because is None:
             self.closed_because = because
@@ -80,7 +94,7 @@ class Stdin:
             self._loop.watch(self._fd, WRITE, self._drain)
             return
         except OSError:
-            self.abandon("the command closed it")
+            self.abandon(BY_COMMAND)
             return
         self._loop.watch(self._fd, 0, self._drain)
         if self._closing:
