@@ -39,7 +39,7 @@ layers: setup
 	$(BIN)/python tools/layers.py
 
 unit: setup system
-	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS) $(T)
+	$(BIN)/python -m pytest -n $(WORKERS) --junitxml=build/results.xml $(ARGS) $(T)
 
 bench: setup
 	@tools/system-packages.sh bench
@@ -51,6 +51,7 @@ docs: setup
 	$(BIN)/python tools/config_reference.py
 	$(BIN)/python tools/api_reference.py
 	$(BIN)/python tools/promises_page.py
+	$(BIN)/python tools/faults_page.py
 
 clean:
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

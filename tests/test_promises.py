@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import faults_page
 import promises_page
 from support import promises
 
@@ -17,3 +18,7 @@ def test_a_covers_mark_names_a_promise_that_exists() -> None:
 
 def test_the_page_of_promises_is_up_to_date() -> None:
     assert promises_page.main(["--check"]) == 0, "run tools/promises_page.py"
+
+
+def test_the_page_of_faults_is_up_to_date() -> None:
+    assert faults_page.main(["--check"]) == 0, "run tools/faults_page.py"

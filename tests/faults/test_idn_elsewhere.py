@@ -194,13 +194,11 @@ def test_idn_10_a_start_that_died_before_its_state_is_not_called_lost_from_elsew
 
 
 @pytest.mark.covers("IDN-10")
-@pytest.mark.needs("namespaces")
+@pytest.mark.needs("namespaces", "first-pid-namespace")
 def test_idn_10_a_namespace_that_is_over_took_its_sessions_along(
     world: World, bystander: Bystanders, beside: Beside
 ) -> None:
     """Only the first namespace sees everybody, so only from there can that be told. Else they stayed for ever."""
-    if os.stat("/proc/self/ns/pid").st_ino != 0xEFFFFFFC:
-        pytest.skip("not in the first pid namespace")
     start = "import holdfast; print(holdfast.open().start(['sleep', '600']).id, flush=True); input()"
     host = world.host(start, prefix=namespace_argv("--pid", "--fork", "--mount-proc"))
     hf = world.open()

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from support.bystander import Bystanders
+from support.levers import pids_group_parent
 from support.promised import Beside, marked, promised
 from support.world import World
 
@@ -83,9 +84,9 @@ def test_kil_04_a_hopper_that_is_the_command_itself_is_a_survivor_and_is_caught(
 @pytest.fixture
 def few_processes() -> Iterator[Path]:
     """A control group with room for some hundred processes, for a storm that must not take the machine."""
-    group = Path("/sys/fs/cgroup/pids") / f"holdfast-test-{os.getpid()}"
-    if not group.parent.is_dir():
-        pytest.skip("no pids controller of the older hierarchy here")
+    parent = pids_group_parent()
+    assert parent is not None
+    group = parent / f"holdfast-test-{os.getpid()}"
     group.mkdir()
     (group / "pids.max").write_text("700")
     yield group
@@ -94,7 +95,7 @@ def few_processes() -> Iterator[Path]:
 
 @pytest.mark.covers("KIL-04")
 @pytest.mark.slow
-@pytest.mark.root
+@pytest.mark.needs("root", "pids-group")
 def test_kil_04_three_hundred_processes_that_fork_again_on_death_are_ended(
     world: World, few_processes: Path, without: str, beside: Beside, bystander: Bystanders
 ) -> None:

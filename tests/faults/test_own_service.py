@@ -14,7 +14,7 @@ from support.bystander import Bystanders
 from support.levers import cgroup_parent
 from support.people import normal_user
 from support.points import Points
-from support.promised import Beside, home_is_usable, promised, unbroken
+from support.promised import ABILITIES, Beside, home_is_usable, promised, unbroken
 from support.waiting import until, wait_gone
 from support.world import World
 from support.wounds import sweep_up
@@ -57,16 +57,15 @@ class Manager:
 def manager() -> Iterator[Manager]:
     """Stands in for systemd where there is none: a slice of the unified hierarchy with one service in it."""
     parent = cgroup_parent()
-    if parent is None or os.geteuid() != 0 or not hasattr(os, "pidfd_open"):
-        pytest.skip("no unified control group hierarchy that we may write to")
+    assert parent is not None
     made = Manager(parent / f"holdfast-test-{os.getpid()}.slice")
-    if not (made.unit / "cgroup.kill").exists():
-        made.remove()
-        pytest.skip("this kernel has no cgroup.kill")
     yield made
     made.remove()
 
 
+# Without control groups the group cannot be left: that is the next test.
+@pytest.mark.needs("root", "service-group")
+@pytest.mark.parametrize("without", [each for each in ABILITIES if each != "cgroup"], indirect=True)
 def test_own_10_a_session_outlives_the_service_it_was_started_from(
     world: World, manager: Manager, without: str, beside: Beside, bystander: Bystanders
 ) -> None:
@@ -89,6 +88,7 @@ def test_own_10_a_session_outlives_the_service_it_was_started_from(
     world.end_launchers()
 
 
+@pytest.mark.needs("root", "service-group")
 def test_own_10_where_the_group_cannot_be_left_the_start_says_so_and_the_end_is_told_as_what_it_is(
     world: World, manager: Manager, points: Points, beside: Beside, bystander: Bystanders
 ) -> None:
@@ -108,7 +108,7 @@ def test_own_10_where_the_group_cannot_be_left_the_start_says_so_and_the_end_is_
     sweep_up(world, hf)
 
 
-@pytest.mark.needs("setpriv")
+@pytest.mark.needs("setpriv", "root", "service-group")
 def test_own_10_an_ordinary_user_who_may_not_leave_is_warned(
     world: World, manager: Manager, bystander: Bystanders
 ) -> None:

@@ -56,6 +56,28 @@ def _systemd() -> str | None:
     return _runs("systemctl", "--user", "show", "--property=Version")
 
 
+def _first_pid_namespace() -> str | None:
+    # The kernel's PROC_PID_INIT_INO, the same on every machine.
+    first = os.stat("/proc/self/ns/pid").st_ino == 0xEFFFFFFC
+    return None if first else "not in the first pid namespace, which alone sees everybody"
+
+
+def _pids_group() -> str | None:
+    return _root() or (None if pids_group_parent() else "no control group in which processes can be counted")
+
+
+def _service_group() -> str | None:
+    parent = cgroup_parent()
+    if _root() or parent is None:
+        return _root() or "no unified control group hierarchy that we may write to"
+    probe = parent / f"holdfast-lever-{os.getpid()}"
+    probe.mkdir()
+    try:
+        return None if (probe / "cgroup.kill").exists() else "this kernel has no cgroup.kill"
+    finally:
+        probe.rmdir()
+
+
 LEVERS: dict[str, Callable[[], str | None]] = {
     "root": _root,
     "non-root": _non_root,
@@ -63,6 +85,9 @@ LEVERS: dict[str, Callable[[], str | None]] = {
     "time-namespace": _time_namespace,
     "setpriv": _setpriv,
     "cgroup": _cgroup,
+    "pids-group": _pids_group,
+    "service-group": _service_group,
+    "first-pid-namespace": _first_pid_namespace,
     "strace": _strace,
     "systemd": _systemd,
 }
@@ -83,6 +108,19 @@ def cgroup_parent() -> Path | None:
         return None
     parent = Path(points[0]) / own[0].lstrip("/")
     return parent if os.access(parent, os.W_OK) and (parent / "cgroup.controllers").exists() else None
+
+
+def pids_group_parent() -> Path | None:
+    """Where a control group with `pids.max` can be made, in either hierarchy."""
+    older = Path("/sys/fs/cgroup/pids")
+    if older.is_dir():
+        return older
+    own = cgroup_parent()
+    for parent in () if own is None else (own, own.parent):
+        handed_on = parent / "cgroup.subtree_control"
+        if handed_on.exists() and "pids" in handed_on.read_text().split():
+            return parent
+    return None
 
 
 def require(item: pytest.Item, strict: bool) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from support.world import World
 
 # What rows are run without, each in turn, so that what stands in for it is tested as the main way.
-ABILITIES = ("", "pidfd", "launcher")
+ABILITIES = ("", "pidfd", "launcher", "cgroup")
 
 _MARK = b"HOLDFAST_SESSION_ID="
 

@@ -25,11 +25,12 @@ _Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
 class Claim(NamedTuple):
-    """A test that says it proves a promise."""
+    """A test that says it proves a promise, and the levers it needs for that."""
 
     id: str
     test: str
     says: str
+    needs: tuple[str, ...] = ()
 
 
 def known(shared: Path = SHARED) -> dict[str, str]:
@@ -67,29 +68,34 @@ def page(found: list[Claim]) -> str:
 def _claims_in(path: Path, name: str) -> Iterator[Claim]:
     tree = ast.parse(path.read_text(), str(path))
     marks = [node.value for node in tree.body if isinstance(node, ast.Assign) and _is_pytestmark(node)]
-    whole = [id for mark in marks for id in _ids(mark, name)]
-    yield from _claims_below(tree.body, name, whole)
+    yield from _claims_below(tree.body, name, marks)
 
 
-def _claims_below(body: list[ast.stmt], name: str, inherited: list[str]) -> Iterator[Claim]:
+def _claims_below(body: list[ast.stmt], name: str, inherited: list[ast.expr]) -> Iterator[Claim]:
     for node in body:
         if not isinstance(node, _Definition):
             continue
-        ids = inherited + [id for decorator in node.decorator_list for id in _ids(decorator, name)]
+        marks = inherited + node.decorator_list
         if isinstance(node, ast.ClassDef):
-            yield from _claims_below(node.body, name, ids)
+            yield from _claims_below(node.body, name, marks)
         elif node.name.startswith("test"):
-            for id in dict.fromkeys(ids):
-                yield Claim(id, f"{name}::{node.name}", _says(node))
+            needs = [lever for mark in marks for lever in _named(mark, "needs", name)]
+            needs += [lever for lever in ("root", "namespaces") if any(_is_mark(mark, lever) for mark in marks)]
+            for id in dict.fromkeys(id for mark in marks for id in _named(mark, "covers", name)):
+                yield Claim(id, f"{name}::{node.name}", _says(node), tuple(dict.fromkeys(needs)))
 
 
-def _ids(tree: ast.AST, name: str) -> Iterator[str]:
+def _named(tree: ast.AST, mark: str, name: str) -> Iterator[str]:
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "covers":
+        if isinstance(node, ast.Call) and _is_mark(node.func, mark):
             for argument in node.args:
                 if not isinstance(argument, ast.Constant) or not isinstance(argument.value, str):
-                    raise AssertionError(f"{name}:{node.lineno}: covers() takes ids written out")
+                    raise AssertionError(f"{name}:{node.lineno}: {mark}() takes names written out")
                 yield argument.value
+
+
+def _is_mark(node: ast.AST, mark: str) -> bool:
+    return isinstance(node, ast.Attribute) and node.attr == mark
 
 
 def _says(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:

@@ -11,8 +11,9 @@ from support import points, promises
 # Spelled in two pieces, or readers of this suite's own marks would take these for claims.
 MARKED = '''
 import pytest
-pytestmark = pytest.mark.MARK("LOG-05")
+pytestmark = [pytest.mark.MARK("LOG-05"), pytest.mark.needs("strace")]
 
+@pytest.mark.root
 @pytest.mark.MARK("KIL-10", "native:2")
 def test_one_thing():
     """A poisoned | group.
@@ -39,6 +40,7 @@ def test_marks_are_read_from_functions_classes_parameters_and_modules(tmp_path: 
         ("LOG-05", two),
         ("native:2", one),
     ]
+    assert {claim.test: claim.needs for claim in found} == {one: ("strace", "root"), two: ("strace",)}
     page = promises.page(found)
     assert f"| KIL-10 | `{one}`: A poisoned \\| group. |\n" in page
     assert [line.split()[1] for line in page.splitlines()[7:]] == ["KIL-02", "KIL-10", "LOG-05", "native:2"]
