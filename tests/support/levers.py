@@ -89,6 +89,8 @@ LEVERS: dict[str, Callable[[], str | None]] = {
     "service-group": _service_group,
     "first-pid-namespace": _first_pid_namespace,
     "strace": _strace,
+    "fish": lambda: _runs("fish", "--version"),
+    "zsh": lambda: _runs("zsh", "--version"),
     "systemd": _systemd,
 }
 
