@@ -153,6 +153,28 @@ def test_clk_04_a_shutdown_is_recorded_as_a_stop_by_the_system(
 
 
 @pytest.mark.covers("CLK-04")
+def test_clk_04_a_command_that_was_told_and_reaped_before_its_runner_is_told_is_no_success(
+    world: World, points: Points, bystander: Bystanders, beside: Beside
+) -> None:
+    """On faulty code the runner looked for its own signal only before it reaped: what was told it a moment later, with
+    the end not yet judged, came too late, and the shutdown of a command that exits 0 on TERM read `completed`."""
+    points.set("runner.reaped=pause")
+    session = world.open().start(world.probe("exit-on", "TERM", 0, "say", "set", "forever"))
+    assert session.wait(match="^set$", timeout=5).reason == "match"
+    runner = runner_of(session)
+    os.kill(session.pid or 0, signal.SIGTERM)
+    reaped = points.wait("runner.reaped")
+    assert processes.look(session.pid or 0) is None
+    os.kill(runner.pid, signal.SIGTERM)
+    reaped.release()
+    wait_gone(runner.pid)
+    ended = promised(world, session, bystander=bystander, beside=beside)
+    assert ended.exit is not None
+    assert (ended.status, ended.exit.code, ended.exit.cause, ended.exit.by) == ("killed", 0, "stop", "system")
+    sweep_up(world, world.open())
+
+
+@pytest.mark.covers("CLK-04")
 def test_clk_04_killed_before_it_could_record_anything_it_is_lost(
     world: World, bystander: Bystanders, beside: Beside
 ) -> None:

@@ -389,6 +389,10 @@ class Life:
 
     def _record_end(self) -> None:
         self._cancel_drain()
+        # At a shutdown everybody is told one after the other, and a command that leaves at once may be reaped before it
+        # is our turn. This is the last look: who tells us after the end was judged comes after the end.
+        if self._told_to_leave:
+            self.ending.blame("stop", "system")
         self.ending.judge(self.family, self._memory, complete=not self.outputs.are_open)
         if self._state_due is not None:
             self.write_state()
