@@ -6,11 +6,13 @@ import json
 import os
 import signal
 import time
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
 from holdfast import errors
+from holdfast.host import sweep
 from support import processes
 from support.bystander import Bystanders
 from support.levers import namespace_argv
@@ -246,3 +248,31 @@ def test_idn_11_fifty_wedged_among_two_hundred_cost_one_bound(
     left_alone(bystander)
     beside.unharmed()
     assert all(stopped.done for stopped in hf.stop_all([session.id for session in sessions], grace=0))
+
+
+@pytest.mark.covers("IDN-11")
+def test_idn_11_more_wedged_ones_than_can_be_asked_at_once_hide_none_that_answers(
+    world: World, bystander: Bystanders, beside: Beside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On faulty code those who were asked first kept every place to the end, and whoever came after them was called
+    unreachable without having been asked."""
+    monkeypatch.setattr(sweep, "_AT_ONCE", 4)
+    monkeypatch.setenv("HOLDFAST_HOSTS_SWEEP_TIMEOUT", "1.5")
+    hf = world.open()
+    # The newest are asked first, and a wedged one in between.
+    started = [hf.start(world.probe("forever")) for _ in range(12)]
+    stuck = [*started[5:], started[2]]
+    with ExitStack() as held:
+        for session in stuck:
+            held.enter_context(wedged(session))
+        began = time.monotonic()
+        found = {each.id: each for each in hf.sessions()}
+        assert time.monotonic() - began < 4
+        unreachable = {id for id, each in found.items() if each.state == "unreachable"}
+        assert unreachable == {session.id for session in stuck}
+        assert all("did not answer within 1.5 s" in found[id].metadata["evidence"] for id in unreachable)
+        assert len(found) == 13
+        left_alone(bystander)
+        beside.unharmed()
+    until(lambda: {each.state for each in hf.sessions()} == {"running"}, what="the waking of all")
+    assert all(answer.done for answer in hf.stop_all([each.id for each in started], grace=0))

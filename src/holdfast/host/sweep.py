@@ -21,13 +21,28 @@ if TYPE_CHECKING:
 _AT_ONCE = 256
 
 
+class _Called:
+    """A runner that was called and has not answered yet."""
+
+    __slots__ = ("decoder", "place", "sock", "until")
+
+    def __init__(self, place: int, sock: socket.socket, until: float) -> None:
+        self.place = place
+        self.sock = sock
+        self.decoder = wire.Decoder()
+        self.until = until
+
+
 async def sweep(driver: Driver, sessions: list[Files], *, author: str, timeout: float) -> list[Observed]:
     """Look at each, identity proven. What does not answer within `timeout`, counted for all together, is
-    `unreachable`; no wedged runner delays the answer of another."""
+    `unreachable`; no wedged runner delays the answer of another. Where more are to be asked than can be at once, one
+    that is silent makes room for others after its share of the time, and is asked again when all had their turn."""
     deadline = time.monotonic() + timeout
     observed = [from_files(files) for files in sessions]
     asked = [place for place, seen in enumerate(observed) if seen.state in (RUNNING, STARTING)]
-    waiting: dict[int, tuple[int, socket.socket, wire.Decoder]] = {}
+    share = timeout * min(1.0, _AT_ONCE / (len(asked) or 1))
+    waiting: dict[int, _Called] = {}
+    silent: set[int] = set()
     hello = greeting(author)
     while asked or waiting:
         while asked and len(waiting) < _AT_ONCE:
@@ -36,26 +51,36 @@ async def sweep(driver: Driver, sessions: list[Files], *, author: str, timeout: 
             if sock is None:
                 observed[place] = _silent(observed[place].files)
             else:
-                waiting[sock.fileno()] = (place, sock, wire.Decoder())
+                waiting[sock.fileno()] = _Called(place, sock, time.monotonic() + share)
         if not waiting:
             continue
-        ready = await driver.ready(waiting, (), deadline - time.monotonic())
-        if not ready and time.monotonic() >= deadline:
-            break
+        until = min(deadline, next(iter(waiting.values())).until) if asked else deadline
+        ready = await driver.ready(waiting, (), until - time.monotonic())
         for fd in ready:
-            place, sock, decoder = waiting[fd]
-            seen = _hear(driver, sock, decoder, observed[place].files, author)
+            called = waiting[fd]
+            seen = _hear(driver, called.sock, called.decoder, observed[called.place].files, author)
             if seen is not None:
-                observed[place] = seen
+                observed[called.place] = seen
                 del waiting[fd]
-                sock.close()
-    for place, sock, _ in waiting.values():
-        sock.close()
-        observed[place] = Observed(
-            observed[place].files, UNREACHABLE, f"its runner lives and did not answer within {timeout:g} s"
-        )
-    for place in asked:
-        observed[place] = Observed(observed[place].files, UNREACHABLE, "there was no time left to ask its runner")
+                called.sock.close()
+        now = time.monotonic()
+        if not ready and now >= deadline:
+            break
+        for fd, called in list(waiting.items()) if asked else ():
+            if called.until <= now:
+                del waiting[fd]
+                called.sock.close()
+                asked.insert(0, called.place)
+                silent.add(called.place)
+    for called in waiting.values():
+        called.sock.close()
+        silent.add(called.place)
+    for place in {*asked, *silent}:
+        if observed[place].state in (RUNNING, STARTING) and observed[place].live is None:
+            why = f"its runner lives and did not answer within {timeout:g} s"
+            if place not in silent:
+                why = "there was no time left to ask its runner"
+            observed[place] = Observed(observed[place].files, UNREACHABLE, why)
     return observed
 
 
