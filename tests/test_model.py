@@ -206,7 +206,7 @@ def test_runner_that_answers_has_the_last_word() -> None:
 def test_session_that_never_got_a_state_is_told_too() -> None:
     found = snapshot(SPEC, None, None, observed_state="starting", observed_at=NOW)
     assert (found.state, found.status, found.pid, found.runner_pid) == ("starting", "pending", None, None)
-    assert (found.started_at, found.ended_at, found.endpoint, found.cursor) == (None, None, None, "")
+    assert (found.started_at, found.ended_at, found.endpoint, found.cursor) == (None, None, None, "0")
 
 
 def test_lost_session_has_an_exit_that_says_nobody_can_know() -> None:

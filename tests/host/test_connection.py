@@ -23,7 +23,7 @@ from holdfast.errors import (
     TooManyClients,
     Unreachable,
 )
-from holdfast.host.connection import Connection
+from holdfast.host.connection import Connection, prove
 from holdfast.host.driver import Blocking, drive
 from holdfast.runner import wire
 
@@ -50,13 +50,6 @@ def pair() -> Iterator[tuple[Connection, socket.socket]]:
     yield Connection(Blocking(), ours, ID, "api:1"), theirs
     ours.close()
     theirs.close()
-
-
-def greeted(hello: dict[str, Any]) -> Connection:
-    made = Connection(Blocking(), socket.socket(), ID, "api:1")
-    made.close()
-    made.hello = hello
-    return made
 
 
 @contextmanager
@@ -217,8 +210,8 @@ def test_no_descriptor_stays_open_after_any_failure(tmp_path: Path) -> None:
 
 
 def test_the_recorded_runner_proves_itself() -> None:
-    greeted(HELLO).prove(SPEC, STATE)
-    greeted(HELLO).prove(SPEC, None)
+    prove(SPEC["id"], HELLO, SPEC, STATE)
+    prove(SPEC["id"], HELLO, SPEC, None)
 
 
 PARTS = [
@@ -240,16 +233,16 @@ def test_each_part_alone_is_enough_to_refuse_and_is_named(part: str) -> None:
     who, _, fact = part.partition(" ")
     other = {**IDENTITY, who: {**IDENTITY[who], fact: "other"} if fact else "other"}
     with pytest.raises(IdentityMismatch) as mismatch:
-        greeted({**HELLO, "identity": other}).prove(SPEC, STATE)
+        prove(SPEC["id"], {**HELLO, "identity": other}, SPEC, STATE)
     assert mismatch.value.part == part
     assert mismatch.value.found == "other"
 
 
 def test_a_runner_that_has_not_recorded_its_command_is_known_by_its_id_alone() -> None:
     unborn = {**IDENTITY, "command": None, "nonce": "any"}
-    greeted({**HELLO, "identity": unborn}).prove(SPEC, None)
+    prove(SPEC["id"], {**HELLO, "identity": unborn}, SPEC, None)
     with pytest.raises(IdentityMismatch, match="id"):
-        greeted({**HELLO, "identity": {**unborn, "id": "bother123"}}).prove(SPEC, None)
+        prove(SPEC["id"], {**HELLO, "identity": {**unborn, "id": "bother123"}}, SPEC, None)
 
 
 anything = st.recursive(
@@ -262,7 +255,7 @@ anything = st.recursive(
 @given(anything | st.fixed_dictionaries({}, optional=dict.fromkeys(IDENTITY, anything)))
 def test_any_other_identity_is_a_mismatch_and_nothing_else(identity: Any) -> None:
     with pytest.raises(IdentityMismatch):
-        greeted({**HELLO, "identity": identity}).prove(SPEC, STATE)
+        prove(SPEC["id"], {**HELLO, "identity": identity}, SPEC, STATE)
 
 
 def test_an_answer_is_the_one_to_the_last_question(pair: tuple[Connection, socket.socket]) -> None:

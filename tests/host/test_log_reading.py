@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from holdfast import errors
 from holdfast.host import segments
-from holdfast.host.log import Log, Page, format_cursor, parse_cursor
+from holdfast.host.log import Log, Page, parse_cursor
+from holdfast.model import format_cursor
 from holdfast.runner.log import FRAME_BYTES
 from holdfast.runner.log import Log as Writer
 

@@ -97,7 +97,7 @@ def test_a_session_detached_from_its_owner_outlives_it(world: World) -> None:
 def test_a_deadline_passes_though_every_descriptor_is_taken(world: World) -> None:
     """The signal needed two descriptors, found none, and the error ended the runner instead of the command."""
     hf = world.open()
-    session = hf.start(world.probe("forever"), timeout=0.4)
+    session = hf.start(world.probe("forever"), timeout=2)
     runner = session.runner_pid
     assert runner is not None
     soft, hard = resource.prlimit(runner, resource.RLIMIT_NOFILE)

@@ -116,7 +116,7 @@ def _sessions(command: str) -> Iterator[tuple[str, str]]:
             over = seen.state not in LIVE_STATES
             if (over and command in _LIVE_ONLY) or (not over and command in _OVER_ONLY):
                 continue
-            spec = {**seen.files.spec, **((seen.files.state or {}).get("changed") or {})}
+            spec = seen.files.now()
             yield from _words(id, spec.get("name"), command_text(spec.get("command")))
         if command not in _LIVE_ONLY:
             for id, record in core.index.query(limit=_RECENT).records.items():

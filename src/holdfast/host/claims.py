@@ -12,15 +12,15 @@ import json
 import os
 import time
 
-from holdfast import home as homes
-from holdfast.errors import Busy, NameTaken
+from .. import home as homes
+from ..errors import Busy, NameTaken
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import TracebackType
     from typing import Literal
 
-    from holdfast.home import Home
+    from ..home import Home
 
 TICKETS = ".tickets"
 

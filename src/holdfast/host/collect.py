@@ -14,19 +14,19 @@ import re
 import stat
 import time
 
-from holdfast import home as homes
-from holdfast.errors import HoldfastError, StillRunning
-from holdfast.host import claims
-from holdfast.host.retention import Facts, Limits, Moment, Plan, jump, plan
-from holdfast.model import Collected
+from .. import home as homes
+from ..errors import HoldfastError, StillRunning
+from ..model import Collected
+from . import claims
+from .retention import Facts, Limits, Moment, Plan, jump, plan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import ParamSpec, TypeVar
 
-    from holdfast.home import Home
-    from holdfast.index import Index
+    from ..home import Home
+    from ..index import Index
 
     P = ParamSpec("P")
     T = TypeVar("T")
@@ -227,7 +227,7 @@ class _Sweep:
                 self.swept.append(path)
 
     def _unlink_launcher(self, path: str) -> bool:
-        from holdfast.runner import launcher, rehearsal
+        from ..runner import launcher, rehearsal
 
         lock = launcher.lock_path(path)
         try:

@@ -37,12 +37,40 @@ def greeting(author: str) -> bytes:
     )
 
 
+def call(path: str) -> socket.socket:
+    """A connection to whoever listens there. OSError when nobody does, BlockingIOError when too many wait already."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    sock.setblocking(False)
+    try:
+        sockets.connect_unix(sock, path)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
 def say(sock: socket.socket, hello: bytes) -> None:
     """A runner that has no place for us says so and hangs up, perhaps before we spoke: its word is still to be read."""
     try:
         sock.send(hello)
     except ConnectionError:
         pass
+
+
+def prove(session: str, hello: Message, spec: Message, state: Message | None) -> None:
+    """The peer is the runner that was recorded, part by part; else nothing may be sent to it."""
+    found = hello.get("identity")
+    if not isinstance(found, dict):
+        raise IdentityMismatch(session, "identity", "an identity", None)
+    parts: list[tuple[str, object, object]] = [("id", spec["id"], found.get("id"))]
+    if state is not None:
+        parts += [(part, state.get(part), found.get(part)) for part in ("nonce", "boot", "pidns", "timens")]
+        for who in ("runner", "command"):
+            parts += [(f"{who} {fact}", _fact(state, who, fact), _fact(found, who, fact)) for fact in ("pid", "start")]
+        parts.append(("command line", _fact(state, "command", "line"), _fact(found, "command", "line")))
+    for part, recorded, told in parts:
+        if recorded != told:
+            raise IdentityMismatch(session, part, recorded, told)
 
 
 class Connection:
@@ -62,16 +90,16 @@ class Connection:
     async def open(cls, driver: Driver, path: str, session: str, *, author: str, timeout: float) -> Connection:
         """Connect and exchange greetings. A listener that does not greet in time is `unreachable`; a path where
         nobody listens is `runner-gone`."""
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        sock.setblocking(False)
+        try:
+            sock = call(path)
+        except BlockingIOError:
+            raise Unreachable(session, None, 0.0) from None
+        except OSError:
+            raise RunnerGone(session, "gone", None) from None
         connection = cls(driver, sock, session, author)
         try:
-            sockets.connect_unix(sock, path)
             say(sock, greeting(author))
             connection.hello = await connection.greet(timeout)
-        except BlockingIOError:
-            connection.close()
-            raise Unreachable(session, None, 0.0) from None
         except OSError:
             connection.close()
             raise RunnerGone(session, "gone", None) from None
@@ -88,23 +116,6 @@ class Connection:
             raise ProtocolError(f"expected hello, got {message['type']!r}")
         self.hello = message
         return message
-
-    def prove(self, spec: Message, state: Message | None) -> None:
-        """The peer is the runner that was recorded, part by part; else nothing may be sent to it."""
-        found = self.hello.get("identity")
-        if not isinstance(found, dict):
-            raise IdentityMismatch(self._session, "identity", "an identity", None)
-        parts: list[tuple[str, object, object]] = [("id", spec["id"], found.get("id"))]
-        if state is not None:
-            parts += [(part, state.get(part), found.get(part)) for part in ("nonce", "boot", "pidns", "timens")]
-            for who in ("runner", "command"):
-                parts += [
-                    (f"{who} {fact}", _fact(state, who, fact), _fact(found, who, fact)) for fact in ("pid", "start")
-                ]
-            parts.append(("command line", _fact(state, "command", "line"), _fact(found, "command", "line")))
-        for part, recorded, told in parts:
-            if recorded != told:
-                raise IdentityMismatch(self._session, part, recorded, told)
 
     async def request(self, type: str, within: float | None, /, **fields: object) -> Message:
         """Ask and wait for the answer. `within` bounds the runner's silence; None waits as long as it takes."""

@@ -41,7 +41,7 @@ from ..model import (
 )
 from ..runner.tree import time_namespace
 from .claims import Claim
-from .connection import Connection
+from .connection import Connection, prove
 from .log import Log
 from .observe import Files, Observed, from_files, read_files
 from .sweep import sweep
@@ -354,7 +354,7 @@ class Core:
                 raise IdentityMismatch(id, "the answer at its endpoint", "a runner's hello", problem.why) from None
             await self.driver.ready((), (), _ENDPOINT_S)
         try:
-            connection.prove(files.spec, read_files(self.home, id).state)
+            prove(id, connection.hello, files.spec, read_files(self.home, id).state)
         except BaseException:
             connection.close()
             raise

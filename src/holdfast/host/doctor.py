@@ -6,7 +6,6 @@ import ctypes
 import errno
 import fcntl
 import os
-import socket
 import stat
 import time
 
@@ -16,10 +15,12 @@ from ..home import runtime_directory
 from ..model import EXITED, LOST, STALE, UNREACHABLE, Finding
 from ..runner import cgroup, points, sockets, telling, tree
 from . import verbs
+from .connection import call, greeting, say
 from .observe import lock_is_free, read_files
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import _socket as socket
     from collections.abc import Callable, Iterator
     from typing import Any
 
@@ -237,17 +238,18 @@ def _launcher_sockets(runtime: str) -> Iterator[str]:
 
 async def _ask_launcher(core: Core, path: str) -> tuple[str, str] | str:
     """Its version and where its code is; or what is wrong with it."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
-        sock.setblocking(False)
+    try:
+        sock = call(path)
         try:
-            sockets.connect_unix(sock, path)
             if sockets.peer_uid(sock) != os.getuid():
                 return "somebody else's process listens there"
-            sock.send(wire.control({"type": "hello", "protocol": wire.PROTOCOL, "version": telling.VERSION}))
+            say(sock, greeting(core.author))
             frames = await _first_frames(core, sock)
-        except (OSError, wire.BadFrame) as problem:
-            refused = isinstance(problem, OSError) and problem.errno == errno.ECONNREFUSED
-            return "nobody listens there" if refused else f"no launcher answers there ({problem})"
+        finally:
+            sock.close()
+    except (OSError, wire.BadFrame) as problem:
+        refused = isinstance(problem, OSError) and problem.errno == errno.ECONNREFUSED
+        return "nobody listens there" if refused else f"no launcher answers there ({problem})"
     answer = frames[0] if frames else None
     if not isinstance(answer, dict):
         return f"it did not answer within {_HELLO_S:g} s"

@@ -6,12 +6,17 @@ All host logic is written once, as coroutines that await nothing but a driver. T
 
 from __future__ import annotations
 
+import os
 import select
+
+from ..runner import points
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
     from typing import Any, Protocol, TypeVar
+
+    from ..runner.tree import Process
 
     T = TypeVar("T")
 
@@ -45,3 +50,21 @@ def drive(coroutine: Coroutine[Any, Any, T]) -> T:
         return result
     coroutine.close()
     raise RuntimeError("host logic awaited something other than its driver")
+
+
+async def first_death(driver: Driver, processes: Iterable[Process], bound_s: float | None, *, look_s: float) -> None:
+    """Until one of them is gone, or `bound_s` is over. Where the kernel cannot tell of a death the caller has to look,
+    after `look_s` at the latest."""
+    pidfds: list[int] = []
+    try:
+        for process in () if points.off("pidfd") else processes:
+            try:
+                pidfds.append(os.pidfd_open(process.pid))
+            except OSError:
+                return
+        if not pidfds:
+            bound_s = look_s if bound_s is None else min(look_s, bound_s)
+        await driver.ready(pidfds, (), None if bound_s is None else max(0.0, bound_s))
+    finally:
+        for fd in pidfds:
+            os.close(fd)

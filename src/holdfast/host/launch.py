@@ -12,7 +12,8 @@ from .. import wire
 from ..errors import HoldfastError, RunnerGone, SpawnError, Unreachable, Unsupported
 from ..home import new_id
 from ..runner import points, sockets, tree
-from .connection import Connection
+from .claims import stands_at
+from .connection import Connection, call
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ class Launching:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 return None  # one is coming or leaving right now: not worth waiting for
-            if not _same_file(lock, launcher.lock_path(path)):
+            if not stands_at(lock, launcher.lock_path(path)):
                 return None
             try:
                 os.unlink(path)  # nobody holds the lock, so nobody listens there
@@ -185,14 +186,12 @@ def _fence(request: dict[str, Any]) -> bool:
 
 
 def _connect(path: str) -> socket.socket | None:
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    sock.setblocking(False)
     try:
-        sockets.connect_unix(sock, path)
-        if sockets.peer_uid(sock) == os.getuid():
-            return sock
+        sock = call(path)
     except OSError:
-        pass
+        return None
+    if sockets.peer_uid(sock) == os.getuid():
+        return sock
     sock.close()
     return None
 
@@ -237,10 +236,3 @@ def _inherited() -> list[str]:
         facts += [line for line in file if line.partition(":")[0] in _STATUS_FACTS]
     facts += [f"{name} {os.stat(f'/proc/self/ns/{name}').st_ino}" for name in sorted(os.listdir("/proc/self/ns"))]
     return facts
-
-
-def _same_file(fd: int, path: str) -> bool:
-    try:
-        return os.path.samestat(os.fstat(fd), os.stat(path))
-    except FileNotFoundError:
-        return False

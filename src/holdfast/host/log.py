@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 
 from .. import errors
+from ..model import format_cursor
 from .segments import OFFSET_MAX, STREAMS, Gap, Look, streams_of
 
 TYPE_CHECKING = False
@@ -48,10 +49,6 @@ def parse_cursor(since: Since, streams: Sequence[str]) -> dict[str, int]:
             raise errors.BadCursor(text)
         found[stream] = offset
     return found
-
-
-def format_cursor(offsets: dict[str, int]) -> str:
-    return ",".join(f"{stream}:{offsets[stream]}" for stream in STREAMS if stream in offsets) or "0"
 
 
 def _offset(digits: str) -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from holdfast.runner import clock, tree
+from ..runner import clock, tree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

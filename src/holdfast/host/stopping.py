@@ -13,12 +13,18 @@ from ..errors import IdentityMismatch
 from ..model import CAUSE_STOP, Stopped
 from ..runner import clock, points, records, tree
 from ..runner.ladder import Ladder, rungs
+from .driver import first_death
 from .observe import elsewhere, stranger
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .driver import Driver
     from .observe import Files
+
+# Each costs a descriptor while it is waited for, and the first death is enough for a look at all of them.
+_WATCHED_MAX = 64
+# Where the kernel cannot tell us of a death.
+_LOOK_S = 0.05
 
 
 async def stop_from_records(driver: Driver, files: Files, *, grace: float, by: str) -> Stopped:
@@ -40,7 +46,7 @@ async def stop_from_records(driver: Driver, files: Files, *, grace: float, by: s
             survivors = tree.described(living)
             break
         if step is None:
-            await _until_change(driver, living, ladder.until)
+            await first_death(driver, living[:_WATCHED_MAX], ladder.until - time.monotonic(), look_s=_LOOK_S)
             continue
         if points.ACTIVE:
             points.hit("host.rung")
@@ -111,22 +117,3 @@ def _refuse_poison(files: Files) -> None:
     pgid, pid = files.state.get("pgid"), files.state["command"]["pid"]
     if pgid != pid or pid <= 1:
         raise IdentityMismatch(files.id, "process group", pid, pgid)
-
-
-async def _until_change(driver: Driver, living: list[tree.Process], until: float) -> None:
-    """Until one of them is gone or the rung's time is over."""
-    pidfds = []
-    try:
-        for process in living[:64]:
-            if points.off("pidfd"):
-                break
-            try:
-                pidfds.append(os.pidfd_open(process.pid))
-            except OSError:
-                return
-        # Without pidfds a death goes unnoticed until the next look.
-        bound = until - time.monotonic() if pidfds else min(0.05, until - time.monotonic())
-        await driver.ready(pidfds, (), max(0.0, bound))
-    finally:
-        for fd in pidfds:
-            os.close(fd)

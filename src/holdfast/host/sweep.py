@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import _socket as socket
 import time
 
 from .. import wire
 from ..errors import HoldfastError, IdentityMismatch
 from ..model import RUNNING, STARTING, UNREACHABLE
-from ..runner import sockets
-from .connection import Connection, greeting, say
+from .connection import call, greeting, prove, say
 from .observe import Observed, from_files, read_again
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import _socket as socket
+
     from .driver import Driver
     from .observe import Files
 
@@ -58,7 +58,7 @@ async def sweep(driver: Driver, sessions: list[Files], *, author: str, timeout: 
         ready = await driver.ready(waiting, (), until - time.monotonic())
         for fd in ready:
             called = waiting[fd]
-            seen = _hear(driver, called.sock, called.decoder, observed[called.place].files, author)
+            seen = _hear(called.sock, called.decoder, observed[called.place].files)
             if seen is not None:
                 observed[called.place] = seen
                 del waiting[fd]
@@ -85,12 +85,9 @@ async def sweep(driver: Driver, sessions: list[Files], *, author: str, timeout: 
 
 
 def _call(files: Files, hello: bytes) -> socket.socket | None:
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    sock.setblocking(False)
     try:
-        sockets.connect_unix(sock, files.endpoint)
+        sock = call(files.endpoint)
     except OSError:
-        sock.close()
         return None
     say(sock, hello)
     return sock
@@ -104,7 +101,7 @@ def _silent(files: Files) -> Observed:
     return seen
 
 
-def _hear(driver: Driver, sock: socket.socket, decoder: wire.Decoder, files: Files, author: str) -> Observed | None:
+def _hear(sock: socket.socket, decoder: wire.Decoder, files: Files) -> Observed | None:
     """What this runner said; None when it has not finished its sentence."""
     try:
         received = sock.recv(1 << 16)
@@ -120,16 +117,13 @@ def _hear(driver: Driver, sock: socket.socket, decoder: wire.Decoder, files: Fil
         return Observed(files, UNREACHABLE, "something else answers at its endpoint")
     if not frames:
         return None
-    message = frames[0]
-    connection = Connection(driver, sock, files.id, author)
-    connection.hello = message if isinstance(message, dict) else {}
+    hello = frames[0] if isinstance(frames[0], dict) else {}
     try:
-        if connection.hello.get("type") == "error":
-            raise HoldfastError.from_wire(connection.hello)
-        connection.prove(files.spec, files.state)
+        if hello.get("type") == "error":
+            raise HoldfastError.from_wire(hello)
+        prove(files.id, hello, files.spec, files.state)
     except IdentityMismatch as problem:
         return Observed(files, UNREACHABLE, f"something else answers at its endpoint: {problem.message}")
     except HoldfastError as problem:
         return Observed(files, UNREACHABLE, problem.message)
-    status = connection.hello["status"]
-    return Observed(files, status["state"], "its runner answered", live=status)
+    return Observed(files, hello["status"]["state"], "its runner answered", live=hello["status"])

@@ -5,13 +5,11 @@ The runner says *that* there is something new; what it is, is read from the file
 
 from __future__ import annotations
 
-import os
 import time
 
 from ..errors import BadArgument, RunnerGone, SessionEnded
-from ..model import EXITED, LOST, STALE, Woke
-from ..runner import points
-from .log import format_cursor
+from ..model import EXITED, LOST, STALE, Woke, format_cursor
+from .driver import first_death
 from .observe import from_files, read_files
 
 TYPE_CHECKING = False
@@ -21,12 +19,13 @@ if TYPE_CHECKING:
     from .connection import Connection
     from .core import Core
     from .log import Page
-    from .observe import Observed
     from .search import Matcher
 
 # A port that was asked for is knocked at, first often, then seldom.
 _KNOCK_FIRST_S = 0.05
 _KNOCK_LAST_S = 1.0
+# Where the kernel cannot tell us of a death.
+_LOOK_S = 1.0
 
 
 class Wait:
@@ -155,7 +154,7 @@ class Wait:
         """No runner will tell us: watch the processes themselves to their end."""
         seen = from_files(read_files(self._core.home, self._id))
         if seen.state == STALE:
-            await _until_gone(self._core, seen, self._bound())
+            await first_death(self._core.driver, seen.orphans[:1], self._bound(), look_s=_LOOK_S)
 
 
 async def told(core: Core, connection: Connection, bound: float | None, **conditions: object) -> None:
@@ -165,22 +164,6 @@ async def told(core: Core, connection: Connection, bound: float | None, **condit
         conditions["timeout"] = bound
     await connection.ask("wait", reply_s, **conditions)
     await connection.outcome(bound, reply_s)
-
-
-async def _until_gone(core: Core, seen: Observed, bound: float | None) -> None:
-    pidfds: list[int] = []
-    try:
-        if not points.off("pidfd"):
-            for process in seen.orphans[:1]:
-                try:
-                    pidfds.append(os.pidfd_open(process.pid))
-                except OSError:
-                    return
-        # Where the kernel cannot tell us of a death, a look every second must do.
-        await core.driver.ready(pidfds, (), bound if pidfds else min(1.0, bound or 1.0))
-    finally:
-        for fd in pidfds:
-            os.close(fd)
 
 
 async def follow(
@@ -214,7 +197,7 @@ async def follow(
                     connection = None
                 seen = from_files(read_files(core.home, id))
                 if seen.state == STALE:
-                    await _until_gone(core, seen, left)
+                    await first_death(core.driver, seen.orphans[:1], left, look_s=_LOOK_S)
     finally:
         if connection is not None:
             connection.close()

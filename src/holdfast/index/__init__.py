@@ -11,9 +11,9 @@ import os
 import re
 import time
 
-from holdfast import home as homes
-from holdfast.index.database import Database, get, new_generation, put
-from holdfast.runner import clock
+from .. import home as homes
+from ..runner import clock
+from .database import Database, get, new_generation, put
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Any
 
-    from holdfast.home import Home
+    from ..home import Home
 
 # What changed a moment ago may change again without a new time stamp: the kernel's clock is coarse.
 _RACY_NS = 50_000_000

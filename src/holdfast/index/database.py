@@ -11,7 +11,7 @@ import os
 import time
 from _thread import allocate_lock
 
-from holdfast.runner import clock
+from ..runner import clock
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import TypeVar
 
-    from holdfast.home import Home
+    from ..home import Home
 
     T = TypeVar("T")
 

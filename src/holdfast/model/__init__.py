@@ -36,7 +36,7 @@ from .session import (
     Exit,
     Snapshot,
     command_text,
-    cursor_text,
+    format_cursor,
     snapshot,
     status_of,
 )
@@ -82,7 +82,7 @@ __all__ = [
     "Stopped",
     "Woke",
     "command_text",
-    "cursor_text",
+    "format_cursor",
     "rfc3339",
     "seconds",
     "size_bytes",

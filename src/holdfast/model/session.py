@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ..runner.log import STREAM_NUMBERS
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -225,8 +227,9 @@ def status_of(state: str, exit: Exit | None) -> str:
     return COMPLETED if exit.code == 0 else FAILED
 
 
-def cursor_text(ends: Mapping[str, int]) -> str:
-    return ",".join(f"{stream}:{offset}" for stream, offset in ends.items())
+def format_cursor(offsets: Mapping[str, int]) -> str:
+    """The text of a cursor; that of a session without a byte is the beginning."""
+    return ",".join(f"{stream}:{offsets[stream]}" for stream in STREAM_NUMBERS if stream in offsets) or "0"
 
 
 def snapshot(
@@ -294,7 +297,7 @@ def snapshot(
         attempt=state.get("attempt") or 1,
         desired=state.get("desired") or _desired(stopping, exit),
         exit=exit,
-        cursor=cursor_text(ends),
+        cursor=format_cursor(ends),
         ends=ends,
         dropped_before=dropped_before,
         log_bytes=log_bytes,

@@ -28,7 +28,6 @@ SILENCE_S = 10.0
 _READ_BYTES = 1 << 16
 _BACKLOG = 128
 _ACCEPTS_A_TURN = 16
-_AUTHOR_CHARACTERS = 256
 # With every descriptor taken, accepting is tried again after this.
 _ACCEPT_RETRY_S = 0.2
 
@@ -124,7 +123,7 @@ class Client:
             self.refuse("bad-request", "the first frame must be `hello` with a `protocol`")
             return
         author = message.get("author")
-        self.greeting = {**message, "author": author[:_AUTHOR_CHARACTERS] if isinstance(author, str) else None}
+        self.greeting = {**message, "author": author[: wire.AUTHOR_CHARACTERS] if isinstance(author, str) else None}
 
     def refuse(self, code: str, message: str, /, **facts: object) -> None:
         """Say why, and have nothing more to do with this peer."""

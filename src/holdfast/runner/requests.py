@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 
 _OUTPUT_MAX_BYTES = 256 << 10
-_AUTHOR_CHARACTERS = 256
 # A century, as for hosts: a clock never overflows.
 _LONGEST_S = 36525 * 86400
 # Unanswered `wait` and `stop` of one client: more than any host has, few enough to look at in every turn.
@@ -203,7 +202,7 @@ def _stop(life: Life, client: Client, request: dict[str, Any]) -> dict[str, Any]
     grace = _seconds(request, "grace")
     by = request.get("by")
     if by is not None:
-        by = _text(request, "by")[:_AUTHOR_CHARACTERS]
+        by = _text(request, "by")[: wire.AUTHOR_CHARACTERS]
     climb = request.get("ladder")
     if climb is not None:
         check_ladder(climb)

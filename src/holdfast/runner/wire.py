@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     Frame = Union[Control, Data]
 
 PROTOCOL = 1
+# Who asks, in as much of their own words as is kept.
+AUTHOR_CHARACTERS = 256
 
 CONTROL = 1
 DATA = 2
