@@ -14,7 +14,7 @@ from support.bystander import Bystanders
 from support.levers import cgroup_parent
 from support.people import normal_user
 from support.points import Points
-from support.promised import ABILITIES, Beside, home_is_usable, promised, unbroken
+from support.promised import Beside, home_is_usable, promised, unbroken, with_control_groups
 from support.waiting import until, wait_gone
 from support.world import World
 from support.wounds import sweep_up
@@ -63,9 +63,8 @@ def manager() -> Iterator[Manager]:
     made.remove()
 
 
-# Without control groups the group cannot be left: that is the next test.
 @pytest.mark.needs("root", "service-group")
-@pytest.mark.parametrize("without", [each for each in ABILITIES if each != "cgroup"], indirect=True)
+@with_control_groups
 def test_own_10_a_session_outlives_the_service_it_was_started_from(
     world: World, manager: Manager, without: str, beside: Beside, bystander: Bystanders
 ) -> None:

@@ -13,7 +13,7 @@ import pytest
 from holdfast.errors import SpawnError, Unsupported
 from support.bystander import Bystanders
 from support.points import Points
-from support.promised import Beside, home_is_usable, is_typed, promised
+from support.promised import Beside, home_is_usable, is_typed, promised, with_control_groups
 from support.world import World
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ def limited_groups(id: str) -> list[Path]:
 
 @pytest.mark.covers("OWN-07")
 @pytest.mark.root
+@with_control_groups
 def test_own_07_the_kernel_takes_the_command_that_eats_all_memory_and_the_runner_says_so(
     world: World, without: str, beside: Beside, bystander: Bystanders
 ) -> None:

@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 # What rows are run without, each in turn, so that what stands in for it is tested as the main way.
 ABILITIES = ("", "pidfd", "launcher", "cgroup")
 
+# For rows that are about control groups: what happens without them is asked by a test of its own.
+with_control_groups = pytest.mark.parametrize(
+    "without", [ability for ability in ABILITIES if ability != "cgroup"], indirect=True
+)
+
 _MARK = b"HOLDFAST_SESSION_ID="
 
 
