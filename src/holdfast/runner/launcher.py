@@ -8,15 +8,15 @@ that a command started through it cannot be told from one whose runner was start
 
 from __future__ import annotations
 
+import _socket as socket
 import gc
 import os
 import select
-import signal
-import socket
 import sys
 import time
 
 from . import cgroup, life, points, rehearsal, sockets, telling, tree, wire
+from .signals import signal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -221,7 +221,7 @@ class Launcher:
                     self._unlink_socket()
                     return None
                 try:
-                    channel, _ = self._listener.accept()
+                    channel = sockets.accept(self._listener)
                 except (BlockingIOError, ConnectionError):
                     continue
                 if points.ACTIVE:

@@ -7,12 +7,11 @@ made again by accident.
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import stat
 import zlib
 
-from . import points
+from . import jsontext, points
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 # disk that fills up later cannot keep the ending from being told.
 EXIT_ROOM_BYTES = 16 << 10
 _EXIT_RESERVE = ".exit.reserved"
-_to_json = json.JSONEncoder(separators=(",", ":")).encode
 # A spec holds a whole argv, and a start request of this size is taken.
 _RECORD_MAX_BYTES = 16 << 20
 
@@ -111,7 +109,7 @@ def _decode(raw: bytes) -> dict[str, Any]:
     if (head, tail) == (_CHECK_HEAD, _CHECK_TAIL) and check != b"%08x" % zlib.crc32(body):
         raise ValueError("its check does not fit: something changed in it")
     try:
-        record = json.loads(raw)
+        record = jsontext.decode(raw.decode("utf-8"))
     except RecursionError:
         raise ValueError("nested too deeply") from None
     if not isinstance(record, dict):
@@ -157,5 +155,5 @@ def _write_all(fd: int, payload: bytes) -> None:
 def _encode(record: dict[str, Any]) -> bytes:
     # ASCII escapes keep the lone surrogates that stand for undecodable bytes of a command line.
     unchecked = {field: value for field, value in record.items() if field != "check"}
-    body = _to_json(unchecked).encode()[:-1]
+    body = jsontext.encode(unchecked).encode()[:-1]
     return body + _CHECK_HEAD + b"%08x" % zlib.crc32(body) + _CHECK_TAIL

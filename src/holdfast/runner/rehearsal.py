@@ -6,8 +6,8 @@ its caller does not wait for hundreds of page faults. The self-test lives the sa
 
 from __future__ import annotations
 
+import _socket as socket
 import os
-import socket
 
 from . import life
 

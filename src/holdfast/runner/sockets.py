@@ -1,4 +1,8 @@
-"""Unix sockets: paths longer than `sun_path`, who is at the other end, descriptors in transit."""
+"""Unix sockets: paths longer than `sun_path`, who is at the other end, descriptors in transit.
+
+A runner's sockets are those of the C module: what the class of the standard library adds to them, a forked runner
+pays for with pages that it could have shared.
+"""
 
 from __future__ import annotations
 
@@ -45,6 +49,11 @@ def connect_unix(sock: socket.socket, path: str) -> None:
         sock.connect(f"/proc/self/fd/{fd}/{name}")
     finally:
         os.close(fd)
+
+
+def accept(listener: socket.socket) -> socket.socket:
+    """BlockingIOError when nobody is there."""
+    return socket.socket(fileno=listener._accept()[0])  # type: ignore[attr-defined]
 
 
 def peer_uid(sock: socket.socket) -> int:
