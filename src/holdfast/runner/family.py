@@ -104,7 +104,7 @@ class Family:
         return process is not None and process.state in "Tt"
 
 
-def become_subreaper() -> None:
+def become_subreaper(wanted: bool = True) -> None:
     """Orphans of the command come to us instead of init, so none is lost from sight."""
     if sys.platform == "linux":
-        _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        _libc.prctl(_PR_SET_CHILD_SUBREAPER, wanted, 0, 0, 0)

@@ -36,13 +36,14 @@ def rehearse(scratch: str) -> None:
 
 def forget(path: str) -> None:
     """Remove a scratch directory with all that is in it."""
-    for directory, _, files in os.walk(path, topdown=False):
-        try:
-            for name in files:
-                os.unlink(os.path.join(directory, name))
-            os.rmdir(directory)
-        except OSError:
-            pass
+    try:
+        os.unlink(path)
+    except IsADirectoryError:
+        for name in os.listdir(path):
+            forget(os.path.join(path, name))
+        os.rmdir(path)
+    except OSError:
+        pass
 
 
 def request(home: str, command: str | list[str]) -> dict[str, Any]:
