@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 
 import pytest
@@ -20,9 +21,10 @@ VALUES = st.recursive(
 
 @given(VALUES)
 def test_any_value_is_written_as_the_package_writes_it_and_read_back(value: object) -> None:
-    text = jsontext.encode(value)
+    text = jsontext.write(value)
     assert text == json.dumps(value, separators=(",", ":"))
-    assert jsontext.decode(f" \n{text}\t\r\n") == value
+    assert jsontext.read(f" \n{text}\t\r\n") == value
+    assert jsontext.read_finite(text.encode()) == value
 
 
 @pytest.mark.parametrize(
@@ -31,7 +33,13 @@ def test_any_value_is_written_as_the_package_writes_it_and_read_back(value: obje
 )
 def test_what_is_not_one_json_value_is_a_value_error(text: str) -> None:
     with pytest.raises(ValueError):
-        jsontext.decode(text)
+        jsontext.read_finite(text)
+
+
+def test_infinity_is_read_only_where_it_may_stand() -> None:
+    assert jsontext.read(b"[Infinity,-Infinity]") == [math.inf, -math.inf]
+    with pytest.raises(ValueError, match="Infinity is no number"):
+        jsontext.read_finite("[Infinity]")
 
 
 def test_a_broken_text_is_a_value_error_also_when_the_package_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,22 +47,22 @@ def test_a_broken_text_is_a_value_error_also_when_the_package_is_gone(monkeypatc
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(sys, "path", [])
     with pytest.raises(ValueError, match="not JSON"):
-        jsontext.decode("{")
+        jsontext.read("{")
 
 
 def test_nesting_without_end_is_a_recursion_error() -> None:
     with pytest.raises(RecursionError):
-        jsontext.decode("[" * 100_000)
+        jsontext.read("[" * 100_000)
 
 
 def test_what_json_cannot_say_is_a_type_error() -> None:
     with pytest.raises(TypeError, match="bytes cannot be written as JSON"):
-        jsontext.encode({"raw": b""})
+        jsontext.write({"raw": b""})
 
 
 def test_an_interpreter_without_the_c_functions_reads_and_writes_the_same() -> None:
-    write, scan = jsontext._package_functions()
+    write, scan, scan_finite = jsontext._package_functions()
     assert "".join(write({"a": [1, None]}, 0)) == '{"a":[1,null]}'
     assert scan('{"a":[1,null]}', 0) == ({"a": [1, None]}, 14)
     with pytest.raises(ValueError, match="NaN is no number"):
-        scan("NaN", 0)
+        scan_finite("NaN", 0)

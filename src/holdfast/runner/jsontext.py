@@ -1,6 +1,6 @@
-"""JSON as we write it: compact and ASCII. As we read it: one value, and no NaN, which no other peer can read.
+"""JSON as we write it: compact and ASCII; and one value of it, read.
 
-The two C functions behind the `json` package, without the package: its classes make a forked runner write to some
+The C functions behind the `json` package, without the package: its classes make a forked runner write to some
 forty pages that it could have shared with its launcher, and its regular expressions are a tenth of the time that a
 short command line takes.
 """
@@ -11,6 +11,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any, Callable
+
+    Write = Callable[[object, int], Iterable[str]]
+    Scan = Callable[[str, int], tuple[Any, int]]
 
 _SPACE = " \t\n\r"
 
@@ -32,39 +35,51 @@ class _Reading:
     array_hook = None
     parse_float = float
     parse_int = int
-    parse_constant = staticmethod(_refuse_number)
+
+    def __init__(self, parse_constant: Callable[[str], object]) -> None:
+        self.parse_constant = parse_constant
 
 
-def _c_functions() -> tuple[Callable[[object, int], Iterable[str]], Callable[[str, int], tuple[Any, int]]]:
+def _c_functions() -> tuple[Write, Scan, Scan]:
     from _json import encode_basestring_ascii, make_encoder, make_scanner
 
     write = make_encoder(None, _refuse_type, encode_basestring_ascii, None, ":", ",", False, False, True)
-    return write, make_scanner(_Reading())  # type: ignore[arg-type]
+    all_floats, finite = _Reading(float), _Reading(_refuse_number)
+    return write, make_scanner(all_floats), make_scanner(finite)  # type: ignore[arg-type]
 
 
-def _package_functions() -> tuple[Callable[[object, int], Iterable[str]], Callable[[str, int], tuple[Any, int]]]:
+def _package_functions() -> tuple[Write, Scan, Scan]:
     import json
 
-    writer = json.JSONEncoder(separators=(",", ":"))
-    reader = json.JSONDecoder(parse_constant=_refuse_number)
-    return lambda value, _indent: [writer.encode(value)], reader.raw_decode
+    write = json.JSONEncoder(separators=(",", ":")).encode
+    finite = json.JSONDecoder(parse_constant=_refuse_number)
+    return lambda value, _indent: [write(value)], json.JSONDecoder().raw_decode, finite.raw_decode
 
 
 try:
-    _chunks, _scan = _c_functions()
+    _chunks, _scan, _scan_finite = _c_functions()
 except (ImportError, AttributeError, TypeError):  # an interpreter that has them otherwise, or not at all
-    _chunks, _scan = _package_functions()
+    _chunks, _scan, _scan_finite = _package_functions()
 
 
-def encode(value: object) -> str:
+def write(value: object) -> str:
     return "".join(_chunks(value, 0))
 
 
-def decode(text: str) -> Any:
+def read(text: str | bytes) -> Any:
     """ValueError where `text` is not one JSON value; RecursionError where it is nested too deeply."""
-    text = text.strip(_SPACE)
+    return _read(text, _scan)
+
+
+def read_finite(text: str | bytes) -> Any:
+    """The same without NaN and Infinity, which Python would read, no other peer can, and no deadline survives."""
+    return _read(text, _scan_finite)
+
+
+def _read(given: str | bytes, scan: Scan) -> Any:
+    text = (given if isinstance(given, str) else given.decode("utf-8")).strip(_SPACE)
     try:
-        value, end = _scan(text, 0)
+        value, end = scan(text, 0)
     except StopIteration:
         raise ValueError("no JSON value") from None
     except (SystemError, ImportError):

@@ -6,10 +6,10 @@ made again by accident.
 
 from __future__ import annotations
 
+import binascii
 import fcntl
 import os
 import stat
-import zlib
 
 from . import jsontext, points
 
@@ -106,10 +106,10 @@ def _read(path: str, directory: int | None) -> dict[str, Any]:
 
 def _decode(raw: bytes) -> dict[str, Any]:
     body, head, check, tail = raw[:-_CHECK_BYTES], raw[-_CHECK_BYTES:-11], raw[-11:-3], raw[-3:]
-    if (head, tail) == (_CHECK_HEAD, _CHECK_TAIL) and check != b"%08x" % zlib.crc32(body):
+    if (head, tail) == (_CHECK_HEAD, _CHECK_TAIL) and check != b"%08x" % binascii.crc32(body):
         raise ValueError("its check does not fit: something changed in it")
     try:
-        record = jsontext.decode(raw.decode("utf-8"))
+        record = jsontext.read(raw)
     except RecursionError:
         raise ValueError("nested too deeply") from None
     if not isinstance(record, dict):
@@ -155,5 +155,5 @@ def _write_all(fd: int, payload: bytes) -> None:
 def _encode(record: dict[str, Any]) -> bytes:
     # ASCII escapes keep the lone surrogates that stand for undecodable bytes of a command line.
     unchecked = {field: value for field, value in record.items() if field != "check"}
-    body = jsontext.encode(unchecked).encode()[:-1]
-    return body + _CHECK_HEAD + b"%08x" % zlib.crc32(body) + _CHECK_TAIL
+    body = jsontext.write(unchecked).encode()[:-1]
+    return body + _CHECK_HEAD + b"%08x" % binascii.crc32(body) + _CHECK_TAIL

@@ -47,7 +47,7 @@ class BadFrame(Exception):
 
 
 def control(message: Control) -> bytes:
-    payload = jsontext.encode(message).encode()
+    payload = jsontext.write(message).encode()
     return _HEAD.pack(len(payload) + 1, CONTROL) + payload
 
 
@@ -139,7 +139,7 @@ def _decode(kind: int, payload: bytes) -> Frame:
             raise BadFrame("a data frame without its offset")
         return _OFFSET.unpack_from(payload)[0], payload[_OFFSET.size :]
     try:
-        message = jsontext.decode(payload.decode("utf-8"))
+        message = jsontext.read_finite(payload)
     except (ValueError, RecursionError) as problem:
         raise BadFrame(f"a control frame that is no JSON: {problem}") from None
     if not isinstance(message, dict) or not isinstance(message.get("type"), str):
