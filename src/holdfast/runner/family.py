@@ -99,8 +99,11 @@ class Family:
         """Is the command held by SIGSTOP or its like? It looks idle, and is not."""
         if self.command is None or self.status is not None:
             return False
-        with self._reserve:
+        try:
             process = tree.look(self.command["pid"])
+        except OSError:
+            with self._reserve:
+                process = tree.look(self.command["pid"])
         return process is not None and process.state in "Tt"
 
 

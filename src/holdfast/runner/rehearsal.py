@@ -1,7 +1,8 @@
 """One whole life in a scratch directory, before the real one.
 
 A forked process pays for every page at its first write to it. A spare that has lived once has all of them, so that
-its caller does not wait for hundreds of page faults. The self-test lives the same life to see whether it works.
+its caller does not wait for hundreds of page faults. A launcher that has lived before it forks has taught the
+interpreter its code, on pages that are shared. The self-test lives the same life to see whether it works.
 """
 
 from __future__ import annotations
