@@ -34,7 +34,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 HEAVY = frozenset(("asyncio", "dataclasses", "inspect", "logging", "pathlib", "subprocess", "tomllib", "typing"))
 OFF_THE_FAST_PATH = frozenset({"host.aio", "host.asyncio_driver", "host.search"})
 
-READ_LAYER = ("cli", "host.text", "runner.records", "runner.wire", "wire")
+READ_LAYER = ("cli", "host.text", "runner.jsontext", "runner.records", "runner.wire", "wire")
 CODECS_DECODERS = frozenset(("decode", "getdecoder", "getincrementaldecoder", "getreader", "iterdecode", "open"))
 
 SLEEPY = frozenset({"anyio", "asyncio", "time", "trio"})
@@ -210,7 +210,7 @@ def check_circles(modules: dict[str, Module]) -> Iterator[Fault]:
 def check_decoding(module: Module) -> Iterator[Fault]:
     if any(within(module.name, prefix) for prefix in READ_LAYER):
         return
-    advice = "bytes become text in host/text.py (names of the system: os.fsdecode; records: json.loads)"
+    advice = "bytes become text in host/text.py (names of the system: os.fsdecode; records: jsontext.read)"
     for node in ast.walk(module.tree):
         if not isinstance(node, ast.Call):
             continue

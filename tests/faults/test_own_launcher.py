@@ -52,7 +52,7 @@ def answer_to(points: Points, at: str, wound: signal.Signals) -> Hit:
 def spares_of(launcher: processes.Process, beside: Beside) -> list[processes.Process]:
     """All of them, once they are complete."""
     rows = [row for row in processes.table().values() if row.ppid == launcher.pid and row.state not in "ZX"]
-    spares = [row for row in rows if row.pid != beside.session.runner_pid]
+    spares = [row for row in rows if row.pid != beside.session.runner_pid and row.comm == launcher.comm]
     return spares if len(spares) >= 2 else []
 
 

@@ -198,7 +198,8 @@ def test_a_launcher_that_does_not_answer_is_a_warning(world: World) -> None:
     hf.run("true")
     (launcher,) = world.launchers()
     halt(launcher.pid)  # first, so that it forks no more spares
-    spares = processes.descendants(launcher.pid)
+    # Not what one of them rehearses with.
+    spares = [row for row in processes.descendants(launcher.pid) if row.comm == launcher.comm]
     for row in spares:
         halt(row.pid)
     try:

@@ -8,12 +8,12 @@ releases.
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import time
 
 from .. import home as homes
 from ..errors import Busy, NameTaken
+from ..runner import jsontext
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class Held:
         if id is None:
             os.ftruncate(self._fd, 0)
             return
-        line = json.dumps({"id": id, "text": self._text[:_TEXT_CHARACTERS]}).encode() + b"\n"
+        line = jsontext.write({"id": id, "text": self._text[:_TEXT_CHARACTERS]}).encode() + b"\n"
         # Written over the old line and cut afterwards: whoever peeks finds a whole first line at any moment.
         os.pwrite(self._fd, line, 0)
         os.ftruncate(self._fd, len(line))
@@ -130,7 +130,7 @@ class Held:
 def holder_of(content: bytes) -> str | None:
     """The id in the first line of a claim's file; None when there is none, or none that may become a path."""
     try:
-        record = json.loads(content.partition(b"\n")[0])
+        record = jsontext.read(content.partition(b"\n")[0])
     except (ValueError, RecursionError):
         return None
     id = record.get("id") if isinstance(record, dict) else None

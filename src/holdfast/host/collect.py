@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import json
 import os
 import re
 import stat
@@ -17,6 +16,7 @@ import time
 from .. import home as homes
 from ..errors import HoldfastError, StillRunning
 from ..model import Collected
+from ..runner import jsontext
 from . import claims
 from .retention import Facts, Limits, Moment, Plan, jump, plan
 
@@ -137,7 +137,7 @@ def write_stamp(home: Home, now: Moment) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
     fd = os.open(home.gc_stamp, flags, 0o600)
     try:
-        os.write(fd, json.dumps(record).encode())
+        os.write(fd, jsontext.write(record).encode())
         os.utime(fd, (now.wall_s, now.wall_s))
     finally:
         os.close(fd)
@@ -398,7 +398,7 @@ def _read_stamp(home: Home) -> Moment | None:
     except OSError:
         return None
     try:
-        record = json.loads(raw)
+        record = jsontext.read(raw)
         return Moment(float(record["wall_s"]), float(record["boot_s"]), str(record["boot"]))
     except (ValueError, TypeError, KeyError, RecursionError):
         # Torn by a crash: its time of last change still tells when that was.

@@ -42,7 +42,6 @@ from ..model import (
 from ..runner.tree import time_namespace
 from .claims import Claim
 from .connection import Connection, prove
-from .log import Log
 from .observe import Files, Observed, from_files, read_files
 from .sweep import sweep
 
@@ -56,6 +55,7 @@ if TYPE_CHECKING:
     from .claims import Held
     from .driver import Driver
     from .launch import Launching
+    from .log import Log
     from .request import Command, StartRequest
 
 PREFIX_MIN_CHARACTERS = 4
@@ -487,6 +487,8 @@ class Core:
         remove(self.home, self.index, id)
 
     def log(self, id: str) -> Log:
+        from .log import Log
+
         return Log(self.home.session(id))
 
 

@@ -6,9 +6,9 @@ themselves are read either way. Nothing here is believed beyond what the segment
 
 from __future__ import annotations
 
+import binascii
 import os
 import struct
-import zlib
 
 from ..runner.log import DATA, FRAME_BYTES, FRAMES_MAX_BYTES, STREAM_NUMBERS
 
@@ -114,7 +114,7 @@ class Frames:
         begin = index * FRAME_BYTES
         _, _, offset, length, _, kind, check = _RECORD.unpack_from(self._data, begin)
         body = self._data[begin : begin + FRAME_BYTES - 2]
-        if kind != DATA or not length or check != zlib.crc32(body) & 0xFFFF:
+        if kind != DATA or not length or check != binascii.crc32(body) & 0xFFFF:
             return None
         return offset, offset + length
 

@@ -24,7 +24,6 @@ from ..model import (
     snapshot,
 )
 from ..runner import clock, records, tree
-from .log import Log
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -150,6 +149,8 @@ class Observed:
     def snapshot(self) -> Snapshot:
         live = self.live
         if live is None:
+            from .log import Log  # not for `hold ls`, whose runners answer
+
             with Log(self.files.directory).look() as look:
                 dropped = {stream: look.begin(stream) for stream in look.streams}
                 live = {"ends": dict(look.ends), "dropped_before": dropped, "log_bytes": look.size()}

@@ -301,9 +301,11 @@ def _pass_fds(fds: object) -> list[int]:
 
 def _metadata(asked: object) -> dict[str, Any]:
     """Anything JSON can tell, and little of it: every look at the session carries it."""
+    given = _plain(asked)
+    if given == {}:
+        return {}
     import json
 
-    given = _plain(asked)
     if not isinstance(given, dict):
         raise BadArgument("metadata", "is no dict")
     try:

@@ -6,13 +6,11 @@ must; `trouble` then says why.
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import time
 
 from .. import home as homes
-from ..runner import clock
+from ..runner import clock, jsontext
 from .database import Database, get, new_generation, put
 
 TYPE_CHECKING = False
@@ -30,7 +28,6 @@ _REMOVED_KEPT = 10_000
 _ROWS_AT_ONCE = 500
 _PID_LIMIT = 1 << 32
 
-_SURROGATES = re.compile("[\ud800-\udfff]")
 _COLUMNS = (
     "id",
     "name",
@@ -90,8 +87,8 @@ class Row:
         texts = (self.name, self.owner, self.kind, self.command, self.cwd)
         times = (self.created_at, self.ended_at, self.status)
         pid = self.pid if self.pid is not None and 0 < self.pid < _PID_LIMIT else None
-        record = None if self.record is None else json.dumps(self.record)
-        plain = (*map(_plain, texts), json.dumps(self.labels), *map(_plain, times))
+        record = None if self.record is None else jsontext.write(self.record)
+        plain = (*map(_plain, texts), jsontext.write(self.labels), *map(_plain, times))
         return (self.id, *plain, pid, int(self.final), record)
 
 
@@ -357,7 +354,7 @@ def _row(columns: tuple[Any, ...]) -> Row:
 
 def _object(text: object) -> dict[str, Any] | None:
     try:
-        value = json.loads(text) if isinstance(text, str) else None
+        value = jsontext.read(text) if isinstance(text, str) else None
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
@@ -370,4 +367,6 @@ def _searched(row: Row) -> str:
 
 def _plain(text: str | None) -> str | None:
     """SQLite has no room for the surrogates that stand for undecodable bytes; the record keeps them."""
-    return text if text is None or text.isascii() else _SURROGATES.sub("\ufffd", text)
+    if text is None or text.isascii():
+        return text
+    return "".join("\ufffd" if "\ud800" <= character <= "\udfff" else character for character in text)

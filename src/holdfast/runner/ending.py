@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
 import time
 
 from . import clock, records, tree
+from .signals import NAMES, signal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class Ending:
         survivors, more = tree.described_some(family.living())
         self.exit = {
             "code": code,
-            "signal": None if number is None else _signal_name(number),
+            "signal": None if number is None else NAMES.get(number, f"SIG{number}"),
             "cause": self._cause[0],
             "by": self._cause[1],
             "oom": oom,
@@ -149,10 +149,3 @@ class Ending:
     def _tell_again(self) -> None:
         self.write(durable=True)
         self._settled()
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"SIG{number}"

@@ -6,9 +6,9 @@ closed; nobody else waits for it.
 
 from __future__ import annotations
 
+import _socket as socket
 import errno
 import os
-import socket
 
 from . import points, sockets, wire
 from .loop import READ, WRITE
@@ -225,7 +225,7 @@ class Endpoint:
         # faster than we accept must be seen leaving before it counts twice.
         for _ in range(_ACCEPTS_A_TURN):
             try:
-                connection, _ = self._listener.accept()
+                connection = sockets.accept(self._listener)
             except BlockingIOError:
                 return
             except OSError as problem:

@@ -99,12 +99,15 @@ class Family:
         """Is the command held by SIGSTOP or its like? It looks idle, and is not."""
         if self.command is None or self.status is not None:
             return False
-        with self._reserve:
+        try:
             process = tree.look(self.command["pid"])
+        except OSError:
+            with self._reserve:
+                process = tree.look(self.command["pid"])
         return process is not None and process.state in "Tt"
 
 
-def become_subreaper() -> None:
+def become_subreaper(wanted: bool = True) -> None:
     """Orphans of the command come to us instead of init, so none is lost from sight."""
     if sys.platform == "linux":
-        _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        _libc.prctl(_PR_SET_CHILD_SUBREAPER, wanted, 0, 0, 0)

@@ -8,15 +8,16 @@ that a command started through it cannot be told from one whose runner was start
 
 from __future__ import annotations
 
+import _socket as socket
 import gc
 import os
 import select
-import signal
-import socket
 import sys
 import time
 
 from . import cgroup, life, points, rehearsal, sockets, telling, tree, wire
+from .family import become_subreaper
+from .signals import signal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,6 +37,11 @@ _QUIET_S = 0.02
 # What a spare says when it was taken by a caller who waits for the end, and when that end has come.
 _TAKEN, _BACK = b"t", b"b"
 _TAKEN_MAX = 64
+# The interpreter knows a function after some ten calls of it.
+_REHEARSALS = 12
+# Of our own CPU time: on a machine with very many processes each of these lives looks at all of them.
+_WARM_UP_S = 0.2
+_LEAVE_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 # Memory only grows: after so many lives a fresh fork is better.
 _LIVES_MAX = 100
 
@@ -107,39 +113,65 @@ class Launcher:
         self._spares: list[socket.socket] = []
         self._taken: list[socket.socket] = []
         self._warning: str | None = None
+        self._told_to_leave: socket.socket | None = None
 
     def run(self) -> None:
         self._warning = cgroup.leave_service_group()
         os.ftruncate(_LOCK_FD, 0)
         os.write(_LOCK_FD, b"%d %d\n" % (os.getpid(), tree.start_time(os.getpid())))
         self._listener.setblocking(False)
-        self._told_to_leave = _leave_on_signals()
-        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps runners that ended
-        gc.collect()
-        gc.freeze()
         rehearsal.forget(scratch_path(self._path))  # of a launcher that was killed
-        quiet_since = time.monotonic()
-        while True:
-            if not self._spares and not self._fork_spare(rehearse=False):  # somebody may be waiting already
-                break
-            missing = self._wanted - len(self._spares)
-            wait_s = _QUIET_S if missing > 0 else self._idle_s - (time.monotonic() - quiet_since)
-            if wait_s <= 0:
-                break
-            ready = select.select([self._told_to_leave, *self._spares, *self._taken], [], [], wait_s)[0]
-            if self._told_to_leave in ready:
-                break
-            if ready:
-                quiet_since = time.monotonic()
-                for line in ready:
-                    self._hear(line)
-            elif missing > 0 and not self._fork_spare(rehearse=not points.ACTIVE):
-                break
+        self._keep_spares()
         self._unlink_socket()
         rehearsal.forget(scratch_path(self._path))
         os.unlink(lock_path(self._path))  # we hold the lock: nobody else has taken the place yet
 
-    def _hear(self, line: socket.socket) -> None:
+    def _keep_spares(self) -> None:
+        """Until we are told to leave, idle for too long, or of no use."""
+        if not self._warm_up():
+            return
+        told_to_leave = self._told_to_leave = _leave_on_signals()
+        quiet_since = time.monotonic()
+        while self._spares or self._fork_spare():
+            missing = self._wanted - len(self._spares)
+            wait_s = _QUIET_S if missing > 0 else self._idle_s - (time.monotonic() - quiet_since)
+            if wait_s <= 0:
+                return
+            ready = self._ready(wait_s)
+            if told_to_leave in ready:
+                return
+            if ready:
+                quiet_since = time.monotonic()
+                self._hear(ready)
+            elif missing > 0 and not self._fork_spare(rehearse=not points.ACTIVE):
+                return
+
+    def _warm_up(self) -> bool:
+        """Live a few times ourselves, with a spare for whoever may be waiting already. What the interpreter learns of
+        its code by that, every later spare has from birth, on pages that it shares with us. False: of no use."""
+        signal.pthread_sigmask(signal.SIG_BLOCK, _LEAVE_ON)  # they are for us, and not for the life we rehearse
+        until = time.process_time() + _WARM_UP_S
+        for _ in range(0 if points.ACTIVE else _REHEARSALS):
+            if time.process_time() > until:
+                break
+            self._hear(self._ready(0))
+            if not self._spares and not self._fork_spare():
+                return False
+            rehearsal.rehearse(scratch_path(self._path))
+        become_subreaper(False)
+        gc.collect()
+        gc.freeze()
+        return True
+
+    def _ready(self, wait_s: float) -> list[socket.socket]:
+        told_to_leave = [] if self._told_to_leave is None else [self._told_to_leave]
+        return select.select([*told_to_leave, *self._spares, *self._taken], [], [], wait_s)[0]
+
+    def _hear(self, ready: list[socket.socket]) -> None:
+        for line in ready:
+            self._hear_one(line)
+
+    def _hear_one(self, line: socket.socket) -> None:
         """A spare was taken, came back, or is gone for good."""
         (self._spares if line in self._spares else self._taken).remove(line)
         try:
@@ -163,7 +195,7 @@ class Launcher:
         except FileNotFoundError:
             pass
 
-    def _fork_spare(self, *, rehearse: bool) -> bool:
+    def _fork_spare(self, *, rehearse: bool = False) -> bool:
         """False when there is no process or descriptor to be had: then we are of no use, and leave."""
         try:
             if points.ACTIVE:
@@ -178,8 +210,10 @@ class Launcher:
             return True
         try:
             ours.close()
-            for line in [self._told_to_leave, *self._spares, *self._taken]:
+            for line in [*self._spares, *self._taken]:
                 line.close()
+            if self._told_to_leave is not None:
+                self._told_to_leave.close()
             os.close(_LOCK_FD)
             _reset_signals()
             os.setsid()
@@ -221,7 +255,7 @@ class Launcher:
                     self._unlink_socket()
                     return None
                 try:
-                    channel, _ = self._listener.accept()
+                    channel = sockets.accept(self._listener)
                 except (BlockingIOError, ConnectionError):
                     continue
                 if points.ACTIVE:
@@ -308,8 +342,10 @@ def _leave_on_signals() -> socket.socket:
     reader, writer = socket.socketpair()
     writer.setblocking(False)
     signal.set_wakeup_fd(writer.detach(), warn_on_full_buffer=False)
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    for number in _LEAVE_ON:
         signal.signal(number, lambda _number, _frame: None)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps runners that ended
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _LEAVE_ON)
     return reader
 
 
@@ -317,5 +353,6 @@ def _reset_signals() -> None:
     wakeup = signal.set_wakeup_fd(-1)
     if wakeup >= 0:
         os.close(wakeup)
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
+    for number in (*_LEAVE_ON, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _LEAVE_ON)

@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
-import socket
 import time
-import traceback
 
 from . import cgroup, clock, descriptors, points, records, requests, spawn, telling, tree, wire
 from .deadlines import Deadlines, asked_at
@@ -23,11 +20,13 @@ from .log import Log
 from .loop import READ, Loop, Timer
 from .outputs import Outputs
 from .owner import Owner
+from .signals import signal
 from .stdin import ENDED, GIVEN, Stdin
 from .stopping import Stopping
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import _socket as socket
     from collections.abc import Sequence
     from types import FrameType
     from typing import Any
@@ -71,10 +70,20 @@ def live(channel: socket.socket, request: dict[str, Any], passed: list[int], war
         return False
     try:
         life.run(channel)
-    except Exception:
-        life.diary.say(traceback.format_exc())
+    except Exception as problem:
+        life.diary.say(_story(problem))
         raise
     return time.monotonic() - began < _BRIEF_S and life.log.size < _BRIEF_BYTES and life.family.childless()
+
+
+def _story(problem: Exception) -> str:
+    """Where it came from. Not by the `traceback` module, which brings a dozen others along."""
+    lines = [f"Traceback of {type(problem).__name__}: {problem}"]
+    at = problem.__traceback__
+    while at is not None:
+        lines.append(f"  {at.tb_frame.f_code.co_filename}:{at.tb_lineno} {at.tb_frame.f_code.co_name}")
+        at = at.tb_next
+    return "\n".join(lines)
 
 
 class Life:
@@ -432,8 +441,7 @@ class Life:
         for client in list(self.endpoint.clients):
             client.close_after_sending()
         while self.endpoint.clients and time.monotonic() < deadline:
-            for key, events in self.loop.selector.select(max(0.0, deadline - time.monotonic())):
-                key.data(events)
+            self.loop.serve(self.loop.ready(max(0.0, deadline - time.monotonic())))
         if self._memory is not None:
             self._memory.remove()
         if self._owner is not None:

@@ -6,10 +6,10 @@ offset, so what was dropped in front and what the disk refused in the middle can
 
 from __future__ import annotations
 
+import binascii
 import errno
 import os
 import struct
-import zlib
 
 from . import clock, points
 
@@ -42,7 +42,7 @@ _NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 
 def frame(mono_ns: int, wall_ns: int, stream: str, kind: int, offset: int, length: int) -> bytes:
     body = _FRAME_BODY.pack(mono_ns, wall_ns, offset, length, STREAM_NUMBERS[stream], kind)
-    return body + _FRAME_CHECK.pack(zlib.crc32(body) & 0xFFFF)
+    return body + _FRAME_CHECK.pack(binascii.crc32(body) & 0xFFFF)
 
 
 class _Segment:

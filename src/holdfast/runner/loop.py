@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import heapq
-import selectors
+import select
 import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Callable
 
-READ = selectors.EVENT_READ
-WRITE = selectors.EVENT_WRITE
+READ: int = select.EPOLLIN
+WRITE: int = select.EPOLLOUT
 
 # Waking this much later than planned means that we were stopped or the machine slept, not that it was busy.
 _SLEPT_S = 1.0
 # The kernel takes milliseconds in an int: a deadline farther away is approached in steps of two weeks.
 _LONGEST_WAIT_S = 14 * 86400.0
+# The kernel goes round among more than these.
+_READY_MAX = 64
 
 
 class Timer:
@@ -34,9 +36,9 @@ class Timer:
 
 class Loop:
     def __init__(self) -> None:
-        self.selector = selectors.DefaultSelector()
-        # What the selector knows, where looking costs nothing and watching the same again is free.
-        self._watched: dict[int, tuple[int, Callable[[int], None]]] = {}
+        # The kernel's own, for the `selectors` module is a layer of objects for every turn and every descriptor.
+        self._epoll = select.epoll()
+        self.watched: dict[int, tuple[int, Callable[[int], None]]] = {}
         self._timers: list[tuple[float, int, Timer]] = []
         self._serial = 0
         self._leaving = False
@@ -45,17 +47,17 @@ class Loop:
 
     def watch(self, fd: int, events: int, call: Callable[[int], None]) -> None:
         """Call `call(events)` while `fd` is ready; events 0 stops watching."""
-        known = self._watched.get(fd)
+        known = self.watched.get(fd)
         if not events:
             if known is not None:
-                del self._watched[fd]
-                self.selector.unregister(fd)
+                del self.watched[fd]
+                self._epoll.unregister(fd)
         elif known != (events, call):
             if known is None:
-                self.selector.register(fd, events, call)
-            else:
-                self.selector.modify(fd, events, call)
-            self._watched[fd] = (events, call)
+                self._epoll.register(fd, events)
+            elif known[0] != events:
+                self._epoll.modify(fd, events)
+            self.watched[fd] = (events, call)
 
     def after(self, delay_s: float, call: Callable[[], None]) -> Timer:
         timer = Timer(time.monotonic() + delay_s, call)
@@ -75,21 +77,31 @@ class Loop:
         while not self._leaving:
             planned = self._next()
             wait_s = None if planned is None else min(max(0.0, planned - time.monotonic()), _LONGEST_WAIT_S)
-            ready = self.selector.select(wait_s)
+            ready = self.ready(wait_s)
             now = time.monotonic()
             if planned is not None and now - planned > _SLEPT_S:
                 self.woke_at = now
-            for key, events in ready:
-                # One that was closed by another's turn may have been opened anew for somebody else.
-                now_there = self._watched.get(key.fd)
-                if now_there is not None and now_there[1] == key.data:
-                    key.data(events)
+            self.serve(ready)
             turn()
             if self._fire(now):
                 turn()  # what a timer changed waits for no other event
 
+    def ready(self, wait_s: float | None) -> list[tuple[int, int]]:
+        """Descriptors on which something happened, and what; sleeps until there is one, or `wait_s` have passed."""
+        return self._epoll.poll(wait_s, _READY_MAX)
+
+    def serve(self, ready: list[tuple[int, int]]) -> None:
+        """Call whoever watches these."""
+        before = [self.watched.get(fd) for fd, _ in ready]
+        for (fd, events), known in zip(ready, before):
+            # One that was closed by another's turn may have been opened anew for somebody else.
+            now_there = self.watched.get(fd)
+            if known is not None and now_there is not None and now_there[1] == known[1]:
+                # An error or a hang-up is for whoever reads or writes there to find out.
+                known[1](events & known[0] or known[0])
+
     def close(self) -> None:
-        self.selector.close()
+        self._epoll.close()
 
     def _next(self) -> float | None:
         timers = self._timers

@@ -11,6 +11,8 @@ from __future__ import annotations
 import errno
 import os
 
+from .signals import signal
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,8 +40,6 @@ def hit(name: str) -> None:
         if not first <= passed <= last:
             continue
         if verb in ("kill", "stop"):
-            import signal
-
             os.kill(os.getpid(), signal.SIGKILL if verb == "kill" else signal.SIGSTOP)
         elif verb == "error":
             # The plain text of the kernel: what is tested must not be able to tell it from a real failure.

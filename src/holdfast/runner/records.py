@@ -6,13 +6,12 @@ made again by accident.
 
 from __future__ import annotations
 
+import binascii
 import fcntl
-import json
 import os
 import stat
-import zlib
 
-from . import points
+from . import jsontext, points
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,7 +23,6 @@ EXIT_ROOM_BYTES = 16 << 10
 _EXIT_RESERVE = ".exit.reserved"
 # Who asked for the end of a session whose runner could not be asked; written by a host before it acts past the runner.
 INTENT = "intent.json"
-_to_json = json.JSONEncoder(separators=(",", ":")).encode
 # A spec holds a whole argv, and a start request of this size is taken.
 _RECORD_MAX_BYTES = 16 << 20
 
@@ -126,10 +124,10 @@ def _read(path: str, directory: int | None) -> dict[str, Any]:
 
 def _decode(raw: bytes) -> dict[str, Any]:
     body, head, check, tail = raw[:-_CHECK_BYTES], raw[-_CHECK_BYTES:-11], raw[-11:-3], raw[-3:]
-    if (head, tail) == (_CHECK_HEAD, _CHECK_TAIL) and check != b"%08x" % zlib.crc32(body):
+    if (head, tail) == (_CHECK_HEAD, _CHECK_TAIL) and check != b"%08x" % binascii.crc32(body):
         raise ValueError("its check does not fit: something changed in it")
     try:
-        record = json.loads(raw)
+        record = jsontext.read(raw)
     except RecursionError:
         raise ValueError("nested too deeply") from None
     if not isinstance(record, dict):
@@ -176,5 +174,5 @@ def _write_all(fd: int, payload: bytes) -> None:
 def _encode(record: dict[str, Any]) -> bytes:
     # ASCII escapes keep the lone surrogates that stand for undecodable bytes of a command line.
     unchecked = {field: value for field, value in record.items() if field != "check"}
-    body = _to_json(unchecked).encode()[:-1]
-    return body + _CHECK_HEAD + b"%08x" % zlib.crc32(body) + _CHECK_TAIL
+    body = jsontext.write(unchecked).encode()[:-1]
+    return body + _CHECK_HEAD + b"%08x" % binascii.crc32(body) + _CHECK_TAIL

@@ -1,13 +1,14 @@
 """One whole life in a scratch directory, before the real one.
 
 A forked process pays for every page at its first write to it. A spare that has lived once has all of them, so that
-its caller does not wait for hundreds of page faults. The self-test lives the same life to see whether it works.
+its caller does not wait for hundreds of page faults. A launcher that has lived before it forks has taught the
+interpreter its code, on pages that are shared. The self-test lives the same life to see whether it works.
 """
 
 from __future__ import annotations
 
+import _socket as socket
 import os
-import socket
 
 from . import life
 
@@ -36,13 +37,14 @@ def rehearse(scratch: str) -> None:
 
 def forget(path: str) -> None:
     """Remove a scratch directory with all that is in it."""
-    for directory, _, files in os.walk(path, topdown=False):
-        try:
-            for name in files:
-                os.unlink(os.path.join(directory, name))
-            os.rmdir(directory)
-        except OSError:
-            pass
+    try:
+        os.unlink(path)
+    except IsADirectoryError:
+        for name in os.listdir(path):
+            forget(os.path.join(path, name))
+        os.rmdir(path)
+    except OSError:
+        pass
 
 
 def request(home: str, command: str | list[str]) -> dict[str, Any]:

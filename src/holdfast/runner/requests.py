@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
 
 from . import telling, wire
 from .deadlines import CAUSES
+from .signals import NUMBERS
 from .stdin import FIXES
 
 TYPE_CHECKING = False
@@ -184,8 +184,8 @@ def _close_stdin(life: Life, _client: Client, _request: dict[str, Any]) -> dict[
 
 def _send_signal(life: Life, _client: Client, request: dict[str, Any]) -> dict[str, Any]:
     name = _text(request, "signal").upper()
-    number = getattr(signal, name if name.startswith("SIG") else "SIG" + name, None)
-    if not isinstance(number, signal.Signals):
+    number = NUMBERS.get(name if name.startswith("SIG") else "SIG" + name)
+    if number is None:
         raise Problem("bad-argument", f"no signal {name[:80]!r}", argument="signal")
     target = request.get("target", "command")
     if target not in ("command", "group", "tree"):
@@ -216,7 +216,7 @@ def check_ladder(climb: object) -> None:
     """A ladder that came over the wire: a list of {signal, target?, wait_s}."""
     good = isinstance(climb, list) and all(
         isinstance(rung, dict)
-        and isinstance(getattr(signal, "SIG" + str(rung.get("signal")), None), signal.Signals)
+        and "SIG" + str(rung.get("signal")) in NUMBERS
         and rung.get("target", "command") in ("command", "group", "tree")
         and _is_duration(rung.get("wait_s"))
         for rung in climb

@@ -1,9 +1,12 @@
-"""Unix sockets: paths longer than `sun_path`, who is at the other end, descriptors in transit."""
+"""Unix sockets: paths longer than `sun_path`, who is at the other end, descriptors in transit.
+
+A runner's sockets are those of the C module: what the class of the standard library adds to them, a forked runner
+pays for with pages that it could have shared.
+"""
 
 from __future__ import annotations
 
 import _socket as socket
-import array
 import os
 import struct
 
@@ -16,7 +19,7 @@ SUN_PATH_BYTES = 107
 # The kernel's SCM_MAX_FD: what one message can carry.
 MAX_FDS = 253
 _PEER_CREDENTIALS = struct.Struct("iII")
-_FD_BYTES = array.array("i").itemsize
+_FD_BYTES = struct.calcsize("i")
 
 
 def bind_unix(sock: socket.socket, directory: str, name: str) -> None:
@@ -47,6 +50,11 @@ def connect_unix(sock: socket.socket, path: str) -> None:
         os.close(fd)
 
 
+def accept(listener: socket.socket) -> socket.socket:
+    """BlockingIOError when nobody is there."""
+    return socket.socket(fileno=listener._accept()[0])  # type: ignore[attr-defined]
+
+
 def peer_uid(sock: socket.socket) -> int:
     """The user at the other end, as the kernel knew it when the connection was made."""
     raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER_CREDENTIALS.size)
@@ -60,7 +68,7 @@ def send_with_fds(sock: socket.socket, data: bytes, fds: Sequence[int]) -> int:
         return sock.send(data)
     if not data or len(fds) > MAX_FDS:
         raise ValueError(f"{len(fds)} descriptors cannot ride on {len(data)} bytes")
-    return sock.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))])
+    return sock.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack(f"{len(fds)}i", *fds))])
 
 
 def recv_with_fds(sock: socket.socket, size: int, max_fds: int) -> tuple[bytes, list[int]]:
@@ -71,9 +79,7 @@ def recv_with_fds(sock: socket.socket, size: int, max_fds: int) -> tuple[bytes, 
     fds: list[int] = []
     for level, kind, payload in ancillary:
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-            received = array.array("i")
-            received.frombytes(payload[: len(payload) - len(payload) % _FD_BYTES])
-            fds.extend(received)
+            fds.extend(struct.unpack_from(f"{len(payload) // _FD_BYTES}i", payload))
     # The padding of the control buffer may have let one more in.
     for fd in fds[max_fds:]:
         os.close(fd)

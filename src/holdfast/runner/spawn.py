@@ -11,8 +11,9 @@ import errno
 import fcntl
 import os
 import resource
-import signal
 import sys
+
+from .signals import signal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

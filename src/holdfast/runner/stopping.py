@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import signal
 import time
 
 from . import clock, points, tree
 from .ladder import TREE, Ladder, Rung, rungs
+from .signals import NUMBERS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -77,10 +77,10 @@ class Stopping:
             self._sweep = tree.Sweep(self._family.living, rung.wait_s)
             self._step()
             return
-        self._family.send(rung.target, getattr(signal, "SIG" + rung.signal), living)
+        self._family.send(rung.target, NUMBERS["SIG" + rung.signal], living)
         if rung.signal != "KILL":
             # A stopped process does not even see the signal before it is continued.
-            self._family.send(rung.target, signal.SIGCONT, living)
+            self._family.send(rung.target, NUMBERS["SIGCONT"], living)
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._loop.after(max(0.0, self._ladder.until - time.monotonic()), self.climb)

@@ -12,6 +12,7 @@ import os
 import time
 
 from . import points
+from .signals import signal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -88,16 +89,29 @@ def time_namespace() -> int:
 
 
 def here() -> dict[str, Any]:
-    """Boot, namespaces and identity of this very process. They last as long as it does, so they are read once."""
-    global _here
+    """Boot, namespaces and identity of this very runner. They last as long as it does, so they are read once, and
+    those that it shares with its launcher are read there."""
+    global _place, _here
     pid = os.getpid()
+    if _place is None:
+        _place = {"boot": boot_id(), "pidns": pid_namespace(), "timens": time_namespace()}
     if _here is None or _here["runner"]["pid"] != pid:
-        runner = {"pid": pid, "start": start_time(pid)}
-        _here = {"boot": boot_id(), "pidns": pid_namespace(), "timens": time_namespace(), "runner": runner}
+        _here = {**_place, "runner": {"pid": pid, "start": start_time(pid)}}
     return _here
 
 
+_place: dict[str, Any] | None = None
 _here: dict[str, Any] | None = None
+
+
+def _read(path: str) -> bytes:
+    """The beginning of a file. Not through a file object: a walk opens hundreds, and each costs more than what it
+    reads."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(fd, 4096)
+    finally:
+        os.close(fd)
 
 
 def look(pid: int) -> Process | None:
@@ -108,12 +122,7 @@ def look(pid: int) -> Process | None:
 
 def _look(pid: int) -> Process | None:
     try:
-        # Not through a file object: a walk opens hundreds, and each costs more than what it reads.
-        fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            stat = os.read(fd, 4096)
-        finally:
-            os.close(fd)
+        stat = _read(f"/proc/{pid}/stat")
     except (FileNotFoundError, ProcessLookupError):
         return None
     # The name may hold spaces and parentheses: the fields begin behind the last one.
@@ -136,8 +145,7 @@ def same(pid: int, start: int) -> bool:
 
 def command_line(pid: int) -> list[str]:
     try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            raw = file.read(4096)
+        raw = _read(f"/proc/{pid}/cmdline")
     except OSError:
         return []
     return [os.fsdecode(word) for word in raw.rstrip(b"\0").split(b"\0")] if raw else []
@@ -270,8 +278,6 @@ def send(process: Process, number: int) -> str | None:
 
 def send_to(pid: int, start: int, number: int) -> str | None:
     # Here, because hosts that only look load this module too, and soon are done.
-    import signal
-
     if pid <= 1:
         raise ValueError(f"pid {pid} is never signalled")
     try:
@@ -319,8 +325,6 @@ class Sweep:
 
     def step(self) -> list[dict[str, Any]] | None:
         """None: call again after `pause_s`. Else done, with the survivors."""
-        import signal
-
         if not self._freeze():
             return None
         for process in self._frozen.values():
@@ -338,8 +342,6 @@ class Sweep:
 
     def _freeze(self) -> bool:
         """False: there are more of them than one short step can freeze."""
-        import signal
-
         pause_at = time.monotonic() + _STEP_S
         while self._walks < _FREEZE_WALKS and time.monotonic() < pause_at:
             self._walks += 1

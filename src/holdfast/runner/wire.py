@@ -6,10 +6,10 @@ object, data frames an 8-byte offset and raw bytes. A `Decoder` turns a byte str
 
 from __future__ import annotations
 
-import base64
 import binascii
-import json
 import struct
+
+from . import jsontext
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ START_MAX_BYTES = 16 << 20
 DEPTH_MAX = 32
 
 _HEAD = struct.Struct(">IB")
-_encode = json.JSONEncoder(separators=(",", ":")).encode
 _OFFSET = struct.Struct(">Q")
 
 
@@ -50,7 +49,7 @@ class BadFrame(Exception):
 
 
 def control(message: Control) -> bytes:
-    payload = _encode(message).encode()
+    payload = jsontext.write(message).encode()
     return _HEAD.pack(len(payload) + 1, CONTROL) + payload
 
 
@@ -74,15 +73,19 @@ def number_of(request: Control) -> int | None:
 
 def as_text(raw: bytes) -> str:
     """Bytes inside a control frame."""
-    return base64.b64encode(raw).decode("ascii")
+    return binascii.b2a_base64(raw, newline=False).decode("ascii")
 
 
 def from_text(text: object) -> bytes | None:
     """None when `text` is not what `as_text` makes."""
-    try:
-        return base64.b64decode(text, validate=True) if isinstance(text, str) else None
-    except (binascii.Error, ValueError):
+    if not isinstance(text, str):
         return None
+    try:
+        raw = binascii.a2b_base64(text)
+    except ValueError:
+        return None
+    # The conversion passes over whatever is not of its alphabet; we do not.
+    return raw if as_text(raw) == text else None
 
 
 class Decoder:
@@ -138,7 +141,7 @@ def _decode(kind: int, payload: bytes) -> Frame:
             raise BadFrame("a data frame without its offset")
         return _OFFSET.unpack_from(payload)[0], payload[_OFFSET.size :]
     try:
-        message = _JSON.decode(payload.decode("utf-8"))
+        message = jsontext.read_finite(payload)
     except (ValueError, RecursionError) as problem:
         raise BadFrame(f"a control frame that is no JSON: {problem}") from None
     if not isinstance(message, dict) or not isinstance(message.get("type"), str):
@@ -157,11 +160,3 @@ def _too_deep(message: Control) -> bool:
         if not level:
             return False
     return True
-
-
-def _refuse_number(word: str) -> None:
-    raise ValueError(f"{word} is no number")
-
-
-# Python would read NaN and Infinity, which no other peer can and no deadline survives.
-_JSON = json.JSONDecoder(parse_constant=_refuse_number)
