@@ -7,7 +7,7 @@ import os
 import time
 
 from . import clock, records, tree
-from .signals import NAMES, signal
+from .kernel_signals import NAMES, signal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

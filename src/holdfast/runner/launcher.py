@@ -17,7 +17,7 @@ import time
 
 from . import cgroup, life, points, rehearsal, sockets, telling, tree, wire
 from .family import become_subreaper
-from .signals import signal
+from .kernel_signals import signal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

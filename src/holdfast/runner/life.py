@@ -20,7 +20,7 @@ from .log import Log
 from .loop import READ, Loop, Timer
 from .outputs import Outputs
 from .owner import Owner
-from .signals import signal
+from .kernel_signals import signal
 from .stdin import ENDED, GIVEN, Stdin
 from .stopping import Stopping
 

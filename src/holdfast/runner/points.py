@@ -11,7 +11,7 @@ from __future__ import annotations
 import errno
 import os
 
-from .signals import signal
+from .kernel_signals import signal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import os
 
 from . import telling, wire
 from .deadlines import CAUSES
-from .signals import NUMBERS
+from .kernel_signals import NUMBERS
 from .stdin import FIXES
 
 TYPE_CHECKING = False

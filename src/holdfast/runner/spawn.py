@@ -13,7 +13,7 @@ import os
 import resource
 import sys
 
-from .signals import signal
+from .kernel_signals import signal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import time
 
 from . import clock, points, tree
 from .ladder import TREE, Ladder, Rung, rungs
-from .signals import NUMBERS
+from .kernel_signals import NUMBERS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import os
 import time
 
 from . import points
-from .signals import signal
+from .kernel_signals import signal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 
-from holdfast.runner import signals
+from holdfast.runner import kernel_signals as signals
 
 
 def test_every_signal_has_the_name_and_number_that_the_standard_library_gives_it() -> None:
