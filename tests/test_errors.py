@@ -18,6 +18,7 @@ from holdfast.errors import HoldfastError
 # server.md §3, less what belongs to HTTP alone and to places that are not there yet.
 STATUS_OF_SLUG = {
     400: ["bad-request", "bad-argument", "bad-cursor", "bad-key", "bad-size", "empty-command"],
+    403: ["observe-only"],
     404: ["not-found"],
     409: [
         "name-taken",
@@ -48,7 +49,7 @@ ONE_OF_EACH: list[HoldfastError] = [
     errors.BadRequest("no type"),
     errors.BadArgument("name", "is empty"),
     errors.BadCursor("x"),
-    errors.BadKey("Hyper"),
+    errors.BadKey("Entr", ["Enter"]),
     errors.BadSize("0x0"),
     errors.EmptyCommand(),
     errors.NotFound("web"),
@@ -62,7 +63,8 @@ ONE_OF_EACH: list[HoldfastError] = [
     errors.StdinClosed("b12345678", "it was never open"),
     errors.NotATty("b12345678"),
     errors.SelfAttach("p12345678"),
-    errors.SizePolicy("p12345678"),
+    errors.SizePolicy("latest", "c3"),
+    errors.ObserveOnly("c2"),
     errors.ConsumerMismatch("ui"),
     errors.IdentityMismatch("b12345678", "nonce", "aa", "bb"),
     errors.RunnerGone("b12345678", "stale", 4242),
@@ -71,7 +73,7 @@ ONE_OF_EACH: list[HoldfastError] = [
     errors.OffsetAhead("stdout", 9, 8),
     errors.TooLarge("the frame", 1 << 20),
     errors.SpawnError(errno.ENOENT, "exec", "/x"),
-    errors.PtyUnavailable("4096 of 4096 in use"),
+    errors.PtyUnavailable(errno.ENOSPC, 4096, 4096),
     errors.Busy("the input queue is full"),
     errors.IndexBusy("/h/index.db", 2.0),
     errors.TooManyClients(64),
@@ -169,6 +171,17 @@ def test_text_of_strangers_in_a_message_is_quoted_and_cut() -> None:
     message = errors.NotFound("\x1b[31m" + "x" * 5000).message
     assert "\x1b" not in message
     assert len(message) < 200
+
+
+def test_a_bad_key_names_the_nearest_or_says_why_and_always_the_way_to_send_text() -> None:
+    assert errors.BadKey("Entr", ["Enter", "Insert"]).fix == "did you mean Enter, Insert? Text is sent as `literal`"
+    assert "`literal`" in errors.BadKey("Zzz").fix
+    assert errors.BadKey("hex:1", why="pairs of digits").message == "'hex:1' is no key: pairs of digits"
+
+
+def test_a_missing_pty_is_told_with_counts_and_never_as_a_full_disk() -> None:
+    assert errors.PtyUnavailable(errno.ENOSPC, 7, 7).message == "no PTY could be opened: none is left (7 of 7 in use)"
+    assert errors.PtyUnavailable(errno.EACCES).message == "no PTY could be opened: Permission denied"
 
 
 def test_session_ended_tells_signal_or_code() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from errno import ENOSPC as _ENOSPC
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -103,17 +104,25 @@ class BadCursor(HoldfastError):
 
 
 class BadKey(HoldfastError):
-    code, http_status, exit_code = "bad-key", 400, USAGE
-    fix = "name a key such as Enter, C-c, M-x, Up or F5"
-    key: str
+    """No key has this name, or (`why`) the terminal has no bytes for it as it stands. `suggestions` are near it."""
 
-    def __init__(self, key: str) -> None:
-        super().__init__(f"no such key: {_short(key)}", key=key)
+    code, http_status, exit_code = "bad-key", 400, USAGE
+    fix = "name a key such as Enter, C-c, M-x, Up or F5, or send text as `literal`"
+    key: str
+    suggestions: list[str]
+    why: str | None
+
+    def __init__(self, key: str, suggestions: Sequence[str] = (), why: str | None = None) -> None:
+        near = list(suggestions)
+        message = f"{_short(key)} is no key: {why}" if why else f"no such key: {_short(key)}"
+        super().__init__(message, key=key, suggestions=near, why=why)
+        if near:
+            self.fix = f"did you mean {_listed(near)}? Text is sent as `literal`"
 
 
 class BadSize(HoldfastError):
     code, http_status, exit_code = "bad-size", 400, USAGE
-    fix = "give rows and columns from 1 to 65535, such as 30x120"
+    fix = "give rows from 1 to 500 and columns from 1 to 1000, such as 30x120"
     size: str
 
     def __init__(self, size: str) -> None:
@@ -240,7 +249,7 @@ class NotATty(HoldfastError):
 
 class SelfAttach(HoldfastError):
     code, http_status, exit_code = "self-attach", 409, NOT_IN_THIS_STATE
-    fix = "attach from a terminal outside the session, or observe"
+    fix = "attach from a terminal outside the session; `hold logs` reads it from inside"
     id: str
 
     def __init__(self, id: str) -> None:
@@ -248,12 +257,24 @@ class SelfAttach(HoldfastError):
 
 
 class SizePolicy(HoldfastError):
-    code, http_status, exit_code = "size-policy", 409, NOT_IN_THIS_STATE
-    fix = "resize from the client that decides the size, or detach it"
-    id: str
+    """An attached client decides the size, by the session's policy."""
 
-    def __init__(self, id: str) -> None:
-        super().__init__(f"the size of session {id} follows an attached client", id=id)
+    code, http_status, exit_code = "size-policy", 409, NOT_IN_THIS_STATE
+    fix = 'resize from that client, detach it, or start with the size policy "fixed"'
+    policy: str
+    client: str
+
+    def __init__(self, policy: str, client: str) -> None:
+        super().__init__(f"client {client} sizes this terminal (policy {policy})", policy=policy, client=client)
+
+
+class ObserveOnly(HoldfastError):
+    code, http_status, exit_code = "observe-only", 403, NOT_IN_THIS_STATE
+    fix = "attach again with the role control"
+    client: str
+
+    def __init__(self, client: str) -> None:
+        super().__init__(f"client {client} observes: it can neither type nor resize", client=client)
 
 
 class ConsumerMismatch(HoldfastError):
@@ -355,10 +376,15 @@ class SpawnError(HoldfastError):
 class PtyUnavailable(HoldfastError):
     code, http_status, exit_code = "pty-unavailable", 422, FAILED
     fix = "mount devpts or raise kernel.pty.max, or start without tty"
-    why: str
+    errno: int
+    used: int | None
+    allowed: int | None
 
-    def __init__(self, why: str) -> None:
-        super().__init__(f"no pseudo-terminal can be had: {why}", why=why)
+    def __init__(self, errno: int, used: int | None = None, allowed: int | None = None) -> None:
+        # Linux says that no space is left on the device, as it does of a full disk.
+        why = "none is left" if errno == _ENOSPC else os.strerror(errno)
+        counts = "" if used is None else f" ({used} of {allowed} in use)"
+        super().__init__(f"no PTY could be opened: {why}{counts}", errno=errno, used=used, allowed=allowed)
 
 
 class Busy(HoldfastError):

@@ -1,0 +1,157 @@
+"""What the processes in the foreground of a terminal are doing, as far as `/proc` tells: whether one sits in a read on
+that terminal, whether any runs, waits for a disk or is stopped.
+
+Looking changes nothing and signals nobody. What may not be looked at (another user's process, a kernel without
+`/proc/<pid>/syscall`) is unknown, never a no.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from . import tree
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+# A look is short whatever a command makes of itself: beyond these the rest is unknown.
+_PROCESSES_MAX = 64
+_THREADS_MAX = 64
+
+# The numbers of read and readv. A process of another word size than the machine's has others, and is taken for one
+# that does not read.
+_READS = {
+    "x86_64": (0, 19),
+    "aarch64": (63, 65),
+    "riscv64": (63, 65),
+    "loongarch64": (63, 65),
+    "ppc64le": (3, 145),
+    "s390x": (3, 145),
+    "armv7l": (3, 145),
+    "i686": (3, 145),
+}
+# /dev/tty is each process's own terminal, and those looked at have this one.
+_OWN_TERMINAL = os.makedev(5, 0)
+
+
+class Foreground:
+    """`blocked_read` is None where it cannot be known. `stopped` names the signal that stopped a process for touching
+    the terminal from the background, or is `stopped` for a process in the foreground that was stopped by anything."""
+
+    __slots__ = ("blocked_read", "cpu_ticks", "disk_wait", "running", "stopped")
+
+    def __init__(self) -> None:
+        self.blocked_read: bool | None = None
+        self.running = False
+        self.disk_wait = False
+        self.stopped: str | None = None
+        # Of all of them together; to be compared with those of another look.
+        self.cpu_ticks = 0
+
+    @property
+    def vetoes(self) -> list[str]:
+        """What speaks against waiting for input."""
+        return [name for name in ("running", "disk_wait") if getattr(self, name)]
+
+
+def look(device: int, group: int, processes: Iterable[tree.Process] | None = None) -> Foreground:
+    """At the foreground `group` of the terminal with this device number. `processes` are those of the session, where
+    somebody has listed them already; else everybody is asked."""
+    seen = Foreground()
+    if sys.platform != "linux":
+        return seen
+    everybody = list(tree.everyone().values() if processes is None else processes)
+    members = [process for process in everybody if process.group == group]
+    answers = [_look_at(process.pid, device, seen) for process in members[:_PROCESSES_MAX]]
+    if True in answers:
+        seen.blocked_read = True
+    elif None not in answers and len(members) <= _PROCESSES_MAX:
+        seen.blocked_read = False
+    sessions = {process.session for process in members}
+    for process in everybody:
+        if process.state == "T" and process.group != group and process.session in sessions:
+            seen.stopped = _stopped_by(process.pid, device) or seen.stopped
+    return seen
+
+
+def _look_at(pid: int, device: int, seen: Foreground) -> bool | None:
+    """Is it blocked in a read on the terminal? One that runs in another thread is at work, not waiting."""
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+        seen.cpu_ticks += _cpu_ticks(pid)
+    except OSError:
+        return False  # gone meanwhile
+    answers: list[bool | None] = []
+    for thread in threads[:_THREADS_MAX]:
+        try:
+            state = _fields(f"/proc/{pid}/task/{thread}/stat")[0]
+        except OSError:
+            continue
+        if state == b"R":
+            seen.running = True
+            return False
+        if state == b"D":
+            seen.disk_wait = True
+            return False
+        if state in (b"T", b"t"):
+            seen.stopped = seen.stopped or "stopped"
+        elif state == b"S":
+            answers.append(_reads(pid, thread, device))
+    if True in answers:
+        return True
+    return None if None in answers or len(threads) > _THREADS_MAX else False
+
+
+def _reads(pid: int, thread: str, device: int) -> bool | None:
+    calls = _READS.get(os.uname().machine)
+    call = _call(pid, thread)
+    if calls is None or call is None:
+        return None
+    number, descriptor = call
+    return number in calls and _is_terminal(pid, descriptor, device)
+
+
+def _stopped_by(pid: int, device: int) -> str | None:
+    """The kernel stops a process of the background that reads the terminal, or writes to it under `tostop`, in the
+    middle of that call."""
+    calls = _READS.get(os.uname().machine)
+    call = _call(pid, str(pid))
+    if calls is None or call is None or not _is_terminal(pid, call[1], device):
+        return None
+    return "SIGTTIN" if call[0] in calls else "SIGTTOU"
+
+
+def _call(pid: int, thread: str) -> tuple[int, int] | None:
+    """The number and the first argument of the system call it is in; None where we may not know."""
+    try:
+        with open(f"/proc/{pid}/task/{thread}/syscall", "rb", buffering=0) as file:
+            words = file.read(256).split()
+    except OSError:
+        return None
+    if len(words) < 2 or not words[0].isdigit():
+        return -1, -1  # running again, or not in a call
+    return int(words[0]), int(words[1], 16)
+
+
+def _is_terminal(pid: int, descriptor: int, device: int) -> bool:
+    try:
+        return os.stat(f"/proc/{pid}/fd/{descriptor}").st_rdev in (device, _OWN_TERMINAL)
+    except OSError:
+        return False
+
+
+def _cpu_ticks(pid: int) -> int:
+    fields = _fields(f"/proc/{pid}/stat")
+    return int(fields[11]) + int(fields[12])
+
+
+def _fields(path: str) -> list[bytes]:
+    """Those behind the name, which may hold anything. The first is the state."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        stat = os.read(fd, 4096)
+    finally:
+        os.close(fd)
+    return stat[stat.rindex(b")") + 2 :].split()

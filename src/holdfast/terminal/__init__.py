@@ -1,0 +1,1 @@
+"""What hosts do with the terminal of a session: keys, screens, painting, recording."""

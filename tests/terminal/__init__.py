@@ -1,0 +1,1 @@
+"""Tests of terminal sessions on the host's side."""
