@@ -1,0 +1,364 @@
+"""What of a session's output may reach the terminal of a client: everything but questions and side effects.
+
+The runner answers questions, so a client's terminal must never be asked: two answers would come. Window operations,
+printing, the clipboard and pictures concern the person at the terminal, who did not ask for them. A replay is also
+silent: what it would notify of is long over.
+
+Text goes out at once. Only a sequence is held, until it is known what it is: a string (a title, a picture) as soon
+as its head tells, 4 KiB of anything at the latest. The output is the same however the input was cut.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ..runner import escapes
+from ..runner.escapes import CONTROL, CSI, DCS, ESC, INVALID, OSC, OVERLONG, REST, STRING, TEXT
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .undo import Undo
+
+# A clipboard is opted into, but not to be filled without bound.
+CLIPBOARD_BYTES = 64 << 10
+TITLE_STACK_MAX = 16
+TITLE_BYTES = 1024
+
+# Aborts whatever sequence a terminal is in.
+CANCEL = b"\x18"
+_ENQ, _BEL = b"\x05", b"\x07"
+
+# Column modes and reports that the runner refuses or gives itself (contract: never to clients). VT52 and Tektronix
+# modes are not followed by the tracker, and nothing could be undone in them.
+REFUSED_MODES = frozenset((2, 3, 38, 40, 2027, 2031, 2048))
+
+# CSI by (prefix, intermediates, final): questions, window operations, printing.
+_REMOVED = frozenset(
+    [(b"", b"", final) for final in (b"n", b"c", b"t", b"x", b"i")]
+    + [(b"?", b"", final) for final in (b"n", b"u", b"m", b"S", b"g", b"i")]
+    + [(b">", b"", b"c"), (b">", b"", b"q"), (b"=", b"", b"c"), (b"", b"$", b"p"), (b"?", b"$", b"p")]
+    # DECRQCRA, DECRQTSR, DECRQUPSS, DECRQPSR, DECRQDE, DECRQLP; colours, attributes and titles on their stacks.
+    + [(b"", b"*", b"y"), (b"", b"$", b"u"), (b"", b"&", b"u"), (b"", b"$", b"w"), (b"", b'"', b"v")]
+    + [(b"", b"'", b"|"), (b"", b"#", b"R"), (b"", b"#", b"|"), (b"", b"#", b"S")]
+)
+_SAVE_TITLE, _RESTORE_TITLE = 22, 23
+_ICON_ALONE = 1
+
+# A string is passed on, removed, or judged when it is whole.
+_PASS, _REMOVE, _WHOLE = "pass", "remove", "whole"
+
+_CLIPBOARD, _KITTY_CLIPBOARD = 52, 5522
+_COLOR_PAIRS = (4, 5)
+_COLOR_CHAIN = range(10, 20)
+_KITTY_COLORS = 21
+_NOTICES = (9, 99, 777)
+# May be a question: `OSC n ; ?`.
+_ASKABLE = frozenset((*_COLOR_PAIRS, *_COLOR_CHAIN, _KITTY_COLORS, 22, 50, 99, 701, 702))
+# What this terminal allows: always a question.
+_QUESTIONS = (60, 61)
+_ITERM = 1337
+_ITERM_FILES = (b"File", b"MultipartFile")
+_ITERM_REFUSED = (b"Report", b"RequestUpload", b"Capabilities", b"Copy", b"EndCopy", b"StealFocus")
+
+_DIGITS = re.compile(rb"\d*")
+_OSC_NUMBER = re.compile(rb"(\d*)(?=[^\d\x1b\xc2])")
+_DCS_HEAD = re.compile(rb"([<-?]?)[0-9:;]*([ -/]*)([@-~])")
+# Terminals ignore these inside a head; BEL, CAN, SUB and ESC end it.
+_IGNORED = bytes((*range(7), *range(8, 0x18), 0x19, *range(0x1C, 0x20), 0x7F))
+_COPY = re.compile(rb"0*52;")
+_BASE64 = re.compile(rb"[A-Za-z0-9+/]*={0,2}")
+
+# What needs no look at all: text, line ends, cursor movement, erasing, SGR. Only whole characters and sequences.
+_HARMLESS = re.compile(
+    rb"(?:[\x08-\x0d\x20-\x7e]++|\x1b\[[0-9:;]*+[@-MPSTXZ`abdefm]"
+    rb"|\xc2[\xa0-\xbf]|[\xc3-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3})*+"
+)
+_COMMAND = re.compile(rb"\x1b\[[<-?]?[0-9:;]*+[ -/]*+[@-~]")
+# How much is looked at token by token before the fast way is tried again.
+_SLOW_BYTES = 512
+_UNFINISHED_BYTES = 4096
+
+
+class Filter:
+    """One stream of output on its way to one terminal. `undo` is told what passes."""
+
+    def __init__(self, clipboard: bool = False, graphics: bool = False, *, undo: Undo | None = None) -> None:
+        self._clipboard = clipboard
+        self._graphics = graphics
+        self._undo = undo
+        self._scanner = escapes.Scanner()
+        self._told = 0  # up to which offset a sequence or character under way went out already
+        self._rest_passes = False  # of an overlong sequence
+        self._inside = False  # whether controls within it are carried out
+        self._copied: bytearray | None = None  # a clipboard write that is longer than the scanner keeps
+        self._title = b""
+        self._titles: list[bytes | None] = []  # None where only the icon's name was saved
+        self._live = True
+        self._out: list[bytes] = []
+        self._half = False  # whether a stray C2 went out last, with which a raw C1 byte would become a control
+
+    def live(self, chunk: bytes) -> bytes:
+        """Of what the command printed just now."""
+        self._live = True
+        return self._run(chunk)
+
+    def replay(self, chunk: bytes) -> bytes:
+        """Of what it printed earlier."""
+        self._live = False
+        return self._run(chunk)
+
+    def set_titles(self, title: bytes, saved: Sequence[bytes | None]) -> None:
+        """The title and those saved on the stack at the place where the output begins."""
+        self._title = title
+        self._titles = list(saved)[-TITLE_STACK_MAX:]
+
+    def abandon(self) -> bytes:
+        """What ends a sequence of which the terminal got only a part. Nothing follows."""
+        begun = self._scanner.pending[:1] in (b"\x1b", b"\xc2") and self._told > self._scanner.ground
+        skipping = not self._scanner.pending and not self._scanner.idle and self._rest_passes
+        return CANCEL if begun or skipping else b""
+
+    def _run(self, chunk: bytes) -> bytes:
+        at = 0
+        while at < len(chunk):
+            if self._scanner.idle:
+                harmless = _HARMLESS.match(chunk, at)
+                assert harmless is not None
+                if harmless.end() > at:
+                    self._emit(harmless[0])
+                    self._scanner.pass_over(harmless.end() - at)
+                    at = harmless.end()
+                    if self._undo is not None and b"\x1b" in harmless[0]:
+                        self._undo.pen = True
+                command = _COMMAND.match(chunk, at)
+                if command and len(command[0]) <= escapes.PENDING_MAX_BYTES:
+                    self._csi(self._scanner.offset, command[0])
+                    self._scanner.pass_over(len(command[0]))
+                    at = command.end()
+                    continue
+            piece = chunk[at : at + (_SLOW_BYTES if self._scanner.idle else _UNFINISHED_BYTES)]
+            at += len(piece)
+            for kind, offset, raw in self._scanner.steps(piece):
+                self._step(kind, offset, raw)
+            self._release()
+        out = b"".join(self._out)
+        self._out.clear()
+        return out
+
+    def _step(self, kind: int, offset: int, raw: bytes) -> None:
+        if self._copied is not None and kind != REST:
+            self._end_copy(whole=kind != INVALID)
+        if kind == TEXT:
+            self._pass(kind, offset, raw)
+        elif kind == CONTROL:
+            if raw != _ENQ and (raw != _BEL or self._live):
+                self._pass(kind, offset, raw)
+        elif kind == CSI:
+            self._csi(offset, raw)
+        elif kind == ESC:
+            if escapes.split_esc(raw) != (b"", b"Z"):
+                self._pass(kind, offset, raw)
+        elif kind in (OSC, DCS, STRING):
+            self._string(kind, offset, raw)
+        elif kind == OVERLONG:
+            self._overlong(offset, raw)
+        elif kind == REST:
+            if self._copied is not None:
+                if len(self._copied) <= CLIPBOARD_BYTES:
+                    self._copied += raw
+            elif self._rest_passes:
+                self._pass(kind, offset, self._quiet(raw))
+        elif raw:
+            self._invalid(offset, raw)
+        elif self._rest_passes:
+            self._emit(CANCEL)
+
+    def _emit(self, data: bytes) -> None:
+        if not data:
+            return
+        if self._half and 0x80 <= data[0] <= 0x9F:
+            # What stood between them was removed.
+            self._out.append(b"\0")
+        self._half = data[-1] == 0xC2
+        self._out.append(data)
+
+    def _pass(self, kind: int, offset: int, raw: bytes) -> None:
+        """Send it on, but for what went out before it was whole."""
+        self._emit(raw[self._told - offset :] if self._told > offset else raw)
+        if self._undo is not None and kind not in (TEXT, REST):
+            self._undo.saw(kind, raw)
+
+    def _write(self, kind: int, raw: bytes) -> None:
+        """Send something in the place of what stood there."""
+        self._emit(raw)
+        if self._undo is not None:
+            self._undo.saw(kind, raw)
+
+    def _csi(self, offset: int, raw: bytes) -> None:
+        prefix, body, intermediates, final = escapes.split_csi(raw)
+        if (prefix, intermediates, final) == (b"", b"", b"t"):
+            self._title_stack(escapes.numbers(body))
+        elif (prefix, intermediates, final) in _REMOVED:
+            return
+        elif prefix == b"?" and final in b"hlsr" and not intermediates:
+            modes = body.split(b";")
+            kept = [mode for mode in modes if escapes.number(mode.partition(b":")[0]) not in REFUSED_MODES]
+            if kept == modes:
+                self._pass(CSI, offset, raw)
+            elif kept:
+                self._write(CSI, b"\x1b[?" + b";".join(kept) + final)
+        else:
+            self._pass(CSI, offset, raw)
+
+    def _title_stack(self, numbers: tuple[int, ...]) -> None:
+        """The terminal's own stack is for the client, which leaves the title as it found it."""
+        what = numbers[0] if numbers else 0
+        which = numbers[1] if len(numbers) > 1 else 0
+        if what == _SAVE_TITLE:
+            self._titles = [*self._titles, None if which == _ICON_ALONE else self._title][-TITLE_STACK_MAX:]
+        elif what == _RESTORE_TITLE and self._titles:
+            title = self._titles.pop()
+            if title is not None and which != _ICON_ALONE:
+                self._title = title
+                self._write(OSC, b"\x1b]2;" + title + b"\x1b\\")
+
+    def _string(self, kind: int, offset: int, raw: bytes) -> None:
+        judged = self._judge(raw, whole=True)
+        if judged == _WHOLE:
+            kept = self._osc(raw)
+            if kept:
+                self._write(kind, kept)
+        elif judged == _PASS:
+            if kind == OSC:
+                self._note_title(raw)
+            self._pass(kind, offset, raw)
+
+    def _judge(self, begun: bytes, *, whole: bool = False) -> str | None:
+        """What becomes of a string with this beginning; None while that cannot be told."""
+        opener = escapes.Token(STRING, 0, begun).opener
+        head = begun[2:]
+        if opener == b"]":
+            head = head.translate(None, _IGNORED)
+            number = _OSC_NUMBER.match(head) or (_DIGITS.match(head) if whole else None)
+            if number is None:
+                return None
+            return self._judge_osc(int(number[0] or -1), head[number.end() + 1 :], whole)
+        if opener == b"P":
+            found = _DCS_HEAD.match(head.translate(None, _IGNORED))
+            if found is None:
+                return None
+            prefix, intermediates, final = found.groups()
+            # DECRQSS, XTGETTCAP, XTGETXRES; and remote control of kitty, which answers.
+            asks = (intermediates in (b"$", b"+") and final == b"q") or (intermediates, final) == (b"+", b"Q")
+            return _REMOVE if asks or (not prefix and not intermediates and final == b"@") else _PASS
+        if opener == b"_":
+            if not head:
+                return None
+            return _REMOVE if head[:1] == b"G" and not self._graphics else _PASS
+        return _PASS if opener in (b"X", b"^") else None
+
+    def _judge_osc(self, number: int, content: bytes, whole: bool) -> str | None:
+        if number == _CLIPBOARD:
+            return _WHOLE if self._clipboard and self._live else _REMOVE
+        if number == _KITTY_CLIPBOARD or number in _QUESTIONS:
+            return _REMOVE
+        if number == _ITERM:
+            refused = _ITERM_REFUSED if self._graphics else _ITERM_REFUSED + _ITERM_FILES
+            if content.startswith(refused):
+                return _REMOVE
+            return None if not whole and any(word.startswith(content) for word in refused) else _PASS
+        if number in _NOTICES and not self._live:
+            # Progress is a state, not a notice.
+            if number != 9 or content[:2] not in (b"", b"4", b"4;"):
+                return _REMOVE
+            return _PASS if content[:2] == b"4;" else None
+        return _WHOLE if number in _ASKABLE else _PASS
+
+    def _osc(self, raw: bytes) -> bytes:
+        """A whole string without its questions; empty if nothing is left."""
+        payload, terminator = escapes.split_string(raw)
+        head, _, content = payload.translate(None, _IGNORED).partition(b";")
+        if not head.isdigit():
+            return b""  # a number that does not end where it should: no terminal makes anything of it
+        number = int(head)
+        items = content.split(b";")
+        if number == _CLIPBOARD:
+            return raw if len(raw) <= CLIPBOARD_BYTES and _BASE64.fullmatch(content.partition(b";")[2]) else b""
+        if number == 99:
+            asks = {b"p=?", b"p=alive"} & set(items[0].split(b":"))
+            return b"" if asks else raw
+        if number in _COLOR_PAIRS:
+            pairs = [items[at : at + 2] for at in range(0, len(items), 2)]
+            kept = [b";".join(pair) for pair in pairs if b"?" not in pair[1:]]
+            return _same(raw, head, kept, terminator) if len(kept) < len(pairs) else raw
+        if number in _COLOR_CHAIN:
+            if b"?" not in items:
+                return raw
+            sets = [(number + at, item) for at, item in enumerate(items) if item != b"?"]
+            return b"".join(b"\x1b]%d;%b%b" % (each, item, terminator) for each, item in sets)
+        if number == _KITTY_COLORS:
+            kept = [item for item in items if not item.endswith(b"=?")]
+            return _same(raw, head, kept, terminator) if len(kept) < len(items) else raw
+        return b"" if content.startswith(b"?") else raw
+
+    def _note_title(self, raw: bytes) -> None:
+        payload, _ = escapes.split_string(raw)
+        head, semicolon, title = payload.partition(b";")
+        if semicolon and head.isdigit() and int(head) in (0, 2):
+            self._title = title[:TITLE_BYTES]
+
+    def _invalid(self, offset: int, raw: bytes) -> None:
+        """A sequence that was cut. Of a string that passes the terminal may have got a part: it is ended there."""
+        if self._judge(raw) == _PASS:
+            self._pass(INVALID, offset, raw if raw[-1:] in (CANCEL, b"\x1a") else raw + CANCEL)
+
+    def _overlong(self, offset: int, raw: bytes) -> None:
+        """Its beginning. A command or escape sequence, which does nothing while it goes on, is let go as it is."""
+        opener = escapes.Token(STRING, 0, raw).opener
+        self._inside = opener in (b"[", b"")
+        if not self._inside and raw[0] == 0x1B:
+            raw = b"\x1b" + raw[raw.index(opener) :]
+        judged = _PASS if self._inside else self._judge(raw)
+        copies = judged == _WHOLE and _COPY.match(raw[2:].translate(None, _IGNORED)) is not None
+        if copies:
+            self._copied = bytearray(raw)
+        self._rest_passes = judged in (_PASS, _WHOLE) and not copies
+        if self._rest_passes:
+            self._pass(OVERLONG, offset, self._quiet(raw))
+
+    def _quiet(self, raw: bytes) -> bytes:
+        """Part of an overlong sequence without the controls that a terminal would carry out."""
+        return raw.replace(_ENQ, b"").replace(_BEL, b"") if self._inside else raw
+
+    def _end_copy(self, *, whole: bool) -> None:
+        copied, self._copied = self._copied, None
+        if whole and copied and len(copied) <= CLIPBOARD_BYTES and copied.endswith((b"\x07", b"\x1b\\", b"\xc2\x9c")):
+            self._emit(self._osc(bytes(copied)))
+
+    def _release(self) -> None:
+        """Of what is still unfinished, send on what cannot be removed any more."""
+        if self._copied is not None and self._scanner.idle:
+            self._end_copy(whole=True)
+        pending = self._scanner.pending
+        ground = self._scanner.ground
+        if not pending or pending == b"\xc2":
+            return
+        if pending[0] in (0x1B, 0xC2):
+            # With controls inside the opener it does not look like what will come out of it.
+            if pending[0] == 0x1B and pending[1:2] not in (b"]", b"P", b"X", b"^", b"_"):
+                return
+            # These may begin the end of the string, or cut it.
+            pending = pending.rstrip(b"\x1b\xc2")
+            if self._judge(pending) != _PASS:
+                return
+        told = max(self._told, ground)
+        if ground + len(pending) > told:
+            self._emit(pending[told - ground :])
+            self._told = ground + len(pending)
+
+
+def _same(raw: bytes, head: bytes, items: list[bytes], terminator: bytes) -> bytes:
+    """The same command with fewer items."""
+    return raw[:2] + b";".join((head, *items)) + terminator if items else b""

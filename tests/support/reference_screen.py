@@ -1,0 +1,216 @@
+"""A second emulator, of other people's making, to hold ours against: libghostty-vt in a process of its own, as it can
+crash. `Reference(rows, cols).feed(data)`, then look at its members.
+
+Run as a program it is the child: a JSON request on each line of stdin, an answer on stdout.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from holdfast.terminal.rows import Color, Row, Style
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the other emulator shows. `cells` has (text, style) per column, of a wide character at its first."""
+
+    rows: list[str]
+    cells: list[list[tuple[str, dict[str, Any]]]]
+    cursor: tuple[int, int]
+    pending_wrap: bool
+    visible: bool
+    alt: bool
+    modes: dict[str, bool]
+    kitty_flags: int
+    title: str
+    # Scrollback and screen, wrapped lines joined.
+    contents: list[str]
+    replies: bytes
+
+
+class Reference:
+    def __init__(self, rows: int, cols: int) -> None:
+        self._child = subprocess.Popen(
+            [sys.executable, str(Path(__file__))], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self._ask(new=[rows, cols])
+
+    def __enter__(self) -> Reference:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        assert self._child.stdin is not None
+        assert self._child.stdout is not None
+        self._child.stdin.close()
+        self._child.stdout.close()
+        self._child.wait(10)
+
+    def reset(self, rows: int, cols: int) -> None:
+        """A new terminal in the same process."""
+        self._ask(new=[rows, cols])
+
+    def feed(self, data: bytes) -> None:
+        self._ask(feed=base64.b64encode(data).decode())
+
+    def resize(self, rows: int, cols: int) -> None:
+        self._ask(resize=[rows, cols])
+
+    def seen(self, modes: list[int] | None = None, *, cells: bool = True) -> Seen:
+        """Without `cells` much faster."""
+        answer = self._ask(look=modes or [], cells=cells)
+        shown = [[(text, style) for text, style in row] for row in answer.pop("cells")]
+        cursor = answer.pop("cursor")
+        replies = base64.b64decode(answer.pop("replies"))
+        return Seen(cells=shown, cursor=(cursor[0], cursor[1]), replies=replies, **answer)
+
+    def _ask(self, **request: object) -> dict[str, Any]:
+        assert self._child.stdin is not None
+        assert self._child.stdout is not None
+        self._child.stdin.write(json.dumps(request) + "\n")
+        self._child.stdin.flush()
+        answer = json.loads(self._child.stdout.readline())
+        assert isinstance(answer, dict)
+        return answer
+
+
+def differences(rows: list[Row], seen: Seen) -> list[tuple[Any, ...]]:
+    """Where our rows and the other's cells are not the same to a person's eye: (row, column, ours, theirs)."""
+    found: list[tuple[Any, ...]] = []
+    for y, (row, theirs) in enumerate(zip(rows, seen.cells, strict=True)):
+        column = 0
+        for cell in row.cells:
+            text, style = theirs[column]
+            ours = "" if cell.text == " " else cell.text
+            if ours != text.strip(" ") or _look(cell.style, blank=not ours) != _their_look(style, blank=not ours):
+                found.append((y, column, cell, text, style))
+            column += cell.width
+    return found
+
+
+def _look(style: Style, *, blank: bool) -> dict[str, Any]:
+    """As theirs is said; of a blank only what shows."""
+    looked = {
+        "bg": _color(style.bg),
+        "inverse": style.inverse,
+        "underline": style.underline,
+        "strikethrough": style.strike,
+        "overline": style.overline,
+    }
+    if blank:
+        return looked
+    for name in ("bold", "faint", "italic", "blink"):
+        looked[name] = getattr(style, name)
+    return {
+        **looked,
+        "fg": _color(style.fg),
+        "underline_color": _color(style.underline_color),
+        "invisible": style.conceal,
+        "link": style.uri,
+    }
+
+
+def _their_look(style: dict[str, Any], *, blank: bool) -> dict[str, Any]:
+    from holdfast.terminal.rows import PLAIN
+
+    return {name: style[name] for name in _look(PLAIN, blank=blank)}
+
+
+def _color(color: Color) -> list[Any] | None:
+    if color is None:
+        return None
+    from holdfast.terminal.rows import rgb
+
+    return ["palette", color] if isinstance(color, int) else ["rgb", list(rgb(color))]
+
+
+def _child() -> None:
+    from importlib import import_module
+
+    pyghostty = import_module("pyghostty")
+    ffi, lib = pyghostty.ffi, pyghostty.lib
+    terminal: Any = None
+    replies = bytearray()
+
+    def text_at(x: int, y: int) -> str:
+        points = ffi.new("uint32_t[64]")
+        count = ffi.new("size_t*")
+        lib.ghostty_grid_ref_graphemes(terminal.ref(x, y), points, 64, count)
+        return "".join(map(chr, points[0 : count[0]]))
+
+    def link_at(x: int, y: int) -> str:
+        room = ffi.new("uint8_t[4096]")
+        count = ffi.new("size_t*")
+        lib.ghostty_grid_ref_hyperlink_uri(terminal.ref(x, y), room, 4096, count)
+        return bytes(ffi.buffer(room, count[0])).decode()
+
+    def erased(x: int, y: int) -> dict[str, Any]:
+        """A cell that was erased has a background without having a style."""
+        cell, tag, value = ffi.new("GhosttyCell*"), ffi.new("int*"), ffi.new("uint8_t[4]")
+        lib.ghostty_grid_ref_cell(terminal.ref(x, y), cell)
+        lib.ghostty_cell_get(cell[0], lib.GHOSTTY_CELL_DATA_CONTENT_TAG, tag)
+        if tag[0] == lib.GHOSTTY_CELL_CONTENT_BG_COLOR_PALETTE:
+            lib.ghostty_cell_get(cell[0], lib.GHOSTTY_CELL_DATA_COLOR_PALETTE, value)
+            return {"bg": ["palette", value[0]]}
+        if tag[0] == lib.GHOSTTY_CELL_CONTENT_BG_COLOR_RGB:
+            lib.ghostty_cell_get(cell[0], lib.GHOSTTY_CELL_DATA_COLOR_RGB, value)
+            return {"bg": ["rgb", list(value[0:3])]}
+        return {}
+
+    def string(key: str) -> str:
+        value = terminal.get(key, "GhosttyString")
+        return bytes(ffi.buffer(value.ptr, value.len)).decode() if value.len else ""
+
+    def look(modes: list[int], with_cells: bool) -> dict[str, Any]:
+        cols, rows = terminal.size
+        cells = [
+            [(text_at(x, y), {**terminal.style(x, y), **erased(x, y), "link": link_at(x, y)}) for x in range(cols)]
+            for y in (range(rows) if with_cells else ())
+        ]
+        lines = [line.rstrip() for line in terminal.text().split("\n")]
+        x, y = terminal.cursor
+        return {
+            "rows": lines + [""] * (rows - len(lines)),
+            "cells": cells,
+            "cursor": [y, x],
+            "pending_wrap": bool(terminal.get("cursor_pending_wrap", "bool")),
+            "visible": bool(terminal.get("cursor_visible", "bool")),
+            "alt": terminal.get("active_screen", "int") != 0,
+            "modes": {str(mode): terminal.mode(mode) for mode in modes},
+            "kitty_flags": terminal.get("kitty_keyboard_flags", "uint8_t"),
+            "title": string("title"),
+            "contents": terminal.contents().split("\n"),
+            "replies": base64.b64encode(bytes(replies)).decode(),
+        }
+
+    for line in sys.stdin:
+        request = json.loads(line)
+        answer: dict[str, Any] = {}
+        if "new" in request:
+            rows, cols = request["new"]
+            replies.clear()
+            terminal = pyghostty.Terminal(cols, rows)
+            terminal.on_reply(replies.extend)
+        elif "feed" in request:
+            terminal.feed(base64.b64decode(request["feed"]))
+        elif "resize" in request:
+            rows, cols = request["resize"]
+            terminal.resize(cols, rows)
+        else:
+            answer = look(request["look"], request["cells"])
+        sys.stdout.write(json.dumps(answer) + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    _child()

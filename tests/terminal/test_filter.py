@@ -1,0 +1,377 @@
+"""What reaches the terminal of a client: text at once, no question, no side effect, however the output was cut."""
+
+from __future__ import annotations
+
+import itertools
+import tracemalloc
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from holdfast.runner.escapes import PENDING_MAX_BYTES
+from holdfast.terminal.filter import CANCEL, CLIPBOARD_BYTES, Filter
+from holdfast.terminal.undo import Undo
+
+QUESTIONS = [
+    b"\x05",
+    b"\x1bZ",
+    b"\xc2\x9a",
+    b"\x1b[6n",
+    b"\x1b[?6n",
+    b"\x1b[5n",
+    b"\x1b[?996n",
+    b"\x1b[?15n",
+    b"\x1b[c",
+    b"\x1b[0c",
+    b"\x1b[>c",
+    b"\x1b[=c",
+    b"\x1b[>q",
+    b"\x1b[>0q",
+    b"\x1b[?2026$p",
+    b"\x1b[4$p",
+    b"\x1b[?u",
+    b"\x1b[?4m",
+    b"\x1b]4;1;?\x07",
+    b"\x1b]4;1;?;2;?\x1b\\",
+    b"\x1b]10;?\x1b\\",
+    b"\x1b]010;?\x07",
+    b"\x1b]11;?\x07",
+    b"\x1b]12;?\xc2\x9c",
+    b"\xc2\x9d10;?;?\x07",
+    b"\x1b]21;foreground=?;cursor=?\x1b\\",
+    b"\x1b]22;?__current__\x1b\\",
+    b"\x1b]50;?\x07",
+    b"\x1b]60\x1b\\",
+    b"\x1b]99;i=1:p=?;\x1b\\",
+    b"\x1b]1337;ReportCellSize\x07",
+    b"\x1b]1337;Capabilities\x07",
+    *(b"\x1b[%dt" % number for number in (11, 13, 14, 15, 16, 18, 19, 20, 21)),
+    b"\x1bP+q544e\x1b\\",
+    b"\x1bP$qm\x1b\\",
+    b"\xc2\x90$q q\xc2\x9c",
+    b"\x1bP@kitty-cmd{}\x1b\\",
+    b"\x1b[x",
+    b"\x1b[1x",
+    b"\x1b[?1;1;0S",
+    b"\x1b[1;1;1;1;10;10*y",
+    b"\x1b[1$w",
+    b"\x1b[1$u",
+    b"\x1b[&u",
+    b'\x1b["v',
+    b"\x1b['|",
+    b"\x1b[\x006n",
+]
+EFFECTS = [
+    *(b"\x1b[%dt" % number for number in range(1, 11)),
+    b"\x1b[4;600;800t",
+    b"\x1b[8;24;80t",
+    b"\x1b[24t",
+    b"\x1b[5i",
+    b"\x1b[?5i",
+    b"\x1b[?3h",
+    b"\x1b[?40l",
+    b"\x1b[?2031h",
+    b"\x1b[?2048h",
+    b"\x1b[?3;2048r",
+    b"\x1b]52;c;aGVsbG8=\x07",
+    b"\x1b]052;c;aGVsbG8=\x07",
+    b"\x1b]52;c;?\x07",
+    b"\x1b]5522;type=write\x1b\\",
+    b"\x1b_Ga=T,f=100;AAAA\x1b\\",
+    b"\x1b]1337;File=inline=1:AAAA\x07",
+    b"\x1b]1337;MultipartFile=inline=1\x07",
+    b"\x1b]1337;Copy=:AAAA\x07",
+]
+NOTICES = [b"\x07", b"\x1b]9;done\x07", b"\x1b]99;;done\x1b\\", b"\x1b]777;notify;title;text\x1b\\"]
+HARMLESS = [
+    b"plain",
+    "grün 漢字 🙂".encode(),
+    b"\r\n\t\x08",
+    b"\x1b[1;31m",
+    b"\x1b[38:2::1:2:3m",
+    b"\x1b[4:3m",
+    b"\x1b[10;20H",
+    b"\x1b[2J",
+    b"\x1b[?1049h",
+    b"\x1b[?2004l",
+    b"\x1b[?1;25h",
+    b"\x1b[s",
+    b"\x1b[u",
+    b"\x1b[>1u",
+    b"\x1b[<u",
+    b"\x1b[=5;1u",
+    b"\x1b[>4;2m",
+    b"\x1b[2 q",
+    b"\x1b[!p",
+    b"\x1b[3;10r",
+    b"\x1b[?2026h",
+    b"\x1b7",
+    b"\x1b8",
+    b"\x1b(0",
+    b"\x1b#8",
+    b"\x1bc",
+    b"\x0e\x0f",
+    b"\x1b]0;title\x07",
+    b"\x1b]2;title\x1b\\",
+    b"\x1b]7;file://host/dir\x1b\\",
+    b"\x1b]8;id=1;https://example.org\x1b\\",
+    b"\x1b]133;A\x07",
+    b"\x1b]133;D;0\x1b\\",
+    b"\x1b]9;4;1;50\x07",
+    b"\x1b]4;1;rgb:ff/00/00\x1b\\",
+    b"\x1b]104\x07",
+    b"\x1b]11;#000000\x07",
+    b"\x1b]22;pointer\x1b\\",
+    b"\x1b]1337;SetMark\x07",
+    b"\x1bPq#0;2;0;0;0~~\x1b\\",
+    b"\x1b[1;2;3;4$x",
+    b'\x1b[5;6"p',
+    b"\xc2\x9b1m",
+    b"\xff\x80\xbf",
+    b"\xc2\xa0",
+]
+
+
+def run(
+    stream: bytes, cuts: Sequence[int] = (), *, replay: bool = False, clipboard: bool = False, graphics: bool = False
+) -> bytes:
+    filter = Filter(clipboard, graphics)
+    edges = [0, *sorted(min(cut, len(stream)) for cut in cuts), len(stream)]
+    each = filter.replay if replay else filter.live
+    return b"".join(each(stream[begin:end]) for begin, end in itertools.pairwise(edges))
+
+
+@pytest.mark.covers("terminal:9")
+@pytest.mark.parametrize("question", QUESTIONS)
+@pytest.mark.parametrize("replay", [False, True])
+def test_a_question_never_reaches_the_terminal_wherever_it_is_cut(question: bytes, replay: bool) -> None:
+    stream = b"before" + question + b"after"
+    for cut in range(len(stream)):
+        shown = run(stream, [cut], replay=replay).replace(b"\x00", b"")
+        assert shown == b"beforeafter", cut
+
+
+@pytest.mark.covers("terminal:15")
+@pytest.mark.parametrize("effect", EFFECTS)
+@pytest.mark.parametrize("replay", [False, True])
+def test_what_acts_on_the_window_the_printer_or_the_clipboard_is_removed(effect: bytes, replay: bool) -> None:
+    assert run(b"a" + effect + b"b", replay=replay) == b"ab"
+
+
+@pytest.mark.covers("terminal:15")
+@pytest.mark.parametrize("sequence", HARMLESS)
+@pytest.mark.parametrize("replay", [False, True])
+def test_everything_else_passes_as_it_is(sequence: bytes, replay: bool) -> None:
+    stream = b"a" + sequence + b"b"
+    for cut in range(len(stream)):
+        assert run(stream, [cut], replay=replay) == stream, cut
+
+
+@pytest.mark.covers("terminal:15")
+@pytest.mark.parametrize("notice", NOTICES)
+def test_a_notice_passes_live_and_is_silent_in_a_replay(notice: bytes) -> None:
+    assert run(b"a" + notice + b"b") == b"a" + notice + b"b"
+    assert run(b"a" + notice + b"b", replay=True) == b"ab"
+
+
+@pytest.mark.covers("terminal:13")
+@pytest.mark.parametrize("text", [b"row[3]1;hello", b"x[i]0; C:\\dir", b"[6n", b"[5n", b"]10;?", b"[5;1R"])
+def test_text_that_looks_like_a_sequence_goes_out_at_once_and_whole(text: bytes) -> None:
+    filter = Filter()
+    for at in range(len(text)):
+        assert filter.live(text[at : at + 1]) == text[at : at + 1]
+
+
+@pytest.mark.parametrize("character", ["é", "漢", "🙂"])
+def test_a_character_under_way_is_text(character: str) -> None:
+    encoded = character.encode()
+    filter = Filter()
+    out = [filter.live(encoded[at : at + 1]) for at in range(len(encoded))]
+    assert b"".join(out) == encoded
+    if encoded[0] != 0xC2:
+        assert out[0] == encoded[:1]
+
+
+@pytest.mark.parametrize(
+    "begun, rest",
+    [
+        (b"\x1b]0;", b"title\x07"),
+        (b"\x1b]8;", b";https://example.org\x1b\\"),
+        (b"\x1bPq", b"#0;2;0;0;0\x1b\\"),
+        (b"\x1b^", b"private\x1b\\"),
+        (b"\x1b]1337;Se", b"tMark\x07"),
+        (b"\xc2\x9d2;", b"title\xc2\x9c"),
+    ],
+)
+def test_a_string_is_let_go_as_soon_as_it_cannot_be_a_removed_one(begun: bytes, rest: bytes) -> None:
+    filter = Filter()
+    assert filter.live(begun[:-1]) == b""
+    assert filter.live(begun[-1:]) == begun
+    assert filter.live(rest[:3]) == rest[:3]
+    assert filter.live(rest[3:]) == rest[3:]
+
+
+def test_anything_held_is_let_go_at_four_kibibytes() -> None:
+    for begun in (b"\x1b[", b"\x1b]4;0;", b"\x1b]10;"):
+        filter = Filter()
+        stream = begun + b"1" * (PENDING_MAX_BYTES + 10)
+        out = filter.live(stream)
+        assert len(stream) - len(out) <= 4
+        assert stream.startswith(out)
+
+
+@pytest.mark.covers("terminal:14")
+@pytest.mark.parametrize("begun", [b"\x1b]0;", b"\x1b]52;c;", b"\x1b]777;notify;", b"\x1b_G", b"\x1b]4;1;", b"\x1bPq"])
+def test_a_string_without_end_costs_no_memory_and_what_follows_it_is_shown(begun: bytes) -> None:
+    filter = Filter()
+    block = b"x" * 65536
+    tracemalloc.start()
+    try:
+        filter.live(begun)
+        for _ in range(1600):
+            filter.live(block)
+        held = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert held < 512 << 10
+    assert filter.live(b"\x07\x1b\\after").endswith(b"after")
+
+
+def test_part_of_a_question_is_removed_and_the_rest_stays() -> None:
+    assert run(b"\x1b]4;1;red;2;?;3;blue\x07") == b"\x1b]4;1;red;3;blue\x07"
+    assert run(b"\x1b]10;red;?;blue\x1b\\") == b"\x1b]10;red\x1b\\\x1b]12;blue\x1b\\"
+    assert run(b"\x1b]21;foreground=red;cursor=?\x1b\\") == b"\x1b]21;foreground=red\x1b\\"
+    assert run(b"\x1b[?25;3;2048h") == b"\x1b[?25h"
+
+
+@pytest.mark.covers("terminal:15")
+def test_the_clipboard_is_written_live_with_consent_alone() -> None:
+    copy = b"\x1b]52;c;" + b"QUJD" * 4 + b"\x07"
+    assert run(copy, clipboard=True) == copy
+    assert run(copy, clipboard=True, replay=True) == b""
+    assert run(b"\x1b]52;c;?\x07", clipboard=True) == b""
+    assert run(b"\x1b]52;c;not base 64\x07", clipboard=True) == b""
+
+
+def test_a_clipboard_up_to_its_bound_passes_and_a_larger_one_does_not() -> None:
+    copy = b"\x1b]52;c;" + b"QUJD" * 8192 + b"\x1b\\"
+    assert run(b"a" + copy + b"b", clipboard=True) == b"a" + copy + b"b"
+    assert run(b"a" + copy + b"b", list(range(0, len(copy), 999)), clipboard=True) == b"a" + copy + b"b"
+    large = b"\x1b]52;c;" + b"QUJD" * (CLIPBOARD_BYTES // 4) + b"\x1b\\"
+    assert run(b"a" + large + b"b", clipboard=True) == b"ab"
+
+
+def test_pictures_pass_when_they_were_asked_for() -> None:
+    kitty = b"\x1b_Ga=T,f=100;" + b"A" * 9000 + b"\x1b\\"
+    iterm = b"\x1b]1337;File=inline=1:" + b"A" * 9000 + b"\x07"
+    assert run(kitty + iterm, graphics=True) == kitty + iterm
+    assert run(b"a" + kitty + iterm + b"b") == b"ab"
+
+
+def test_a_saved_title_comes_back_as_a_title() -> None:
+    stream = b"\x1b]0;shell\x07\x1b[22;0t\x1b]2;editor\x07\x1b[23;0t\x1b[23;0t"
+    assert run(stream) == b"\x1b]0;shell\x07\x1b]2;editor\x07\x1b]2;shell\x1b\\"
+    assert run(b"\x1b[22;1t\x1b[23;1t") == b""
+
+
+def test_titles_known_from_a_restore_are_brought_back() -> None:
+    filter = Filter()
+    filter.set_titles(b"editor", [b"shell"])
+    assert filter.live(b"\x1b[23t") == b"\x1b]2;shell\x1b\\"
+
+
+def test_a_string_that_is_cut_off_swallows_nothing() -> None:
+    assert run(b"\x1b]0;tit\x1b[6nafter") == b"\x1b]0;tit" + CANCEL + b"after"
+    assert run(b"\x1b]0;tit\x18after") == b"\x1b]0;tit\x18after"
+    assert run(b"\x1b]52;c;AA\x1b[1mafter") == b"\x1b[1mafter"
+    assert run(b"\x1b[12\x18after") == b"after"
+
+
+def test_an_abandoned_string_is_ended() -> None:
+    filter = Filter()
+    assert filter.abandon() == b""
+    filter.live(b"text \xe2\x82")
+    assert filter.abandon() == b""
+    filter.live(b"\xac\x1b[12")
+    assert filter.abandon() == b""
+    filter.live(b"m\x1b]0;ti")
+    assert filter.abandon() == CANCEL
+    filter = Filter()
+    filter.live(b"\x1bPq" + b"~" * 10000)
+    assert filter.abandon() == CANCEL
+
+
+def test_what_passes_is_told_to_the_undo_and_what_is_removed_is_not() -> None:
+    undo = Undo()
+    filter = Filter(undo=undo)
+    filter.live(b"\x1b[?1049;3h\x1b[1mx\x1b[?25l\x1b]9;4;1;5\x07\x1b[?2031h")
+    assert undo.take(80) == b"\x1b[?1049l\x1b[?25h\x1b[m\x1b]9;4;0\x1b\\"
+
+
+pieces = st.sampled_from([*QUESTIONS, *EFFECTS, *NOTICES, *HARMLESS, b"\x1b[22;0t", b"\x1b[23;0t"])
+broken = st.sampled_from([*QUESTIONS, *EFFECTS, *HARMLESS]).flatmap(
+    lambda whole: st.integers(0, len(whole)).map(lambda cut: whole[:cut])
+)
+long_strings = st.builds(
+    lambda head, size, end: head + b"A" * size + end,
+    st.sampled_from(
+        [b"\x1b]0;", b"\x1b]52;c;", b"\x1b]4;1;", b"\x1b_G", b"\x1bPq", b"\x1b[", b"\x1b]1337;File=", b"\x1b\x05]0;"]
+    ),
+    st.sampled_from([PENDING_MAX_BYTES - 8, PENDING_MAX_BYTES, PENDING_MAX_BYTES + 9]),
+    st.sampled_from([b"\x07", b"\x1b\\", b"\x18", b"\x1b[6n", b"\xc2\x9c", b""]),
+)
+controls = st.sampled_from(
+    [
+        b"\x1b",
+        b"\x1b[",
+        b"\x1b]",
+        b"\x1bP",
+        b"\x1b_",
+        b"\xc2",
+        b"\x18",
+        b"\x1a",
+        b"\x07",
+        b"\x9b",
+        b";",
+        b"?",
+        b"1",
+        b"\x1b\\",
+    ]
+)
+streams = st.lists(pieces | broken | controls | long_strings | st.binary(max_size=6), max_size=12).map(b"".join)
+
+
+@pytest.mark.covers("terminal:1")
+@given(streams, st.lists(st.integers(0, 6000), max_size=6), st.booleans(), st.booleans())
+@example(b"\x1b_\x1b[6nx", [3], False, False)
+@example(b"\x1b]60\x1b\\x", [4, 5], False, False)
+@settings(max_examples=300)
+def test_splitting_never_changes_what_is_shown(stream: bytes, cuts: list[int], replay: bool, all: bool) -> None:
+    whole = run(stream, replay=replay, clipboard=all, graphics=all)
+    assert run(stream, cuts, replay=replay, clipboard=all, graphics=all) == whole
+
+
+@given(streams.map(lambda stream: stream[:600]))
+@example(b"\x1b]0;" + b"A" * PENDING_MAX_BYTES + b"\x07after")
+@settings(max_examples=60)
+def test_single_bytes_show_the_same(stream: bytes) -> None:
+    assert run(stream, list(range(len(stream)))) == run(stream)
+
+
+@given(streams.map(lambda stream: stream[:2000]))
+@example(b"\xc2\x05\x9b6n")
+@settings(max_examples=100)
+def test_nothing_that_is_shown_asks_when_it_is_filtered_again(stream: bytes) -> None:
+    once = run(stream + b"\x18.")
+    assert run(once) == once
+
+
+@given(st.text(max_size=200))
+def test_text_is_never_held(text: str) -> None:
+    plain = "".join(each for each in text if each.isprintable()).encode()
+    filter = Filter()
+    for at in range(len(plain)):
+        sent = filter.live(plain[at : at + 1])
+        assert sent or plain[at] == 0xC2
