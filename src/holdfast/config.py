@@ -20,6 +20,8 @@ SWITCH = "true or false"
 COUNT = "whole number"
 PATH = "absolute path"
 WORD = "word"
+TEXT = "text"
+PROMPTS = "lines of kind=pattern"
 
 
 class Setting:
@@ -83,6 +85,8 @@ class Setting:
             raise BadArgument(self.name, f"{shown(given)} is no absolute path", f'such as "{self.default}"')
         if self.kind == WORD and given not in self.words:
             raise BadArgument(self.name, f"{shown(given)} is not known", "give " + " or ".join(self.words))
+        if self.kind == PROMPTS:
+            prompt_patterns(given, self.name)
         return given
 
     def _bounded(self, number: int | float) -> int | float:
@@ -117,6 +121,29 @@ SETTINGS = (
         low=-1000,
         high=1000,
     ),
+    Setting("terminal", "rows", COUNT, 30, "Height of a terminal that nobody looks at.", low=1, high=500),
+    Setting("terminal", "cols", COUNT, 120, "Width of a terminal that nobody looks at.", low=1, high=1000),
+    Setting("terminal", "detach_key", TEXT, "ctrl-]", "What `hold attach` listens to, or `none`."),
+    Setting(
+        "terminal", "history_rows", COUNT, 1000, "Rows above the screen that an attach brings.", low=0, high=100_000
+    ),
+    Setting("terminal", "enter_delay", DURATION, "150ms", "Time between a submitted text and its Enter.", high=5),
+    Setting(
+        "terminal",
+        "audit_input",
+        WORD,
+        "off",
+        "Keep what is typed, beside who typed when; never while the terminal shows none of it.",
+        words=("off", "full"),
+    ),
+    Setting(
+        "terminal",
+        "prompts",
+        PROMPTS,
+        "",
+        "What else a question looks like, left of the cursor: a line each, such as `question=^Which one> $`.",
+    ),
+    Setting("terminal", "prompts_replace", SWITCH, False, "Patterns replace the ones we know of their kind."),
     Setting("launcher", "enabled", SWITCH, True, "Keep a launcher, so that starts are quick."),
     Setting("launcher", "spares", COUNT, 2, "Runners that wait, forked and warm.", low=1, high=64),
     Setting("launcher", "idle", DURATION, "10m", "The launcher leaves after this time without a start."),
@@ -146,6 +173,14 @@ class Config:
     start_grace: float
     start_stdin: str
     start_oom_score_adj: int
+    terminal_rows: int
+    terminal_cols: int
+    terminal_detach_key: str
+    terminal_history_rows: int
+    terminal_enter_delay: float
+    terminal_audit_input: str
+    terminal_prompts: str
+    terminal_prompts_replace: bool
     launcher_enabled: bool
     launcher_spares: int
     launcher_idle: float
@@ -186,6 +221,24 @@ def load(environ: Mapping[str, str] = os.environ, path: str | None = None) -> Co
         _apply_file(config, file, text)
     _apply_environment(config, environ)
     return config
+
+
+def prompt_patterns(text: str, argument: str) -> dict[str, list[str]]:
+    """Patterns by the kind of question they tell; BadArgument for one that is none, or that could take too long."""
+    if not text.strip():
+        return {}
+    from .runner.prompts import BadPattern, Patterns
+
+    found: dict[str, list[str]] = {}
+    for line in text.splitlines():
+        if line.strip():
+            kind, _, pattern = line.partition("=")
+            found.setdefault(kind.strip(), []).append(pattern)
+    try:
+        Patterns(found)
+    except BadPattern as problem:
+        raise BadArgument(argument, str(problem), "give lines such as question=^Which one> $") from None
+    return found
 
 
 def config_path(environ: Mapping[str, str]) -> str:

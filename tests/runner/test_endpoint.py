@@ -25,11 +25,19 @@ class Door:
         self.loop = Loop()
         self.path = path
         self.gone: list[Client] = []
+        self.failed: list[Exception] = []
         self.endpoint = Endpoint(
-            self.loop, str(path), hello=lambda: {"type": "hello"}, serve=self.serve, gone=self.gone.append
+            self.loop,
+            str(path),
+            hello=lambda: {"type": "hello"},
+            serve=self.serve,
+            gone=self.gone.append,
+            failed=self.failed.append,
         )
 
     def serve(self, client: Client, message: dict[str, Any]) -> None:
+        if message["type"] == "stumble":
+            raise RuntimeError("over its own feet")
         client.send({"type": "reply", "pad": "x" * message.get("size", 0)})
 
     def connect(self) -> socket.socket:
@@ -227,5 +235,23 @@ def test_only_our_own_socket_is_unlinked(door: Door) -> None:
         door.endpoint.close()
         assert door.path.exists()
         door.endpoint = Endpoint(
-            door.loop, str(door.path) + "2", hello=dict, serve=door.serve, gone=lambda _client: None
+            door.loop,
+            str(door.path) + "2",
+            hello=dict,
+            serve=door.serve,
+            gone=lambda _client: None,
+            failed=door.failed.append,
         )
+
+
+def test_a_request_that_we_stumble_over_is_told_and_the_conversation_goes_on(door: Door) -> None:
+    with door.connect() as sock:
+        sock.sendall(HELLO + wire.control({"type": "stumble", "id": 3}) + wire.control({"type": "echo"}))
+        door.run(PATIENCE_S / 2)
+        frames, closed = heard(sock)
+    assert not closed
+    assert [(frame["type"], frame.get("id"), frame.get("code")) for frame in frames[1:]] == [
+        ("error", 3, "bad-request"),
+        ("reply", None, None),
+    ]
+    assert [str(problem) for problem in door.failed] == ["over its own feet"]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from holdfast.host.aio import AsyncHoldfast, AsyncSession
+from holdfast.host.attach import AsyncAttachment
 
 if TYPE_CHECKING:
     from holdfast import Holdfast
@@ -41,6 +42,16 @@ class Looped:
 
         return call
 
+    def __enter__(self) -> Looped:
+        self._runner.run(cast("Any", self._inner).__aenter__())
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._runner.run(cast("Any", self._inner).__aexit__(*error))
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._iterate(cast("Any", self._inner).__aiter__())
+
     def _iterate(self, items: Any) -> Iterator[Any]:
         async def following() -> Any:
             return await anext(items, None)
@@ -49,7 +60,7 @@ class Looped:
             yield item
 
     def _dress(self, result: Any) -> Any:
-        if isinstance(result, AsyncSession):
+        if isinstance(result, AsyncSession | AsyncAttachment):
             return Looped(result, self._runner)
         if isinstance(result, list):
             return [self._dress(each) for each in result]

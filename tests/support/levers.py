@@ -90,6 +90,10 @@ LEVERS: dict[str, Callable[[], str | None]] = {
     "first-pid-namespace": _first_pid_namespace,
     "strace": _strace,
     "fish": lambda: _runs("fish", "--version"),
+    "htop": lambda: _runs("htop", "--version"),
+    "less": lambda: _runs("less", "--version"),
+    "tmux": lambda: _runs("tmux", "-V"),
+    "vim": lambda: _runs("vim", "--version"),
     "zsh": lambda: _runs("zsh", "--version"),
     "systemd": _systemd,
 }

@@ -7,18 +7,20 @@ from typing import TYPE_CHECKING
 
 from ..config import load
 from ..home import Home
-from ..model import SESSION_KEYS, Recovered, Snapshot, Stopped, Woke, seconds
-from . import verbs
+from ..model import SESSION_KEYS, Exported, Recovered, Snapshot, Stopped, Typed, Woke, seconds
+from . import inputs, verbs
 from .asyncio_driver import Asynchronous
 from .core import Core
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
     from types import TracebackType
-    from typing import Any, Self, Unpack
+    from typing import Any, Literal, Self, Unpack
 
     from ..config import Config
     from ..model import Collected, Finding, StartOptions
+    from ..terminal.screen import Screen
+    from .attach import AsyncAttachment
     from .log import Page
     from .request import Command
     from .restarting import Lifetime
@@ -116,11 +118,70 @@ class AsyncSession(Snapshot):
         woke.session = await self.refresh()
         return woke
 
-    async def send(self, data: str | bytes) -> int:
-        return await self._core.send(self.id, data.encode() if isinstance(data, str) else data)
+    async def send(self, data: str | bytes, *, wait_for: Mapping[str, Any] | None = None) -> Typed:
+        return await inputs.write(self._core, self.id, data, wait_for)
+
+    async def submit(
+        self,
+        text: str = "",
+        *,
+        enter_delay_ms: int | None = None,
+        wait_for: Mapping[str, Any] | None = None,
+    ) -> Typed:
+        return await inputs.submit(self._core, self.id, text, enter_delay_ms, wait_for)
+
+    async def keys(self, *keys: str, delay_ms: int = 0, wait_for: Mapping[str, Any] | None = None) -> Typed:
+        return await inputs.keys(self._core, self.id, keys, delay_ms, wait_for)
+
+    async def paste(
+        self, text: str, *, bracketed: str = "auto", raw: bool = False, wait_for: Mapping[str, Any] | None = None
+    ) -> Typed:
+        return await inputs.paste(self._core, self.id, text, bracketed, raw, wait_for)
+
+    async def eof(self, *, wait_for: Mapping[str, Any] | None = None) -> Typed:
+        return await inputs.eof(self._core, self.id, wait_for)
 
     async def close_stdin(self) -> None:
-        await self._core.request(self.id, "close_stdin")
+        await self.eof()
+
+    async def resize(self, rows: int, cols: int) -> AsyncSession:
+        await verbs.resize(self._core, self.id, rows, cols)
+        return await self.refresh()
+
+    async def screen(self, *, at: int | None = None, history: int = 0, settle_ms: int = 0) -> Screen:
+        return await verbs.screen(self._core, self.id, at, history, settle_ms)
+
+    async def export(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        format: str = "asciicast3",
+        since: str | int | None = None,
+        until: str | int | None = None,
+        idle_limit: float | None = None,
+    ) -> Exported:
+        export = verbs.export
+        return await self._core.driver.call(lambda: export(self._core, self.id, path, format, since, until, idle_limit))
+
+    async def attach(
+        self,
+        *,
+        role: Literal["control", "observe"] = "control",
+        since: Literal["screen", "start", "now"] | int = "screen",
+        history_rows: int | None = None,
+        lag: Literal["skip", "exact"] = "skip",
+        size: tuple[int, int] | None = None,
+        terminal: Mapping[str, Any] | None = None,
+        kind: Literal["cli", "web", "agent"] = "agent",
+        label: str | None = None,
+        visible: bool = True,
+    ) -> AsyncAttachment:
+        from .attach import AsyncAttachment, connect
+
+        if history_rows is None:
+            history_rows = self._core.config.terminal_history_rows
+        request = verbs.attach_request(role, since, history_rows, lag, size, terminal, kind, label, visible)
+        return AsyncAttachment(self._core, self.id, request, await connect(self._core, self.id, request))
 
     async def send_signal(self, signal: str | int, target: str = "command") -> int:
         return await verbs.send_signal(self._core, self.id, signal, target)

@@ -6,8 +6,8 @@ import os
 
 from ..config import load
 from ..home import Home
-from ..model import SESSION_KEYS, Recovered, Snapshot, Stopped, Woke, seconds
-from . import verbs
+from ..model import SESSION_KEYS, Exported, Recovered, Snapshot, Stopped, Typed, Woke, seconds
+from . import inputs, verbs
 from .core import Core
 from .driver import Blocking, drive
 
@@ -15,10 +15,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from types import TracebackType
-    from typing import Any, Self, Unpack
+    from typing import Any, Literal, Self, Unpack
 
     from ..config import Config
     from ..model import Collected, Finding, StartOptions
+    from ..terminal.screen import Screen
+    from .attach import Attachment
     from .log import Page
     from .request import Command
     from .restarting import Lifetime
@@ -128,13 +130,79 @@ class Session(Snapshot):
 
     # Acting.
 
-    def send(self, data: str | bytes) -> int:
-        """Write to its standard input; how many bytes were accepted."""
-        return drive(self._core.send(self.id, data.encode() if isinstance(data, str) else data))
+    def send(self, data: str | bytes, *, wait_for: Mapping[str, Any] | None = None) -> Typed:
+        """Write to its input as it stands: bytes as given, text as UTF-8, nothing appended."""
+        return drive(inputs.write(self._core, self.id, data, wait_for))
+
+    def submit(
+        self,
+        text: str = "",
+        *,
+        enter_delay_ms: int | None = None,
+        wait_for: Mapping[str, Any] | None = None,
+    ) -> Typed:
+        """Type text and press Enter a moment later, as a person would; without a time, as configured."""
+        return drive(inputs.submit(self._core, self.id, text, enter_delay_ms, wait_for))
+
+    def keys(self, *keys: str, delay_ms: int = 0, wait_for: Mapping[str, Any] | None = None) -> Typed:
+        """Press keys by name: `Enter`, `C-c`, `M-x`, `Up`, `F5`, one character each, `text:...`, `hex:...`."""
+        return drive(inputs.keys(self._core, self.id, keys, delay_ms, wait_for))
+
+    def paste(
+        self, text: str, *, bracketed: str = "auto", raw: bool = False, wait_for: Mapping[str, Any] | None = None
+    ) -> Typed:
+        """Paste text: in brackets where the program asked for them, without control characters."""
+        return drive(inputs.paste(self._core, self.id, text, bracketed, raw, wait_for))
+
+    def eof(self, *, wait_for: Mapping[str, Any] | None = None) -> Typed:
+        """The end of its input: closes the pipe, or types the key that means it."""
+        return drive(inputs.eof(self._core, self.id, wait_for))
 
     def close_stdin(self) -> None:
         """The command reads the end of its input, after all that was sent."""
-        drive(self._core.request(self.id, "close_stdin"))
+        self.eof()
+
+    def resize(self, rows: int, cols: int) -> Session:
+        """Give its terminal this size, where no attached client decides it."""
+        drive(verbs.resize(self._core, self.id, rows, cols))
+        return self.refresh()
+
+    def screen(self, *, at: int | None = None, history: int = 0, settle_ms: int = 0) -> Screen:
+        """What a person would see of its terminal, now or at an offset of its log."""
+        return drive(verbs.screen(self._core, self.id, at, history, settle_ms))
+
+    def export(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        format: str = "asciicast3",
+        since: str | int | None = None,
+        until: str | int | None = None,
+        idle_limit: float | None = None,
+    ) -> Exported:
+        """Write a recording of its terminal to a file: asciicast3, asciicast2, raw or text."""
+        return verbs.export(self._core, self.id, path, format, since, until, idle_limit)
+
+    def attach(
+        self,
+        *,
+        role: Literal["control", "observe"] = "control",
+        since: Literal["screen", "start", "now"] | int = "screen",
+        history_rows: int | None = None,
+        lag: Literal["skip", "exact"] = "skip",
+        size: tuple[int, int] | None = None,
+        terminal: Mapping[str, Any] | None = None,
+        kind: Literal["cli", "web", "agent"] = "agent",
+        label: str | None = None,
+        visible: bool = True,
+    ) -> Attachment:
+        """Its terminal as it is and as it goes on, and a way to type into it. Leaving changes nothing."""
+        from .attach import Attachment, connect
+
+        if history_rows is None:
+            history_rows = self._core.config.terminal_history_rows
+        request = verbs.attach_request(role, since, history_rows, lag, size, terminal, kind, label, visible)
+        return Attachment(self._core, self.id, request, drive(connect(self._core, self.id, request)))
 
     def send_signal(self, signal: str | int, target: str = "command") -> int:
         """One operating-system signal to the command, its group or its tree; how many processes got it."""

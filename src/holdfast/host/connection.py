@@ -151,19 +151,25 @@ class Connection:
                 raise HoldfastError.from_wire(message)
             return message
 
-    async def write(self, data: bytes, reply_s: float) -> int:
+    async def write(self, data: bytes, reply_s: float) -> tuple[int, list[str]]:
         """Write to the command's input and wait, as long as it takes, until the kernel has all of it. How many bytes
-        were taken: none if the command closed its end meanwhile."""
+        were taken, none if the command closed its end meanwhile; and what there is to know about them."""
         await self.ask("write", reply_s, base64=wire.as_text(data))
         asked = self._serial
-        while True:
+        taken: int | None = None
+        warnings: list[str] | None = None
+        while taken is None or warnings is None:
             # The event may come before the reply, which only says that it was accepted.
             message = await self._sign_of_life(reply_s)
-            if message.get("id") == asked and message["type"] == "error":
+            if message.get("id") != asked:
+                continue
+            if message["type"] == "error":
                 raise HoldfastError.from_wire(message)
-            if message.get("id") == asked and message["type"] == "written":
-                taken: int = message["bytes"]
-                return taken
+            if message["type"] == "written":
+                taken = message["bytes"]
+            elif message["type"] == "reply":
+                warnings = message.get("warnings", [])
+        return taken, warnings
 
     async def _sign_of_life(self, reply_s: float) -> Message:
         """The next message, or, where none came for long, the answer to our asking for one."""
@@ -195,6 +201,41 @@ class Connection:
                     raise self._silent(timeout) from None
             except ConnectionError:
                 raise RunnerGone(self._session, "gone", None) from None
+
+    async def accepted(self, timeout: float) -> None:
+        """Wait for the first frame that answers what was asked last, and leave it to be taken. An error is raised."""
+        frame = await self._frame(time.monotonic() + timeout, timeout)
+        if isinstance(frame, dict) and frame["type"] == "error":
+            raise HoldfastError.from_wire(frame)
+        self._received.insert(0, frame)
+
+    def arrived(self) -> list[Message | tuple[int, bytes]]:
+        """What has come by now, without waiting. RunnerGone once the peer has hung up and all was taken."""
+        while True:
+            try:
+                received = self._socket.recv(_RECEIVE_BYTES)
+            except BlockingIOError:
+                break
+            except ConnectionError:
+                received = b""
+            if not received:
+                if not self._received:
+                    raise RunnerGone(self._session, "gone", None)
+                break
+            self._decode(received)
+            if len(received) < _RECEIVE_BYTES:
+                break
+        frames, self._received = self._received, []
+        return frames
+
+    def send_some(self, payload: memoryview) -> int:
+        """As much as the socket takes now."""
+        try:
+            return self._socket.send(payload)
+        except BlockingIOError:
+            return 0
+        except ConnectionError:
+            raise RunnerGone(self._session, "gone", None) from None
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -228,11 +269,14 @@ class Connection:
                 received = b""
             if not received:
                 raise RunnerGone(self._session, "gone", None)
-            try:
-                self._received += self._decoder.feed(received)
-            except wire.BadFrame as problem:
-                raise ProtocolError(str(problem)) from None
+            self._decode(received)
         return self._received.pop(0)
+
+    def _decode(self, received: bytes) -> None:
+        try:
+            self._received += self._decoder.feed(received)
+        except wire.BadFrame as problem:
+            raise ProtocolError(str(problem)) from None
 
 
 def _fact(identity: Message, who: str, fact: str) -> object:

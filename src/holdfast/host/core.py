@@ -21,7 +21,6 @@ from ..errors import (
     SpawnError,
     StillRunning,
     Superseded,
-    TooLarge,
     Unreachable,
 )
 from ..home import Home, check_labels, check_name, check_owner, is_id, runtime_directory
@@ -381,13 +380,6 @@ class Core:
             raise self._no_runner(from_files(read_files(self.home, id))) from None
         finally:
             connection.close()
-
-    async def send(self, id: str, data: bytes) -> int:
-        if len(data) > wire.UNIT_MAX_BYTES:
-            raise TooLarge("one piece of input", wire.UNIT_MAX_BYTES)
-        reply = await self.request(id, "write", base64=wire.as_text(data))
-        accepted: int = reply["accepted"]
-        return accepted
 
     async def update(self, id: str, changes: dict[str, Any]) -> None:
         for name, check in (("name", check_name), ("owner", check_owner), ("labels", check_labels)):

@@ -10,7 +10,7 @@ import binascii
 import os
 import struct
 
-from ..runner.log import DATA, FRAME_BYTES, FRAMES_MAX_BYTES, STREAM_NUMBERS
+from ..runner.log import DATA, FRAME_BYTES, FRAMES_MAX_BYTES, RESIZE, STREAM_NUMBERS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _RECORD = struct.Struct("<QQQIBBH")
 _STREAM_AT = 28
+_KIND_AT = 29
+_NAMES = tuple(STREAM_NUMBERS)
 # Enough for a reader that keeps up, and read in microseconds.
 _SUFFIX_BYTES = 512 * FRAME_BYTES
 
@@ -109,6 +111,44 @@ class Frames:
                 indices.append(found[0])
             found = self.next(stream, found[0] + 1)
         return offsets, indices
+
+    def resizes(self, stream: str) -> list[tuple[int, int, int]]:
+        """Offset, rows and columns of every change of size, in order."""
+        found = []
+        kinds = self._data[_KIND_AT::FRAME_BYTES][: self.count]
+        index = -1
+        while (index := kinds.find(RESIZE, index + 1)) >= 0:
+            record = self._record(index)
+            if record is not None and record[2] == stream:
+                found.append((record[4], record[5] >> 16, record[5] & 0xFFFF))
+        return found
+
+    def records(self, begin: int = 0) -> Iterator[tuple[int, int, str, int, int, int]]:
+        """Every good record from an index on: monotonic and wall time in ns, stream, kind, offset, length."""
+        for index in range(begin, self.count):
+            record = self._record(index)
+            if record is not None:
+                yield record
+
+    def came_at(self, stream: str, offset: int) -> int | None:
+        """Monotonic time in ns at which a byte came, or the last byte before it; None if no frame tells."""
+        found = self.next(stream, self.after(stream, offset))
+        if found is None:
+            number = STREAM_NUMBERS[stream]
+            index = self.count
+            while (index := self._numbers.rfind(number, 0, index)) >= 0:
+                if self._span(index) is not None:
+                    found = (index, 0, 0)
+                    break
+        record = None if found is None else self._record(found[0])
+        return None if record is None else record[0]
+
+    def _record(self, index: int) -> tuple[int, int, str, int, int, int] | None:
+        begin = index * FRAME_BYTES
+        mono, wall, offset, length, number, kind, check = _RECORD.unpack_from(self._data, begin)
+        if number >= len(_NAMES) or check != binascii.crc32(self._data[begin : begin + FRAME_BYTES - 2]) & 0xFFFF:
+            return None
+        return mono, wall, _NAMES[number], kind, offset, length
 
     def _span(self, index: int) -> tuple[int, int] | None:
         begin = index * FRAME_BYTES

@@ -9,6 +9,8 @@ from ..home import check_labels, check_name, check_owner, new_id
 from ..model import START_OPTIONS, seconds, size_bytes
 from ..model.units import shown
 from ..runner import clock, sockets, tree
+from .tty import check_size, check_tty, watched
+from .tty import environment as terminal_environment
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     Command = str | Sequence[str]
 
 # Options of the surface that later parts carry out. Asking for one is refused, never ignored.
-_NOT_YET = ("tty", "size", "watch", "soft", "heartbeat", "ready", "health", "monitor", "restart")
+_NOT_YET = ("watch", "soft", "heartbeat", "ready", "health", "monitor", "restart")
 _INPUT_MAX_BYTES = 8 << 20
 # A cap must hold a few reads, or dropping would take what was just written.
 LOG_CAP_MIN_BYTES = 1 << 20
@@ -58,14 +60,22 @@ def build(
             raise Unsupported(option)
     if options.get("place", "local") != "local":
         raise Unsupported(f"place {shown(options['place'])}")
+    tty = check_tty(options.get("tty"))
+    if tty is None and options.get("size") is not None:
+        raise BadArgument("size", "is the size of a terminal, and none is asked for", "give tty=True too")
     set_names, env = _environment(options, environ)
+    if tty is not None:
+        env = terminal_environment(env, set_names, tty)
+        tty |= {"term": env["TERM"], **watched(config)}
     given = _input(options)
-    stdin: str = options.get("stdin") or ("open" if given is not None else config.start_stdin)
+    stdin: str = options.get("stdin") or ("open" if given is not None or tty else config.start_stdin)
     _one_of("stdin", stdin, _STDIN)
     if given is not None and stdin == "closed":
         raise BadArgument("input", "cannot be written to a closed stdin", "leave stdin out, or give stdin='open'")
+    if tty is not None and stdin == "closed":
+        raise BadArgument("stdin", "a terminal is both input and output", "leave stdin out")
     cap = _log_cap(options.get("log_cap", config.log_session_cap))
-    kind = _text("kind", options.get("kind", "local_bash"), _KIND_CHARACTERS)
+    kind = _text("kind", options.get("kind", "local_bash" if tty is None else "terminal"), _KIND_CHARACTERS)
     name, owner = options.get("name"), options.get("owner")
     spec = {
         "v": 1,
@@ -86,6 +96,8 @@ def build(
         "limits": _limits(options.get("limits", {})),
         "oom_score_adj": _whole("oom_score_adj", options.get("oom_score_adj", config.start_oom_score_adj), -1000, 1000),
         "memory": _memory(options.get("memory")),
+        "tty": tty,
+        "size": None if tty is None else check_size(options.get("size", (config.terminal_rows, config.terminal_cols))),
         "stdin": stdin,
         "input_bytes": None if given is None else len(given),
         "merge_stderr": _switch(options, "merge_stderr"),

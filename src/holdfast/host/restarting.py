@@ -8,6 +8,7 @@ from ..errors import BadArgument, IdentityMismatch
 from ..model import FINAL_STATES
 from ..runner import tree
 from .observe import elsewhere, read_files
+from .tty import asked_again
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ _ASKED_AGAIN = (
     "clean_env",
     "shell",
     "argv0",
+    "tty",
+    "size",
     "stdin",
     "merge_stderr",
     "timeout",
@@ -65,6 +68,8 @@ async def restart(
     now = files.now()
     options: Any = {name: now[name] for name in _ASKED_AGAIN if now.get(name) is not None}
     options["env"] = _environment(now, env)
+    if "tty" in options:
+        options["tty"] = asked_again(options["tty"], options["env"])
     if input is None and now.get("input_bytes") is not None:
         why = f"{now['input_bytes']} bytes were given at the first start, and input is never stored"
         raise BadArgument("input", why, "give it again, or an empty one to go without")

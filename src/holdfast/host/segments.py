@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 # The order in which streams without frames are read, and in which a cursor names them.
 STREAMS = tuple(STREAM_NUMBERS)
+# The one stream of a terminal.
+TERMINAL = "tty"
 OFFSET_MAX = 10**19
 _OFFSET_DIGITS = 20
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -94,6 +96,14 @@ class Look:
         segments = self._segments.get(stream)
         gone = self.dropped.get(stream, (0, 0))[0]
         return max(gone, _first(segments[0])) if segments else gone
+
+    def newest(self, stream: str) -> float | None:
+        """When the last segment of a stream was last written to."""
+        segments = self._segments.get(stream)
+        try:
+            return os.stat(os.path.join(self.directory, segments[-1])).st_mtime if segments else None
+        except OSError:
+            return None
 
     def size(self) -> int:
         return sum(self._stored(name) for segments in self._segments.values() for name in segments)
@@ -294,7 +304,7 @@ def streams_of(directory: str) -> tuple[str, ...]:
     spec = _record(directory, "spec.json")
     if not spec:
         return ()
-    if spec.get("kind") == "terminal":
+    if spec.get("tty"):
         return ("tty",)
     return ("stdout",) if spec.get("merge_stderr") else ("stdout", "stderr")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from ..errors import BadArgument, HoldfastError, RunnerGone
-from ..model import Recovered, Snapshot, Stopped, Woke, seconds
+from ..model import Exported, Recovered, Snapshot, Stopped, Woke, seconds
 from ..runner import clock
 from .observe import Observed, from_files, read_files
 
@@ -15,9 +15,12 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ..model import Collected, StartOptions
+    from ..terminal.screen import Screen
     from .core import Core
     from .request import Command
     from .retention import Facts
+
+_SETTLE_MAX_MS = 1000
 
 
 async def start(core: Core, command: Command, options: StartOptions) -> Observed:
@@ -97,6 +100,70 @@ async def send_signal(core: Core, id: str, signal: str | int, target: str) -> in
     reply = await core.request(id, "send_signal", signal=name, target=target)
     sent: int = reply["sent"]
     return sent
+
+
+async def resize(core: Core, id: str, rows: int, cols: int) -> None:
+    from .tty import check_size
+
+    rows, cols = check_size((rows, cols))
+    await core.request(id, "resize", rows=rows, cols=cols)
+
+
+async def screen(core: Core, id: str, at: int | None, history: int, settle_ms: int) -> Screen:
+    """With `settle_ms` it waits, at most a second, until the output has been silent for so long."""
+    from .screens import screen as drawn
+
+    if settle_ms:
+        if not 0 < settle_ms <= _SETTLE_MAX_MS:
+            raise BadArgument("settle_ms", f"{settle_ms} is out of bounds", f"give 1 to {_SETTLE_MAX_MS}")
+        await wait(core, id, True, None, None, settle_ms / 1000, None, None, _SETTLE_MAX_MS / 1000)
+    files = read_files(core.home, id)
+    return await core.driver.call(lambda: drawn(core, files, at=at, history=history))
+
+
+def attach_request(
+    role: str,
+    since: str | int,
+    history_rows: int,
+    lag: str,
+    size: tuple[int, int] | None,
+    terminal: Mapping[str, Any] | None,
+    kind: str,
+    label: str | None,
+    visible: bool,
+) -> dict[str, Any]:
+    from .tty import check_size
+
+    return {
+        "role": role,
+        "from": since,
+        "history_rows": history_rows,
+        "lag": lag,
+        "size": None if size is None else check_size(size),
+        "terminal": None if terminal is None else dict(terminal),
+        "kind": kind,
+        "label": label,
+        "visible": visible,
+    }
+
+
+def export(
+    core: Core,
+    id: str,
+    path: str | os.PathLike[str],
+    format: str,
+    since: str | int | None,
+    until: str | int | None,
+    idle_limit: float | None,
+) -> Exported:
+    from .recorded import FORMATS, Recording
+
+    if format not in FORMATS:
+        raise BadArgument("format", f"{format!r} is not one of {', '.join(FORMATS)}")
+    recording = Recording(read_files(core.home, id), since=since, until=until, idle_limit=idle_limit)
+    recording.save(os.fspath(path), format)
+    gaps = [{"from": gap.start, "to": gap.stop, "reason": gap.reason} for gap in recording.tally.missing]
+    return Exported(format, recording.begin, recording.end, recording.tally.invalid, gaps)
 
 
 def text(core: Core, id: str, stream: str | None) -> str:

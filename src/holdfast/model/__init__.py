@@ -2,7 +2,7 @@
 
 from ..runner.clock import rfc3339
 from .options import START_OPTIONS, StartOptions
-from .results import Collected, Finding, Recovered, Stopped, Woke
+from .results import Collected, Exported, Finding, Recovered, Stopped, Typed, Woke
 from .session import (
     ASKED_CAUSES,
     CAUSE_EXIT,
@@ -75,11 +75,13 @@ __all__ = [
     "UNREACHABLE",
     "Collected",
     "Exit",
+    "Exported",
     "Finding",
     "Recovered",
     "Snapshot",
     "StartOptions",
     "Stopped",
+    "Typed",
     "Woke",
     "command_text",
     "format_cursor",

@@ -31,8 +31,8 @@ class StartOptions(TypedDict, total=False):
     clean_env: bool
     shell: str
     argv0: str | None
-    tty: bool
-    size: tuple[int, int]
+    tty: bool | Mapping[str, Any]
+    size: tuple[int, int] | str
     stdin: Literal["closed", "open"]
     input: str | bytes | None
     pass_fds: Sequence[int]

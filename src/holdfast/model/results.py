@@ -49,6 +49,43 @@ class Woke(_Result):
         self.session = session
 
 
+class Typed(_Result):
+    """What became of input: how many bytes were accepted, what to know about them, and, where the call waited for
+    something, what came. `cursor` stands before everything that the input may have caused."""
+
+    __slots__ = ("accepted", "parts", "warnings", "state", "cursor", "woke")
+
+    def __init__(
+        self,
+        accepted: int,
+        *,
+        cursor: str,
+        parts: int = 1,
+        state: str | None = None,
+        warnings: Sequence[str] = (),
+        woke: Woke | None = None,
+    ) -> None:
+        self.accepted = accepted
+        self.parts = parts
+        self.state = state
+        self.warnings = list(warnings)
+        self.cursor = cursor
+        self.woke = woke
+
+
+class Exported(_Result):
+    """What a recording holds: from which offset of the log to which, how often bytes were no UTF-8, what is missing."""
+
+    __slots__ = ("format", "begin", "end", "invalid", "gaps")
+
+    def __init__(self, format: str, begin: int, end: int, invalid: int, gaps: Sequence[Record]) -> None:
+        self.format = format
+        self.begin = begin
+        self.end = end
+        self.invalid = invalid
+        self.gaps = list(gaps)
+
+
 class Stopped(_Result):
     """What a stop found and what it left; `found_more` and `survivors_more` count those that are not named. `already`
     tells that nothing of the session was alive any more."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..runner.kernel_signals import NUMBERS
 from ..runner.log import STREAM_NUMBERS
 
 TYPE_CHECKING = False
@@ -95,7 +96,19 @@ SESSION_KEYS = (
 # A command longer than this is cut in the snapshot; the spec has all of it.
 COMMAND_CHARACTERS = 512
 # Facts without a key of their own that must not be lost: they stand in `metadata` when there are any.
-EXTRA_FACTS = ("stopped_by_signal", "warnings", "gaps", "error", "restarted_from")
+EXTRA_FACTS = (
+    *("stopped_by_signal", "warnings", "gaps", "error", "restarted_from"),
+    *("input_state", "hung", "title", "alt_screen", "replies_dropped"),
+)
+
+
+def shell_code(code: int | None, signal: str | None) -> int | None:
+    """What a shell has in `$?`: the code, or 128 and the number of the signal."""
+    if code is not None or signal is None:
+        return code
+    # A number where the system has no name for it.
+    number = NUMBERS.get(signal) or signal.removeprefix("SIG")
+    return 128 + int(number) if str(number).isdecimal() else None
 
 
 class Exit:
@@ -123,6 +136,11 @@ class Exit:
         self.complete = complete
         self.survivors = list(survivors)
         self.survivors_more = survivors_more
+
+    @property
+    def shell_code(self) -> int | None:
+        """The code that a shell would show of it; None where neither a code nor a signal was seen."""
+        return shell_code(self.code, self.signal)
 
     @classmethod
     def from_json(cls, record: Record) -> Exit:

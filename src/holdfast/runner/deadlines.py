@@ -18,7 +18,7 @@ CAUSES = {"timeout": "overall_timeout", "ttl": "ttl", "idle_timeout": "idle_time
 _LONGEST_START_S = 600.0
 
 
-def asked_at(request: dict[str, Any], timens: int) -> float | None:
+def asked_at(request: dict[str, Any], timens: int | None) -> float | None:
     """When its host sent this start request, on our monotonic clock. None where it cannot be told: an older host, one
     in another time namespace, or on another machine."""
     asked = request.get("asked")

@@ -25,6 +25,15 @@ class Diary:
             self.warnings.append(text)
             self.say(text)
 
+    def tell(self, problem: Exception) -> None:
+        """Where a bug of ours came from. Not by the `traceback` module, which brings a dozen others along."""
+        lines = [f"Traceback of {type(problem).__name__}: {problem}"]
+        at = problem.__traceback__
+        while at is not None:
+            lines.append(f"  {at.tb_frame.f_code.co_filename}:{at.tb_lineno} {at.tb_frame.f_code.co_name}")
+            at = at.tb_next
+        self.say("\n".join(lines))
+
     def say(self, text: str) -> None:
         """Into `runner.log`, bounded; there is nobody else to tell."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -17,6 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable
 
+    from .attach import Attachment
     from .loop import Loop, Timer
 
 CLIENTS_MAX = 64
@@ -28,8 +29,9 @@ SILENCE_S = 10.0
 _READ_BYTES = 1 << 16
 _BACKLOG = 128
 _ACCEPTS_A_TURN = 16
-# With every descriptor taken, accepting is tried again after this.
-_ACCEPT_RETRY_S = 0.2
+# With every descriptor taken, accepting is tried again after this, and ever later while that lasts.
+_ACCEPT_RETRY_S = 0.1
+_ACCEPT_RETRY_MAX_S = 5.0
 
 
 class Client:
@@ -41,7 +43,10 @@ class Client:
         self._decoder = wire.Decoder()
         self._unsent = bytearray()
         self._closing = False
+        self._held = False
         self._deadline: Timer | None = None
+        # What an attached client's frames go to, and who has more for it whenever it has read all.
+        self.stream: Attachment | None = None
         self.greeting = greeting
         connection.setblocking(False)
         endpoint.loop.watch(connection.fileno(), READ, self._ready)
@@ -64,6 +69,12 @@ class Client:
         self._unsent += payload
         self._flush()
 
+    def hold(self, held: bool) -> None:
+        """Read nothing more from it for now: it waits, and nothing of what it sends is lost."""
+        if held != self._held and not self.closed:
+            self._held = held
+            self._watch()
+
     def close_after_sending(self) -> None:
         self._closing = True
         self._wait_for_peer(self.close)
@@ -80,6 +91,8 @@ class Client:
     def _ready(self, events: int) -> None:
         if events & WRITE:
             self._flush()
+            if self.stream is not None and not self._unsent and not self.closed:
+                self.stream.pump()
         if events & READ and not self.closed:
             self._receive()
 
@@ -105,18 +118,30 @@ class Client:
         for message in frames:
             if self.closed or self._closing:
                 return
-            if not isinstance(message, dict):
+            if self.stream is not None:
+                self._guarded(self.stream.receive, message)
+            elif not isinstance(message, dict):
                 self.send(wire.error({}, "bad-request", "a data frame is not expected here"))
             elif self.greeting is None:
                 self._greet(message)
             else:
-                self._endpoint.serve(self, message)
+                self._guarded(lambda request: self._endpoint.serve(self, request), message)
         if bad is not None:
             self.refuse("bad-request", f"{bad}; this socket speaks Holdfast's protocol")
         elif frames:
             self._expect_more()
         elif self._deadline is None:
             self._wait_for_peer(self._out_of_patience)
+
+    def _guarded(self, serve: Callable[[Any], None], message: Any) -> None:
+        """A bug of ours that one client's frame brings out must not end the session."""
+        try:
+            serve(message)
+        except Exception as problem:  # noqa: BLE001  told in full, and the command goes on
+            self._endpoint.failed(problem)
+            request = message if isinstance(message, dict) else {}
+            text = f"the runner failed at this request: {type(problem).__name__}; its log says where"
+            self.send(wire.error(request, "bad-request", text, what=str(problem)))
 
     def _greet(self, message: dict[str, Any]) -> None:
         if message["type"] != "hello" or not isinstance(message.get("protocol"), int):
@@ -164,7 +189,11 @@ class Client:
         if self._closing and not self._unsent:
             self.close()
             return
-        self._endpoint.loop.watch(self._socket.fileno(), READ | WRITE if self._unsent else READ, self._ready)
+        self._watch()
+
+    def _watch(self) -> None:
+        events = (0 if self._held else READ) | (WRITE if self._unsent else 0)
+        self._endpoint.loop.watch(self._socket.fileno(), events, self._ready)
 
     @property
     def has_unsent(self) -> bool:
@@ -182,13 +211,16 @@ class Endpoint:
         hello: Callable[[], dict[str, Any]],
         serve: Callable[[Client, dict[str, Any]], None],
         gone: Callable[[Client], None],
+        failed: Callable[[Exception], None],
     ) -> None:
         self.loop = loop
         self.path = path
         self.serve = serve
         self._hello = hello
         self._gone = gone
+        self.failed = failed
         self.clients: list[Client] = []
+        self._retry_s = _ACCEPT_RETRY_S
         directory, name = os.path.split(path)
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         sockets.bind_unix(self._listener, directory, name)
@@ -232,6 +264,7 @@ class Endpoint:
                 if problem.errno in (errno.EMFILE, errno.ENFILE):
                     self._pause_accepting()
                 return
+            self._retry_s = _ACCEPT_RETRY_S
             self._let_in(connection)
 
     def _let_in(self, connection: socket.socket) -> None:
@@ -246,4 +279,5 @@ class Endpoint:
 
     def _pause_accepting(self) -> None:
         self.loop.watch(self._listener.fileno(), 0, self._accept)
-        self.loop.after(_ACCEPT_RETRY_S, lambda: self.loop.watch(self._listener.fileno(), READ, self._accept))
+        self.loop.after(self._retry_s, lambda: self.loop.watch(self._listener.fileno(), READ, self._accept))
+        self._retry_s = min(2 * self._retry_s, _ACCEPT_RETRY_MAX_S)

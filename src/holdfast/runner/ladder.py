@@ -10,6 +10,11 @@ if TYPE_CHECKING:
     from typing import Any
 
 COMMAND, GROUP, TREE = "command", "group", "tree"
+# Every process group that has the session's terminal; and the terminal itself, as if somebody typed.
+SESSION, TERMINAL = "session", "terminal"
+# What a person types to interrupt: no signal, until the terminal makes one of it.
+INTR = "INTR"
+_OF_THE_COMMAND = (COMMAND, TERMINAL)
 
 # The last rung is given this long to take effect before the answer names survivors.
 SETTLE_S = 4.0
@@ -27,10 +32,18 @@ class Rung:
         return f"{self.signal} to the {self.target}"
 
 
-def rungs(grace_s: float, asked: list[dict[str, Any]] | None = None) -> list[Rung]:
+def rungs(grace_s: float, asked: list[dict[str, Any]] | None = None, *, tty: bool = False) -> list[Rung]:
     """The graceful signal to the command alone, so that it can shut its children down in its own order; then to
-    whatever is left; then the kill. A grace of 0 kills at once."""
-    if asked is None:
+    whatever is left; then the kill. On a terminal first the key, twice, and before TERM a hang-up: interactive shells
+    ignore the one and not the other. A grace of 0 kills at once."""
+    if asked is None and tty:
+        climb = [
+            Rung(INTR, TERMINAL, grace_s * 0.2),
+            Rung(INTR, TERMINAL, grace_s * 0.2),
+            Rung("HUP", SESSION, grace_s * 0.3),
+            Rung("TERM", TREE, grace_s * 0.3),
+        ]
+    elif asked is None:
         climb = [Rung("TERM", COMMAND, grace_s * 0.6), Rung("TERM", TREE, grace_s * 0.4)]
     else:
         climb = [Rung(rung["signal"], rung.get("target", COMMAND), float(rung["wait_s"])) for rung in asked]
@@ -66,10 +79,12 @@ class Ladder:
             self.over = True
             return None
         current = self.rung
-        if current is not None and now < self.until and not (command_gone and current.target == COMMAND):
+        if current is not None and now < self.until and not (command_gone and current.target in _OF_THE_COMMAND):
             return None
         self._position += 1
-        while command_gone and self._position < len(self._climb) and self._climb[self._position].target == COMMAND:
+        while (
+            command_gone and self._position < len(self._climb) and self._climb[self._position].target in _OF_THE_COMMAND
+        ):
             self._position += 1  # nobody is there to get its signal, or to be waited for
         if self._position == len(self._climb):
             self._position -= 1

@@ -16,13 +16,16 @@ from .diary import Diary
 from .ending import AGAIN_S, Ending
 from .endpoint import Endpoint
 from .family import Family, become_subreaper
+from .inputs import Inputs
+from .kernel_signals import signal
 from .log import Log
 from .loop import READ, Loop, Timer
 from .outputs import Outputs
 from .owner import Owner
-from .kernel_signals import signal
 from .stdin import ENDED, GIVEN, Stdin
 from .stopping import Stopping
+from .terminal import Terminal
+from .tty import Tty, Unavailable, has_terminfo
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from .endpoint import Client
+    from .keyboard import Keyboard
 
 # After the exit: buffered output is read, then silence this long ends the drain, and this much in all.
 _DRAIN_QUIET_S = 0.25
@@ -71,19 +75,9 @@ def live(channel: socket.socket, request: dict[str, Any], passed: list[int], war
     try:
         life.run(channel)
     except Exception as problem:
-        life.diary.say(_story(problem))
+        life.diary.tell(problem)
         raise
     return time.monotonic() - began < _BRIEF_S and life.log.size < _BRIEF_BYTES and life.family.childless()
-
-
-def _story(problem: Exception) -> str:
-    """Where it came from. Not by the `traceback` module, which brings a dozen others along."""
-    lines = [f"Traceback of {type(problem).__name__}: {problem}"]
-    at = problem.__traceback__
-    while at is not None:
-        lines.append(f"  {at.tb_frame.f_code.co_filename}:{at.tb_lineno} {at.tb_frame.f_code.co_name}")
-        at = at.tb_next
-    return "\n".join(lines)
 
 
 class Life:
@@ -101,9 +95,10 @@ class Life:
             os.close(fd)  # the spec is on disk: whoever waits for the name or key may look now
 
         self.diary = Diary(self._directory, warnings)
+        self.inputs = Inputs(self._directory, self.diary.say)
         self.log = Log(
             self._directory,
-            ["stdout"] if self.spec["merge_stderr"] else ["stdout", "stderr"],
+            _streams(self.spec),
             cap_bytes=self.spec["log_cap"],
             segment_bytes=self.spec["segment_bytes"],
             free_floor_bytes=self.spec["free_floor"],
@@ -120,7 +115,9 @@ class Life:
             settled=self._settle_rest,
         )
         self.outputs = Outputs(self.loop, self.log, self._heard)
-        self.stdin = Stdin(self.loop, None)
+        self.stdin: Stdin | Keyboard = Stdin(self.loop, None)
+        # The terminal half, of a session that has one.
+        self.terminal: Terminal | None = None
         self.changed: dict[str, Any] = {}
         self.started_at: str | None = None
         self.waiters: list[requests.Waiter] = []
@@ -138,7 +135,7 @@ class Life:
 
         self._listen_to_signals()
         self.endpoint = self._open_endpoint()
-        self.deadlines = Deadlines(self.loop, self.spec, self._end_for, asked_at(request, self.here["timens"]))
+        self.deadlines = Deadlines(self.loop, self.spec, self._end_for, asked_at(request, self.here.get("timens")))
         self._memory = self._limit_memory()
         try:
             self._spawn(request, list(zip(passed[claims:], self.spec["pass_fds"])))
@@ -177,6 +174,8 @@ class Life:
         if self.family.somebody_died and self.exit is not None:
             self._settle_rest()
         self.family.somebody_died = False
+        if self.terminal is not None:
+            self.terminal.turn()
         requests.answer_waiters(self)
 
     # Starting.
@@ -229,6 +228,7 @@ class Life:
                 hello=lambda: telling.hello(self),
                 serve=lambda client, message: requests.serve(self, client, message),
                 gone=self._client_gone,
+                failed=self.diary.tell,
             )
         except OSError as problem:
             _forget(self._directory)
@@ -246,25 +246,46 @@ class Life:
                 pass  # may we enter it at all?
             return group
         except (cgroup.Unavailable, OSError) as problem:
-            self.endpoint.close()
-            _forget(self._directory)
+            self._give_up()
             message = f"a memory limit needs a control group we may use: {problem}"
             raise Refused("unsupported", message, feature="memory") from None
 
+    def _open_tty(self) -> Tty | None:
+        """Never replaced by pipes: who asked for a terminal and cannot have one is told."""
+        if not self.spec["tty"]:
+            return None
+        try:
+            rows, cols = self.spec["size"]
+            return Tty(rows, cols, echo=self.spec["tty"]["echo"])
+        except Unavailable as problem:
+            self._give_up()
+            facts = {"errno": problem.errno, "used": problem.used, "allowed": problem.allowed}
+            raise Refused("pty-unavailable", f"{problem}; no process was started", **facts) from None
+
+    def _give_up(self) -> None:
+        """Nothing was spawned yet: leave no trace of this session."""
+        self.endpoint.close()
+        if self._memory is not None:
+            self._memory.remove()
+        _forget(self._directory)
+
     def _spawn(self, request: dict[str, Any], passed: list[tuple[int, int]]) -> None:
         environment = {**request["env"], tree.SESSION_VARIABLE: self.id}
+        tty = self._open_tty()
         try:
             if points.ACTIVE:
                 points.hit("runner.before_spawn")
             if self._memory is None:
-                started = spawn.spawn(self.spec, environment, passed)
+                started = spawn.spawn(self.spec, environment, passed, tty)
             else:
                 with self._memory:
-                    started = spawn.spawn(self.spec, environment, passed)
+                    started = spawn.spawn(self.spec, environment, passed, tty)
         except spawn.SpawnFailed as problem:
             self.ending.error = problem.record()
             self.ending.blame("spawn_error")
             self._record_end()
+            if tty is not None:
+                tty.close()
             return
         if points.ACTIVE:
             points.hit("runner.spawned")
@@ -274,12 +295,19 @@ class Life:
             "start": tree.start_time(started.pid),
             "line": tree.command_line(started.pid) or spawn.arguments(self.spec),
         }
+        if tty is None:
+            self.stdin = Stdin(self.loop, started.stdin)
+        else:
+            if not has_terminfo(environment):
+                self.diary.warn(f"terminfo_missing: nothing is known here about TERM={environment['TERM']}")
+            self.terminal = Terminal(self, tty, self._directory, environment)
+            self.stdin = self.terminal.keyboard
         self.outputs.open(started.outputs)
-        self.stdin = Stdin(self.loop, started.stdin)
         given = wire.from_text(request.get("input"))
         if given is not None:
             self.stdin.write(given)
-            self.stdin.close(GIVEN)
+            if isinstance(self.stdin, Stdin):
+                self.stdin.close(GIVEN)
         self.write_state()
         if points.ACTIVE:
             points.hit("runner.state_written")
@@ -288,7 +316,9 @@ class Life:
 
     # Running.
 
-    def _heard(self) -> None:
+    def _heard(self, _stream: str, chunk: bytes | bytearray) -> None:
+        if self.terminal is not None:
+            self.terminal.heard(bytes(chunk))
         self.deadlines.output()
         if self.family.command_gone and self.exit is None:
             self._drain_quietly()
@@ -310,6 +340,8 @@ class Life:
 
     def _client_gone(self, client: Client) -> None:
         self.waiters = [waiter for waiter in self.waiters if waiter.client is not client]
+        if self.terminal is not None:
+            self.terminal.gone(client)
         if client is self._call:
             self._call = None
             self._end_for("owner_gone")
@@ -342,7 +374,10 @@ class Life:
             return
         if climb is None and grace_s != 0:
             climb = self.spec["stop_ladder"]  # but who asks for no grace at all wants it gone
-        self._stopping = Stopping(self.loop, self.family, by=by, grace_s=grace, climb=climb, reap=self._reap)
+        interrupt = None if self.terminal is None else self.terminal.interrupt
+        self._stopping = Stopping(
+            self.loop, self.family, by=by, grace_s=grace, climb=climb, reap=self._reap, interrupt=interrupt
+        )
         self._stopping.climb()
 
     def stop_answer(self) -> dict[str, Any] | None:
@@ -363,7 +398,10 @@ class Life:
         if late is not None:
             self.ending.blame(late)
         self.deadlines.command_left()
-        self.stdin.abandon(ENDED)
+        if self.terminal is None:
+            self.stdin.abandon(ENDED)
+        else:
+            self.terminal.command_left()
         self._drain_until = time.monotonic() + _DRAIN_S
         self.outputs.read_buffered()
         if self.outputs.are_open or self._stop_under_way:
@@ -409,6 +447,8 @@ class Life:
         self.ending.write(durable=not any(waiter.for_exit for waiter in self.waiters))
         if points.ACTIVE:
             points.hit("runner.exit_written")
+        if self.terminal is not None:
+            self.terminal.ended()
         self.family.somebody_died = True
 
     def _exit_facts(self) -> dict[str, Any]:
@@ -439,14 +479,22 @@ class Life:
         self.endpoint.close()
         deadline = time.monotonic() + _FAREWELL_S
         for client in list(self.endpoint.clients):
-            client.close_after_sending()
+            if client.stream is None:
+                client.close_after_sending()
+            else:
+                client.stream.leave()
         while self.endpoint.clients and time.monotonic() < deadline:
             self.loop.serve(self.loop.ready(max(0.0, deadline - time.monotonic())))
+        for client in list(self.endpoint.clients):
+            client.close()
         if self._memory is not None:
             self._memory.remove()
         if self._owner is not None:
             self._owner.close()
         self.outputs.close()
+        if self.terminal is not None:
+            self.terminal.close()
+        self.inputs.close()
         self.log.close()
         self._reserve.close()
         self.loop.close()
@@ -488,9 +536,11 @@ class Life:
         else:
             self._state_again_s = AGAIN_S
 
-    def read_log(self, stream: str, since: int, limit: int) -> tuple[int, bytes]:
-        """Bytes of one stream for a client that cannot read our files."""
-        return requests.read_segments(self._directory, stream, since, limit)
+
+def _streams(spec: dict[str, Any]) -> list[str]:
+    if spec["tty"]:
+        return ["tty"]
+    return ["stdout"] if spec["merge_stderr"] else ["stdout", "stderr"]
 
 
 def _refused_by_disk(problem: OSError, path: str) -> Refused:

@@ -93,6 +93,8 @@ class Log:
         self._oldest: list[_Stream] = []  # one entry per closed-or-open segment, in order of creation
         self._frames: int | None = None
         self._frames_size = 0
+        # Of all frames the one that what follows cannot be drawn without.
+        self._last_resize = b""
         self._until_free_check = _FREE_CHECK_BYTES
         self._low = False
         self._refused_since: dict[str, int] = {}
@@ -108,6 +110,13 @@ class Log:
 
     def ends(self) -> dict[str, int]:
         return {name: stream.end for name, stream in self._streams.items()}
+
+    def end(self, name: str) -> int:
+        return self._streams[name].end
+
+    def first(self, name: str) -> int:
+        """The oldest byte that is kept."""
+        return self._streams[name].dropped_before
 
     def facts(self) -> dict[str, Any]:
         streams = self._streams.items()
@@ -137,6 +146,52 @@ class Log:
         stored = self._store(stream, offset, chunk, newlines, mono)
         if stored:
             self._index(frame(mono, wall, name, DATA, offset, stored))
+
+    def resize(self, name: str, rows: int, cols: int) -> None:
+        """A terminal got this size at the end of what it printed up to now."""
+        size = rows << 16 | cols
+        self._last_resize = frame(clock.mono_ns(), clock.wall_ns(), name, RESIZE, self._streams[name].end, size)
+        self._index(self._last_resize)
+
+    def read(self, name: str, since: int, limit: int) -> tuple[int, bytes]:
+        """From the first retained byte at or after `since`, across as many segments as `limit` takes. Where bytes are
+        missing, or a file was cut, taken away or locked by somebody, it stops, or begins behind."""
+        begin = since
+        parts: list[bytes] = []
+        for segment in self._streams[name].segments:
+            first = int(segment.name.rpartition(".")[2])
+            if first + segment.size <= begin:
+                continue
+            if first > begin:
+                if parts:
+                    break
+                begin = since = first
+            part = self._read_file(segment.name, begin - first, limit)
+            if not part:
+                continue
+            parts.append(part)
+            begin += len(part)
+            limit -= len(part)
+            if limit <= 0:
+                break
+        return since, b"".join(parts)
+
+    def _read_file(self, name: str, at: int, limit: int) -> bytes:
+        try:
+            fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=self._directory)
+            try:
+                return os.pread(fd, limit, at)
+            finally:
+                os.close(fd)
+        except OSError as problem:
+            if problem.errno in _NO_DESCRIPTOR:
+                raise
+            return b""
+
+    def has_gap(self, name: str, begin: int, end: int) -> bool:
+        """Were any of these bytes refused by the disk?"""
+        gaps = self.gaps + self._open_gaps()
+        return any(gap["stream"] == name and gap["from"] < end and gap["to"] > begin for gap in gaps)
 
     def sync(self) -> None:
         """All of it, also what was written to segments that are closed by now."""
@@ -346,6 +401,7 @@ class Log:
             tail = os.pread(source, kept, max(0, self._frames_size - kept))
         finally:
             os.close(source)
+        tail = self._last_resize + tail
         try:
             fresh = self._copy_frames(tail)
         except OSError:

@@ -1,10 +1,10 @@
-"""The command's output pipes, read into the log until their end."""
+"""The command's output, read from pipes or a terminal into the log until its end."""
 
 from __future__ import annotations
 
 import os
 
-from . import points, spawn
+from . import points, spawn, tty
 from .loop import READ
 
 TYPE_CHECKING = False
@@ -23,12 +23,15 @@ _READS_A_TURN = 4
 
 
 class Outputs:
-    def __init__(self, loop: Loop, log: Log, heard: Callable[[], None]) -> None:
+    """`heard(stream, chunk)` is called for what the log has taken."""
+
+    def __init__(self, loop: Loop, log: Log, heard: Callable[[str, bytes | bytearray], None]) -> None:
         self._loop = loop
         self._log = log
         self._heard = heard
         self._pipes: dict[str, int] = {}
         self._floods: dict[str, bytearray] = {}
+        self._pages: memoryview | None = None
 
     @property
     def are_open(self) -> bool:
@@ -44,10 +47,10 @@ class Outputs:
         """Read what was printed up to now, and its end where it is there. No more: somebody else who holds the pipe
         may print for ever."""
         for name in list(self._pipes):
-            end = self._log.ends()[name] + spawn.buffered(self._pipes[name])
+            end = self._log.end(name) + spawn.buffered(self._pipes[name])
             more = True
             while more and name in self._pipes:
-                more = self._log.ends()[name] < end
+                more = self._log.end(name) < end
                 self._read(name)
 
     def close(self) -> None:
@@ -70,19 +73,27 @@ class Outputs:
             if points.ACTIVE:
                 points.hit("runner.output")
             self._log.append(name, chunk)
-            self._heard()
+            self._heard(name, chunk)
             if len(chunk) < READ_BYTES:
                 return
-            if name not in self._floods:
+            if name not in self._floods and name != "tty":
                 spawn.widen(fd)
                 self._floods[name] = bytearray(_FLOOD_BYTES)
 
     def _next_chunk(self, name: str, fd: int) -> bytes | bytearray:
+        if name == "tty":
+            return self._from_terminal(fd)
         flood = self._floods.get(name)
         if flood is None:
             return os.read(fd, READ_BYTES)
         size = os.readv(fd, [flood])
         return flood if size == len(flood) else bytes(memoryview(flood)[:size])
+
+    def _from_terminal(self, fd: int) -> bytes:
+        """The kernel hands out a page at a time: gathered, they cost one write and one look each 64 KiB."""
+        if self._pages is None:
+            self._pages = memoryview(bytearray(READ_BYTES))
+        return bytes(self._pages[: tty.read(fd, self._pages)])
 
     def _close(self, name: str) -> None:
         fd = self._pipes.pop(name)

@@ -34,7 +34,7 @@ _CHECK_BYTES = len(_CHECK_HEAD) + 8 + len(_CHECK_TAIL)
 
 def write(directory: int, name: str, record: dict[str, Any], *, durable: bool = False) -> None:
     """Replace `name` in one step. Fields in it that we do not know, of a later release say, stay."""
-    _replace(directory, name + ".tmp", name, _encode({**found(directory, name), **record}), durable)
+    replace(directory, name + ".tmp", name, _encode({**found(directory, name), **record}), durable)
 
 
 def write_once(directory: int, name: str, record: dict[str, Any]) -> None:
@@ -88,7 +88,7 @@ def write_exit(directory: int, record: dict[str, Any], *, durable: bool) -> None
     try:
         fd = os.open(_EXIT_RESERVE, os.O_WRONLY | os.O_CLOEXEC, dir_fd=directory)
     except FileNotFoundError:
-        _replace(directory, "exit.json.tmp", "exit.json", payload, durable)
+        replace(directory, "exit.json.tmp", "exit.json", payload, durable)
     else:
         try:
             _write_all(fd, payload)
@@ -143,7 +143,7 @@ def found(directory: int, name: str) -> dict[str, Any]:
         return {}
 
 
-def _replace(directory: int, temporary: str, name: str, payload: bytes, durable: bool) -> None:
+def replace(directory: int, temporary: str, name: str, payload: bytes, durable: bool) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
     if points.ACTIVE:
         points.hit("records.create")

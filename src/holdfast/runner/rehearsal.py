@@ -65,6 +65,8 @@ def request(home: str, command: str | list[str]) -> dict[str, Any]:
         "limits": {},
         "oom_score_adj": 0,
         "memory": None,
+        "tty": None,
+        "size": None,
         "stdin": "closed",
         "merge_stderr": False,
         "pass_fds": [],

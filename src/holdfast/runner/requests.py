@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import errno
-import os
-
-from . import telling, wire
+from . import attach, telling, wire
 from .deadlines import CAUSES
 from .kernel_signals import NUMBERS
-from .stdin import FIXES
+from .stdin import FIXES, Stdin
+from .wire import Problem
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,6 +15,7 @@ if TYPE_CHECKING:
     from .endpoint import Client
     from .life import Life
     from .loop import Timer
+    from .terminal import Terminal
 
 
 _OUTPUT_MAX_BYTES = 256 << 10
@@ -24,17 +23,6 @@ _OUTPUT_MAX_BYTES = 256 << 10
 _LONGEST_S = 36525 * 86400
 # Unanswered `wait` and `stop` of one client: more than any host has, few enough to look at in every turn.
 _PENDING_MAX = 16
-
-
-class Problem(Exception):
-    """A request that cannot be answered; becomes an error frame."""
-
-    def __init__(self, code: str, message: str, /, **facts: object) -> None:
-        super().__init__(message)
-        self.code = code
-        self.facts = facts
-        # In the place of the one that goes with the code.
-        self.fix: str | None = None
 
 
 class Waiter:
@@ -87,45 +75,6 @@ def answer_waiters(life: Life) -> None:
             waiter.client.send({**wire.reply(waiter.request, **answer), "status": telling.status(life)})
 
 
-def read_segments(directory: int, stream: str, since: int, limit: int) -> tuple[int, bytes]:
-    """From the first retained byte at or after `since`, across as many segments as `limit` takes. Files that somebody
-    else put there, cut or locked are passed over."""
-    prefix = stream + "."
-    names = sorted(
-        name for name in os.listdir(directory) if name.startswith(prefix) and _is_offset(name[len(prefix) :])
-    )
-    begin = since
-    parts: list[bytes] = []
-    for name in names:
-        first = int(name[len(prefix) :])
-        try:
-            fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
-            try:
-                part = os.pread(fd, limit, max(0, begin - first))
-            finally:
-                os.close(fd)
-        except OSError as problem:
-            if problem.errno in (errno.EMFILE, errno.ENFILE):
-                raise
-            continue
-        if not part:
-            continue
-        if first > begin:
-            if parts:
-                break  # a gap: the next request starts behind it
-            begin = since = first
-        parts.append(part)
-        begin += len(part)
-        limit -= len(part)
-        if limit <= 0:
-            break
-    return since, b"".join(parts)
-
-
-def _is_offset(text: str) -> bool:
-    return len(text) == 20 and text.isascii() and text.isdigit()
-
-
 def _ping(_life: Life, _client: Client, _request: dict[str, Any]) -> dict[str, Any]:
     return {}
 
@@ -139,7 +88,7 @@ def _output(life: Life, client: Client, request: dict[str, Any]) -> None:
     if since > ends[stream]:
         raise Problem("offset-ahead", f"{stream} ends at {ends[stream]}", end=ends[stream], offset=since)
     limit = min(_number(request, "limit", _OUTPUT_MAX_BYTES), _OUTPUT_MAX_BYTES)
-    begin, payload = life.read_log(stream, since, limit)
+    begin, payload = life.log.read(stream, since, limit)
     facts = life.log.facts()
     reply = wire.reply(
         request,
@@ -154,14 +103,17 @@ def _output(life: Life, client: Client, request: dict[str, Any]) -> None:
 
 
 def _write(life: Life, client: Client, request: dict[str, Any]) -> dict[str, Any] | None:
+    if "parts" in request:
+        return _type(life, client, request)
     unit = wire.from_text(request["base64"]) if "base64" in request else _utf8(_text(request, "data"))
     if unit is None:
         name = "base64" if "base64" in request else "data"
         raise Problem("bad-argument", f"`{name}` holds what cannot be made bytes", argument=name)
+    if life.terminal is not None:
+        return _type(life, client, {**request, "parts": [{"raw": unit}]})
     _must_live(life)
     _must_be_open(life)
-    if not life.stdin.has_room(len(unit)):
-        raise Problem("busy", "the input queue is full: the command does not read", queued=life.stdin.queued_bytes)
+    _must_have_room(life, len(unit))
     lost = False
 
     def taken(all_of_it: bool) -> None:
@@ -169,17 +121,53 @@ def _write(life: Life, client: Client, request: dict[str, Any]) -> dict[str, Any
         lost = not all_of_it
         client.send({"type": "written", "id": wire.number_of(request), "bytes": len(unit) if all_of_it else 0})
 
+    life.inputs.note(client.author, len(unit), life.log.end("stdout"))
     life.stdin.write(unit, taken)
     if lost:
         _must_be_open(life)
     return {"accepted": len(unit)}
 
 
-def _close_stdin(life: Life, _client: Client, _request: dict[str, Any]) -> dict[str, Any]:
+def _type(life: Life, client: Client, request: dict[str, Any]) -> dict[str, Any]:
+    """Typed parts, checked as a whole before the first byte is written."""
+    terminal = _terminal(life, "parts")
+    size, warnings = terminal.check_input(request["parts"])
+    _must_have_room(life, size)
+
+    def taken(_whole: bool, count: int) -> None:
+        client.send({"type": "written", "id": wire.number_of(request), "bytes": count})
+
+    terminal.type(request["parts"], size, client.author, taken)
+    return {"accepted": size, "parts": len(request["parts"]), "warnings": warnings}
+
+
+def _close_stdin(life: Life, client: Client, _request: dict[str, Any]) -> dict[str, Any]:
     _must_live(life)
     _must_be_open(life)
-    life.stdin.close()
-    return {}
+    if isinstance(life.stdin, Stdin):
+        life.stdin.close()
+        return {}
+    assert life.terminal is not None
+    life.terminal.note_input(client.author, 1)
+    return {"warnings": life.terminal.keyboard.type_eof()}
+
+
+def _resize(life: Life, _client: Client, request: dict[str, Any]) -> dict[str, Any]:
+    terminal = _terminal(life, "resize")
+    _must_live(life)
+    rows, cols = attach.size_of([request.get("rows"), request.get("cols")])
+    terminal.resize(rows, cols)
+    return {"size": [rows, cols]}
+
+
+def _attach(life: Life, client: Client, request: dict[str, Any]) -> None:
+    _terminal(life, "attach").attach(client, request)
+
+
+def _terminal(life: Life, what: str) -> Terminal:
+    if life.terminal is None:
+        raise Problem("not-a-tty", f"session {life.id} runs on pipes: `{what}` needs a terminal", id=life.id)
+    return life.terminal
 
 
 def _send_signal(life: Life, _client: Client, request: dict[str, Any]) -> dict[str, Any]:
@@ -273,10 +261,6 @@ def _update(life: Life, _client: Client, request: dict[str, Any]) -> dict[str, A
     return {"changed": sorted(changes)}
 
 
-def _not_here(life: Life, _client: Client, request: dict[str, Any]) -> None:
-    raise Problem("not-a-tty", f"session {life.id} runs on pipes: `{request['type']}` needs a terminal", id=life.id)
-
-
 def _met(life: Life, waiter: Waiter) -> dict[str, Any] | None:
     request = waiter.request
     if request["type"] == "stop":
@@ -302,14 +286,7 @@ def _must_have_patience(life: Life, client: Client) -> None:
 
 def _must_live(life: Life) -> None:
     if life.exit is not None:
-        raise Problem(
-            "session-ended",
-            f"session {life.id} has ended",
-            id=life.id,
-            code=life.exit["code"],
-            signal=life.exit["signal"],
-            ended_at=life.ending.at,
-        )
+        raise telling.has_ended(life)
 
 
 def _number(request: dict[str, Any], name: str, default: int) -> int:
@@ -345,6 +322,11 @@ def _is_duration(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= _LONGEST_S
 
 
+def _must_have_room(life: Life, size: int) -> None:
+    if not life.stdin.has_room(size):
+        raise Problem("busy", "the input queue is full: the command does not read", queued=life.stdin.queued_bytes)
+
+
 def _must_be_open(life: Life) -> None:
     why = life.stdin.closed_because
     if why is not None:
@@ -363,6 +345,6 @@ _HANDLERS: dict[str, Callable[[Life, Client, dict[str, Any]], dict[str, Any] | N
     "stop": _stop,
     "wait": _wait,
     "update": _update,
-    "resize": _not_here,
-    "attach": _not_here,
+    "resize": _resize,
+    "attach": _attach,
 }

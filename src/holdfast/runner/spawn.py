@@ -19,6 +19,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from .tty import Tty
+
 LIMITS = {
     name[len("RLIMIT_") :].lower(): getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")
 }
@@ -48,7 +50,8 @@ class SpawnFailed(Exception):
 
 
 class Command:
-    """A spawned command and our ends of its pipes. `stdin` is None when it reads from /dev/null."""
+    """A spawned command and our ends of its pipes or its terminal. `stdin` is None when it reads from /dev/null, and
+    on a terminal, which is written to by its keyboard."""
 
     def __init__(self, pid: int, stdin: int | None, outputs: dict[str, int]) -> None:
         self.pid = pid
@@ -56,8 +59,12 @@ class Command:
         self.outputs = outputs
 
 
-def spawn(spec: dict[str, Any], environment: dict[str, str], passed: list[tuple[int, int]]) -> Command:
-    """Start what `spec` says. `passed` are (our descriptor, the command's number) pairs."""
+def spawn(
+    spec: dict[str, Any], environment: dict[str, str], passed: list[tuple[int, int]], tty: Tty | None = None
+) -> Command:
+    """Start what `spec` says, over pipes or on `tty`. `passed` are (our descriptor, the command's number) pairs."""
+    if tty is not None:
+        return _spawn_on(tty, spec, environment, passed)
     argv = arguments(spec)
     ours: list[int] = []
     theirs: list[int] = []
@@ -66,7 +73,7 @@ def spawn(spec: dict[str, Any], environment: dict[str, str], passed: list[tuple[
         outputs: dict[str, int] = {}
         out_theirs = _open_output("stdout", outputs, ours, theirs)
         err_theirs = out_theirs if spec["merge_stderr"] else _open_output("stderr", outputs, ours, theirs)
-        actions = [(os.POSIX_SPAWN_DUP2, theirs[0], 0)]
+        actions: list[tuple[Any, ...]] = [(os.POSIX_SPAWN_DUP2, theirs[0], 0)]
         actions += [(os.POSIX_SPAWN_DUP2, out_theirs, 1), (os.POSIX_SPAWN_DUP2, err_theirs, 2)]
         actions += _pass(passed, theirs)
         pid = _spawn(spec, argv, environment, actions)
@@ -80,6 +87,21 @@ def spawn(spec: dict[str, Any], environment: dict[str, str], passed: list[tuple[
     for fd in ours:
         os.set_blocking(fd, False)
     return Command(pid, stdin, outputs)
+
+
+def _spawn_on(tty: Tty, spec: dict[str, Any], environment: dict[str, str], passed: list[tuple[int, int]]) -> Command:
+    """Start what `spec` says on a terminal: as leader of a new session, which gets its controlling terminal by being
+    the first to open one. Also then the group in the foreground is its own."""
+    theirs: list[int] = []
+    actions: list[tuple[Any, ...]] = [(os.POSIX_SPAWN_OPEN, 0, tty.path, os.O_RDWR, 0)]
+    actions += [(os.POSIX_SPAWN_DUP2, 0, 1), (os.POSIX_SPAWN_DUP2, 0, 2)]
+    try:
+        actions += _pass(passed, theirs)
+        pid = _spawn(spec, arguments(spec), environment, actions, setsid=True)
+    finally:
+        for fd in theirs:
+            os.close(fd)
+    return Command(pid, None, {"tty": tty.master})
 
 
 def arguments(spec: dict[str, Any]) -> list[str]:
@@ -124,7 +146,7 @@ def _pipe(name: str) -> tuple[int, int]:
         raise SpawnFailed(problem.errno or 0, "pipe", name) from None
 
 
-def _pass(passed: list[tuple[int, int]], theirs: list[int]) -> list[tuple[int, int, int]]:
+def _pass(passed: list[tuple[int, int]], theirs: list[int]) -> list[tuple[Any, ...]]:
     """Move descriptors that stand where another one has to go out of the way first."""
     wanted = {number for _, number in passed}
     actions = []
@@ -141,7 +163,12 @@ def _pass(passed: list[tuple[int, int]], theirs: list[int]) -> list[tuple[int, i
 
 
 def _spawn(
-    spec: dict[str, Any], argv: list[str], environment: dict[str, str], actions: list[tuple[int, int, int]]
+    spec: dict[str, Any],
+    argv: list[str],
+    environment: dict[str, str],
+    actions: list[tuple[Any, ...]],
+    *,
+    setsid: bool = False,
 ) -> int:
     cwd = spec["cwd"]
     try:
@@ -153,7 +180,9 @@ def _spawn(
     score = _raise_oom_score(spec["oom_score_adj"])
     undo: list[tuple[int, tuple[int, int]]] = []
     try:
-        _limit_self(spec["limits"], undo, descriptors=1 + max(fd for action in actions for fd in action[1:]))
+        numbers = [number for action in actions for number in action[1:3] if isinstance(number, int)]
+        _limit_self(spec["limits"], undo, descriptors=1 + max(numbers))
+        birth: dict[str, Any] = {"setsid": True} if setsid else {"setpgroup": 0}
         path = _find(argv[0], environment)
         try:
             pid = os.posix_spawn(
@@ -161,7 +190,7 @@ def _spawn(
                 [spec["argv0"] or argv[0], *argv[1:]],
                 environment,
                 file_actions=actions,
-                setpgroup=0,
+                **birth,
                 setsigmask=[],
                 setsigdef=_DEFAULTS,
             )

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 
 from . import clock, points, tree
-from .ladder import TREE, Ladder, Rung, rungs
 from .kernel_signals import NUMBERS
+from .ladder import INTR, TREE, Ladder, Rung, rungs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,11 +26,14 @@ class Stopping:
         grace_s: float,
         climb: list[dict[str, Any]] | None,
         reap: Callable[[], None],
+        interrupt: Callable[[list[tree.Process]], None] | None = None,
     ) -> None:
         self._loop = loop
         self._family = family
         self._reap = reap
-        self._ladder = Ladder(rungs(grace_s, climb))
+        # Types what interrupts; only a terminal can.
+        self._interrupt = interrupt
+        self._ladder = Ladder(rungs(grace_s, climb, tty=interrupt is not None))
         self._timer: Timer | None = None
         self._sweep: tree.Sweep | None = None
         self._began = time.monotonic()
@@ -77,8 +80,12 @@ class Stopping:
             self._sweep = tree.Sweep(self._family.living, rung.wait_s)
             self._step()
             return
-        self._family.send(rung.target, NUMBERS["SIG" + rung.signal], living)
-        if rung.signal != "KILL":
+        if rung.signal == INTR:
+            assert self._interrupt is not None
+            self._interrupt(living)
+        else:
+            self._family.send(rung.target, NUMBERS["SIG" + rung.signal], living)
+        if rung.signal not in ("KILL", INTR):
             # A stopped process does not even see the signal before it is continued.
             self._family.send(rung.target, NUMBERS["SIGCONT"], living)
         if self._timer is not None:

@@ -14,7 +14,7 @@ VERSION = "0.1.0"
 
 # What `update` may change while the command runs.
 CHANGEABLE = ("name", "owner", "labels", "description", "notify", "timeout", "idle_timeout", "ttl", "lifetime")
-FEATURES = ("output", "write", "close_stdin", "send_signal", "stop", "wait", "update")
+FEATURES = ("output", "write", "close_stdin", "send_signal", "stop", "wait", "update", "attach", "resize", "parts")
 
 
 def hello(life: Life) -> dict[str, Any]:
@@ -42,12 +42,14 @@ def state(life: Life) -> dict[str, Any]:
         "started_at": life.started_at,
         "attempt": 1,
         "changed": life.changed,
+        **({} if life.terminal is None else {"tty": life.terminal.identity()}),
     }
 
 
 def status(life: Life) -> dict[str, Any]:
     exited = life.exit is not None
     command = life.family.command
+    terminal = life.terminal
     return {
         "state": "exited" if exited else "running" if command else "starting",
         "pid": command and command["pid"],
@@ -58,12 +60,26 @@ def status(life: Life) -> dict[str, Any]:
         "exit": life.exit,
         "error": life.ending.error,
         "last_output_at": last_output_at(life),
-        "attached": {"control": 0, "observe": 0},
+        "attached": {"control": 0, "observe": 0} if terminal is None else terminal.attached(),
         "stdin": "open" if life.stdin.is_open else "closed",
         "warnings": life.warnings,
         **life.log.facts(),
         **{name: life.now(name) for name in CHANGEABLE},
+        **({} if terminal is None else terminal.facts()),
     }
+
+
+def has_ended(life: Life) -> wire.Problem:
+    """The answer to whoever wants something of a command that is no more."""
+    exit = life.exit or {"code": None, "signal": None}
+    return wire.Problem(
+        "session-ended",
+        f"session {life.id} has ended",
+        id=life.id,
+        code=exit["code"],
+        signal=exit["signal"],
+        ended_at=life.ending.at,
+    )
 
 
 def last_output_at(life: Life) -> str | None:

@@ -239,7 +239,8 @@ def orphans(
 ) -> list[Process]:
     """What lives of a session whose runner is gone: the command itself, its group, everything below those, and
     whatever carries the session's mark. Each is verified by start time; a group whose leader has left, by being in
-    the session that the runner led: the kernel gives neither number to others while a member lives."""
+    the session that the runner led, or on a terminal the command: the kernel gives neither number to others while a
+    member lives."""
     table = everyone()
     roots: set[int] = set()
     born = 0
@@ -254,7 +255,7 @@ def orphans(
             roots.update(
                 pid
                 for pid, process in table.items()
-                if process.group == pgid and process.session == runner["pid"] and process.start >= born
+                if process.group == pgid and process.session in (runner["pid"], pgid) and process.start >= born
             )
     for pid, process in table.items():
         if process.start >= born and environment(pid).get(SESSION_VARIABLE) == session:
@@ -265,10 +266,13 @@ def orphans(
 
 
 def members(living: list[Process], command: int | None, target: str) -> list[Process]:
-    """Those of a session's processes that a signal to its `command`, `group` or `tree` goes to."""
+    """Those of a session's processes that a signal to its `command`, `group`, `session` or `tree` goes to. `session`
+    are all groups that have the command's terminal."""
     if target == "command":
         return [process for process in living if process.pid == command]
-    return [process for process in living if process.group == command] if target == "group" else living
+    if target == "group":
+        return [process for process in living if process.group == command]
+    return [process for process in living if process.session == command] if target == "session" else living
 
 
 def send(process: Process, number: int) -> str | None:

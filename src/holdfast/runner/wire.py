@@ -48,6 +48,17 @@ class BadFrame(Exception):
         self.frames: list[Frame] = []
 
 
+class Problem(Exception):
+    """A request that cannot be carried out; becomes an error frame."""
+
+    def __init__(self, code: str, message: str, /, **facts: object) -> None:
+        super().__init__(message)
+        self.code = code
+        self.facts = facts
+        # In the place of the one that goes with the code.
+        self.fix: str | None = None
+
+
 def control(message: Control) -> bytes:
     payload = jsontext.write(message).encode()
     return _HEAD.pack(len(payload) + 1, CONTROL) + payload

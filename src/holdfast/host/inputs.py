@@ -1,0 +1,150 @@
+"""Input: five different promises over one request, and what to wait for afterwards."""
+
+from __future__ import annotations
+
+from .. import wire
+from ..errors import BadArgument, NotATty, TooLarge
+from ..model import Typed
+from .observe import read_files
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from typing import Any
+
+    from .core import Core
+
+    Part = dict[str, Any]
+
+_ENTER_DELAY_MAX_MS = 5000
+_KEY_DELAY_MAX_MS = 2000
+# For what a request says beside its parts.
+_ROOM_BYTES = 4096
+_WAITS = ("match", "output", "idle", "exit", "timeout")
+_WAIT_S = 30.0
+
+
+async def write(core: Core, id: str, data: str | bytes, wait_for: Mapping[str, Any] | None = None) -> Typed:
+    """Bytes as given, text as UTF-8, nothing appended."""
+    raw = _bytes("data", data) if isinstance(data, str) else bytes(data)
+    if len(raw) > wire.UNIT_MAX_BYTES:
+        raise TooLarge("one piece of input", wire.UNIT_MAX_BYTES)
+    return await _typed(core, id, {"base64": wire.as_text(raw)}, wait_for)
+
+
+async def keys(
+    core: Core, id: str, tokens: Iterable[str], delay_ms: int = 0, wait_for: Mapping[str, Any] | None = None
+) -> Typed:
+    """Named keys, in order; all of them are known before the first is typed."""
+    from ..terminal.keys import parse
+
+    parts: list[Part] = []
+    for part in parse(tokens):
+        if parts and _delay("delay_ms", delay_ms, _KEY_DELAY_MAX_MS):
+            parts.append({"pause": delay_ms})
+        parts.append(part)
+    if not parts:
+        raise BadArgument("keys", "no key is named", "give some, such as Enter, C-c or Up")
+    return await _type(core, id, parts, wait_for)
+
+
+async def paste(
+    core: Core,
+    id: str,
+    text: str,
+    bracketed: str = "auto",
+    raw: bool = False,
+    wait_for: Mapping[str, Any] | None = None,
+) -> Typed:
+    if bracketed not in ("auto", "always", "never"):
+        raise BadArgument("bracketed", f"{bracketed!r} is not one of auto, always, never")
+    return await _type(core, id, [{"paste": text, "bracketed": bracketed, "raw": raw}], wait_for)
+
+
+async def submit(
+    core: Core,
+    id: str,
+    text: str = "",
+    enter_delay_ms: int | None = None,
+    wait_for: Mapping[str, Any] | None = None,
+) -> Typed:
+    """Text, then Enter as a write of its own, a moment later: programs that tell typing from pasting by time swallow
+    one that comes with its text. Text of several lines goes as a paste where the program takes one."""
+    if enter_delay_ms is None:
+        enter_delay_ms = round(core.config.terminal_enter_delay * 1000)
+    parts: list[Part] = []
+    if text:
+        lines = text.count("\n") + text.count("\r")
+        parts.append({"paste": text, "bracketed": "auto", "raw": False} if lines else {"text": text})
+        if _delay("enter_delay_ms", enter_delay_ms, _ENTER_DELAY_MAX_MS):
+            parts.append({"pause": enter_delay_ms})
+    return await _type(core, id, [*parts, {"enter": True}], wait_for)
+
+
+async def eof(core: Core, id: str, wait_for: Mapping[str, Any] | None = None) -> Typed:
+    """The end of input: the pipe is closed, or the key that means it is typed."""
+    return await _asked(core, id, "close_stdin", {}, wait_for)
+
+
+def _bytes(argument: str, text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as problem:
+        why = f"holds a character that has no bytes, {text[problem.start]!a} at {problem.start}"
+        raise BadArgument(argument, why, "give bytes for what is no text") from None
+
+
+def _delay(name: str, value: object, high: int) -> bool:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= high:
+        raise BadArgument(name, f"{value!r} is no whole number from 0 to {high}")
+    return value > 0
+
+
+async def _type(core: Core, id: str, parts: list[Part], wait_for: Mapping[str, Any] | None) -> Typed:
+    files = read_files(core.home, id)
+    if not files.spec.get("tty"):
+        raise NotATty(id)
+    # Its runner would hang up on a larger one, which looks as if it were gone.
+    if len(wire.control({"type": "write", "parts": parts})) > wire.FRAME_MAX_BYTES - _ROOM_BYTES:
+        raise TooLarge("what is typed in one call, as it is sent,", wire.FRAME_MAX_BYTES - _ROOM_BYTES)
+    return await _typed(core, id, {"parts": parts}, wait_for)
+
+
+async def _typed(core: Core, id: str, fields: dict[str, Any], wait_for: Mapping[str, Any] | None) -> Typed:
+    return await _asked(core, id, "write", fields, wait_for)
+
+
+async def _asked(core: Core, id: str, type: str, fields: dict[str, Any], wait_for: Mapping[str, Any] | None) -> Typed:
+    unknown = sorted(set(wait_for or ()) - set(_WAITS))
+    if unknown:
+        raise BadArgument("wait_for", f"no condition {unknown[0]!r}", f"one or more of {', '.join(_WAITS)}")
+    cursor = core.log(id).cursor()
+    reply = await core.request(id, type, **fields)
+    typed = Typed(
+        reply.get("accepted", 0),
+        cursor=cursor,
+        parts=reply.get("parts", 1),
+        state=reply["status"]["state"],
+        warnings=reply.get("warnings", ()),
+    )
+    return await wait_behind(core, id, typed, wait_for)
+
+
+async def wait_behind(core: Core, id: str, typed: Typed, wait_for: Mapping[str, Any] | None) -> Typed:
+    """What comes after the input, where somebody waits for it."""
+    if wait_for:
+        from .verbs import wait
+
+        conditions = {"timeout": _WAIT_S, **wait_for}
+        typed.woke = await wait(
+            core,
+            id,
+            True,
+            conditions.get("match"),
+            conditions.get("output"),
+            conditions.get("idle"),
+            None,
+            typed.cursor,
+            conditions["timeout"],
+        )
+    return typed

@@ -1,0 +1,90 @@
+"""What a person would see of a terminal, now or at any retained offset: from the files alone, whoever lives."""
+
+from __future__ import annotations
+
+import time
+
+from ..errors import NotATty, OffsetAhead
+from ..runner.attach import STREAM
+from ..runner.modes import SYNCHRONIZED_MAX_S
+from . import keyframes
+from .marks import plan_at, read_marks, tracker_at
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from ..terminal.screen import Screen
+    from .core import Core
+    from .keyframes import Keyframe
+    from .log import Log
+    from .observe import Files
+
+
+class Restore:
+    """From where, and with which sizes in between, the screen at `at` is built."""
+
+    __slots__ = ("_log", "at", "keyframe", "plan", "resizes", "state", "whole")
+
+    def __init__(
+        self,
+        log: Log,
+        at: int,
+        state: dict[str, Any],
+        plan: dict[str, Any],
+        resizes: list[tuple[int, int, int]],
+        keyframe: Keyframe | None,
+    ) -> None:
+        self._log = log
+        self.at = at
+        self.state = state
+        self.plan = plan
+        self.resizes = resizes
+        self.keyframe = keyframe
+        # Has everything been there that was read of it up to now?
+        self.whole = True
+
+    def read(self, begin: int, end: int) -> Iterator[bytes]:
+        for offset, block in self._log.blocks(STREAM, begin, end):
+            self.whole &= offset == begin
+            yield block
+            begin = offset + len(block)
+        self.whole &= begin >= end
+
+
+def restore_at(log: Log, files: Files, at: int, history_rows: int) -> Restore:
+    """The plan for the last ground offset up to `at`."""
+    resizes = log.resizes()
+    known = read_marks(files.directory)
+    kept = keyframes.read(files.directory, at)
+    if kept is not None:
+        known.append(kept.mark)
+    rows, cols = files.spec["size"]
+    tracker = tracker_at(log, (rows, cols), at, known, resizes)
+    plan = plan_at(log, tracker, known, history_rows)
+    return Restore(log, tracker.ground, tracker.snapshot(), plan, resizes, kept)
+
+
+def screen(core: Core, files: Files, *, at: int | None, history: int) -> Screen:
+    from ..terminal.screen import Screen
+
+    if not files.spec.get("tty"):
+        raise NotATty(files.id)
+    log = core.log(files.id)
+    end = log.ends().get(STREAM, 0)
+    if at is not None and at > end:
+        raise OffsetAhead(STREAM, at, end)
+    restore = restore_at(log, files, end if at is None else at, history)
+    grid = keyframes.draw(files.directory, restore, history)
+    shown = Screen.of(grid, restore.state, exact=restore.plan["exact"] and restore.whole, history_rows=history)
+    if at in (None, end) and _silent_s(log) > SYNCHRONIZED_MAX_S:
+        shown.mid_update = False  # a program that never said that it is done is taken to be
+    return shown
+
+
+def _silent_s(log: Log) -> float:
+    """How long ago the terminal last printed something."""
+    with log.look() as look:
+        newest = look.newest(STREAM)
+    return 0.0 if newest is None else time.time() - newest
