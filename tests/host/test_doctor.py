@@ -61,7 +61,7 @@ def test_the_doctor_hurts_nobody(world: World) -> None:
     before = (session.pid, session.runner_pid, len(world.launchers()))
     for rebuild in (False, True, False):
         hf.doctor(rebuild=rebuild)
-    assert session.send("hello\n") == 6
+    assert session.send("hello\n").accepted == 6
     assert session.wait(match="hello", timeout=5).reason == "match"
     session.refresh()
     assert (session.pid, session.runner_pid, len(world.launchers())) == before

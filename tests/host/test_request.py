@@ -265,8 +265,6 @@ def test_every_option_of_the_surface_is_tested_here() -> None:
 @pytest.mark.parametrize(
     "option, given",
     [
-        ("tty", True),
-        ("size", (24, 80)),
         ("watch", ["x"]),
         ("soft", 5),
         ("heartbeat", "1m"),

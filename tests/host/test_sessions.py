@@ -144,7 +144,7 @@ def test_stdin_is_closed_by_default_and_the_error_names_the_fix(hf: Holdfast, wo
 
 def test_close_stdin_ends_a_reader(hf: Holdfast) -> None:
     session = hf.start(["cat"], stdin="open")
-    assert session.send(b"bytes \xff\n") == 8
+    assert session.send(b"bytes \xff\n").accepted == 8
     session.close_stdin()
     session.wait()
     assert session.read().data == b"bytes \xff\n"
@@ -418,5 +418,5 @@ def test_an_option_nobody_knows_is_refused_by_name(hf: Holdfast) -> None:
         hf.start("true", timeuot=3)  # type: ignore[call-arg]
     with pytest.raises(errors.EmptyCommand):
         hf.start("  ")
-    with pytest.raises(errors.Unsupported, match="tty"):
-        hf.start("true", tty=True)
+    with pytest.raises(errors.Unsupported, match="place"):
+        hf.start("true", place="ssh:host")

@@ -10,7 +10,7 @@ from bisect import bisect_right
 
 from .. import errors
 from ..model import format_cursor
-from .segments import OFFSET_MAX, STREAMS, Gap, Look, streams_of
+from .segments import OFFSET_MAX, STREAMS, TERMINAL, Gap, Look, streams_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -61,26 +61,40 @@ def _offset(digits: str) -> int | None:
 class Page:
     """Bytes in order of arrival, and the cursor behind them. `more`: the limit ended it, not the log."""
 
-    __slots__ = ("_text", "chunks", "cursor", "dropped_before", "gaps", "more")
+    __slots__ = ("_directory", "_text", "chunks", "cursor", "dropped_before", "gaps", "more")
 
     def __init__(
-        self, chunks: list[Chunk], cursor: str, dropped_before: dict[str, int], gaps: list[Gap], more: bool
+        self,
+        chunks: list[Chunk],
+        cursor: str,
+        dropped_before: dict[str, int],
+        gaps: list[Gap],
+        more: bool,
+        *,
+        directory: str = "",
+        text: str | None = None,
     ) -> None:
         self.chunks = chunks
         self.cursor = cursor
         self.dropped_before = dropped_before
         self.gaps = gaps
         self.more = more
-        self._text: str | None = None
+        self._directory = directory
+        self._text = text
 
     @property
     def data(self) -> bytes:
         return b"".join(data for _, _, data in self.chunks)
 
     @property
+    def told(self) -> bool:
+        """Its text is known already, and would be another if it were read from these bytes alone."""
+        return self._text is not None
+
+    @property
     def text(self) -> str:
         if self._text is None:
-            self._text = _text(self.chunks)
+            self._text = _text(self._directory, self.chunks)
         return self._text
 
     def __repr__(self) -> str:
@@ -89,8 +103,12 @@ class Page:
         return f"Page({', '.join(notes + ['more'] * self.more)})"
 
 
-def _text(chunks: list[Chunk]) -> str:
+def _text(directory: str, chunks: list[Chunk]) -> str:
     """Lines stand where they were finished: output of two streams never mixes within a line."""
+    if chunks and chunks[0][0] == TERMINAL:
+        from .terminal_log import page_text
+
+        return page_text(directory, chunks)
     from .text import Cleaner
 
     cleaners: dict[str, Cleaner] = {}
@@ -189,6 +207,8 @@ class Log:
         # What a silent stream is called matters to a cursor less than the time to look it up.
         with Look(self.directory, self._started_with or ()) as look:
             streams = _chosen(look, stream)
+            if streams == (TERMINAL,):
+                return _terminal_tail(look, lines, limit)
             found = {name: _back(look, name, lines, limit) for name in streams}
             more = any(cut for _, cut in found.values())
             chunks = [chunk for pieces, _ in found.values() for chunk in pieces]
@@ -210,6 +230,11 @@ class Log:
     def raw(self, stream: str, since: int = 0, until: int | None = None) -> Iterator[bytes]:
         for _, data in self.blocks(stream, since, until):
             yield data
+
+    def resizes(self, stream: str = "tty") -> list[tuple[int, int, int]]:
+        """Offset, rows and columns of every change of a terminal's size that is still on record."""
+        with self.look() as look:
+            return look.whole_frames().resizes(stream)
 
     def lines_before(self, stream: str, offset: int) -> int:
         """Line ends of a stream before an offset, those that were dropped included: `lines_scrolled_out`."""
@@ -340,6 +365,20 @@ def _back(look: Look, stream: str, lines: int, limit: int) -> tuple[list[Chunk],
     return found[::-1], False
 
 
+def _terminal_tail(look: Look, lines: int, limit: int) -> Page:
+    from .terminal_log import last_lines
+
+    at, text, more = last_lines(look, lines, limit)
+    look.gaps.clear()
+    chunks: list[Chunk] = []
+    while at < look.ends.get(TERMINAL, 0):
+        begin, data = look.piece(TERMINAL, at, look.ends[TERMINAL], _BLOCK_BYTES)
+        if data:
+            _add(chunks, TERMINAL, begin, data)
+        at = begin + len(data)
+    return _page(look, chunks, look.ends, more, text)
+
+
 def _by_arrival(look: Look, starts: dict[str, int], lines: int) -> list[Chunk]:
     """The last lines of several streams together, from offsets behind which each has at least so many."""
     look.gaps.clear()
@@ -375,6 +414,6 @@ def _last_lines(chunks: list[Chunk], starts: dict[str, int], lines: int) -> list
     return shown
 
 
-def _page(look: Look, chunks: list[Chunk], at: dict[str, int], more: bool) -> Page:
+def _page(look: Look, chunks: list[Chunk], at: dict[str, int], more: bool, text: str | None = None) -> Page:
     dropped = {stream: look.begin(stream) for stream in look.streams}
-    return Page(chunks, format_cursor(at), dropped, look.gaps, more)
+    return Page(chunks, format_cursor(at), dropped, look.gaps, more, directory=look.directory, text=text)

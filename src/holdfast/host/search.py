@@ -3,41 +3,27 @@
 from __future__ import annotations
 
 import itertools
-import re
+from bisect import bisect_right
 
 from ..errors import BadArgument
-from .segments import STREAMS
+from .patterns import SHOWN_MAX_BYTES, Pattern
+from .segments import STREAMS, TERMINAL
 from .text import Cleaner, clean, decode, is_utf8, plain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import Protocol
 
     from .log import Log
     from .segments import Look
-
-    class _Found(Protocol):
-        def span(self) -> tuple[int, int]: ...
-
-    class _Regexp(Protocol):
-        def search(self, text: bytes, pos: int = ..., endpos: int = ...) -> _Found | None: ...
-        def finditer(self, text: bytes, pos: int = ..., endpos: int = ...) -> Iterator[_Found]: ...
-
+    from .terminal_log import Reading
 
 _BLOCK_BYTES = 1 << 20
 # A longer line is searched in parts of this size.
 _LINE_MAX_BYTES = 8 << 20
-# What a hit shows of a very long line: a window around the first match.
-_SHOWN_MAX_BYTES = 64 << 10
-_SHOWN_LEAD_BYTES = 1 << 10
-_SPANS_MAX = 256
 _CONTEXT_BYTES = 4 << 10
 # An unfinished line that grows is looked through again as far back as this.
 _UNFINISHED_BYTES = 64 << 10
-
-# Anchors that mean the whole text, not a line: these patterns are tried on each line alone.
-_WHOLE_TEXT = re.compile(r"\\[Az]|\(\?[A-Za-z]*-[A-Za-z]*m")
 
 
 class Hit:
@@ -111,56 +97,6 @@ class _Numbers:
         return self._found[offset]
 
 
-class _Pattern:
-    __slots__ = ("_by_line", "_regexp")
-
-    def __init__(self, pattern: str, ignore_case: bool) -> None:
-        import re2  # type: ignore[import-untyped]
-
-        options = re2.Options()
-        options.log_errors = False
-        options.case_sensitive = not ignore_case
-        # A match lies within a line and has no groups: the fastest engine can do it in one pass.
-        options.never_nl = True
-        options.never_capture = True
-        try:
-            self._regexp: _Regexp = re2.compile(f"(?m){pattern}".encode(), options)
-        except (re2.error, UnicodeEncodeError) as problem:
-            raise _refusal(pattern, problem) from None
-        self._by_line = _WHOLE_TEXT.search(pattern) is not None
-
-    def lines(self, body: bytes, start: int, stop: int) -> Iterator[tuple[int, int, int, int]]:
-        """Every line with a match, begin and end, and the range of its first match. `stop` is a line's end."""
-        if self._by_line:
-            yield from self._each_line(body, start, stop)
-            return
-        search = self._regexp.search
-        while start <= stop and (found := search(body, start, stop)) is not None:
-            low, high = found.span()
-            begin = body.rfind(b"\n", start, low) + 1 or start
-            end = body.find(b"\n", high, stop)
-            end = stop if end < 0 else end
-            yield begin, end, low, high
-            start = end + 1
-
-    def _each_line(self, body: bytes, start: int, stop: int) -> Iterator[tuple[int, int, int, int]]:
-        while start <= stop:
-            end = body.find(b"\n", start, stop)
-            end = stop if end < 0 else end
-            found = self._regexp.search(body[start:end])
-            if found is not None:
-                low, high = found.span()
-                yield start, end, start + low, start + high
-            start = end + 1
-
-    def spans(self, line: bytes) -> list[tuple[int, int]]:
-        found = (each.span() for each in self._regexp.finditer(line))
-        spans = list(itertools.islice(found, _SPANS_MAX))
-        if line.isascii():
-            return spans
-        return [(len(decode(line[:low])), len(decode(line[:high]))) for low, high in spans]
-
-
 class _Body:
     """Whole lines, clean, with the way back to their raw offsets."""
 
@@ -219,11 +155,14 @@ def search(
     for name, number in (("context", context), ("limit", 0 if limit is None else limit)):
         if number < 0:
             raise BadArgument(name, f"{number} is negative", "give 0 or more")
-    compiled = _Pattern(pattern, ignore_case)
+    compiled = Pattern(pattern, ignore_case)
     found: list[list[Hit]] = []
     for name in (stream,) if stream else log.streams():
         with log.look() as look:
-            hits = _hits(log, look, name, compiled, context, newest)
+            if name == TERMINAL:
+                hits = _terminal_hits(log, look, compiled, context, newest)
+            else:
+                hits = _hits(log, look, name, compiled, context, newest)
             found.append(list(itertools.islice(hits, limit)))
     found = [hits for hits in found if hits]
     merged = list(itertools.chain.from_iterable(found))
@@ -233,19 +172,53 @@ def search(
     return merged[:limit]
 
 
-def _hits(log: Log, look: Look, stream: str, pattern: _Pattern, context: int, newest: bool) -> Iterator[Hit]:
+def _hits(log: Log, look: Look, stream: str, pattern: Pattern, context: int, newest: bool) -> Iterator[Hit]:
     numbers = _Numbers(log, stream)
     for body in _bodies_back(look, stream) if newest else _bodies(look, stream):
         found = [(*line, body.offset(line[0])) for line in pattern.lines(body.clean, 0, body.stop)]
         for begin, end, low, high, offset in reversed(found) if newest else found:
-            # A window into a line that is too long to show.
-            left = max(begin, low - _SHOWN_LEAD_BYTES) if end - begin > _SHOWN_MAX_BYTES else begin
-            line = body.clean[left : min(end, max(high, left + _SHOWN_MAX_BYTES))]
-            spans = pattern.spans(line) or [(len(decode(line[: low - left])), len(decode(line[: high - left])))]
+            line, spans = pattern.shown(body.clean, begin, end, low, high)
             before = _lines_before(look, stream, body, begin, offset, context)
             after = _lines_after(look, stream, body, end, offset, context)
             numbers.offsets.add(offset)
-            yield Hit(stream, offset, decode(line), spans, before, after, numbers)
+            yield Hit(stream, offset, line, spans, before, after, numbers)
+
+
+def _terminal_hits(log: Log, look: Look, pattern: Pattern, context: int, newest: bool) -> Iterator[Hit]:
+    """From the beginning on in any case: what a line says depends on what came before it."""
+    numbers = _Numbers(log, TERMINAL)
+    forward = _terminal_hits_in_order(look, pattern, context, numbers)
+    yield from reversed(list(forward)) if newest else forward
+
+
+def _terminal_hits_in_order(look: Look, pattern: Pattern, context: int, numbers: _Numbers) -> Iterator[Hit]:
+    from .terminal_log import all_lines
+
+    before: list[str] = []
+    # Hits that wait for the lines behind them.
+    waiting: list[Hit] = []
+    for lines in all_lines(look):
+        texts = [text.removesuffix("\n") for _, text in lines]
+        if lines and not lines[-1][1]:
+            # Nothing of the next line is there yet.
+            texts.pop()
+        for hit in waiting:
+            hit.after += texts[: context - len(hit.after)]
+        while waiting and len(waiting[0].after) >= context:
+            yield waiting.pop(0)
+        encoded = [text.encode() for text in texts]
+        starts = list(itertools.accumulate((len(text) + 1 for text in encoded), initial=0))
+        body = b"\n".join(encoded)
+        for begin, end, low, high in pattern.lines(body, 0, len(body)) if texts else ():
+            at = bisect_right(starts, begin) - 1
+            text, spans = pattern.shown(body, begin, end, low, high)
+            above = [*before, *texts[max(0, at - context) : at]][-context:] if context else []
+            numbers.offsets.add(lines[at][0])
+            waiting.append(Hit(TERMINAL, lines[at][0], text, spans, above, texts[at + 1 : at + 1 + context], numbers))
+        while waiting and len(waiting[0].after) >= context:
+            yield waiting.pop(0)
+        before = [*before, *texts][-context:] if context else []
+    yield from waiting
 
 
 def _bodies(look: Look, stream: str) -> Iterator[_Body]:
@@ -302,17 +275,17 @@ def _lines_before(look: Look, stream: str, body: _Body, begin: int, offset: int,
     while len(lines) < count and begin > 0:
         end = begin - 1
         begin = body.clean.rfind(b"\n", 0, end) + 1
-        lines.append(decode(body.clean[max(begin, end - _SHOWN_MAX_BYTES) : end]))
+        lines.append(decode(body.clean[max(begin, end - SHOWN_MAX_BYTES) : end]))
     if len(lines) == count or body.begin <= look.begin(stream):
         return lines[::-1]
     data, at, more = b"", offset, b""
-    while data.count(b"\n") <= count and len(data) < _SHOWN_MAX_BYTES:
+    while data.count(b"\n") <= count and len(data) < SHOWN_MAX_BYTES:
         begin, more = look.piece_before(stream, at, max(_CONTEXT_BYTES, len(data)))
         if begin + len(more) < at or begin == at:
             break
         data, at = more + data, begin
     texts = clean(data).split("\n")[:-1]
-    if data.count(b"\n") > count or len(data) >= _SHOWN_MAX_BYTES:
+    if data.count(b"\n") > count or len(data) >= SHOWN_MAX_BYTES:
         # The first may be cut: it is not what the loop ended for.
         texts = texts[1:]
     return texts[-count:]
@@ -325,7 +298,7 @@ def _lines_after(look: Look, stream: str, body: _Body, end: int, offset: int, co
         begin = position + 1
         position = body.clean.find(b"\n", begin, body.stop)
         position = body.stop if position < 0 else position
-        lines.append(decode(body.clean[begin : min(position, begin + _SHOWN_MAX_BYTES)]))
+        lines.append(decode(body.clean[begin : min(position, begin + SHOWN_MAX_BYTES)]))
     if len(lines) == count:
         return lines
     size = _CONTEXT_BYTES
@@ -334,24 +307,11 @@ def _lines_after(look: Look, stream: str, body: _Body, end: int, offset: int, co
         begin, data = look.piece(stream, start, look.ends[stream], size)
         if begin != start:
             return lines
-        if data.count(b"\n") >= count or len(data) < size or size >= _SHOWN_MAX_BYTES:
+        if data.count(b"\n") >= count or len(data) < size or size >= SHOWN_MAX_BYTES:
             break
         size *= 4
     texts = clean(data).split("\n")
     return (texts if texts[-1] else texts[:-1])[:count]
-
-
-def _refusal(pattern: str, problem: Exception) -> BadArgument:
-    reason = problem.args[0] if problem.args else problem
-    why = decode(reason) if isinstance(reason, bytes) else str(reason)
-    rule, _, part = why.rpartition(": ")
-    place = pattern.find(part.removeprefix("(?m)")) if part else -1
-    at = f" at position {place}" if place >= 0 else ""
-    return BadArgument(
-        "pattern",
-        f"{pattern[:80]!a} is no regular expression{at}: {rule or why} {part[:80]!a}",
-        "use RE2 syntax; look-around and back-references are not supported",
-    )
 
 
 class _Unfinished:
@@ -365,15 +325,21 @@ class _Unfinished:
 
 class Matcher:
     """The first match in what is fed, on clean text, line by line, an unfinished line included. A match is found
-    wherever the chunks were cut; a line is held up to `text.LINE_MAX_CHARS` characters."""
+    wherever the chunks were cut; a line is held up to `text.LINE_MAX_CHARS` characters. Of a terminal, all that
+    stands on its screen is unfinished."""
 
-    __slots__ = ("_pattern", "_streams")
+    __slots__ = ("_log", "_pattern", "_streams", "_terminal")
 
-    def __init__(self, pattern: str, *, ignore_case: bool = False) -> None:
-        self._pattern = _Pattern(pattern, ignore_case)
+    def __init__(self, pattern: str, *, ignore_case: bool = False, log: Log | None = None) -> None:
+        self._pattern = Pattern(pattern, ignore_case)
         self._streams: dict[str, _Unfinished] = {}
+        # Where a terminal's size is told, and what it had on its full screen.
+        self._log = log
+        self._terminal: Reading | None = None
 
     def feed(self, stream: str, offset: int, data: bytes) -> Match | None:
+        if stream == TERMINAL and self._log is not None:
+            return self._feed_terminal(self._log, offset, data)
         state = self._streams.get(stream)
         if state is None or state.next != offset:
             state = self._streams[stream] = _Unfinished(offset)
@@ -398,4 +364,20 @@ class Matcher:
             shown = text[begin:end]
             span = (len(decode(shown[: low - begin])), len(decode(shown[: high - begin])))
             return Match(stream, line, behind, decode(shown), span)
+        return None
+
+    def _feed_terminal(self, log: Log, offset: int, data: bytes) -> Match | None:
+        from .terminal_log import Reading
+
+        if self._terminal is None:
+            with log.look() as look:
+                self._terminal = Reading(look, offset, live=True)
+        lines = self._terminal.feed(offset, data) + self._terminal.standing()
+        end = offset + len(data)
+        for number, (begin, text) in enumerate(lines):
+            body = text.removesuffix("\n").encode()
+            for _, _, low, high in self._pattern.lines(body, 0, len(body)) if text else ():
+                behind = min((at for at, _ in lines[number + 1 :] if at > max(begin, offset)), default=end)
+                span = (len(decode(body[:low])), len(decode(body[:high])))
+                return Match(TERMINAL, begin, behind, decode(body), span)
         return None

@@ -52,7 +52,7 @@ class Wait:
         if match is not None:
             from .search import Matcher
 
-            self._matcher = Matcher(match)
+            self._matcher = Matcher(match, log=self._log)
         self._output = output
         self._idle = idle
         self._port = port
