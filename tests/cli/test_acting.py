@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 
+import pytest
+
 from cli.conftest import Start
 from support.waiting import wait_gone
 from support.world import World
@@ -16,7 +18,8 @@ def test_text_is_sent_exactly_and_the_input_closed(world: World, start: Start) -
     assert world.hold("send", id, "he", check=True).stdout == ""
     world.hold("send", id, "llo", "--newline", check=True)
     world.hold("wait", id, "--match", "got hello", "--timeout", "5s", check=True)
-    assert json.loads(world.hold("send", id, "12345", "--json").stdout) == {"accepted": 5}
+    sent = json.loads(world.hold("send", id, "12345", "--json").stdout)
+    assert (sent["accepted"], sent["warnings"], sent["woke"]) == (5, [], None)
     world.hold("eof", id, check=True)
     assert world.hold("wait", id, "--match", "stdin 5", "--timeout", "5s").returncode == 0
 
@@ -24,9 +27,40 @@ def test_text_is_sent_exactly_and_the_input_closed(world: World, start: Start) -
 def test_our_input_is_passed_on_whole_when_no_text_is_given(world: World, start: Start) -> None:
     id = start("count-stdin", options=("--stdin", "open"))
     sent = world.hold("send", id, "--json", input="x" * 2_500_000)
-    assert json.loads(sent.stdout) == {"accepted": 2_500_000}
-    assert json.loads(world.hold("eof", id, "--json").stdout)["id"] == id
-    assert world.hold("wait", id, "--match", "stdin 2500000", "--timeout", "5s").returncode == 0
+    assert json.loads(sent.stdout)["accepted"] == 2_500_000
+    ended = json.loads(world.hold("eof", id, "--match", "stdin 2500000", "--timeout", "5s", "--json").stdout)
+    assert (ended["woke"]["reason"], ended["warnings"]) == ("match", [])
+
+
+@pytest.mark.parametrize("way", ["a text", "our input"])
+def test_what_is_sent_can_be_waited_behind(world: World, start: Start, way: str) -> None:
+    id = start("read-line", "forever", options=("--stdin", "open"))
+    text = ("hello",) if way == "a text" else ()
+    input = "" if text else "hello"
+    done = world.hold("send", id, *text, "--newline", "--match", "got (.*)", "--json", input=input)
+    answer = json.loads(done.stdout)
+    assert (done.returncode, answer["accepted"], answer["woke"]["match"]) == (0, 6, "got hello")
+    late = world.hold("send", id, *text, "--newline", "--match", "got (.*)", "--timeout", "100ms", input=input)
+    assert late.returncode == 124
+
+
+@pytest.mark.parametrize("way", ["a text", "our input"])
+def test_a_line_too_long_for_the_terminal_is_warned_of(world: World, start: Start, way: str) -> None:
+    id = start("forever", options=("--tty",))
+    line = "x" * 5000
+    sent = world.hold("send", id, line) if way == "a text" else world.hold("send", id, input=line)
+    assert sent.returncode == 0
+    assert "longer than the terminal takes" in sent.stderr
+
+
+def test_the_end_of_input_is_a_key_to_a_raw_terminal_and_that_is_said(world: World) -> None:
+    raw = "stty raw -echo; echo ready; exec sleep 60"
+    id = world.hold("start", "--tty", "--", raw, check=True).stdout.strip()
+    world.hold("wait", id, "--match", "ready", "--timeout", "5s", check=True)
+    ended = world.hold("eof", id)
+    assert ended.returncode == 0
+    assert "reads its terminal raw" in ended.stderr
+    world.hold("kill", id, check=True)
 
 
 def test_stop_ends_many_side_by_side_with_a_line_each(world: World, start: Start) -> None:
@@ -192,3 +226,21 @@ def test_config_shows_each_value_and_its_source(world: World) -> None:
     assert shown["start.shell"] == ["/bin/sh", "default"]
     values = json.loads(world.hold("config", "--json").stdout)
     assert values["log.keep"] == {"value": 172800.0, "source": f"file {file}:2"}
+
+
+def test_options_of_a_terminal_ask_for_one_of_that_kind(world: World) -> None:
+    line = 'echo "$TERM"; stty -a; exec sleep 60'
+    colors = ("--foreground", "#010203", "--background", "#fffefd")
+    told = ("--term", "vt220", "--size-policy", "fixed", "--no-echo", "--clipboard", *colors)
+    id = world.hold("start", *told, "--size", "10x40", "--", line, check=True).stdout.strip()
+    world.hold("wait", id, "--match", "speed", "--timeout", "5s", check=True)
+    shown = world.hold("logs", id).stdout
+    assert shown.startswith("vt220")
+    assert "rows 10; columns 40" in shown
+    assert " -echo " in shown
+    tty = json.loads((world.session(id) / "spec.json").read_text())["tty"]
+    assert (tty["size_policy"], tty["clipboard"]) == ("fixed", True)
+    assert tty["colors"] == {"foreground": [1, 2, 3], "background": [255, 254, 253]}
+    world.hold("kill", id, check=True)
+    wrong = world.hold("start", "--background", "mauve", "--", "true")
+    assert (wrong.returncode, "is no colour" in wrong.stderr) == (2, True)

@@ -25,7 +25,8 @@ def test_commands_and_options_are_completed(world: World) -> None:
     assert complete(world, "hold", "ls", "--s") == ["--status", "--state", "--search"]
     assert complete(world, "hold", "ls", "--status", "") == ["pending", "running", "completed", "failed", "killed"]
     assert complete(world, "hold", "completion", "") == ["bash", "zsh", "fish"]
-    assert "--tty" not in complete(world, "hold", "run", "--")
+    assert "--size-policy" in complete(world, "hold", "run", "--")
+    assert "--monitor" not in complete(world, "hold", "run", "--")
     assert complete(world, "hold", "run", "--lifetime", "d") == ["detached"]
     assert complete(world, "hold", "run", "--", "ma") == []
     assert complete(world, "hold", "run", "make", "--na") == []

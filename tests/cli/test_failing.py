@@ -53,7 +53,8 @@ WRONG: dict[str, Case] = {
     "a missing program": (("run", "--", "/nowhere/x"), 1, "spawn-error", "the command could not be started: exec"),
     "a missing directory": (("start", "--cwd", "/nowhere", "--", "true"), 1, "spawn-error", "the command could not"),
     "a missing input": (("run", "--input", "none", "--", "true"), 1, "error", "none: No such file or directory"),
-    "a terminal": (("start", "--tty", "--", "true"), 1, "unsupported", "this version does not support tty"),
+    "a place": (("start", "--place", "ssh:x", "--", "true"), 1, "unsupported", "this version does not support place"),
+    "a size": (("start", "--tty", "--size", "0x80", "--", "true"), 2, "bad-size", "not a terminal size"),
     "readiness": (("wait", "x", "--ready"), 1, "unsupported", "this version does not support ready"),
 }
 

@@ -32,8 +32,19 @@ COMMANDS: dict[str, dict[str, str]] = {
         "wait": "block until a session exits, prints, falls silent or listens",
     },
     "Write": {
-        "send": "write to the input of a session",
-        "eof": "close the input of a session",
+        "send": "write to the input of a session, as it stands",
+        "submit": "type text and press Enter",
+        "keys": "press keys by name",
+        "paste": "paste text, safely",
+        "eof": "end the input of a session",
+    },
+    "Terminal": {
+        "attach": "take a session's terminal as one's own, until detached",
+        "screen": "what its terminal shows",
+        "resize": "give its terminal another size",
+        "export": "write a recording of its terminal",
+        "play": "play a recording",
+        "reset": "mend this terminal after an attach that was killed",
     },
     "End": {
         "stop": "end sessions gently, with everything they started",

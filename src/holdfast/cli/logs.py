@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from ..host.api import Session
     from ..host.log import Log, Page
+    from ..host.terminal_log import Reading
     from ..host.text import Cleaner
 
 USAGE = "ID [-f] [-n N | --since CURSOR] [--stdout | --stderr] [--raw] [--json]"
@@ -50,7 +51,7 @@ def main(args: Namespace) -> int:
         if args.json:
             _say_json(session, log, args)
             return 0
-        show = _Raw() if args.raw else _Clean(live=args.follow and is_terminal(1))
+        show = _Raw() if args.raw else _Clean(log, follow=args.follow, live=args.follow and is_terminal(1))
         for page in _pages(session, log, args):
             for stream, start, stop, reason in page.gaps:
                 note(f"{stop - start} bytes of {stream} from {start} on are not there: {reason}")
@@ -79,12 +80,12 @@ def _pages(session: Session, log: Log, args: Namespace) -> Iterator[Page]:
 def _say_json(session: Session, log: Log, args: Namespace) -> None:
     if args.follow:
         for page in _pages(session, log, args):
-            say_json(_record(session, [page], args.raw), lines=True)
+            say_json(_record(session, log, [page], args.raw), lines=True)
     else:
-        say_json(_record(session, list(_pages(session, log, args)), args.raw))
+        say_json(_record(session, log, list(_pages(session, log, args)), args.raw))
 
 
-def _record(session: Session, pages: list[Page], raw: bool) -> dict[str, Any]:
+def _record(session: Session, log: Log, pages: list[Page], raw: bool) -> dict[str, Any]:
     record: dict[str, Any] = {
         "id": session.id,
         "status": session.status,
@@ -104,9 +105,11 @@ def _record(session: Session, pages: list[Page], raw: bool) -> dict[str, Any]:
             for page in pages
             for stream, offset, data in page.chunks
         ]
+    elif len(pages) == 1:
+        record["text"] = pages[0].text
     else:
-        clean = _Cleaners()
-        text = [clean.feed(stream, data) for page in pages for stream, _, data in page.chunks]
+        clean = _Cleaners(log)
+        text = [clean.feed(*chunk) for page in pages for chunk in page.chunks]
         record["text"] = "".join([*text, clean.rest()])
     return record
 
@@ -121,38 +124,61 @@ class _Raw:
 
 
 class _Cleaners:
-    """Finished lines in the order in which they were finished: streams never mix within a line."""
+    """Finished lines in the order in which they were finished: streams never mix within a line. Who follows a terminal
+    is shown its lines as they come; what is rewritten after that is shown once more."""
 
-    def __init__(self) -> None:
+    def __init__(self, log: Log, *, follow: bool = False) -> None:
+        self._log = log
+        self._follow = follow
         self._by_stream: dict[str, Cleaner] = {}
+        self._terminal: Reading | None = None
 
-    def feed(self, stream: str, data: bytes) -> str:
+    def feed(self, stream: str, offset: int, data: bytes) -> str:
+        if stream == "tty":
+            return self._feed_terminal(offset, data)
         if stream not in self._by_stream:
             from ..host.text import Cleaner
 
             self._by_stream[stream] = Cleaner()
         return self._by_stream[stream].feed(data)
 
+    def _feed_terminal(self, offset: int, data: bytes) -> str:
+        if self._terminal is None:
+            from ..host.terminal_log import Reading
+
+            with self._log.look() as look:
+                self._terminal = Reading(look, offset, live=self._follow)
+        text = "".join([text for _, text in self._terminal.feed(offset, data)])
+        return text + self._terminal.settled() if self._follow else text
+
     def unfinished(self, stream: str) -> str:
+        if self._terminal is not None:
+            return self._terminal.unfinished()
         return self._by_stream[stream].peek()
 
     def rest(self) -> str:
-        return "\n".join(filter(None, (cleaner.flush() for cleaner in self._by_stream.values())))
+        rest = [cleaner.flush() for cleaner in self._by_stream.values()]
+        if self._terminal is not None:
+            rest.append("".join([text for _, text in self._terminal.finish()]))
+        return "\n".join(filter(None, rest))
 
 
 class _Clean:
     """Clean text as it comes. In a terminal that is followed, a line shows up before it is finished."""
 
-    def __init__(self, *, live: bool) -> None:
+    def __init__(self, log: Log, *, follow: bool, live: bool) -> None:
         from .tables import columns
 
-        self._clean = _Cleaners()
+        self._clean = _Cleaners(log, follow=follow)
         self._room = (columns() or 80) - 1 if live else 0
         self._showing = False
 
     def page(self, page: Page) -> None:
-        for stream, _, data in page.chunks:
-            text = self._clean.feed(stream, data)
+        if page.told:
+            self._put(page.text)
+            return
+        for stream, offset, data in page.chunks:
+            text = self._clean.feed(stream, offset, data)
             if text:
                 self._put(text)
         if self._room and page.chunks:

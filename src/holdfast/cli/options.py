@@ -21,8 +21,8 @@ something to a shell is a line for the shell: hold run -- 'make && ./app | tee o
 """
 
 # Later parts carry these out; until then they are refused by name, so they are not advertised.
-_LATER_TEXTS = ("size", "soft", "heartbeat", "ready", "health", "restart")
-_LATER_SWITCHES = ("tty", "monitor")
+_LATER_TEXTS = ("soft", "heartbeat", "ready", "health", "restart")
+_LATER_SWITCHES = ("monitor",)
 # Passed on under the same name when they were given.
 _SAME = (
     "name",
@@ -32,6 +32,7 @@ _SAME = (
     "key",
     "cwd",
     "shell",
+    "size",
     "stdin",
     "timeout",
     "idle_timeout",
@@ -46,6 +47,7 @@ _SAME = (
     "place",
     *_LATER_TEXTS,
 )
+_COLORS = ("foreground", "background")
 _SWITCHES = ("replace", "clean_env", "merge_stderr", *_LATER_SWITCHES)
 
 
@@ -59,7 +61,7 @@ def add_start_options(parser: argparse.ArgumentParser) -> None:
     told.add_argument(
         "--label", action="append", type=pair("--label"), metavar="K=V", help="a label; may be given often"
     )
-    told.add_argument("--kind", help="which kind of session it is (default: local_bash)")
+    told.add_argument("--kind", help="which kind of session it is (default: local_bash, or terminal)")
     told.add_argument("--key", help="one session per key: while it runs, a second start with the key finds it")
     told.add_argument("--replace", action="store_true", help="end the session that holds the key or name first")
 
@@ -69,6 +71,7 @@ def add_start_options(parser: argparse.ArgumentParser) -> None:
     around.add_argument("--unset-env", action="append", metavar="K", help="take a variable away")
     around.add_argument("--clean-env", action="store_true", help="nothing of our environment but what --env sets")
     around.add_argument("--shell", metavar="PATH", help="the shell that runs the one line after `--`")
+    around.add_argument("--tty", action="store_true", help="a terminal of its own, for `hold attach`, keys and screen")
     around.add_argument(
         "--stdin",
         choices=("closed", "open"),
@@ -79,6 +82,19 @@ def add_start_options(parser: argparse.ArgumentParser) -> None:
     around.add_argument(
         "--pass-fd", action="append", type=count("--pass-fd", 3), metavar="N", help="hand on this open descriptor"
     )
+
+    screen = parser.add_argument_group("its terminal; each of these asks for one, as --tty does")
+    screen.add_argument("--size", metavar="ROWSxCOLS", help="how large it is (default: 30x120)")
+    screen.add_argument("--term", metavar="NAME", help="what TERM says it is (default: xterm-256color)")
+    screen.add_argument(
+        "--size-policy",
+        choices=("latest", "smallest", "fixed"),
+        help="whose size it takes: of the window used last (default), the least of all, none",
+    )
+    screen.add_argument("--no-echo", action="store_true", help="do not show what is typed")
+    screen.add_argument("--clipboard", action="store_true", help="the command may write to the clipboard of who agrees")
+    for color in _COLORS:
+        screen.add_argument(f"--{color}", metavar="COLOR", help=f"the {color} that it is told of, such as #1e1e2e")
 
     ends = parser.add_argument_group("when it ends")
     ends.add_argument("--timeout", type=duration("--timeout"), metavar="T", help="end it after this time")
@@ -118,6 +134,9 @@ def requested(args: argparse.Namespace, program: str) -> tuple[Command, StartOpt
     """The command and the options of a start, as the library takes them."""
     options: Any = {name: getattr(args, name) for name in _SAME if getattr(args, name) is not None}
     options.update((name, True) for name in _SWITCHES if getattr(args, name))
+    tty = terminal(args)
+    if tty is not None:
+        options["tty"] = tty
     if args.label:
         options["labels"] = dict(args.label)
     env = environment(args)
@@ -131,6 +150,19 @@ def requested(args: argparse.Namespace, program: str) -> tuple[Command, StartOpt
     if args.input is not None:
         options["input"] = content(args.input)
     return command(args.command, args.shell, program), options
+
+
+def terminal(args: argparse.Namespace) -> bool | dict[str, Any] | None:
+    """What kind of terminal is asked for, by any of its options; None for none."""
+    asked: dict[str, Any] = {name: getattr(args, name) for name in ("term", "size_policy") if getattr(args, name)}
+    if args.no_echo:
+        asked["echo"] = False
+    if args.clipboard:
+        asked["clipboard"] = True
+    colors = {name: getattr(args, name) for name in _COLORS if getattr(args, name) is not None}
+    if colors:
+        asked["colors"] = colors
+    return asked or (True if args.tty or args.size is not None else None)
 
 
 def owning_process(args: argparse.Namespace) -> int | None:

@@ -6,25 +6,36 @@ import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from ..host.connection import Connection
     from ..host.core import Core
+    from ..model import Typed
 
 _PIECE_BYTES = 1 << 16
 
 
-async def pour(core: Core, id: str, *, last: bytes = b"", close: bool = False) -> int:
-    """Until the end of our input; then `last`, and the end of theirs if `close`. How many bytes were taken."""
+async def pour(core: Core, id: str, *, last: bytes = b"", close: bool = False) -> Typed:
+    """Until the end of our input; then `last`, and the end of theirs if `close`."""
+    from ..model import Typed
+
     _, connection = await core.connect(id)
-    taken, reply_s = 0, core.config.hosts_reply_timeout
+    reply_s = core.config.hosts_reply_timeout
+    poured = Typed(0, cursor=core.log(id).cursor())
     try:
         while piece := os.read(0, _PIECE_BYTES):
-            taken += await connection.write(piece, reply_s)
+            await _write(connection, piece, reply_s, poured)
         if last:
-            taken += await connection.write(last, reply_s)
+            await _write(connection, last, reply_s, poured)
         if close:
             await connection.request("close_stdin", reply_s)
-        return taken
+        return poured
     finally:
         connection.close()
+
+
+async def _write(connection: Connection, piece: bytes, reply_s: float, poured: Typed) -> None:
+    taken, warnings = await connection.write(piece, reply_s)
+    poured.accepted += taken
+    poured.warnings += [warning for warning in warnings if warning not in poured.warnings]
 
 
 def pour_beside(core: Core, id: str) -> None:

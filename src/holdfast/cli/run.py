@@ -2,6 +2,7 @@
 
 Its log is kept, and it does not die with us. Ctrl-C is passed on to it; a second Ctrl-C leaves it running. When
 `hold run` is ended, or its terminal closed, the session goes on, unless --lifetime call ties it to us.
+With --tty in a terminal, the command gets one of its own and we are attached to it, as `hold attach` is.
 With --wait, a command that is still running then is left running: its id is printed, and we exit with 0.
 """
 
@@ -50,9 +51,36 @@ def main(args: Namespace) -> int:
     command, options = requested(args, "hold run")
     core = open_core()
     try:
+        if options.get("tty") and args.wait is None and not args.json and is_terminal(0) and is_terminal(1):
+            return _attached(core, command, options, clipboard=args.clipboard)
         return _Run(core, options.get("lifetime", "detached"), quiet=args.json).live(command, options, args.wait)
     finally:
         core.close()
+
+
+def _attached(core: Core, command: Command, options: StartOptions, *, clipboard: bool) -> int:
+    """On a terminal of its own, as large as ours, with us at it from the beginning. The detach key leaves it there."""
+    from ..host.api import Session
+    from ..host.driver import drive
+    from ..terminal.detach import detach_key
+    from .attach import Wishes
+    from .client import Client
+    from .ownterminal import OwnTerminal
+
+    key = detach_key(core.config.terminal_detach_key)
+    own = OwnTerminal(0, 1)
+    size = own.size()
+    own.close()
+    if size is not None:
+        options.setdefault("size", size)
+    options.setdefault("notify", "auto")
+    seen, connection = drive(core.start(command, options))
+    try:
+        wishes = Wishes(key=key, history_rows=core.config.terminal_history_rows, clipboard=clipboard)
+        return Client(Session(core, seen.snapshot()), wishes).run()
+    finally:
+        if connection is not None:
+            connection.close()
 
 
 class _Leave(Exception):

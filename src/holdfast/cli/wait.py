@@ -84,12 +84,5 @@ def _detail(woke: Woke, exit: Exit | None) -> str:
 
 def exit_code(exit: Exit | None) -> int:
     """The code that the command itself would have left in a shell."""
-    import signal
-
-    if exit is None or (exit.code is None and exit.signal is None):
-        return 1
-    if exit.code is not None:
-        return exit.code
-    name = str(exit.signal)
-    number = getattr(signal, name if name.startswith("SIG") else "SIG" + name, None)
-    return 128 + (int(number) if number is not None else int(name) if name.isdecimal() else 0)
+    code = None if exit is None else exit.shell_code
+    return 1 if code is None else code

@@ -1,0 +1,410 @@
+"""Attached to a session from the command line: keys in, output out, until it ends or somebody leaves.
+
+Whatever ends it, our terminal is left as it was found. Leaving writes no byte to the session.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+
+from ..errors import HoldfastError, RunnerGone
+from ..model.attach import Data, Exit, Gap, Init, Refused, Written
+from ..terminal import detach
+from ..wire import UNIT_MAX_BYTES
+from .display import LEAVE_S, Copy, Display
+from .keyboard import Keyboard
+from .output import is_terminal, note
+from .ownterminal import OwnTerminal
+from .wakeups import Wakeups
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Literal
+
+    from ..host.api import Session
+    from ..host.attach import Attachment
+    from ..model.attach import Event
+    from .attach import Since, Wishes
+
+# A window that is dragged tells its sizes faster than a program can redraw.
+_RESIZE_S = 0.1
+_READ_BYTES = 1 << 16
+# What the session does not take is not read: from a pipe at once, from a keyboard only when somebody pasted this much,
+# because the detach key must be seen.
+_KEYS_AHEAD_BYTES = 8 << 20
+
+_LEAVING = (signal.SIGTERM, signal.SIGHUP)
+_BREAKING = (signal.SIGINT, signal.SIGQUIT)
+_ABOUT_TERMINALS = (signal.SIGWINCH, signal.SIGTSTP, signal.SIGCONT)
+
+_HELP = """
+hold: attached to {id}{role}
+  {key} d   leave; the session goes on
+  {key} o   only watch from now on
+  {key} r   show the screen anew
+  {key} ?   this
+  {key} {key}   the key itself
+Any key goes on.
+"""
+
+
+class Client:
+    """One run of `hold attach`."""
+
+    def __init__(self, session: Session, wishes: Wishes) -> None:
+        self._session = session
+        self._wishes = wishes
+        self._role: Literal["control", "observe"] = "observe" if wishes.observe else "control"
+        self._terminal = OwnTerminal(0 if is_terminal(0) else None, 1) if is_terminal(1) else None
+        self._has_keys = self._terminal is not None and self._terminal.keys is not None
+        # Nothing is typed by who only watches; but on a terminal the detach key is looked for.
+        self._reads = self._has_keys or not wishes.observe
+        self._shown: Display | Copy = Copy(1)
+        self._attachment: Attachment | None = None
+        self._keyboard = Keyboard(wishes.key)
+        self._helping = False
+        self._sized = False
+        self._resize_at: float | None = None
+        self._cut = b""
+        self._sent = self._written = 0
+        self._ahead = 0
+        self._at_eof = False
+        self._ended = False
+        self._code: int | None = None
+        self._words: str | None = None
+
+    def run(self) -> int:
+        """The exit code."""
+        self._wakeups = Wakeups(_LEAVING if self._terminal is None else _LEAVING + _BREAKING + _ABOUT_TERMINALS)
+        try:
+            typed = self._enter()
+            since = self._wishes.since
+            self._attach(("start" if self._terminal is None else "screen") if since is None else since)
+            if typed:
+                self._take_keys(typed)
+            while self._code is None:
+                self._turn()
+        finally:
+            self._leave()
+        if self._words:
+            note(self._words)
+        return self._code
+
+    def _enter(self) -> bytes:
+        """Make our terminal ready; what was typed meanwhile."""
+        if self._terminal is None:
+            return b""
+        self._terminal.enter()
+        # Who only watches is not asked for colours: nothing is answered with them.
+        typed = self._keyboard.ask(self._terminal) if self._role == "control" else b""
+        self._shown = Display(
+            self._terminal,
+            clipboard=self._wishes.clipboard,
+            graphics=self._wishes.graphics,
+            history_rows=self._wishes.history_rows,
+            flags=self._keyboard.flags,
+        )
+        return typed
+
+    def _attach(self, since: Since, history_rows: int | None = None) -> None:
+        self._helping = self._sized = False
+        self._attachment = self._session.attach(
+            role=self._role,
+            since=since,
+            history_rows=self._wishes.history_rows if history_rows is None else history_rows,
+            lag="exact" if self._terminal is None else "skip",
+            size=self._terminal.size() if self._terminal else None,
+            terminal=self._keyboard.described,
+            kind="cli",
+        )
+        self._take(self._attachment.events())
+
+    def _leave(self) -> None:
+        """Whatever happened: the terminal as it was."""
+        try:
+            self._hang_up()
+            if not self._shown.leave(hurry=not self._ended):
+                self._words = None  # nobody there, or it would keep us
+        finally:
+            if self._terminal is not None:
+                self._terminal.close()
+            self._wakeups.close()
+
+    def _finish(self, code: int, words: str | None = None) -> None:
+        self._code = code
+        self._words = words if self._terminal is not None else None
+
+    def _go(self, code: int = 0) -> None:
+        id = self._session.id
+        self._finish(code, f"detached from {id}; `hold attach {id}` comes back to it")
+
+    # One turn of the loop.
+
+    def _turn(self) -> None:
+        outlet = self._shown.outlet
+        poll = select.poll()
+        poll.register(self._wakeups.fd, select.POLLIN)
+        # Registered in any case: that nobody reads any more is told too.
+        poll.register(outlet.fd, select.POLLOUT if outlet.waiting else 0)
+        attachment = self._attachment
+        if attachment is not None:
+            wanted = (0 if outlet.full else select.POLLIN) | (select.POLLOUT if attachment.wants_write else 0)
+            if wanted:
+                poll.register(attachment.fileno(), wanted)
+        if attachment is None or not attachment.wants_write:
+            self._ahead = 0
+        if self._reads and self._ahead < (_KEYS_AHEAD_BYTES if self._has_keys else 1):
+            poll.register(0, select.POLLIN)
+        ready = dict(poll.poll(self._until_next()))
+        if self._wakeups.fd in ready:
+            # A window that is closed sends SIGCONT as well: what ends us comes first.
+            for number in sorted(self._wakeups.taken(), key=lambda number: number not in _LEAVING):
+                if self._code is None:
+                    self._signalled(number)
+        if self._code is None and 0 in ready:
+            self._read()
+        self._look_at_clock()
+        if self._code is None and self._attachment is not None:
+            try:
+                self._attachment.flush()
+            except RunnerGone:
+                pass  # what it still had to say is read first
+            if self._attachment is attachment and attachment.fileno() in ready:
+                self._take(attachment.events())
+        self._write(ready.get(outlet.fd, 0))
+
+    def _write(self, state: int) -> None:
+        outlet = self._shown.outlet
+        try:
+            if state & (select.POLLERR | select.POLLHUP):
+                raise BrokenPipeError
+            if outlet.waiting and state & select.POLLOUT:
+                outlet.flush()
+        except OSError:
+            if self._terminal is None:
+                raise
+            # The window was closed.
+            self._go()
+
+    def _until_next(self) -> float | None:
+        times = [at for at in (self._resize_at, self._keyboard.release_at) if at is not None]
+        return max(0.0, min(times) - time.monotonic()) * 1000 if times else None
+
+    def _look_at_clock(self) -> None:
+        now = time.monotonic()
+        if self._resize_at is not None and now >= self._resize_at:
+            self._resize_at = None
+            self._resize()
+        if self._keyboard.release_at is not None and now >= self._keyboard.release_at and self._code is None:
+            self._obey(self._keyboard.release())
+
+    # Signals.
+
+    def _signalled(self, number: int) -> None:
+        if number in _LEAVING:
+            self._go()
+        elif number in _BREAKING:
+            self._go(128 + number)
+        elif number == signal.SIGWINCH:
+            self._resize_at = time.monotonic() + _RESIZE_S
+        elif number == signal.SIGTSTP:
+            self._suspend()
+        elif number == signal.SIGCONT and self._terminal is not None and self._terminal.is_ours:
+            # We were stopped unasked: the terminal may have been used by others since, or be gone.
+            try:
+                self._terminal.enter()
+            except OSError:
+                self._go()
+            else:
+                self._repaint()
+
+    def _suspend(self) -> None:
+        assert self._terminal is not None
+        self._pause()
+        self._terminal.leave()
+        self._wakeups.stop_here()
+        taken = self._wakeups.taken()
+        if any(number in _LEAVING for number in taken):
+            # Ended where it was stopped: the terminal is somebody else's, to ask for it would stop us again.
+            self._go()
+            return
+        self._terminal.enter()
+        self._attach("screen", 0)
+        for number in (*taken, *self._wakeups.taken()):
+            if number not in (signal.SIGCONT, signal.SIGTSTP):
+                self._signalled(number)
+
+    def _repaint(self) -> None:
+        self._pause()
+        self._attach("screen", 0)
+
+    def _pause(self) -> None:
+        self._hang_up()
+        self._shown.leave(hurry=True)
+
+    def _hang_up(self) -> None:
+        """Let go of the session, once its runner has read what was typed: the rest of a connection that is simply
+        closed may be lost."""
+        attachment, self._attachment = self._attachment, None
+        if attachment is None:
+            return
+        until = time.monotonic() + LEAVE_S
+        waiting = False
+        try:
+            attachment.detach()
+            while not attachment.over and (left := until - time.monotonic()) > 0:
+                poll = select.poll()
+                poll.register(attachment.fileno(), select.POLLIN | (select.POLLOUT if attachment.wants_write else 0))
+                poll.poll(left * 1000)
+                attachment.flush()
+                waiting = attachment.wants_write
+                attachment.events()
+        except (HoldfastError, OSError):
+            pass  # it hung up, as it was asked to
+        finally:
+            attachment.close()
+        if waiting:
+            self._words = f"{self._words or 'detached'}; what was typed last was not taken"
+
+    # Input.
+
+    def _read(self) -> None:
+        try:
+            data = os.read(0, _READ_BYTES)
+        except OSError:
+            data = b""  # a terminal that is gone
+        if self._has_keys:
+            if data:
+                self._take_keys(data)
+            else:
+                self._go()
+        elif data:
+            self._send(data)
+        else:
+            self._reads = False
+            self._at_eof = True
+            self._act_on_eof()
+
+    def _take_keys(self, data: bytes) -> None:
+        exact = isinstance(self._shown, Display) and self._shown.undo.exact_keys
+        outcome = self._keyboard.feed(data, exact_keys=exact)
+        if not self._helping:
+            self._obey(outcome)
+        elif detach.DETACH in outcome:
+            self._go()
+        else:
+            self._attach("screen", 0)
+
+    def _obey(self, outcome: Iterable[bytes | str]) -> None:
+        for each in outcome:
+            if isinstance(each, bytes):
+                self._send(each)
+            elif each == detach.DETACH:
+                self._go()
+            elif each == detach.OBSERVE:
+                self._role = "observe"
+                if self._attachment is not None:
+                    self._attachment.observe()
+            elif each == detach.BELL or (self._attachment is not None and self._attachment.wants_write):
+                # Not while keys wait for the session: they belong to this connection.
+                self._shown.bell()
+            elif each == detach.REPAINT:
+                self._repaint()
+            else:
+                self._help()
+
+    def _help(self) -> None:
+        assert self._wishes.key is not None
+        self._pause()
+        role = ", only watching" if self._role == "observe" else ""
+        self._shown.say(_HELP.format(id=self._session.id, role=role, key=self._wishes.key.name))
+        self._helping = True
+
+    def _send(self, data: bytes) -> None:
+        if self._role == "observe" or self._attachment is None:
+            # The session may have asked for the mouse and the focus: nobody pressed anything for that.
+            keys, self._cut = detach.pressed(self._cut + data)
+            if keys:
+                self._shown.bell()
+            return
+        self._ahead += len(data)
+        try:
+            for at in range(0, len(data), UNIT_MAX_BYTES):
+                self._sent = self._attachment.send(data[at : at + UNIT_MAX_BYTES])
+        except HoldfastError:
+            self._shown.bell()  # it has ended: what it still printed is on its way
+
+    def _act_on_eof(self) -> None:
+        """The end of our piped input, once the session has all that came before it."""
+        if not self._at_eof or self._written < self._sent:
+            return
+        self._at_eof = False
+        if self._wishes.stdin_eof == "detach":
+            self._go()
+        elif self._wishes.stdin_eof == "eof":
+            try:
+                self._session.eof()
+            except HoldfastError as problem:
+                note(str(problem))
+
+    def _resize(self) -> None:
+        size = self._terminal.size() if self._terminal is not None else None
+        if size is None or self._role == "observe" or self._attachment is None or not self._shown.is_painted:
+            return
+        self._sized = True
+        cell = self._terminal.cell() if self._terminal is not None else None
+        told = (self._keyboard.described or {}).get("cell")
+        try:
+            self._attachment.resize(*size, cell=cell or (told and tuple(told)))
+        except HoldfastError:
+            pass  # it has ended: it keeps its last size
+
+    # Output.
+
+    def _take(self, events: Iterable[Event]) -> None:
+        for event in events:
+            if isinstance(event, Data):
+                self._shown.data(event)
+            elif isinstance(event, Init):
+                self._shown.begin(event)
+            elif isinstance(event, Gap):
+                self._shown.gap(event)
+            elif isinstance(event, Written):
+                self._written = max(self._written, event.id)
+                self._act_on_eof()
+            elif isinstance(event, Exit):
+                self._end(event)
+                return
+            elif isinstance(event, Refused):
+                self._refused(event.error)
+            if not self._sized and self._shown.is_painted:
+                self._resize()
+        if self._attachment is not None and self._attachment.over and self._code is None:
+            raise RunnerGone(self._session.id, self._session.refresh().state, self._session.pid)
+
+    def _refused(self, error: HoldfastError) -> None:
+        if self._terminal is None:
+            note(str(error))
+        else:
+            self._shown.bell()
+        # It will not be written.
+        self._written = self._sent
+        self._act_on_eof()
+
+    def _end(self, exit: Exit) -> None:
+        from .tables import outcome, state_words
+
+        now = self._session.refresh()
+        self._ended = True
+        if now.state == "lost":
+            # Its runner is gone and took the outcome along, whether or not the command was quicker than we are.
+            raise RunnerGone(now.id, now.state, now.pid)
+        code = exit.shell_code
+        words = None
+        if now.exit is not None:
+            words = f"{now.id} has ended: {state_words(now)[0] if code is None else outcome(now.exit)}"
+        self._finish(1 if code is None else code, words)
