@@ -235,3 +235,17 @@ def test_toml_parser_is_imported_only_for_a_file(tmp_path: Path) -> None:
 def test_reference_page_is_current() -> None:
     reference = _reference()
     assert reference.PAGE.read_text() == reference.page(), "run tools/config_reference.py"
+
+
+@pytest.mark.parametrize("lines", ["question", "question=(", "riddle=^x$", "question=(a+)+$", "question="])
+def test_a_prompt_that_is_none_is_refused_with_its_place(tmp_path: Path, lines: str) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text(f"[terminal]\nprompts = '''\nsecret=^Key: $\n{lines}\n'''\n")
+    with pytest.raises(ConfigError) as refused:
+        config.load({}, str(file))
+    assert (refused.value.key, refused.value.line) == ("terminal.prompts", 2)
+
+
+def test_prompts_are_lines_of_a_kind_and_a_pattern() -> None:
+    text = "\nsecret=^Key: $\n\nquestion=^a=b\\?$\nsecret=^PIN> $\n"
+    assert config.prompt_patterns(text, "x") == {"secret": ["^Key: $", "^PIN> $"], "question": ["^a=b\\?$"]}

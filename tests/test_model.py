@@ -275,6 +275,26 @@ def test_start_options_are_all_there() -> None:
 
 
 @pytest.mark.parametrize(
+    "code, signal, shown",
+    [
+        (0, None, 0),
+        (3, None, 3),
+        (None, "SIGKILL", 137),
+        (None, "SIG35", 163),
+        (None, "SIGRTMIN", 162),
+        (None, None, None),
+    ],
+)
+def test_an_exit_knows_the_code_that_a_shell_would_show(
+    code: int | None, signal: str | None, shown: int | None
+) -> None:
+    from holdfast.model.attach import Exit as ExitEvent
+
+    assert Exit(code, signal, "exit").shell_code == shown
+    assert ExitEvent(code, signal, "exit", True, False).shell_code == shown
+
+
+@pytest.mark.parametrize(
     "value, expected",
     [
         (5, 5.0),

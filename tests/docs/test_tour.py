@@ -32,7 +32,7 @@ _MARK = "--8<--"
 # What differs from run to run, the same way on both sides. Columns are as wide as their widest cell.
 _VARIES = (
     (re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z"), "TIME"),
-    (re.compile(r"\bb[0-9a-z]{8}\b"), "ID"),
+    (re.compile(r"\b[bp][0-9a-z]{8}\b"), "ID"),
     (re.compile(r"\b\d+(ms|s|m|h|d)\b"), "SPAN"),
     (re.compile(r"\bpid \d+"), "pid N"),
     (re.compile(r"\b[\d.]+ ([KMG]i)?B\b"), "SIZE"),

@@ -42,7 +42,7 @@ told = {
     "text": session.text(),
 }
 if "send" in sys.argv:
-    told["send"] = attempt(lambda: session.send("hello\\n"))
+    told["send"] = attempt(lambda: session.send("hello\\n").accepted)
 if "stop" in sys.argv:
     told["stop"] = attempt(lambda: session.stop(grace=0).to_json()["survivors"])
     told["all"] = attempt(lambda: hf.collect(all=True).to_json())

@@ -28,9 +28,12 @@ def talker(world: World) -> Iterator[Session]:
     yield session
     row = processes.look(session.runner_pid or 0)
     if row is not None:
-        with Peer(str(session.endpoint)) as peer:
-            peer.hello()
-            peer.ask("stop", grace=0)
+        try:
+            with Peer(str(session.endpoint)) as peer:
+                peer.hello()
+                peer.ask("stop", grace=0)
+        except FileNotFoundError:
+            pass  # it is just leaving
         wait_gone(row.pid)
 
 

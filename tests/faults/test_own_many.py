@@ -45,15 +45,6 @@ def test_two_hundred_sessions_are_started_listed_recovered_and_stopped(
     until(lambda: not any(runners(world, id) for id in list(ids)[:5]), what="the leave of their runners")
 
 
-def price(pid: int) -> tuple[int, int, int]:
-    """CPU ticks and voluntary context switches so far."""
-    with open(f"/proc/{pid}/stat", "rb") as file:
-        fields = file.read().rpartition(b")")[2].split()
-    with open(f"/proc/{pid}/status") as file:
-        switches = next(int(line.split()[1]) for line in file if line.startswith("voluntary_ctxt_switches"))
-    return int(fields[11]), int(fields[12]), switches
-
-
 @pytest.mark.slow
 def test_fifty_idle_runners_cost_nothing_while_another_one_is_busy(
     world: World, beside: Beside, bystander: Bystanders
@@ -71,7 +62,7 @@ def test_fifty_idle_runners_cost_nothing_while_another_one_is_busy(
     quiet = settled(pids)
     for _ in range(1000):
         assert beside.session.refresh().state == "running"
-    assert {pid: price(pid) for pid in pids} == quiet
+    assert {pid: processes.price(pid) for pid in pids} == quiet
     assert world.launchers() == launchers
     assert all(answer.done for answer in hf.stop_all([session.id for session in idle], grace=1))
     promised(world, idle[0], bystander=bystander, beside=beside)
@@ -83,7 +74,7 @@ def settled(pids: list[int]) -> dict[int, tuple[int, int, int]]:
 
     def same() -> bool:
         nonlocal before
-        now = {pid: price(pid) for pid in pids}
+        now = {pid: processes.price(pid) for pid in pids}
         same, before = now == before, now
         return same
 

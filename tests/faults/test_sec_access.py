@@ -244,6 +244,7 @@ def test_sec_06_descriptors_that_were_not_announced_are_closed_at_once_by_launch
     stray = os.open(world.root / "stray", os.O_RDWR | os.O_CREAT, 0o600)
     rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [stray] * 100))]
     session = world.open().start(world.probe("cat"), stdin="open")
+    assert session.wait(match="^ready$", timeout=5).reason == "match"
     assert session.runner_pid is not None
     launcher = str(next(world.runtime.glob("launcher-*.sock")))
     try:

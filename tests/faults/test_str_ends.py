@@ -149,7 +149,7 @@ def test_str_06_ten_megabytes_to_one_that_does_not_read_are_refused_as_busy_whil
     accepted, refused = 0, None
     for _ in range(20):
         try:
-            accepted += session.send(bytes(MIB // 2))
+            accepted += session.send(bytes(MIB // 2)).accepted
         except Busy as busy:
             refused = busy
             break
@@ -178,7 +178,7 @@ def numbered(session: Session) -> int:
 
 def is_taken(session: Session, unit: bytes) -> bool:
     try:
-        return session.send(unit) == len(unit)
+        return session.send(unit).accepted == len(unit)
     except Busy:
         return False
 
@@ -192,7 +192,7 @@ def test_str_06_a_unit_larger_than_any_frame_is_refused_before_it_is_sent(
     assert isinstance(refusal, TooLarge)
     assert refusal.limit == MIB // 2
     assert "smaller pieces" in refusal.fix
-    assert session.send("ok") == 2
+    assert session.send("ok").accepted == 2
     session.close_stdin()
     assert session.wait(match="^stdin 2$", timeout=5).reason == "match"
     promised(world, session, bystander=bystander, beside=beside)

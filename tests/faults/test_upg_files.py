@@ -82,7 +82,7 @@ def test_upg_03_with_package_and_interpreter_deleted_every_request_works_to_the_
     installation.delete()
     assert os.readlink(f"/proc/{talker.runner_pid}/exe").endswith(" (deleted)")
 
-    assert talker.send("hello\n") == 6
+    assert talker.send("hello\n").accepted == 6
     assert talker.wait(match="^hello$", timeout=5).reason == "match"
     assert talker.wait(idle=0.05, timeout=5).reason == "idle"
     talker.update(name="web", labels={"a": "b"}, timeout=60, idle_timeout=60, ttl=60)
@@ -244,7 +244,7 @@ def test_upg_06_removing_everything_is_refused_while_anything_lives(
     assert live.id in refused.stderr
     for session in (done, live, survived):
         assert world.session(session.id).is_dir()
-    assert live.send("still here\n") == len("still here\n")
+    assert live.send("still here\n").accepted == len("still here\n")
     assert live.wait(match="still here", timeout=5).reason == "match"
     # Ended by request first, everything may go.
     assert all(stopped.done for stopped in hf.stop_all([live.id, survived.id], grace=0))

@@ -89,7 +89,7 @@ def test_upg_01_an_old_runner_serves_what_it_knows_to_todays_host(
 ) -> None:
     session = start_old(world.probe("cat"), (), archive, stdin="open", name="old")
     assert session.wait(match="ready", timeout=5).reason == "match"
-    assert session.send("hello\n") == 6
+    assert session.send("hello\n").accepted == 6
     assert session.wait(match="hello", timeout=5).reason == "match"
     session.update(name="older", timeout=60)
     assert world.open().get("older").id == session.id

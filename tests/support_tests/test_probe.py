@@ -150,7 +150,12 @@ def test_a_pair_that_reforks_replaces_the_half_that_dies(world: World) -> None:
 
     child = next(row for row in until(pair) if row.ppid != program.pid)
     processes.send(child, signal.SIGKILL)
-    rows = until(lambda: [row for row in pair() if child.pid not in [each.pid for each in pair()]])
+
+    def renewed() -> list[processes.Process]:
+        rows = pair()
+        return [] if child.pid in [row.pid for row in rows] else rows
+
+    rows = until(renewed)
     parent, heir = sorted(rows, key=lambda row: row.ppid != program.pid)
     processes.send(parent, signal.SIGKILL)
     # The heir, now ours because its parent is gone, has made itself a partner.
