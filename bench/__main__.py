@@ -7,10 +7,10 @@ import shutil
 import sys
 import time
 
-from . import crowd, logs, report, start, stream
+from . import crowd, logs, report, start, stream, terminal
 from .place import forget_places
 
-GROUPS = (start, stream, crowd, logs)
+GROUPS = (start, stream, crowd, logs, terminal)
 PEERS = ("tmux", "dtach", "screen", "supervisord")
 
 

@@ -73,7 +73,7 @@ def start_background() -> list[Row]:
             began = time.perf_counter()
             subprocess.run(["dtach", "-n", path, "sleep", "60"], check=True)
             took = time.perf_counter() - began
-            _end_dtach(path)
+            end_dtach(path)
             return took
 
         figures = interleaved({"tmux": tmux, "dtach": dtach, "ours": ours}, 60, pause_s=_PAUSE_S, warm=3)
@@ -109,7 +109,7 @@ def from_shell() -> list[Row]:
         ]
 
 
-def _end_dtach(path: str) -> None:
+def end_dtach(path: str) -> None:
     """dtach leaves with its command; the one that serves `path` is found by its own arguments."""
     for process in tree.everyone().values():
         if tree.command_line(process.pid)[:3] == ["dtach", "-n", path]:

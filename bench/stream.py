@@ -45,7 +45,7 @@ def pipes() -> list[Row]:
                 took = time.perf_counter() - began
                 if session.ends["stdout"] != _BYTES or session.dropped_before["stdout"]:
                     raise AssertionError(f"the log holds {session.ends} of {_BYTES} bytes")
-                _forget(hf, session.id)
+                forget(hf, session.id)
                 return 1 / took
 
             figures = interleaved({"reference": reference, "ours": ours}, 9)
@@ -79,7 +79,7 @@ def slow_viewer() -> list[Row]:
                 viewer.wait()
                 assert viewer.stdout is not None
                 viewer.stdout.close()
-            _forget(hf, session.id)
+            forget(hf, session.id)
             return 1 / took
 
         figures = interleaved({"none": lambda: write(False), "stopped": lambda: write(True)}, 11)
@@ -88,7 +88,7 @@ def slow_viewer() -> list[Row]:
         return [Row("B8", "a viewer that stopped reading", f"{speed:.0f} MB/s", against)]
 
 
-def _forget(hf: Holdfast, id: str) -> None:
+def forget(hf: Holdfast, id: str) -> None:
     """So that the dirty pages of earlier rounds do not slow down later ones."""
     deadline = time.monotonic() + 10
     session = hf.get(id)
