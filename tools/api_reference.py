@@ -53,6 +53,9 @@ OPTIONS: Mapping[str, str] = {
     "clean_env": "Start from an empty environment instead of the caller's.",
     "shell": "Runs a command given as text. Default: the setting `start.shell`.",
     "argv0": "What the program sees as its own name.",
+    "tty": "True: on a terminal of its own; or a mapping of `term`, `size_policy` (latest, smallest, fixed), `echo`, "
+    "`clipboard`, `colors`.",
+    "size": "Rows and columns of the terminal. Default: the settings `terminal.rows` and `terminal.cols`.",
     "stdin": "`closed` is /dev/null, `open` a pipe for `send`. Default: the setting `start.stdin`.",
     "input": "All of its input, at most 8 MiB; its end follows at once.",
     "pass_fds": "Open descriptors of the caller that the command gets under the same numbers.",

@@ -20,10 +20,12 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "model", "wire"),
     ("home", "config"),
     ("index",),
+    ("terminal",),
     ("host",),
     ("host.core",),
-    ("host.waiting",),
-    ("host.restarting", "host.verbs"),
+    ("host.keyframes", "host.screens", "host.waiting"),
+    ("host.attach", "host.recorded", "host.restarting", "host.verbs"),
+    ("host.inputs",),
     ("host.doctor",),
     ("host.api", "host.aio"),
     ("",),
@@ -32,9 +34,22 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 )
 
 HEAVY = frozenset(("asyncio", "dataclasses", "inspect", "logging", "pathlib", "subprocess", "tomllib", "typing"))
-OFF_THE_FAST_PATH = frozenset({"host.aio", "host.asyncio_driver", "host.search"})
+OFF_THE_FAST_PATH = (
+    *("host.aio", "host.asyncio_driver", "host.recorded", "host.search"),
+    *("terminal", "cli.client", "cli.display", "cli.keyboard"),
+)
 
-READ_LAYER = ("cli", "host.text", "runner.jsontext", "runner.records", "runner.wire", "wire")
+READ_LAYER = (
+    "cli",
+    "host.text",
+    "runner.answers",
+    "runner.characters",
+    "runner.jsontext",
+    "runner.records",
+    "runner.wire",
+    "terminal",
+    "wire",
+)
 CODECS_DECODERS = frozenset(("decode", "getdecoder", "getincrementaldecoder", "getreader", "iterdecode", "open"))
 
 SLEEPY = frozenset({"anyio", "asyncio", "time", "trio"})
@@ -156,7 +171,7 @@ def check_module(module: Module, known: dict[str, Module]) -> Iterator[Fault]:
         yield Fault(module.path, 1, text)
         return
     in_runner = within(module.name, "runner")
-    fast = module.name not in OFF_THE_FAST_PATH
+    fast = not off_the_fast_path(module.name)
     for each in imports(module, known):
         target = own(each.target)
         eager = not each.lazy and not each.typing_only
@@ -176,9 +191,13 @@ def check_module(module: Module, known: dict[str, Module]) -> Iterator[Fault]:
         elif theirs is not None and theirs > rank:
             text = f"{module.name or PACKAGE} imports {each.target}, which is above it"
             yield Fault(module.path, each.line, text)
-        if fast and eager and target in OFF_THE_FAST_PATH:
+        if fast and eager and off_the_fast_path(target):
             text = f"{each.target} is slow to import: import it where it is needed"
             yield Fault(module.path, each.line, text)
+
+
+def off_the_fast_path(name: str) -> bool:
+    return any(within(name, prefix) for prefix in OFF_THE_FAST_PATH)
 
 
 def check_circles(modules: dict[str, Module]) -> Iterator[Fault]:
