@@ -74,7 +74,7 @@ def test_kil_10_a_live_runner_does_not_believe_the_poisoned_record(
     session = hf.start(world.probe("lines", 3, "fork", "{", "forever", "}", "forever"))
     assert session.wait(match="^line 3$", timeout=5).reason == "match"
     poison(world, session.id, POISON[pgid](bystander))
-    assert session.send_signal("CONT", target="group") == 2
+    until(lambda: session.send_signal("CONT", target="group") == 2, what="a group of two")
     stopped = session.stop(grace=0.5)
     assert stopped.done
     assert len(stopped.found) == 2

@@ -11,7 +11,7 @@ import time
 
 from .. import wire
 from ..errors import HoldfastError, NotATty, OffsetAhead, RunnerGone, SelfAttach, SessionEnded, TooLarge
-from ..model import FINAL_STATES
+from ..model import FINAL_STATES, RUNNING
 from ..model.attach import Clients, Data, Exit, Gap, Init, Mode, Refused, Size, Written
 from ..runner import tree
 from ..runner.attach import STREAM
@@ -29,6 +29,11 @@ if TYPE_CHECKING:
     from .core import Core
     from .log import Log
     from .observe import Files
+
+
+# A runner that was killed closes its sockets a little before its lock is free.
+_DYING_LOOKS = 50
+_DYING_S = 0.01
 
 
 async def connect(core: Core, id: str, request: dict[str, Any]) -> Connection | None:
@@ -255,6 +260,11 @@ class _Attachment:
 
     def _from_files(self) -> Iterator[Event]:
         seen = from_files(read_files(self._core.home, self._id))
+        for _ in range(_DYING_LOOKS):
+            if seen.state != RUNNING or self._at is None:
+                break
+            time.sleep(_DYING_S)  # it has hung up: a moment later it is gone, and what became of it is known
+            seen = from_files(read_files(self._core.home, self._id))
         if seen.state not in FINAL_STATES and self._at is not None:
             # The runner hung up on us and lives, or the command outlived it: that is for the caller to know.
             raise self._core._no_runner(seen)
