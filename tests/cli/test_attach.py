@@ -187,13 +187,14 @@ def test_whatever_it_was_put_into_the_terminal_is_left_as_it_was(
 
 @pytest.mark.covers("terminal:32")
 @pytest.mark.parametrize(
-    "program", [["vim", "-u", "NONE", "-i", "NONE", "-n"], ["fish", "--no-config"], ["bash", "--norc"]]
+    "program",
+    [
+        pytest.param(["vim", "-u", "NONE", "-i", "NONE", "-n"], marks=pytest.mark.needs("vim")),
+        pytest.param(["fish", "--no-config"], marks=pytest.mark.needs("fish")),
+        ["bash", "--norc"],
+    ],
 )
 def test_after_a_real_program_the_terminal_is_as_it_was(started: Started, attach: Attach, program: list[str]) -> None:
-    from shutil import which
-
-    if which(program[0]) is None:
-        pytest.skip(f"no {program[0]} here")
     session = started(program, ready=None)
     outer = attach(session)
     outer.until(lambda: outer.text.strip() != "", f"{program[0]} on the screen")

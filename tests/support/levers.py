@@ -93,6 +93,8 @@ LEVERS: dict[str, Callable[[], str | None]] = {
     "htop": lambda: _runs("htop", "--version"),
     "less": lambda: _runs("less", "--version"),
     "tmux": lambda: _runs("tmux", "-V"),
+    # Not run: it would write a cache into a home that is nobody's.
+    "nvim": lambda: None if shutil.which("nvim") else "no nvim",
     "vim": lambda: _runs("vim", "--version"),
     "zsh": lambda: _runs("zsh", "--version"),
     "systemd": _systemd,

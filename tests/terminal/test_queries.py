@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import sys
 import time
 from typing import TYPE_CHECKING, Any
@@ -190,7 +189,7 @@ def test_the_burst_of_questions_a_program_starts_with_is_answered_whole(home: Ho
 
 
 @pytest.mark.covers("terminal:5")
-@pytest.mark.skipif(shutil.which("fish") is None, reason="needs fish")
+@pytest.mark.needs("fish")
 def test_fish_comes_to_its_prompt_and_misses_no_answer(home: Holdfast) -> None:
     prompt = "function fish_prompt; echo -n 'at your service> '; end"
     session = home.start(["fish", "--no-config", "--init-command", prompt], tty=True)
@@ -205,7 +204,7 @@ def test_fish_comes_to_its_prompt_and_misses_no_answer(home: Holdfast) -> None:
 
 
 @pytest.mark.covers("terminal:5")
-@pytest.mark.skipif(shutil.which("nvim") is None, reason="needs neovim")
+@pytest.mark.needs("nvim")
 def test_neovim_starts_edits_and_leaves(home: Holdfast, world: World) -> None:
     file = world.root / "file.txt"
     session = home.start(["nvim", "--clean", str(file)], tty=True)
