@@ -12,7 +12,7 @@ import subprocess
 import sys
 import termios
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from avt._avt import Vt
 
@@ -100,7 +100,8 @@ class Stage:
     def end(self) -> None:
         members = [row for row in processes.table().values() if row.sid == self.pid]
         for row in members:
-            os.kill(row.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it may end while we look
+                os.kill(row.pid, signal.SIGKILL)
         self._process.kill()
         self._process.wait()
         os.close(self.master)
