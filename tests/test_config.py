@@ -61,6 +61,7 @@ def test_without_a_file_the_defaults_hold(tmp_path: Path) -> None:
     )
     assert (found.collect_enabled, found.collect_interval) == (True, 600.0)
     assert found.cli_color == "auto"
+    assert (found.people_command, found.people_webhooks) == (None, {})
     assert set(found.sources().values()) == {"default"}
 
 
@@ -68,7 +69,8 @@ def test_every_setting_is_a_declared_attribute_of_its_type() -> None:
     found = Config()
     assert set(Config.__annotations__) == {setting.attribute for setting in SETTINGS}
     for setting in SETTINGS:
-        assert type(getattr(found, setting.attribute)).__name__ == Config.__annotations__[setting.attribute]
+        declared = Config.__annotations__[setting.attribute]
+        assert type(getattr(found, setting.attribute)).__name__ == declared.partition("[")[0]
 
 
 def test_file_is_found_by_variable_then_configuration_directory_then_user(tmp_path: Path) -> None:
@@ -104,6 +106,8 @@ def test_environment_wins_over_file_and_sources_tell(tmp_path: Path) -> None:
 
 def test_other_variables_of_ours_are_no_settings() -> None:
     load({"HOME": "/nonexistent", "HOLDFAST_HOME": "/x", "HOLDFAST_POINTS": "a=kill", "HOLDFAST_OFF": "pidfd"})
+    # In the environment of every command, and so of a host that is started by one.
+    load({"HOME": "/nonexistent", "HOLDFAST_SESSION_ID": "b7k2m9qa1"})
 
 
 def test_chosen_file_that_is_missing_is_refused(tmp_path: Path) -> None:
@@ -148,6 +152,14 @@ def test_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
         ('[start]\nstdin = "tty"\n', 2, "start.stdin", "closed or open"),
         ("[log]\nkeep = {a = 1}\n", 2, "log.keep", "7d"),
         ("[log.keep]\na = 1\n", 1, "log.keep", "7d"),
+        ("[signals]\nrelease_waits = 5\n", 2, "signals.release_waits", "no list"),
+        ('[signals]\nrelease_waits = ["1s", "soon"]\n', 2, "signals.release_waits", "7d"),
+        ("[restart]\nsuccess_codes = [0, 256]\n", 2, "restart.success_codes", "0 to 255"),
+        ("[restart]\nfinal_codes = [" + "1," * 300 + "]\n", 2, "restart.final_codes", "at most 256"),
+        ('[people]\nevents = ["failed", "boom"]\n', 2, "people.events", "needs_input"),
+        ('[people]\nevents = ["failed", 1]\n', 2, "people.events", "such as"),
+        ("[monitor]\nlimit = 3601\n", 2, "monitor.limit", "1 to 3600"),
+        ('[breaker]\nscope = "all"\n', 2, "breaker.scope", "owner or home"),
     ],
 )
 def test_what_is_not_understood_is_refused_with_its_place_and_the_nearest(
@@ -237,6 +249,16 @@ def test_reference_page_is_current() -> None:
     assert reference.PAGE.read_text() == reference.page(), "run tools/config_reference.py"
 
 
+def test_a_list_is_written_as_a_list_or_as_text(tmp_path: Path) -> None:
+    path = _write(tmp_path, '[restart]\nsuccess_codes = [0, "3"]\n[people]\nevents = ["ended", "watch"]\n')
+    found = load({"HOLDFAST_SIGNALS_RELEASE_WAITS": "1s, 2m 30"}, path)
+    assert found.restart_success_codes == (0, 3)
+    assert found.people_events == ("ended", "watch")
+    assert found.signals_release_waits == (1.0, 120.0, 30.0)
+    assert found.people_retry_waits == (1.0, 5.0, 30.0, 120.0, 600.0)
+    assert load({"HOLDFAST_PEOPLE_EVENTS": ""}, path).people_events == ()
+
+
 @pytest.mark.parametrize("lines", ["question", "question=(", "riddle=^x$", "question=(a+)+$", "question="])
 def test_a_prompt_that_is_none_is_refused_with_its_place(tmp_path: Path, lines: str) -> None:
     file = tmp_path / "config.toml"
@@ -249,3 +271,96 @@ def test_a_prompt_that_is_none_is_refused_with_its_place(tmp_path: Path, lines: 
 def test_prompts_are_lines_of_a_kind_and_a_pattern() -> None:
     text = "\nsecret=^Key: $\n\nquestion=^a=b\\?$\nsecret=^PIN> $\n"
     assert config.prompt_patterns(text, "x") == {"secret": ["^Key: $", "^PIN> $"], "question": ["^a=b\\?$"]}
+
+
+def test_channels_to_people_are_tables_of_their_own(tmp_path: Path) -> None:
+    path = _write(
+        tmp_path,
+        """
+[people]
+bell = true
+[people.command]
+argv = ["notify-send", "{title}", '{"json": "{body}"}']
+[people.webhook.ops]
+url = "https://example.org/hook?key=1"
+secret_file = "/etc/holdfast/ops"
+events = ["ended"]
+[people.webhook."local.2"]
+url = "http://127.0.0.1:8080/"
+secret_file = "/etc/holdfast/local"
+""",
+    )
+    found = load({}, path)
+    assert found.people_command is not None
+    assert found.people_command.argv == ("notify-send", "{title}", '{"json": "{body}"}')
+    assert found.people_command.events is None
+    assert list(found.people_webhooks) == ["ops", "local.2"]
+    ops = found.people_webhooks["ops"]
+    assert (ops.name, ops.secret_file, ops.events) == ("ops", "/etc/holdfast/ops", ("ended",))
+    assert (ops.url, ops.shown_url) == ("https://example.org/hook?key=1", "https://example.org/...")
+    assert found.sources()["people.webhook.ops"] == f"file {path}:6"
+    shown = json.dumps(found.to_json())
+    assert "notify-send" in shown
+    assert "key=1" not in shown
+
+
+_HOOK = '[people.webhook.ops]\nsecret_file = "/s"\n'
+
+
+@pytest.mark.parametrize(
+    "text, line, key, hint",
+    [
+        ("[people]\ncommand = 5\n", 2, "people.command", "write \\[people.command\\]"),
+        ("[people.comand]\nargv = []\n", 1, "people.comand", "did you mean command"),
+        ("[people.command]\n", 1, "people.command", "notify-send"),
+        ('[people.command]\nargv = "notify-send"\n', 2, "people.command.argv", "notify-send"),
+        ('[people.command]\nargv = ["a", 1]\n', 2, "people.command.argv", "notify-send"),
+        ('[people.command]\nargv = ["a\\u0000"]\n', 2, "people.command.argv", "notify-send"),
+        ('[people.command]\nargv = ["a", "x{titel}"]\n', 2, "people.command.argv", "{titel}.*{title}"),
+        ('[people.command]\nargv = ["{name}"]\n', 2, "people.command.argv", "by the file alone"),
+        ('[people.command]\nargv = ["a"]\n\nevent = ["x"]\n', 4, "people.command.event", "did you mean events"),
+        ('[people.command]\nargv = ["a"]\nevents = ["x"]\n', 3, "people.command.events", "needs_input"),
+        ('people = { command = { argv = ["{x}"] } }\n', 1, "people.command.argv", "unknown placeholder"),
+        ('[people.webhook]\nurl = "https://x/"\n', 2, "people.webhook.url", "write \\[people.webhook.url\\]"),
+        ("[people.webhook.Ops]\n", 1, "people.webhook.Ops", "a-z"),
+        ("[people.webhook.ops]\n", 1, "people.webhook.ops", "url is missing"),
+        (_HOOK + 'urls = "https://x/"\n', 3, "people.webhook.ops.urls", "did you mean url"),
+        (_HOOK + 'url = "http://example.org/"\n', 3, "people.webhook.ops.url", "use https"),
+        (_HOOK + 'url = "http://127.0.0.1.example.org/"\n', 3, "people.webhook.ops.url", "use https"),
+        (_HOOK + 'url = "ftp://example.org/"\n', 3, "people.webhook.ops.url", "no http address"),
+        (_HOOK + 'url = "https://u:p@example.org/"\n', 3, "people.webhook.ops.url", "password"),
+        (_HOOK + 'url = "https://example.org:x/"\n', 3, "people.webhook.ops.url", "no address"),
+        (_HOOK + 'url = "https://example.org/ x"\n', 3, "people.webhook.ops.url", "no address"),
+        (_HOOK + 'url = "https://example.org/\\r\\n"\n', 3, "people.webhook.ops.url", "no address"),
+        ('[people.webhook.ops]\nurl = "https://x/"\nsecret_file = "s"\n', 3, "people.webhook.ops.secret_file", "0600"),
+    ],
+)
+def test_a_channel_that_is_not_understood_is_refused_with_its_place(
+    tmp_path: Path, text: str, line: int, key: str, hint: str
+) -> None:
+    path = _write(tmp_path, text)
+    with pytest.raises(ConfigError, match=hint) as caught:
+        load({}, path)
+    assert (caught.value.file, caught.value.line, caught.value.key) == (path, line, key)
+
+
+_channel_tables = st.dictionaries(
+    st.sampled_from(["command", "webhook", "events", "x"]),
+    st.recursive(
+        st.sampled_from(['"a"', "1", '["a", "{title}"]', '["{x}"]', '"https://x/"', '"/s"', "[]"]),
+        lambda inner: st.dictionaries(st.sampled_from(["argv", "url", "secret_file", "events", "ops"]), inner).map(
+            lambda table: "{ " + ", ".join(f"{key} = {value}" for key, value in table.items()) + " }"
+        ),
+        max_leaves=6,
+    ),
+)
+
+
+@given(_channel_tables)
+def test_any_channel_is_taken_or_refused_with_its_line(
+    tmp_path_factory: pytest.TempPathFactory, tables: dict[str, str]
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "channels.toml"
+    path.write_text("[people]\n" + "".join(f"{key} = {value}\n" for key, value in tables.items()))
+    error = _refusal(str(path))
+    assert error is None or (error.line or 0) > 1

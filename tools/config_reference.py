@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from holdfast import config
+from holdfast.config.channels import PLACEHOLDERS
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "config.md"
 
@@ -19,7 +20,24 @@ the file. Unknown sections, keys and variables, and values of the wrong type, ar
 Sizes are a number of bytes or text such as `"512K"`, `"64MiB"`, `"4G"` (powers of 1024); durations a number
 of seconds or text such as `"500ms"`, `"10s"`, `"5m"`, `"2h"`, `"7d"`.
 
-This page is made by `tools/config_reference.py` from `src/holdfast/config.py`.
+Lists are lists of TOML, or text with commas or spaces between the items.
+
+This page is made by `tools/config_reference.py` from `src/holdfast/config/`.
+"""
+
+_PLACEHOLDERS = ", ".join("`{" + name + "}`" for name in PLACEHOLDERS)
+
+_CHANNELS = f"""### Channels
+
+Beside `bell`, notices to people go through tables of their own; without any, nobody is told.
+
+| table | key | meaning |
+| --- | --- | --- |
+| `[people.command]` | `argv` | Program and arguments, run without a shell. Replaced in an argument: {_PLACEHOLDERS} |
+| | `events` | What it is told, instead of `people.events` |
+| `[people.webhook.NAME]` | `url` | Where each notice is posted: `https`, or `http` on this machine itself |
+| | `secret_file` | A file of mode 0600 that holds the secret which signs each post |
+| | `events` | What it is told, instead of `people.events` |
 """
 
 
@@ -56,6 +74,8 @@ def page() -> str:
                 )
                 lines.append(f"| {' | '.join(row)} |")
         lines.append("")
+        if section == "people":
+            lines.append(_CHANNELS)
     return "\n".join(lines)
 
 

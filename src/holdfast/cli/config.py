@@ -30,12 +30,9 @@ def main(args: Namespace) -> int:
     config = load(os.environ)
     sources = config.sources()
     if args.json:
-        say_json(
-            {
-                setting.name: {"value": getattr(config, setting.attribute), "source": sources[setting.name]}
-                for setting in SETTINGS
-            }
-        )
+        values = {setting.name: getattr(config, setting.attribute) for setting in SETTINGS}
+        values.update((name, channel.to_json()) for name, channel in config.channels().items())
+        say_json({name: {"value": value, "source": sources[name]} for name, value in values.items()})
         return 0
     rows = []
     for setting in SETTINGS:
@@ -47,6 +44,11 @@ def main(args: Namespace) -> int:
                 (source, DIM if source == "default" else YELLOW),
             )
         )
+    for name, channel in config.channels().items():
+        rows += [
+            ((f"{name}.{key}", ""), (_shown(value, ""), ""), (sources[name], YELLOW))
+            for key, value in channel.to_json().items()
+        ]
     say(table(("SETTING", "VALUE", "SOURCE"), rows, style(config)))
     say(f"\nfile: {config_path(os.environ)}" + ("" if config.file else " (not there)"))
     return 0
@@ -65,4 +67,8 @@ def _shown(value: object, kind: str) -> str:
         return f"{value:g}s"
     if isinstance(value, bool):
         return "true" if value else "false"
+    if value is None:
+        return "(as people.events)"
+    if isinstance(value, tuple):
+        return ", ".join(_shown(each, "duration") for each in value)
     return str(value)
