@@ -6,6 +6,8 @@ that stops reading costs nothing and slows nobody.
 
 from __future__ import annotations
 
+import time
+
 from . import clock, wire
 from .sizes import Sizing
 from .tty import COLS_MAX, ROWS_MAX
@@ -50,6 +52,8 @@ class Attachment:
         self.focused = False
         self.attached_at = clock.now_text()
         self.last_input_at: str | None = None
+        # When whoever has it last typed or looked, on the monotonic clock.
+        self._seen_at: float | None = None
         self._queued = 0
         self._ranges: list[list[int]] = []
         self._at = 0
@@ -72,6 +76,16 @@ class Attachment:
             "attached_at": self.attached_at,
             "last_input_at": self.last_input_at,
         }
+
+    @property
+    def is_person(self) -> bool:
+        return self.kind != "agent"
+
+    def idle_s(self) -> float | None:
+        """For how long the person who has control here neither typed nor looked; None where there is none."""
+        if self.role != "control" or not self.is_person or self._seen_at is None:
+            return None
+        return 0.0 if self.focused else time.monotonic() - self._seen_at
 
     # Out.
 
@@ -267,6 +281,8 @@ class Attachment:
         size, warnings = terminal.check_input(parts)
         self.sizing.touched = terminal.touch()
         self.last_input_at = clock.now_text()
+        self._seen_at = time.monotonic()
+        self._note_person()
         terminal.settle_size()
         self._queued += size
         number = wire.number_of(request)
@@ -286,6 +302,7 @@ class Attachment:
             self.sizing.size = size_of([request.get("rows"), request.get("cols")])
             self.sizing.cell = _cell(request.get("cell"))
             self.sizing.touched = self._terminal.touch()
+            self._note_person()
         if "visible" in request:
             self.sizing.visible = request["visible"] is not False
         self._terminal.settle_size()
@@ -298,6 +315,7 @@ class Attachment:
         """The command hears of the first gain and the last loss: one client that leaves never blinds the rest."""
         before = self._terminal.is_focused()
         self.focused = focused
+        self._seen_at = time.monotonic()
         if self.role == "control":
             self._terminal.focus_changed(before)
         self._terminal.tell_all("clients")
@@ -315,6 +333,10 @@ class Attachment:
 
     def _ping(self, request: dict[str, Any]) -> None:
         self._client.send({**wire.reply(request), "status": self._terminal.status()})
+
+    def _note_person(self) -> None:
+        if self.is_person:
+            self._terminal.person_at = time.monotonic()
 
     def _must_control(self) -> None:
         if self.role != "control":

@@ -37,6 +37,8 @@ class Deadlines:
         # They count from the request, so that a slow start is part of the command's time.
         self._quiet_since = time.monotonic()
         self._born = self._quiet_since if asked is None else asked
+        # An attempt of a restarting command has its own time, the session has one ttl.
+        self._attempt_began = self._born
         self._limits: dict[str, float] = {}
         self._timers: dict[str, Timer] = {}
         for option in CAUSES:
@@ -50,6 +52,12 @@ class Deadlines:
         if limit_s is not None:
             self._limits[option] = limit_s
             self._arm(option)
+
+    def begin_again(self, limits: dict[str, float | None]) -> None:
+        """The next attempt begins."""
+        self._attempt_began = self._quiet_since = time.monotonic()
+        for option, limit_s in limits.items():
+            self.set(option, limit_s)
 
     def output(self) -> None:
         self._quiet_since = time.monotonic()
@@ -70,7 +78,7 @@ class Deadlines:
 
     def _due(self, option: str) -> float:
         if option != "idle_timeout":
-            return self._born + self._limits[option]
+            return (self._attempt_began if option == "timeout" else self._born) + self._limits[option]
         # A time in which nobody could have printed or been heard, because we were stopped, is not silence.
         return max(self._quiet_since, self._loop.woke_at) + self._limits[option]
 

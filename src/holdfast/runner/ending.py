@@ -85,8 +85,7 @@ class Ending:
         assert self._cause is not None
         if self.at is None:
             self.at = clock.now_text()
-        # What descendants print from now on is in the log, and behind the recorded end.
-        self._fenced = self._log.facts()
+        self.fence()
         survivors, more = tree.described_some(family.living())
         self.exit = {
             "code": code,
@@ -98,6 +97,10 @@ class Ending:
             "survivors": survivors,
             "survivors_more": more,
         }
+
+    def fence(self) -> None:
+        """What descendants print from now on is in the log, and behind the recorded end."""
+        self._fenced = self._log.facts()
 
     def write(self, *, durable: bool) -> None:
         """Log first, then the record: its presence says that the log is complete up to the recorded end."""

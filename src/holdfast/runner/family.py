@@ -11,7 +11,7 @@ from . import points, tree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Callable
 
     from .descriptors import Reserve
 
@@ -29,6 +29,8 @@ class Family:
         # Looking at the family costs a walk through /proc, so it is done when a death may have changed it.
         self.somebody_died = False
         self._extinct = False
+        # Children of ours that are no part of the family: who wants to know how each ended.
+        self.apart: dict[int, Callable[[int], None]] = {}
 
     @property
     def command_gone(self) -> bool:
@@ -45,6 +47,10 @@ class Family:
                 return left
             if pid == 0:
                 return left
+            told = self.apart.pop(pid, None)
+            if told is not None:
+                told(status)
+                continue
             self.somebody_died = True
             if self.command is not None and pid == self.command["pid"] and self.status is None:
                 self.status, self.rusage = status, rusage

@@ -1,5 +1,5 @@
 """What the processes in the foreground of a terminal are doing, as far as `/proc` tells: whether one sits in a read on
-that terminal, whether any runs, waits for a disk or is stopped.
+that terminal, whether any runs, waits for a disk or is stopped. Of a pipe: whether anybody sits in a read on it.
 
 Looking changes nothing and signals nobody. What may not be looked at (another user's process, a kernel without
 `/proc/<pid>/syscall`) is unknown, never a no.
@@ -76,6 +76,26 @@ def look(device: int, group: int, processes: Iterable[tree.Process] | None = Non
     return seen
 
 
+def reads_pipe(pipe: tuple[int, int], processes: Iterable[tree.Process]) -> bool | None:
+    """Does one of these sit in a read on the pipe with this device and inode? None where it cannot be known."""
+    calls = _READS.get(os.uname().machine)
+    if sys.platform != "linux" or calls is None:
+        return None
+    known = True
+    for process in list(processes)[:_PROCESSES_MAX]:
+        try:
+            threads = os.listdir(f"/proc/{process.pid}/task")
+        except OSError:
+            continue  # gone meanwhile
+        for thread in threads[:_THREADS_MAX]:
+            call = _call(process.pid, thread)
+            if call is None:
+                known = False
+            elif call[0] in calls and _is_pipe(process.pid, call[1], pipe):
+                return True
+    return False if known else None
+
+
 def _look_at(pid: int, device: int, seen: Foreground) -> bool | None:
     """Is it blocked in a read on the terminal? One that runs in another thread is at work, not waiting."""
     try:
@@ -140,6 +160,14 @@ def _is_terminal(pid: int, descriptor: int, device: int) -> bool:
         return os.stat(f"/proc/{pid}/fd/{descriptor}").st_rdev in (device, _OWN_TERMINAL)
     except OSError:
         return False
+
+
+def _is_pipe(pid: int, descriptor: int, pipe: tuple[int, int]) -> bool:
+    try:
+        found = os.stat(f"/proc/{pid}/fd/{descriptor}")
+    except OSError:
+        return False
+    return (found.st_dev, found.st_ino) == pipe
 
 
 def _cpu_ticks(pid: int) -> int:

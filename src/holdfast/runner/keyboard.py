@@ -57,7 +57,11 @@ class _Call:
 class Keyboard:
     """`done(whole, bytes)` of a call is called when the kernel took its last byte, or nobody will."""
 
-    def __init__(self, loop: Loop, tty: Tty, tracker: Tracker) -> None:
+    def __init__(
+        self, loop: Loop, tty: Tty, tracker: Tracker, typed: Callable[[bytes], None] = lambda _data: None
+    ) -> None:
+        # Told what is written for somebody, before its echo can be read.
+        self._typed = typed
         self._loop = loop
         self._tty = tty
         self._tracker = tracker
@@ -234,6 +238,7 @@ class Keyboard:
             if typed:
                 self._last_byte = b"" if part is EOF else typed[-1:]
                 self._under_way, self._writing = memoryview(typed), call
+                self._typed(typed)
                 return True
         return False
 

@@ -1,7 +1,7 @@
-"""The life of one command, top to bottom: persist, spawn, serve, end.
+"""The life of one session, top to bottom: persist, spawn, serve, start again or end.
 
 Everything a host can learn later is on disk the moment it is true. The runner leaves when the exit is recorded and
-no descendant lives.
+told, and no descendant lives.
 """
 
 from __future__ import annotations
@@ -10,20 +10,25 @@ import errno
 import os
 import time
 
-from . import cgroup, clock, descriptors, points, records, requests, spawn, telling, tree, wire
+from . import birth, cgroup, clock, descriptors, points, records, requests, spawn, telling, tree, wire
+from .attempt import Attempt
+from .birth import Refused
+from .causes import LIMIT, status_of
 from .deadlines import Deadlines, asked_at
 from .diary import Diary
-from .ending import AGAIN_S, Ending
+from .ending import AGAIN_S
 from .endpoint import Endpoint
-from .family import Family, become_subreaper
+from .family import become_subreaper
+from .features import Features
 from .inputs import Inputs
 from .kernel_signals import signal
 from .log import Log
 from .loop import READ, Loop, Timer
 from .outputs import Outputs
 from .owner import Owner
-from .stdin import ENDED, GIVEN, Stdin
-from .stopping import Stopping
+from .restarts import DOWN, UP, Desired, Restarts
+from .signals import Signals
+from .stdin import GIVEN, Stdin
 from .terminal import Terminal
 from .tty import Tty, Unavailable, has_terminfo
 
@@ -34,28 +39,20 @@ if TYPE_CHECKING:
     from types import FrameType
     from typing import Any
 
+    from .ending import Ending
     from .endpoint import Client
+    from .family import Family
     from .keyboard import Keyboard
 
-# After the exit: buffered output is read, then silence this long ends the drain, and this much in all.
-_DRAIN_QUIET_S = 0.25
-_DRAIN_S = 2.0
 # Answers still on their way when everything else is done.
 _FAREWELL_S = 1.0
 # A state record that was refused is tried again first soon, then ever more seldom: the disk may stay as it is for days.
 _STATE_AGAIN_MAX_S = 30.0
-_FULL = (errno.ENOSPC, errno.EDQUOT)
+# A crash loop is told at first, then at most this often, with the count.
+_RESTART_NOTICE_S = 15.0
 # Beyond these a life has grown this process's memory enough to make a fresh one better.
 _BRIEF_S = 10.0
 _BRIEF_BYTES = 1 << 20
-
-
-class Refused(Exception):
-    """The start request cannot be carried out; nothing was spawned. Carries the error frame."""
-
-    def __init__(self, code: str, message: str, /, **facts: object) -> None:
-        super().__init__(message)
-        self.frame = wire.error({}, code, message, **facts)
 
 
 def live(channel: socket.socket, request: dict[str, Any], passed: list[int], warnings: Sequence[str] = ()) -> bool:
@@ -84,61 +81,65 @@ class Life:
     def __init__(self, request: dict[str, Any], passed: list[int], warnings: Sequence[str]) -> None:
         self.spec: dict[str, Any] = request["spec"]
         self.id: str = self.spec["id"]
+        self.home: str = request["home"]
         # What the caller wants next, so that even a command that ends at once is answered to somebody who waits.
         self._then: dict[str, Any] | None = request.get("then")
         claims = request.get("claims", 0)
         self.loop = Loop()
-        self._reserve = descriptors.Reserve()
+        self.reserve = descriptors.Reserve()
         self._identify()
-        self._directory = self._persist(request["home"])
+        self.directory, self._life_lock = birth.persist(self.home, self.spec)
         for fd in passed[:claims]:
             os.close(fd)  # the spec is on disk: whoever waits for the name or key may look now
 
-        self.diary = Diary(self._directory, warnings)
-        self.inputs = Inputs(self._directory, self.diary.say)
+        self.diary = Diary(self.directory, warnings)
+        self.inputs = Inputs(self.directory, self.diary.say)
         self.log = Log(
-            self._directory,
+            self.directory,
             _streams(self.spec),
             cap_bytes=self.spec["log_cap"],
             segment_bytes=self.spec["segment_bytes"],
             free_floor_bytes=self.spec["free_floor"],
             say=self.diary.say,
-        )
-        self.family = Family(self._reserve)
-        self.ending = Ending(
-            self.loop,
-            self._directory,
-            self.log,
-            self.diary,
-            self._reserve,
-            facts=self._exit_facts,
-            settled=self._settle_rest,
+            refused=self._log_refused,
         )
         self.outputs = Outputs(self.loop, self.log, self._heard)
         self.stdin: Stdin | Keyboard = Stdin(self.loop, None)
         # The terminal half, of a session that has one.
         self.terminal: Terminal | None = None
         self.changed: dict[str, Any] = {}
-        self.started_at: str | None = None
         self.waiters: list[requests.Waiter] = []
-        self._stopping: Stopping | None = None
+        self.desired = Desired(self.spec["author"], clock.now_text())
+        self.restarts = _restarts(self.spec)
+        self._restart_timer: Timer | None = None
+        self._restart_asked = False
+        self._restart_told_at = -_RESTART_NOTICE_S
         self._memory: cgroup.MemoryGroup | None = None
         self._owner: Owner | None = None
         self._call: Client | None = None
-        self._drain_until = 0.0
-        self._drain_timer: Timer | None = None
         self._state_due: Timer | None = None
         self._state_again_s = AGAIN_S
+        # Is the ending on record?
+        self._over = False
         # Set by signal handlers, looked at in each turn.
         self._reap_due = True
         self._told_to_leave = False
 
+        # What each attempt is given anew.
+        self.environment: dict[str, str] = {**request["env"], tree.SESSION_VARIABLE: self.id}
+        self.host_environment: dict[str, str] = request.get("host_env") or self.environment
+        self._input = wire.from_text(request.get("input"))
+        # When its host asked for it, on our clock, where that can be told.
+        self.asked = asked_at(request, self.here.get("timens"))
+        self.attempt = Attempt(self, 1)
+        self.signals = Signals(self)
+        self.features = Features(self)
         self._listen_to_signals()
         self.endpoint = self._open_endpoint()
-        self.deadlines = Deadlines(self.loop, self.spec, self._end_for, asked_at(request, self.here.get("timens")))
+        self.deadlines = Deadlines(self.loop, self.spec, self._end_for, self.asked)
         self._memory = self._limit_memory()
         try:
-            self._spawn(request, list(zip(passed[claims:], self.spec["pass_fds"])))
+            self._spawn(list(zip(passed[claims:], self.spec["pass_fds"])))
         finally:
             for fd in passed[claims:]:
                 os.close(fd)
@@ -153,7 +154,7 @@ class Life:
             requests.serve(self, client, self._then)
         if points.ACTIVE:
             points.hit("runner.answered")
-        if self.exit is None or self.ending.untold:
+        if self.exit is None or self.ending.untold or not self.signals.decided:
             self.loop.run(self._turn)
         requests.answer_waiters(self)
         self._farewell()
@@ -166,13 +167,10 @@ class Life:
             self.stop(by="system", grace_s=None, climb=None)
         if self._reap_due:
             self._reap_due = False
-            self._reap()
-        if self.family.somebody_died and self._stopping is not None:
-            self._stopping.climb()
-        if self.exit is None and self.family.command_gone and not self._draining:
-            self._record_end()
-        if self.family.somebody_died and self.exit is not None:
-            self._settle_rest()
+            self.attempt.reap()
+        self.attempt.turn()
+        if self.family.somebody_died:
+            self.settle_rest()
         self.family.somebody_died = False
         if self.terminal is not None:
             self.terminal.turn()
@@ -185,29 +183,6 @@ class Life:
         self.here = tree.here()
         # A runner that dies before its first state record still says from where its processes can be verified.
         self.spec.update((part, value) for part, value in self.here.items() if part != "runner")
-
-    def _persist(self, home: str) -> int:
-        """Spec on disk, room for the exit record taken, and the lock that says we live."""
-        path = os.path.join(home, "sessions", self.id)
-        try:
-            if points.ACTIVE:
-                points.hit("runner.before_directory")
-            os.mkdir(path, 0o700)
-        except FileExistsError:
-            raise Refused("superseded", f"session {self.id} was given up by its host before we came") from None
-        except OSError as problem:
-            raise _refused_by_disk(problem, path) from None
-        directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            records.reserve_exit(directory)
-            self._life_lock = records.write_locked(directory, "spec.json", self.spec)
-        except OSError as problem:
-            _forget(directory)
-            os.close(directory)
-            raise _refused_by_disk(problem, path) from None
-        if points.ACTIVE:
-            points.hit("runner.spec_written")
-        return directory
 
     def _listen_to_signals(self) -> None:
         self._wakeup, self._wakeup_writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -231,9 +206,9 @@ class Life:
                 failed=self.diary.tell,
             )
         except OSError as problem:
-            _forget(self._directory)
-            if problem.errno in _FULL:
-                raise _refused_by_disk(problem, path) from None
+            birth.forget(self.directory)
+            if problem.errno in birth.FULL:
+                raise birth.refused_by_disk(problem, path) from None
             message = f"endpoint {path}: {problem.strerror}; no process was started"
             raise Refused("spawn-error", message, errno=problem.errno, step="endpoint", path=path) from None
 
@@ -251,9 +226,13 @@ class Life:
             raise Refused("unsupported", message, feature="memory") from None
 
     def _open_tty(self) -> Tty | None:
-        """Never replaced by pipes: who asked for a terminal and cannot have one is told."""
+        """Never replaced by pipes: who asked for a terminal and cannot have one is told. One that is there already is
+        set up anew for the next attempt."""
         if not self.spec["tty"]:
             return None
+        if self.terminal is not None:
+            self.terminal.tty.set_up(echo=self.spec["tty"]["echo"])
+            return self.terminal.tty
         try:
             rows, cols = self.spec["size"]
             return Tty(rows, cols, echo=self.spec["tty"]["echo"])
@@ -267,61 +246,80 @@ class Life:
         self.endpoint.close()
         if self._memory is not None:
             self._memory.remove()
-        _forget(self._directory)
+        birth.forget(self.directory)
 
-    def _spawn(self, request: dict[str, Any], passed: list[tuple[int, int]]) -> None:
-        environment = {**request["env"], tree.SESSION_VARIABLE: self.id}
+    def _spawn(self, passed: list[tuple[int, int]]) -> None:
         tty = self._open_tty()
+        if self.restarts is not None:
+            self.restarts.began(time.monotonic())
         try:
             if points.ACTIVE:
                 points.hit("runner.before_spawn")
             if self._memory is None:
-                started = spawn.spawn(self.spec, environment, passed, tty)
+                started = spawn.spawn(self.spec, self.environment, passed, tty)
             else:
                 with self._memory:
-                    started = spawn.spawn(self.spec, environment, passed, tty)
+                    started = spawn.spawn(self.spec, self.environment, passed, tty)
         except spawn.SpawnFailed as problem:
-            self.ending.error = problem.record()
-            self.ending.blame("spawn_error")
-            self._record_end()
-            if tty is not None:
+            self.attempt.fail(problem.record())
+            if tty is not None and self.terminal is None:
                 tty.close()
             return
         if points.ACTIVE:
             points.hit("runner.spawned")
-        self.started_at = clock.now_text()
+        self.attempt.started_at = clock.now_text()
         self.family.command = {
             "pid": started.pid,
             "start": tree.start_time(started.pid),
             "line": tree.command_line(started.pid) or spawn.arguments(self.spec),
         }
-        if tty is None:
-            self.stdin = Stdin(self.loop, started.stdin)
-        else:
-            if not has_terminfo(environment):
-                self.diary.warn(f"terminfo_missing: nothing is known here about TERM={environment['TERM']}")
-            self.terminal = Terminal(self, tty, self._directory, environment)
-            self.stdin = self.terminal.keyboard
-        self.outputs.open(started.outputs)
-        given = wire.from_text(request.get("input"))
-        if given is not None:
-            self.stdin.write(given)
-            if isinstance(self.stdin, Stdin):
-                self.stdin.close(GIVEN)
+        self._connect(started, tty)
         self.write_state()
         if points.ACTIVE:
             points.hit("runner.state_written")
-        if self.spec["lifetime"] == "owner":
+        if self.spec["lifetime"] == "owner" and self._owner is None:
             self._owner = Owner(self.loop, self.spec["owner_process"], lambda: self._end_for("owner_gone"))
+        self.signals.started()
+        self.features.begin()
+
+    def _connect(self, started: spawn.Command, tty: Tty | None) -> None:
+        """The command's output goes to the log, and what it was given goes in."""
+        if tty is None:
+            self.stdin = Stdin(self.loop, started.stdin)
+            self.outputs.open(started.outputs)
+        elif self.terminal is None:
+            if not has_terminfo(self.environment):
+                self.diary.warn(f"terminfo_missing: nothing is known here about TERM={self.environment['TERM']}")
+            self.terminal = Terminal(self, tty, self.directory, self.environment)
+            self.stdin = self.terminal.keyboard
+            self.outputs.open(started.outputs)
+        else:
+            self.terminal.begin(self.family)
+            self.stdin = self.terminal.keyboard
+        if self._input is not None:
+            self.stdin.write(self._input)
+            if isinstance(self.stdin, Stdin):
+                self.stdin.close(GIVEN)
+        if self.restarts is None:
+            self._input = None
 
     # Running.
 
-    def _heard(self, _stream: str, chunk: bytes | bytearray) -> None:
+    def _heard(self, stream: str, chunk: bytes | bytearray) -> None:
         if self.terminal is not None:
             self.terminal.heard(bytes(chunk))
         self.deadlines.output()
-        if self.family.command_gone and self.exit is None:
-            self._drain_quietly()
+        if self.features.listen:
+            self.features.heard(stream, len(chunk))
+        self.attempt.heard()
+
+    def _log_refused(self, stream: str, offset: int, reason: str) -> None:
+        if self.exit is None:
+            self.signals.emit("gap", {"stream": stream, "from": offset, "reason": reason})
+
+    def people_called(self, variant: str, record: dict[str, Any]) -> None:
+        """A record went to the queue: where people asked to be told, somebody has to be there who tells them."""
+        self.features.routed(variant, record)
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         if number == signal.SIGCHLD:
@@ -340,6 +338,7 @@ class Life:
 
     def _client_gone(self, client: Client) -> None:
         self.waiters = [waiter for waiter in self.waiters if waiter.client is not client]
+        self.signals.gone(client)
         if self.terminal is not None:
             self.terminal.gone(client)
         if client is self._call:
@@ -356,127 +355,180 @@ class Life:
     # Ending.
 
     def stop(self, *, by: str | None, grace_s: float | None, climb: list[dict[str, Any]] | None) -> None:
-        """Start the ladder, or join the one under way: whoever asks later gets the same answer. Asking for no grace
-        hurries it."""
         self._end("stop", by, grace_s, climb)
+
+    def restart(self, by: str | None) -> None:
+        """End this attempt and begin the next at once, whatever the policy says of its end."""
+        self.desired.ask(UP, by, clock.now_text())
+        self.write_state()
+        if self._restart_timer is not None:
+            self._begin_again()
+        else:
+            self._restart_asked = True
+            self.ending.blame("stop", by)
+            self.attempt.climb_down(by, None, None)
 
     def _end_for(self, cause: str) -> None:
         """A limit on this session's life has passed: also on what outlives its command."""
         if self.exit is None or self.family.living():
-            self._end(cause, None, None, None)
+            self._end(cause, None if cause == "owner_gone" else LIMIT, None, None)
 
     def _end(self, cause: str, by: str | None, grace_s: float | None, climb: list[dict[str, Any]] | None) -> None:
         self.ending.blame(cause, by)
-        grace = self.spec["grace"] if grace_s is None else grace_s
-        if self._stopping is not None and self._stopping.under_way:
-            if grace == 0:
-                self._stopping.hurry()
-            return
-        if climb is None and grace_s != 0:
-            climb = self.spec["stop_ladder"]  # but who asks for no grace at all wants it gone
-        interrupt = None if self.terminal is None else self.terminal.interrupt
-        self._stopping = Stopping(
-            self.loop, self.family, by=by, grace_s=grace, climb=climb, reap=self._reap, interrupt=interrupt
-        )
-        self._stopping.climb()
+        if not (cause in _LIMITS_OF_AN_ATTEMPT and self.restarts is not None):
+            self.desired.ask(DOWN, by or cause, clock.now_text())
+            if self.restarts is not None and self.exit is None:
+                self.write_state()
+        if self._restart_timer is None:
+            self.attempt.climb_down(by, grace_s, climb)
+        else:
+            self._give_up_restart(cause, by)
 
     def stop_answer(self) -> dict[str, Any] | None:
         """The answer of a finished stop, once the exit it led to is recorded too."""
-        if self._stopping is None or (self.exit is None and self.family.command_gone):
+        if self.exit is None and (self.family.command_gone or self.family.command is None):
             return None
-        return self._stopping.answer
+        return self.attempt.stop_answer
 
-    def _reap(self) -> None:
-        if self.family.reap():
-            self._command_left()
-
-    def _command_left(self) -> None:
-        if points.ACTIVE:
-            points.hit("runner.reaped")
-        self.ending.at = clock.now_text()
-        late = self.deadlines.overdue()
-        if late is not None:
-            self.ending.blame(late)
-        self.deadlines.command_left()
-        if self.terminal is None:
-            self.stdin.abandon(ENDED)
-        else:
-            self.terminal.command_left()
-        self._drain_until = time.monotonic() + _DRAIN_S
-        self.outputs.read_buffered()
-        if self.outputs.are_open or self._stop_under_way:
-            self._drain_quietly()
-
-    @property
-    def _stop_under_way(self) -> bool:
-        return self._stopping is not None and self._stopping.under_way
-
-    @property
-    def _draining(self) -> bool:
-        return self._drain_timer is not None and (self.outputs.are_open or self._stop_under_way)
-
-    def _drain_quietly(self) -> None:
-        """Somebody still holds a pipe: give its output a moment of silence before the end is recorded. Or the rest of
-        the tree is being ended: give it a moment to go, so that the record need not name it."""
-        self._cancel_drain()
-        wait_s = min(_DRAIN_QUIET_S, max(0.0, self._drain_until - time.monotonic()))
-        self._drain_timer = self.loop.after(wait_s, self._drained)
-
-    def _cancel_drain(self) -> None:
-        if self._drain_timer is not None:
-            self._drain_timer.cancel()
-            self._drain_timer = None
-
-    def _drained(self) -> None:
-        self._drain_timer = None
-        if self._stop_under_way and time.monotonic() < self._drain_until:
-            self._drain_quietly()  # whoever is left is being ended
-        elif self.exit is None:
-            self._record_end()
-
-    def _record_end(self) -> None:
-        self._cancel_drain()
+    def attempt_over(self) -> None:
+        """The command is gone and its output drained."""
         # At a shutdown everybody is told one after the other, and a command that leaves at once may be reaped before it
         # is our turn. This is the last look: who tells us after the end was judged comes after the end.
         if self._told_to_leave:
             self.ending.blame("stop", "system")
         self.ending.judge(self.family, self._memory, complete=not self.outputs.are_open)
+        exit = self.ending.exit
+        assert exit is not None
+        retry_in_s = None
+        if self.restarts is not None and self.family.command is not None:
+            retry_in_s = self.restarts.ended(time.monotonic(), {**_brief(exit), "attempt": self.attempt.number})
+            if self._restart_asked:
+                retry_in_s = 0.0
+            if self.desired.state == DOWN:
+                retry_in_s = None
+            elif self.restarts.limit_reached and retry_in_s is None:
+                exit["start_limit"] = True
+        self._restart_asked = False
+        if retry_in_s is None:
+            self._record_end()
+        else:
+            self._plan_restart(exit, retry_in_s)
+
+    def _plan_restart(self, exit: dict[str, Any], retry_in_s: float) -> None:
+        assert self.restarts is not None
+        now = time.monotonic()
+        told = now - self._restart_told_at >= _RESTART_NOTICE_S
+        if told:
+            self._restart_told_at = now
+        if self.family.living():
+            # What the last attempt left behind would be in the way of the next.
+            self.attempt.climb_down("restart", None, None)
+        self.features.pause()
+        self.signals.restarting(exit, retry_in_s, count=self.attempt.number, routed=told)
+        epoch = self.desired.epoch
+        self._restart_timer = self.loop.after(retry_in_s, lambda: self._restart_due(epoch))
+        self.write_state()
+        if points.ACTIVE:
+            points.hit("restart.planned")
+
+    def _restart_due(self, epoch: int) -> None:
+        if points.ACTIVE:
+            points.hit("restart.due")
+        if self.desired.epoch != epoch or self._restart_timer is None:
+            return
+        if self.attempt.stop_under_way:
+            # Its remains are still being ended.
+            self._restart_timer = self.loop.after(AGAIN_S, lambda: self._restart_due(epoch))
+            return
+        self._begin_again()
+
+    def _begin_again(self) -> None:
+        assert self._restart_timer is not None
+        self._restart_timer.cancel()
+        self._restart_timer = None
+        if self.terminal is None:
+            self.outputs.close()
+        epoch = self.desired.epoch
+        self.attempt = Attempt(self, self.attempt.number + 1)
+        self.deadlines.begin_again({option: self.now(option) for option in _LIMITS_OF_AN_ATTEMPT.values()})
+        self._spawn([])
+        if points.ACTIVE:
+            points.hit("restart.spawned")
+        if self._told_to_leave or (self.desired.epoch != epoch and self.desired.state == DOWN):
+            self.stop(by=self.desired.by, grace_s=None, climb=None)
+
+    def _give_up_restart(self, cause: str, by: str | None) -> None:
+        """It is between two attempts: nothing runs, and nothing will."""
+        assert self._restart_timer is not None
+        self._restart_timer.cancel()
+        self._restart_timer = None
+        self.attempt.climb_down(by, 0, None)
+        self.ending.judge(self.family, self._memory, complete=not self.outputs.are_open)
+        assert self.ending.exit is not None
+        self.ending.exit.update(cause=cause, by=by)
+        self._record_end()
+
+    def _record_end(self) -> None:
+        exit = self.ending.exit
+        assert exit is not None
+        if self.terminal is not None:
+            self.terminal.hang_up()
+            exit["complete"] = not self.outputs.are_open
+        self.features.finish()
+        self._over = True
+        self.ending.fence()
         if self._state_due is not None:
             self.write_state()
         # An ending that nobody was given is worth the wait for the disk: a power loss must not make it a lie.
-        self.ending.write(durable=not any(waiter.for_exit for waiter in self.waiters))
+        waited_for = any(waiter.for_exit for waiter in self.waiters)
+        self.ending.write(durable=not waited_for)
         if points.ACTIVE:
             points.hit("runner.exit_written")
+        confirmers = any(waiter.confirms for waiter in self.waiters)
+        self.signals.end(exit, extra=self._ended_extra(), confirmers=confirmers)
+        if exit["survivors"]:
+            self.signals.survivors(exit, "stop" if exit["cause"] == "stop" else "exit", self.outputs.names)
         if self.terminal is not None:
             self.terminal.ended()
         self.family.somebody_died = True
 
-    def _exit_facts(self) -> dict[str, Any]:
-        used = self.family.rusage
-        return {
-            "started_at": self.started_at,
-            "rusage": used and {"user_s": used.ru_utime, "system_s": used.ru_stime, "max_rss_kb": used.ru_maxrss},
-            "rung": self._stopping and self._stopping.rung,
-            "warnings": self.warnings,
-            "last_output_at": telling.last_output_at(self),
-        }
+    def _ended_extra(self) -> dict[str, Any]:
+        limited = self.restarts is not None and self.restarts.limit_reached
+        return {**self.features.ended(), **({"start_limit": True} if limited else {})}
 
-    def _settle_rest(self) -> None:
+    def last_facts(self) -> dict[str, Any]:
+        """What the exit record says beside the exit."""
+        facts: dict[str, Any] = {"attempt": self.attempt.number, "signal_id": f"{self.id}.{self._ended_seq()}"}
+        facts.update(self._ended_extra(), desired=self.desired.facts())
+        if self.restarts is not None:
+            facts["attempts"] = self.restarts.attempts
+            facts["failed_starts"] = self.restarts.failed_starts
+        return facts
+
+    def _ended_seq(self) -> int:
+        """The record of the ending follows at once: its number is known."""
+        ended = self.signals.ended
+        return self.signals.seq + 1 if ended is None else int(ended["seq"])
+
+    def settle_rest(self) -> None:
         """After the exit: descendants may live on. When the last is gone, say so and leave."""
-        assert self.exit is not None
-        if self._stop_under_way or self.family.living():
+        if self.exit is None or self.attempt.stop_under_way or self.family.living():
             return
         if self.exit["survivors"] or not self.exit["complete"]:
+            had_survivors = bool(self.exit["survivors"])
             self.outputs.read_buffered()
             self.exit["survivors"], self.exit["survivors_more"] = [], 0
             self.exit["complete"] = not self.outputs.are_open
             self.ending.write(durable=True)
-        if not self.ending.untold:
+            if had_survivors:
+                self.signals.survivors(self.exit, "exit", self.outputs.names)
+        if not self.ending.untold and self.signals.decided:
             self.loop.leave()
 
     def _farewell(self) -> None:
         """Unlink the endpoint, let answers go out, leave nothing open behind the last reader."""
         self.endpoint.close()
+        self.features.close()
         deadline = time.monotonic() + _FAREWELL_S
         for client in list(self.endpoint.clients):
             if client.stream is None:
@@ -495,22 +547,42 @@ class Life:
         if self.terminal is not None:
             self.terminal.close()
         self.inputs.close()
+        self.signals.close()
         self.log.close()
-        self._reserve.close()
+        self.reserve.close()
         self.loop.close()
         signal.set_wakeup_fd(-1)
-        for fd in (self._wakeup, self._wakeup_writer, self._directory, self._life_lock):
+        for fd in (self._wakeup, self._wakeup_writer, self.directory, self._life_lock):
             os.close(fd)
 
     # What others may know.
 
     @property
-    def stopping(self) -> dict[str, Any] | None:
-        return None if self._stopping is None else self._stopping.facts()
+    def family(self) -> Family:
+        return self.attempt.family
+
+    @property
+    def ending(self) -> Ending:
+        return self.attempt.ending
 
     @property
     def exit(self) -> dict[str, Any] | None:
-        return self.ending.exit
+        """How the session ended; the end of an attempt that is followed by another is not one."""
+        return self.ending.exit if self._over else None
+
+    @property
+    def started_at(self) -> str | None:
+        return self.attempt.started_at
+
+    @property
+    def stopping(self) -> dict[str, Any] | None:
+        return self.attempt.stopping
+
+    @property
+    def status(self) -> str:
+        if self.exit is not None:
+            return status_of(self.exit)
+        return "running" if self.family.command is not None else "pending"
 
     @property
     def warnings(self) -> list[str]:
@@ -518,15 +590,15 @@ class Life:
 
     def now(self, name: str) -> Any:
         """A field of the spec as `update` left it."""
-        return self.changed.get(name, self.spec[name])
+        return self.changed.get(name, self.spec.get(name))
 
     def write_state(self) -> None:
         if self._state_due is not None:
             self._state_due.cancel()
             self._state_due = None
         try:
-            with self._reserve:
-                records.write(self._directory, "state.json", telling.state(self))
+            with self.reserve:
+                records.write(self.directory, "state.json", telling.state(self))
         except OSError as problem:
             # The command already runs; whoever looks finds it by our endpoint, which the spec names too.
             self.diary.warn(f"state.json could not be written: {problem.strerror}")
@@ -537,39 +609,22 @@ class Life:
             self._state_again_s = AGAIN_S
 
 
+# Of a restarting command these are limits of one attempt: the next has its own.
+_LIMITS_OF_AN_ATTEMPT = {"overall_timeout": "timeout", "idle_timeout": "idle_timeout"}
+
+
+def _restarts(spec: dict[str, Any]) -> Restarts | None:
+    settings = spec.get("restart")
+    if settings is None:
+        return None
+    return Restarts(settings, shell=isinstance(spec["command"], str), chance=lambda: os.urandom(1)[0] / 255)
+
+
+def _brief(exit: dict[str, Any]) -> dict[str, Any]:
+    return {part: exit[part] for part in ("code", "signal", "cause", "by")}
+
+
 def _streams(spec: dict[str, Any]) -> list[str]:
     if spec["tty"]:
         return ["tty"]
     return ["stdout"] if spec["merge_stderr"] else ["stdout", "stderr"]
-
-
-def _refused_by_disk(problem: OSError, path: str) -> Refused:
-    refusal = Refused(
-        "disk-full",
-        f"{path} cannot be written: {problem.strerror}; no process was started",
-        path=path,
-        free=_free_bytes(path),
-        errno=problem.errno,
-        reason=problem.strerror,
-    )
-    if problem.errno not in _FULL:
-        refusal.frame["fix"] = "see that the home is writable and its disk sound, or set HOLDFAST_HOME to another"
-    return refusal
-
-
-def _forget(directory: int) -> None:
-    """Nothing was spawned and nobody was told of this session: leave no trace."""
-    try:
-        for name in os.listdir(directory):
-            os.unlink(name, dir_fd=directory)
-        os.rmdir(os.readlink(f"/proc/self/fd/{directory}"))
-    except OSError:
-        pass  # a disk that takes nothing may also let nothing go; a collection sweeps it later
-
-
-def _free_bytes(path: str) -> int | None:
-    try:
-        disk = os.statvfs(os.path.dirname(path))
-    except OSError:
-        return None
-    return disk.f_bavail * disk.f_frsize

@@ -79,6 +79,7 @@ class Log:
         segment_bytes: int,
         free_floor_bytes: int,
         say: Callable[[str], None],
+        refused: Callable[[str, int, str], None] = lambda _stream, _offset, _reason: None,
     ) -> None:
         self._directory = directory
         self._streams = {name: _Stream(name) for name in streams}
@@ -89,6 +90,8 @@ class Log:
         self._frames_max = min(FRAMES_MAX_BYTES, cap_bytes // _FRAMES_SHARE)
         self._free_floor = free_floor_bytes
         self._say = say
+        # Told once for every outage: the stream, from where on, and why.
+        self._told_refused = refused
         self._size = 0
         self._oldest: list[_Stream] = []  # one entry per closed-or-open segment, in order of creation
         self._frames: int | None = None
@@ -345,9 +348,12 @@ class Log:
             self._close_segment(stream)
             if not stream.segments[-1].size:
                 self._discard_empty(stream)
+        outage = not self._refused_since
         self._refused_since.setdefault(stream.name, offset)
         self._retry_at_ns = mono + _RETRY_NS
         reason = problem.strerror or str(problem)
+        if outage:
+            self._told_refused(stream.name, offset, reason)
         self._warn(f"the disk refuses the log of {stream.name} ({reason}); the command goes on")
 
     def _discard_empty(self, stream: _Stream) -> None:

@@ -13,7 +13,8 @@ from . import clock, foreground
 from .asking import LOOK_S, Looks, Seen, decide
 from .attach import STREAM
 from .modes import SYNCHRONIZED_MAX_S
-from .prompts import BadPattern, Patterns, spins
+from .patterns import BadPattern
+from .prompts import Patterns, spins
 from .sketch import TAIL_BYTES, Sketch, sketch
 
 TYPE_CHECKING = False
@@ -173,6 +174,7 @@ class Looking:
             self._disarm()
         else:
             self._arm(due_s)
+        self._terminal.looked()
 
     def _gather(self, now: float, quiet_s: float) -> Seen:
         terminal, tracker = self._terminal, self._terminal.tracker

@@ -38,6 +38,11 @@ class Outputs:
         """Does anybody still hold an end to print into?"""
         return bool(self._pipes)
 
+    @property
+    def names(self) -> list[str]:
+        """The streams that somebody still holds."""
+        return list(self._pipes)
+
     def open(self, pipes: dict[str, int]) -> None:
         for name, fd in pipes.items():
             self._pipes[name] = fd

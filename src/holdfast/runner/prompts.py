@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from .characters import column_count
+from .patterns import BadPattern, parser
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -84,10 +85,6 @@ _BUSY = re.compile(r"(?i)\b(?:esc|escape|ctrl[-+ ]?c|\^c)\b.{0,16}\bto (?:interr
 _SPINNERS = frozenset(
     "|/-\\\u2580\u2584\u25d0\u25d3\u25d1\u25d2\u25e2\u25e3\u25e4\u25e5\u00b7\u2722\u2733\u2736\u273b\u273d*+"
 )
-
-
-class BadPattern(ValueError):
-    """A pattern that is none, or could take too long."""
 
 
 class Patterns:
@@ -178,20 +175,12 @@ def fenced(source: str) -> re.Pattern[str]:
         raise BadPattern(f"a pattern has 1 to {_ADDED_PATTERN_CHARACTERS} characters")
     try:
         pattern = re.compile(source)
-        parsed = _parser().parse(source, pattern.flags)
+        parsed = parser().parse(source, pattern.flags)
     except (re.error, RecursionError, OverflowError) as problem:
         raise BadPattern(f"{source!a} is no regular expression: {problem}") from None
     if _long_repetitions(parsed.data, 1) > 2:
         raise BadPattern(f"{source!a} could take too long: it repeats a repetition or a choice, or too much")
     return pattern
-
-
-def _parser() -> Any:
-    """Renamed in Python 3.11, where the old name warns."""
-    parser = getattr(re, "_parser", None)
-    if parser is None:
-        import sre_parse as parser
-    return parser
 
 
 def _long_repetitions(items: Any, around: int) -> int:

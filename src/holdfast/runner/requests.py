@@ -5,6 +5,7 @@ from __future__ import annotations
 from . import attach, telling, wire
 from .deadlines import CAUSES
 from .kernel_signals import NUMBERS
+from .patterns import BadPattern
 from .stdin import FIXES, Stdin
 from .wire import Problem
 
@@ -23,6 +24,9 @@ _OUTPUT_MAX_BYTES = 256 << 10
 _LONGEST_S = 36525 * 86400
 # Unanswered `wait` and `stop` of one client: more than any host has, few enough to look at in every turn.
 _PENDING_MAX = 16
+# Of many signals that somebody missed, so many in one answer; the rest is asked for again.
+_SIGNALS_MAX = 16
+_RING_CHARACTERS = 256
 
 
 class Waiter:
@@ -38,6 +42,11 @@ class Waiter:
     def for_exit(self) -> bool:
         """Does somebody get the ending from us at once? Then a power loss cannot make it a lie."""
         return bool(self.request.get("exit")) or self.request["type"] == "stop"
+
+    @property
+    def confirms(self) -> bool:
+        """Will the client say that it has told the ending, so that it need not enter the queue?"""
+        return self.request.get("confirm") is True and bool(self.request.get("exit"))
 
 
 def serve(life: Life, client: Client, request: dict[str, Any]) -> None:
@@ -72,6 +81,8 @@ def answer_waiters(life: Life) -> None:
             life.waiters.remove(waiter)
             if waiter.timer is not None:
                 waiter.timer.cancel()
+            if waiter.confirms and answer.get("reason") == "exit":
+                life.signals.expect(waiter.client)
             waiter.client.send({**wire.reply(waiter.request, **answer), "status": telling.status(life)})
 
 
@@ -112,6 +123,7 @@ def _write(life: Life, client: Client, request: dict[str, Any]) -> dict[str, Any
     if life.terminal is not None:
         return _type(life, client, {**request, "parts": [{"raw": unit}]})
     _must_live(life)
+    _must_be_attempt(life, request)
     _must_be_open(life)
     _must_have_room(life, len(unit))
     lost = False
@@ -160,6 +172,12 @@ def _resize(life: Life, _client: Client, request: dict[str, Any]) -> dict[str, A
     return {"size": [rows, cols]}
 
 
+def _ring(life: Life, _client: Client, request: dict[str, Any]) -> dict[str, Any]:
+    """Where nobody can be attached, nobody is."""
+    text = "".join(filter(str.isprintable, _text(request, "text")))[:_RING_CHARACTERS]
+    return {"rung": 0 if life.terminal is None else life.terminal.ring(text)}
+
+
 def _attach(life: Life, client: Client, request: dict[str, Any]) -> None:
     _terminal(life, "attach").attach(client, request)
 
@@ -178,6 +196,7 @@ def _send_signal(life: Life, _client: Client, request: dict[str, Any]) -> dict[s
     target = request.get("target", "command")
     if target not in ("command", "group", "tree"):
         raise Problem("bad-argument", "target is command, group or tree", argument="target")
+    _must_be_attempt(life, request)
     living = life.family.living()
     if life.exit is not None and (target == "command" or not living):
         _must_live(life)
@@ -186,7 +205,8 @@ def _send_signal(life: Life, _client: Client, request: dict[str, Any]) -> dict[s
 
 def _stop(life: Life, client: Client, request: dict[str, Any]) -> dict[str, Any] | None:
     if life.exit is not None and not life.family.living():
-        return {"found": [], "survivors": [], "rung": None, "took_s": 0.0, "already": True}
+        ended = _ended_id(life)
+        return {"found": [], "survivors": [], "rung": None, "took_s": 0.0, "already": True, "signal_id": ended}
     grace = _seconds(request, "grace")
     by = request.get("by")
     if by is not None:
@@ -218,6 +238,8 @@ def _wait(life: Life, client: Client, request: dict[str, Any]) -> None:
     after = request.get("output_after")
     if after is not None and not (isinstance(after, dict) and all(isinstance(at, int) for at in after.values())):
         raise Problem("bad-argument", "`output_after` is {stream: offset}", argument="output_after")
+    if "signals_after" in request:
+        _number(request, "signals_after", 0)
     _must_have_patience(life, client)
     waiter = Waiter(client, request)
     life.waiters.append(waiter)
@@ -229,11 +251,42 @@ def _wait(life: Life, client: Client, request: dict[str, Any]) -> None:
 def _out_of_time(life: Life, waiter: Waiter) -> None:
     waiter.timed_out = True
     answer_waiters(life)
+    if waiter.confirms:
+        life.signals.let_go()
 
 
-def _update(life: Life, _client: Client, request: dict[str, Any]) -> dict[str, Any]:
+def _restart(life: Life, client: Client, request: dict[str, Any]) -> dict[str, Any]:
+    _must_live(life)
+    if life.restarts is None:
+        text = f"session {life.id} was started without `restart`: its command runs once"
+        raise Problem("unsupported", text, feature="restart")
+    life.restart(_text(request, "by", client.author or "")[: wire.AUTHOR_CHARACTERS] or None)
+    return {"desired": life.desired.facts()}
+
+
+def _watch(life: Life, _client: Client, request: dict[str, Any]) -> dict[str, Any]:
+    """`add` a pattern, with the limits for a session that had none, or `remove` one by its id."""
+    _must_live(life)
+    if "remove" in request:
+        return {"removed": life.features.unwatch(_text(request, "remove"))}
+    pattern, limits = request.get("add"), request.get("limits")
+    if not isinstance(pattern, dict) or not isinstance(limits, dict):
+        raise Problem("bad-argument", "`watch` adds a pattern, with `limits`, or removes one by its id", argument="add")
+    try:
+        return {"watch": life.features.watch(pattern, limits)}
+    except (BadPattern, KeyError, TypeError) as problem:
+        raise Problem("bad-argument", f"{type(problem).__name__}: {problem}", argument="add") from None
+
+
+def _update(life: Life, client: Client, request: dict[str, Any]) -> dict[str, Any]:
+    confirmed: dict[str, Any] = {}
+    if "answered" in request:
+        confirmed["answered"] = life.signals.answered(client, _number(request, "answered", 0))
+    if request.get("ready") is True:
+        _must_be_attempt(life, request)
+        life.features.told_ready()
     changes = {name: request[name] for name in telling.CHANGEABLE if name in request}
-    unknown = sorted(set(request) - set(telling.CHANGEABLE) - {"type", "id", "answered"})
+    unknown = sorted(set(request) - set(telling.CHANGEABLE) - {"type", "id", "answered", "ready", "attempt"})
     if unknown:
         raise Problem("bad-argument", f"cannot update {', '.join(unknown)}", argument=unknown[0])
     for option in CAUSES:
@@ -247,41 +300,67 @@ def _update(life: Life, _client: Client, request: dict[str, Any]) -> dict[str, A
         raise Problem("bad-argument", "`labels` is {key: text}", argument="labels")
     if changes.get("notify", "exit") not in ("never", "exit", "failure", "auto"):
         raise Problem("bad-argument", "`notify` is never, exit, failure or auto", argument="notify")
+    if changes.get("notify_people") not in (None, True, False):
+        raise Problem("bad-argument", "`notify_people` is true, false or null", argument="notify_people")
+    if _seconds(changes, "soft") == 0:
+        raise Problem("bad-argument", "`soft` is seconds, above 0", argument="soft")
     if "lifetime" in changes:
         if changes["lifetime"] != "detached":
             raise Problem("bad-argument", "a session can only be made `detached` afterwards", argument="lifetime")
         life.detach()
     if changes:
+        handed_over = "owner" in changes and changes["owner"] != life.now("owner")
         life.changed.update(changes)
         for option in CAUSES:
             if option in changes and life.exit is None:
                 life.deadlines.set(option, changes[option])
         if life.family.command is not None:
             life.write_state()
-    return {"changed": sorted(changes)}
+        if handed_over:
+            life.signals.hand_over(changes["owner"])
+        life.features.changed(changes)
+    return {"changed": sorted(changes), **confirmed}
 
 
 def _met(life: Life, waiter: Waiter) -> dict[str, Any] | None:
     request = waiter.request
     if request["type"] == "stop":
-        return life.stop_answer()
+        answer = life.stop_answer()
+        return None if answer is None else {**answer, "signal_id": _ended_id(life)}
+    after_signal = request.get("signals_after")
+    if after_signal is not None and life.signals.seq > after_signal:
+        return {"reason": "signals", "signals": life.signals.after(after_signal, _SIGNALS_MAX)}
     after = request.get("output_after")
     if after is not None:
         ends = life.log.ends()
         if any(ends.get(stream, 0) > offset for stream, offset in after.items()):
             return {"reason": "output"}
+    if request.get("ready") and life.features.ready is not None:
+        return {"reason": "ready", "ok": life.features.ready}
     if life.exit is not None:
-        if request.get("exit") or after is not None:
-            return {"reason": "exit"}
+        if request.get("exit") or after is not None or after_signal is not None:
+            return {"reason": "exit", "signal_id": _ended_id(life)}
         if request.get("extinct") and not life.family.living():
             return {"reason": "extinct"}
     return {"reason": "timeout"} if waiter.timed_out else None
+
+
+def _ended_id(life: Life) -> str | None:
+    return None if life.signals.ended is None else str(life.signals.ended["id"])
 
 
 def _must_have_patience(life: Life, client: Client) -> None:
     if sum(waiter.client is client for waiter in life.waiters) >= _PENDING_MAX:
         what = f"{_PENDING_MAX} requests of this connection wait for their answer"
         raise Problem("busy", f"busy: {what}", what=what)
+
+
+def _must_be_attempt(life: Life, request: dict[str, Any]) -> None:
+    """What is meant for one process of a restarting command must not reach the next."""
+    meant = request.get("attempt", life.attempt.number)
+    if meant != life.attempt.number:
+        text = f"attempt {meant} of session {life.id} has ended, this is attempt {life.attempt.number}"
+        raise Problem("session-ended", text, id=life.id, code=None, signal=None, ended_at=None)
 
 
 def _must_live(life: Life) -> None:
@@ -344,7 +423,10 @@ _HANDLERS: dict[str, Callable[[Life, Client, dict[str, Any]], dict[str, Any] | N
     "send_signal": _send_signal,
     "stop": _stop,
     "wait": _wait,
+    "restart": _restart,
+    "watch": _watch,
     "update": _update,
     "resize": _resize,
     "attach": _attach,
+    "ring": _ring,
 }

@@ -50,6 +50,19 @@ def connect_unix(sock: socket.socket, path: str) -> None:
         os.close(fd)
 
 
+def send_unix(sock: socket.socket, datagram: bytes, path: str) -> None:
+    """One datagram to whoever is bound to `path`, however long."""
+    if _fits(path):
+        sock.sendto(datagram, path)
+        return
+    directory, name = os.path.split(path)
+    fd = _open_directory(directory)
+    try:
+        sock.sendto(datagram, f"/proc/self/fd/{fd}/{name}")
+    finally:
+        os.close(fd)
+
+
 def accept(listener: socket.socket) -> socket.socket:
     """BlockingIOError when nobody is there."""
     return socket.socket(fileno=listener._accept()[0])  # type: ignore[attr-defined]

@@ -6,6 +6,7 @@ import os
 from collections import deque
 
 from .loop import WRITE
+from .spawn import buffered
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ class Stdin:
         self._units: deque[tuple[memoryview, Callable[[bool], None]]] = deque()
         self._queued = 0
         self._closing = False
+        # Called when all that was written is in the kernel's hands.
+        self.emptied: Callable[[], None] = lambda: None
         # Why nothing can be written any more, for the error that says so.
         self.closed_because = NEVER_OPEN if fd is None else None
 
@@ -49,6 +52,13 @@ class Stdin:
     @property
     def queued_bytes(self) -> int:
         return self._queued
+
+    def pipe(self) -> tuple[int, int] | None:
+        """Device and inode of a pipe that is open and empty: whoever reads it has nothing to read."""
+        if self._fd is None or self._closing or self._queued or buffered(self._fd):
+            return None
+        found = os.fstat(self._fd)
+        return found.st_dev, found.st_ino
 
     def has_room(self, size: int) -> bool:
         return self._queued + size <= QUEUE_MAX_BYTES
@@ -100,3 +110,5 @@ class Stdin:
         if self._closing:
             os.close(self._fd)
             self._fd = None
+        else:
+            self.emptied()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from . import clock, wire
+from . import clock, jsontext, wire
+from .commandline import command_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -13,8 +14,16 @@ if TYPE_CHECKING:
 VERSION = "0.1.0"
 
 # What `update` may change while the command runs.
-CHANGEABLE = ("name", "owner", "labels", "description", "notify", "timeout", "idle_timeout", "ttl", "lifetime")
-FEATURES = ("output", "write", "close_stdin", "send_signal", "stop", "wait", "update", "attach", "resize", "parts")
+CHANGEABLE = (
+    *("name", "owner", "labels", "description", "notify", "notify_people"),
+    *("timeout", "idle_timeout", "ttl", "soft", "lifetime"),
+)
+FEATURES = (
+    *("output", "write", "close_stdin", "send_signal", "stop", "wait", "update", "attach", "resize", "parts"),
+    *("signals", "restart", "ring"),
+)
+# A snapshot in a signal stays below this: what may be long goes first.
+_SNAPSHOT_MAX_BYTES = 4096
 
 
 def hello(life: Life) -> dict[str, Any]:
@@ -40,8 +49,11 @@ def state(life: Life) -> dict[str, Any]:
         "pgid": command["pid"],
         "endpoint": life.spec["endpoint"],
         "started_at": life.started_at,
-        "attempt": 1,
+        "attempt": life.attempt.number,
+        "desired": life.desired.facts(),
         "changed": life.changed,
+        **({} if life.restarts is None else {"attempts": life.restarts.attempts}),
+        **life.features.facts(),
         **({} if life.terminal is None else {"tty": life.terminal.identity()}),
     }
 
@@ -63,10 +75,97 @@ def status(life: Life) -> dict[str, Any]:
         "attached": {"control": 0, "observe": 0} if terminal is None else terminal.attached(),
         "stdin": "open" if life.stdin.is_open else "closed",
         "warnings": life.warnings,
+        "attempt": life.attempt.number,
+        "desired": life.desired.facts(),
+        "signals": life.signals.seq,
+        **({"signals_blocked": life.signals.blocked} if life.signals.blocked else {}),
+        **({} if life.restarts is None else {"failed_starts": life.restarts.failed_starts}),
         **life.log.facts(),
         **{name: life.now(name) for name in CHANGEABLE},
+        **life.features.facts(),
         **({} if terminal is None else terminal.facts()),
     }
+
+
+def snapshot(life: Life) -> dict[str, Any]:
+    """The session at this moment, as its signals carry it: by value, bounded, and nothing that it printed."""
+    spec, exit, command = life.spec, life.exit, life.family.command
+    facts = life.log.facts()
+    attentive = life.features.facts()
+    command_line = command_text(spec["command"])
+    shot = {
+        "id": life.id,
+        "kind": spec["kind"],
+        "name": life.now("name"),
+        "description": life.now("description") or life.now("name") or command_line or life.id,
+        "owner": life.now("owner"),
+        "labels": life.now("labels"),
+        "command": command_line,
+        "cwd": spec["cwd"],
+        "tty": bool(spec["tty"]),
+        "size": None if life.terminal is None else [life.terminal.tty.rows, life.terminal.tty.cols],
+        "state": "exited" if exit else "running" if command else "starting",
+        "status": life.status,
+        "stopping": None if exit else life.stopping,
+        "pid": command and command["pid"],
+        "place": spec.get("place"),
+        "attached": _attached(life),
+        "created_at": spec.get("created_at"),
+        "started_at": life.started_at,
+        "ended_at": life.ending.at if exit else None,
+        "attempt": life.attempt.number,
+        "desired": life.desired.facts(),
+        "exit": exit and {**exit, "survivors": len(exit["survivors"]) + exit["survivors_more"]},
+        "ends": facts["ends"],
+        "dropped_before": facts["dropped_before"],
+        "log_bytes": facts["log_bytes"],
+        "last_output_at": last_output_at(life),
+        "health": attentive.get("health"),
+        "needs_input": attentive.get("needs_input"),
+        "in_process": False,
+        "metadata": _metadata(life, attentive),
+    }
+    for part in ("metadata", "labels", "cwd", "description"):
+        if len(jsontext.write(shot)) <= _SNAPSHOT_MAX_BYTES:
+            break
+        shot[part] = None
+    return shot
+
+
+def _attached(life: Life) -> dict[str, Any]:
+    """Who was there, and how long ago a person who could act did or saw anything."""
+    if life.terminal is None:
+        return {"control": 0, "observe": 0}
+    return {**life.terminal.attached(), "person_idle_s": life.terminal.person_idle_s()}
+
+
+def _metadata(life: Life, facts: dict[str, Any]) -> dict[str, Any]:
+    """What was given, and what a session of this kind has to say of itself."""
+    told: dict[str, Any] = dict(life.spec.get("metadata") or {})
+    if life.exit is not None:
+        told["exit_code"] = life.exit["code"]
+    if life.terminal is not None:
+        told.update(title=life.terminal.tracker.title, alt_screen=life.terminal.tracker.alt_screen)
+    monitor = facts.get("monitor")
+    if monitor is not None and life.spec["kind"] == "monitor":
+        told.update(events=monitor["count"], suppressed=monitor["suppressed"], level=monitor["level"])
+        told.update(persistent=life.spec["monitor"]["persistent"], deadline=life.now("timeout"))
+    if life.restarts is not None:
+        told.update(restarts=life.attempt.number - 1, failed_starts=life.restarts.failed_starts)
+    if life.spec["kind"] == "lsp":
+        told["state"] = _server_state(life, facts)
+    return told
+
+
+def _server_state(life: Life, facts: dict[str, Any]) -> str:
+    """As far as its runner knows: who speaks to it may know better."""
+    if life.exit is not None:
+        return "error" if life.status == "failed" else "stopped"
+    if life.desired.state == "down":
+        return "stopping"
+    if life.family.command_gone:
+        return "error"
+    return "running" if (facts.get("ready") or {}).get("ok") else "starting"
 
 
 def has_ended(life: Life) -> wire.Problem:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from typing import Any, Callable
 
     from .endpoint import Client
+    from .family import Family
     from .keys import Part
     from .life import Life
     from .loop import Timer
@@ -46,13 +47,19 @@ class Terminal:
             term=environment["TERM"],
             clipboard=asked["clipboard"],
         )
-        self.keyboard = Keyboard(life.loop, tty, self.tracker)
+        self.keyboard = Keyboard(life.loop, tty, self.tracker, life.features.typed)
         self._marks = MarkFile(directory, life.diary.say)
         self._policy = asked["size_policy"]
         self._audits = asked.get("audit") == "full"
         self._attachments: list[Attachment] = []
         self._attached = 0
         self._touches = 0
+        self._ring = ""
+        # How often something was typed, and when a person last typed or resized, on the monotonic clock.
+        self.typed = 0
+        self.person_at = float("-inf")
+        # Called after every look at the screen.
+        self.looked: Callable[[], None] = lambda: None
         # The last of all that ever were: offset, rows, columns, which client decided.
         self._resizes: list[tuple[int, int, int, str | None]] = []
         self.resized = 0
@@ -96,10 +103,22 @@ class Terminal:
         if self._attachments and self.tracker.take_news():
             self.tell_all("mode")
 
-    def command_left(self) -> None:
+    def command_left(self, *, may_come_again: bool) -> None:
         self._looking.stop()
-        self.tty.close_slave()
         self.keyboard.abandon("the command has ended")
+        if not may_come_again:
+            self.tty.close_slave()
+
+    def begin(self, family: Family) -> None:
+        """The next attempt of the command has the same terminal, set up as it was for the first."""
+        asked = self._life.spec["tty"]
+        self.keyboard = Keyboard(self._life.loop, self.tty, self.tracker, self._life.features.typed)
+        self._looking = Looking(self._life.loop, self, family, echoes=asked["echo"], prompts=asked.get("prompts"))
+
+    def hang_up(self) -> None:
+        """No other attempt follows: what is left of the output has an end."""
+        self.tty.close_slave()
+        self._life.outputs.read_buffered()
 
     def ended(self) -> None:
         """The end is on record."""
@@ -156,6 +175,20 @@ class Terminal:
         roles = [attachment.role for attachment in self._attachments]
         return {role: roles.count(role) for role in ("control", "observe")}
 
+    def person_idle_s(self) -> float | None:
+        """For how long nobody who controls this session typed or looked; None where no person does."""
+        idle = [each for each in (attachment.idle_s() for attachment in self._attachments) if each is not None]
+        return round(min(idle), 1) if idle else None
+
+    def ring(self, text: str) -> int:
+        """Tell the people here that something happened, here or elsewhere; how many."""
+        self._ring = text
+        people = [attachment for attachment in self._attachments if attachment.is_person]
+        for attachment in people:
+            attachment.tell("bell")
+            attachment.pump()
+        return len(people)
+
     def tell_all(self, what: str) -> None:
         for attachment in list(self._attachments):
             attachment.tell(what)
@@ -165,6 +198,8 @@ class Terminal:
         """A frame about how things are now."""
         if what == "mode":
             return {"type": "mode", "offset": self.tracker.offset, "state": self.tracker.snapshot()}
+        if what == "bell":
+            return {"type": "bell", "text": self._ring}
         return {"type": "clients", "clients": self.presences(), "sizes": self.sized_by}
 
     @property
@@ -206,6 +241,11 @@ class Terminal:
             plan["exact"] = False
         return plan
 
+    def asks(self) -> dict[str, Any] | None:
+        """What the command waits for, if it does."""
+        needs: dict[str, Any] | None = self._looking.facts().get("needs_input")
+        return needs
+
     def touch(self) -> int:
         self._touches += 1
         return self._touches
@@ -245,6 +285,7 @@ class Terminal:
                 tree.send(process, NUMBERS["SIGINT"])
 
     def note_input(self, author: str | None, size: int, content: bytes | None = None) -> None:
+        self.typed += 1
         self._life.inputs.note(author, size, self.end_offset, content)
         self._looking.input()
 

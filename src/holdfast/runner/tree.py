@@ -27,7 +27,8 @@ _FIRST_PID_NAMESPACE = 0xEFFFFFFC
 # the runner, their subreaper, is gone.
 SESSION_VARIABLE = "HOLDFAST_SESSION_ID"
 # Launchers and runners carry this instead. One that was started from inside another session is a descendant of
-# that session's runner by birth, but never part of its tree.
+# that session's runner by birth, but never part of its tree. Neither is a probe that a runner started for
+# itself, nor whoever it called to tell people, nor what those start.
 ROLE_VARIABLE = "HOLDFAST_ROLE"
 
 # Freezing is a race against forks. A storm that outruns this many walks is killed as far as it is known, and
@@ -221,7 +222,7 @@ def _below(table: dict[int, Process], roots: set[int]) -> list[Process]:
 
 
 def _is_ours(pid: int) -> bool:
-    return environment(pid).get(ROLE_VARIABLE) in ("launcher", "runner")
+    return environment(pid).get(ROLE_VARIABLE) in ("launcher", "runner", "probe", "people")
 
 
 def environment(pid: int) -> dict[str, str]:

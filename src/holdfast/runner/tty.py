@@ -87,14 +87,14 @@ class Tty:
         try:
             self.path = os.ttyname(self._slave)
             self.device = os.fstat(self._slave).st_rdev
-            self._set_up(echo)
+            self.set_up(echo)
             self.resize(rows, cols)
             os.set_blocking(self.master, False)
         except OSError as problem:
             self.close()
             raise Unavailable(problem) from None
 
-    def _set_up(self, echo: bool) -> None:
+    def set_up(self, echo: bool) -> None:
         characters: list[bytes | int] = [b"\0"] * len(termios.tcgetattr(self._slave)[6])
         for index, byte in _CHARACTERS.items():
             characters[index] = bytes([byte])

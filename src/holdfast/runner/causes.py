@@ -1,0 +1,20 @@
+"""Why a session ended, and the word that agents know it by. No imports: everybody needs this."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+# Somebody asked for these: by a stop, or by a limit set at start.
+ASKED_CAUSES = ("stop", "overall_timeout", "idle_timeout", "ttl", "owner_gone")
+# By whom, where it was such a limit.
+LIMIT = "limit"
+
+
+def status_of(exit: dict[str, Any]) -> str:
+    if exit["cause"] in ASKED_CAUSES:
+        return "killed"
+    if exit.get("start_limit"):
+        return "failed"
+    return "completed" if exit["cause"] == "exit" and exit["code"] == 0 else "failed"

@@ -1,0 +1,313 @@
+"""`signals.jsonl`: what happened to a session, one record a line, from one writer at a time.
+
+A record has a `seq` and exactly one variant; a note has neither and says something about a record or the session.
+The writer holds a lock on the file, so that a free lock proves that nobody will write what is missing.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+
+from . import clock, jsontext, points
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable
+
+    Record = dict[str, Any]
+
+FILE = "signals.jsonl"
+OLDER = "signals.1.jsonl"
+# Ids of the home's own signals begin with this.
+HOME = "home"
+VARIANTS = (
+    *("lifecycle", "event", "watch", "watch_disabled", "overflow", "heartbeat", "needs_input"),
+    *("deadline", "ready", "health", "gap", "survivors"),
+)
+LINE_MAX_BYTES = 16 << 10
+FILE_MAX_BYTES = 4 << 20
+# What a disk refuses waits in memory, the newest of it.
+_WAITING_MAX = 256
+_SHORTENED = " ...[cut]"
+
+
+class SignalFile:
+    """The file of a new session is made with its first line. With `take_over`, one that a dead writer left is gone on
+    with: a torn last line is ended, and the next record gets the next number; BlockingIOError when a writer lives."""
+
+    def __init__(
+        self,
+        directory: int,
+        session: str | None,
+        boot: str,
+        *,
+        max_bytes: int = FILE_MAX_BYTES,
+        say: Callable[[str], None] = lambda _text: None,
+        take_over: bool = False,
+    ) -> None:
+        self._directory = directory
+        self._session = session
+        self._boot = boot
+        self._max_bytes = max_bytes
+        self._say = say
+        self.seq = 0
+        self._waiting: list[tuple[int | None, bytes]] = []
+        self._lost = 0
+        self._synced_name = False
+        self._fd = -1
+        self._size = 0
+        self._rotate_above = max_bytes
+        if take_over:
+            self._open()
+            try:
+                self._go_on()
+            except BaseException:
+                self.close()
+                raise
+
+    @property
+    def blocked(self) -> int:
+        """How many records the disk does not take at present."""
+        return len(self._waiting) + self._lost
+
+    def write(
+        self,
+        variant: str,
+        fields: Record,
+        *,
+        kind: str | None,
+        owner: str | None,
+        attempt: int | None,
+        routed: bool | str,
+        snapshot: Record | None,
+        durable: bool = False,
+    ) -> Record:
+        """Append one record and return it. A disk that refuses keeps it waiting here, and nobody from going on."""
+        self.seq += 1
+        record: Record = {
+            "v": 1,
+            "id": f"{self._session or HOME}.{self.seq}",
+            "seq": self.seq,
+            "session": self._session,
+            "kind": kind,
+            "owner": owner,
+            "attempt": attempt,
+            "at": clock.now_text(),
+            "mono_ns": clock.mono_ns(),
+            "boot": self._boot,
+            "routed": routed,
+            "snapshot": snapshot,
+            variant: fields,
+        }
+        self._append(self.seq, _line(record, variant))
+        if durable:
+            self.sync()
+        return record
+
+    def note(self, fields: Record) -> None:
+        self._append(None, jsontext.write(fields).encode() + b"\n")
+
+    def sync(self) -> None:
+        if self._fd < 0:
+            return
+        try:
+            os.fsync(self._fd)
+            if not self._synced_name:
+                self._synced_name = True
+                os.fsync(self._directory)
+        except OSError as problem:
+            self._say(f"{FILE} could not be synced: {problem.strerror}")
+
+    def retry(self) -> bool:
+        """Append what waits. True when nothing does any more."""
+        if self._lost:
+            waited = jsontext.write({"lost": self._lost, "before": self._first_waiting()}).encode() + b"\n"
+            if not self._put(waited):
+                return False
+            self._lost = 0
+        while self._waiting:
+            if not self._put(self._waiting[0][1]):
+                return False
+            del self._waiting[0]
+        return True
+
+    def after(self, seq: int, limit: int) -> list[Record]:
+        """The first records behind `seq`, as they stand in the file."""
+        found: list[Record] = []
+        for line in [] if self._fd < 0 else _lines(self._fd):
+            record = read(line)
+            if record is not None and record.get("seq", 0) > seq:
+                found.append(record)
+                if len(found) == limit:
+                    break
+        return found
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _open(self) -> None:
+        self._fd = self._lock()
+        self._size = os.fstat(self._fd).st_size
+
+    def _lock(self) -> int:
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        while True:
+            fd = os.open(FILE, flags, 0o600, dir_fd=self._directory)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                found, there = os.fstat(fd), os.stat(FILE, dir_fd=self._directory, follow_symlinks=False)
+            except BaseException:
+                os.close(fd)
+                raise
+            if (found.st_dev, found.st_ino) == (there.st_dev, there.st_ino):
+                return fd
+            os.close(fd)  # it was turned over between our open and our lock
+
+    def _go_on(self) -> None:
+        if self._size and os.pread(self._fd, 1, self._size - 1) != b"\n":
+            # What was torn may lack nothing but its end, and counts then.
+            self._put(b"\n")
+        for line in _lines(self._fd):
+            record = read(line)
+            if record is not None:
+                self.seq = max(self.seq, record.get("seq", 0), record.get("dropped_before_seq", 1) - 1)
+
+    def _append(self, seq: int | None, line: bytes) -> None:
+        if points.ACTIVE:
+            points.hit("signals.append")
+        if self._waiting and not self.retry():
+            self._keep(seq, line)
+            return
+        if self._size > self._rotate_above:
+            self._turn_over(self.seq + 1 if seq is None else seq)
+        if not self._put(line):
+            self._keep(seq, line)
+        if points.ACTIVE:
+            points.hit("signals.appended")
+
+    def _keep(self, seq: int | None, line: bytes) -> None:
+        self._waiting.append((seq, line))
+        if len(self._waiting) > _WAITING_MAX:
+            del self._waiting[0]
+            self._lost += 1
+
+    def _first_waiting(self) -> int:
+        return next((seq for seq, _ in self._waiting if seq is not None), self.seq + 1)
+
+    def _put(self, line: bytes) -> bool:
+        try:
+            if self._fd < 0:
+                self._open()
+            if points.ACTIVE:
+                points.hit("signals.data")
+            written = os.write(self._fd, line)
+            if written < len(line):
+                os.ftruncate(self._fd, self._size)  # half a line would swallow the next
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError as problem:
+            self._say(f"{FILE} could not be written: {problem.strerror}")
+            return False
+        self._size += len(line)
+        return True
+
+    def _turn_over(self, next_seq: int) -> None:
+        """The file becomes the older generation. What matters of it is carried over; of the lines of a monitor the log
+        has all. At no moment is there no file."""
+        carried = [line for line in _lines(self._fd) if _is_kept(line)]
+        while sum(map(len, carried)) > self._max_bytes // 2:
+            del carried[0]
+        fresh = b"".join([jsontext.write({"dropped_before_seq": next_seq}).encode() + b"\n", *carried])
+        temporary = FILE + ".tmp"
+        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            fd = os.open(temporary, flags, 0o600, dir_fd=self._directory)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.write(fd, fresh) < len(fresh):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                self._replace(FILE, OLDER)
+                os.rename(temporary, FILE, src_dir_fd=self._directory, dst_dir_fd=self._directory)
+            except BaseException:
+                os.close(fd)
+                os.unlink(temporary, dir_fd=self._directory)
+                raise
+        except OSError as problem:
+            # It grows on, and is tried again when it is twice as large.
+            self._say(f"{FILE} could not be turned over: {problem.strerror}")
+            self._rotate_above *= 2
+            return
+        os.close(self._fd)
+        self._fd, self._size = fd, len(fresh)
+        self._rotate_above = self._max_bytes
+
+    def _replace(self, name: str, other: str) -> None:
+        try:
+            os.unlink(other, dir_fd=self._directory)
+        except FileNotFoundError:
+            pass
+        os.link(name, other, src_dir_fd=self._directory, dst_dir_fd=self._directory)
+
+
+def read(line: bytes) -> Record | None:
+    """One line as what it says; None where it is not finished or no record."""
+    if not line.endswith(b"\n"):
+        return None
+    try:
+        record = jsontext.read(line)
+    except (ValueError, RecursionError):
+        return None
+    return record if isinstance(record, dict) else None
+
+
+def _lines(fd: int) -> list[bytes]:
+    parts: list[bytes] = []
+    at = 0
+    while True:
+        part = os.pread(fd, 1 << 20, at)
+        if not part:
+            return b"".join(parts).splitlines(keepends=True)
+        parts.append(part)
+        at += len(part)
+
+
+def _is_kept(line: bytes) -> bool:
+    record = read(line)
+    return record is not None and "event" not in record and "dropped_before_seq" not in record
+
+
+def _line(record: Record, variant: str) -> bytes:
+    """At most so long; the longest texts are cut first, and say so. The log has them whole."""
+    line = jsontext.write(record).encode() + b"\n"
+    while len(line) > LINE_MAX_BYTES:
+        holder, key = _longest(record[variant])
+        if holder is None:
+            holder, key = _longest(record)
+        if holder is None or len(holder[key]) < 32:
+            record["snapshot"] = None
+            record[variant] = {"cut": True}
+        elif isinstance(holder, dict) and "cut" in holder:
+            # A tail: its end is what is wanted, and it says by itself that it is cut.
+            holder[key], holder["cut"] = holder[key][len(holder[key]) // 2 :], True
+        else:
+            holder[key] = holder[key][: len(holder[key]) // 2 - len(_SHORTENED)] + _SHORTENED
+        line = jsontext.write(record).encode() + b"\n"
+    return line
+
+
+def _longest(value: Any) -> tuple[Any, Any]:
+    """Where in it the longest text stands."""
+    best: tuple[Any, Any] = (None, None)
+    length = 0
+    inside: list[Any] = [value]
+    while inside:
+        holder = inside.pop()
+        for key, each in list(holder.items() if isinstance(holder, dict) else enumerate(holder)):
+            if isinstance(each, (dict, list)):
+                inside.append(each)
+            elif isinstance(each, str) and len(each) > length:
+                best, length = (holder, key), len(each)
+    return best

@@ -1,0 +1,57 @@
+"""Waking whoever waits for signals: a datagram to each socket in `wake/` that bears the owner's name.
+
+A hint and nothing more: it may be lost, and the file that it speaks of is the truth.
+"""
+
+from __future__ import annotations
+
+import _socket as socket
+import os
+from _blake2 import blake2b
+
+from . import points, sockets
+
+DIRECTORY = "wake"
+# The name of sockets that are woken for everybody's sessions.
+ALL = "all"
+# The name of those that look at everything, also at what is only recorded and goes to nobody's queue.
+VIEW = "view"
+_MOST = 64
+
+
+def owner_hash(owner: str) -> str:
+    return blake2b(owner.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+
+def call(runtime: str, owner: str | None, session: str | None, seq: int) -> None:
+    if points.ACTIVE:
+        points.hit("wake.call")
+    _call(runtime, {VIEW, ALL} if owner is None else {VIEW, ALL, owner_hash(owner)}, session, seq)
+
+
+def show(runtime: str, session: str, seq: int) -> None:
+    """A record that is in nobody's queue."""
+    _call(runtime, {VIEW}, session, seq)
+
+
+def _call(runtime: str, wanted: set[str], session: str | None, seq: int) -> None:
+    directory = os.path.join(runtime, DIRECTORY)
+    try:
+        there = [name for name in os.listdir(directory) if name.partition("-")[0] in wanted]
+    except OSError:
+        return
+    if not there:
+        return
+    hint = f"{session or 'home'} {seq}".encode()
+    try:
+        sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
+    except OSError:
+        return
+    try:
+        for name in there[: 2 * _MOST]:
+            try:
+                sockets.send_unix(sender, hint, os.path.join(directory, name))
+            except OSError:
+                continue  # full: it wakes anyway; refused or gone: nobody is there
+    finally:
+        sender.close()
