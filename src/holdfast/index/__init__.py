@@ -10,8 +10,9 @@ import os
 import time
 
 from .. import home as homes
-from ..runner import clock, jsontext
+from ..runner import clock
 from .database import Database, get, new_generation, put
+from .rows import PID_LIMIT, SELECT, Row, from_columns, plain, searched
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,75 +22,20 @@ if TYPE_CHECKING:
 
     from ..home import Home
 
+__all__ = ["Index", "Look", "Row"]
+
 # What changed a moment ago may change again without a new time stamp: the kernel's clock is coarse.
 _RACY_NS = 50_000_000
 _REMOVED_KEPT = 10_000
 # Few enough for one transaction to stay well below the time that others wait.
 _ROWS_AT_ONCE = 500
-_PID_LIMIT = 1 << 32
 
-_COLUMNS = (
-    "id",
-    "name",
-    "owner",
-    "kind",
-    "command",
-    "cwd",
-    "labels",
-    "created_at",
-    "ended_at",
-    "status",
-    "pid",
-    "final",
-    "record",
-)
-_SELECT = """SELECT id, name, owner, kind, command, cwd, labels, created_at, ended_at, status, pid, final, record
-FROM sessions"""
 _UPSERT = "INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-_ALL = "SELECT id FROM sessions"
+# As one text: thousands of rows take five times as long.
+_ALL = "SELECT group_concat(id) FROM sessions"
 _UNFINISHED = "SELECT id FROM sessions WHERE final = 0"
 _FINAL = "SELECT id FROM sessions WHERE final = 1"
 _FINAL_TIMES = "SELECT id, created_at FROM sessions WHERE final = 1"
-
-
-class Row:
-    """What the index knows of one session. `record` is its snapshot; only a `final` row has one."""
-
-    __slots__ = _COLUMNS
-
-    def __init__(
-        self,
-        id: str,
-        *,
-        name: str | None = None,
-        owner: str | None = None,
-        kind: str | None = None,
-        command: str | None = None,
-        cwd: str | None = None,
-        labels: Mapping[str, str] | None = None,
-        created_at: str | None = None,
-        ended_at: str | None = None,
-        status: str | None = None,
-        pid: int | None = None,
-        final: bool = False,
-        record: Mapping[str, Any] | None = None,
-    ) -> None:
-        self.id, self.name, self.owner, self.kind = id, name, owner, kind
-        self.command, self.cwd, self.labels = command, cwd, dict(labels or {})
-        self.created_at, self.ended_at, self.status, self.pid = created_at, ended_at, status, pid
-        self.final = final and record is not None
-        self.record = dict(record) if final and record is not None else None
-
-    def __repr__(self) -> str:
-        return f"<Row {self.id} {self.status}{' final' if self.final else ''}>"
-
-    def values(self) -> tuple[object, ...]:
-        texts = (self.name, self.owner, self.kind, self.command, self.cwd)
-        times = (self.created_at, self.ended_at, self.status)
-        pid = self.pid if self.pid is not None and 0 < self.pid < _PID_LIMIT else None
-        record = None if self.record is None else jsontext.write(self.record)
-        plain = (*map(_plain, texts), jsontext.write(self.labels), *map(_plain, times))
-        return (self.id, *plain, pid, int(self.final), record)
 
 
 class Look:
@@ -103,12 +49,23 @@ class Look:
 
 
 class Index:
-    """`reader` reads one session directory into a Row; None when there is nothing readable."""
+    """`reader` reads one session directory into a Row; None when there is nothing readable. `finish` takes the rest of
+    a session's signals in, inside a transaction, and says whether that was all: before, it is not final."""
 
-    def __init__(self, home: Home, reader: Callable[[str], Row | None]) -> None:
+    def __init__(
+        self,
+        home: Home,
+        reader: Callable[[str], Row | None],
+        finish: Callable[[sqlite3.Connection, str], bool] | None = None,
+    ) -> None:
         self._sessions = home.sessions
         self._database = Database(home)
         self._reader = reader
+        self._finish = finish
+
+    @property
+    def database(self) -> Database:
+        return self._database
 
     @property
     def trouble(self) -> str | None:
@@ -124,10 +81,13 @@ class Index:
 
     def ids(self) -> set[str]:
         """Every session, straight from the directory."""
+        return {name for name in self._names() if homes.is_id(name)}
+
+    def _names(self) -> list[str]:
         try:
-            return {name for name in os.listdir(self._sessions) if homes.is_id(name)}
+            return os.listdir(self._sessions)
         except FileNotFoundError:
-            return set()
+            return []
 
     def unfinished(self) -> list[str]:
         return self.look().unfinished
@@ -136,11 +96,14 @@ class Index:
         """Ids of those that can no longer change and whose record is here."""
         return set(self.query().records)
 
-    def note(self, rows: Iterable[Row]) -> None:
-        """Remember what was read from directories. Nothing is written where nothing is new."""
+    def note(self, rows: Iterable[Row]) -> list[str]:
+        """Remember what was read from directories. Nothing is written where nothing is new. Those whose signals are
+        not all in yet stay unfinished; which they are."""
         values = [row.values() for row in rows]
+        held_up: list[str] = []
         for start in range(0, len(values), _ROWS_AT_ONCE):
-            self._upsert(values[start : start + _ROWS_AT_ONCE])
+            held_up += self._upsert(values[start : start + _ROWS_AT_ONCE])
+        return held_up
 
     def prefix(self, text: str) -> list[str]:
         """Every id that begins with `text`."""
@@ -152,11 +115,11 @@ class Index:
 
     def by_name(self, name: str) -> list[str]:
         """Ids of the sessions with that name, newest first."""
-        return self._newest("name = ?", _plain(name), fits=lambda row: row.name == name)
+        return self._newest("name = ?", plain(name), fits=lambda row: row.name == name)
 
     def by_pid(self, pid: int) -> list[str]:
         """Ids of the sessions whose command has or had that pid, newest first."""
-        if not 0 < pid < _PID_LIMIT:
+        if not 0 < pid < PID_LIMIT:
             return []
         return self._newest("pid = ?", pid, fits=lambda row: row.pid == pid)
 
@@ -183,7 +146,7 @@ class Index:
         What is in `unfinished` fits no filter yet: it has to be read.
         """
         wanted = {"owner": owner, "name": name, "kind": kind, "status": status}
-        exact = {column: _plain(text) for column, text in wanted.items() if text is not None}
+        exact = {column: plain(text) for column, text in wanted.items() if text is not None}
         needle = (search or "").casefold()
 
         def fits(row: Row) -> bool:
@@ -192,18 +155,19 @@ class Index:
                 all(row.labels.get(key) == value for key, value in (labels or {}).items())
                 and (since is None or created_at >= since)
                 and (until is None or created_at <= until)
-                and (not needle or needle in _searched(row))
+                and (not needle or needle in searched(row))
             )
 
         def ask(db: sqlite3.Connection) -> Look:
-            unfinished, listed = self._unfinished(db)
+            unfinished, names = self._unfinished(db)
+            listed = None if names is None else set(names)
             where = " AND ".join(("final = 1", *(f"{column} = ?" for column in exact)))
-            sql = f"{_SELECT} WHERE {where} ORDER BY created_at DESC, id DESC"
+            sql = f"{SELECT} WHERE {where} ORDER BY created_at DESC, id DESC"
             found: dict[str, dict[str, Any]] = {}
             for columns in db.execute(sql, tuple(exact.values())):
                 if limit is not None and len(found) >= limit:
                     break
-                row = _row(columns)
+                row = from_columns(columns)
                 if listed is not None and row.id not in listed:
                     continue
                 if row.record is None:
@@ -228,6 +192,7 @@ class Index:
         def change(db: sqlite3.Connection) -> None:
             gone = [(id,) for id in ids if not self._exists(id)]
             db.executemany("DELETE FROM sessions WHERE id = ?", gone)
+            _forget_signals(db, [id for (id,) in gone])
             db.executemany("INSERT OR REPLACE INTO removed (id, at) VALUES (?, ?)", [(id, at) for id in ids])
             oldest = "DELETE FROM removed WHERE rowid <= (SELECT max(rowid) FROM removed) - ?"
             db.execute(oldest, (_REMOVED_KEPT,))
@@ -250,6 +215,11 @@ class Index:
 
         def change(db: sqlite3.Connection) -> None:
             db.execute("DELETE FROM sessions")
+            # Signals are read again too. Which were settled is known here alone, and stays.
+            db.execute("DELETE FROM signal_files")
+            from .pointers import strangers
+
+            _forget_signals(db, strangers(db, self.ids()))
             put(db, "generation", new_generation())
             put(db, "seen", "")
 
@@ -270,7 +240,8 @@ class Index:
         """Unfinished ids, and the final ones that fit, each with the time it was made."""
 
         def ask(db: sqlite3.Connection) -> tuple[set[str], dict[str, str]]:
-            unfinished, listed = self._unfinished(db)
+            unfinished, names = self._unfinished(db)
+            listed = None if names is None else set(names)
             rows = db.execute(f"{_FINAL_TIMES} AND {where}", values)
             return unfinished, {id: at or "" for id, at in rows if listed is None or id in listed}
 
@@ -288,7 +259,7 @@ class Index:
     def _exists(self, id: str) -> bool:
         return homes.is_id(id) and os.path.isdir(os.path.join(self._sessions, id))
 
-    def _unfinished(self, db: sqlite3.Connection) -> tuple[set[str], set[str] | None]:
+    def _unfinished(self, db: sqlite3.Connection) -> tuple[set[str], list[str] | None]:
         """Ids that are not final, and what the directory lists where it had to be listed.
 
         Leaves a read transaction open: rows that another host moves meanwhile are seen in one place, not in none.
@@ -297,13 +268,21 @@ class Index:
         db.execute("BEGIN")
         if stamp and get(db, "seen") == stamp:
             return _ids(db, _UNFINISHED), None
-        listed = self.ids()
-        behind = settled or _ids(db, _ALL) != listed
+        names = self._names()
+        known, version = _all(db), _version(db)
+        # Of thousands few are new: only those are looked at closely.
+        others = [name for name in names if name not in known]
+        came = set(filter(homes.is_id, others))
+        gone = known.difference(names) if len(names) - len(others) != len(known) else set[str]()
         db.execute("ROLLBACK")
-        if behind:
-            self._reconcile(db, listed, stamp if settled else "")
+        noted = True
+        if settled or came or gone:
+            noted = self._reconcile(db, names, came, gone, stamp if settled else "", version)
         db.execute("BEGIN")
-        return listed - _ids(db, _FINAL), listed
+        if noted and _version(db) == version:
+            return _ids(db, _UNFINISHED), names
+        # Somebody whose listing is older than ours may just have taken rows away: only what is final needs one.
+        return set(filter(homes.is_id, names)) - _ids(db, _FINAL), names
 
     def _stamp(self) -> tuple[str, bool]:
         """What changes whenever the directory does, and whether that change is long enough ago to be the last."""
@@ -314,59 +293,70 @@ class Index:
         stamp = f"{status.st_dev}:{status.st_ino}:{status.st_mtime_ns}"
         return stamp, time.time_ns() - status.st_mtime_ns > _RACY_NS
 
-    def _reconcile(self, db: sqlite3.Connection, listed: set[str], stamp: str) -> None:
-        """Bring the rows in line with a listing that was made after the stamp."""
+    def _reconcile(
+        self, db: sqlite3.Connection, names: list[str], came: set[str], gone: set[str], stamp: str, version: int
+    ) -> bool:
+        """Bring the rows in line with a listing that was made after the stamp. False: not now."""
 
         def change(db: sqlite3.Connection) -> None:
-            # The rows are read after the listing, inside the transaction, so that what another host noted
-            # meanwhile about a directory that is gone goes too. A directory that came meanwhile moved the
-            # stamp: the next look lists again.
-            known = _ids(db, _ALL)
-            db.executemany("DELETE FROM sessions WHERE id = ?", [(id,) for id in known - listed])
-            db.executemany("INSERT INTO sessions (id) VALUES (?)", [(id,) for id in listed - known])
+            new, old = came, gone
+            if _version(db) != version:
+                # What another host noted meanwhile about a directory that is gone goes too. A directory that came
+                # meanwhile moved the stamp: the next look lists again.
+                known, listed = _all(db), set(filter(homes.is_id, names))
+                new, old = listed - known, known - listed
+            db.executemany("DELETE FROM sessions WHERE id = ?", [(id,) for id in old])
+            _forget_signals(db, old)
+            db.executemany("INSERT INTO sessions (id) VALUES (?)", [(id,) for id in new])
             put(db, "seen", stamp)
 
-        self._database.write(db, change)
+        return self._database.write(db, change)
 
-    def _upsert(self, rows: list[tuple[object, ...]]) -> None:
+    def _upsert(self, rows: list[tuple[object, ...]]) -> list[str]:
+        held_up: list[str] = []
+
         def ask(db: sqlite3.Connection) -> bool:
-            by_id = _SELECT + " WHERE id = ?"
+            by_id = SELECT + " WHERE id = ?"
             new = [values for values in rows if db.execute(by_id, values[:1]).fetchone() != values]
 
             def change(db: sqlite3.Connection) -> None:
                 # A row for a directory that was removed meanwhile would bring the session back.
-                db.executemany(_UPSERT, [values for values in new if self._exists(str(values[0]))])
+                held_up.clear()
+                there = [values for values in new if self._exists(str(values[0]))]
+                db.executemany(_UPSERT, [self._finished(db, values, held_up) for values in there])
 
             return not new or self._database.write(db, change)
 
         self._database.ask(ask)
+        return held_up
+
+    def _finished(self, db: sqlite3.Connection, values: tuple[object, ...], held_up: list[str]) -> tuple[object, ...]:
+        """The row as it may be noted: what is final is never looked at again, so nothing may be left to look for."""
+        id, *known, final, _record = values
+        if not final or self._finish is None or self._finish(db, str(id)):
+            return values
+        held_up.append(str(id))
+        return (id, *known, 0, None)
 
 
 def _ids(db: sqlite3.Connection, sql: str) -> set[str]:
     return {id for (id,) in db.execute(sql)}
 
 
-def _row(columns: tuple[Any, ...]) -> Row:
-    known = dict(zip(_COLUMNS, columns, strict=True))
-    known.update(labels=_object(known["labels"]), final=bool(known["final"]), record=_object(known["record"]))
-    return Row(**known)
+def _forget_signals(db: sqlite3.Connection, sessions: Iterable[str]) -> None:
+    gone = list(sessions)
+    if gone:
+        from .pointers import forget
+
+        forget(db, gone)
 
 
-def _object(text: object) -> dict[str, Any] | None:
-    try:
-        value = jsontext.read(text) if isinstance(text, str) else None
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
+def _all(db: sqlite3.Connection) -> set[str]:
+    (text,) = db.execute(_ALL).fetchone()
+    return set(text.split(",")) if text else set()
 
 
-def _searched(row: Row) -> str:
-    labels = (f"{key}={value}" for key, value in row.labels.items())
-    return "\n".join(filter(None, (row.id, row.name, row.command, row.cwd, *labels))).casefold()
-
-
-def _plain(text: str | None) -> str | None:
-    """SQLite has no room for the surrogates that stand for undecodable bytes; the record keeps them."""
-    if text is None or text.isascii():
-        return text
-    return "".join("\ufffd" if "\ud800" <= character <= "\udfff" else character for character in text)
+def _version(db: sqlite3.Connection) -> int:
+    """Another number whenever somebody else has written since."""
+    (version,) = db.execute("PRAGMA data_version").fetchone()
+    return int(version)

@@ -39,6 +39,40 @@ _STEPS = (
     CREATE INDEX sessions_created ON sessions (created_at);
     CREATE TABLE removed (id TEXT PRIMARY KEY, at TEXT);
     """,
+    # Signals: where each stands in its session's file, how far files were read, who wants which and has not settled it.
+    """
+    CREATE TABLE signals (
+        pos INTEGER PRIMARY KEY AUTOINCREMENT, session TEXT NOT NULL, seq INTEGER NOT NULL, variant TEXT NOT NULL,
+        kind TEXT, owner TEXT, at TEXT, file INTEGER NOT NULL, offset INTEGER NOT NULL, length INTEGER NOT NULL,
+        replayed INTEGER NOT NULL DEFAULT 0, UNIQUE (session, seq)
+    );
+    CREATE INDEX signals_owner ON signals (owner);
+    CREATE TABLE signal_files (
+        session TEXT PRIMARY KEY, file INTEGER NOT NULL DEFAULT 0, bytes INTEGER NOT NULL DEFAULT 0,
+        seq INTEGER NOT NULL DEFAULT 0, owner TEXT, ended INTEGER NOT NULL DEFAULT 0,
+        replay INTEGER NOT NULL DEFAULT 0
+    ) WITHOUT ROWID;
+    CREATE TABLE consumers (
+        id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, filter TEXT NOT NULL, created_at TEXT,
+        used_ns INTEGER NOT NULL, used_boot TEXT NOT NULL, used_up_ns INTEGER NOT NULL
+    );
+    CREATE TABLE pending (
+        consumer INTEGER NOT NULL, pos INTEGER NOT NULL, deliveries INTEGER NOT NULL DEFAULT 0,
+        releases INTEGER NOT NULL DEFAULT 0, failures INTEGER NOT NULL DEFAULT 0, clock TEXT,
+        not_before INTEGER NOT NULL DEFAULT 0, parked INTEGER NOT NULL DEFAULT 0, why TEXT,
+        holder INTEGER, claim INTEGER, PRIMARY KEY (consumer, pos)
+    ) WITHOUT ROWID;
+    CREATE INDEX pending_pos ON pending (pos);
+    CREATE INDEX pending_holder ON pending (holder) WHERE holder IS NOT NULL;
+    CREATE TABLE holders (
+        id INTEGER PRIMARY KEY, consumer INTEGER NOT NULL, boot TEXT NOT NULL, pidns INTEGER NOT NULL,
+        timens INTEGER NOT NULL, pid INTEGER NOT NULL, start INTEGER NOT NULL, until INTEGER NOT NULL,
+        until_wall INTEGER NOT NULL, UNIQUE (consumer, boot, pidns, timens, pid, start)
+    );
+    CREATE TABLE unread (
+        session TEXT NOT NULL, owner TEXT, signals INTEGER NOT NULL
+    );
+    """,
 )
 SCHEMA = len(_STEPS)
 
@@ -74,6 +108,14 @@ class Database:
         if os.getpid() == self._pid:
             with self._lock:
                 self._drop()
+
+    @property
+    def idle(self) -> bool:
+        """Whether nobody asks at this moment: not this very thread either, further up its stack."""
+        if not self._lock.acquire(blocking=False):
+            return False
+        self._lock.release()
+        return True
 
     def ask(self, question: Callable[[sqlite3.Connection], T]) -> T | None:
         """The answer; None when there is no index to ask. A damaged file is replaced and asked once more.

@@ -1,0 +1,24 @@
+"""Names of consumers."""
+
+from __future__ import annotations
+
+import re
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9._:-]{0,63}")
+RULE = "lower-case letters, digits and ._:- , at most 64, beginning with a letter or digit"
+# The consumer of a person at a terminal, who gets everybody's. Made by the first `hold ack`.
+PERSON = "cli"
+
+
+def is_name(text: str) -> bool:
+    return _NAME.fullmatch(text) is not None
+
+
+def default_name(owner: str) -> str:
+    """The consumer of one owner; a hash of it where its name would be none."""
+    name = f"owner:{owner}"
+    if is_name(name):
+        return name
+    from hashlib import sha256
+
+    return f"owner:{sha256(owner.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"

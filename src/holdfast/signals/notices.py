@@ -1,0 +1,198 @@
+"""What a person reads: one short text of one signal, or of several about the same session. Pure.
+
+A title that stands alone, a body of a few lines. All of it goes through the redaction first; then everything that a
+session could choose becomes one line without anything that a terminal or another program would act on.
+"""
+
+from __future__ import annotations
+
+from .quoting import clean, cut, visible
+from .records import COMMON, Signal
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from .redact import Redactor
+
+_LABEL_CHARACTERS = 80
+_LINE_CHARACTERS = 240
+_BODY_LINES = 10
+# Of several joined signals so many are named, and as many go whole into one post.
+JOINED_NAMED = 5
+_THEIRS = ("owner", "snapshot")
+_CAUSES = {
+    "overall_timeout": "time limit",
+    "idle_timeout": "idle for too long",
+    "ttl": "lifetime over",
+    "owner_gone": "its owner is gone",
+    "out_of_memory": "out of memory",
+    "lost": "lost, nobody saw how",
+    "spawn_error": "could not be started",
+}
+
+
+class Notice:
+    """`first` is what it is about; `others` came with it. `fields` are what a command may put into its arguments."""
+
+    __slots__ = ("body", "fields", "first", "others", "title")
+
+    def __init__(self, signals: Sequence[Signal], redact: Redactor) -> None:
+        told = [_redacted(signal, redact) for signal in signals]
+        self.first = max(told, key=lambda signal: (_weight(signal), signal.seq))
+        self.others = [signal for signal in told if signal is not self.first]
+        self.title = _title(self.first)
+        self.body = "\n".join([*_body(self.first), *_joined(self.others)])
+        self.fields = {**_fields(self.first), "title": self.title, "body": self.body}
+
+    def record(self) -> dict[str, Any]:
+        """The record as it is posted, with those that were joined to it."""
+        if not self.others:
+            return self.first.record
+        joined = [each.record for each in self.others[:JOINED_NAMED]]
+        return {**self.first.record, "joined": joined, "joined_more": len(self.others) - len(joined)}
+
+
+def _redacted(signal: Signal, redact: Redactor) -> Signal:
+    """What we wrote ourselves stays: by it the receiver knows which signal it is."""
+    ours = {name: signal.record[name] for name in COMMON if name in signal.record and name not in _THEIRS}
+    return Signal({**redact.value(signal.record), **ours}, deliveries=signal.deliveries, replayed=signal.replayed)
+
+
+def _weight(signal: Signal) -> int:
+    """What a person most needs to know leads."""
+    return 2 if signal.ends_session else 1 if signal.variant == "needs_input" else 0
+
+
+def _fields(signal: Signal) -> dict[str, str]:
+    shot, fields = signal.snapshot, signal.fields
+    return {
+        "kind": _line(signal.kind),
+        "status": _line(fields.get("status") or shot.get("status")),
+        "session": signal.session or "",
+        "name": _line(shot.get("name")),
+        "owner": _line(signal.owner),
+        "code": _line(fields.get("code")),
+        "cause": _line(fields.get("cause")),
+        "line": _line(_key_line(signal)),
+        # Where a page of a server is known it is named here.
+        "url": "",
+        "place": _line(shot.get("place")),
+    }
+
+
+def _title(signal: Signal) -> str:
+    if signal.variant == "overflow":
+        if signal.fields.get("state") == "tripped":
+            return "too many matches at once: they are held back for a while"
+        return f"{_line(signal.fields.get('suppressed'))} matches were held back"
+    return f"{_label(signal)} {_happened(signal)}"
+
+
+def _label(signal: Signal) -> str:
+    shot = signal.snapshot
+    given = shot.get("name") or shot.get("description") or shot.get("command") or signal.session
+    return cut(_line(given or "the home"), _LABEL_CHARACTERS)
+
+
+def _happened(signal: Signal) -> str:
+    fields = signal.fields
+    if signal.variant == "lifecycle":
+        return _ended(fields) if signal.ends_session else f"restarts: {_outcome(fields)}"
+    if signal.variant == "needs_input":
+        return "waits for a secret" if fields.get("secret") else "waits for input"
+    if signal.variant == "watch":
+        return f"printed {_line(fields.get('text'))!r}"
+    if signal.variant == "ready":
+        return "is ready" if fields.get("ok") else f"is not ready: {_line(fields.get('detail'))}"
+    if signal.variant == "health":
+        return f"is {_line(fields.get('state'))}"
+    if signal.variant == "deadline":
+        return f"runs since {duration(fields.get('elapsed_s'))}"
+    if signal.variant == "survivors":
+        pids = fields.get("pids")
+        return f"left {len(pids) if isinstance(pids, list) else 'some'} processes behind"
+    return {
+        "event": "has news",
+        "heartbeat": "still runs",
+        "watch_disabled": "is not watched any more",
+        "gap": "prints what the disk does not take",
+    }.get(signal.variant, "has a signal that this release does not know")
+
+
+def _ended(fields: dict[str, Any]) -> str:
+    outcome = _outcome(fields)
+    took = fields.get("duration_s")
+    return f"{outcome} after {duration(took)}" if isinstance(took, (int, float)) else outcome
+
+
+def _outcome(fields: dict[str, Any]) -> str:
+    status, cause = _line(fields.get("status")) or "ended", str(fields.get("cause"))
+    if cause == "stop":
+        by = _line(fields.get("by"))
+        return f"{status}, stopped by {by}" if by else f"{status}, stopped"
+    if cause in _CAUSES:
+        return f"{status}, {_CAUSES[cause]}"
+    if fields.get("signal"):
+        return f"{status}, {_line(fields['signal'])}"
+    return f"{status}, exit code {_line(fields['code'])}" if fields.get("code") is not None else status
+
+
+def _key_line(signal: Signal) -> object:
+    """The one line of output that says most."""
+    fields = signal.fields
+    if signal.variant == "needs_input":
+        return fields.get("line")
+    lines = _body(signal)
+    return lines[0] if signal.variant in ("watch", "event") and lines else lines[-1] if lines else ""
+
+
+def _body(signal: Signal) -> list[str]:
+    """Output, the errors before the rest."""
+    fields = signal.fields
+    if signal.variant in ("watch", "event"):
+        found = fields.get("lines")
+        given = found[:_BODY_LINES] if isinstance(found, list) else []
+        return [_line(each.get("text") if isinstance(each, dict) else each) for each in given]
+    if signal.variant == "needs_input":
+        return [_line(fields["line"])] if fields.get("line") else []
+    tails = fields.get("tail")
+    if isinstance(tails, str):
+        tails = {"": {"text": tails}}
+    if not isinstance(tails, dict):
+        return []
+    lines: list[str] = []
+    for stream in sorted(tails, key=lambda stream: (stream != "stderr", stream)):
+        text = tails[stream].get("text") if isinstance(tails[stream], dict) else None
+        if isinstance(text, str) and text.strip() and not lines:
+            lines = [_line(line) for line in text.splitlines() if line.strip()][-_BODY_LINES:]
+    return lines
+
+
+def _joined(others: list[Signal]) -> list[str]:
+    if not others:
+        return []
+    named = [f"- {_happened(signal)}" for signal in others[:JOINED_NAMED]]
+    more = len(others) - len(named)
+    return [f"and {len(others)} more:", *named, *([f"- and {more} more"] if more else [])]
+
+
+def duration(given: object) -> str:
+    """3m 12s, 2h 5m, 0.4s."""
+    if not isinstance(given, (int, float)) or isinstance(given, bool) or not 0 <= given < 1e9:
+        return "?"
+    if given < 60:
+        return f"{given:.1f}s" if given < 10 else f"{given:.0f}s"
+    minutes, seconds = divmod(int(given), 60)
+    if minutes < 60:
+        return f"{minutes}m {seconds}s"
+    return f"{minutes // 60}h {minutes % 60}m"
+
+
+def _line(given: object) -> str:
+    """One line of anything."""
+    if given is None:
+        return ""
+    text = given if isinstance(given, str) else str(given)
+    return cut(visible(clean(text).replace("\n", " ").replace("\t", " ")), _LINE_CHARACTERS)

@@ -1,0 +1,294 @@
+"""The one redaction on every way out: what looks like a secret is replaced by a mark, the rest stays as it was.
+
+Files keep the truth; this is for drains, hooks, webhooks, HTTP and lists. All patterns run in a linear-time engine.
+A secret that nothing tells from other text stays: this is a net, not a wall. Lines stay lines, so that counts and
+cursors still hold, and a text that was redacted once does not change when it is redacted again.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ..errors import BadArgument
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from typing import Any, Protocol
+
+    class _Match(Protocol):
+        def group(self, number: int = ...) -> Any: ...
+
+    class _Regexp(Protocol):
+        @property
+        def groups(self) -> int: ...
+        def sub(self, repl: Callable[[_Match], str], text: str) -> str: ...
+
+    Replacement = Callable[[_Match], str]
+
+MARK = "[redacted]"
+# What one rule took out may leave before another what it knows a secret by. More often than twice that is contrived.
+_ROUNDS_MAX = 4
+# A record holds far less; who nests deeper hides something.
+_DEPTH_MAX = 64
+
+# Keys that tell by their own shape what they are.
+_SHAPES = (
+    r"(?:AKIA|ASIA|ABIA|ACCA)[0-9A-Z]{16}\b",
+    r"gh[pousr]_[A-Za-z0-9]{16,}",
+    r"github_pat_[A-Za-z0-9_]{16,}",
+    r"gl[a-z]{1,8}-[A-Za-z0-9_-]{20,}",
+    r"sk-[A-Za-z0-9_-]{16,}",
+    r"(?:[rsp]k_(?:live|test)|whsec)_[A-Za-z0-9]{10,}",
+    r"xox[a-z](?:\.[a-z]+)?-[A-Za-z0-9-]{8,}",
+    r"xapp-[A-Za-z0-9-]{8,}",
+    r"AIza[A-Za-z0-9_-]{30,}",
+    r"ya29\.[A-Za-z0-9_-]{16,}",
+    r"GOCSPX-[A-Za-z0-9_-]{16,}",
+    r"npm_[A-Za-z0-9]{20,}",
+    r"pypi-[A-Za-z0-9_-]{16,}",
+    r"hf_[A-Za-z0-9_-]{16,}",
+    r"do[opr]_v1_[a-f0-9]{32,}",
+    r"SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}",
+    r"hv[sbr]\.[A-Za-z0-9_-]{16,}",
+    r"AGE-SECRET-KEY-1[0-9A-Za-z]{16,}",
+    r"[0-9]{8,10}:[A-Za-z0-9_-]{35}\b",
+    r"eyJ[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]+){1,4}",
+)
+# Words that make what is assigned to them a secret, at the end of a name or before the part that tells of what.
+_TELLING = (
+    r"(?:passw(?:or)?d|passphrase|pwd|secret|token|credentials?"
+    r"|(?:api|access|auth|account|private|signing|encryption|master|service)[_-]?key)"
+)
+_NAME = rf"[A-Za-z0-9_.-]*{_TELLING}(?:[_.-][A-Za-z0-9_.-]*)?"
+_VALUE = r"""(?:"(?:[^"\\\n]|\\[^\n])+"|'(?:[^'\\\n]|\\[^\n])+'|[^\s"',;&]+)"""
+# Names that speak about a secret without holding one.
+_HARMLESS_ENDS = (
+    "file",
+    "path",
+    "stdin",
+    "prompt",
+    "env",
+    "name",
+    "url",
+    "uri",
+    "type",
+    "length",
+    "count",
+    "id",
+    "ttl",
+)
+_HARMLESS_VALUES = frozenset(
+    ("none", "null", "nil", "true", "false", "undefined", "str", "string", "bytes", "text", "bool", "int", "any", "{}")
+)
+
+_KEY_EDGE = re.compile(r"-----(BEGIN|END) [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
+_KEY_LINE = re.compile(r"(?:[A-Za-z0-9+/=_-]+|[A-Z][A-Za-z-]+: [^\n]*)?")
+_AROUND_KEY_LINE = " \t|>\"',"
+_NAME_ALONE = re.compile(_NAME, re.IGNORECASE)
+_SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+class Redactor:
+    """`extra` are further patterns in RE2 syntax: what their first group matches is taken out, without a group all of
+    the match."""
+
+    __slots__ = ("_extra", "_extra_texts", "_rules")
+
+    def __init__(self, extra: Iterable[str] = ()) -> None:
+        self._extra_texts = tuple(extra)
+        self._extra: list[tuple[_Regexp, Replacement]] = []
+        self._rules: list[tuple[_Regexp, Replacement]] = []
+        if self._extra_texts:
+            self._compile()
+
+    def __call__(self, text: str) -> str:
+        if not text:
+            return text
+        if not self._rules:
+            self._compile()
+        if not text.isascii():
+            text = _SURROGATES.sub("\ufffd", text)
+        if "PRIVATE KEY" in text:
+            text = _without_keys(text)
+        for _ in range(_ROUNDS_MAX):
+            before = text
+            for regexp, replacement in self._rules:
+                text = regexp.sub(replacement, text)
+            if text == before:
+                break
+        if self._extra:
+            # Never inside a mark: it would grow each time.
+            text = MARK.join(map(self._without_extra, text.split(MARK)))
+        return text
+
+    def lines(self, lines: Sequence[str]) -> list[str]:
+        """Lines that belong together: a key may go over several. As many come back."""
+        return self("\n".join(line.replace("\n", " ") for line in lines)).split("\n") if lines else []
+
+    def value(self, value: Any, depth: int = 0) -> Any:
+        """A copy of what JSON can say, its texts redacted, and all that stands under the name of a secret."""
+        if isinstance(value, str):
+            return self(value)
+        if isinstance(value, dict):
+            return {key: self._under(key, each, depth) for key, each in value.items()}
+        if not isinstance(value, (list, tuple)):
+            return value
+        if depth >= _DEPTH_MAX:
+            return MARK
+        if value and all(isinstance(each, str) for each in value):
+            return self.lines(value)
+        if value and all(isinstance(each, dict) and isinstance(each.get("text"), str) for each in value):
+            texts = self.lines([each["text"] for each in value])
+            rest = (self.value({**each, "text": ""}, depth + 1) for each in value)
+            return [{**each, "text": text} for each, text in zip(rest, texts, strict=True)]
+        return [self.value(each, depth + 1) for each in value]
+
+    def _under(self, key: object, value: Any, depth: int) -> Any:
+        if isinstance(value, (dict, list, tuple)):
+            return self.value(value, depth + 1) if depth < _DEPTH_MAX else MARK
+        if isinstance(key, str) and isinstance(value, str) and _NAME_ALONE.fullmatch(key) and _holds(key, value):
+            return MARK
+        return self.value(value)
+
+    def _without_extra(self, text: str) -> str:
+        for regexp, replacement in self._extra:
+            # Each sees what the ones before it left.
+            text = MARK.join(regexp.sub(replacement, part) for part in text.split(MARK))
+        return text
+
+    def _compile(self) -> None:
+        import re2  # type: ignore[import-untyped]
+
+        options = re2.Options()
+        options.log_errors = False
+        self._extra = [_extra_rule(re2, options, text) for text in self._extra_texts]
+        self._rules = [(re2.compile(pattern, options), replacement) for pattern, replacement in _RULES]
+
+
+def _extra_rule(re2: Any, options: Any, text: str) -> tuple[_Regexp, Replacement]:
+    try:
+        regexp = re2.compile(text, options)
+    except (re2.error, UnicodeEncodeError) as problem:
+        why = f"{text[:80]!a} is no regular expression: {problem}"
+        raise BadArgument("redact", why, "use RE2 syntax; look-around and back-references are not supported") from None
+
+    def replacement(found: _Match) -> str:
+        whole: str = found.group()
+        secret: str | None = found.group(1) if regexp.groups else whole
+        return whole.replace(secret, _marked(secret), 1) if secret else whole
+
+    return regexp, replacement
+
+
+def _marked(secret: str) -> str:
+    return MARK + "\n" * secret.count("\n")
+
+
+def _second_marked(found: _Match) -> str:
+    """What comes before the secret stays, and what ends it."""
+    return f"{found.group(1)}{MARK}{found.group(3) or ''}"
+
+
+def _assigned(found: _Match) -> str:
+    """`name=value`, quoted or not, where the name is that of a secret."""
+    name, between, value = found.group(1), found.group(2), found.group(3)
+    bare = value[1:-1] if value[0] in "\"'" and len(value) > 1 else value
+    if not _holds(name, bare):
+        whole: str = found.group(0)
+        return whole
+    quote = value[0] if bare is not value else ""
+    return f"{name}{between}{quote}{MARK}{quote}"
+
+
+def _holds(name: str, value: str) -> bool:
+    """Whether what is assigned to this name is a secret at all."""
+    name = name.lower()
+    if name.replace("-", "_").rpartition("_")[2] in _HARMLESS_ENDS or value.lower() in _HARMLESS_VALUES:
+        return False
+    if name.endswith("pwd") and value.startswith("/"):
+        return False  # the working directory
+    if "token" in name and value.isdecimal() and len(value) < 8:
+        return False  # how many of them
+    # A variable, a placeholder, a call, an asterisk for each character: somebody took it out already.
+    return value[0] not in "$<{%" and "(" not in value and bool(value.strip("*."))
+
+
+def _bearer(found: _Match) -> str:
+    before, value = found.group(1), found.group(2)
+    is_word = len(value) < 24 and not any(map(str.isdecimal, value))
+    return f"{before}{value if is_word else MARK}"
+
+
+def _user(found: _Match) -> str:
+    """`user:password`; two numbers are a user and a group."""
+    before, value = found.group(1), found.group(2)
+    return f"{before}{value if value.isdecimal() else MARK}"
+
+
+_AUTHORIZATION = r"""(?i)(\bauthorization["']?[ \t]*[:=][ \t]*["']?"""
+_RULES: tuple[tuple[str, Replacement], ...] = (
+    # With whatever is glued to it: what stands alone now stood alone before.
+    (rf"(^|[^A-Za-z0-9])(?:{'|'.join(_SHAPES)})[A-Za-z0-9_-]*", lambda found: f"{found.group(1)}{MARK}"),
+    (r"(hooks\.slack\.com/[a-z]+/|/api/webhooks/[0-9]+/)([A-Za-z0-9/_-]+)()", _second_marked),
+    (r"(://[^\s/?#@:\"'<>]*:)([^\s/?#@\"'<>]+)(@)", _second_marked),
+    (_AUTHORIZATION + r"(?:digest|aws4-hmac-sha256)[ \t]+)([^\n]+)()", _second_marked),
+    (_AUTHORIZATION + r"(?:bearer|basic|token|apikey|negotiate|ntlm)[ \t]+)([^\s\"',;]+)()", _second_marked),
+    (_AUTHORIZATION + r")([^\s\"',;]{12,})()", _second_marked),
+    (r"(?i)(\bcookie[\"']?[ \t]*:[ \t]*)([^\s\"'][^\n\"']*)()", _second_marked),
+    (r"(?i)(\bbearer[ \t]+)([A-Za-z0-9._~+/=-]{12,})", _bearer),
+    (rf"(?i)({_NAME})([\"']?[ \t]*(?::=|=>|=|:)[ \t]*)({_VALUE})", _assigned),
+    (rf"(?i)(--{_NAME})([ \t]+)({_VALUE})", _assigned),
+    (r"(\bsshpass[ \t]+-p[ \t]*)([^\s]+)()", _second_marked),
+    (r"((?:^|\s)(?:-u|--user|--proxy-user)[ =]?[^\s:\"'=-][^\s:\"']*:)([^\s\"']+)", _user),
+)
+
+
+def _without_keys(text: str) -> str:
+    """Private keys: what is between their edges, or next to the one edge that is there, each line for itself."""
+    lines = text.split("\n")
+    last_end = max((n for n, line in enumerate(lines) if "-----END " in line and _KEY_EDGE.search(line)), default=-1)
+    inside = False
+    hidden: set[int] = set()
+    for number, line in enumerate(lines):
+        edges = [found.group(1) for found in _KEY_EDGE.finditer(line)]
+        if edges:
+            if edges[0] == "END" and not inside:
+                hidden.update(_key_lines(lines, range(number - 1, -1, -1)))
+            lines[number] = _within_line(line, inside)
+            inside = edges[-1] == "BEGIN"
+            if inside and number >= last_end:
+                hidden.update(_key_lines(lines, range(number + 1, len(lines))))
+                inside = False
+        elif inside and line.strip():
+            hidden.add(number)
+    for number in hidden:
+        lines[number] = MARK
+    return "\n".join(lines)
+
+
+def _key_lines(lines: list[str], numbers: Iterable[int]) -> Iterable[int]:
+    for number in numbers:
+        line = lines[number]
+        if line.strip() != MARK and _KEY_LINE.fullmatch(line.strip(_AROUND_KEY_LINE)) is None:
+            return
+        if line.strip():
+            yield number
+
+
+def _within_line(line: str, inside: bool) -> str:
+    """What stands on the line of an edge, where it belongs to the key."""
+    parts, at = [], 0
+    for found in _KEY_EDGE.finditer(line):
+        parts.append(_hide(line[at : found.start()]) if inside else line[at : found.start()])
+        parts.append(found.group())
+        inside, at = found.group(1) == "BEGIN", found.end()
+    rest = line[at:]
+    return "".join(parts) + (_hide(rest) if inside else rest)
+
+
+def _hide(text: str) -> str:
+    return MARK if text.strip(" \t\"',") else text
+
+
+redact = Redactor()

@@ -1,0 +1,83 @@
+"""`people.json` of a home: how its channels to people stand. Which are over, what failed last, for whoever asks.
+
+Written by whoever holds the right to tell people, and nobody else. It holds no address and no text of a session.
+"""
+
+from __future__ import annotations
+
+import os
+
+from ..runner import clock, records
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+FILE = "people.json"
+_WHY_CHARACTERS = 300
+
+
+class Standing:
+    def __init__(self, home: str) -> None:
+        self._home = home
+        self._channels = read(home)
+
+    def over(self, channel: str, address: str) -> str | None:
+        """Why this channel is not used any more; None when it is. Another address is another channel."""
+        found = self._channels.get(channel, {}).get("over")
+        if not isinstance(found, dict) or found.get("address") != fingerprint(address):
+            return None
+        return str(found.get("why"))
+
+    def end(self, channel: str, address: str, why: str) -> None:
+        over = {"at": clock.now_text(), "why": why[:_WHY_CHARACTERS], "address": fingerprint(address)}
+        self._change(channel, over=over)
+
+    def failed(self, channel: str, signal: str, why: str) -> None:
+        last = {"at": clock.now_text(), "signal": signal, "why": why[:_WHY_CHARACTERS]}
+        self._change(channel, failed=self._count(channel, "failed") + 1, last_failure=last)
+
+    def expired(self, channel: str, count: int) -> None:
+        """So many were too old to be told when somebody came to it."""
+        self._change(channel, expired=self._count(channel, "expired") + count)
+
+    def _count(self, channel: str, what: str) -> int:
+        count = self._channels.get(channel, {}).get(what)
+        return count if isinstance(count, int) else 0
+
+    def _change(self, channel: str, **facts: object) -> None:
+        self._channels[channel] = {**self._channels.get(channel, {}), **facts}
+        directory = os.open(self._home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            records.write(directory, FILE, {"v": 1, "channels": self._channels})
+        except OSError:
+            pass  # a full disk keeps nobody from being told
+        finally:
+            os.close(directory)
+
+
+def read(home: str) -> dict[str, dict[str, Any]]:
+    """What is known of each channel, by the name of its consumer."""
+    try:
+        found = records.read(os.path.join(home, FILE)).get("channels")
+    except (OSError, ValueError):
+        return {}
+    return {name: each for name, each in found.items() if isinstance(each, dict)} if isinstance(found, dict) else {}
+
+
+def troubles(home: str) -> list[str]:
+    """A sentence for each channel that is over, or on which something was not delivered."""
+    found = []
+    for name, facts in sorted(read(home).items()):
+        over, last = facts.get("over"), facts.get("last_failure")
+        if isinstance(over, dict):
+            found.append(f"{name} is not used since {over.get('at')}: {over.get('why')}")
+        elif isinstance(last, dict):
+            found.append(f"{name} did not deliver {facts.get('failed')}, last at {last.get('at')}: {last.get('why')}")
+    return found
+
+
+def fingerprint(address: str) -> str:
+    from _blake2 import blake2b
+
+    return blake2b(address.encode(), digest_size=8).hexdigest()

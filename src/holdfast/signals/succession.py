@@ -1,0 +1,128 @@
+"""What a runner did not live to tell, told by whichever host finds it gone.
+
+The writer of a signal file holds its lock. A host that gets the lock is the successor: it reads the file again and
+appends only what is missing, so that any number of hosts write one `stale` and one ending.
+"""
+
+from __future__ import annotations
+
+import os
+
+from ..runner import clock, points, tree, wake
+from ..runner.signalfile import SignalFile
+from .indexing import directory_of, generations, lines
+from .records import Signal, parse
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..home import Home
+    from ..index import Row
+
+# The states of a session in which something may be missing.
+EXITED, STALE, LOST = "exited", "stale", "lost"
+
+
+class Outcome:
+    """What a host knows of a session whose runner is gone. `ended` are the fields of the ending, of one that is over;
+    `evidence` says why it is stale; `watch` are processes whose death changes the picture; `row` is for the index."""
+
+    __slots__ = ("attempt", "ended", "evidence", "kind", "notify", "owner", "row", "snapshot", "state", "watch")
+
+    def __init__(
+        self,
+        state: str,
+        *,
+        kind: str | None,
+        owner: str | None,
+        attempt: int | None,
+        notify: str | None,
+        snapshot: dict[str, Any] | None,
+        ended: dict[str, Any] | None = None,
+        evidence: str = "",
+        watch: list[tuple[int, int]] | None = None,
+        row: Row | None = None,
+    ) -> None:
+        self.state = state
+        self.kind = kind
+        self.owner = owner
+        self.attempt = attempt
+        self.notify = notify
+        self.snapshot = snapshot
+        self.ended = ended
+        self.evidence = evidence
+        self.watch = watch or []
+        self.row = row
+
+    @property
+    def ending_is_routed(self) -> bool:
+        """Of a runner that is gone nobody was given the end, so `auto` means yes."""
+        failed = (self.ended or {}).get("status") != "completed"
+        return self.notify != "never" and (self.notify != "failure" or failed)
+
+
+def succeed(home: Home, runtime: str, session: str, outcome: Outcome) -> bool:
+    """Append what is missing. BlockingIOError while another host does, or the runner lives after all."""
+    if outcome.state not in (EXITED, STALE, LOST):
+        return False
+    directory = os.open(directory_of(home, session), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        file = SignalFile(directory, session, tree.boot_id(), take_over=True)
+        if points.ACTIVE:
+            points.hit("signals.taken_over")
+        try:
+            written = _append_missing(file, _told(home, session), outcome)
+        finally:
+            file.close()
+    finally:
+        os.close(directory)
+    if written is None:
+        return False
+    wake.call(runtime, outcome.owner, session, written)
+    return True
+
+
+def tell_home(home: Home, runtime: str, variant: str, fields: dict[str, Any], owner: str | None) -> None:
+    """A signal of the home itself. BlockingIOError while somebody else writes one."""
+    directory = os.open(home.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        file = SignalFile(directory, None, tree.boot_id(), take_over=True)
+        try:
+            file.write(variant, fields, kind=None, owner=owner, attempt=None, routed=True, snapshot=None)
+            seq = file.seq
+        finally:
+            file.close()
+    finally:
+        os.close(directory)
+    wake.call(runtime, owner, None, seq)
+
+
+def _append_missing(file: SignalFile, told: list[Signal], outcome: Outcome) -> int | None:
+    if any(signal.ends_session for signal in told):
+        return None
+    common: dict[str, Any] = {
+        "kind": outcome.kind,
+        "owner": outcome.owner,
+        "attempt": outcome.attempt,
+        "snapshot": outcome.snapshot,
+    }
+    if outcome.state == STALE:
+        if any(signal.variant == "health" and signal.fields.get("state") == STALE for signal in told):
+            return None
+        fields = {"state": STALE, "evidence": outcome.evidence, "since": clock.now_text()}
+        file.write("health", fields, routed=True, **common)
+    else:
+        fields = {"phase": "ended", **(outcome.ended or {})}
+        file.write("lifecycle", fields, routed=outcome.ending_is_routed, durable=True, **common)
+    return file.seq
+
+
+def _told(home: Home, session: str) -> list[Signal]:
+    fds = generations(directory_of(home, session))
+    try:
+        parsed = [parse(line, session) for fd in fds for line in lines(fd, 0) if line.endswith(b"\n")]
+    finally:
+        for fd in fds:
+            os.close(fd)
+    return [each for each in parsed if isinstance(each, Signal)]
