@@ -214,6 +214,19 @@ class SessionEnded(HoldfastError):
         super().__init__(f"session {id} ended{how}{when}", id=id, code=code, signal=signal, ended_at=ended_at)
 
 
+class AlreadyEnded(HoldfastError):
+    """Nothing of it lives: there is nothing to stop. `snapshot` is what is known of it."""
+
+    code, http_status, exit_code = "already-ended", 409, NOT_IN_THIS_STATE
+    fix = "nothing to do: `hold logs` reads what it printed"
+    id: str
+    status: str
+    snapshot: Mapping[str, object] | None
+
+    def __init__(self, id: str, status: str, snapshot: Mapping[str, object] | None = None) -> None:
+        super().__init__(f"{id} is already {status}", id=id, status=status, snapshot=snapshot)
+
+
 class StillRunning(HoldfastError):
     code, http_status, exit_code = "still-running", 409, NOT_IN_THIS_STATE
     fix = "end it with `hold stop` first"
@@ -509,6 +522,42 @@ class ProtocolError(HoldfastError):
 
     def __init__(self, why: str) -> None:
         super().__init__(f"the conversation broke down: {why}", why=why)
+
+
+class ServerGone(HoldfastError):
+    """The language server did not live to answer: it exited, closed its output, or was stopped."""
+
+    code, http_status, exit_code = "server-gone", 502, FAILED
+    fix = "ask again when it runs: it is restarted unless it was stopped or failed too often"
+    id: str
+    server: str
+    method: str | None
+    why: str
+
+    def __init__(self, id: str, server: str, method: str | None, why: str) -> None:
+        asked = f" before it answered {method}" if method else ""
+        super().__init__(
+            f"language server {_short(server)} ({id}) is gone{asked}: {why}",
+            id=id,
+            server=server,
+            method=method,
+            why=why,
+        )
+
+
+class ServerRefused(HoldfastError):
+    """The language server answered with an error of its own: `number` and `reason` are its words."""
+
+    code, http_status, exit_code = "server-refused", 502, FAILED
+    fix = "see what the server expects of this request"
+    server: str
+    method: str
+    number: int | None
+    reason: str
+
+    def __init__(self, server: str, method: str, number: int | None, reason: str) -> None:
+        told = f"language server {_short(server)} refused {method}: {_short(reason)} ({number})"
+        super().__init__(told, server=server, method=method, number=number, reason=reason)
 
 
 class DamagedRecord(HoldfastError):

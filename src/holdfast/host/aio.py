@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from typing import Any, Literal, Self, Unpack
 
     from ..config import Config
+    from ..daemons.view import AsyncDaemons
     from ..model import Collected, Finding, StartOptions
+    from ..signals.consumer import AsyncConsumer
     from ..terminal.screen import Screen
     from .attach import AsyncAttachment
     from .log import Page
@@ -57,8 +59,7 @@ class AsyncSession(Snapshot):
     async def read(
         self, since: str | int | None = None, *, stream: str | None = None, limit: int | None = None
     ) -> Page:
-        log = self._core.log(self.id)
-        return await self._core.driver.call(lambda: log.read(since, stream=stream, limit=limit))
+        return await self._core.driver.call(lambda: verbs.read(self._core, self.id, since, stream, limit))
 
     async def text(self, stream: str | None = None) -> str:
         return await self._core.driver.call(lambda: verbs.text(self._core, self.id, stream))
@@ -111,10 +112,12 @@ class AsyncSession(Snapshot):
         output: bool | None = None,
         idle: float | str | None = None,
         port: int | None = None,
+        ready: bool | None = None,
         since: str | int | None = None,
         timeout: float | str | None = None,
     ) -> Woke:
-        woke = await verbs.wait(self._core, self.id, exit, match, output, idle, port, since, timeout)
+        conditions: Any = {"exit": exit, "match": match, "output": output, "idle": idle, "port": port, "ready": ready}
+        woke = await verbs.wait(self._core, self.id, **conditions, since=since, timeout=timeout)
         woke.session = await self.refresh()
         return woke
 
@@ -197,6 +200,18 @@ class AsyncSession(Snapshot):
     async def remove(self) -> None:
         await self._core.remove(self.id)
 
+    async def pending_signals(self) -> int:
+        """How many of its signals wait for its owner. Looking acknowledges none of them."""
+        return await verbs.pending_signals(self._core, self.id, self.owner)
+
+    async def watch(self, pattern: str | Mapping[str, Any]) -> str:
+        """Tell the owner of lines that match, from now on: text, or `/regex/`. The id of the watch."""
+        return await verbs.watch(self._core, self.id, pattern)
+
+    async def unwatch(self, watch: str) -> bool:
+        """Tell of it no more. False when there was no such watch."""
+        return await verbs.unwatch(self._core, self.id, watch)
+
     async def update(self, **changes: Any) -> AsyncSession:
         await self._core.update(self.id, changes)
         return await self.refresh()
@@ -237,6 +252,7 @@ class AsyncHoldfast:
         author: str | None = None,
     ) -> None:
         self._core = Core(Asynchronous(), Home(home), config or load(os.environ), author or f"api:{os.getpid()}")
+        self._daemons: AsyncDaemons | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -261,7 +277,37 @@ class AsyncHoldfast:
     def trouble(self) -> str | None:
         return self._core.index.trouble
 
+    def signals(self, owner: str) -> AsyncConsumer:
+        from ..signals.consumer import AsyncConsumer
+
+        return AsyncConsumer(self._core.consumers.of_owner(owner))
+
+    def consumer(
+        self,
+        name: str,
+        owners: str | Iterable[str] = "*",
+        *,
+        variants: Iterable[str] | None = None,
+        kinds: Iterable[str] | None = None,
+        start: str | None = None,
+        replace: bool = False,
+    ) -> AsyncConsumer:
+        from ..signals.consumer import AsyncConsumer
+
+        consumers = self._core.consumers
+        return AsyncConsumer(consumers.open(name, owners, variants=variants, kinds=kinds, start=start, replace=replace))
+
+    @property
+    def daemons(self) -> AsyncDaemons:
+        if self._daemons is None:
+            from ..daemons.view import AsyncDaemons
+
+            self._daemons = AsyncDaemons(self._core)
+        return self._daemons
+
     async def close(self) -> None:
+        if self._daemons is not None:
+            await self._daemons.close()
         self._core.close()
 
     async def start(self, command: Command, **options: Unpack[StartOptions]) -> AsyncSession:

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from typing import Any, Literal, Self, Unpack
 
     from ..config import Config
+    from ..daemons.view import Daemons
     from ..model import Collected, Finding, StartOptions
+    from ..signals.consumer import Consumer
     from ..terminal.screen import Screen
     from .attach import Attachment
     from .log import Page
@@ -59,7 +61,7 @@ class Session(Snapshot):
 
     def read(self, since: str | int | None = None, *, stream: str | None = None, limit: int | None = None) -> Page:
         """What was printed since a cursor (default: all that is retained), in the order it came."""
-        return self._core.log(self.id).read(since, stream=stream, limit=limit)
+        return verbs.read(self._core, self.id, since, stream, limit)
 
     def text(self, stream: str | None = None) -> str:
         """All that is retained, as clean text."""
@@ -120,11 +122,13 @@ class Session(Snapshot):
         output: bool | None = None,
         idle: float | str | None = None,
         port: int | None = None,
+        ready: bool | None = None,
         since: str | int | None = None,
         timeout: float | str | None = None,
     ) -> Woke:
         """Block until one of the conditions holds; the end of the command ends every wait. `reason` says which."""
-        woke = drive(verbs.wait(self._core, self.id, exit, match, output, idle, port, since, timeout))
+        conditions: Any = {"exit": exit, "match": match, "output": output, "idle": idle, "port": port, "ready": ready}
+        woke = drive(verbs.wait(self._core, self.id, **conditions, since=since, timeout=timeout))
         woke.session = self.refresh()
         return woke
 
@@ -222,6 +226,18 @@ class Session(Snapshot):
         """Forget a session that is over: log, records and all."""
         drive(self._core.remove(self.id))
 
+    def pending_signals(self) -> int:
+        """How many of its signals wait for its owner. Looking acknowledges none of them."""
+        return drive(verbs.pending_signals(self._core, self.id, self.owner))
+
+    def watch(self, pattern: str | Mapping[str, Any]) -> str:
+        """Tell the owner of lines that match, from now on: text, or `/regex/`. The id of the watch."""
+        return drive(verbs.watch(self._core, self.id, pattern))
+
+    def unwatch(self, watch: str) -> bool:
+        """Tell of it no more. False when there was no such watch."""
+        return drive(verbs.unwatch(self._core, self.id, watch))
+
     def update(self, **changes: Any) -> Session:
         """Change name, owner, labels, description, notify, timeout, idle_timeout, ttl; None clears."""
         drive(self._core.update(self.id, changes))
@@ -265,6 +281,7 @@ class Holdfast:
         author: str | None = None,
     ) -> None:
         self._core = Core(Blocking(), Home(home), config or load(os.environ), author or f"api:{os.getpid()}")
+        self._daemons: Daemons | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -292,8 +309,42 @@ class Holdfast:
         """What is wrong with the index, if anything: everything works without it, only slower."""
         return self._core.index.trouble
 
+    def signals(self, owner: str) -> Consumer:
+        """What happened to the sessions of one owner: its default consumer."""
+        from ..signals.consumer import Consumer
+
+        return Consumer(self._core.consumers.of_owner(owner))
+
+    def consumer(
+        self,
+        name: str,
+        owners: str | Iterable[str] = "*",
+        *,
+        variants: Iterable[str] | None = None,
+        kinds: Iterable[str] | None = None,
+        start: str | None = None,
+        replace: bool = False,
+    ) -> Consumer:
+        """A named reader of signals, of some owners or of everybody. `start` is `retained` (of owners the default),
+        `now` (of everybody), or the id of a signal; another filter under the same name is refused unless `replace`."""
+        from ..signals.consumer import Consumer
+
+        consumers = self._core.consumers
+        return Consumer(consumers.open(name, owners, variants=variants, kinds=kinds, start=start, replace=replace))
+
+    @property
+    def daemons(self) -> Daemons:
+        """All that runs in the background, whoever runs it; and what this host runs inside itself."""
+        if self._daemons is None:
+            from ..daemons.view import Daemons
+
+            self._daemons = Daemons(self._core)
+        return self._daemons
+
     def close(self) -> None:
-        """Let go. No session notices."""
+        """Let go. No session notices; what this host ran inside itself ends with it."""
+        if self._daemons is not None:
+            self._daemons.close()
         self._core.close()
 
     def start(self, command: Command, **options: Unpack[StartOptions]) -> Session:

@@ -12,7 +12,7 @@ import time
 from .. import wire
 from ..errors import HoldfastError, NotATty, OffsetAhead, RunnerGone, SelfAttach, SessionEnded, TooLarge
 from ..model import FINAL_STATES, RUNNING
-from ..model.attach import Clients, Data, Exit, Gap, Init, Mode, Refused, Size, Written
+from ..model.attach import Bell, Clients, Data, Exit, Gap, Init, Mode, Refused, Size, Written
 from ..runner import tree
 from ..runner.attach import STREAM
 from .driver import drive
@@ -231,6 +231,8 @@ class _Attachment:
             yield Size(frame["rows"], frame["cols"], frame["by"])
         elif kind == "clients":
             yield Clients(frame["clients"], frame["sizes"])
+        elif kind == "bell":
+            yield Bell(frame["text"])
         elif kind == "gap":
             if self._pending and self._pending[0][0] == frame["from"]:
                 self._passed(frame["from"], frame["to"] - frame["from"])

@@ -16,7 +16,7 @@ import time
 from .. import home as homes
 from ..errors import HoldfastError, StillRunning
 from ..model import Collected
-from ..runner import jsontext
+from ..runner import jsontext, wake
 from . import claims
 from .retention import Facts, Limits, Moment, Plan, jump, plan
 
@@ -103,6 +103,7 @@ def collect(
     sweep.attempt(home.sessions, sweep.trash)
     sweep.attempt("sockets", sweep.sockets, runtime, seen)
     sweep.attempt("launchers", sweep.launchers, runtime)
+    sweep.attempt("wake sockets", sweep.wake_sockets, runtime)
     sweep.attempt(home.locks, sweep.locks, {facts.id for facts in removed})
     sweep.attempt(home.path, sweep.broken_indexes, 0.0 if all else limits.age_s)
     if not dry_run:
@@ -225,6 +226,16 @@ class _Sweep:
             path = os.path.join(runtime, name)
             if self.attempt(name, self._unlink_launcher, path):
                 self.swept.append(path)
+
+    def wake_sockets(self, runtime: str | None) -> None:
+        """Those of hosts that were killed while they waited for signals."""
+        from ..signals.waker import dead
+
+        directory = os.path.join(runtime or homes.runtime_directory(), wake.DIRECTORY)
+        for path in dead(directory):
+            if not self._dry_run:
+                os.unlink(path)
+            self.swept.append(path)
 
     def _unlink_launcher(self, path: str) -> bool:
         from ..runner import launcher, rehearsal

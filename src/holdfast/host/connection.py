@@ -65,9 +65,12 @@ def prove(session: str, hello: Message, spec: Message, state: Message | None) ->
     parts: list[tuple[str, object, object]] = [("id", spec["id"], found.get("id"))]
     if state is not None:
         parts += [(part, state.get(part), found.get(part)) for part in ("nonce", "boot", "pidns", "timens")]
-        for who in ("runner", "command"):
+        # A restarting command is another process at each attempt, and the record may be of the one before or after.
+        others = ("runner", "host") if spec.get("restart") else ("runner", "command", "host")
+        for who in others:
             parts += [(f"{who} {fact}", _fact(state, who, fact), _fact(found, who, fact)) for fact in ("pid", "start")]
-        parts.append(("command line", _fact(state, "command", "line"), _fact(found, "command", "line")))
+        if "command" in others:
+            parts.append(("command line", _fact(state, "command", "line"), _fact(found, "command", "line")))
     for part, recorded, told in parts:
         if recorded != told:
             raise IdentityMismatch(session, part, recorded, told)
@@ -151,10 +154,21 @@ class Connection:
                 raise HoldfastError.from_wire(message)
             return message
 
-    async def write(self, data: bytes, reply_s: float) -> tuple[int, list[str]]:
+    async def told_end(self, bound_s: float | None, reply_s: float) -> Message:
+        """The answer to a wait that promised to confirm: an ending that we are given is told by us, and stays out of
+        the owner's queue."""
+        reply = await self.outcome(bound_s, reply_s)
+        if reply.get("reason") == "exit" and reply.get("signal_id"):
+            try:
+                await self.ask("update", reply_s, answered=int(reply["signal_id"].rpartition(".")[2]))
+            except (RunnerGone, Unreachable):
+                pass  # it was queued by then: told twice is better than not at all
+        return reply
+
+    async def write(self, data: bytes, reply_s: float, **fields: object) -> tuple[int, list[str]]:
         """Write to the command's input and wait, as long as it takes, until the kernel has all of it. How many bytes
         were taken, none if the command closed its end meanwhile; and what there is to know about them."""
-        await self.ask("write", reply_s, base64=wire.as_text(data))
+        await self.ask("write", reply_s, base64=wire.as_text(data), **fields)
         asked = self._serial
         taken: int | None = None
         warnings: list[str] | None = None

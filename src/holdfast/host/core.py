@@ -46,11 +46,14 @@ from .sweep import sweep
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import sqlite3
     from collections.abc import Callable, Iterable
     from typing import Any
 
     from ..config import Config
     from ..model import StartOptions
+    from ..signals.consumers import Consumers
+    from ..signals.succession import Outcome
     from .claims import Held
     from .driver import Driver
     from .launch import Launching
@@ -80,9 +83,10 @@ class Core:
         self.author = author
         home.create()
         self.runtime = runtime_directory()
-        self.index = Index(home, self._row)
+        self.index = Index(home, self._row, self._finish)
         self._over: list[Row] = []
         self._launching: Launching | None = None
+        self._consumers: Consumers | None = None
 
     @property
     def launching(self) -> Launching:
@@ -91,6 +95,14 @@ class Core:
 
             self._launching = Launching(self.driver, self.runtime, self.config, self.author)
         return self._launching
+
+    @property
+    def consumers(self) -> Consumers:
+        if self._consumers is None:
+            from ..signals.consumers import Consumers
+
+            self._consumers = Consumers(self.driver, self.index, self.home, self.config, self.runtime, self._outcome)
+        return self._consumers
 
     def close(self) -> None:
         self.note_all()
@@ -177,6 +189,9 @@ class Core:
         if spec["timeout"] is not None or spec["ttl"] is not None:
             # The command's time runs from here: a slow start is part of it.
             frame["asked"] = {"monotonic": time.monotonic(), "timens": time_namespace()}
+        if spec["people"] is not None:
+            # Who tells people does it for the user, not in the environment that was made for the command.
+            frame["host_env"] = dict(os.environ)
         if request.input is not None:
             frame["input"] = wire.as_text(request.input)
         descriptors = [claimed.fileno() for claimed in held] + spec["pass_fds"]
@@ -274,7 +289,17 @@ class Core:
     def note_all(self) -> None:
         rows, self._over = self._over, []
         if rows:
-            self.index.note(rows)
+            untold = self.index.note(rows)
+            if untold:
+                self._tell(untold)
+
+    def _tell(self, untold: list[str]) -> None:
+        """Whoever sees an end that its runner did not live to tell, tells it."""
+        from ..signals.indexing import runner_lives
+
+        gone = [id for id in untold if not runner_lives(self.home, id)]
+        if gone:
+            self.consumers.catchup.bury(gone)
 
     async def sessions(self, *, all: bool, fits: Callable[[Snapshot], bool]) -> list[Snapshot]:
         """Live ones, or all; newest last."""
@@ -333,6 +358,17 @@ class Core:
         except (NotFound, DamagedRecord):
             return None
 
+    def _finish(self, db: sqlite3.Connection, id: str) -> bool:
+        """The rest of its signals into the index, before it is final there."""
+        from ..signals.indexing import finish, runner_lives
+
+        return finish(db, self.home, id, writer_lives=runner_lives(self.home, id))
+
+    def _outcome(self, id: str) -> Outcome | None:
+        from .outcome import outcome
+
+        return outcome(self.home, id, _row_of)
+
     # Acting.
 
     async def connect(self, id: str) -> tuple[Files, Connection]:
@@ -368,7 +404,7 @@ class Core:
             return SessionEnded(seen.files.id, exit["code"], exit["signal"], seen.files.exit["ended_at"])
         if seen.state in (STALE, LOST):
             return RunnerGone(seen.files.id, seen.state, pid)
-        runner = (seen.files.state or {}).get("runner") or {}
+        runner = seen.files.runner or {}
         return Unreachable(seen.files.id, runner.get("pid"), round(waited, 3))
 
     async def request(self, id: str, type: str, **fields: object) -> dict[str, Any]:
@@ -385,7 +421,7 @@ class Core:
         for name, check in (("name", check_name), ("owner", check_owner), ("labels", check_labels)):
             if changes.get(name) is not None:
                 changes[name] = check(changes[name])
-        for name in ("timeout", "idle_timeout", "ttl"):
+        for name in ("timeout", "idle_timeout", "ttl", "soft"):
             if changes.get(name) is not None:
                 changes[name] = seconds(changes[name])
         wanted = changes.get("name")
@@ -445,6 +481,7 @@ class Core:
             rung=reply["rung"],
             took_s=reply["took_s"],
             already=reply.get("already", False),
+            signal_id=reply.get("signal_id"),
         )
 
     async def _ladder_done(self, id: str, connection: Connection, bound: float) -> dict[str, Any]:
@@ -467,7 +504,9 @@ class Core:
         if seen.state != EXITED:
             refuse_unproven(seen.files)
         if seen.final:
-            return Stopped(id, already=True)
+            return Stopped(id, already=True, signal_id=(seen.files.exit or {}).get("signal_id"))
+        if seen.files.in_process:
+            raise self._no_runner(Observed(seen.files, UNREACHABLE, seen.evidence), self.config.hosts_reply_timeout)
         return await stop_from_records(self.driver, seen.files, grace=grace, by=by or self.author)
 
     async def remove(self, id: str) -> None:

@@ -14,7 +14,7 @@ from ..errors import DamagedRecord, HoldfastError, NotFound
 from ..home import runtime_directory
 from ..model import EXITED, LOST, STALE, UNREACHABLE, Finding
 from ..runner import cgroup, points, sockets, telling, tree
-from . import verbs
+from . import listening, verbs
 from .connection import call, greeting, say
 from .observe import lock_is_free, read_files
 
@@ -47,6 +47,8 @@ async def examine(core: Core, *, rebuild: bool) -> list[Finding]:
     found += _records(core, rebuild)
     found += _index(core, rebuild)
     found += await _sessions(core)
+    found += listening.examine(core.home, core.index, core.consumers)
+    found += listening.people(core.home)
     found += _leftovers(core)
     found += await _launchers(core)
     found += _abilities()

@@ -135,16 +135,5 @@ async def wait_behind(core: Core, id: str, typed: Typed, wait_for: Mapping[str, 
     if wait_for:
         from .verbs import wait
 
-        conditions = {"timeout": _WAIT_S, **wait_for}
-        typed.woke = await wait(
-            core,
-            id,
-            True,
-            conditions.get("match"),
-            conditions.get("output"),
-            conditions.get("idle"),
-            None,
-            typed.cursor,
-            conditions["timeout"],
-        )
+        typed.woke = await wait(core, id, since=typed.cursor, **{"timeout": _WAIT_S, **wait_for})
     return typed

@@ -61,7 +61,7 @@ def _offset(digits: str) -> int | None:
 class Page:
     """Bytes in order of arrival, and the cursor behind them. `more`: the limit ended it, not the log."""
 
-    __slots__ = ("_directory", "_text", "chunks", "cursor", "dropped_before", "gaps", "more")
+    __slots__ = ("_directory", "_text", "chunks", "cursor", "dropped_before", "gaps", "more", "signal_id")
 
     def __init__(
         self,
@@ -81,6 +81,8 @@ class Page:
         self.more = more
         self._directory = directory
         self._text = text
+        # Of a session that has ended, where nothing follows: the record of its ending.
+        self.signal_id: str | None = None
 
     @property
     def data(self) -> bytes:

@@ -61,8 +61,10 @@ _STATE_REQUIRED: dict[str, Kinds] = {
     "nonce": str,
     "endpoint": str,
     "command": dict,
-    "runner": dict,
+    "runner": (dict, str),
 }
+# In the place of a runner's identity: this daemon runs inside a host, whose identity stands under the same word.
+HOST = "host"
 _STATE_OPTIONAL: dict[str, Kinds] = {"changed": dict, "started_at": str, "pgid": int}
 _EXIT_OPTIONAL: dict[str, Kinds] = {
     "started_at": str,
@@ -112,18 +114,23 @@ class Files:
         return None if self.state is None else self.state.get("pgid")
 
     @property
+    def in_process(self) -> bool:
+        """Does a host play its runner? Then there is no command either."""
+        return self.state is not None and self.state["runner"] == HOST
+
+    @property
     def runner(self) -> Record | None:
-        return None if self.state is None else self.state["runner"]
+        return None if self.state is None else self.state[HOST if self.in_process else "runner"]
 
     @property
     def command(self) -> Record | None:
-        return None if self.state is None else self.state["command"]
+        return None if self.state is None or self.in_process else self.state["command"]
 
 
 class Observed:
     """What one look at a session found: its state, why we say so, and the runner's own status if it answered."""
 
-    __slots__ = ("evidence", "files", "live", "orphans", "state")
+    __slots__ = ("consumers", "evidence", "files", "live", "orphans", "state")
 
     def __init__(
         self,
@@ -139,6 +146,8 @@ class Observed:
         self.evidence = evidence
         self.live = live
         self.orphans = orphans or []
+        # Right after the start: how many would be told of its end.
+        self.consumers: int | None = None
 
     @property
     def final(self) -> bool:
@@ -164,6 +173,8 @@ class Observed:
             observed_at=clock.now_text(),
         )
         shot.metadata["evidence"] = self.evidence
+        if self.consumers is not None:
+            shot.metadata["consumers"] = self.consumers
         return shot
 
 
@@ -209,7 +220,9 @@ def _ended(files: Files) -> Observed:
     exit = files.exit["exit"]
     if exit["survivors"] and _runner_gone(files):
         away = elsewhere(files)
-        if away is None:
+        if files.in_process:
+            left, more = [], 0  # a task or thread is gone with its host
+        elif away is None:
             living = {each.pid: each for each in tree.orphans(files.id, files.command, files.pgid, files.runner)}
             left = [each for each in exit["survivors"] if tree.same(each["pid"], each["start"])]
             left += tree.described(living[pid] for pid in living.keys() - {each["pid"] for each in left})
@@ -239,6 +252,8 @@ def stranger(files: Files) -> tree.Process | None:
 
 
 def _without_runner(files: Files) -> Observed:
+    if files.in_process:
+        return Observed(files, LOST, "its host is gone, and it was a task or thread of it")
     away = elsewhere(files)
     if away is not None:
         if away[0] == "boot":
@@ -289,7 +304,11 @@ def _state(directory: str) -> Record | None:
         return None
     _expect(path, record, _STATE_REQUIRED, required=True)
     _expect(path, record, _STATE_OPTIONAL)
-    for who in ("command", "runner"):
+    if record["runner"] == HOST:
+        _expect(path, record, {HOST: dict}, required=True)
+    elif isinstance(record["runner"], str):
+        raise DamagedRecord(path, "`runner` is neither an identity nor a host")
+    for who in (HOST,) if record["runner"] == HOST else ("command", "runner"):
         _expect(path, record[who], {"pid": int, "start": int}, required=True)
     return record
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 
 from ..errors import BadArgument, EmptyCommand, TooLarge, Unsupported
 from ..home import check_labels, check_name, check_owner, new_id
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 
     Command = str | Sequence[str]
 
-# Options of the surface that later parts carry out. Asking for one is refused, never ignored.
-_NOT_YET = ("watch", "soft", "heartbeat", "ready", "health", "monitor", "restart")
+# What the module `attention` checks; a start that asks for none of it need not load it.
+_ATTENTION = ("watch", "monitor", "heartbeat", "soft", "ready", "health", "restart")
 _INPUT_MAX_BYTES = 8 << 20
 # A cap must hold a few reads, or dropping would take what was just written.
 LOG_CAP_MIN_BYTES = 1 << 20
@@ -55,9 +56,6 @@ def build(
     if unknown:
         raise BadArgument(unknown[0], "no such option", f"one of {', '.join(sorted(START_OPTIONS))}")
     options = {name: value for name, value in options.items() if value is not None}  # type: ignore[assignment]
-    for option in _NOT_YET:
-        if options.get(option):
-            raise Unsupported(option)
     if options.get("place", "local") != "local":
         raise Unsupported(f"place {shown(options['place'])}")
     tty = check_tty(options.get("tty"))
@@ -75,7 +73,8 @@ def build(
     if tty is not None and stdin == "closed":
         raise BadArgument("stdin", "a terminal is both input and output", "leave stdin out")
     cap = _log_cap(options.get("log_cap", config.log_session_cap))
-    kind = _text("kind", options.get("kind", "local_bash" if tty is None else "terminal"), _KIND_CHARACTERS)
+    usual = "monitor" if options.get("monitor") else "local_bash" if tty is None else "terminal"
+    kind = _text("kind", options.get("kind", usual), _KIND_CHARACTERS)
     name, owner = options.get("name"), options.get("owner")
     spec = {
         "v": 1,
@@ -118,11 +117,42 @@ def build(
         "restarted_from": None,
         "created_at": clock.now_text(),
         **_lifetime(options),
+        **_told(options, config),
     }
+    if any(options.get(option) not in (None, False) for option in _ATTENTION):
+        from .attention import attention
+
+        spec["notes"] = []
+        spec.update(attention(options, config, spec["notes"]))
     replace = _switch(options, "replace")
     if replace and spec["key"] is None and spec["name"] is None:
         raise BadArgument("replace", "replaces the holder of a key or name, and none is given", "give key= too")
     return StartRequest(spec, env, given, replace)
+
+
+def _told(options: StartOptions, config: Config) -> dict[str, Any]:
+    """How the signals of this session are kept, and who tells people of them."""
+    people = options.get("notify_people")
+    if people is not None and not isinstance(people, bool):
+        raise BadArgument("notify_people", f"{shown(people)} is neither true nor false", "give True or False")
+    return {
+        "notify_people": people,
+        "signals": {"file_bytes": config.signals_file_bytes, "answer_grace": config.signals_answer_grace},
+        "people": people_spec(config),
+    }
+
+
+def people_spec(config: Config) -> dict[str, Any] | None:
+    """Of what people are told, where somebody configured a way to, and the program that does it when no host is there:
+    the runner adds the home."""
+    told = [config.people_events if each.events is None else each.events for each in config.channels().values()]
+    told += [config.people_events] if config.people_bell else []
+    if not told:
+        return None
+    # Not from a directory that happens to be ours: whoever may write there must not become the deliverer.
+    argv = [sys.executable, "-P", "-m", "holdfast.signals.deliver"]
+    argv += [] if config.file is None else ["--config", config.file]
+    return {"events": sorted({event for events in told for event in events}), "argv": argv}
 
 
 def current_umask() -> int:
@@ -203,8 +233,10 @@ def _directory(cwd: object) -> str:
 
 def _environment(options: StartOptions, environ: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
     env = {} if _switch(options, "clean_env") else dict(environ)
-    # The mark of the session we may be in ourselves is not the new one's.
+    # The mark of the session we may be in ourselves is not the new one's; nor are we part of its machinery, where a
+    # probe or a notice to people has started us.
     env.pop(tree.SESSION_VARIABLE, None)
+    env.pop(tree.ROLE_VARIABLE, None)
     given = _plain(options.get("env", {}))
     if not isinstance(given, dict):
         raise BadArgument("env", "is no mapping", 'give {"NAME": "value"}, None to leave one out')

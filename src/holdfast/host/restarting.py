@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 
-from ..errors import BadArgument, IdentityMismatch
+from ..errors import BadArgument, IdentityMismatch, RunnerGone, SessionEnded, Unreachable
 from ..model import FINAL_STATES
 from ..runner import tree
+from .attention import asked_again
 from .observe import elsewhere, read_files
-from .tty import asked_again
+from .tty import asked_again as terminal_again
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ _ASKED_AGAIN = (
     "notify",
     "metadata",
     "log_cap",
+    "notify_people",
 )
 
 
@@ -63,13 +65,22 @@ async def restart(
     grace: float | None = None,
 ) -> Observed:
     """Stop it if it runs, and start it again. A restart that cannot be the same is refused before anything is
-    stopped; one whose stop leaves survivors starts nothing beside them."""
+    stopped; one whose stop leaves survivors starts nothing beside them. A session with a restart policy is
+    restarted in place by its runner, unless something is to be different."""
     files = read_files(core.home, id)
     now = files.now()
+    anew = (env, input, pass_fds, lifetime, owner_pid, grace)
+    if now.get("restart") and all(given is None for given in anew):
+        try:
+            await core.request(id, "restart", by=core.author)
+            return await core.observe(id)
+        except (SessionEnded, RunnerGone, Unreachable):
+            pass  # nobody is left who could do it in place
     options: Any = {name: now[name] for name in _ASKED_AGAIN if now.get(name) is not None}
+    options.update(asked_again(now))
     options["env"] = _environment(now, env)
     if "tty" in options:
-        options["tty"] = asked_again(options["tty"], options["env"])
+        options["tty"] = terminal_again(options["tty"], options["env"])
     if input is None and now.get("input_bytes") is not None:
         why = f"{now['input_bytes']} bytes were given at the first start, and input is never stored"
         raise BadArgument("input", why, "give it again, or an empty one to go without")

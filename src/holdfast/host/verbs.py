@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from ..errors import BadArgument, HoldfastError, RunnerGone
-from ..model import Exported, Recovered, Snapshot, Stopped, Woke, seconds
+from ..errors import BadArgument, HoldfastError, IndexBusy, RunnerGone
+from ..model import FINAL_STATES, Exported, Recovered, Snapshot, Stopped, Woke, seconds
 from ..runner import clock
 from .observe import Observed, from_files, read_files
 
@@ -17,10 +17,13 @@ if TYPE_CHECKING:
     from ..model import Collected, StartOptions
     from ..terminal.screen import Screen
     from .core import Core
+    from .log import Page
     from .request import Command
     from .retention import Facts
 
 _SETTLE_MAX_MS = 1000
+# Options that ask for notices.
+_TELLING = ("watch", "monitor", "heartbeat", "soft", "ready", "health")
 
 
 async def start(core: Core, command: Command, options: StartOptions) -> Observed:
@@ -29,8 +32,38 @@ async def start(core: Core, command: Command, options: StartOptions) -> Observed
     seen, connection = await core.start(command, options)
     if connection is not None:
         connection.close()
+    _count_listeners(core, seen, options)
     collect_when_due(core)
     return seen
+
+
+def _count_listeners(core: Core, seen: Observed, options: StartOptions) -> None:
+    """Who asked for a notice to an owner that nobody would get yet is told so; it waits all the same."""
+    from ..index.audience import listening
+
+    spec = seen.files.spec
+    owner = spec.get("owner")
+    seen.consumers = listening(core.home, owner, spec.get("kind") or "")
+    asked = options.get("notify") in ("exit", "failure") or any(options.get(each) for each in _TELLING)
+    if asked and owner is not None and not seen.consumers:
+        notes = [*(spec.get("notes") or ()), f"nobody listens for signals of owner {owner} yet; they wait"]
+        seen.files.spec = {**spec, "notes": notes}
+
+
+def ended_signal(core: Core, id: str) -> str | None:
+    """The record of the ending, for whoever tells it in another way than from the queue. A runner that was killed
+    named none in its exit record: then whichever host found it wrote one."""
+    files = read_files(core.home, id)
+    named: str | None = (files.exit or {}).get("signal_id")
+    if named is None and from_files(files).state in FINAL_STATES:
+        from ..signals.indexing import ended_id
+
+        named = ended_id(core.home, id)
+    return named
+
+
+async def pending_signals(core: Core, id: str, owner: str | None) -> int:
+    return (await core.consumers.listing().counts([owner])).get(id, 0)
 
 
 async def run(core: Core, command: Command, wait: float | str | None, options: StartOptions) -> Observed:
@@ -40,13 +73,13 @@ async def run(core: Core, command: Command, wait: float | str | None, options: S
 
     limit = None if wait is None else seconds(wait)
     options.setdefault("notify", "auto")
-    asked = {"type": "wait", "id": 0, "exit": True, **({} if limit is None else {"timeout": limit})}
+    asked = exit_wait(options, limit)
     seen, connection = await core.start(command, options, then=asked)
     if connection is None:
         await Wait(core, seen.files.id, timeout=limit).run()
         return await core.observe(seen.files.id)
     try:
-        reply = await connection.outcome(limit, core.config.hosts_reply_timeout)
+        reply = await connection.told_end(limit, core.config.hosts_reply_timeout)
         status = reply["status"]
         if reply["reason"] == "timeout" and options.get("lifetime") == "call":
             await connection.request("update", core.config.hosts_reply_timeout, lifetime="detached")
@@ -61,16 +94,24 @@ async def run(core: Core, command: Command, wait: float | str | None, options: S
     return ended
 
 
+def exit_wait(options: StartOptions, limit: float | None) -> dict[str, Any]:
+    """What a start asks on its own connection. An ending with `notify=auto` that we are given, we confirm."""
+    confirm = options.get("notify") == "auto"
+    return {"type": "wait", "id": 0, "exit": True, "confirm": confirm, **({} if limit is None else {"timeout": limit})}
+
+
 async def wait(
     core: Core,
     id: str,
-    exit: bool,
-    match: str | None,
-    output: bool | None,
-    idle: float | str | None,
-    port: int | None,
-    since: str | int | None,
-    timeout: float | str | None,
+    *,
+    exit: bool = True,
+    match: str | None = None,
+    output: bool | None = None,
+    idle: float | str | None = None,
+    port: int | None = None,
+    ready: bool | None = None,
+    since: str | int | None = None,
+    timeout: float | str | None = None,
 ) -> Woke:
     """The end of the command ends every wait: `exit` says that nothing else is waited for, and cannot be refused."""
     if not exit:
@@ -84,10 +125,28 @@ async def wait(
         output=bool(output),
         idle=None if idle is None else seconds(idle),
         port=port,
+        ready=bool(ready),
         since=since,
         timeout=None if timeout is None else seconds(timeout),
     )
-    return await waiting.run()
+    woke = await waiting.run()
+    if woke.reason in ("exit", "lost"):
+        woke.signal_id = ended_signal(core, id)
+    return woke
+
+
+async def watch(core: Core, id: str, pattern: str | Mapping[str, Any]) -> str:
+    from .attention import pattern as checked
+    from .attention import watch_limits
+
+    reply = await core.request(id, "watch", add=checked(pattern, "pattern"), limits=watch_limits(core.config))
+    added: str = reply["watch"]
+    return added
+
+
+async def unwatch(core: Core, id: str, watch: str) -> bool:
+    removed: bool = (await core.request(id, "watch", remove=watch))["removed"]
+    return removed
 
 
 async def send_signal(core: Core, id: str, signal: str | int, target: str) -> int:
@@ -116,7 +175,7 @@ async def screen(core: Core, id: str, at: int | None, history: int, settle_ms: i
     if settle_ms:
         if not 0 < settle_ms <= _SETTLE_MAX_MS:
             raise BadArgument("settle_ms", f"{settle_ms} is out of bounds", f"give 1 to {_SETTLE_MAX_MS}")
-        await wait(core, id, True, None, None, settle_ms / 1000, None, None, _SETTLE_MAX_MS / 1000)
+        await wait(core, id, idle=settle_ms / 1000, timeout=_SETTLE_MAX_MS / 1000)
     files = read_files(core.home, id)
     return await core.driver.call(lambda: drawn(core, files, at=at, history=history))
 
@@ -164,6 +223,13 @@ def export(
     recording.save(os.fspath(path), format)
     gaps = [{"from": gap.start, "to": gap.stop, "reason": gap.reason} for gap in recording.tally.missing]
     return Exported(format, recording.begin, recording.end, recording.tally.invalid, gaps)
+
+
+def read(core: Core, id: str, since: str | int | None, stream: str | None, limit: int | None) -> Page:
+    page = core.log(id).read(since, stream=stream, limit=limit)
+    if not page.more:
+        page.signal_id = ended_signal(core, id)
+    return page
 
 
 def text(core: Core, id: str, stream: str | None) -> str:
@@ -242,7 +308,16 @@ def collect(core: Core, *, dry_run: bool, all: bool) -> Collected:
     limits = Limits(
         age_s=core.config.log_keep, home_bytes=core.config.log_home_cap, free_bytes=core.config.log_free_floor
     )
-    return carry_out(core.home, core.index, limits, lambda session: _facts(core, session), dry_run=dry_run, all=all)
+    done = carry_out(core.home, core.index, limits, lambda session: _facts(core, session), dry_run=dry_run, all=all)
+    if not dry_run:
+        try:
+            core.consumers.drop_unused()
+        except IndexBusy:
+            pass  # the next collection does it
+        from ..signals.calling import call_if_needed
+
+        call_if_needed(core.home, core.config, core.consumers)
+    return done
 
 
 def _facts(core: Core, id: str) -> Facts:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 
-from ..errors import BadArgument, RunnerGone, SessionEnded
+from ..errors import BadArgument, RunnerGone, SessionEnded, Unreachable
 from ..model import EXITED, LOST, STALE, Woke, format_cursor
 from .driver import first_death
 from .observe import from_files, read_files
@@ -15,6 +15,7 @@ from .observe import from_files, read_files
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from typing import Any
 
     from .connection import Connection
     from .core import Core
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 # A port that was asked for is knocked at, first often, then seldom.
 _KNOCK_FIRST_S = 0.05
 _KNOCK_LAST_S = 1.0
+# A runner that dies closes its endpoint a moment before it is seen to be dead.
+_AGAIN_S = 0.02
 # Where the kernel cannot tell us of a death.
 _LOOK_S = 1.0
 
@@ -40,6 +43,7 @@ class Wait:
         output: bool = False,
         idle: float | None = None,
         port: int | None = None,
+        ready: bool = False,
         since: str | int | None = None,
         timeout: float | None = None,
     ) -> None:
@@ -56,6 +60,10 @@ class Wait:
         self._output = output
         self._idle = idle
         self._port = port
+        self._ready = ready
+        if ready and not read_files(core.home, id).spec.get("ready"):
+            why = f"session {id} was started without saying when it is ready"
+            raise BadArgument("ready", why, "start it with ready=, or wait for a match or a port")
         self._knock_s = _KNOCK_FIRST_S
         self._deadline = None if timeout is None else time.monotonic() + timeout
         # A match may already stand in the log; new output can only be what comes after this moment.
@@ -65,6 +73,7 @@ class Wait:
 
     async def run(self) -> Woke:
         connection: Connection | None = None
+        patience = _Patience(self._core)
         try:
             while True:
                 woke = await self._look()
@@ -73,13 +82,19 @@ class Wait:
                 if connection is None:
                     try:
                         _, connection = await self._core.connect(self._id)
+                        patience.renew()
                     except SessionEnded:
+                        continue
+                    except Unreachable as problem:
+                        await patience.bear(problem, self._bound())
                         continue
                     except RunnerGone:
                         await self._outlive_runner()
                         continue
                 try:
-                    await self._sleep(connection)
+                    woke = self._heard(await self._sleep(connection))
+                    if woke is not None:
+                        return woke
                 except RunnerGone:
                     connection.close()
                     connection = None
@@ -130,13 +145,21 @@ class Wait:
     def _woke(self, reason: str) -> Woke:
         return Woke(reason, cursor=self._cursor)
 
-    async def _sleep(self, connection: Connection) -> None:
+    def _heard(self, reply: dict[str, Any]) -> Woke | None:
+        """What the runner alone knows."""
+        if reply["reason"] != "ready":
+            return None
+        return self._woke("ready" if reply["ok"] else "not_ready")
+
+    async def _sleep(self, connection: Connection) -> dict[str, Any]:
         """Until the runner has something new, or it is time to look anyway."""
         fields: dict[str, object] = {"exit": True}
+        if self._ready:
+            fields["ready"] = True
         if self._matcher is not None or self._output or self._idle is not None:
             fields["output_after"] = self._log.parse(self._cursor)
         bound = self._bound()
-        await told(self._core, connection, bound, **fields)
+        return await told(self._core, connection, bound, **fields)
 
     def _bound(self) -> float | None:
         now = time.monotonic()
@@ -157,13 +180,33 @@ class Wait:
             await first_death(self._core.driver, seen.orphans[:1], self._bound(), look_s=_LOOK_S)
 
 
-async def told(core: Core, connection: Connection, bound: float | None, **conditions: object) -> None:
+class _Patience:
+    """With a runner that is not to be reached: it may be dying, and then the next look tells how it stands."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._since: float | None = None
+
+    def renew(self) -> None:
+        self._since = None
+
+    async def bear(self, problem: Unreachable, bound: float | None) -> None:
+        """Wait a moment, at most `bound`; raise what came once that went on for as long as an answer may take."""
+        now = time.monotonic()
+        if self._since is None:
+            self._since = now - problem.waited_s
+        if now - self._since >= self._core.config.hosts_reply_timeout:
+            raise problem
+        await self._core.driver.ready((), (), _AGAIN_S if bound is None else max(0.0, min(_AGAIN_S, bound)))
+
+
+async def told(core: Core, connection: Connection, bound: float | None, **conditions: object) -> dict[str, Any]:
     """Until the runner says that a condition holds, or that the time is over."""
     reply_s = core.config.hosts_reply_timeout
     if bound is not None:
         conditions["timeout"] = bound
     await connection.ask("wait", reply_s, **conditions)
-    await connection.outcome(bound, reply_s)
+    return await connection.outcome(bound, reply_s)
 
 
 async def follow(
@@ -173,6 +216,7 @@ async def follow(
     log = core.log(id)
     cursor = "0" if since is None else str(since)
     connection: Connection | None = None
+    patience = _Patience(core)
     try:
         while True:
             seen = from_files(read_files(core.home, id))
@@ -186,7 +230,12 @@ async def follow(
                 return
             try:
                 if connection is None:
-                    _, connection = await core.connect(id)
+                    try:
+                        _, connection = await core.connect(id)
+                    except Unreachable as problem:
+                        await patience.bear(problem, left)
+                        continue
+                    patience.renew()
                 after = log.parse(cursor, stream=stream)
                 await told(core, connection, left, exit=True, output_after=after)
             except SessionEnded:

@@ -1,10 +1,10 @@
 """The nouns: a session in words, the options of its start, what calls give back, durations and sizes."""
 
 from ..runner.clock import rfc3339
+from ..runner.commandline import command_text
 from .options import START_OPTIONS, StartOptions
 from .results import Collected, Exported, Finding, Recovered, Stopped, Typed, Woke
 from .session import (
-    ASKED_CAUSES,
     CAUSE_EXIT,
     CAUSE_IDLE_TIMEOUT,
     CAUSE_LOST,
@@ -35,7 +35,6 @@ from .session import (
     UNREACHABLE,
     Exit,
     Snapshot,
-    command_text,
     format_cursor,
     snapshot,
     status_of,
@@ -43,7 +42,6 @@ from .session import (
 from .units import seconds, size_bytes
 
 __all__ = [
-    "ASKED_CAUSES",
     "CAUSES",
     "CAUSE_EXIT",
     "CAUSE_IDLE_TIMEOUT",

@@ -84,6 +84,14 @@ class Clients(Event):
     sizes_by: str | None
 
 
+class Bell(Event):
+    """Something happened that people are told of, in this session or another."""
+
+    __slots__ = ("text",)
+
+    text: str
+
+
 class Gap(Event):
     """Bytes that do not come: `dropped` by the cap, `skipped` because we were too far behind, refused by the `disk`."""
 

@@ -49,12 +49,13 @@ class StartOptions(TypedDict, total=False):
     grace: Duration
     stop_ladder: Sequence[Mapping[str, Any]] | None
     notify: Literal["never", "exit", "failure", "auto"]
-    watch: Sequence[str]
+    notify_people: bool | None
+    watch: Sequence[str | Mapping[str, Any]]
     soft: Duration | None
     heartbeat: Duration | None
-    ready: str | None
-    health: str | None
-    monitor: bool
+    ready: str | Sequence[Any] | Mapping[str, Any] | None
+    health: str | Mapping[str, Any] | None
+    monitor: bool | Mapping[str, Any]
     restart: str | Mapping[str, Any]
     place: str
     metadata: Mapping[str, Any]

@@ -36,16 +36,24 @@ def _plain(value: Any) -> Any:
 
 
 class Woke(_Result):
-    """Why a wait ended: `reason` is exit, match, output, idle, port, lost or timeout."""
+    """Why a wait ended: `reason` is exit, match, output, idle, port, ready, not_ready, lost or timeout. `signal_id` is
+    the record of the ending, for whoever tells it in another way than from the queue."""
 
-    __slots__ = ("reason", "cursor", "match", "session")
+    __slots__ = ("reason", "cursor", "match", "signal_id", "session")
 
     def __init__(
-        self, reason: str, *, cursor: str, match: str | None = None, session: SessionLike | None = None
+        self,
+        reason: str,
+        *,
+        cursor: str,
+        match: str | None = None,
+        signal_id: str | None = None,
+        session: SessionLike | None = None,
     ) -> None:
         self.reason = reason
         self.cursor = cursor
         self.match = match
+        self.signal_id = signal_id
         self.session = session
 
 
@@ -99,6 +107,7 @@ class Stopped(_Result):
         "rung",
         "took_s",
         "already",
+        "signal_id",
         "error",
         "session",
     )
@@ -114,6 +123,7 @@ class Stopped(_Result):
         rung: str | None = None,
         took_s: float = 0.0,
         already: bool = False,
+        signal_id: str | None = None,
         error: Exception | None = None,
         session: SessionLike | None = None,
     ) -> None:
@@ -125,6 +135,7 @@ class Stopped(_Result):
         self.rung = rung
         self.took_s = took_s
         self.already = already
+        self.signal_id = signal_id
         self.error = error
         self.session = session
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ..runner.causes import ASKED_CAUSES
+from ..runner.commandline import command_text
 from ..runner.kernel_signals import NUMBERS
 from ..runner.log import STREAM_NUMBERS
 
@@ -38,8 +40,6 @@ CAUSE_OWNER_GONE = "owner_gone"
 CAUSE_SPAWN_ERROR = "spawn_error"
 CAUSE_OUT_OF_MEMORY = "out_of_memory"
 CAUSE_LOST = "lost"
-# Somebody asked for these: by a stop, or by a limit set at start.
-ASKED_CAUSES = (CAUSE_STOP, CAUSE_OVERALL_TIMEOUT, CAUSE_IDLE_TIMEOUT, CAUSE_TTL, CAUSE_OWNER_GONE)
 CAUSES = (CAUSE_EXIT, CAUSE_SIGNAL, *ASKED_CAUSES, CAUSE_SPAWN_ERROR, CAUSE_OUT_OF_MEMORY, CAUSE_LOST)
 
 KIND_LETTERS = {
@@ -93,13 +93,16 @@ SESSION_KEYS = (
     "metadata",
 )
 
-# A command longer than this is cut in the snapshot; the spec has all of it.
-COMMAND_CHARACTERS = 512
 # Facts without a key of their own that must not be lost: they stand in `metadata` when there are any.
 EXTRA_FACTS = (
-    *("stopped_by_signal", "warnings", "gaps", "error", "restarted_from"),
+    *("stopped_by_signal", "warnings", "gaps", "error", "restarted_from", "notes"),
+    *("signal_id", "signals_blocked", "attempts", "start_limit", "failed_starts"),
+    *("watch", "monitor", "events", "ready"),
     *("input_state", "hung", "title", "alt_screen", "replies_dropped"),
 )
+
+# Those that the spec tells.
+_ASKED_FACTS = ("restarted_from", "notes")
 
 
 def shell_code(code: int | None, signal: str | None) -> int | None:
@@ -289,7 +292,7 @@ def snapshot(
     stopping = live.get("stopping")
     metadata = dict(asked.get("metadata") or {})
     for fact in EXTRA_FACTS:
-        value = newest(fact) or asked.get(fact)
+        value = newest(fact) or (asked.get(fact) if fact in _ASKED_FACTS else None)
         if value:
             metadata[fact] = value
     return Snapshot(
@@ -304,7 +307,8 @@ def snapshot(
         tty=bool(asked.get("tty")) or asked.get("kind") == "terminal",
         size=live.get("size") or asked.get("size"),
         state=observed_state,
-        status=status_of(observed_state, exit),
+        # A command that its runner gave up on has failed, whatever its last attempt said.
+        status=FAILED if newest("start_limit") else status_of(observed_state, exit),
         stopping=stopping,
         pid=live.get("pid") or (state.get("command") or {}).get("pid"),
         runner_pid=runner.get("pid") if isinstance(runner, dict) else None,
@@ -312,8 +316,8 @@ def snapshot(
         created_at=asked.get("created_at"),
         started_at=newest("started_at") or state.get("started_at"),
         ended_at=newest("ended_at"),
-        attempt=state.get("attempt") or 1,
-        desired=state.get("desired") or _desired(stopping, exit),
+        attempt=newest("attempt") or state.get("attempt") or 1,
+        desired=newest("desired") or (exit is None and state.get("desired")) or _desired(stopping, exit),
         exit=exit,
         cursor=format_cursor(ends),
         ends=ends,
@@ -328,27 +332,6 @@ def snapshot(
         observed_at=observed_at,
         metadata=metadata,
     )
-
-
-def command_text(command: object) -> str:
-    """The command as one line of text, an argv quoted for a shell, cut at `COMMAND_CHARACTERS`."""
-    if isinstance(command, list):
-        words = [str(word) for word in command]
-        if all(map(_is_plain, words)):
-            command = " ".join(words)
-        else:
-            import shlex
-
-            command = shlex.join(words)
-    return str(command or "")[:COMMAND_CHARACTERS]
-
-
-def _is_plain(word: str) -> bool:
-    """Whether a shell takes the word as it stands; most are so, and need not be quoted."""
-    return word.isascii() and word.translate(_HARMLESS).isalnum()
-
-
-_HARMLESS = dict.fromkeys(map(ord, "_@%+=:,./-"))
 
 
 def _desired(stopping: object, exit: Exit | None) -> dict[str, Any]:

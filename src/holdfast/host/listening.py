@@ -1,0 +1,61 @@
+"""Who listens for signals, and what became of those that nobody took: for `hold doctor`."""
+
+from __future__ import annotations
+
+from ..errors import HoldfastError
+from ..index.pointers import Progress
+from ..model import Finding
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..home import Home
+    from ..index import Index
+    from ..signals.consumers import Consumers
+
+OK, WARNING = "ok", "warning"
+_CHECK = "signals"
+
+
+def examine(home: Home, index: Index, consumers: Consumers) -> list[Finding]:
+    """Consumers, those that were dropped, signals that were given up on, lines that are none."""
+    try:
+        known, dropped = consumers.known(), consumers.dropped()
+    except HoldfastError as problem:
+        return [Finding(_CHECK, WARNING, problem.message, fix=problem.fix)]
+    waiting = sum(each["waiting"] for each in known)
+    found = [Finding(_CHECK, OK, f"{len(known)} consumers, {waiting} signals wait for them")]
+    for each in known:
+        if each["parked"]:
+            text = f"{each['parked']} signals of consumer {each['name']} were given up on: whoever took them died"
+            fix = f"`hold signals --parked --consumer {each['name']}` shows them, `hold ack` takes them out"
+            found.append(Finding(_CHECK, WARNING, text, fix=fix))
+    for each in dropped:
+        text = f"consumer {each['name']} was dropped at {each['dropped_at']}: unused since {each['used_at']}"
+        lost = f", with {each['waiting']} signals waiting" if each["waiting"] else ""
+        found.append(Finding(_CHECK, OK, text + lost))
+    return [*found, *_damaged(home, index)]
+
+
+def people(home: Home) -> list[Finding]:
+    """The ways to people on which something was not delivered, or which are over."""
+    from ..signals.standing import troubles
+
+    fix = "see that it works, and change its address in the configuration"
+    return [Finding("people", WARNING, text, fix=fix) for text in troubles(home.path)]
+
+
+def _damaged(home: Home, index: Index) -> list[Finding]:
+    """Of sessions that may still tell something; what is over was read to its end."""
+    from ..signals.indexing import read_on
+
+    found = []
+    for id in index.unfinished():
+        try:
+            reading = read_on(home, Progress(id), writer_lives=True)
+        except OSError as problem:
+            found.append(Finding(_CHECK, WARNING, f"the signals of {id} cannot be read: {problem.strerror}"))
+            continue
+        for offset, why in [] if reading is None else reading.bad[:3]:
+            text = f"the line at {offset} of the signals of {id} is none: {why}"
+            found.append(Finding(_CHECK, WARNING, text, fix="nothing to do: the others are read"))
+    return found

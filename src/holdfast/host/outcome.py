@@ -1,0 +1,109 @@
+"""What became of a session whose runner is gone, in the words of the signal that the runner did not live to write."""
+
+from __future__ import annotations
+
+import os
+
+from ..errors import NotFound
+from ..model import EXITED, LOST, STALE
+from ..runner import jsontext
+from ..runner.lines import tail
+from ..runner.signalfile import FILE
+from ..signals.succession import Outcome
+from .log import Log
+from .observe import from_files, read_files
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from ..home import Home
+    from ..index import Row
+    from ..model import Snapshot
+    from .observe import Observed
+
+# As much of each stream as a runner shows of an ending.
+_TAIL_LINES = 30
+_TAIL_CHARACTERS = 2000
+_TAIL_BYTES = 16 << 10
+_SNAPSHOT_MAX_BYTES = 4096
+# The death of any of so many may change the picture.
+_WATCHED = 16
+# Of a session's keys those that a signal has no room or no use for.
+_NOT_IN_SIGNALS = ("cursor", "observed_at", "endpoint", "runner_pid", "needs_input", "attached", "size")
+
+
+def outcome(home: Home, id: str, row_of: Callable[[Observed], Row]) -> Outcome | None:
+    """None where there is nothing to say: it is gone, or only just coming into being."""
+    try:
+        files = read_files(home, id)
+    except NotFound:
+        return None
+    seen = from_files(files)
+    now = files.now()
+    # A release that knew no signals left sessions that nobody promised any for; and of a start that died before it was
+    # one, whoever asked for it was told.
+    told_by_start = files.state is None and files.exit is None
+    silent = ("signals" not in files.spec or told_by_start) and not os.path.exists(os.path.join(files.directory, FILE))
+    shot = seen.snapshot()
+    survivors = [] if shot.exit is None else shot.exit.survivors
+    processes = [(each.pid, each.start) for each in seen.orphans] or [
+        (each["pid"], each["start"]) for each in survivors
+    ]
+    return Outcome(
+        "" if silent or seen.state not in (EXITED, STALE, LOST) else seen.state,
+        kind=shot.kind,
+        owner=shot.owner,
+        attempt=shot.attempt,
+        notify=now.get("notify") or "exit",
+        snapshot=_bounded(shot),
+        ended=_ended(seen, shot) if seen.state in (EXITED, LOST) else None,
+        evidence=seen.evidence,
+        watch=processes[:_WATCHED],
+        row=row_of(seen),
+    )
+
+
+def _ended(seen: Observed, shot: Snapshot) -> dict[str, Any]:
+    exit = shot.exit
+    assert exit is not None
+    return {
+        "status": shot.status,
+        "code": exit.code,
+        "signal": exit.signal,
+        "cause": exit.cause,
+        "by": exit.by,
+        "duration_s": _duration_s(shot.started_at, shot.ended_at),
+        "output_complete": exit.complete,
+        "ends": shot.ends,
+        "tail": {stream: _tail(seen.files.directory, stream, end) for stream, end in shot.ends.items() if end},
+        "evidence": seen.evidence,
+    }
+
+
+def _tail(directory: str, stream: str, end: int) -> dict[str, Any]:
+    with Log(directory).look() as look:
+        since = max(end - _TAIL_BYTES, look.begin(stream))
+    raw = b"".join(Log(directory).raw(stream, since))
+    return tail(raw[:_TAIL_BYTES], since, lines=_TAIL_LINES, chars=_TAIL_CHARACTERS)
+
+
+def _duration_s(started_at: str | None, ended_at: str | None) -> float | None:
+    if started_at is None or ended_at is None:
+        return None  # nobody was there to see the end
+    from datetime import datetime
+
+    took = datetime.fromisoformat(ended_at) - datetime.fromisoformat(started_at)
+    return round(max(0.0, took.total_seconds()), 3)
+
+
+def _bounded(shot: Snapshot) -> dict[str, Any]:
+    record = {key: value for key, value in shot.to_json().items() if key not in _NOT_IN_SIGNALS}
+    if shot.exit is not None:
+        record["exit"]["survivors"] = len(shot.exit.survivors) + shot.exit.survivors_more
+    for part in ("metadata", "labels", "cwd", "description"):
+        if len(jsontext.write(record)) <= _SNAPSHOT_MAX_BYTES:
+            break
+        record[part] = None
+    return record
