@@ -26,10 +26,11 @@ COMMANDS: dict[str, dict[str, str]] = {
     },
     "Look": {
         "ls": "list sessions",
+        "top": "a live view of everything that runs",
         "status": "everything known about one session",
         "logs": "what a session printed",
         "search": "find lines in what a session printed",
-        "wait": "block until a session exits, prints, falls silent or listens",
+        "wait": "block until a session exits, prints, falls silent, listens or is ready",
     },
     "Write": {
         "send": "write to the input of a session, as it stands",
@@ -45,6 +46,11 @@ COMMANDS: dict[str, dict[str, str]] = {
         "export": "write a recording of its terminal",
         "play": "play a recording",
         "reset": "mend this terminal after an attach that was killed",
+    },
+    "Signals": {
+        "signals": "what was signalled and waits to be acknowledged",
+        "ack": "acknowledge signals",
+        "notify": "whether people are told of a session",
     },
     "End": {
         "stop": "end sessions gently, with everything they started",

@@ -11,7 +11,7 @@ import signal
 import time
 
 from ..errors import HoldfastError, RunnerGone
-from ..model.attach import Data, Exit, Gap, Init, Refused, Written
+from ..model.attach import Bell, Data, Exit, Gap, Init, Refused, Written
 from ..terminal import detach
 from ..wire import UNIT_MAX_BYTES
 from .display import LEAVE_S, Copy, Display
@@ -76,6 +76,8 @@ class Client:
         self._ended = False
         self._code: int | None = None
         self._words: str | None = None
+        # Whether a signal told us to go, or the window was closed: not only this session is left then.
+        self.dismissed = False
 
     def run(self) -> int:
         """The exit code."""
@@ -188,6 +190,7 @@ class Client:
             if self._terminal is None:
                 raise
             # The window was closed.
+            self.dismissed = True
             self._go()
 
     def _until_next(self) -> float | None:
@@ -206,8 +209,10 @@ class Client:
 
     def _signalled(self, number: int) -> None:
         if number in _LEAVING:
+            self.dismissed = True
             self._go()
         elif number in _BREAKING:
+            self.dismissed = True
             self._go(128 + number)
         elif number == signal.SIGWINCH:
             self._resize_at = time.monotonic() + _RESIZE_S
@@ -381,6 +386,8 @@ class Client:
                 return
             elif isinstance(event, Refused):
                 self._refused(event.error)
+            elif isinstance(event, Bell):
+                self._shown.bell(event.text)
             if not self._sized and self._shown.is_painted:
                 self._resize()
         if self._attachment is not None and self._attachment.over and self._code is None:

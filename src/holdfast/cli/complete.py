@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _RECENT = 50
 # Only what lives can be told anything; only what is over can be removed.
-_LIVE_ONLY = ("stop", "kill", "send", "eof")
+_LIVE_ONLY = ("stop", "kill", "send", "eof", "notify")
 _OVER_ONLY = ("rm",)
 
 
@@ -53,6 +53,10 @@ def candidates(before: list[str], current: str) -> Iterator[tuple[str, str]]:
     if option is not None and option.nargs != 0:
         for choice in option.choices or ():
             yield str(choice), ""
+        if option.dest == "owner":
+            yield from _owners()
+        elif option.dest == "consumer":
+            yield from _consumers()
         return
     if current.startswith("-"):
         for action in actions:
@@ -60,29 +64,37 @@ def candidates(before: list[str], current: str) -> Iterator[tuple[str, str]]:
                 for string in action.option_strings:
                     yield string, action.help or ""
         return
-    for action in actions:
-        if action.dest in ("session", "sessions"):
-            given = [word for word in before[1:] if not word.startswith("-")]
-            if action.nargs is None and given and not _is_value(actions, before, given):
-                continue
-            yield from _sessions(name)
-        elif not action.option_strings and action.choices:
-            for choice in action.choices:
-                yield str(choice), ""
+    expected = _positional(actions, before)
+    if expected is None:
+        return
+    if expected.dest in ("session", "sessions"):
+        yield from _sessions(name)
+    elif expected.dest == "signals":
+        yield from _signals()
+    else:
+        for choice in expected.choices or ():
+            yield str(choice), ""
+
+
+def _positional(actions: list[argparse.Action], before: list[str]) -> argparse.Action | None:
+    """What the next word is that belongs to no option; of the last such, there may be many."""
+    expected = [action for action in actions if not action.option_strings]
+    at = sum(
+        not word.startswith("-") and not _takes_value(actions, option)
+        for word, option in zip(before[1:], before, strict=False)
+    )
+    if at < len(expected):
+        return expected[at]
+    return expected[-1] if expected and expected[-1].nargs in ("+", "*") else None
+
+
+def _takes_value(actions: list[argparse.Action], word: str) -> bool:
+    option = _option(actions, word)
+    return option is not None and option.nargs != 0
 
 
 def _option(actions: list[argparse.Action], word: str) -> argparse.Action | None:
     return next((action for action in actions if word in action.option_strings), None)
-
-
-def _is_value(actions: list[argparse.Action], before: list[str], given: list[str]) -> bool:
-    """Whether all that was given so far are values of options."""
-    values = [
-        word
-        for word, option in zip(before[1:], before, strict=False)
-        if not word.startswith("-") and (known := _option(actions, option)) is not None and known.nargs != 0
-    ]
-    return len(values) == len(given)
 
 
 def _command_began(actions: list[argparse.Action], words: list[str]) -> bool:
@@ -92,8 +104,7 @@ def _command_began(actions: list[argparse.Action], words: list[str]) -> bool:
         if takes_value:
             takes_value = False
         elif word.startswith("-"):
-            option = _option(actions, word)
-            takes_value = option is not None and option.nargs != 0
+            takes_value = _takes_value(actions, word)
         else:
             return True
     return False
@@ -121,6 +132,46 @@ def _sessions(command: str) -> Iterator[tuple[str, str]]:
         if command not in _LIVE_ONLY:
             for id, record in core.index.query(limit=_RECENT).records.items():
                 yield from _words(id, None, record["command"])
+    finally:
+        core.close()
+
+
+def _owners() -> Iterator[tuple[str, str]]:
+    from ..host.observe import read_files
+    from .door import core as open_core
+
+    core = open_core()
+    try:
+        live = [read_files(core.home, id).now().get("owner") for id in core.index.unfinished()]
+        ended = [record["owner"] for record in core.index.query(limit=_RECENT).records.values()]
+        for owner in dict.fromkeys([*live, *ended]):
+            if isinstance(owner, str):
+                yield owner, ""
+    finally:
+        core.close()
+
+
+def _consumers() -> Iterator[tuple[str, str]]:
+    from .door import core as open_core
+
+    core = open_core()
+    try:
+        for each in core.consumers.known():
+            yield each["name"], f"{each['waiting']} wait"
+    finally:
+        core.close()
+
+
+def _signals() -> Iterator[tuple[str, str]]:
+    from ..host.driver import drive
+    from .door import core as open_core
+    from .inbox import persons
+    from .signals import words
+
+    core = open_core()
+    try:
+        for each in drive(persons(core).waiting(_RECENT)):
+            yield each.signal.id, words(each)
     finally:
         core.close()
 

@@ -6,6 +6,8 @@ was put into. Into a pipe go the bytes of the log and nothing else.
 
 from __future__ import annotations
 
+import os
+
 from ..terminal.filter import CANCEL, Filter
 from ..terminal.undo import KEEP, Undo
 from .outlet import Outlet
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
 
 # How long a terminal may take nothing while we leave it as it was.
 LEAVE_S = 1.0
+
+# What these call themselves in TERM_PROGRAM, or in TERM where that goes further.
+_SHOW_NOTIFICATIONS = frozenset(("iTerm.app", "WezTerm", "ghostty", "xterm-ghostty", "xterm-kitty", "foot"))
 
 _KEEP_TITLE, _GIVE_TITLE_BACK = b"\x1b[22;0t", b"\x1b[23;0t"
 
@@ -86,10 +91,10 @@ class Display:
         if not self._owed:
             self._paint()
 
-    def bell(self) -> None:
+    def bell(self, text: str = "") -> None:
         # In a string it would be the end of it.
         if not self._filter.abandon():
-            self.outlet.add(b"\x07")
+            self.outlet.add(b"\x07" + (notification(text) if text else b""))
 
     def say(self, text: str) -> None:
         """Some lines of ours, while no session is shown."""
@@ -169,7 +174,7 @@ class Copy:
 
         note(f"{gap.end - gap.begin} bytes from {gap.begin} on are not there: {gap.reason}")
 
-    def bell(self) -> None:
+    def bell(self, text: str = "") -> None:
         pass
 
     def say(self, text: str) -> None:
@@ -184,6 +189,12 @@ class Copy:
             if not hurry:
                 raise
             return False
+
+
+def notification(text: str) -> bytes:
+    """OSC 9, for terminals that are known to show it; others might print it, or take it for something else."""
+    known = os.environ.get("TERM_PROGRAM") in _SHOW_NOTIFICATIONS or os.environ.get("TERM") in _SHOW_NOTIFICATIONS
+    return b"\x1b]9;" + text.encode("utf-8", "replace") + b"\x1b\\" if known else b""
 
 
 def _end_of(init: Init) -> int:

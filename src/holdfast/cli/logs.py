@@ -108,7 +108,7 @@ def _record(session: Session, log: Log, pages: list[Page], raw: bool) -> dict[st
     elif len(pages) == 1:
         record["text"] = pages[0].text
     else:
-        clean = _Cleaners(log)
+        clean = Cleaners(log)
         text = [clean.feed(*chunk) for page in pages for chunk in page.chunks]
         record["text"] = "".join([*text, clean.rest()])
     return record
@@ -123,7 +123,7 @@ class _Raw:
         pass
 
 
-class _Cleaners:
+class Cleaners:
     """Finished lines in the order in which they were finished: streams never mix within a line. Who follows a terminal
     is shown its lines as they come; what is rewritten after that is shown once more."""
 
@@ -169,7 +169,7 @@ class _Clean:
     def __init__(self, log: Log, *, follow: bool, live: bool) -> None:
         from .tables import columns
 
-        self._clean = _Cleaners(log, follow=follow)
+        self._clean = Cleaners(log, follow=follow)
         self._room = (columns() or 80) - 1 if live else 0
         self._showing = False
 

@@ -6,23 +6,22 @@ import argparse
 import os
 
 from ..errors import BadArgument
+from .output import note
 from .parsing import count, duration, ladder, pair, size, usage
+from .tables import printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
     from ..host.request import Command
-    from ..model import StartOptions
+    from ..model import Snapshot, StartOptions
 
 COMMAND_HELP = """\
 The words after `--` are the program and its arguments. A single word with spaces or other characters that mean
 something to a shell is a line for the shell: hold run -- 'make && ./app | tee out'
 """
 
-# Later parts carry these out; until then they are refused by name, so they are not advertised.
-_LATER_TEXTS = ("soft", "heartbeat", "ready", "health", "restart")
-_LATER_SWITCHES = ("monitor",)
 # Passed on under the same name when they were given.
 _SAME = (
     "name",
@@ -43,12 +42,16 @@ _SAME = (
     "stop_ladder",
     "notify",
     "log_cap",
+    "notify_people",
     "watch",
+    "heartbeat",
+    "soft",
+    "health",
+    "restart",
     "place",
-    *_LATER_TEXTS,
 )
 _COLORS = ("foreground", "background")
-_SWITCHES = ("replace", "clean_env", "merge_stderr", *_LATER_SWITCHES)
+_SWITCHES = ("replace", "clean_env", "merge_stderr")
 
 
 def add_start_options(parser: argparse.ArgumentParser) -> None:
@@ -119,15 +122,64 @@ def add_start_options(parser: argparse.ArgumentParser) -> None:
         "--stop-ladder", type=ladder, metavar="RUNGS", help="how a stop goes, such as INT:2s,TERM/group:5s,KILL/tree"
     )
     ends.add_argument(
-        "--notify", choices=("never", "exit", "failure", "auto"), help="which endings the owner is told of"
+        "--restart", choices=("never", "on-failure", "always"), help="whether it is started again in its place"
     )
     ends.add_argument("--log-cap", type=size("--log-cap"), metavar="SIZE", help="how much of its output is kept")
-    for name in _LATER_TEXTS:
-        ends.add_argument(f"--{name}", help=argparse.SUPPRESS)
-    for name in _LATER_SWITCHES:
-        ends.add_argument(f"--{name}", action="store_true", help=argparse.SUPPRESS)
-    ends.add_argument("--watch", action="append", help=argparse.SUPPRESS)
     ends.add_argument("--place", help=argparse.SUPPRESS)
+
+    _add_telling(parser.add_argument_group("what is told of it, by signals (see `hold signals`)"))
+
+
+def _add_telling(told: argparse._ArgumentGroup) -> None:
+    told.add_argument(
+        "--notify",
+        choices=("never", "exit", "failure", "auto"),
+        help="which endings: none, all (default of start), failures, those that nobody waited for (default of run)",
+    )
+    told.add_argument(
+        "--watch",
+        action="append",
+        metavar="PATTERN",
+        help="lines with this text, or that /regex/ or /regex/i matches; may be given often",
+    )
+    told.add_argument(
+        "--monitor",
+        action="store_true",
+        help="every line, in batches; such a session is ended after 5 minutes, or the time of --timeout",
+    )
+    told.add_argument("--persistent", action="store_true", help="a monitor that no limit ends")
+    told.add_argument(
+        "--heartbeat",
+        type=duration("--heartbeat"),
+        metavar="T",
+        help="that it goes on, and its new output, so often (60s or more)",
+    )
+    told.add_argument(
+        "--soft", type=duration("--soft"), metavar="T", help="that it takes longer than this; it is not ended"
+    )
+    told.add_argument(
+        "--ready",
+        action="append",
+        metavar="SPEC",
+        help="that it is ready: port:N listens, http:URL answers, line:PATTERN is printed; if given often, all of them",
+    )
+    told.add_argument("--ready-any", action="store_true", help="one of several --ready is enough")
+    told.add_argument(
+        "--ready-timeout",
+        type=duration("--ready-timeout"),
+        metavar="T",
+        help="after which it is told that it did not become ready (default: 60s)",
+    )
+    told.add_argument(
+        "--health", metavar="SPEC", help="that it fell ill or is well again: port:N, http:URL or command:LINE is asked"
+    )
+    told.add_argument(
+        "--notify-people",
+        action="store_true",
+        default=None,
+        help="people are told too, by the channels that are configured",
+    )
+    told.add_argument("--no-notify-people", dest="notify_people", action="store_false", help="no people are told")
 
 
 def requested(args: argparse.Namespace, program: str) -> tuple[Command, StartOptions]:
@@ -149,6 +201,11 @@ def requested(args: argparse.Namespace, program: str) -> tuple[Command, StartOpt
         options["owner_pid"] = owner_pid
     if args.input is not None:
         options["input"] = content(args.input)
+    if args.monitor or args.persistent:
+        options["monitor"] = {"persistent": True} if args.persistent else True
+    ready = readiness(args)
+    if ready is not None:
+        options["ready"] = ready
     return command(args.command, args.shell, program), options
 
 
@@ -163,6 +220,25 @@ def terminal(args: argparse.Namespace) -> bool | dict[str, Any] | None:
     if colors:
         asked["colors"] = colors
     return asked or (True if args.tty or args.size is not None else None)
+
+
+def readiness(args: argparse.Namespace) -> dict[str, Any] | None:
+    """When the session counts as ready, as the library takes it."""
+    if args.ready is None:
+        for name in ("ready_any", "ready_timeout"):
+            if getattr(args, name):
+                raise BadArgument(f"--{name.replace('_', '-')}", "says how --ready is meant", "give --ready too")
+        return None
+    ready: dict[str, Any] = {"any" if args.ready_any else "all": args.ready}
+    if args.ready_timeout is not None:
+        ready["timeout"] = args.ready_timeout
+    return ready
+
+
+def tell_notes(session: Snapshot) -> None:
+    """What the start raised or cut of what was asked."""
+    for text in session.metadata.get("notes") or ():
+        note(f"{session.id}: {printable(str(text))}")
 
 
 def owning_process(args: argparse.Namespace) -> int | None:

@@ -1,5 +1,8 @@
 """Start the command of a session anew, as a new session, and print its id. A session that still runs is stopped first.
 
+One that was started with --restart is started anew in its place: the id is the same, its log goes on. Only if an option
+here asks for something different, or its runner is gone, it becomes a new session too.
+
 Name, owner, labels, directory, lifetime and limits are the same as before. The environment is ours; variables that were
 given with --env at the first start, and --input, have to be given again, because their values are never stored.
 """
@@ -39,7 +42,7 @@ def arrange(parser: Parser) -> None:
 def main(args: Namespace) -> int:
     with here() as hf:
         session = hf.get(args.session).restart(
-            env=environment(args),
+            env=environment(args) or None,
             input=None if args.input is None else content(args.input),
             pass_fds=args.pass_fd,
             lifetime=args.lifetime,

@@ -12,7 +12,7 @@ import signal
 import time
 
 from .door import core as open_core
-from .options import COMMAND_HELP, add_start_options, requested
+from .options import COMMAND_HELP, add_start_options, requested, tell_notes
 from .output import is_terminal, note, say, say_json, write
 from .parsing import Parser, add_json, duration
 from .pump import pour_beside
@@ -62,6 +62,7 @@ def _attached(core: Core, command: Command, options: StartOptions, *, clipboard:
     """On a terminal of its own, as large as ours, with us at it from the beginning. The detach key leaves it there."""
     from ..host.api import Session
     from ..host.driver import drive
+    from ..host.verbs import exit_wait
     from ..terminal.detach import detach_key
     from .attach import Wishes
     from .client import Client
@@ -74,13 +75,30 @@ def _attached(core: Core, command: Command, options: StartOptions, *, clipboard:
     if size is not None:
         options.setdefault("size", size)
     options.setdefault("notify", "auto")
-    seen, connection = drive(core.start(command, options))
+    seen, connection = drive(core.start(command, options, then=exit_wait(options, None)))
     try:
         wishes = Wishes(key=key, history_rows=core.config.terminal_history_rows, clipboard=clipboard)
-        return Client(Session(core, seen.snapshot()), wishes).run()
+        session = Session(core, seen.snapshot())
+        tell_notes(session)
+        code = Client(session, wishes).run()
+        if session.refresh().exit is not None:
+            _confirm(core, connection)
+        return code
     finally:
         if connection is not None:
             connection.close()
+
+
+def _confirm(core: Core, connection: Connection | None) -> None:
+    """The ending was told here: it need not be told to the owner again."""
+    from ..errors import HoldfastError
+    from ..host.driver import drive
+
+    if connection is not None:
+        try:
+            drive(connection.told_end(0.0, core.config.hosts_reply_timeout))
+        except HoldfastError:
+            pass
 
 
 class _Leave(Exception):
@@ -105,14 +123,15 @@ class _Run:
     def live(self, command: Command, options: StartOptions, wait: float | None) -> int:
         from ..host.api import Session
         from ..host.driver import drive
-        from ..host.verbs import collect_when_due
+        from ..host.verbs import collect_when_due, exit_wait
 
         # An ending that we tell ourselves need not be told to the owner again.
         options.setdefault("notify", "auto")
         self._listen()
         until = None if wait is None else time.monotonic() + wait
-        seen, self._connection = drive(self._core.start(command, options))
+        seen, self._connection = drive(self._core.start(command, options, then=exit_wait(options, None)))
         self._session = session = Session(self._core, seen.snapshot())
+        tell_notes(session)
         try:
             self._interrupts = 0
             for number in self._early:
@@ -126,6 +145,7 @@ class _Run:
             return self._leave(leave.number)
         if session.exit is None and session.state != "lost":
             return self._stay_behind(session)
+        _confirm(self._core, self._connection)
         return self._ended(session)
 
     def _stream(self, until: float | None) -> None:
@@ -229,8 +249,13 @@ class _Run:
         if session.state == "lost" or session.exit is None:
             raise RunnerGone(session.id, session.state, session.pid)
         exit = session.exit
+        from ..runner.causes import LIMIT
+
         if exit.cause not in ("exit", "signal"):
-            note(f"{session.id} was ended: {exit.cause.replace('_', ' ')}" + (f" by {exit.by}" if exit.by else ""))
+            note(
+                f"{session.id} was ended: {exit.cause.replace('_', ' ')}"
+                + (f" by {exit.by}" if exit.by not in (None, LIMIT) else "")
+            )
         if exit.survivors:
             left = len(exit.survivors) + exit.survivors_more
             processes = "a process it started lives on" if left == 1 else f"{left} processes it started live on"

@@ -21,6 +21,10 @@ hold status last --json | jq .exit
 """
 
 
+# What a session is attentive to, and what came of it.
+_ATTENTION = ("notes", "watch", "monitor", "ready")
+
+
 def arrange(parser: Parser) -> None:
     add_session(parser)
     add_json(parser, "the session")
@@ -64,7 +68,7 @@ def described(session: Session) -> list[tuple[str, str]]:
         *_output(session),
     ]
     for name, value in extra.items():
-        lines.append((name.replace("_", " "), _told(value)))
+        lines.append((name.replace("_", " "), _in_words(value) if name in _ATTENTION else _told(value)))
     return [(key, value) for key, value in lines if value]
 
 
@@ -112,6 +116,18 @@ def _output(session: Session) -> list[tuple[str, str | None]]:
     lines.append(("last output", _time(session.last_output_at)))
     lines.append(("cursor", session.cursor))
     return lines
+
+
+def _in_words(value: object) -> str:
+    """Facts of ours, less those that say nothing: `hits 2, patterns ERROR`."""
+    if isinstance(value, dict):
+        if set(value) == {"id", "text"}:
+            return str(value["text"])
+        said = [f"{key.replace('_', ' ')} {_in_words(each)}" for key, each in value.items() if each]
+        return ", ".join(said) or "nothing yet"
+    if isinstance(value, list):
+        return "; ".join(map(_in_words, value))
+    return "yes" if value is True else str(value)
 
 
 def _told(value: object) -> str:

@@ -50,8 +50,8 @@ def columns(fd: int = 1) -> int | None:
 def table(head: Sequence[str], rows: Sequence[Sequence[tuple[str, str]]], style: Style) -> str:
     """Lines of aligned columns; a cell is its text and its colour. A column without any text is left out."""
     kept = [n for n in range(len(head)) if any(row[n][0] for row in rows)]
-    body = [[_cut(printable(row[n][0]), _CELL_CHARACTERS if n != kept[-1] else None) for n in kept] for row in rows]
-    widths = [max(_width(line[n]) for line in [[head[k] for k in kept], *body]) for n in range(len(kept))]
+    body = [[cut(printable(row[n][0]), _CELL_CHARACTERS if n != kept[-1] else None) for n in kept] for row in rows]
+    widths = [max(width(line[n]) for line in [[head[k] for k in kept], *body]) for n in range(len(kept))]
     lines = [_line([(head[k], BOLD) for k in kept], widths, style)]
     for cells, row in zip(body, rows, strict=True):
         colours = [row[n][1] for n in kept]
@@ -150,15 +150,15 @@ def _line(cells: list[tuple[str, str]], widths: list[int], style: Style) -> str:
     for n, (text, colour) in enumerate(cells):
         if n == len(cells) - 1:
             room = None if style.width is None else max(_NARROWEST, style.width - used)
-            parts.append(style.paint(_cut(text, room), *filter(None, [colour])))
+            parts.append(style.paint(cut(text, room), *filter(None, [colour])))
         else:
-            padding = " " * (widths[n] - _width(text) + 2)
+            padding = " " * (widths[n] - width(text) + 2)
             parts.append(style.paint(text, *filter(None, [colour])) + padding)
             used += widths[n] + 2
     return "".join(parts).rstrip()
 
 
-def _width(text: str) -> int:
+def width(text: str) -> int:
     """Columns of a terminal: East Asian characters take two, combining ones none."""
     if text.isascii():
         return len(text)
@@ -169,11 +169,12 @@ def _width(text: str) -> int:
     )
 
 
-def _cut(text: str, room: int | None) -> str:
-    if room is None or _width(text) <= room:
+def cut(text: str, room: int | None) -> str:
+    """At most so many columns, the last of them told to be missing."""
+    if room is None or width(text) <= room:
         return text
-    while text and _width(text) > room - 1:
-        text = text[: -max(1, (_width(text) - room) // 2)]
+    while text and width(text) > room - 1:
+        text = text[: -max(1, (width(text) - room) // 2)]
     return text + "…"
 
 

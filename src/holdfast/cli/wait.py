@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..model import Exit, Woke
 
 USAGE = (
-    "ID [--exit] [--match RE] [--output] [--idle T] [--port N] [--timeout T]\n"
+    "ID [--exit] [--match RE] [--output] [--idle T] [--port N] [--ready] [--timeout T]\n"
     "                    [--since CURSOR] [--propagate] [--json]"
 )
 EXAMPLES = """
@@ -43,11 +43,9 @@ def arrange(parser: Parser) -> None:
 
 
 def main(args: Namespace) -> int:
-    from ..errors import NOT_REACHED, TIMED_OUT, Unsupported
+    from ..errors import NOT_REACHED, TIMED_OUT
 
-    if args.ready:
-        raise Unsupported("ready")
-    asked_more = args.match is not None or args.output or args.idle is not None or args.port is not None
+    asked_more = bool(args.match or args.output or args.idle is not None or args.port is not None or args.ready)
     with here() as hf:
         session = hf.get(args.session)
         woke = session.wait(
@@ -55,6 +53,7 @@ def main(args: Namespace) -> int:
             output=args.output,
             idle=args.idle,
             port=args.port,
+            ready=args.ready,
             since=args.since,
             timeout=args.timeout,
         )
@@ -64,6 +63,9 @@ def main(args: Namespace) -> int:
         say(woke.reason + _detail(woke, session.exit))
     if woke.reason == "timeout":
         return TIMED_OUT
+    if woke.reason == "not_ready":
+        note("it did not become ready in time, and goes on")
+        return 1
     if woke.reason == "lost":
         return NOT_REACHED
     if woke.reason == "exit":
