@@ -7,10 +7,10 @@ import shutil
 import sys
 import time
 
-from . import crowd, logs, report, start, stream, terminal
+from . import crowd, logs, report, signals, start, stream, terminal, watching
 from .place import forget_places
 
-GROUPS = (start, stream, crowd, logs, terminal)
+GROUPS = (start, stream, crowd, logs, terminal, watching, signals)
 PEERS = ("tmux", "dtach", "screen", "supervisord")
 
 

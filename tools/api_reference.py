@@ -12,7 +12,7 @@ from pathlib import Path
 
 import holdfast
 from holdfast import errors, model
-from holdfast.host import request, search
+from holdfast.host import search
 from holdfast.host.log import Page
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "api.md"
@@ -75,6 +75,21 @@ OPTIONS: Mapping[str, str] = {
     "place": "Only `local` today.",
     "metadata": "Anything JSON can tell, at most 64 KiB; comes back in the snapshot.",
     "log_cap": "How much of its output is kept. Default: the setting `log.session_cap`.",
+    "notify_people": "Tell people of its end in any case (true), or of nothing (false), by the channels that are "
+    "configured.",
+    "watch": "Patterns whose lines are told to the owner: text, `/regex/` with `i` behind it, or a dict with "
+    "`literal` or `regex`, "
+    "`stream`, `ignore_case`, `once`, `before`.",
+    "soft": "Tell the owner when it takes longer than this; nothing is ended.",
+    "heartbeat": "Tell the owner of new output this often, at most once a minute.",
+    "ready": "When it is ready: `port:N`, `http:URL`, `line:PATTERN`, a list of them, or a dict with `all` or "
+    "`any`, `timeout`, `owner_check`.",
+    "health": "A look at it again and again: `port:N`, `http:URL`, or a dict with `command`, `interval`, `misses`.",
+    "monitor": "Each line is a signal, gathered and paced: true, or a dict with `include`, `exclude`, `persistent`, "
+    "`on_flood`.",
+    "restart": "`never`, `on-failure`, `always`, or a dict with `policy`, `delay`, `delay_max`, `reset_after`, "
+    "`attempts`, `window`, "
+    "`success_codes`, `final_codes`, `reset_on_ready`.",
 }
 
 KEYS: Mapping[str, str] = {
@@ -183,7 +198,7 @@ def described(kind: type) -> Iterator[str]:
 
 
 def options() -> Iterator[str]:
-    here = [name for name in model.StartOptions.__annotations__ if name not in request._NOT_YET]
+    here = list(model.StartOptions.__annotations__)
     complete("option", OPTIONS, here)
     yield "## Options of run and start\n"
     yield "None is the same as leaving an option out, and the default where nothing else is said.\n"
@@ -195,8 +210,7 @@ def options() -> Iterator[str]:
             .replace("Size", "int | str")
         )
         yield f"| `{name}` | {code(takes)} | {OPTIONS[name]} |"
-    later = ", ".join(f"`{name}`" for name in request._NOT_YET)
-    yield f"\nRefused with `unsupported` until a later release: {later}.\n"
+    yield ""
 
 
 def snapshot() -> Iterator[str]:

@@ -21,12 +21,16 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("home", "config"),
     ("index",),
     ("terminal",),
+    ("host.driver", "host.asyncio_driver"),
+    ("signals",),
     ("host",),
-    ("host.core",),
-    ("host.keyframes", "host.screens", "host.waiting"),
+    ("host.core", "signals.calling"),
+    ("host.keyframes", "host.ringing", "host.screens", "host.waiting"),
     ("host.attach", "host.recorded", "host.restarting", "host.verbs"),
     ("host.inputs",),
     ("host.doctor",),
+    ("signals.deliver",),
+    ("daemons",),
     ("host.api", "host.aio"),
     ("",),
     ("cli",),
@@ -35,8 +39,9 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 
 HEAVY = frozenset(("asyncio", "dataclasses", "inspect", "logging", "pathlib", "subprocess", "tomllib", "typing"))
 OFF_THE_FAST_PATH = (
-    *("host.aio", "host.asyncio_driver", "host.recorded", "host.search"),
+    *("host.aio", "host.asyncio_driver", "host.outcome", "host.recorded", "host.search"),
     *("terminal", "cli.client", "cli.display", "cli.keyboard"),
+    *("daemons", "signals", "cli.fullscreen", "cli.logscreen", "cli.toplive"),
 )
 
 READ_LAYER = (
@@ -44,7 +49,9 @@ READ_LAYER = (
     "host.text",
     "runner.answers",
     "runner.characters",
+    "runner.echo",
     "runner.jsontext",
+    "runner.lines",
     "runner.records",
     "runner.wire",
     "terminal",
