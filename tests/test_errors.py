@@ -59,6 +59,7 @@ ONE_OF_EACH: list[HoldfastError] = [
     errors.KeyReused("k", "b12345678"),
     errors.Superseded("k"),
     errors.SessionEnded("b12345678", 7, None, "2026-08-01T09:14:07.412Z"),
+    errors.AlreadyEnded("b12345678", "completed", {"id": "b12345678"}),
     errors.StillRunning("b12345678"),
     errors.StdinClosed("b12345678", "it was never open"),
     errors.NotATty("b12345678"),
@@ -86,6 +87,8 @@ ONE_OF_EACH: list[HoldfastError] = [
     errors.ConfigError("/c.toml", 3, "log.kep", "unknown key", "did you mean keep?"),
     errors.UnsafeDirectory("/tmp/holdfast-0", "it is a symlink", "remove it"),
     errors.ProtocolError("a frame of length 0"),
+    errors.ServerGone("l12345678", "pylsp", "textDocument/hover", "it exited with code 1"),
+    errors.ServerRefused("pylsp", "textDocument/hover", -32601, "Method Not Found"),
     errors.DamagedRecord("/h/sessions/b12345678/spec.json", "not JSON"),
     errors.ForeignPeer(1000),
 ]

@@ -150,6 +150,7 @@ def test_change_within_one_tick_of_the_clock_is_seen(index: Index, sessions: Ses
 
 
 def test_note_of_what_is_known_writes_nothing(index: Index, sessions: Sessions) -> None:
+    sessions.settle()
     fill(index, sessions)
     with sqlite3.connect(sessions.home.index) as other:
         before = other.execute("PRAGMA data_version").fetchone()

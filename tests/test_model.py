@@ -252,7 +252,7 @@ def test_results_render_as_json() -> None:
     session = snapshot(SPEC, STATE, EXIT, observed_state="exited", observed_at=NOW)
     woke = Woke("match", cursor="stdout:3", match="hi", session=session)
     assert woke.to_json()["session"] == session.to_json()
-    assert tuple(woke.to_json()) == ("reason", "cursor", "match", "session")
+    assert tuple(woke.to_json()) == ("reason", "cursor", "match", "signal_id", "session")
     stopped = Stopped("b7k2m9qa1", error=NotFound("b7k2m9qa1"))
     assert stopped.to_json()["error"]["code"] == "not-found"
     assert not stopped.done
@@ -268,7 +268,7 @@ def test_results_render_as_json() -> None:
 def test_start_options_are_all_there() -> None:
     assert " ".join(sorted(model.START_OPTIONS)) == (
         "argv0 clean_env cwd description env grace health heartbeat idle_timeout input key kind labels "
-        "lifetime limits log_cap memory merge_stderr metadata monitor name notify oom_score_adj owner "
+        "lifetime limits log_cap memory merge_stderr metadata monitor name notify notify_people oom_score_adj owner "
         "owner_pid pass_fds place ready replace restart shell size soft stdin stop_ladder timeout ttl "
         "tty umask watch"
     )

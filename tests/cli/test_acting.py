@@ -228,6 +228,27 @@ def test_config_shows_each_value_and_its_source(world: World) -> None:
     assert values["log.keep"] == {"value": 172800.0, "source": f"file {file}:2"}
 
 
+def test_config_tells_the_channels_to_people_without_their_secrets(world: World) -> None:
+    file = world.root / "config.toml"
+    file.write_text(
+        '[people.command]\nargv = ["notify-send", "{title}"]\n'
+        '[people.webhook.ops]\nurl = "https://example.org/very-secret"\nsecret_file = "/s"\nevents = ["ended"]\n'
+    )
+    env = {"HOLDFAST_CONFIG": str(file)}
+    shown = world.hold("config", env=env).stdout
+    assert "failed, limit, needs_input" in shown
+    assert "(as people.events)" in shown
+    assert "1s, 5s, 30s, 2m, 10m" in shown
+    assert "notify-send, {title}" in shown
+    assert "https://example.org/..." in shown
+    told = world.hold("config", "--json", env=env).stdout
+    assert "very-secret" not in shown + told
+    assert json.loads(told)["people.webhook.ops"] == {
+        "value": {"url": "https://example.org/...", "secret_file": "/s", "events": ["ended"]},
+        "source": f"file {file}:3",
+    }
+
+
 def test_options_of_a_terminal_ask_for_one_of_that_kind(world: World) -> None:
     line = 'echo "$TERM"; stty -a; exec sleep 60'
     colors = ("--foreground", "#010203", "--background", "#fffefd")

@@ -26,7 +26,9 @@ def test_commands_and_options_are_completed(world: World) -> None:
     assert complete(world, "hold", "ls", "--status", "") == ["pending", "running", "completed", "failed", "killed"]
     assert complete(world, "hold", "completion", "") == ["bash", "zsh", "fish"]
     assert "--size-policy" in complete(world, "hold", "run", "--")
-    assert "--monitor" not in complete(world, "hold", "run", "--")
+    assert "--monitor" in complete(world, "hold", "run", "--")
+    assert "--place" not in complete(world, "hold", "run", "--")
+    assert complete(world, "hold", "start", "--restart", "") == ["never", "on-failure", "always"]
     assert complete(world, "hold", "run", "--lifetime", "d") == ["detached"]
     assert complete(world, "hold", "run", "--", "ma") == []
     assert complete(world, "hold", "run", "make", "--na") == []
@@ -48,6 +50,21 @@ def test_sessions_are_completed_where_they_fit(world: World, start: Start) -> No
     assert complete(world, "hold", "logs", "web", "") == []
     offers = world.hold("__complete", 2, "hold", "stop", "web").stdout
     assert offers.startswith("web\t")
+
+
+def test_owners_consumers_and_signals_are_completed(world: World, start: Start) -> None:
+    over = start("exit", 3, options=("--owner", "agent-7"))
+    live = start("forever", options=("--name", "web"))
+    world.hold("wait", over, "--timeout", "5s")
+    assert complete(world, "hold", "signals", "--owner", "") == ["agent-7"]
+    assert complete(world, "hold", "ack", "") == [f"{over}.2"]
+    assert complete(world, "hold", "ack", f"{over}.2", "--consumer", "") == []
+    world.hold("ack", f"{over}.2", check=True)
+    assert complete(world, "hold", "ack", "--consumer", "") == ["cli"]
+    assert complete(world, "hold", "ack", "") == []
+    assert complete(world, "hold", "notify", "") == ["on", "off"]
+    assert complete(world, "hold", "notify", "off", "") == ["web", live]
+    assert complete(world, "hold", "search", "web", "") == []
 
 
 @pytest.fixture

@@ -55,7 +55,21 @@ WRONG: dict[str, Case] = {
     "a missing input": (("run", "--input", "none", "--", "true"), 1, "error", "none: No such file or directory"),
     "a place": (("start", "--place", "ssh:x", "--", "true"), 1, "unsupported", "this version does not support place"),
     "a size": (("start", "--tty", "--size", "0x80", "--", "true"), 2, "bad-size", "not a terminal size"),
-    "readiness": (("wait", "x", "--ready"), 1, "unsupported", "this version does not support ready"),
+    "a bad pattern": (
+        ("start", "--watch", "/(a+)+$/", "--", "true"),
+        2,
+        "bad-argument",
+        "watch: '(a+)+$': a repetition",
+    ),
+    "a bad probe": (("start", "--ready", "port:0", "--", "true"), 2, "bad-argument", "ready: 0 is not a port"),
+    "half a probe": (("start", "--ready-any", "--", "true"), 2, "bad-argument", "--ready-any: says how --ready"),
+    "a bad policy": (("start", "--restart", "maybe", "--", "true"), 2, "bad-request", "start: argument --restart"),
+    "no such signal": (("ack", "nonsense"), 2, "bad-argument", "SIGNAL: 'nonsense' is no signal"),
+    "a signal of nobody": (("ack", "b00000000.1"), 3, "not-found", "no such session: 'b00000000'"),
+    "several up to": (("ack", "home.1", "home.2", "--upto"), 2, "bad-request", "ack: --upto takes one signal"),
+    "no such consumer": (("signals", "--consumer", "x"), 1, "not-found", "no consumer 'x'"),
+    "neither on nor off": (("notify", "maybe", "x"), 2, "bad-request", "notify: argument on|off: invalid choice"),
+    "parked and followed": (("signals", "--parked", "-f"), 2, "bad-request", "signals: --parked are those"),
 }
 
 

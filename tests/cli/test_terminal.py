@@ -196,7 +196,7 @@ def test_a_signal_that_comes_during_the_start_is_obeyed_after_it(world: World, p
 
 def test_a_ctrl_c_during_the_start_is_passed_on_after_it(world: World, points: Points) -> None:
     points.set("host.request_sent=pause")
-    # A command that any early moment of its life lets end by SIGINT: an interpreter that is still starting exits with 1.
+    # One that SIGINT ends at any moment of its life: an interpreter that is still starting would exit with 1.
     program = world.program(world.hold_argv("run", "--name", "it", "--", "sleep", "600"))
     hit = points.wait("host.request_sent")
     program.signal(signal.SIGINT)

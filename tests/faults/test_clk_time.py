@@ -210,7 +210,7 @@ def test_clk_03_a_clock_that_stood_still_only_puts_the_deadline_off(monkeypatch:
 START_AND_LEAVE = """
 import sys, holdfast
 option, *words = sys.argv[1:]
-print(holdfast.open().start(words, **{option: 0.3}).id)
+print(holdfast.open().start(words, **{option: 1.0}).id)
 """
 
 
@@ -226,7 +226,7 @@ def test_clk_05_with_no_host_alive_the_runner_keeps_the_deadline_itself(
     until(record.exists, watch=record.parent, what="the end")
     ended = world.open().get(id)
     assert ended.exit is not None
-    assert (ended.exit.cause, ended.exit.by, ended.status) == (cause, None, "killed")
+    assert (ended.exit.cause, ended.exit.by, ended.status) == (cause, "limit", "killed")
     assert ended.text() == "ready\nalone\n"
     left_alone(bystander)
 

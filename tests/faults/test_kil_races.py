@@ -108,7 +108,7 @@ def test_kil_08_a_stop_that_comes_after_the_deadline_does_not_change_the_reason(
     assert json.loads(stopper.line())[0] is True
     promised(world, session, bystander=bystander, beside=beside, numbers=3)
     assert session.exit is not None
-    assert (session.exit.cause, session.exit.by) == ("overall_timeout", None)
+    assert (session.exit.cause, session.exit.by) == ("overall_timeout", "limit")
     assert (session.exit.signal, session.status) == ("SIGKILL", "killed")
 
 
@@ -140,7 +140,7 @@ def test_kil_08_a_hasty_stop_hurries_a_patient_one_and_both_are_answered(
     until(lambda: session.refresh().stopping, what="the ladder of the patient one")
     assert session.stopping is not None
     assert session.stopping["by"] == "patient"
-    assert session.desired == {"state": "down", "epoch": 2}
+    assert (session.desired["state"], session.desired["epoch"]) == ("down", 2)
     assert session.kill().done
     assert json.loads(patient.line()) == [True, 1, False]
     promised(world, session, bystander=bystander, beside=beside, numbers=3)

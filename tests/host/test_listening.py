@@ -1,0 +1,51 @@
+"""What `hold doctor` says about signals."""
+
+from __future__ import annotations
+
+from holdfast import Holdfast
+from holdfast.model import Finding
+from support.waiting import BOUND_S
+from support.world import World
+
+
+def about_signals(hf: Holdfast) -> list[Finding]:
+    return [each for each in hf.doctor() if each.check == "signals"]
+
+
+def test_consumers_and_what_waits_for_them_are_counted(world: World) -> None:
+    hf = world.open()
+    hf.signals("conv-1")
+    session = hf.start(world.probe("exit", 1), owner="conv-1")
+    session.wait(timeout=BOUND_S)
+    hf.signals("conv-1").pending()
+    (found,) = about_signals(hf)
+    assert (found.level, found.text) == ("ok", "1 consumers, 1 signals wait for them")
+
+
+def test_dropped_consumer_is_told_by_the_doctor(world: World) -> None:
+    hf = world.open()
+    hf.signals("conv-1")
+    change = "UPDATE consumers SET used_ns = 0, used_boot = 'an earlier one'"
+    hf._core.consumers._store.write(lambda db: db.execute(change))
+    hf.collect()
+    counted, dropped = about_signals(hf)
+    assert "0 consumers" in counted.text
+    assert "consumer owner:conv-1 was dropped" in dropped.text
+
+
+def test_parked_signals_and_bad_lines_are_warnings(world: World) -> None:
+    hf = world.open()
+    consumer = hf.signals("conv-1")
+    ended = hf.start(world.probe("exit", 1), owner="conv-1")
+    ended.wait(timeout=BOUND_S)
+    running = hf.start(world.probe("cat"), stdin="open", owner="conv-1")
+    assert consumer.pending() == 1
+    hf._core.consumers._store.write(lambda db: db.execute("UPDATE pending SET parked = 1"))
+    with (world.session(running.id) / "signals.jsonl").open("ab") as file:
+        file.write(b"not a record\n")
+    _, parked, bad = about_signals(hf)
+    assert (parked.level, bad.level) == ("warning", "warning")
+    assert "given up on" in parked.text
+    assert "hold ack" in (parked.fix or "")
+    assert f"of the signals of {running.id} is none: no JSON" in bad.text
+    running.stop(grace=0)

@@ -1,0 +1,170 @@
+"""Whoever is called to tell people: one at a time, with the lock, and no part of the session's tree."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.runner import tree
+from holdfast.runner.people import LOCK_FD, People, lock_path, take_lock
+from support.points import Points
+from support.waiting import until
+from support.world import World
+
+FAILED = {"id": "b7k2m9qa1.1", "lifecycle": {"phase": "ended", "status": "failed", "cause": "exit"}}
+DONE = {"id": "b7k2m9qa1.1", "lifecycle": {"phase": "ended", "status": "completed", "cause": "exit"}}
+
+Call = Callable[..., People]
+
+
+@pytest.fixture
+def home(world: World) -> Path:
+    (world.home / "locks").mkdir(parents=True)
+    return world.home
+
+
+@pytest.fixture
+def called(world: World, home: Path) -> Iterator[Call]:
+    """Makes one whose deliverer is the probe, which says its words and is given the home as the last of them."""
+
+    def made(*words: object, said: list[str] | None = None, environment: dict[str, str] | None = None) -> People:
+        settings = {"events": ["failed", "needs_input"], "argv": world.probe("quiet", *words, "touch")}
+        say = (said if said is not None else []).append
+        return People(str(home / "home"), settings, {**os.environ, **(environment or {})}, say)
+
+    (home / "home" / "locks").mkdir(parents=True)
+    yield made
+    until(_reaped)
+
+
+def _reaped() -> bool:
+    try:
+        os.waitpid(-1, os.WNOHANG)
+    except ChildProcessError:
+        return True
+    return False
+
+
+def _is_free(path: Path) -> bool:
+    lock = take_lock(str(path))
+    if lock is not None:
+        os.close(lock)
+    return lock is not None
+
+
+def test_a_signal_for_people_calls_a_deliverer_that_has_the_lock_and_the_home(
+    world: World, home: Path, called: Call
+) -> None:
+    gate, go = world.gate(), world.gate()
+    people = called("tell", gate, "here", "await", go)
+    people.called("lifecycle", FAILED, None)
+    assert gate.line() == "here"
+    assert not _is_free(home / "home")
+    people.called("lifecycle", FAILED, None)
+    go.release()
+    until(_reaped)
+    assert _is_free(home / "home"), "its end frees it"
+    # `touch HOME/home` made a file in a directory that is there: the home is its last word.
+    assert (home / "home").is_dir()
+
+
+def test_what_people_are_not_told_calls_nobody(world: World, called: Call) -> None:
+    people = called("touch", world.root / "came")
+    people.called("lifecycle", DONE, None)
+    people.called("lifecycle", FAILED, False)
+    people.called("heartbeat", {"heartbeat": {}}, None)
+    assert _reaped()
+    people.called("lifecycle", DONE, True)
+    until((world.root / "came").exists, watch=world.root)
+
+
+def test_nobody_is_called_while_a_host_attends(world: World, home: Path, called: Call) -> None:
+    people = called("touch", world.root / "came")
+    lock = take_lock(str(home / "home"))
+    assert lock is not None
+    assert take_lock(str(home / "home")) is None
+    people.called("lifecycle", FAILED, None)
+    assert _reaped()
+    os.close(lock)
+    people.called("lifecycle", FAILED, None)
+    until((world.root / "came").exists, watch=world.root)
+
+
+def test_whoever_is_called_is_no_part_of_the_session(world: World, called: Call) -> None:
+    gate, go = world.gate(), world.gate()
+    people = called(
+        *("fork", "{", "tell", gate, "child", "await", go, "}", "print-env", tree.SESSION_VARIABLE),
+        *("tell", gate, "parent", "await", go),
+        environment={tree.SESSION_VARIABLE: "b7k2m9qa1", "KEEP": "this"},
+    )
+    people.called("lifecycle", FAILED, None)
+    assert {gate.line(), gate.line()} == {"child", "parent"}
+    found = _below_us()
+    assert len(found) == 2
+    for process in found:
+        environment = tree.environment(process)
+        assert environment[tree.ROLE_VARIABLE] == "people"
+        assert tree.SESSION_VARIABLE not in environment
+        assert environment["KEEP"] == "this"
+        assert os.getsid(process) != os.getsid(0)
+    assert not {process.pid for process in tree.descendants(os.getpid())} & set(found)
+    go.release(2)
+
+
+def _below_us() -> list[int]:
+    below = {os.getpid()}
+    table = tree.everyone()
+    while more := {pid for pid, process in table.items() if process.parent in below} - below:
+        below |= more
+    return sorted(below - {os.getpid()})
+
+
+def test_the_lock_is_where_the_deliverer_looks_for_it(world: World, home: Path) -> None:
+    code = (
+        f"import os, sys; print(os.fstat({LOCK_FD}).st_ino, sys.argv[1], file=open({str(world.root / 'out')!r}, 'w'))"
+    )
+    said: list[str] = []
+    People(str(home), {"events": ["failed"], "argv": [sys.executable, "-c", code]}, {}, said.append).called(
+        "lifecycle", FAILED, None
+    )
+    until(_reaped)
+    assert said == []
+    assert (world.root / "out").read_text() == f"{os.stat(lock_path(str(home))).st_ino} {home}\n"
+
+
+def test_a_deliverer_that_cannot_be_started_is_told_and_holds_up_nothing(
+    home: Path, points: Points, called: Call
+) -> None:
+    said: list[str] = []
+    settings: dict[str, Any] = {"events": ["failed"], "argv": ["/nonexistent/python"]}
+    People(str(home), settings, {}, said.append).called("lifecycle", FAILED, None)
+    People(str(home / "nowhere"), settings, {}, said.append).called("lifecycle", FAILED, None)
+    points.set("people.start=error:EAGAIN", here=True)
+    called("quiet", said=said).called("lifecycle", FAILED, None)
+    assert len(said) == 3
+    assert all("tell people" in each for each in said)
+    assert _is_free(home)
+
+
+def test_a_planted_link_is_not_followed(world: World, home: Path) -> None:
+    (home / "locks" / "people").symlink_to(world.root / "elsewhere")
+    said: list[str] = []
+    People(str(home), {"events": ["failed"], "argv": [sys.executable]}, {}, said.append).called(
+        "lifecycle", FAILED, None
+    )
+    assert len(said) == 1
+    assert not (world.root / "elsewhere").exists()
+
+
+def test_a_lock_of_another_host_counts_whoever_looks(home: Path) -> None:
+    fd = os.open(lock_path(str(home)), os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    assert take_lock(str(home)) is None
+    os.close(fd)
+    assert _is_free(home)

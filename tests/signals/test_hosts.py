@@ -1,0 +1,251 @@
+"""Real sessions and their hosts: nothing is lost or invented, wherever a host dies and whatever it calls."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import Holdfast
+from support.points import Points
+from support.waiting import BOUND_S, until, wait_gone
+from support.world import World
+
+OWNER = "conv-1"
+
+# Claims everything, keeps the ids as a transcript would, settles.
+TURN = """
+import sys, holdfast
+consumer = holdfast.open().signals("conv-1")
+batch = consumer.claim()
+print(*batch.ids, flush=True)
+batch.settle()
+print("settled", flush=True)
+"""
+
+
+def ended(hf: Holdfast, world: World, count: int = 1, **options: Any) -> list[holdfast.Session]:
+    """So many sessions that have ended, each with one signal, in their order."""
+    sessions = []
+    for number in range(count):
+        session = hf.start(world.probe("say", f"number {number}", "exit", number), owner=OWNER, **options)
+        assert session.wait(timeout=BOUND_S).reason == "exit"
+        sessions.append(session)
+    return sessions
+
+
+@pytest.mark.covers("LOG-09", "signals:10", "signals:11")
+@pytest.mark.parametrize(
+    "point, deliveries",
+    [
+        ("signals.indexed", [1, 1]),
+        ("signals.claimed", [2, 2]),
+        ("signals.settling", [2, 2]),
+        ("signals.settled", []),
+    ],
+)
+def test_host_killed_between_emission_and_settle_loses_and_invents_nothing(
+    world: World, points: Points, point: str, deliveries: list[int]
+) -> None:
+    hf = world.open()
+    ids = [f"{session.id}.2" for session in ended(hf, world, 2)]
+    host = world.host(TURN, env={"HOLDFAST_POINTS": f"{point}=kill"})
+    stored = host.line().split()
+    assert host.wait() == -signal.SIGKILL
+    assert stored in ([], ids)
+    consumer = hf.signals(OWNER)
+    batch = consumer.claim()
+    assert [(each.id, each.deliveries) for each in batch] == [
+        (id, count) for id, count in zip(ids, deliveries, strict=False)
+    ]
+    batch.release("see what a stored transcript makes of it")
+    until(lambda: consumer.pending() or not deliveries, what="its turn again")
+    again = consumer.claim(seen=stored.__contains__)
+    assert again.ids == (ids if deliveries and not stored else [])
+    again.settle()
+    assert consumer.pending() == 0
+    assert consumer.pending().next_due is None
+
+
+@pytest.mark.covers("signals:8")
+def test_host_killed_as_a_successor_is_succeeded(world: World, points: Points) -> None:
+    hf = world.open()
+    world.closing.callback(hf.collect)
+    session = hf.start(world.probe("sleep", 1000), owner=OWNER)
+    session.wait(match="ready", timeout=BOUND_S)  # what it prints later breaks its pipe
+    assert session.runner_pid is not None
+    assert session.pid is not None
+    os.kill(session.runner_pid, signal.SIGKILL)
+    wait_gone(session.runner_pid)
+    host = world.host(TURN, env={"HOLDFAST_POINTS": "signals.taken_over=kill"})
+    assert host.wait() == -signal.SIGKILL
+    consumer = hf.signals(OWNER)
+    with consumer.claim() as batch:
+        assert [(each.variant, each.fields.get("state")) for each in batch] == [("health", "stale")]
+    os.kill(session.pid, signal.SIGKILL)
+    wait_gone(session.pid)
+    with consumer.claim() as batch:
+        assert [(each.variant, each.code, each.cause) for each in batch] == [("lifecycle", None, "lost")]
+    assert session.refresh().state == "lost"
+    assert consumer.pending() == 0
+
+
+@pytest.mark.slow
+@pytest.mark.covers("signals:16")
+def test_reading_acknowledges_nothing(world: World) -> None:
+    hf = world.open()
+    session = hf.start(world.probe("say", "needle"), owner=OWNER, tty=True)
+    assert session.wait(timeout=BOUND_S).reason == "exit"
+    consumer = hf.signals(OWNER)
+    assert consumer.pending() == 1
+    for _ in range(100):
+        hf.sessions(all=True)
+        session.refresh()
+        session.read()
+        session.tail(5)
+        session.search("needle")
+        _ = session.screen().text
+        with session.attach(role="observe"):
+            pass
+    hf.recover()
+    assert consumer.pending() == 1
+    assert consumer.claim().signals[0].deliveries == 1
+
+
+@pytest.mark.covers("signals:17")
+def test_wait_by_prefix_names_the_signal_and_a_note_of_it_shares_the_turns_fate(world: World) -> None:
+    hf = world.open()
+    consumer = hf.signals(OWNER)
+    first, second = (hf.start(world.probe("cat"), stdin="open", owner=OWNER, name=name) for name in ("one", "two"))
+    first.close_stdin()
+    first.wait(timeout=BOUND_S)
+    batch = consumer.claim()
+    assert batch.ids == [f"{first.id}.2"]
+    second.close_stdin()
+    woke = hf.get(second.id[:6]).wait(timeout=BOUND_S)
+    assert woke.signal_id == f"{second.id}.2"
+    consumer.note(woke.signal_id)
+    assert second.id not in consumer.drain().text
+    batch.release("the turn failed")
+    until(consumer.pending)
+    with consumer.drain() as notice:
+        assert second.id in notice.text
+    assert consumer.pending() == 0
+
+
+def test_hand_over_by_update_moves_the_signals(world: World) -> None:
+    hf = world.open()
+    session = hf.start(world.probe("cat"), stdin="open", owner=OWNER)
+    mine, theirs = hf.signals(OWNER), hf.signals("conv-2")
+    with theirs.waker() as waker:
+        theirs.claim()
+        session.update(owner="conv-2")
+        session.close_stdin()
+        assert waker.wait(BOUND_S)
+    assert theirs.claim().ids == [f"{session.id}.2"]
+    assert mine.pending() == 0
+
+
+def test_end_that_its_caller_was_given_is_not_told_again(hf: Holdfast, world: World) -> None:
+    done = hf.run(world.probe("exit", 3), owner=OWNER)
+    assert done.exit is not None
+    assert done.exit.code == 3
+    assert world.open().signals(OWNER).pending() == 0
+
+
+def test_end_that_its_caller_did_not_wait_for_is_told(hf: Holdfast, world: World) -> None:
+    gate = world.gate()
+    running = hf.run(world.probe("await", gate, "exit", 3), wait=0.01, owner=OWNER)
+    assert running.state == "running"
+    consumer = world.open().signals(OWNER)
+    with consumer.waker() as waker:
+        gate.release()
+        assert waker.wait(BOUND_S)
+    (signal,) = consumer.claim().signals
+    assert (signal.session, signal.code, signal.routed) == (running.id, 3, "auto")
+
+
+@pytest.mark.slow
+@pytest.mark.covers("signals:18")
+def test_every_end_around_the_callers_limit_is_told_by_exactly_one_way(world: World) -> None:
+    """A thousand runs that end within a few milliseconds of their caller's patience."""
+
+    async def main() -> tuple[set[str], set[str]]:
+        given, let_go = set[str](), set[str]()
+        async with holdfast.open_async() as hf:
+            at_once = asyncio.Semaphore(8)
+
+            async def one(wait: float) -> float:
+                async with at_once:
+                    run = await hf.run(["sleep", "0.01"], wait=wait, owner=OWNER)
+                    (given if run.state == "exited" else let_go).add(run.id)
+                    if run.started_at is None or run.ended_at is None:
+                        return 0.0
+                    lived = datetime.fromisoformat(run.ended_at) - datetime.fromisoformat(run.started_at)
+                    return lived.total_seconds()
+
+            # How long one lives here, so that the two ends cross.
+            took = sorted(await asyncio.gather(*(one(10.0) for _ in range(20))))[10]
+            waits = [took + 0.005 * (number % 201 - 100) / 100 for number in range(980)]
+            await asyncio.gather(*map(one, waits))
+        return given, let_go
+
+    given, let_go = asyncio.run(main())
+    hf = world.open()
+    consumer = hf.signals(OWNER)
+    told: list[str | None] = []
+
+    def all_told() -> bool:
+        with consumer.claim() as batch:
+            told.extend(signal.session for signal in batch)
+        return let_go <= set(told)
+
+    until(all_told, bound=10.0)
+    assert len(told) == len(set(told))
+    assert len(given) + len(let_go) == 1000
+    assert let_go, "no end crossed its limit"
+    assert set(told) & given == set()
+
+
+def test_a_start_says_how_many_listen_and_when_nobody_does(world: World) -> None:
+    hf = world.open()
+    session = hf.start("true", owner=OWNER, notify="exit")
+    assert session.metadata["consumers"] == 0
+    assert session.metadata["notes"] == [f"nobody listens for signals of owner {OWNER} yet; they wait"]
+    hf.signals(OWNER)
+    heard = hf.start("true", owner=OWNER, notify="exit")
+    assert heard.metadata["consumers"] == 1
+    assert "notes" not in heard.metadata
+    for each in (session, heard):
+        each.wait(timeout=BOUND_S)
+
+
+def test_reading_to_the_end_names_the_record_of_it_and_acknowledges_nothing(world: World) -> None:
+    hf = world.open()
+    inbox = hf.signals(OWNER)
+    (session,) = ended(hf, world)
+    until(inbox.pending, what="the ending in the queue")
+    assert session.read().signal_id == f"{session.id}.2"
+    assert session.read(limit=1).signal_id is None
+    assert session.pending_signals() == 1
+    inbox.ack(f"{session.id}.2")
+    assert session.pending_signals() == 0
+
+
+def test_a_lost_session_has_a_record_of_its_end_too(world: World) -> None:
+    hf = world.open()
+    session = hf.start(world.probe("forever"), owner=OWNER)
+    assert session.wait(match="ready", timeout=BOUND_S).reason == "match"
+    assert session.runner_pid is not None
+    os.kill(session.runner_pid, signal.SIGKILL)
+    wait_gone(session.runner_pid)
+    session.stop(grace=0)
+    with hf.signals(OWNER).claim() as batch:
+        (lost,) = (each.id for each in batch.signals if each.ends_session)
+    assert session.wait(timeout=BOUND_S).signal_id == lost
+    hf.collect()  # what the killed runner left in the runtime directory

@@ -1,0 +1,153 @@
+"""Whatever runs at once, and whoever ends it: every signal has one variant, numbers have no gap, one ending each."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast.runner.signalfile import VARIANTS
+from holdfast.signals.waker import Waker
+from support.waiting import BOUND_S, is_readable, until
+from support.world import World
+
+SOURCE = Path(holdfast.__file__).parent
+OWNER = "conv-1"
+RACES = 1000
+AT_ONCE = 25
+
+
+def records(world: World, id: str) -> list[dict[str, Any]]:
+    lines = (world.session(id) / "signals.jsonl").read_text().splitlines()
+    return [record for record in map(json.loads, lines) if "seq" in record]
+
+
+def check(world: World, id: str) -> list[dict[str, Any]]:
+    """What every file of signals promises."""
+    found = records(world, id)
+    assert [record["seq"] for record in found] == list(range(1, len(found) + 1))
+    for record in found:
+        assert record["id"] == f"{id}.{record['seq']}"
+        assert record["session"] == id
+        assert sum(variant in record for variant in VARIANTS) == 1
+    assert endings(found) <= 1
+    return found
+
+
+def _has_ended(world: World, id: str) -> bool:
+    return bool(endings(records(world, id)))
+
+
+def endings(found: list[dict[str, Any]]) -> int:
+    return sum(record.get("lifecycle", {}).get("phase") == "ended" for record in found)
+
+
+@pytest.mark.covers("signals:1")
+def test_sessions_of_all_kinds_at_once_then_numbers_without_a_gap_and_one_ending_each(world: World) -> None:
+    hf = world.open()
+    quick: dict[str, Any] = {"delay": 0.01, "delay_max": 0.02, "attempts": 3}
+    told: list[dict[str, Any]] = [
+        {"command": "echo one; echo two >&2"},
+        {"command": "exit 3", "notify": "failure"},
+        {"command": "echo ERROR; echo ERROR; exit 1", "watch": ["ERROR", "/err/i"]},
+        {"command": "seq 300", "monitor": True},
+        {"command": "exit 9", "restart": {"policy": "on-failure", **quick}},
+        {"command": "echo up; sleep 600", "ready": "line:up", "timeout": 0.5},
+        {"command": "sleep 600", "soft": 0.05, "idle_timeout": 0.3},
+        {"command": "(sleep 0.3; echo late) & echo soon"},
+        {"command": "echo on a terminal", "tty": True},
+        {"command": ["no such program"]},
+    ]
+    sessions = []
+    for each in told:
+        try:
+            sessions.append(hf.start(each.pop("command"), owner=OWNER, **each))
+        except holdfast.errors.SpawnError:
+            sessions.append(hf.get("last"))
+    for session in sessions:
+        assert session.wait(timeout=BOUND_S).reason == "exit"
+    hf.stop_all([session.id for session in sessions])
+    for session in sessions:
+        until(partial(_has_ended, world, session.id), what="the ending")
+    found = {session.id: check(world, session.id) for session in sessions}
+    seen = {variant for each in found.values() for record in each for variant in VARIANTS if variant in record}
+    assert {"lifecycle", "watch", "event", "ready", "deadline", "survivors"} <= seen
+    for told_of in found.values():
+        last = next(at for at, record in enumerate(told_of) if endings([record]))
+        behind = told_of[last + 1 :]
+        assert all("survivors" in record for record in behind), "after the ending only survivors are told"
+
+
+@pytest.mark.covers("signals:6")
+def test_exit_stop_and_limit_racing_a_thousand_times_give_one_ending_each_and_the_first_cause_stays(
+    world: World,
+) -> None:
+    causes: dict[str, int] = {}
+
+    async def race(hf: holdfast.AsyncHoldfast, number: int) -> None:
+        # Spread so that on any machine some of them meet.
+        limit = 0.1 + number % 40 * 0.01
+        session = await hf.start(["sleep", "0.2"], owner=OWNER, timeout=limit, grace=0)
+        if number % 2:
+            await session.wait(timeout=number % 13 * 0.02)
+            await session.stop(grace=0)
+        await session.wait()
+        # The exit record comes first, and right behind it the signal.
+        until(lambda: endings(records(world, session.id)), what="the ending")
+        found = check(world, session.id)
+        assert session.exit is not None
+        ended = next(each["lifecycle"] for each in found if each.get("lifecycle", {}).get("phase") == "ended")
+        assert (ended["cause"], ended["code"]) == (session.exit.cause, session.exit.code)
+        causes[session.exit.cause] = causes.get(session.exit.cause, 0) + 1
+
+    async def main() -> None:
+        async with holdfast.open_async() as hf:
+            for begin in range(0, RACES, AT_ONCE):
+                await asyncio.gather(*(race(hf, number) for number in range(begin, begin + AT_ONCE)))
+
+    asyncio.run(main())
+    world.open().collect(all=True)
+    assert sum(causes.values()) == RACES
+    assert set(causes) <= {"exit", "stop", "overall_timeout"}
+    assert len(causes) >= 2, f"nobody raced: {causes}"
+
+
+@pytest.mark.covers("signals:4")
+def test_an_index_that_is_locked_during_a_flood_then_nothing_waits_for_it_and_all_is_claimed_in_order(
+    world: World,
+) -> None:
+    """The rate cannot suffer from what the runner does not even open: it knows no SQLite."""
+    assert not [path for path in (SOURCE / "runner").rglob("*.py") if "sqlite" in path.read_text()]
+    hf = world.open()
+    inbox = hf.signals(OWNER)
+    assert inbox.pending() == 0
+    with inbox.waker() as waker, closing(sqlite3.connect(hf.home.index, isolation_level=None)) as other:
+        gate = world.gate()
+        session = hf.start(
+            world.probe("await", gate, "lines", 20000), owner=OWNER, monitor={"persistent": True}, notify="exit"
+        )
+        other.execute("BEGIN EXCLUSIVE")
+        gate.release()
+        assert session.wait(timeout=BOUND_S).reason == "exit"
+        assert woken(waker), "a wake does not need the index"
+        until(partial(_has_ended, world, session.id), what="the ending")
+        check(world, session.id)
+        other.execute("ROLLBACK")
+    claimed: list[str] = []
+    while inbox.pending():
+        with inbox.claim(limit=3) as batch:
+            claimed += batch.ids
+    routed = [record["id"] for record in records(world, session.id) if record["routed"] is True]
+    assert claimed == routed
+    assert session.text().count("line ") == 20000
+
+
+def woken(waker: Waker) -> bool:
+    return is_readable(waker.fileno(), BOUND_S)

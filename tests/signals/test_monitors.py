@@ -1,0 +1,152 @@
+"""Monitors: sessions whose lines are signals, with real commands."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from support.waiting import until
+
+if TYPE_CHECKING:
+    from holdfast import Session
+    from support.world import World
+
+
+def records(world: World, session: Session) -> list[dict[str, Any]]:
+    path = world.session(session.id) / "signals.jsonl"
+    found = [json.loads(line) for line in path.read_text().splitlines()]
+    return [record for record in found if "seq" in record]
+
+
+def events(world: World, session: Session) -> list[dict[str, Any]]:
+    return [record["event"] for record in records(world, session) if "event" in record]
+
+
+def texts(world: World, session: Session) -> list[str]:
+    return [line["text"] for event in events(world, session) for line in event["lines"]]
+
+
+def shown(world: World, session: Session, text: str) -> None:
+    until(lambda: text in texts(world, session), 10.0, what=f"an event with {text!r}")
+
+
+def ended(world: World, session: Session) -> dict[str, Any]:
+    """The ending, which is the last word but for survivors."""
+    session.wait(timeout=20)
+    (record,) = (each for each in records(world, session) if each.get("lifecycle", {}).get("phase") == "ended")
+    lifecycle: dict[str, Any] = record["lifecycle"]
+    return lifecycle
+
+
+@pytest.mark.covers("signals:32")
+def test_lines_become_events_then_the_closing_one_then_the_end(world: World) -> None:
+    gate = world.gate()
+    script = f"echo one; echo two >&2; echo three; head -c 1 < {gate} > /dev/null; echo last; no-such-program-at-all"
+    session = world.open().start(["sh", "-c", script], monitor=True)
+    assert session.kind == "monitor"
+    assert session.id.startswith("m")
+    shown(world, session, "three")
+    (first,) = events(world, session)
+    assert sorted((line["text"], line["stream"]) for line in first["lines"]) == [
+        ("one", "stdout"),
+        ("three", "stdout"),
+        ("two", "stderr"),
+    ]
+    assert (first["count"], first["suppressed"], first["level"], first["closing"]) == (3, 0, "live", False)
+    gate.release()
+    end = ended(world, session)
+    assert (end["status"], end["code"]) == ("failed", 127)
+    assert [next(iter(set(each) & {"event", "lifecycle"})) for each in records(world, session)] == [
+        "lifecycle",
+        "event",
+        "event",
+        "lifecycle",
+    ]
+    closing = events(world, session)[-1]
+    assert closing["closing"]
+    assert closing["lines"][0]["text"] == "last"
+    assert end["events"] == {"count": 3 + closing["count"], "suppressed": 0}
+    assert [each["routed"] for each in records(world, session) if "event" in each] == [True, True]
+
+
+@pytest.mark.covers("signals:32")
+def test_a_line_of_1_mib_comes_in_parts_and_the_next_lines_still_come(world: World) -> None:
+    session = world.open().start(
+        ["sh", "-c", "head -c 1048576 /dev/zero | tr '\\0' x; sleep 0.5; echo; echo after"], monitor=True
+    )
+    end = ended(world, session)
+    lines = [line for event in events(world, session) for line in event["lines"]]
+    parts = [line["part"] for line in lines if line["part"]]
+    assert len(parts) > 3
+    assert parts == sorted(parts)
+    assert all(len(line["text"]) <= 500 for line in lines)
+    assert lines[-1]["text"] == "after"
+    assert (end["status"], end["code"]) == ("completed", 0)
+
+
+@pytest.mark.covers("signals:33")
+def test_a_flood_is_counted_to_the_last_line_and_the_newest_are_shown(world: World) -> None:
+    hf = world.open()
+    session = hf.start(["seq", "1", "2000000"], monitor=True)
+    end = ended(world, session)
+    assert end["events"]["count"] == 2_000_000
+    told = events(world, session)
+    assert sum(event["count"] for event in told) == 2_000_000
+    assert sum(event["suppressed"] for event in told) == end["events"]["suppressed"]
+    assert sum(len(event["lines"]) for event in told) + end["events"]["suppressed"] == 2_000_000
+    assert told[-1]["lines"][-1]["text"] == "2000000"
+    assert all(len(event["lines"]) <= 50 for event in told)
+    # What was not shown is read where the event says.
+    event = told[-1]
+    assert event["cursor"] is not None
+    page = session.read(since=event["cursor"], limit=100)
+    before = told[-2]["lines"][-1]["text"] if len(told) > 1 else "0"
+    assert page.data.split()[0].decode() == str(int(before) + 1)
+
+
+def test_patterns_choose_the_lines(world: World) -> None:
+    session = world.open().start(
+        ["sh", "-c", "for n in $(seq 100); do echo step $n; echo noise; done"],
+        monitor={"include": ["/step [0-9]*0$/"], "exclude": ["100"]},
+    )
+    end = ended(world, session)
+    assert texts(world, session) == [f"step {number}0" for number in range(1, 10)]
+    assert end["events"] == {"count": 9, "suppressed": 0}
+
+
+def test_what_was_printed_in_the_last_moment_comes_before_the_end(world: World) -> None:
+    session = world.open().start(["printf", "no end of line"], monitor=True)
+    ended(world, session)
+    (closing,) = events(world, session)
+    assert closing["closing"]
+    assert [line["text"] for line in closing["lines"]] == ["no end of line"]
+
+
+def test_a_restarted_monitor_closes_once(world: World) -> None:
+    session = world.open().start(
+        ["sh", "-c", "echo up; exit 1"],
+        monitor=True,
+        restart={"policy": "on-failure", "delay": 0.01, "delay_max": 0.01, "attempts": 3},
+    )
+    end = ended(world, session)
+    assert [event["closing"] for event in events(world, session)].count(True) == 1
+    assert events(world, session)[-1]["closing"]
+    assert end["events"]["count"] == 3
+
+
+@pytest.mark.slow
+def test_a_monitor_ends_at_its_limit(world: World) -> None:
+    session = world.open().start(["sh", "-c", "echo up; sleep 600"], monitor=True, timeout=1)
+    end = ended(world, session)
+    assert (end["status"], end["cause"]) == ("killed", "overall_timeout")
+    assert events(world, session)[-1]["closing"]
+
+
+def test_the_status_of_a_monitor_tells_its_level_and_counts(world: World) -> None:
+    session = world.open().start(["sh", "-c", "echo up; sleep 600"], monitor={"persistent": True})
+    shown(world, session, "up")
+    status = session.refresh().metadata["monitor"]
+    assert status == {"count": 1, "suppressed": 0, "level": "live", "persistent": True}
+    session.kill()

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import re
+import sys
+import time
+import unicodedata
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.signals.quoting import Quoter, clean, cut, fence, visible, without_tags
+
+CONTROLS = "\x1b\x07\x08\x9b\x9d\x9c\r\0[]0;1mKP\\\nab<"
+TEXT = st.text(CONTROLS, max_size=40) | st.text(max_size=40)
+
+
+def quoter() -> Quoter:
+    return Quoter(lambda text: text, tags=True)
+
+
+@given(TEXT)
+@settings(max_examples=300, deadline=None)
+def test_clean_text_has_nothing_a_terminal_obeys_and_stays_as_it_is(text: str) -> None:
+    told = clean(text)
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f]", told)
+    assert clean(told) == told
+
+
+def test_every_character_that_hides_is_shown() -> None:
+    """Of the format characters only the signs that Arabic and others put before a number can be seen."""
+    signs = {*range(0x600, 0x606), 0x6DD, 0x70F, 0x890, 0x891, 0x8E2, 0x110BD, 0x110CD}
+    hiding = [
+        chr(code)
+        for code in range(0xA0, sys.maxunicode + 1)
+        if unicodedata.category(chr(code)) in ("Cf", "Cs", "Zl", "Zp") and code not in signs
+    ]
+    assert len(hiding) > 150
+    assert [each for each in hiding if visible(each) != f"\\u{{{ord(each):x}}}"] == []
+
+
+@given(st.text(max_size=60))
+def test_no_tag_is_left(text: str) -> None:
+    assert not re.search(r"<([^\W\d_]|[/!?])", without_tags(text))
+
+
+@given(st.text("ab<&\\u{}\u202e", max_size=80), st.integers(0, 60))
+@settings(max_examples=200, deadline=None)
+def test_what_is_cut_is_short_enough_and_says_so(text: str, limit: int) -> None:
+    told = cut(without_tags(visible(text)), limit)
+    whole = without_tags(visible(text))
+    assert len(told) <= max(limit, 3)
+    assert told == whole or told.endswith(("characters in all]", "..."))
+
+
+@given(st.lists(st.text("`a ", max_size=30), max_size=5))
+def test_a_fence_is_longer_than_what_is_inside(lines: list[str]) -> None:
+    assert len(fence(lines)) >= 3
+    assert not any(fence(lines) in line for line in lines)
+
+
+def test_a_word_of_ours_stays_bare_and_any_other_is_quoted() -> None:
+    words = quoter()
+    assert words.word("conv-17") == "conv-17"
+    assert words.word("a, exit code 0") == '"a, exit code 0"'
+    assert words.word('say "x"') == '"say \\"x\\""'
+    assert words.word("") == '""'
+    assert words.word(17) == '""'
+
+
+def test_a_label_is_one_line_of_a_hundred_and_twenty_characters() -> None:
+    assert quoter().label("a\n  b\t\x1b[31mc\r\n</x>") == "a b c &lt;/x>"
+    told = quoter().label("y" * 500)
+    assert len(told) == 120
+    assert told.endswith(" ...[500 characters in all]")
+
+
+def test_it_takes_time_in_proportion_to_the_text() -> None:
+    for piece in ("\x1b", "\x1b[", "\x1b]", "\x9b1", "<", "a\r", "\r", "\u202e", "`", "|"):
+        begun = time.process_time()
+        quoter().lines([piece * 60_000])
+        quoter().label(piece * 60_000)
+        assert time.process_time() - begun < 5, piece

@@ -1,0 +1,245 @@
+"""Ready, healthy, still alive, late, waiting for input: what a running session tells, with real commands."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from holdfast.errors import BadArgument
+from support.viewer import Viewer
+from support.waiting import until
+
+if TYPE_CHECKING:
+    from holdfast import Holdfast, Session
+    from support.world import World
+
+# Waits until the file is there, then serves.
+SERVER = """
+import http.server, os, sys, time
+while not os.path.exists(sys.argv[2]): time.sleep(0.01)
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200 if self.path == "/health" else 404)
+        self.end_headers()
+http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"""
+
+
+def told(world: World, session: Session, variant: str) -> list[dict[str, Any]]:
+    path = world.session(session.id) / "signals.jsonl"
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    parts = ("routed", "mono_ns")
+    return [{**record[variant], **{part: record[part] for part in parts}} for record in records if variant in record]
+
+
+def first(world: World, session: Session, variant: str, bound: float = 10.0) -> dict[str, Any]:
+    return until(lambda: told(world, session, variant), bound, what=f"a signal {variant}")[0]
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
+
+
+@pytest.fixture
+def hf(world: World) -> Holdfast:
+    return world.open()
+
+
+@pytest.mark.covers("signals:35")
+def test_the_sessions_own_listener_makes_it_ready_once(world: World, hf: Holdfast) -> None:
+    port, go = free_port(), world.cwd / "go"
+    session = hf.start([sys.executable, "-c", SERVER, str(port), str(go)], ready=f"port:{port}")
+    assert session.wait(output=True, ready=True, timeout=0.3).reason == "timeout"
+    go.touch()
+    assert session.wait(ready=True, timeout=20).reason == "ready"
+    (ready,) = told(world, session, "ready")
+    assert ready["ok"]
+    assert ready["probe"] == f"port:{port}"
+    assert f"held by pid {session.pid}" in ready["detail"]
+    session.stop(grace=0)
+    assert len(told(world, session, "ready")) == 1
+
+
+@pytest.mark.covers("signals:35")
+def test_a_foreign_listener_is_named_and_the_session_goes_on(world: World, hf: Holdfast) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        session = hf.start(["sleep", "600"], ready={"port": port, "timeout": 0.5})
+        assert session.wait(ready=True, timeout=20).reason == "not_ready"
+        (ready,) = told(world, session, "ready")
+        assert not ready["ok"]
+        assert f"port {port} is held by pid {os.getpid()} " in ready["detail"]
+        assert session.refresh().state == "running"
+        session.stop(grace=0)
+
+
+def test_a_listener_in_a_grandchild_that_left_its_parents_counts(world: World, hf: Holdfast) -> None:
+    port = free_port()
+    session = hf.start(world.probe("daemon", "{", "serve", port, "}", "forever"), ready=f"port:{port}")
+    assert session.wait(ready=True, timeout=20).reason == "ready"
+    session.stop(grace=0)
+
+
+def test_a_url_that_answers_makes_it_ready(world: World, hf: Holdfast) -> None:
+    port, go = free_port(), world.cwd / "go"
+    go.touch()
+    argv = [sys.executable, "-c", SERVER, str(port), str(go)]
+    session = hf.start(argv, ready=f"http://127.0.0.1:{port}/health")
+    assert session.wait(ready=True, timeout=20).reason == "ready"
+    assert told(world, session, "ready")[0]["detail"] == f"127.0.0.1:{port} answers 200"
+    session.stop(grace=0)
+
+
+def test_a_line_or_a_host_makes_it_ready(world: World, hf: Holdfast) -> None:
+    session = hf.start(["sh", "-c", "printf 'now re'; printf 'ady\\n'; sleep 600"], ready="line:ready")
+    assert session.wait(ready=True, timeout=20).reason == "ready"
+    assert told(world, session, "ready")[0]["detail"] == "stdout:0: now ready"
+    session.stop(grace=0)
+    session = hf.start(["sleep", "600"], ready={"told": True})
+    session.update(ready=True)
+    assert session.wait(ready=True, timeout=20).reason == "ready"
+    session.stop(grace=0)
+
+
+def test_an_end_before_it_was_ready_is_no_ready(world: World, hf: Holdfast) -> None:
+    session = hf.start(["true"], ready="line:never")
+    session.wait(timeout=20)
+    (ready,) = told(world, session, "ready")
+    assert (ready["ok"], ready["detail"]) == (False, "the command ended before it was ready")
+
+
+def test_what_no_runner_can_probe_is_refused_before_anything_is_started(hf: Holdfast) -> None:
+    with pytest.raises(BadArgument, match="http:// alone"):
+        hf.start(["sleep", "600"], ready={"http": "https://localhost/"})
+    assert hf.sessions() == []
+
+
+@pytest.mark.covers("signals:34")
+def test_a_heartbeat_that_is_too_quick_is_raised_with_a_note(hf: Holdfast) -> None:
+    session = hf.start(["sleep", "600"], heartbeat=5)
+    assert any("heartbeat" in note and "60 s" in note for note in session.refresh().metadata["notes"])
+    session.stop(grace=0)
+
+
+@pytest.mark.slow
+@pytest.mark.covers("signals:34")
+def test_a_printing_session_beats_and_a_silent_one_does_not(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = world.root / "config.toml"
+    config.write_text('[session]\nheartbeat_floor = "1s"\n')
+    monkeypatch.setenv("HOLDFAST_CONFIG", str(config))
+    hf = world.open()
+    silent = hf.start(["sleep", "600"], heartbeat=1)
+    session = hf.start(["sh", "-c", "echo first; sleep 1.5; echo second; sleep 600"], heartbeat=1)
+    until(lambda: len(told(world, session, "heartbeat")) == 2, 10.0, what="the second heartbeat")
+    one, two = told(world, session, "heartbeat")
+    assert [(beat["n"], beat["tail"], beat["offset"], beat["new_lines"]) for beat in (one, two)] == [
+        (1, "first", 0, 1),
+        (2, "second", 6, 1),
+    ]
+    assert two["routed"] is True
+    assert told(world, silent, "heartbeat") == []
+    for each in (session, silent):
+        each.stop(grace=0)
+    assert len(told(world, session, "heartbeat")) == 2
+
+
+@pytest.mark.covers("signals:34")
+def test_a_soft_deadline_tells_at_1_2_and_4_times_and_kills_nothing(world: World, hf: Holdfast) -> None:
+    session = hf.start(["sleep", "600"], soft=0.3, timeout=100)
+    until(lambda: len(told(world, session, "deadline")) == 3, 10.0, what="the third reminder")
+    deadlines = told(world, session, "deadline")
+    assert [each["n"] for each in deadlines] == [1, 2, 4]
+    for each in deadlines:
+        assert each["n"] * 0.3 <= each["elapsed_s"] < each["n"] * 0.3 + 0.25
+        assert each["elapsed_s"] + each["hard_in_s"] == pytest.approx(100.0, abs=0.01)
+    assert session.refresh().state == "running"
+    session.stop(grace=0)
+
+
+@pytest.mark.covers("signals:36")
+def test_a_hidden_read_on_a_terminal_is_told_as_a_secret(world: World, hf: Holdfast) -> None:
+    session = hf.start(["bash", "-c", "read -s -p 'Password: ' x; read -s -p 'Again: ' y"], tty=True)
+    asked = first(world, session, "needs_input")
+    assert (asked["confidence"], asked["secret"], asked["kind"]) == ("high", True, "secret")
+    assert asked["line"] == "Password:"
+    assert asked["routed"] is True
+    assert {"blocked_read", "echo_off"} <= set(asked["evidence"])
+    session.kill()
+
+
+@pytest.mark.slow
+@pytest.mark.covers("signals:36")
+def test_a_sleeper_needs_no_input(world: World, hf: Holdfast) -> None:
+    on_terminal = hf.start(["sleep", "60"], tty=True)
+    on_pipes = hf.start(["sleep", "60"], stdin="open")
+    # One that does read, and was started later: when it was found, the sleeper was looked at too.
+    reader = hf.start(["cat"], stdin="open")
+    until(lambda: on_terminal.refresh().metadata["input_state"] == "quiet", 10.0, what="the state quiet")
+    first(world, reader, "needs_input")
+    reader.kill()
+    for session in (on_terminal, on_pipes):
+        assert told(world, session, "needs_input") == []
+        session.kill()
+
+
+@pytest.mark.slow
+@pytest.mark.covers("signals:36")
+def test_a_person_who_types_is_not_told_what_they_see(world: World, hf: Holdfast) -> None:
+    session = hf.start(["bash", "-c", "echo ready; read -n 1 start; read -s -p 'Password: ' x"], tty=True)
+    session.wait(match="ready", timeout=10)
+    viewer = Viewer(world.closing.enter_context(session.attach(kind="cli")))
+    viewer.take(5)
+    viewer.attachment.send(b"y")
+    typed_ns = time.monotonic_ns()
+
+    def asked() -> list[dict[str, Any]]:
+        return [each for each in told(world, session, "needs_input") if each["routed"]]
+
+    until(lambda: session.refresh().needs_input is not None, 20.0, what="the question")
+    (question,) = until(asked, 20.0, what="the signal, once nobody types")
+    assert question["mono_ns"] - typed_ns >= 4.9e9
+    assert (question["confidence"], question["secret"]) == ("high", True)
+    session.kill()
+
+
+def test_a_reader_of_a_pipe_needs_input_after_a_while(world: World, hf: Holdfast) -> None:
+    session = hf.start(["sh", "-c", "printf 'Your name? '; read name; echo hello $name"], stdin="open")
+    asked = first(world, session, "needs_input")
+    assert (asked["confidence"], asked["kind"], asked["line"], asked["offset"]) == (
+        "medium",
+        "question",
+        "Your name?",
+        11,
+    )
+    assert session.refresh().needs_input is not None
+    session.send("world\n")
+    session.wait(timeout=10)
+    assert session.text().endswith("hello world\n")
+
+
+@pytest.mark.slow
+def test_a_health_command_is_told_by_its_changes_and_is_no_part_of_the_tree(world: World, hf: Holdfast) -> None:
+    well = world.cwd / "well"
+    well.touch()
+    session = hf.start(
+        ["sleep", "600"],
+        ready={"told": True},
+        health={"command": ["sh", "-c", f"test -e {well} || echo ill; test -e {well}"], "interval": 5, "misses": 1},
+    )
+    session.update(ready=True)
+    assert first(world, session, "health")["state"] == "healthy"
+    well.unlink()
+    until(lambda: len(told(world, session, "health")) == 2, 10.0, what="the change")
+    ill = told(world, session, "health")[1]
+    assert (ill["state"], ill["evidence"]) == ("unhealthy", "sh exited with 1: ill")
+    assert session.refresh().health == "unhealthy"
+    result = session.stop(grace=0)
+    assert [each["command"] for each in result.found] == ["sleep 600"]

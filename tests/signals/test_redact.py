@@ -1,0 +1,283 @@
+"""The one redaction on every way out."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from holdfast.errors import BadArgument
+from holdfast.signals.redact import MARK, Redactor, redact
+
+# Put together here, so that nobody's scanner takes this page for a leak.
+ALNUM = "aB3dE6gH9jK2mN5pQ8sT1vW4yZ7bC0eF"
+HEX = "0123456789abcdef" * 4
+
+SECRETS = {
+    "aws key id": "AKIA" + "IOSFODNN7EXAMPLE",
+    "github": "ghp_" + ALNUM + "abcd",
+    "github fine-grained": "github_pat_" + ALNUM + "_" + ALNUM,
+    "gitlab": "glpat-" + ALNUM[:20],
+    "openai": "sk-proj-" + ALNUM,
+    "anthropic": "sk-ant-api03-" + ALNUM,
+    "stripe": "sk_live_" + ALNUM,
+    "slack": "xoxb-" + "123456789012-" + ALNUM,
+    "google": "AIza" + ALNUM + "abc",
+    "npm": "npm_" + ALNUM + "abcd",
+    "pypi": "pypi-" + ALNUM,
+    "hugging face": "hf_" + ALNUM,
+    "digital ocean": "dop_v1_" + HEX,
+    "sendgrid": "SG." + ALNUM[:22] + "." + ALNUM,
+    "vault": "hvs." + ALNUM,
+    "telegram": "123456789:" + "AA" + ALNUM + "x",
+    "jwt": "eyJhbGciOiJIUzI1NiJ9" + ".eyJzdWIiOiIxMjM0In0." + ALNUM,
+}
+
+
+@pytest.mark.parametrize("around", ["{}", "key {} used", "({})", '"{}",', "x={};", "https://h/?a={}&b=1", "a\n{}\nb"])
+def test_a_key_is_known_by_its_shape(around: str) -> None:
+    for secret in SECRETS.values():
+        told = redact(around.format(secret))
+        assert secret not in told
+        assert MARK in told
+        assert secret[-8:] not in told
+        assert told.count("\n") == around.count("\n")
+
+
+ASSIGNED = (
+    ("password=hunter2", "password=[redacted]"),
+    ("PASSWORD = hunter2", "PASSWORD = [redacted]"),
+    ('"password": "hun\\"ter 2", "user": "ann"', '"password": "[redacted]", "user": "ann"'),
+    ("{'api_key': 'abc', 'n': 1}", "{'api_key': '[redacted]', 'n': 1}"),
+    ("DB_PASSWORD=x y", "DB_PASSWORD=[redacted] y"),
+    ("export AWS_SECRET_ACCESS_KEY=wJalr/K7+x=", "export AWS_SECRET_ACCESS_KEY=[redacted]"),
+    ("MYSQL_PWD=x mysql", "MYSQL_PWD=[redacted] mysql"),
+    ("client_secret: abc", "client_secret: [redacted]"),
+    ("https://h/cb?access_token=abc&state=1", "https://h/cb?access_token=[redacted]&state=1"),
+    ("login --password hunter2 --user ann", "login --password [redacted] --user ann"),
+    ("tool --api-key=abc run", "tool --api-key=[redacted] run"),
+    ("curl -u ann:hunter2 https://h", "curl -u ann:[redacted] https://h"),
+    ("sshpass -p hunter2 ssh h", "sshpass -p [redacted] ssh h"),
+    ("postgres://ann:hunter2@db:5432/x", "postgres://ann:[redacted]@db:5432/x"),
+    ("redis://:hunter2@cache", "redis://:[redacted]@cache"),
+    ("Authorization: Bearer abc.def", "Authorization: Bearer [redacted]"),
+    ("authorization: Basic YW5uOmh1bnRlcjI=", "authorization: Basic [redacted]"),
+    ('-H "Authorization: token abc" https://h', '-H "Authorization: token [redacted]" https://h'),
+    ('Authorization: Digest username="ann", response="6629"', "Authorization: Digest [redacted]"),
+    ("x-api-key: abc", "x-api-key: [redacted]"),
+    ("Set-Cookie: sid=abc; Path=/", "Set-Cookie: [redacted]"),
+    ("sent bearer abcdefgh12345678 there", "sent bearer [redacted] there"),
+    ("https://hooks.slack.com/services/T0/B0/abc", "https://hooks.slack.com/services/[redacted]"),
+)
+
+
+def test_a_secret_is_known_by_what_stands_before_it() -> None:
+    assert [(given, redact(given)) for given, _ in ASSIGNED] == list(ASSIGNED)
+
+
+NO_SECRETS = (
+    "PWD=/home/ann",
+    "OLDPWD=/tmp",
+    "max_tokens=4096",
+    "total_tokens: 812",
+    "token_count=12",
+    "Password: ",
+    "Password:",
+    "Enter the password for ann",
+    "password=$DB_PASSWORD",
+    "password: str",
+    "password: null",
+    "token = get_token()",
+    "password=********",
+    "--password-file /run/secrets/db",
+    "secret_name=db-main",
+    "docker run -u 1000:1000 image",
+    "ssh://git@github.com/x/y",
+    "https://example.com:8080/path@2",
+    "bearer authentication failed",
+    "SyntaxError: unexpected token }",
+    "sk-learn is a library",
+    "AKIA is a prefix",
+    "session b7k2m9qa1 failed, exit code 2; cursor stdout:88412",
+    "commit 9fceb02d0ae598e95dc970b74767f19372d61af8",
+    "E   assert 1 == 2",
+    "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----",
+    "",
+)
+
+
+def test_what_is_no_secret_stays() -> None:
+    assert [text for text in NO_SECRETS if redact(text) != text] == []
+
+
+KEY = ["-----BEGIN RSA PRIVATE KEY-----", *["MIIEpAIBAAKCAQEA" + ALNUM] * 3, "-----END RSA PRIVATE KEY-----"]
+
+
+def test_a_private_key_keeps_its_edges_and_its_number_of_lines() -> None:
+    told = redact("\n".join(["before", *KEY, "after"])).split("\n")
+    assert told == ["before", KEY[0], MARK, MARK, MARK, KEY[-1], "after"]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [KEY[:-1], KEY[1:], ["a log line: x", *KEY[1:]], [*KEY[:-1], "", "and then a log line."], [*KEY, "x", *KEY]],
+    ids=["no end", "no beginning", "text before", "text behind", "two"],
+)
+def test_half_a_private_key_is_taken_out_too(lines: list[str]) -> None:
+    told = redact.lines(lines)
+    assert len(told) == len(lines)
+    assert "MIIE" not in "\n".join(told)
+    assert [line for line in lines if "log" in line] == [line for line in told if "log" in line]
+
+
+def test_a_private_key_on_one_line_is_taken_out() -> None:
+    told = redact('{"key": "-----BEGIN PRIVATE KEY-----\\nMIIEabc\\n-----END PRIVATE KEY-----\\n", "n": 1}')
+    assert "MIIE" not in told
+    assert '"n": 1}' in told
+
+
+# Values.
+
+
+def test_a_record_is_redacted_in_depth_and_left_as_it_was() -> None:
+    record = {
+        "id": "b7k2m9qa1.3",
+        "seq": 3,
+        "snapshot": {"command": "run --token abc", "labels": {"api_key": "abc", "team": "x"}, "pid": None},
+        "watch": {"lines": ["a", "password=hunter2"], "more": 0},
+        "event": {"lines": [{"text": line, "stream": "stdout"} for line in KEY]},
+        "needs_input": {"kind": "secret", "secret": True},
+    }
+    before = repr(record)
+    told = redact.value(record)
+    assert repr(record) == before
+    assert told["id"] == "b7k2m9qa1.3"
+    assert told["seq"] == 3
+    assert told["snapshot"] == {
+        "command": "run --token [redacted]",
+        "labels": {"api_key": MARK, "team": "x"},
+        "pid": None,
+    }
+    assert told["watch"] == {"lines": ["a", "password=[redacted]"], "more": 0}
+    assert [line["text"] for line in told["event"]["lines"]] == [KEY[0], MARK, MARK, MARK, KEY[-1]]
+    assert all(line["stream"] == "stdout" for line in told["event"]["lines"])
+    assert told["needs_input"] == {"kind": "secret", "secret": True}
+
+
+def test_what_is_nested_too_deeply_is_taken_out_whole() -> None:
+    value: object = "password=hunter2"
+    for _ in range(500):
+        value = [{"a": value}]
+    assert "hunter2" not in repr(redact.value(value))
+
+
+# Patterns of one's own.
+
+
+def test_further_patterns_take_out_their_group_or_all() -> None:
+    own = Redactor([r"ticket (\w+)", r"CASE-[0-9]+"])
+    assert own("ticket abc of CASE-77, password=x") == f"ticket {MARK} of {MARK}, password={MARK}"
+    assert own(own("ticket abc of CASE-77")) == own("ticket abc of CASE-77")
+
+
+def test_a_further_pattern_that_would_match_the_mark_does_not_grow_it() -> None:
+    own = Redactor(["[a-z]+", "e"])
+    once = own("one two")
+    assert once == f"{MARK} {MARK}"
+    assert own(once) == once
+
+
+def test_a_further_pattern_over_lines_keeps_the_lines() -> None:
+    assert Redactor([r"(?s)BEGIN.*END"])("a\nBEGIN\nx\nEND\nb") == f"a\n{MARK}\n\n\nb"
+
+
+@pytest.mark.parametrize("pattern", ["(", "(?<=a)b", r"(a)\1", "\ud800"])
+def test_a_further_pattern_that_is_none_is_refused(pattern: str) -> None:
+    with pytest.raises(BadArgument, match="no regular expression"):
+        Redactor([pattern])
+
+
+# For all texts.
+
+PIECES = (
+    *SECRETS.values(),
+    *("password", "token", "secret", "api_key", "pwd", "AWS_SECRET_ACCESS_KEY", "authorization", "cookie", "bearer"),
+    *(
+        "=",
+        ": ",
+        ":",
+        "=>",
+        " ",
+        "\n",
+        '"',
+        "'",
+        ",",
+        ";",
+        "&",
+        "@",
+        "://",
+        "//",
+        "/",
+        "--",
+        "-u ",
+        "-",
+        "_",
+        ".",
+        "\\",
+    ),
+    *(
+        "Bearer ",
+        "Basic ",
+        "Digest ",
+        "sshpass -p",
+        "ann",
+        "hunter2",
+        "x",
+        "1000",
+        "[",
+        "]",
+        MARK,
+        "redacted",
+        "$",
+        "(",
+    ),
+    *(*KEY, "PRIVATE KEY", "-----", "é", "\ud800", "https://", "hooks.slack.com/services/", "/api/webhooks/1/"),
+)
+TEXT = st.lists(st.sampled_from(PIECES) | st.text(max_size=5), max_size=14).map("".join)
+
+
+@given(TEXT)
+@example("token: Bearer abcdefgh12345678")
+@example("password=password=x")
+@example("-u a:-u b:password=c")
+@settings(max_examples=400, deadline=None)
+def test_a_text_that_was_redacted_does_not_change_again(text: str) -> None:
+    once = redact(text)
+    assert redact(once) == once
+
+
+@given(TEXT)
+@settings(max_examples=300, deadline=None)
+def test_it_keeps_lines_and_never_grows_much(text: str) -> None:
+    told = redact(text)
+    assert told.count("\n") == text.count("\n")
+    assert len(told) <= 4 * len(text) + len(MARK)
+    told.encode()
+
+
+def test_it_takes_time_in_proportion_to_the_text() -> None:
+    """Whatever is repeated: a pattern that looks again and again at the same text would take minutes for this."""
+    for piece in (*PIECES, "eyJ", "sk-", "a", "password=", "://a:", "-----BEGIN PRIVATE KEY-----\n"):
+        begun = time.process_time()
+        redact(piece * (200_000 // len(piece)))
+        assert time.process_time() - begun < 5, piece
+
+
+def test_no_secret_of_a_log_goes_through_in_any_way_out() -> None:
+    log = "\n".join(f"{name} = {secret}" for name, secret in SECRETS.items())
+    told = redact(log)
+    assert not [name for name, secret in SECRETS.items() if secret in told]
+    assert len(re.findall(re.escape(MARK), told)) == len(SECRETS)

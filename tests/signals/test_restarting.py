@@ -1,0 +1,149 @@
+"""A command that its runner starts again: the same session, one log, one ending."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from holdfast.errors import BadArgument
+from support.points import Points
+from support.waiting import until
+from support.world import World
+
+QUICK: dict[str, Any] = {"policy": "on-failure", "delay": 0.01, "delay_max": 0.01}
+
+
+def records(world: World, id: str) -> list[dict[str, Any]]:
+    found = [json.loads(line) for line in (world.session(id) / "signals.jsonl").read_text().splitlines()]
+    return [record for record in found if "seq" in record]
+
+
+def phases(world: World, id: str) -> list[str]:
+    return [record["lifecycle"]["phase"] for record in records(world, id) if "lifecycle" in record]
+
+
+def test_a_failing_command_is_started_again_in_the_same_session(world: World) -> None:
+    hf = world.open()
+    counted = world.cwd / "count"
+    script = f'echo x >> {counted}; echo attempt $(wc -l < {counted}); [ "$(wc -l < {counted})" -ge 3 ] || exit 7'
+    session = hf.start(script, restart=QUICK)
+    assert session.wait(timeout=10).reason == "exit"
+    assert session.exit is not None
+    assert (session.exit.code, session.exit.cause, session.attempt) == (0, "exit", 3)
+    assert session.text() == "attempt 1\nattempt 2\nattempt 3\n"
+    assert phases(world, session.id) == [
+        *("started", "restarting", "started", "restarting", "started", "ended"),
+    ]
+    first, second = (each["lifecycle"] for each in records(world, session.id) if _phase(each) == "restarting")
+    assert (first["code"], first["status"]) == (7, "failed")
+    assert first["retry_in_s"] == pytest.approx(0.01, rel=0.2)
+    routed = [each["routed"] for each in records(world, session.id) if _phase(each) == "restarting"]
+    assert routed == [True, False], "a crash loop is told once, then seldom"
+    assert second["count"] == 2
+    assert [each["code"] for each in session.metadata["attempts"]] == [7, 7, 0]
+
+
+def _phase(record: dict[str, Any]) -> str | None:
+    phase: str | None = record.get("lifecycle", {}).get("phase")
+    return phase
+
+
+@pytest.mark.covers("signals:39")
+def test_the_sixth_start_within_the_window_never_happens(world: World) -> None:
+    hf = world.open()
+    session = hf.start("echo again; exit 3", restart=QUICK)
+    assert session.wait(timeout=10).reason == "exit"
+    assert session.exit is not None
+    assert (session.exit.code, session.status, session.attempt) == (3, "failed", 5)
+    assert session.text() == "again\n" * 5
+    ended = records(world, session.id)[-1]["lifecycle"]
+    assert ended["phase"] == "ended"
+    assert ended["start_limit"] is True
+    assert session.metadata["start_limit"] is True
+
+
+@pytest.mark.covers("signals:39", "KIL-08")
+@pytest.mark.parametrize(
+    "point, action",
+    [
+        ("restart.planned", "pause"),
+        ("restart.due", "pause"),
+        ("runner.before_spawn", "2*pause"),
+        ("restart.spawned", "pause"),
+    ],
+)
+def test_a_stop_at_any_point_of_a_pending_restart_leaves_no_later_attempt(
+    world: World, points: Points, point: str, action: str
+) -> None:
+    points.set(f"{point}={action}")
+    hf = world.open()
+    gate = world.gate()
+    command = world.probe("say", "here", "await", gate, "exit", 7)
+    session = hf.start(command, restart={"policy": "always", "delay": 0.05, "delay_max": 0.05})
+    assert session.wait(match="here", timeout=10).reason == "match"
+    gate.release()
+    hit = points.wait(point)
+    stopper = world.host(STOPPER, session.id)
+    assert stopper.line() == "asking"
+    points.clear()
+    hit.release()
+    assert stopper.line() == "killed stop stopper"
+    assert stopper.wait() == 0
+    session.refresh()
+    assert session.exit is not None
+    assert (session.status, session.exit.cause) == ("killed", "stop")
+    assert session.attempt <= 2
+    assert phases(world, session.id)[-1] == "ended"
+    assert phases(world, session.id).count("ended") == 1
+    assert (session.desired["state"], session.desired["by"]) == ("down", "stopper")
+
+
+STOPPER = """
+import sys, holdfast
+with holdfast.open(author="stopper") as hf:
+    session = hf.get(sys.argv[1])
+    print("asking", flush=True)
+    session.stop(grace=1)
+    session.refresh()
+    print(session.status, session.exit.cause, session.exit.by, flush=True)
+"""
+
+
+def test_a_restart_that_is_asked_for_begins_the_next_attempt_at_once(world: World) -> None:
+    hf = world.open()
+    session = hf.start(world.probe("lines", 1, "forever"), restart={"policy": "on-failure", "delay": 60})
+    assert session.wait(match="line 1", timeout=10).reason == "match"
+    first = session.pid
+    again = session.restart()
+    assert again.id == session.id
+    until(lambda: session.refresh().attempt == 2 and session.state == "running", what="the second attempt")
+    assert session.pid != first
+    assert session.desired["epoch"] == 2
+    assert session.stop().done
+    assert session.attempt == 2
+
+
+def test_a_terminal_is_the_same_one_for_every_attempt(world: World) -> None:
+    hf = world.open()
+    session = hf.start("tty; read line; echo got $line; exit 1", tty=True, restart={**QUICK, "attempts": 2})
+    cursor: str | int = 0
+    for word in ("one", "two"):
+        assert session.wait(match="/dev/pts/", since=cursor, timeout=10).reason == "match"
+        session.submit(word)
+        woke = session.wait(match=f"got {word}", timeout=10)
+        assert woke.reason == "match"
+        cursor = woke.cursor
+    assert session.wait(timeout=10).reason == "exit"
+    assert (session.attempt, session.status) == (2, "failed")
+    rows = [row.rstrip() for row in session.screen().text.splitlines() if row.strip()]
+    assert rows[0] == rows[3], "both attempts had the same terminal"
+    assert rows[1:3] == ["one", "got one"]
+    assert rows[4:6] == ["two", "got two"]
+
+
+def test_a_policy_and_descriptors_that_pass_only_once_do_not_go_together(world: World) -> None:
+    hf = world.open()
+    with pytest.raises(BadArgument, match="descriptors"):
+        hf.start("true", restart="always", pass_fds=[3])

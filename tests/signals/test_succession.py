@@ -1,0 +1,245 @@
+"""What a runner did not live to tell: one host tells it, however many look."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from holdfast import Holdfast
+from holdfast.signals.records import Signal, parse
+from holdfast.signals.succession import Outcome, succeed
+from support.points import Points
+from support.waiting import BOUND_S, until, wait_gone, wait_readable
+from support.world import World
+from support.written import ENDED, Desk, Writer
+
+# Waits for signals and prints each as it comes.
+WATCHER = """
+import sys, holdfast
+consumer = holdfast.open().consumer(sys.argv[1], "conv-1")
+with consumer.waker() as waker:
+    consumer.claim()
+    print("watching", flush=True)
+    for _ in range(2):
+        waker.wait()
+        with consumer.claim() as batch:
+            for each in batch:
+                told = each.fields
+                print(each.id, each.variant, told.get("state") or told.get("cause"), told.get("code"), flush=True)
+"""
+
+
+def told(world: World, id: str) -> list[Signal]:
+    lines = (world.session(id) / "signals.jsonl").read_bytes().splitlines()
+    return [each for each in map(parse, lines) if isinstance(each, Signal)]
+
+
+def opened(world: World) -> Holdfast:
+    """A host that sweeps away in the end what a killed runner leaves."""
+    hf = world.open()
+    world.closing.callback(hf.collect)
+    return hf
+
+
+def outcome(state: str, session: Writer, **options: Any) -> Outcome:
+    facts: dict[str, Any] = {
+        "kind": session.kind,
+        "owner": session.owner,
+        "attempt": 1,
+        "notify": "exit",
+        "snapshot": {},
+    }
+    return Outcome(state, **{**facts, **options})
+
+
+def test_hosts_that_look_at_once_write_one_stale_and_one_ending(desk: Desk, world: World) -> None:
+    session = desk.session()
+    session.tell()
+    session.die()
+    desks = [Desk(desk.home) for _ in range(3)]
+    lost = {"status": "failed", "code": None, "signal": None, "cause": "lost", "by": None}
+
+    def all_look() -> None:
+        begin = threading.Barrier(3)
+
+        def look(each: Desk) -> None:
+            consumer = each.consumer()
+            begin.wait(BOUND_S)
+            for _ in range(5):
+                consumer.pending()
+
+        threads = [threading.Thread(target=look, args=(each,)) for each in desks]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    for each in desks:
+        each.outcomes[session.id] = outcome("stale", session, evidence="its processes live", watch=[(os.getpid(), 0)])
+    all_look()
+    assert [each.variant for each in told(world, session.id)] == ["watch", "health"]
+    for each in desks:
+        each.outcomes[session.id] = outcome("lost", session, ended=lost, row=each.row(session.id))
+    all_look()
+    assert [each.variant for each in told(world, session.id)] == ["watch", "health", "lifecycle"]
+    assert [each.seq for each in told(world, session.id)] == [1, 2, 3]
+    batch = desk.consumer().claim()
+    assert [(each.variant, each.fields.get("cause")) for each in batch][1:] == [("health", None), ("lifecycle", "lost")]
+    assert desk.index.unfinished() == []
+    for each in desks:
+        each.close()
+
+
+def test_living_writer_is_not_succeeded(desk: Desk, world: World) -> None:
+    session = desk.session()
+    session.tell()
+    with pytest.raises(BlockingIOError):
+        succeed(desk.home, desk.runtime, session.id, outcome("lost", session, ended=ENDED))
+    assert len(told(world, session.id)) == 1
+
+
+def test_where_another_host_is_about_to_tell_it_is_looked_at_again_soon(desk: Desk) -> None:
+    session = desk.session()
+    session.tell()
+    os.close(session._life)
+    session._life = os.open("/dev/null", os.O_RDONLY)
+    desk.outcomes[session.id] = outcome("lost", session, ended=ENDED)
+    consumer = desk.consumer()
+    with consumer.claim() as batch:
+        assert len(batch) == 1
+    again_ns = desk.consumers.catchup.again_ns
+    assert again_ns is not None
+    assert again_ns - time.monotonic_ns() < 1e9
+    with consumer.waker() as waker:
+        session.file.close()
+        assert waker.wait(BOUND_S)
+    assert [each.variant for each in consumer.claim()] == ["lifecycle"]
+
+
+@pytest.mark.parametrize(
+    "notify, status, routed",
+    [
+        ("exit", "completed", True),
+        ("auto", "completed", True),
+        ("never", "failed", False),
+        ("failure", "completed", False),
+        ("failure", "failed", True),
+    ],
+)
+def test_ending_told_by_a_host_is_routed_as_was_asked(
+    desk: Desk, world: World, notify: str, status: str, routed: bool
+) -> None:
+    session = desk.session()
+    session.die()
+    ended = {**ENDED, "status": status}
+    assert succeed(desk.home, desk.runtime, session.id, outcome("exited", session, ended=ended, notify=notify))
+    assert not succeed(desk.home, desk.runtime, session.id, outcome("exited", session, ended=ended, notify=notify))
+    (last,) = told(world, session.id)
+    assert (last.ends_session, last.routed, last.status) == (True, routed, status)
+
+
+@pytest.mark.covers("signals:8")
+def test_three_hosts_that_watch_tell_one_stale_and_one_lost(world: World) -> None:
+    session = opened(world).start(world.probe("say", "hello", "sleep", 1000), owner="conv-1")
+    session.wait(match="hello", timeout=5)
+    watchers = [world.host(WATCHER, name) for name in ("one", "two", "three")]
+    for each in watchers:
+        assert each.line() == "watching"
+    assert session.runner_pid is not None
+    assert session.pid is not None
+    began = time.monotonic()
+    os.kill(session.runner_pid, signal.SIGKILL)
+    assert {each.line() for each in watchers} == {f"{session.id}.2 health stale None"}
+    assert time.monotonic() - began < 1
+    os.kill(session.pid, signal.SIGKILL)
+    wait_gone(session.pid)
+    assert {each.line() for each in watchers} == {f"{session.id}.3 lifecycle lost None"}
+    for each in watchers:
+        assert each.wait() == 0
+    assert Counter(each.variant for each in told(world, session.id)) == {"lifecycle": 2, "health": 1}
+
+
+@pytest.mark.covers("IDN-08", "signals:3")
+@pytest.mark.parametrize("point", ["runner.exit_written", "signals.append", "signals.appended", "signals.before_wake"])
+def test_runner_killed_around_the_telling_of_its_end_is_told_once(world: World, points: Points, point: str) -> None:
+    second = "kill" if point == "runner.exit_written" else "2*kill"
+    points.set(f"{point}={second}")
+    hf = opened(world)
+    session = hf.start(world.probe("say", "last words", "exit", 7), owner="conv-1")
+    points.clear()
+    assert session.runner_pid is not None
+    wait_gone(session.runner_pid)
+    consumer = hf.signals("conv-1")
+    batch = consumer.claim()
+    (ended,) = batch.signals
+    assert (ended.id, ended.status, ended.code, ended.cause) == (f"{session.id}.2", "failed", 7, "exit")
+    assert "last words" in json.dumps(ended.tail)
+    batch.settle()
+    assert consumer.pending() == 0
+    assert [each.ends_session for each in told(world, session.id)] == [False, True]
+    assert hf._core.index.unfinished() == []
+
+
+def test_lost_session_is_told_by_whoever_lists_first(world: World) -> None:
+    hf = opened(world)
+    session = hf.start(world.probe("sleep", 1000), owner="conv-1")
+    assert session.runner_pid is not None
+    assert session.pid is not None
+    os.kill(session.runner_pid, signal.SIGKILL)
+    wait_gone(session.runner_pid)
+    os.kill(session.pid, signal.SIGKILL)
+    wait_gone(session.pid)
+    assert world.hold("ls", "-a", check=True).stdout
+    assert [each.fields.get("cause") for each in told(world, session.id)] == [None, "lost"]
+    with hf.signals("conv-1").claim() as batch:
+        assert [each.cause for each in batch] == ["lost"]
+
+
+@pytest.mark.covers("signals:2")
+def test_end_while_no_host_lives_is_told_to_the_next(world: World) -> None:
+    gate = world.gate()
+    starter = world.host(
+        "import sys, holdfast\nprint(holdfast.open().start(sys.argv[1:], owner='conv-1').id)\nsys.stdin.read()",
+        *world.probe("say", "about to fail", "await", gate, "exit", 7),
+    )
+    id = starter.line()
+    starter.kill()
+    gate.release()
+    hf = world.open()
+    consumer = hf.signals("conv-1")
+    with consumer.waker() as waker:
+        waker.wait(BOUND_S)
+    with consumer.claim() as batch:
+        (ended,) = batch.signals
+    assert (ended.session, ended.code, ended.status) == (id, 7, "failed")
+    assert "about to fail" in ended.tail["stdout"]["text"]
+    assert ended.at >= (hf.get(id).started_at or "")
+
+
+@pytest.mark.covers("signals:15")
+def test_exit_makes_the_descriptor_readable_at_once(world: World) -> None:
+    hf = world.open()
+    consumer = hf.signals("conv-1")
+    delays = []
+    with consumer.waker() as waker:
+        for _ in range(20):
+            session = hf.start(world.probe("cat"), stdin="open", owner="conv-1")
+            consumer.claim()
+            assert session.pid is not None
+            fd = os.pidfd_open(session.pid)
+            session.close_stdin()
+            wait_readable(fd)
+            ended = time.monotonic()
+            wait_readable(waker.fileno())
+            delays.append(time.monotonic() - ended)
+            os.close(fd)
+            until(consumer.pending)
+            consumer.claim().settle()
+    assert sorted(delays)[-2] < 0.05 * max(1, os.cpu_count() or 1)
