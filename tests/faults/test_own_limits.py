@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import resource
+import signal
 import subprocess
 from typing import Any
 
@@ -111,11 +112,20 @@ def test_own_13_a_runner_without_descriptors_refuses_before_anything_exists(
     assert (world.root / "runs").read_text() == "run\n"
 
 
+def is_warm(launcher: int) -> bool:
+    """Once it has rehearsed, the kernel reaps its children for it."""
+    with open(f"/proc/{launcher}/status", encoding="ascii") as status:
+        ignored = next(int(line.split()[1], 16) for line in status if line.startswith("SigIgn:"))
+    return bool(ignored >> (signal.SIGCHLD - 1) & 1)
+
+
 def test_own_13_a_launcher_without_descriptors_leaves_and_starts_go_on(
     world: World, beside: Beside, bystander: Bystanders
 ) -> None:
     hf = world.open()
     [launcher] = world.launchers()
+    # A rehearsal that cannot write its record would try again for ten seconds.
+    until(lambda: is_warm(launcher.pid), what="the end of the rehearsals")
     resource.prlimit(launcher.pid, resource.RLIMIT_NOFILE, (5, 5))
     # Spares that were taken by a start never come back, so the launcher has to fork.
     sessions = [hf.start(["sh", "-c", "exit 3"]) for _ in range(6)]

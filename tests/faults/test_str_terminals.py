@@ -86,7 +86,7 @@ tty.setraw(1)
 os.write(1, b"up")
 os.read(0, 1)
 for number in range(int(sys.argv[2])):
-    view = memoryview(stream.block(number))
+    view = memoryview(stream.terminal_block(number))
     while view:
         view = view[os.write(1, view):]
 os._exit(9)
@@ -116,7 +116,7 @@ def test_str_04_a_hundred_megabytes_on_a_terminal_right_before_the_end_are_all_t
     assert done.ends == {"tty": 2 + blocks * stream.BLOCK}
     wanted = hashlib.sha256(b"up")
     for number in range(blocks):
-        wanted.update(stream.block(number))
+        wanted.update(stream.terminal_block(number))
     assert told[0]["digest"] == wanted.hexdigest()
     for each in told:
         agrees(each, done, 9)

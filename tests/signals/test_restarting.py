@@ -143,7 +143,42 @@ def test_a_terminal_is_the_same_one_for_every_attempt(world: World) -> None:
     assert rows[4:6] == ["two", "got two"]
 
 
+def test_a_record_that_the_disk_refuses_at_first_is_written_later_and_in_its_order(
+    world: World, points: Points
+) -> None:
+    points.set("signals.data=1*error:ENOSPC")
+    hf = world.open()
+    gate = world.gate()
+    session = hf.start(world.probe("await", gate, "exit", 3), owner="conv-1")
+    assert session.metadata["signals_blocked"] == 1
+    gate.release()
+    assert session.wait(timeout=10).reason == "exit"
+    until(lambda: "ended" in phases(world, session.id), what="the ending")
+    assert phases(world, session.id) == ["started", "ended"]
+    with hf.signals("conv-1").claim() as batch:
+        assert [each.code for each in batch] == [3]
+
+
 def test_a_policy_and_descriptors_that_pass_only_once_do_not_go_together(world: World) -> None:
     hf = world.open()
     with pytest.raises(BadArgument, match="descriptors"):
         hf.start("true", restart="always", pass_fds=[3])
+
+
+@pytest.mark.covers("LOG-01")
+def test_an_outage_of_the_disk_is_told_once_with_the_offset_from_which_output_is_missing(
+    world: World, points: Points
+) -> None:
+    points.set("log.append=2+*error:ENOSPC")
+    hf = world.open()
+    gate = world.gate()
+    session = hf.start(world.probe("await", gate, "say", "lost", "exit", 0), owner="conv-1")
+    assert session.wait(match="ready", timeout=10).reason == "match"
+    gate.release()
+    assert session.wait(timeout=10).reason == "exit"
+    until(lambda: "ended" in phases(world, session.id), what="the ending")
+    gaps = [record["gap"] for record in records(world, session.id) if "gap" in record]
+    assert len(gaps) == 1
+    assert gaps[0]["stream"] == "stdout"
+    assert gaps[0]["from"] == len(session.text())
+    assert "No space left" in gaps[0]["reason"]

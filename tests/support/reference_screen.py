@@ -142,23 +142,19 @@ def _child() -> None:
     terminal: Any = None
     replies = bytearray()
 
-    def text_at(x: int, y: int) -> str:
-        points = ffi.new("uint32_t[64]")
-        count = ffi.new("size_t*")
-        lib.ghostty_grid_ref_graphemes(terminal.ref(x, y), points, 64, count)
+    points, room, count = ffi.new("uint32_t[64]"), ffi.new("uint8_t[4096]"), ffi.new("size_t*")
+    cell, tag, value, linked = ffi.new("GhosttyCell*"), ffi.new("int*"), ffi.new("uint8_t[4]"), ffi.new("bool*")
+
+    def text_at(ref: Any) -> str:
+        lib.ghostty_grid_ref_graphemes(ref, points, 64, count)
         return "".join(map(chr, points[0 : count[0]]))
 
-    def link_at(x: int, y: int) -> str:
-        room = ffi.new("uint8_t[4096]")
-        count = ffi.new("size_t*")
-        lib.ghostty_grid_ref_hyperlink_uri(terminal.ref(x, y), room, 4096, count)
+    def link_at(ref: Any) -> str:
+        lib.ghostty_grid_ref_hyperlink_uri(ref, room, 4096, count)
         return bytes(ffi.buffer(room, count[0])).decode()
 
-    def erased(x: int, y: int) -> dict[str, Any]:
+    def erased() -> dict[str, Any]:
         """A cell that was erased has a background without having a style."""
-        cell, tag, value = ffi.new("GhosttyCell*"), ffi.new("int*"), ffi.new("uint8_t[4]")
-        lib.ghostty_grid_ref_cell(terminal.ref(x, y), cell)
-        lib.ghostty_cell_get(cell[0], lib.GHOSTTY_CELL_DATA_CONTENT_TAG, tag)
         if tag[0] == lib.GHOSTTY_CELL_CONTENT_BG_COLOR_PALETTE:
             lib.ghostty_cell_get(cell[0], lib.GHOSTTY_CELL_DATA_COLOR_PALETTE, value)
             return {"bg": ["palette", value[0]]}
@@ -167,16 +163,33 @@ def _child() -> None:
             return {"bg": ["rgb", list(value[0:3])]}
         return {}
 
+    def row_at(y: int, cols: int, known: dict[tuple[int, int], tuple[str, dict[str, Any]]]) -> list[Any]:
+        """Text and style of its cells. Those of the same value on the same page are the same, but for what is kept
+        beside the cells: links, and characters of several code points. So few have to be asked for all of that."""
+        ref = terminal.ref(0, y)
+        page = int(ffi.cast("uintptr_t", ref.node))
+        row = []
+        for x in range(cols):
+            ref.x = x
+            lib.ghostty_grid_ref_cell(ref, cell)
+            found = known.get((page, cell[0]))
+            if found is None:
+                lib.ghostty_cell_get(cell[0], lib.GHOSTTY_CELL_DATA_CONTENT_TAG, tag)
+                lib.ghostty_cell_get(cell[0], lib.GHOSTTY_CELL_DATA_HAS_HYPERLINK, linked)
+                found = text_at(ref), {**terminal.style(x, y), **erased(), "link": link_at(ref)}
+                if tag[0] != lib.GHOSTTY_CELL_CONTENT_CODEPOINT_GRAPHEME and not linked[0]:
+                    known[page, cell[0]] = found
+            row.append(found)
+        return row
+
     def string(key: str) -> str:
         value = terminal.get(key, "GhosttyString")
         return bytes(ffi.buffer(value.ptr, value.len)).decode() if value.len else ""
 
     def look(modes: list[int], with_cells: bool) -> dict[str, Any]:
         cols, rows = terminal.size
-        cells = [
-            [(text_at(x, y), {**terminal.style(x, y), **erased(x, y), "link": link_at(x, y)}) for x in range(cols)]
-            for y in (range(rows) if with_cells else ())
-        ]
+        known: dict[tuple[int, int], tuple[str, dict[str, Any]]] = {}
+        cells = [row_at(y, cols, known) for y in (range(rows) if with_cells else ())]
         lines = [line.rstrip() for line in terminal.text().split("\n")]
         x, y = terminal.cursor
         return {

@@ -9,10 +9,18 @@ BLOCK = 1 << 20
 # All values, of a length that shares no factor with any block or segment, so that no shift goes unnoticed.
 _PATTERN = bytes(range(256)) + b"\n" * 3
 _BODY = (_PATTERN * (BLOCK // len(_PATTERN) + 2))[: BLOCK - 8]
+_LINE = (bytes(range(32, 127)) * 11)[:1007] + b"\r\n"
+_LINES = (_LINE * (BLOCK // len(_LINE) + 2))[: BLOCK - 8]
 
 
 def block(number: int) -> bytes:
     return number.to_bytes(8, "big") + _BODY
+
+
+def terminal_block(number: int) -> bytes:
+    """For a terminal, whose runner follows each byte that cannot be printed: of all values is every tenth, and with it
+    the last of a hundred; the others are lines."""
+    return block(number) if number % 10 == 9 else b"%08d" % number + _LINES
 
 
 def at(offset: int, size: int) -> bytes:

@@ -201,8 +201,10 @@ def world(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
 
 
 @pytest.fixture(scope="session", autouse=True)
-def nowhere() -> Iterator[Path]:
+def nowhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Where a test without a world of its own would write: it must stay empty."""
+    # Before any test: the first to ask for tmp_path would have all of them made in its own world.
+    tmp_path_factory.getbasetemp()
     root = new_root("hf-nowhere-")
     before = dict(os.environ)
     for name in inherited_settings():

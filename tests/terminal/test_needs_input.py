@@ -6,12 +6,15 @@ from __future__ import annotations
 
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from support.processes import price
-from support.waiting import until
+from support.waiting import Gate, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,9 +42,14 @@ os.read(0, 1)
 """
 
 
-@pytest.fixture
-def home(world: World) -> Holdfast:
-    return world.open()
+def side_by_side(world: World, *scenarios: Callable[[Holdfast], None]) -> None:
+    """All at once, each as a host of its own, for they mostly wait. What failed is raised when all are over."""
+    homes = [world.open() for _ in scenarios]
+    with ThreadPoolExecutor(len(scenarios)) as threads:
+        running = [threads.submit(scenario, home) for scenario, home in zip(scenarios, homes, strict=True)]
+    failed = [future.exception() for future in running]
+    if any(failed):
+        raise BaseExceptionGroup("side by side", [error for error in failed if error is not None])
 
 
 def state(session: Session) -> str:
@@ -82,9 +90,7 @@ def for_a_while(seconds: float, told: Callable[[], object]) -> set[object]:
     return found
 
 
-@pytest.mark.covers("terminal:44")
-@pytest.mark.slow
-def test_a_sleeper_is_quiet_and_costs_nothing_once_that_is_known(home: Holdfast) -> None:
+def a_sleeper_is_quiet_and_costs_nothing_once_that_is_known(home: Holdfast) -> None:
     session = home.start(["sleep", "3600"], tty=True)
     states = becomes(session, "quiet", LATE_S)
     assert set(states) == {"working", "quiet"}
@@ -100,19 +106,17 @@ def test_a_sleeper_is_quiet_and_costs_nothing_once_that_is_known(home: Holdfast)
     assert "input_state" not in session.refresh().metadata
 
 
-@pytest.mark.covers("terminal:44")
-@pytest.mark.parametrize(
-    "command, wanted",
-    [
-        (["bash", "-c", "read -s x"], {"kind": "secret", "secret": True, "line": ""}),
-        (["bash", "-c", "read -s -p 'Password: ' x"], {"kind": "secret", "secret": True, "line": "Password:"}),
-        (["bash", "-c", HOST_KEY], {"kind": "choice", "secret": False}),
-        ([*PYTHON, "input('Name? ')"], {"kind": "question", "secret": False, "line": "Name?"}),
-        ([*PYTHON, MENU], {"kind": "menu", "secret": False, "line": "❯ apple"}),
-    ],
-)
-def test_a_program_that_waits_for_an_answer_needs_input(
-    home: Holdfast, command: list[str], wanted: dict[str, Any]
+QUESTIONS: list[tuple[list[str], dict[str, Any]]] = [
+    (["bash", "-c", "read -s x"], {"kind": "secret", "secret": True, "line": ""}),
+    (["bash", "-c", "read -s -p 'Password: ' x"], {"kind": "secret", "secret": True, "line": "Password:"}),
+    (["bash", "-c", HOST_KEY], {"kind": "choice", "secret": False}),
+    ([*PYTHON, "input('Name? ')"], {"kind": "question", "secret": False, "line": "Name?"}),
+    ([*PYTHON, MENU], {"kind": "menu", "secret": False, "line": "❯ apple"}),
+]
+
+
+def a_program_that_waits_for_an_answer_needs_input(
+    home: Holdfast, *, command: list[str], wanted: dict[str, Any]
 ) -> None:
     session = home.start(command, tty=True)
     found = asked(session)
@@ -125,11 +129,7 @@ def test_a_program_that_waits_for_an_answer_needs_input(
     session.kill()
 
 
-@pytest.mark.covers("terminal:44")
-@pytest.mark.slow
-def test_a_shell_and_a_pager_are_at_their_prompt(home: Holdfast, world: World) -> None:
-    page = world.root / "page"
-    page.write_text("line\n" * 500)
+def a_shell_and_a_pager_are_at_their_prompt(home: Holdfast, *, page: Path) -> None:
     shell = home.start(["bash", "--norc", "--noprofile", "-i"], tty=True, env={"PS1": "me$ "})
     marking = home.start(["bash", "--norc", "-i"], tty=True, env={"PS1": "\\[\\e]133;A\\a\\]me> \\[\\e]133;B\\a\\]"})
     pager = home.start(["less", str(page)], tty=True)
@@ -153,22 +153,20 @@ show(b"\\r\\n", None)
 """
 
 
-@pytest.mark.covers("terminal:44")
-@pytest.mark.slow
-def test_a_prompt_that_flashes_between_two_outputs_is_nothing(home: Holdfast) -> None:
+def a_prompt_that_flashes_between_two_outputs_is_nothing(home: Holdfast) -> None:
     session = home.start([*PYTHON, FLASH], tty=True)
     assert set(becomes(session, "quiet", 15)) == {"working", "quiet"}
     session.kill()
 
 
-def test_a_question_is_known_before_anybody_looks(home: Holdfast) -> None:
+def a_question_is_known_before_anybody_looks(home: Holdfast) -> None:
     session = home.start(["bash", "-c", "read -s x"], tty=True)
-    home.run(["sleep", "2"], wait=10)
+    home.run(["sleep", "4"], wait=10)
     assert state(session) == "needs_input"
     session.kill()
 
 
-def test_an_answer_ends_the_question_and_the_same_one_again_is_a_new_one(home: Holdfast) -> None:
+def an_answer_ends_the_question_and_the_same_one_again_is_a_new_one(home: Holdfast) -> None:
     session = home.start([*PYTHON, "while True: input('Name? ')"], tty=True)
     first = asked(session)
     session.send("Arthur\n")
@@ -180,9 +178,7 @@ def test_an_answer_ends_the_question_and_the_same_one_again_is_a_new_one(home: H
     session.kill()
 
 
-@pytest.mark.slow
-def test_a_silent_question_after_a_long_silence_is_found_by_who_asks(home: Holdfast, world: World) -> None:
-    gate = world.gate()
+def a_silent_question_after_a_long_silence_is_found_by_who_asks(home: Holdfast, *, gate: Gate) -> None:
     session = home.start(["bash", "-c", f"head -c1 {gate} > /dev/null; read -s x"], tty=True)
     becomes(session, "quiet", LATE_S)
     gate.release()
@@ -190,8 +186,7 @@ def test_a_silent_question_after_a_long_silence_is_found_by_who_asks(home: Holdf
     session.kill()
 
 
-@pytest.mark.slow
-def test_a_bell_counts_until_somebody_types(home: Holdfast) -> None:
+def a_bell_counts_until_somebody_types(home: Holdfast) -> None:
     session = home.start(r"printf 'all done\a'; exec sleep 3600", tty=True)
     found = asked(session, LATE_S)
     assert (found["confidence"], found["evidence"], found["line"]) == ("medium", ["bell"], "all done")
@@ -200,7 +195,7 @@ def test_a_bell_counts_until_somebody_types(home: Holdfast) -> None:
     session.kill()
 
 
-def test_a_terminal_started_without_echo_asks_for_no_secret(home: Holdfast) -> None:
+def a_terminal_started_without_echo_asks_for_no_secret(home: Holdfast) -> None:
     session = home.start("echo ready; exec cat", tty={"echo": False})
     found = asked(session)
     assert (found["confidence"], found["kind"], found["secret"]) == ("low", None, False)
@@ -218,7 +213,7 @@ input("Name? ")
 """
 
 
-def test_progress_beside_the_screen_is_no_activity(home: Holdfast) -> None:
+def progress_beside_the_screen_is_no_activity(home: Holdfast) -> None:
     session = home.start([*PYTHON, PROGRESS], tty=True)
     assert asked(session)["line"] == "Name?"
     session.kill()
@@ -234,7 +229,7 @@ os.read(0, 1)
 """
 
 
-def test_a_question_drawn_anew_for_another_size_is_the_same_question(home: Holdfast) -> None:
+def a_question_drawn_anew_for_another_size_is_the_same_question(home: Holdfast) -> None:
     session = home.start([*PYTHON, REDRAWING], tty=True)
     before = asked(session)
     end = session.ends["tty"]
@@ -246,24 +241,57 @@ def test_a_question_drawn_anew_for_another_size_is_the_same_question(home: Holdf
     session.kill()
 
 
-def test_a_question_is_told_without_what_colours_it_or_rings(home: Holdfast) -> None:
+def a_question_is_told_without_what_colours_it_or_rings(home: Holdfast) -> None:
     text = "\\x1b[1;31mDel\\x07ete\\u202e \\x1b]8;;http://x\\x07all\\x1b]8;;\\x07 \\x1b[0m\\u200bfiles? "
     session = home.start([*PYTHON, f"input('{text}')"], tty=True)
     assert asked(session)["line"] == "Delete all files?"
     session.kill()
 
 
-@pytest.mark.slow
-def test_a_reader_in_the_background_is_said_to_be_hung(home: Holdfast) -> None:
+def a_reader_in_the_background_is_said_to_be_hung(home: Holdfast) -> None:
     session = home.start(["bash", "-c", "set -m; cat & exec sleep 3600"], tty=True)
     becomes(session, "quiet", LATE_S)
     assert session.metadata["hung"] == "SIGTTIN"
     session.kill()
 
 
-def test_title_and_alternate_screen_stand_in_the_metadata(home: Holdfast) -> None:
+@pytest.mark.covers("terminal:44")
+@pytest.mark.slow
+def test_a_program_that_waits_for_an_answer_needs_input(world: World) -> None:
+    side_by_side(
+        world,
+        *(
+            partial(a_program_that_waits_for_an_answer_needs_input, command=command, wanted=wanted)
+            for command, wanted in QUESTIONS
+        ),
+        an_answer_ends_the_question_and_the_same_one_again_is_a_new_one,
+        a_terminal_started_without_echo_asks_for_no_secret,
+        progress_beside_the_screen_is_no_activity,
+        a_question_drawn_anew_for_another_size_is_the_same_question,
+        a_question_is_told_without_what_colours_it_or_rings,
+    )
+
+
+@pytest.mark.covers("terminal:44")
+@pytest.mark.slow
+def test_a_silent_program_is_known_for_what_it_is(world: World) -> None:
+    page = world.root / "page"
+    page.write_text("line\n" * 500)
+    side_by_side(
+        world,
+        a_sleeper_is_quiet_and_costs_nothing_once_that_is_known,
+        partial(a_shell_and_a_pager_are_at_their_prompt, page=page),
+        a_prompt_that_flashes_between_two_outputs_is_nothing,
+        a_question_is_known_before_anybody_looks,
+        partial(a_silent_question_after_a_long_silence_is_found_by_who_asks, gate=world.gate()),
+        a_bell_counts_until_somebody_types,
+        a_reader_in_the_background_is_said_to_be_hung,
+    )
+
+
+def test_title_and_alternate_screen_stand_in_the_metadata(world: World) -> None:
     script = r"printf '\033]2;my title\007\033[?1049hready'; exec sleep 3600"
-    session = home.start(script, tty=True)
+    session = world.open().start(script, tty=True)
     session.wait(match="ready", timeout=10)
     assert session.refresh().metadata["title"] == "my title"
     assert session.metadata["alt_screen"] is True

@@ -15,7 +15,7 @@ from holdfast.terminal.restore import prelude, render
 from support.recordings import Recording, vim
 
 Mark = dict[str, Any]
-SHARDS = 4
+DRAWN_ANEW_EVERY = 64
 
 
 def planned(tracker: Tracker, known: list[Mark], history_rows: int = 0, **options: Any) -> dict[str, Any]:
@@ -56,22 +56,30 @@ def screens(grid: Grid) -> str:
 
 @pytest.mark.covers("terminal:2")
 @pytest.mark.slow
-@pytest.mark.parametrize("shard", range(SHARDS))
-def test_restored_at_every_ground_offset_then_as_a_grid_fed_from_0(shard: int) -> None:
+def test_restored_at_every_ground_offset_then_as_a_grid_fed_from_0() -> None:
+    """Equal in all of its state, it takes the rest of the bytes to the same end. Where the plan for an offset is the
+    one of the offset before with some bytes more, these are what is drawn: the rest of the way would be drawn the same
+    again. It is, from the beginning, where another plan begins, where one ends, and now and then between."""
     recording = vim()
-    seen = 0
+    seen, last = 0, 0
+    begun: list[Any] = []
+    last_plan: dict[str, Any] = {}
+    restored = recording.grid(0)
     for offset, tracker, grid, known in walk(recording):
-        # Equal in all of its state, it takes the rest of the bytes to the same end.
-        if offset % SHARDS != shard:
-            continue
         plan = planned(tracker, known)
-        restored = render(plan, recording.read, recording.resizes, 0)
+        begins = [*plan["ranges"][:-1], {**plan["ranges"][-1], "to": None}]
+        if begins != begun and begun:
+            assert screens(render(last_plan, recording.read, recording.resizes, 0)) == screens(restored), last
+        if begins != begun or seen % DRAWN_ANEW_EVERY == 0:
+            restored = render(plan, recording.read, recording.resizes, 0)
+        else:
+            recording.carry_on(restored, last, offset)
 
         assert plan["exact"]
         assert screens(restored) == screens(grid), (offset, recording.data[offset - 40 : offset])
         assert (restored.size, restored.alt, restored.cursor) == (grid.size, grid.alt, grid.cursor)
-        seen += 1
-    assert seen > 50_000 // SHARDS
+        seen, begun, last, last_plan = seen + 1, begins, offset, plan
+    assert seen > 50_000
 
 
 @pytest.mark.covers("terminal:2")
@@ -83,13 +91,7 @@ def test_restored_at_some_offsets_and_fed_the_rest_then_the_same_end() -> None:
         tracker = recording.tracker(offset)
         plan = planned(tracker, tracker.take_marks(), history_rows=1000)
         grid = render(plan, recording.read, recording.resizes, 1000)
-        begin = tracker.ground
-        for at, rows, cols in recording.resizes:
-            if at > begin:
-                grid.feed(recording.data[begin:at])
-                grid.resize(rows, cols)
-                begin = at
-        grid.feed(recording.data[begin:])
+        recording.carry_on(grid, tracker.ground)
 
         assert grid.dump() == end, offset
 
