@@ -149,8 +149,10 @@ for _ in sys.stdin:
 def test_own_01_fifty_times_under_load_no_line_is_lost_when_everyone_else_is_killed(
     world: World, beside: Beside, bystander: Bystanders
 ) -> None:
-    """Both hosts, one by the command line and one by the API, and the launcher are killed while their sessions print a
-    line every millisecond; new hosts of both kinds read 1 to the end and the right exit code."""
+    """A host of each kind and the launcher are killed while both sessions print a line every millisecond.
+
+    New hosts of both kinds read 1 to the end and the right exit code.
+    """
     load = [world.program([sys.executable, "-c", SPINNER]) for _ in range(os.cpu_count() or 1)]
     hf = world.open()
     gate = world.gate()

@@ -8,19 +8,23 @@ import subprocess
 import sys
 import textwrap
 
-import pytest
-
 from support import census, processes
 from support.promises import REPOSITORY
 from support.waiting import wait_gone
 from support.world import World
 
+HEAD = """
+import fcntl, os, socket, subprocess, sys, threading
+from pathlib import Path
+import pytest
+from support import census, probe
+"""
+
 
 def run(world: World, body: str, *options: str) -> str:
-    """Run this test body under the harness; its whole report."""
+    """Run these tests under the harness; its whole report."""
     test = world.root / "test_leak.py"
-    head = "import fcntl, os, socket, subprocess, sys, threading\nfrom pathlib import Path\nimport pytest\n"
-    test.write_text(f"{head}from support import probe\n{textwrap.dedent(body)}")
+    test.write_text(HEAD + textwrap.dedent(body))
     argv = [sys.executable, "-m", "pytest", "-c", str(REPOSITORY / "pyproject.toml"), "-p", "conftest"]
     argv += ["-p", "no:cacheprovider", "-p", "no:randomly", "--rootdir", str(REPOSITORY), str(test), *options]
     env = {**os.environ, "PYTHONPATH": str(REPOSITORY / "tests"), "CI": ""}
@@ -33,22 +37,61 @@ def assert_matches(pattern: str, report: str) -> None:
     assert re.search(pattern, report), report
 
 
-@pytest.mark.parametrize(
-    "body, said",
-    [
-        ("os.posix_spawn(sys.executable, probe.argv('forever'), {})", "process pid .*probe.py forever"),
-        ("os.posix_spawn('/bin/true', ['true'], {})", "zombie pid .*nobody waited"),
-        ("os.open('/dev/null', os.O_RDONLY)", "descriptor .* -> /dev/null"),
-        (
-            "threading.Thread(target=threading.Event().wait, daemon=True, name='stray').start()",
-            "thread stray",
-        ),
-    ],
-)
-def test_what_a_test_leaves_fails_it_by_name(world: World, body: str, said: str) -> None:
-    report = run(world, f"def test_leak(world):\n    {body}\n", "-q")
-    assert "1 passed, 1 error" in report
-    assert_matches(said, report)
+LEAKS = """
+census._LEAVING_BOUND_S = 0.5  # nobody here is about to leave
+
+def test_process(world):
+    os.posix_spawn(sys.executable, probe.argv("forever"), {})
+
+def test_zombie(world):
+    pid = os.posix_spawn("/bin/true", ["true"], {})
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+
+def test_descriptor(world):
+    os.open("/dev/null", os.O_RDONLY)
+
+def test_thread(world):
+    threading.Thread(target=threading.Event().wait, daemon=True, name="stray").start()
+
+def test_runtime(world, request):
+    world.runtime.mkdir()
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(world.runtime / "b1.sock"))
+    held = open(world.runtime / "launcher-x.lock", "w")
+    fcntl.flock(held, fcntl.LOCK_EX)
+    request.config.held = held
+
+def test_traceback(world):
+    world.session("b12345678").mkdir(parents=True)
+    (world.session("b12345678") / "runner.log").write_text("Traceback: the runner slipped")
+
+def test_file_without_a_world():
+    Path.home().joinpath("stray").write_text("")
+"""
+SAID = {
+    "process": ["process pid .*probe.py forever"],
+    "zombie": ["zombie pid .*nobody waited"],
+    "descriptor": ["descriptor .* -> /dev/null"],
+    "thread": ["thread stray"],
+    "runtime": ["socket .*b1.sock", "held lock .*launcher-x.lock"],
+    "traceback": ["traceback in state/sessions/b12345678/runner.log", "the runner slipped"],
+    "file_without_a_world": ["file outside the test's world: .*stray"],
+}
+
+
+def test_what_a_test_leaves_fails_it_by_name(world: World) -> None:
+    """Each is said of the test that left it, and of no other: what it was is ended, or known, before the next."""
+    report = run(world, LEAKS, "-q")
+    assert f"{len(SAID)} passed, {len(SAID)} errors" in report
+    parts = re.split(r"^_+ ERROR at teardown of test_(\w+) _+$", report, flags=re.MULTILINE)
+    told = dict(zip(parts[1::2], parts[2::2], strict=True))
+    assert list(told) == list(SAID)
+    for name, said in SAID.items():
+        for pattern in said:
+            assert_matches(pattern, told[name])
+        left_by_others = [pattern for other in SAID if other != name for pattern in SAID[other]]
+        listed = told[name].partition("left behind:")[2].partition("---")[0]
+        assert not [pattern for pattern in left_by_others if re.search(pattern, listed)], listed
 
 
 def test_an_ended_orphan_is_not_a_leak(world: World) -> None:
@@ -58,6 +101,7 @@ def test_an_ended_orphan_is_not_a_leak(world: World) -> None:
 def test_what_is_left_is_ended(world: World) -> None:
     gate = world.gate()
     body = f"""
+    census._LEAVING_BOUND_S = 0.5  # it is not about to leave
     def test_leak(world):
         subprocess.run(probe.argv("daemon", "ignore", "TERM", "tell", "{gate}", "up", "forever"))
         with open("{gate}") as told:
@@ -69,37 +113,6 @@ def test_what_is_left_is_ended(world: World) -> None:
     for pid in (world.root / "pids").read_text().split():
         assert processes.is_gone(int(pid))
         wait_gone(int(pid))
-
-
-def test_a_runtime_socket_and_a_held_lock_are_found(world: World) -> None:
-    body = """
-    def test_leak(world, request):
-        world.runtime.mkdir()
-        with socket.socket(socket.AF_UNIX) as listener:
-            listener.bind(str(world.runtime / "b1.sock"))
-        held = open(world.runtime / "launcher-x.lock", "w")
-        fcntl.flock(held, fcntl.LOCK_EX)
-        request.config.held = held
-    """
-    report = run(world, body, "-q")
-    assert_matches("socket .*b1.sock", report)
-    assert_matches("held lock .*launcher-x.lock", report)
-
-
-def test_a_traceback_of_a_runner_is_found_and_its_tail_shown(world: World) -> None:
-    body = """
-    def test_leak(world):
-        world.session("b12345678").mkdir(parents=True)
-        (world.session("b12345678") / "runner.log").write_text("Traceback: the runner slipped")
-    """
-    report = run(world, body, "-q")
-    assert_matches("traceback in state/sessions/b12345678/runner.log", report)
-    assert "the runner slipped" in report
-
-
-def test_files_of_a_test_without_a_world_are_found(world: World) -> None:
-    report = run(world, "def test_leak():\n    Path.home().joinpath('stray').write_text('')\n", "-q")
-    assert_matches("file outside the test's world: .*stray", report)
 
 
 def test_a_process_that_is_no_descendant_is_known_by_what_names_the_world(world: World) -> None:

@@ -57,9 +57,6 @@ def screens(grid: Grid) -> str:
 @pytest.mark.covers("terminal:2")
 @pytest.mark.slow
 def test_restored_at_every_ground_offset_then_as_a_grid_fed_from_0() -> None:
-    """Equal in all of its state, it takes the rest of the bytes to the same end. Where the plan for an offset is the
-    one of the offset before with some bytes more, these are what is drawn: the rest of the way would be drawn the same
-    again. It is, from the beginning, where another plan begins, where one ends, and now and then between."""
     recording = vim()
     seen, last = 0, 0
     begun: list[Any] = []
@@ -67,6 +64,8 @@ def test_restored_at_every_ground_offset_then_as_a_grid_fed_from_0() -> None:
     restored = recording.grid(0)
     for offset, tracker, grid, known in walk(recording):
         plan = planned(tracker, known)
+        # Where it is the plan for the offset before with some bytes more, these are drawn: all before them would be
+        # drawn the same again. It is, from the beginning, where a plan begins, where it ends, and now and then between.
         begins = [*plan["ranges"][:-1], {**plan["ranges"][-1], "to": None}]
         if begins != begun and begun:
             assert screens(render(last_plan, recording.read, recording.resizes, 0)) == screens(restored), last
@@ -75,6 +74,7 @@ def test_restored_at_every_ground_offset_then_as_a_grid_fed_from_0() -> None:
         else:
             recording.carry_on(restored, last, offset)
 
+        # Equal in all of its state, it takes the rest of the bytes to the same end.
         assert plan["exact"]
         assert screens(restored) == screens(grid), (offset, recording.data[offset - 40 : offset])
         assert (restored.size, restored.alt, restored.cursor) == (grid.size, grid.alt, grid.cursor)

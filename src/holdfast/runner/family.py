@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from .descriptors import Reserve
 
 _PR_SET_CHILD_SUBREAPER = 36
+# Children that are not the command's (a launcher that was started inside the session) keep us from being childless.
+_LOOKS = 8
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -70,12 +72,21 @@ class Family:
             return []
         try:
             with self._reserve:
-                living = tree.descendants(os.getpid())
+                living = self._look_around()
         except OSError:
             # No descriptor to look around with: the command at least is known, and is our child until it is reaped.
             return [] if self.command is None or self.command_gone else [self._command()]
         self._extinct = self.status is not None and not living
         return living
+
+    def _look_around(self) -> list[tree.Process]:
+        """One that forks and dies all the time may be missed by a walk: its child came to us when we had already looked
+        at ours. While the kernel says that we have children, an empty walk is made again."""
+        for _ in range(_LOOKS):
+            living = tree.descendants(os.getpid())
+            if living or self.childless():
+                return living
+        return []
 
     def send(self, target: str, number: int, living: list[tree.Process]) -> int:
         """Signal the command, its group or all of them; to how many."""
