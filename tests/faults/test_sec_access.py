@@ -254,7 +254,8 @@ def test_sec_06_descriptors_that_were_not_announced_are_closed_at_once_by_launch
             for _ in range(20):
                 peer.sock.sendmsg([wire.control({"type": "ping", "id": 1})], rights)
                 assert peer.message()["type"] == "reply"
-            assert processes.descriptors(session.runner_pid) == before
+            # None more; the connection of an earlier call may go meanwhile.
+            assert processes.descriptors(session.runner_pid).items() <= before.items()
         with Peer(launcher, greet=False) as peer:
             # A start that is never finished: the spare waits for the rest and holds what came so far.
             peer.sock.sendmsg([b"\0"], rights)
