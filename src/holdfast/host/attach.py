@@ -131,8 +131,13 @@ class _Attachment:
         if self._connection is None:
             self._unsent.clear()
         while self._unsent and self._connection is not None:
-            with memoryview(self._unsent) as view:
-                sent = self._connection.send_some(view)
+            try:
+                with memoryview(self._unsent) as view:
+                    sent = self._connection.send_some(view)
+            except RunnerGone:
+                # Nobody takes it any more. What was said before, the ending maybe, is still to be read.
+                self._unsent.clear()
+                return
             if not sent:
                 return
             del self._unsent[:sent]
