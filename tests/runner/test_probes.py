@@ -379,7 +379,14 @@ def test_a_command_that_takes_too_long_is_ended_with_its_children(life: StillLif
     os.wait()
 
 
-def test_a_probing_command_is_no_part_of_the_session(life: StillLife) -> None:
+def test_a_probing_command_is_no_part_of_the_session_also_while_its_exec_is_half_done(
+    life: StillLife, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What the kernel shows between the moment when we go on and the end of the exec.
+    real = tree.environment
+    half_done: Iterator[dict[str, str]] = iter([{}, {}])
+    monkeypatch.setattr(tree, "environment", lambda pid: next(half_done, None) or real(pid))
+    monkeypatch.setattr(tree, "command_line", lambda _pid: [])
     probe = command(life, "sleep", "3600")
     probe.try_(lambda _ok, _detail: None)
     (pid,) = life.family.apart

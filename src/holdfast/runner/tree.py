@@ -34,6 +34,9 @@ ROLE_VARIABLE = "HOLDFAST_ROLE"
 # Freezing is a race against forks. A storm that outruns this many walks is killed as far as it is known, and
 # walked again.
 _FREEZE_WALKS = 20
+# So often, and with such pauses, a process in the middle of its exec is looked at before it counts as what it shows.
+_EXEC_LOOKS = 20
+_EXEC_PAUSE_S = 0.0005
 # So long a runner may be busy with its tree before it looks after its clients again.
 _STEP_S = 0.05
 # As many processes one answer names, each with so much of its command line; the rest is counted.
@@ -222,7 +225,13 @@ def _below(table: dict[int, Process], roots: set[int]) -> list[Process]:
 
 
 def _is_ours(pid: int) -> bool:
-    return environment(pid).get(ROLE_VARIABLE) in ("launcher", "runner", "probe", "people")
+    for _ in range(_EXEC_LOOKS):
+        found = environment(pid)
+        # Whoever spawned it goes on when its exec is half done, and then the kernel shows neither of them yet.
+        if found or command_line(pid) or look(pid) is None:
+            break
+        time.sleep(_EXEC_PAUSE_S)
+    return found.get(ROLE_VARIABLE) in ("launcher", "runner", "probe", "people")
 
 
 def environment(pid: int) -> dict[str, str]:
