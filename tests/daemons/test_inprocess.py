@@ -29,19 +29,15 @@ from holdfast.errors import (
     Unsupported,
 )
 from holdfast.runner import wake
+from support import told
 from support.points import Points
+from support.told import records
 from support.waiting import BOUND_S, until
 from support.world import World
 
 
-def records(world: World, id: str) -> list[dict[str, Any]]:
-    found = [json.loads(line) for line in (world.session(id) / "signals.jsonl").read_text().splitlines()]
-    return [record for record in found if "seq" in record]
-
-
 def endings(world: World, id: str) -> list[dict[str, Any]]:
-    told = [record["lifecycle"] for record in records(world, id) if "lifecycle" in record]
-    return [each for each in told if each["phase"] == "ended"]
+    return [record["lifecycle"] for record in told.endings(world, id)]
 
 
 def over(handle: Handle) -> Handle:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 import sys
@@ -19,6 +18,7 @@ from holdfast.daemons import lsp as speaking
 from holdfast.daemons.lsp import LanguageServer
 from holdfast.errors import ServerGone, ServerRefused, Timeout
 from support import lsp_server
+from support.told import records
 from support.waiting import BOUND_S, until, wait_gone
 from support.world import World
 
@@ -29,11 +29,6 @@ REAL = Path(sys.executable).with_name("jedi-language-server")
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Restarts without their pause."""
     monkeypatch.setenv("HOLDFAST_RESTART_DELAY", "10ms")
-
-
-def records(world: World, id: str) -> list[dict[str, Any]]:
-    found = [json.loads(line) for line in (world.session(id) / "signals.jsonl").read_text().splitlines()]
-    return [record for record in found if "seq" in record]
 
 
 def told(world: World, id: str, variant: str, key: str) -> list[Any]:
@@ -295,7 +290,6 @@ def test_for_asyncio_requests_wait_on_the_loop_and_a_cancelled_one_is_taken_back
 
 @pytest.mark.slow
 @pytest.mark.covers("signals:40")
-@pytest.mark.skipif(not REAL.exists(), reason="jedi-language-server is installed by `make setup`")
 def test_a_real_language_server_is_supervised_killed_restarted_and_stopped(world: World) -> None:
     hf = world.open()
     server = hf.daemons.lsp([str(REAL)], server="jedi", owner="conv-1", env={"PYTHONDONTWRITEBYTECODE": "1"})

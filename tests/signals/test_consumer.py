@@ -13,6 +13,7 @@ import pytest
 
 from holdfast.errors import BadArgument, ConsumerMismatch
 from holdfast.host.asyncio_driver import Asynchronous
+from holdfast.index import audience
 from holdfast.runner import tree
 from holdfast.signals.claiming import Holder
 from holdfast.signals.consumer import AsyncConsumer, Consumer
@@ -670,12 +671,12 @@ def test_consumer_that_nobody_uses_is_dropped_and_remembered(desk: Desk) -> None
 
 
 def test_listeners_of_an_owner_are_counted(desk: Desk) -> None:
-    assert desk.consumers.listeners("conv-1") == 0
+    assert audience.listening(desk.home, "conv-1", "local_bash") == 0
     desk.consumer()
     desk.consumer("matches", "conv-1", variants=["watch"])
     desk.consumer("all", "*")
-    assert desk.consumers.listeners("conv-1") == 2
-    assert desk.consumers.listeners(None) == 1
+    assert audience.listening(desk.home, "conv-1", "local_bash") == 2
+    assert audience.listening(desk.home, None, "local_bash") == 1
 
 
 def test_writer_of_the_desk_is_taken_for_a_runner(desk: Desk) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import sqlite3
 from contextlib import closing
 from functools import partial
@@ -15,6 +14,7 @@ import pytest
 import holdfast
 from holdfast.runner.signalfile import VARIANTS
 from holdfast.signals.waker import Waker
+from support.told import records
 from support.waiting import BOUND_S, is_readable, until
 from support.world import World
 
@@ -22,11 +22,6 @@ SOURCE = Path(holdfast.__file__).parent
 OWNER = "conv-1"
 RACES = 1000
 AT_ONCE = 25
-
-
-def records(world: World, id: str) -> list[dict[str, Any]]:
-    lines = (world.session(id) / "signals.jsonl").read_text().splitlines()
-    return [record for record in map(json.loads, lines) if "seq" in record]
 
 
 def check(world: World, id: str) -> list[dict[str, Any]]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from support import told
 from support.waiting import until
 
 if TYPE_CHECKING:
@@ -14,14 +14,8 @@ if TYPE_CHECKING:
     from support.world import World
 
 
-def records(world: World, session: Session) -> list[dict[str, Any]]:
-    path = world.session(session.id) / "signals.jsonl"
-    found = [json.loads(line) for line in path.read_text().splitlines()]
-    return [record for record in found if "seq" in record]
-
-
 def events(world: World, session: Session) -> list[dict[str, Any]]:
-    return [record["event"] for record in records(world, session) if "event" in record]
+    return [record["event"] for record in told.records(world, session.id) if "event" in record]
 
 
 def texts(world: World, session: Session) -> list[str]:
@@ -33,10 +27,7 @@ def shown(world: World, session: Session, text: str) -> None:
 
 
 def ended(world: World, session: Session) -> dict[str, Any]:
-    """The ending, which is the last word but for survivors."""
-    session.wait(timeout=20)
-    (record,) = (each for each in records(world, session) if each.get("lifecycle", {}).get("phase") == "ended")
-    lifecycle: dict[str, Any] = record["lifecycle"]
+    lifecycle: dict[str, Any] = told.ended(world, session)["lifecycle"]
     return lifecycle
 
 
@@ -58,7 +49,7 @@ def test_lines_become_events_then_the_closing_one_then_the_end(world: World) -> 
     gate.release()
     end = ended(world, session)
     assert (end["status"], end["code"]) == ("failed", 127)
-    assert [next(iter(set(each) & {"event", "lifecycle"})) for each in records(world, session)] == [
+    assert [next(iter(set(each) & {"event", "lifecycle"})) for each in told.records(world, session.id)] == [
         "lifecycle",
         "event",
         "event",
@@ -68,7 +59,7 @@ def test_lines_become_events_then_the_closing_one_then_the_end(world: World) -> 
     assert closing["closing"]
     assert closing["lines"][0]["text"] == "last"
     assert end["events"] == {"count": 3 + closing["count"], "suppressed": 0}
-    assert [each["routed"] for each in records(world, session) if "event" in each] == [True, True]
+    assert [each["routed"] for each in told.records(world, session.id) if "event" in each] == [True, True]
 
 
 @pytest.mark.covers("signals:32")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import sys
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast.errors import BadArgument
+from support.told import of
 from support.viewer import Viewer
 from support.waiting import until
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from holdfast import Holdfast, Session
     from support.world import World
 
-# Waits until the file is there, then serves.
+# Waits for the gate, then serves.
 SERVER = """
-import http.server, os, sys, time
-while not os.path.exists(sys.argv[2]): time.sleep(0.01)
+import http.server, sys
+open(sys.argv[2], "rb", buffering=0).read(1)
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         self.send_response(200 if self.path == "/health" else 404)
@@ -32,10 +32,8 @@ http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 
 
 def told(world: World, session: Session, variant: str) -> list[dict[str, Any]]:
-    path = world.session(session.id) / "signals.jsonl"
-    records = [json.loads(line) for line in path.read_text().splitlines()]
     parts = ("routed", "mono_ns")
-    return [{**record[variant], **{part: record[part] for part in parts}} for record in records if variant in record]
+    return [{**each[variant], **{part: each[part] for part in parts}} for each in of(world, session.id, variant)]
 
 
 def first(world: World, session: Session, variant: str, bound: float = 10.0) -> dict[str, Any]:
@@ -55,10 +53,10 @@ def hf(world: World) -> Holdfast:
 
 @pytest.mark.covers("signals:35")
 def test_the_sessions_own_listener_makes_it_ready_once(world: World, hf: Holdfast) -> None:
-    port, go = free_port(), world.cwd / "go"
-    session = hf.start([sys.executable, "-c", SERVER, str(port), str(go)], ready=f"port:{port}")
+    port, gate = free_port(), world.gate()
+    session = hf.start([sys.executable, "-c", SERVER, str(port), str(gate)], ready=f"port:{port}")
     assert session.wait(output=True, ready=True, timeout=0.3).reason == "timeout"
-    go.touch()
+    gate.release()
     assert session.wait(ready=True, timeout=20).reason == "ready"
     (ready,) = told(world, session, "ready")
     assert ready["ok"]
@@ -89,9 +87,9 @@ def test_a_listener_in_a_grandchild_that_left_its_parents_counts(world: World, h
 
 
 def test_a_url_that_answers_makes_it_ready(world: World, hf: Holdfast) -> None:
-    port, go = free_port(), world.cwd / "go"
-    go.touch()
-    argv = [sys.executable, "-c", SERVER, str(port), str(go)]
+    port, gate = free_port(), world.gate()
+    gate.release()
+    argv = [sys.executable, "-c", SERVER, str(port), str(gate)]
     session = hf.start(argv, ready=f"http://127.0.0.1:{port}/health")
     assert session.wait(ready=True, timeout=20).reason == "ready"
     assert told(world, session, "ready")[0]["detail"] == f"127.0.0.1:{port} answers 200"

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 
 from holdfast.errors import BadArgument
 from support.points import Points
+from support.told import records
 from support.waiting import until
 from support.world import World
 
 QUICK: dict[str, Any] = {"policy": "on-failure", "delay": 0.01, "delay_max": 0.01}
-
-
-def records(world: World, id: str) -> list[dict[str, Any]]:
-    found = [json.loads(line) for line in (world.session(id) / "signals.jsonl").read_text().splitlines()]
-    return [record for record in found if "seq" in record]
 
 
 def phases(world: World, id: str) -> list[str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +14,10 @@ import pytest
 
 from holdfast.errors import BadArgument
 from support import processes
+from support.told import ended, of, read
 from support.waiting import until
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from holdfast import Session
     from support.points import Points
     from support.world import World
@@ -35,16 +36,6 @@ def configure(world: World, text: str) -> None:
     (directory / "config.toml").write_text(text)
 
 
-def records(file: Path) -> list[dict[str, Any]]:
-    # A line that is just being written has no end yet.
-    lines = file.read_text().rpartition("\n")[0].splitlines() if file.exists() else []
-    return [record for record in map(json.loads, lines) if "seq" in record]
-
-
-def of(world: World, id: str, variant: str) -> list[dict[str, Any]]:
-    return [each for each in records(world.session(id) / "signals.jsonl") if variant in each]
-
-
 def told(world: World, id: str, count: int = 1) -> list[dict[str, Any]]:
     """The matches that were told, when there are as many as that."""
 
@@ -57,16 +48,10 @@ def told(world: World, id: str, count: int = 1) -> list[dict[str, Any]]:
 
 def overflows(world: World, count: int) -> list[dict[str, Any]]:
     def enough() -> list[dict[str, Any]] | None:
-        found = [each["overflow"] for each in records(world.home / "signals.jsonl") if "overflow" in each]
+        found = [each["overflow"] for each in read(world.home / "signals.jsonl") if "overflow" in each]
         return found if len(found) >= count else None
 
     return until(enough, 10.0, what=f"overflow {count}") or []
-
-
-def ended(world: World, session: Session) -> dict[str, Any]:
-    session.wait(timeout=20)
-    (record,) = (each for each in of(world, session.id, "lifecycle") if each["lifecycle"]["phase"] == "ended")
-    return record
 
 
 @pytest.mark.covers("signals:25")
@@ -102,7 +87,58 @@ def test_a_question_without_a_newline_matches_once(world: World) -> None:
     assert end["watch"] == {"hits": 1, "suppressed": 0, "unscanned": 0}
 
 
-@pytest.mark.covers("signals:26")
+# Prints each piece when it is told to.
+_PIECES = """
+import os, sys
+gate = open(sys.argv[1], "rb", 0)
+for times, piece in zip(sys.argv[2::2], sys.argv[3::2]):
+    os.write(1, bytes.fromhex(piece) * int(times))
+    gate.read(1)
+"""
+_LONG = 1 << 19
+
+
+@pytest.mark.covers("STR-09")
+@pytest.mark.parametrize(
+    "before, pieces",
+    [
+        (b"first\n", [(1, b"a nee"), (1, b"dle here\n")]),
+        (b"first\n", [(1, b"a n\x1b[31me\x1b[1;32me\x1b[0md\x1b[4ml\x1b[me here\n")]),
+        (b"first\n", [(_LONG, b"xx"), (1, b" a needle here "), (_LONG, b"yy"), (1, b"\n")]),
+    ],
+    ids=["cut by reads", "inside colour codes", "in a very long line"],
+)
+def test_a_pattern_is_found_once_where_it_stands(world: World, before: bytes, pieces: list[tuple[int, bytes]]) -> None:
+    gate = world.gate()
+    words = [word for times, piece in ((1, before), *pieces) for word in (str(times), piece.hex())]
+    session = world.open().start(
+        [sys.executable, "-c", _PIECES, str(gate.path), *words], watch=["needle"], notify="exit"
+    )
+    printed = b""
+    for times, piece in ((1, before), *pieces):
+        printed += piece * times
+        until(partial(_has_said, session, len(printed)), what="the next piece")
+        gate.release()
+
+    end = ended(world, session)["lifecycle"]
+
+    [match] = [each["watch"] for each in of(world, session.id, "watch")]
+    assert "needle" in match["lines"][0]
+    assert (match["stream"], match["more"], match["suppressed"]) == ("stdout", 0, 0)
+    if len(printed) < _LONG:
+        assert match["offset"] == len(before)
+    else:
+        # Of a line that is told in parts, the part in which it stands.
+        assert printed.index(b"needle") - (8 << 10) < match["offset"] <= printed.index(b"needle")
+    assert end["watch"] == {"hits": 1, "suppressed": 0, "unscanned": 0}
+    assert end["status"] == "completed"
+
+
+def _has_said(session: Session, size: int) -> bool:
+    return session.refresh().ends.get("stdout", 0) == size
+
+
+@pytest.mark.covers("signals:26", "STR-09")
 def test_matches_all_the_time_end_the_watching_and_the_end_is_told_all_the_same(world: World) -> None:
     configure(world, "[watch]\ninterval = 1\ngather_ms = 20\n")
     program = "import time\nfor n in range(64):\n print('ERROR', n, flush=True)\n time.sleep(0.05)"
@@ -171,12 +207,12 @@ def refused(world: World, id: str, owner: str) -> bool:
             return True
     return any(
         session["id"] == id
-        for record in records(world.home / "signals.jsonl")
+        for record in read(world.home / "signals.jsonl")
         for session in record["overflow"]["sessions"]
     )
 
 
-@pytest.mark.covers("signals:29")
+@pytest.mark.covers("signals:29", "STR-09")
 def test_a_crowd_of_sessions_is_told_of_as_one(world: World) -> None:
     configure(world, _CROWD)
     sessions = crowd(world, 5)
@@ -225,7 +261,7 @@ def test_when_the_runner_that_tripped_the_breaker_is_killed_its_end_is_still_tol
 
 
 def _states(world: World) -> list[str]:
-    return [each["overflow"]["state"] for each in records(world.home / "signals.jsonl")]
+    return [each["overflow"]["state"] for each in read(world.home / "signals.jsonl")]
 
 
 def test_a_runner_that_cannot_tell_of_an_overflow_at_once_tells_it_later(world: World, points: Points) -> None:
@@ -259,7 +295,7 @@ def _survivors(world: World, session: Session) -> list[Any]:
     return found
 
 
-@pytest.mark.covers("signals:31")
+@pytest.mark.covers("signals:31", "STR-09")
 @pytest.mark.parametrize(
     "pattern, reason",
     [

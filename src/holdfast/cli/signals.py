@@ -62,8 +62,9 @@ def main(args: Namespace) -> int:
             say(_listed(wanted, style(core.config)))
         elif is_terminal(1):
             note("nothing is parked" if args.parked else "nothing waits")
-        if core.index.trouble is not None:
-            note(core.index.trouble)
+        for trouble in (core.index.trouble, core.consumers.catchup.trouble):
+            if trouble is not None:
+                note(trouble)
     finally:
         core.close()
     return 0

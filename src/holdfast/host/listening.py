@@ -29,6 +29,8 @@ def examine(home: Home, index: Index, consumers: Consumers) -> list[Finding]:
             text = f"{each['parked']} signals of consumer {each['name']} were given up on: whoever took them died"
             fix = f"`hold signals --parked --consumer {each['name']}` shows them, `hold ack` takes them out"
             found.append(Finding(_CHECK, WARNING, text, fix=fix))
+    if consumers.catchup.trouble is not None:
+        found.append(Finding(_CHECK, WARNING, consumers.catchup.trouble, fix="see that the home can be written"))
     for each in dropped:
         text = f"consumer {each['name']} was dropped at {each['dropped_at']}: unused since {each['used_at']}"
         lost = f", with {each['waiting']} signals waiting" if each["waiting"] else ""

@@ -82,14 +82,6 @@ class Consumers:
         wanted = Filter(None) if filter is None else filter
         return Listing(self._driver, self._home, self._config, self._store, self.catchup, name, wanted)
 
-    def listeners(self, owner: str | None, kind: str | None = None) -> int:
-        """How many consumers would get the end of such a session."""
-
-        def question(db: sqlite3.Connection) -> int:
-            return sum(each.filter.fits(owner, "lifecycle", kind) for each in audience.consumers(db))
-
-        return self._store.ask(question)
-
     def known(self) -> list[dict[str, Any]]:
         """Every consumer: its name, filter, when it was made and last used, how many signals wait and are parked."""
         return self._store.ask(lambda db: [_described(db, each) for each in audience.consumers(db)])
