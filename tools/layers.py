@@ -33,6 +33,9 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("daemons",),
     ("host.api", "host.aio"),
     ("",),
+    ("tools",),
+    ("tools.native", "tools.dominds", "tools.evva", "tools.hermes", "tools.openclaw"),
+    ("tools.mcp",),
     ("cli",),
     ("__main__",),
 )
@@ -41,7 +44,7 @@ HEAVY = frozenset(("asyncio", "dataclasses", "inspect", "logging", "pathlib", "s
 OFF_THE_FAST_PATH = (
     *("host.aio", "host.asyncio_driver", "host.outcome", "host.recorded", "host.search"),
     *("terminal", "cli.client", "cli.display", "cli.keyboard"),
-    *("daemons", "signals", "cli.fullscreen", "cli.logscreen", "cli.toplive"),
+    *("daemons", "signals", "tools", "cli.fullscreen", "cli.logscreen", "cli.toplive"),
 )
 
 READ_LAYER = (

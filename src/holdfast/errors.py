@@ -241,6 +241,18 @@ class StillRunning(HoldfastError):
             self.fix = "end what is left as the user who may, then try again"
 
 
+class NotAllowed(HoldfastError):
+    """Whoever was asked first did not approve of it; nothing was done."""
+
+    code, http_status, exit_code = "not-allowed", 403, FAILED
+    fix = "do something else, or ask the person concerned"
+    tool: str
+    why: str
+
+    def __init__(self, tool: str, why: str) -> None:
+        super().__init__(f"{tool} was not allowed: {why}", tool=tool, why=why)
+
+
 class StdinClosed(HoldfastError):
     code, http_status, exit_code = "stdin-closed", 409, NOT_IN_THIS_STATE
     fix = 'start the command with stdin="open" to write to it'

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from ..config import Config
     from ..daemons.view import AsyncDaemons
+    from ..index.kept import Kept
     from ..model import Collected, Finding, StartOptions
     from ..signals.consumer import AsyncConsumer
     from ..terminal.screen import Screen
@@ -297,6 +298,11 @@ class AsyncHoldfast:
         consumers = self._core.consumers
         return AsyncConsumer(consumers.open(name, owners, variants=variants, kinds=kinds, start=start, replace=replace))
 
+    def kept(self, reader: str) -> Kept:
+        from ..index.kept import Kept
+
+        return Kept(self._core.index, reader)
+
     @property
     def daemons(self) -> AsyncDaemons:
         if self._daemons is None:
@@ -318,8 +324,8 @@ class AsyncHoldfast:
     ) -> AsyncSession:
         return AsyncSession(self._core, (await verbs.run(self._core, command, wait, options)).snapshot())
 
-    async def get(self, ref: object) -> AsyncSession:
-        return AsyncSession(self._core, (await self._core.observe(self._core.find(ref))).snapshot())
+    async def get(self, ref: object, *, owner: str | None = None) -> AsyncSession:
+        return AsyncSession(self._core, (await self._core.observe(self._core.find(ref, owner))).snapshot())
 
     async def sessions(
         self,

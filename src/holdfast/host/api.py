@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from ..config import Config
     from ..daemons.view import Daemons
+    from ..index.kept import Kept
     from ..model import Collected, Finding, StartOptions
     from ..signals.consumer import Consumer
     from ..terminal.screen import Screen
@@ -332,6 +333,12 @@ class Holdfast:
         consumers = self._core.consumers
         return Consumer(consumers.open(name, owners, variants=variants, kinds=kinds, start=start, replace=replace))
 
+    def kept(self, reader: str) -> Kept:
+        """What one reader keeps about sessions from call to call, such as how far it was shown. Lost with the index."""
+        from ..index.kept import Kept
+
+        return Kept(self._core.index, reader)
+
     @property
     def daemons(self) -> Daemons:
         """All that runs in the background, whoever runs it; and what this host runs inside itself."""
@@ -355,9 +362,9 @@ class Holdfast:
         """Start and wait for the end, at most `wait` seconds. Running out of time ends only the waiting."""
         return Session(self._core, drive(verbs.run(self._core, command, wait, options)).snapshot())
 
-    def get(self, ref: object) -> Session:
-        """A session by id, unique prefix of 4 or more, name, pid, or "last"."""
-        return Session(self._core, drive(self._core.observe(self._core.find(ref))).snapshot())
+    def get(self, ref: object, *, owner: str | None = None) -> Session:
+        """A session by id, unique prefix of 4 or more, name, pid, or "last"; with an owner, one of its own."""
+        return Session(self._core, drive(self._core.observe(self._core.find(ref, owner))).snapshot())
 
     def sessions(
         self,

@@ -211,44 +211,56 @@ class Core:
 
     # Finding.
 
-    def find(self, ref: object) -> str:
-        """The id that `ref` means: an id, a unique prefix of it, a name, a pid, or `last`."""
+    def find(self, ref: object, owner: str | None = None) -> str:
+        """The id that `ref` means: an id, a unique prefix of it, a name, a pid, or `last`. With an owner, what belongs
+        to others does not exist."""
         text = str(ref)
         if text == "last":
-            newest = self.index.last()
+            newest = self.index.last() if owner is None else next(iter(self.index.owned(owner)), None)
             if newest is None:
                 raise NotFound(text)
             return newest
         if is_id(text) and os.path.exists(os.path.join(self.home.session(text), "spec.json")):
+            if not self._belongs(text, owner):
+                raise NotFound(text)
             return text
-        named = self._named(text)
+        named = self._named(text, owner)
         if named is not None:
             return named
         if text.isascii() and text.isdigit() and len(text) <= _PID_DIGITS:
-            candidates = self._live_first(self.index.by_pid(int(text)))
+            candidates = self._live_first([id for id in self.index.by_pid(int(text)) if self._belongs(id, owner)])
         elif len(text) >= PREFIX_MIN_CHARACTERS and text.isascii() and text.isalnum():
-            candidates = self.index.prefix(text)
+            candidates = [id for id in self.index.prefix(text) if self._belongs(id, owner)]
         else:
             candidates = []
         if len(candidates) > 1:
             raise AmbiguousId(text, candidates)
         if candidates:
             return candidates[0]
-        if is_id(text) and self.index.removed(text):
+        # Whose it was is not known any more.
+        if owner is None and is_id(text) and self.index.removed(text):
             raise Removed(text)
         raise NotFound(text)
 
-    def _named(self, text: str) -> str | None:
+    def _belongs(self, id: str, owner: str | None) -> bool:
+        if owner is None:
+            return True
+        try:
+            return bool(read_files(self.home, id).now().get("owner") == owner)
+        except (NotFound, DamagedRecord):
+            return False
+
+    def _named(self, text: str, owner: str | None) -> str | None:
         try:
             name = check_name(text)
         except BadArgument:
             return None
         holder = Claim(self.home, "name", name).peek()
-        if holder is not None and self._name_of(holder) == name:
+        if holder is not None and self._name_of(holder) == name and self._belongs(holder, owner):
             return holder
         # Renamed meanwhile, or its claim was swept: the newest that bore the name.
         for id in self.index.by_name(name):
-            if self._name_of(id) == name:
+            if self._name_of(id) == name and self._belongs(id, owner):
                 return id
         return None
 

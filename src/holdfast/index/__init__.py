@@ -128,6 +128,11 @@ class Index:
         latest = "created_at = (SELECT max(created_at) FROM sessions WHERE final = 1)"
         return next(iter(self._newest(latest, fits=lambda row: True)), None)
 
+    def owned(self, owner: str) -> list[str]:
+        """Ids of the sessions of one owner, newest first."""
+        owner = plain(owner) or ""
+        return self._newest("owner = ?", owner, fits=lambda row: row.owner == owner)
+
     def query(
         self,
         *,
@@ -192,7 +197,7 @@ class Index:
         def change(db: sqlite3.Connection) -> None:
             gone = [(id,) for id in ids if not self._exists(id)]
             db.executemany("DELETE FROM sessions WHERE id = ?", gone)
-            _forget_signals(db, [id for (id,) in gone])
+            _forget(db, [id for (id,) in gone])
             db.executemany("INSERT OR REPLACE INTO removed (id, at) VALUES (?, ?)", [(id, at) for id in ids])
             oldest = "DELETE FROM removed WHERE rowid <= (SELECT max(rowid) FROM removed) - ?"
             db.execute(oldest, (_REMOVED_KEPT,))
@@ -219,7 +224,7 @@ class Index:
             db.execute("DELETE FROM signal_files")
             from .pointers import strangers
 
-            _forget_signals(db, strangers(db, self.ids()))
+            _forget(db, strangers(db, self.ids()))
             put(db, "generation", new_generation())
             put(db, "seen", "")
 
@@ -306,7 +311,7 @@ class Index:
                 known, listed = _all(db), set(filter(homes.is_id, names))
                 new, old = listed - known, known - listed
             db.executemany("DELETE FROM sessions WHERE id = ?", [(id,) for id in old])
-            _forget_signals(db, old)
+            _forget(db, old)
             db.executemany("INSERT INTO sessions (id) VALUES (?)", [(id,) for id in new])
             put(db, "seen", stamp)
 
@@ -343,12 +348,13 @@ def _ids(db: sqlite3.Connection, sql: str) -> set[str]:
     return {id for (id,) in db.execute(sql)}
 
 
-def _forget_signals(db: sqlite3.Connection, sessions: Iterable[str]) -> None:
+def _forget(db: sqlite3.Connection, sessions: Iterable[str]) -> None:
     gone = list(sessions)
     if gone:
-        from .pointers import forget
+        from . import kept, pointers
 
-        forget(db, gone)
+        pointers.forget(db, gone)
+        kept.forget(db, gone)
 
 
 def _all(db: sqlite3.Connection) -> set[str]:

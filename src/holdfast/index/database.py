@@ -73,6 +73,14 @@ _STEPS = (
         session TEXT NOT NULL, owner TEXT, signals INTEGER NOT NULL
     );
     """,
+    # What a reader keeps about a session: how far it was shown, that it is not to be shown again.
+    """
+    CREATE TABLE kept (
+        reader TEXT NOT NULL, session TEXT NOT NULL, topic TEXT NOT NULL, value TEXT NOT NULL,
+        PRIMARY KEY (reader, session, topic)
+    ) WITHOUT ROWID;
+    CREATE INDEX kept_session ON kept (session);
+    """,
 )
 SCHEMA = len(_STEPS)
 

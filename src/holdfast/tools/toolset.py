@@ -1,0 +1,201 @@
+"""A family of tools over the sessions of one owner: schemas, checked calls, approval, progress."""
+
+from __future__ import annotations
+
+import asyncio
+from contextvars import ContextVar
+from typing import TYPE_CHECKING
+
+from ..errors import BadArgument, HoldfastError, NotAllowed
+from . import parameters
+from .answer import Answer
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+    from typing import Any, TypeVar
+
+    from ..host.aio import AsyncHoldfast, AsyncSession
+    from ..index.kept import Kept
+    from .parameters import Parameter
+
+    T = TypeVar("T")
+    Approve = Callable[["Call"], Awaitable[bool | str]]
+    # Called with the last line that a session printed while somebody waits for it.
+    Progress = Callable[[str], Awaitable[None]]
+
+SHAPES = ("mcp", "openai", "anthropic")
+# So often whoever waits is told how it goes.
+PROGRESS_S = 3.0
+
+_progress: ContextVar[Progress | None] = ContextVar("progress", default=None)
+
+
+class Tool:
+    """One tool as a model sees it. `reads` changes nothing; `destroys` may end what runs; `repeats` may be called again
+    with the same arguments and changes nothing more; `opens` reaches beyond this machine's own records."""
+
+    __slots__ = ("description", "destroys", "name", "opens", "parameters", "reads", "repeats", "title")
+
+    def __init__(
+        self,
+        name: str,
+        description: str,
+        parameters: Sequence[Parameter] = (),
+        *,
+        title: str = "",
+        reads: bool = False,
+        destroys: bool = False,
+        repeats: bool = False,
+        opens: bool = False,
+    ) -> None:
+        self.name = name
+        self.title = title
+        self.description = description
+        self.parameters = tuple(parameters)
+        self.reads = reads
+        self.destroys = destroys
+        self.repeats = repeats or reads
+        self.opens = opens
+
+    def __repr__(self) -> str:
+        return f"<Tool {self.name}>"
+
+
+class Call:
+    """A call that somebody is asked to approve."""
+
+    __slots__ = ("arguments", "owner", "tool")
+
+    def __init__(self, tool: Tool, arguments: Mapping[str, Any], owner: str) -> None:
+        self.tool = tool
+        self.arguments = dict(arguments)
+        self.owner = owner
+
+    def __repr__(self) -> str:
+        return f"<Call {self.tool.name} {self.arguments}>"
+
+
+class Toolset:
+    """A family's own class names its tools, and has a method `_<tool>` for each, which gets the checked arguments.
+
+    `approve` is asked before each tool that acts: True lets it pass, a text says why not.
+    """
+
+    name = ""
+    tools: tuple[Tool, ...] = ()
+    # Whether arguments of another type than the declared one are refused.
+    strict_types = False
+
+    def __init__(self, hf: AsyncHoldfast, owner: str, *, approve: Approve | None = None) -> None:
+        if not owner.strip():
+            raise BadArgument("owner", "is empty", "give the key of the agent that calls")
+        self.hf = hf
+        self.owner = owner
+        self._approve = approve
+        self._by_name = {tool.name: tool for tool in self.tools}
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} for {self.owner}>"
+
+    async def open(self) -> None:
+        """What has to be done before the first call. Calling it again changes nothing."""
+
+    async def close(self) -> None:
+        """Let go of what this object holds. No session notices."""
+
+    async def __aenter__(self) -> Toolset:
+        await self.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def schemas(self, shape: str = "mcp", *, strict: bool = False) -> list[dict[str, Any]]:
+        """As one of the model APIs wants them. `strict` is for modes that accept a part of JSON Schema only."""
+        if shape not in SHAPES:
+            raise BadArgument("shape", f"{shape[:40]!a} is not known", "give " + " or ".join(SHAPES))
+        return [_shaped(tool, shape, strict) for tool in self.tools]
+
+    async def call(self, name: str, arguments: object = None, *, progress: Progress | None = None) -> Answer:
+        """Never raises for what the model did: that is an answer too. Cancelling ends the waiting, nothing else."""
+        tool = self._by_name.get(name)
+        if tool is None:
+            problem = BadArgument("tool", f"there is no {name[:40]!a}", "there is " + ", ".join(self._by_name))
+            return Answer.of_error(problem)
+        token = _progress.set(progress)
+        try:
+            taken = self._take(tool, arguments)
+            if not tool.reads:
+                await self._ask(tool, taken)
+            answer: Answer = await getattr(self, "_" + name.replace("-", "_"))(**taken)
+            return answer
+        except HoldfastError as problem:
+            return await self._failed(tool, problem)
+        finally:
+            _progress.reset(token)
+
+    def _take(self, tool: Tool, arguments: object) -> dict[str, Any]:
+        return parameters.take(tool.parameters, arguments, strict=self.strict_types)
+
+    async def _ask(self, tool: Tool, taken: dict[str, Any]) -> None:
+        if self._approve is None:
+            return
+        verdict = await self._approve(Call(tool, parameters.as_given(taken), self.owner))
+        if verdict is not True:
+            raise NotAllowed(tool.name, verdict or "it was not approved")
+
+    async def _failed(self, tool: Tool, problem: HoldfastError) -> Answer:
+        """A family words its own errors."""
+        return Answer.of_error(problem)
+
+    # For the families.
+
+    def kept(self) -> Kept:
+        return self.hf.kept(f"{self.name}:{self.owner}")
+
+    async def find(self, ref: object) -> AsyncSession:
+        """One of the owner's: others do not exist."""
+        return await self.hf.get(ref, owner=self.owner)
+
+    async def waiting(self, sessions: Iterable[AsyncSession], outcome: Awaitable[T]) -> T:
+        """Await it; whoever asked for progress is told the last line meanwhile, now and then."""
+        tell = _progress.get()
+        if tell is None:
+            return await outcome
+        telling = asyncio.ensure_future(_tell(tell, list(sessions)))
+        try:
+            return await outcome
+        finally:
+            telling.cancel()
+            await asyncio.gather(telling, return_exceptions=True)
+
+
+async def _tell(tell: Progress, sessions: list[AsyncSession]) -> None:
+    while True:
+        await asyncio.sleep(PROGRESS_S)
+        for session in sessions:
+            lines = (await session.tail(1)).strip()
+            await tell(lines[-200:] or "no output yet")
+
+
+def _shaped(tool: Tool, shape: str, strict: bool) -> dict[str, Any]:
+    make = parameters.strict_schema if strict else parameters.schema
+    schema = make(tool.parameters)
+    if shape == "openai":
+        function = {"name": tool.name, "description": tool.description, "parameters": schema, "strict": strict}
+        return {"type": "function", "function": function}
+    if shape == "anthropic":
+        found: dict[str, Any] = {"name": tool.name, "description": tool.description, "input_schema": schema}
+        return {**found, "strict": True} if strict else found
+    return {
+        "name": tool.name,
+        "title": tool.title or tool.name,
+        "description": tool.description,
+        "inputSchema": schema,
+        "annotations": {
+            "readOnlyHint": tool.reads,
+            "destructiveHint": tool.destroys,
+            "idempotentHint": tool.repeats,
+            "openWorldHint": tool.opens,
+        },
+    }

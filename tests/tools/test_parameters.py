@@ -1,0 +1,145 @@
+"""Arguments as models write them, against the parameters of a tool."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.errors import BadArgument
+from holdfast.tools.parameters import (
+    BOOLEAN,
+    INTEGER,
+    MAP,
+    NUMBER,
+    PAIRS,
+    STRING,
+    STRINGS,
+    WORDS,
+    Parameter,
+    schema,
+    strict_schema,
+    take,
+)
+
+EVERYTHING = (
+    Parameter("command", WORDS, "what to run", required=True),
+    Parameter("wait_s", NUMBER, default=10, minimum=0, maximum=600),
+    Parameter("lines", INTEGER, minimum=1),
+    Parameter("tty", BOOLEAN, default=False),
+    Parameter("name", STRING),
+    Parameter("ids", STRINGS, aliases=("id",)),
+    Parameter("env", PAIRS),
+    Parameter("extra", MAP),
+    Parameter("stdin", STRING, default="closed", choices=("open", "closed")),
+)
+
+
+def taken(**arguments: Any) -> dict[str, Any]:
+    return {name: value for name, value in take(EVERYTHING, arguments).items() if name in arguments or name == "ids"}
+
+
+def test_what_is_left_out_has_its_default() -> None:
+    found = take(EVERYTHING, {"command": "ls"})
+    assert (found["wait_s"], found["tty"], found["stdin"], found["name"]) == (10, False, "closed", None)
+
+
+@pytest.mark.covers("native:21")
+@pytest.mark.parametrize(
+    "name, value, meant",
+    [
+        ("wait_s", "2.5", 2.5),
+        ("lines", "7", 7),
+        ("lines", 7.0, 7),
+        ("tty", "true", True),
+        ("name", 3000, "3000"),
+        ("ids", "web", ["web"]),
+        ("ids", [1, "b"], ["1", "b"]),
+        ("env", ["A=1", "B=x=y"], {"A": "1", "B": "x=y"}),
+        ("env", {"A": 1}, {"A": "1"}),
+        ("extra", {"A": "1"}, {"A": "1"}),
+        ("command", ["echo", "a"], ["echo", "a"]),
+        ("name", None, None),
+    ],
+)
+def test_what_is_obviously_meant_is_taken(name: str, value: object, meant: object) -> None:
+    assert taken(**{"command": "ls", name: value})[name] == meant
+
+
+def test_another_name_of_a_parameter_is_taken_as_it() -> None:
+    assert take(EVERYTHING, {"command": "ls", "id": "web"})["ids"] == ["web"]
+
+
+@pytest.mark.covers("native:21")
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        ({}, "command: is required"),
+        ({"command": None}, "command: is required"),
+        ({"command": 7.5, "wait_s": []}, "wait_s: [] is not a number; give a number from 0 to 600"),
+        ({"command": "ls", "wait_s": 601}, "out of bounds; give a number from 0 to 600"),
+        ({"command": "ls", "lines": 0}, "give a whole number of at least 1"),
+        ({"command": "ls", "lines": True}, "True is not a whole number"),
+        ({"command": "ls", "lines": 1.5}, "1.5 is not a whole number"),
+        ({"command": "ls", "stdin": "opne"}, "did you mean open?; give open or closed"),
+        ({"command": "ls", "wait": 3}, "wait: there is no such parameter; did you mean wait_s?"),
+        ({"command": "ls", "zzz": 3}, "there is command, wait_s"),
+        ({"command": "ls", "env": ["A"]}, 'give a list of "NAME=VALUE"'),
+        ([], "arguments: [] is not an object"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_with_what_can(arguments: Any, said: str) -> None:
+    with pytest.raises(BadArgument) as refused:
+        take(EVERYTHING, arguments)
+    assert said in str(refused.value)
+
+
+@pytest.mark.parametrize("name, value", [("tty", "true"), ("lines", "7"), ("lines", True), ("name", 3), ("ids", "a")])
+def test_strict_toolsets_take_the_declared_type_alone(name: str, value: object) -> None:
+    with pytest.raises(BadArgument):
+        take(EVERYTHING, {"command": "ls", name: value}, strict=True)
+
+
+@pytest.mark.parametrize("make", [schema, strict_schema])
+def test_schemas_are_valid_and_accept_what_is_declared(make: Any) -> None:
+    made = make(EVERYTHING)
+    jsonschema.Draft202012Validator.check_schema(made)
+    everything = {
+        "command": ["ls"],
+        "wait_s": 1,
+        "lines": 2,
+        "tty": True,
+        "name": "web",
+        "ids": ["a"],
+        "env": ["A=1"],
+        "extra": {"A": "1"},
+        "stdin": "open",
+    }
+    jsonschema.validate(everything, made)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**everything, "more": 1}, made)
+
+
+def test_in_a_strict_schema_everything_is_required_and_may_be_null() -> None:
+    made = strict_schema(EVERYTHING)
+    assert made["required"] == list(made["properties"])
+    jsonschema.validate({**dict.fromkeys(made["properties"]), "command": "ls"}, made)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(st.dictionaries(st.sampled_from([each.name for each in EVERYTHING]) | st.text(max_size=5), json_values))
+def test_whatever_is_given_it_is_taken_or_refused_by_name(arguments: dict[str, Any]) -> None:
+    try:
+        found = take(EVERYTHING, arguments)
+    except BadArgument:
+        return
+    assert set(found) == {each.name for each in EVERYTHING}
