@@ -12,5 +12,6 @@ pytest_plugins = [
     "support.points",
     "support.bystander",
     "support.facades",
+    "support.agents",
     "support.promised",
 ]

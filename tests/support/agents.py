@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import pytest
+
 import holdfast
 from holdfast.tools import toolset
 
@@ -43,8 +45,25 @@ class Agent:
         return holdfast.open_async()
 
 
-def agent(world: World, family: str, owner: str = "agent-7", **options: Any) -> Agent:
-    """Closed at teardown."""
-    made = Agent(family, owner, **options)
-    world.closing.callback(made.close)
-    return made
+class Agents:
+    """Opens toolsets: `agents("native")` in the way that the test is run over, `agents.library(...)` always directly.
+    Both are closed at teardown."""
+
+    def __init__(self, world: World, via: str) -> None:
+        self._world = world
+        self.via = via
+
+    def __call__(self, family: str, owner: str = "agent-7", **options: Any) -> Agent:
+        return self._opened(Agent(family, owner, **options))
+
+    def library(self, family: str, owner: str = "agent-7", **options: Any) -> Agent:
+        return self._opened(Agent(family, owner, **options))
+
+    def _opened(self, agent: Agent) -> Agent:
+        self._world.closing.callback(agent.close)
+        return agent
+
+
+@pytest.fixture(params=["library"])
+def agents(world: World, request: pytest.FixtureRequest) -> Agents:
+    return Agents(world, request.param)
