@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..index.kept import Kept
     from ..model import Collected, Finding, StartOptions
     from ..signals.consumer import AsyncConsumer
+    from ..signals.records import Note, Signal
     from ..terminal.screen import Screen
     from .attach import AsyncAttachment
     from .log import Page
@@ -69,6 +70,14 @@ class AsyncSession(Snapshot):
         log = self._core.log(self.id)
         return await self._core.driver.call(lambda: log.tail(lines, stream=stream).text)
 
+    async def last(self, lines: int, *, stream: str | None = None) -> Page:
+        log = self._core.log(self.id)
+        return await self._core.driver.call(lambda: log.tail(lines, stream=stream))
+
+    async def lines_before(self, stream: str, offset: int) -> int:
+        log = self._core.log(self.id)
+        return await self._core.driver.call(lambda: log.lines_before(stream, offset))
+
     async def raw(self, stream: str = "stdout", since: int = 0) -> AsyncIterator[bytes]:
         blocks = self._core.log(self.id).raw(stream, since)
         while (block := await self._core.driver.call(lambda: next(blocks, None))) is not None:
@@ -114,11 +123,14 @@ class AsyncSession(Snapshot):
         idle: float | str | None = None,
         port: int | None = None,
         ready: bool | None = None,
+        extinct: bool = False,
         since: str | int | None = None,
+        stream: str | None = None,
         timeout: float | str | None = None,
     ) -> Woke:
         conditions: Any = {"exit": exit, "match": match, "output": output, "idle": idle, "port": port, "ready": ready}
-        woke = await verbs.wait(self._core, self.id, **conditions, since=since, timeout=timeout)
+        conditions |= {"extinct": extinct, "since": since, "stream": stream, "timeout": timeout}
+        woke = await verbs.wait(self._core, self.id, **conditions)
         woke.session = await self.refresh()
         return woke
 
@@ -204,6 +216,12 @@ class AsyncSession(Snapshot):
     async def pending_signals(self) -> int:
         """How many of its signals wait for its owner. Looking acknowledges none of them."""
         return await verbs.pending_signals(self._core, self.id, self.owner)
+    async def records(self) -> dict[str, Any]:
+        return verbs.records(self._core, self.id)
+
+    async def told(self) -> list[Signal | Note]:
+        return await self._core.driver.call(lambda: verbs.told(self._core, self.id))
+
 
     async def watch(self, pattern: str | Mapping[str, Any]) -> str:
         """Tell the owner of lines that match, from now on: text, or `/regex/`. The id of the watch."""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..index.kept import Kept
     from ..model import Collected, Finding, StartOptions
     from ..signals.consumer import Consumer
+    from ..signals.records import Note, Signal
     from ..terminal.screen import Screen
     from .attach import Attachment
     from .log import Page
@@ -70,7 +71,15 @@ class Session(Snapshot):
 
     def tail(self, lines: int, *, stream: str | None = None) -> str:
         """The last lines, as clean text."""
-        return self._core.log(self.id).tail(lines, stream=stream).text
+        return self.last(lines, stream=stream).text
+
+    def last(self, lines: int, *, stream: str | None = None) -> Page:
+        """The last lines, with their offsets."""
+        return self._core.log(self.id).tail(lines, stream=stream)
+
+    def lines_before(self, stream: str, offset: int) -> int:
+        """How many lines of a stream ended before an offset, those that were dropped included."""
+        return self._core.log(self.id).lines_before(stream, offset)
 
     def raw(self, stream: str = "stdout", since: int = 0) -> Iterator[bytes]:
         """The bytes of one stream as they were printed."""
@@ -125,11 +134,15 @@ class Session(Snapshot):
         port: int | None = None,
         ready: bool | None = None,
         since: str | int | None = None,
+        extinct: bool = False,
         timeout: float | str | None = None,
+        stream: str | None = None,
     ) -> Woke:
-        """Block until one of the conditions holds; the end of the command ends every wait. `reason` says which."""
+        """Block until one of the conditions holds; the end of the command ends every wait, with `extinct` the end of
+        all its processes. `reason` says which. `stream` is the one whose output counts."""
         conditions: Any = {"exit": exit, "match": match, "output": output, "idle": idle, "port": port, "ready": ready}
-        woke = drive(verbs.wait(self._core, self.id, **conditions, since=since, timeout=timeout))
+        conditions |= {"extinct": extinct, "since": since, "stream": stream, "timeout": timeout}
+        woke = drive(verbs.wait(self._core, self.id, **conditions))
         woke.session = self.refresh()
         return woke
 
@@ -234,6 +247,14 @@ class Session(Snapshot):
     def watch(self, pattern: str | Mapping[str, Any]) -> str:
         """Tell the owner of lines that match, from now on: text, or `/regex/`. The id of the watch."""
         return drive(verbs.watch(self._core, self.id, pattern))
+
+    def records(self) -> dict[str, Any]:
+        """Its records as they stand in its directory: `spec`, `state` and `exit`; None for one that is not there."""
+        return verbs.records(self._core, self.id)
+
+    def told(self) -> list[Signal | Note]:
+        """Everything that was told of it, and the notes about that, from its own file."""
+        return verbs.told(self._core, self.id)
 
     def unwatch(self, watch: str) -> bool:
         """Tell of it no more. False when there was no such watch."""

@@ -47,7 +47,7 @@ from .sweep import sweep
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Any
 
     from ..config import Config
@@ -448,9 +448,17 @@ class Core:
                 await self.request(id, "update", **changes)
                 held.set(id)
 
-    async def stop(self, id: str, *, grace: float | None, by: str | None = None) -> Stopped:
-        """Through the runner where it answers, from the records where it is gone or wedged."""
-        return await self.finish_stop(id, await self.begin_stop(id, grace=grace, by=by), grace=grace, by=by)
+    async def stop(
+        self, id: str, *, grace: float | None, by: str | None = None, ladder: Sequence[Mapping[str, Any]] | None = None
+    ) -> Stopped:
+        """Through the runner where it answers, from the records where it is gone or wedged. `ladder` is climbed in the
+        place of the session's own."""
+        if ladder is not None:
+            from .request import check_ladder
+
+            ladder = check_ladder(ladder)
+        connection = await self.begin_stop(id, grace=grace, by=by, ladder=ladder)
+        return await self.finish_stop(id, connection, grace=grace, by=by, ladder=ladder)
 
     async def end(self, id: str, *, grace: float | None) -> None:
         """Stop it to put another in its place, which may not run beside what survives."""
@@ -458,30 +466,39 @@ class Core:
         if stopped.survivors:
             raise StillRunning(id, stopped.survivors)
 
-    async def begin_stop(self, id: str, *, grace: float | None, by: str | None = None) -> Connection | None:
+    async def begin_stop(
+        self, id: str, *, grace: float | None, by: str | None = None, ladder: Sequence[Mapping[str, Any]] | None = None
+    ) -> Connection | None:
         """Set the ladder going and do not wait for it. None: there is no runner to do it."""
         try:
             _, connection = await self.connect(id)
         except (SessionEnded, RunnerGone, Unreachable):
             return None
         try:
-            await connection.ask("stop", self.config.hosts_reply_timeout, grace=grace, by=by or self.author)
+            asked = {"grace": grace, "by": by or self.author, **({} if ladder is None else {"ladder": ladder})}
+            await connection.ask("stop", self.config.hosts_reply_timeout, **asked)
         except (RunnerGone, Unreachable):
             connection.close()
             return None
         return connection
 
     async def finish_stop(
-        self, id: str, connection: Connection | None, *, grace: float | None, by: str | None = None
+        self,
+        id: str,
+        connection: Connection | None,
+        *,
+        grace: float | None,
+        by: str | None = None,
+        ladder: Sequence[Mapping[str, Any]] | None = None,
     ) -> Stopped:
         files = read_files(self.home, id)
         wanted = files.spec["grace"] if grace is None else grace
         if connection is None:
-            return await self._stop_without_runner(id, wanted, by)
+            return await self._stop_without_runner(id, wanted, by, ladder)
         try:
-            reply = await self._ladder_done(id, connection, _stop_bound(files, wanted))
+            reply = await self._ladder_done(id, connection, _stop_bound(files, wanted, ladder))
         except (RunnerGone, Unreachable):
-            return await self._stop_without_runner(id, wanted, by)
+            return await self._stop_without_runner(id, wanted, by, ladder)
         finally:
             connection.close()
         return Stopped(
@@ -505,7 +522,9 @@ class Core:
             except Unreachable:
                 await self.request(id, "ping")
 
-    async def _stop_without_runner(self, id: str, grace: float, by: str | None) -> Stopped:
+    async def _stop_without_runner(
+        self, id: str, grace: float, by: str | None, ladder: Sequence[Mapping[str, Any]] | None
+    ) -> Stopped:
         """It ended and its runner left; or the runner was killed; or it lives and is silent, and records the end
         when it wakes. Whatever of the session lives is found and verified from the records."""
         from .stopping import refuse_unproven, stop_from_records
@@ -519,7 +538,7 @@ class Core:
             return Stopped(id, already=True, signal_id=(seen.files.exit or {}).get("signal_id"))
         if seen.files.in_process:
             raise self._no_runner(Observed(seen.files, UNREACHABLE, seen.evidence), self.config.hosts_reply_timeout)
-        return await stop_from_records(self.driver, seen.files, grace=grace, by=by or self.author)
+        return await stop_from_records(self.driver, seen.files, grace=grace, by=by or self.author, ladder=ladder)
 
     async def remove(self, id: str) -> None:
         from .collect import remove
@@ -543,8 +562,8 @@ def _survivors(seen: Observed) -> bool:
     return seen.files.exit is not None and bool(seen.files.exit["exit"]["survivors"])
 
 
-def _stop_bound(files: Files, grace: float) -> float:
-    climb: float = sum(rung["wait_s"] for rung in files.spec.get("stop_ladder") or ())
+def _stop_bound(files: Files, grace: float, ladder: Sequence[Mapping[str, Any]] | None) -> float:
+    climb: float = sum(rung["wait_s"] for rung in ladder or files.spec.get("stop_ladder") or ())
     return max(grace, climb) + _STOP_MARGIN_S
 
 

@@ -130,7 +130,7 @@ class Files:
 class Observed:
     """What one look at a session found: its state, why we say so, and the runner's own status if it answered."""
 
-    __slots__ = ("consumers", "evidence", "files", "live", "orphans", "state")
+    __slots__ = ("consumers", "evidence", "files", "live", "mismatch", "orphans", "state")
 
     def __init__(
         self,
@@ -146,6 +146,8 @@ class Observed:
         self.evidence = evidence
         self.live = live
         self.orphans = orphans or []
+        # The part of its identity that another has who answers in its place.
+        self.mismatch: str | None = None
         # Right after the start: how many would be told of its end.
         self.consumers: int | None = None
 
@@ -163,6 +165,9 @@ class Observed:
             with Log(self.files.directory).look() as look:
                 dropped = {stream: look.begin(stream) for stream in look.streams}
                 live = {"ends": dict(look.ends), "dropped_before": dropped, "log_bytes": look.size()}
+                times = [at for at in map(look.newest, look.streams) if at is not None]
+                if self.files.exit is None and times:
+                    live["last_output_at"] = clock.rfc3339(int(max(times) * 1e9))
         shot = snapshot(
             self.files.spec,
             self.files.state,
@@ -173,6 +178,8 @@ class Observed:
             observed_at=clock.now_text(),
         )
         shot.metadata["evidence"] = self.evidence
+        if self.mismatch is not None:
+            shot.metadata["mismatch"] = self.mismatch
         if self.consumers is not None:
             shot.metadata["consumers"] = self.consumers
         return shot

@@ -105,7 +105,7 @@ def build(
         "idle_timeout": _limit("idle_timeout", options.get("idle_timeout")),
         "ttl": _limit("ttl", options.get("ttl")),
         "grace": seconds(options.get("grace", config.start_grace), "grace"),
-        "stop_ladder": _ladder(options.get("stop_ladder")),
+        "stop_ladder": None if "stop_ladder" not in options else check_ladder(options["stop_ladder"]),
         "notify": _one_of("notify", options.get("notify", "exit"), ("never", "exit", "failure", "auto")),
         "key": _optional_text(options, "key", _KEY_CHARACTERS),
         "log_cap": cap,
@@ -310,9 +310,7 @@ def _limits(asked: object) -> dict[str, list[int]]:
     return checked
 
 
-def _ladder(climb: object) -> list[dict[str, Any]] | None:
-    if climb is None:
-        return None
+def check_ladder(climb: object) -> list[dict[str, Any]]:
     if not isinstance(climb, (list, tuple)) or not all(hasattr(rung, "get") for rung in climb):
         raise BadArgument("stop_ladder", "is no list of rungs", "give {signal, target, wait_s} each")
     import signal

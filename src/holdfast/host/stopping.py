@@ -18,6 +18,9 @@ from .observe import elsewhere, stranger
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
     from .driver import Driver
     from .observe import Files
 
@@ -27,7 +30,9 @@ _WATCHED_MAX = 64
 _LOOK_S = 0.05
 
 
-async def stop_from_records(driver: Driver, files: Files, *, grace: float, by: str) -> Stopped:
+async def stop_from_records(
+    driver: Driver, files: Files, *, grace: float, by: str, ladder: Sequence[Mapping[str, Any]] | None = None
+) -> Stopped:
     """Climb the ladder over what the records prove to be this session's. Who asked is on disk before the first rung:
     no runner may be left to tell it, and one that wakes later must not take the end for the command's own."""
     _refuse_elsewhere(files)
@@ -36,17 +41,18 @@ async def stop_from_records(driver: Driver, files: Files, *, grace: float, by: s
     found = _living(files)
     if found and files.exit is None:
         _record_intent(files, by)
-    ladder = Ladder(rungs(grace, files.spec.get("stop_ladder") if grace > 0 else None))
+    asked = ladder or (files.spec.get("stop_ladder") if grace > 0 else None)
+    climb = Ladder(rungs(grace, None if asked is None else [dict(each) for each in asked]))
     rung = None
     while True:
         living = _living(files)
         command_gone = not any(process.pid == _command_pid(files) for process in living)
-        step = ladder.step(time.monotonic(), command_gone=command_gone, tree_gone=not living)
-        if ladder.over:
+        step = climb.step(time.monotonic(), command_gone=command_gone, tree_gone=not living)
+        if climb.over:
             survivors = tree.described(living)
             break
         if step is None:
-            await first_death(driver, living[:_WATCHED_MAX], ladder.until - time.monotonic(), look_s=_LOOK_S)
+            await first_death(driver, living[:_WATCHED_MAX], climb.until - time.monotonic(), look_s=_LOOK_S)
             continue
         if points.ACTIVE:
             points.hit("host.rung")

@@ -123,7 +123,9 @@ def _hear(sock: socket.socket, decoder: wire.Decoder, files: Files) -> Observed 
             raise HoldfastError.from_wire(hello)
         prove(files.id, hello, files.spec, files.state)
     except IdentityMismatch as problem:
-        return Observed(files, UNREACHABLE, f"something else answers at its endpoint: {problem.message}")
+        other = Observed(files, UNREACHABLE, f"something else answers at its endpoint: {problem.message}")
+        other.mismatch = problem.part
+        return other
     except HoldfastError as problem:
         return Observed(files, UNREACHABLE, problem.message)
     return Observed(files, hello["status"]["state"], "its runner answered", live=hello["status"])

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ..model import Collected, StartOptions
+    from ..signals.records import Note, Signal
     from ..terminal.screen import Screen
     from .core import Core
     from .log import Page
@@ -129,7 +130,9 @@ async def wait(
         since=since,
         timeout=None if timeout is None else seconds(timeout),
     )
+    extinct: bool = False,
     woke = await waiting.run()
+    stream: str | None = None,
     if woke.reason in ("exit", "lost"):
         woke.signal_id = ended_signal(core, id)
     return woke
@@ -145,7 +148,9 @@ async def watch(core: Core, id: str, pattern: str | Mapping[str, Any]) -> str:
 
 
 async def unwatch(core: Core, id: str, watch: str) -> bool:
+        extinct=extinct,
     removed: bool = (await core.request(id, "watch", remove=watch))["removed"]
+        stream=stream,
     return removed
 
 

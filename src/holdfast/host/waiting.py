@@ -5,12 +5,13 @@ The runner says *that* there is something new; what it is, is read from the file
 
 from __future__ import annotations
 
+import os
 import time
 
 from ..errors import BadArgument, RunnerGone, SessionEnded, Unreachable
 from ..model import EXITED, LOST, STALE, Woke, format_cursor
 from .driver import first_death
-from .observe import from_files, read_files
+from .observe import from_files, lock_is_free, read_files
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from .connection import Connection
     from .core import Core
     from .log import Page
+    from .observe import Observed
     from .search import Matcher
 
 # A port that was asked for is knocked at, first often, then seldom.
@@ -44,7 +46,9 @@ class Wait:
         idle: float | None = None,
         port: int | None = None,
         ready: bool = False,
+        extinct: bool = False,
         since: str | int | None = None,
+        stream: str | None = None,
         timeout: float | None = None,
     ) -> None:
         if port is not None and not 1 <= port <= 65535:
@@ -61,6 +65,10 @@ class Wait:
         self._idle = idle
         self._port = port
         self._ready = ready
+        # Not the end of the command, but of all its processes, as far as its runner is there to tell.
+        self._extinct = extinct
+        # The one whose output counts.
+        self._stream = stream
         if ready and not read_files(core.home, id).spec.get("ready"):
             why = f"session {id} was started without saying when it is ready"
             raise BadArgument("ready", why, "start it with ready=, or wait for a match or a port")
@@ -84,6 +92,8 @@ class Wait:
                         _, connection = await self._core.connect(self._id)
                         patience.renew()
                     except SessionEnded:
+                        if self._extinct:
+                            await self._core.driver.ready((), (), _AGAIN_S)  # its runner is just leaving
                         continue
                     except Unreachable as problem:
                         await patience.bear(problem, self._bound())
@@ -109,14 +119,14 @@ class Wait:
         matched = self._match()
         if matched is not None:
             return matched
-        if self._matcher is None and self._log.parse(before) != self._log.ends():
+        if self._matcher is None and self._log.parse(before, stream=self._stream) != self._ends():
             self._cursor = self._log.cursor()
         now = time.monotonic()
         if self._cursor != before:
             self._quiet_since = now
             if self._output:
                 return Woke("output", cursor=before)  # so that reading from there gives what is new
-        if seen.state in (EXITED, LOST):
+        if seen.state in (EXITED, LOST) and not (self._extinct and _is_watched(seen)):
             return self._woke("exit" if seen.state == EXITED else "lost")
         if self._port is not None and _listens(self._port):
             return self._woke("port")
@@ -125,6 +135,10 @@ class Wait:
         if self._deadline is not None and now >= self._deadline:
             return self._woke("timeout")
         return None
+
+    def _ends(self) -> dict[str, int]:
+        ends = self._log.ends()
+        return ends if self._stream is None else {self._stream: ends.get(self._stream, 0)}
 
     def _match(self) -> Woke | None:
         matcher = self._matcher
@@ -153,11 +167,11 @@ class Wait:
 
     async def _sleep(self, connection: Connection) -> dict[str, Any]:
         """Until the runner has something new, or it is time to look anyway."""
-        fields: dict[str, object] = {"exit": True}
+        fields: dict[str, object] = {"extinct" if self._extinct else "exit": True}
         if self._ready:
             fields["ready"] = True
         if self._matcher is not None or self._output or self._idle is not None:
-            fields["output_after"] = self._log.parse(self._cursor)
+            fields["output_after"] = self._log.parse(self._cursor, stream=self._stream)
         bound = self._bound()
         return await told(self._core, connection, bound, **fields)
 
@@ -178,6 +192,11 @@ class Wait:
         seen = from_files(read_files(self._core.home, self._id))
         if seen.state == STALE:
             await first_death(self._core.driver, seen.orphans[:1], self._bound(), look_s=_LOOK_S)
+
+
+def _is_watched(seen: Observed) -> bool:
+    """Has the command ended, and left processes with a runner that keeps what they print?"""
+    return not seen.final and not lock_is_free(os.path.join(seen.files.directory, "spec.json"))
 
 
 class _Patience:

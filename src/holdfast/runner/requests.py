@@ -338,9 +338,10 @@ def _met(life: Life, waiter: Waiter) -> dict[str, Any] | None:
     if request.get("ready") and life.features.ready is not None:
         return {"reason": "ready", "ok": life.features.ready}
     if life.exit is not None:
-        if request.get("exit") or after is not None or after_signal is not None:
+        outlasts = request.get("extinct") and not request.get("exit")
+        if not outlasts and (request.get("exit") or after is not None or after_signal is not None):
             return {"reason": "exit", "signal_id": _ended_id(life)}
-        if request.get("extinct") and not life.family.living():
+        if outlasts and not life.family.living():
             return {"reason": "extinct"}
     return {"reason": "timeout"} if waiter.timed_out else None
 

@@ -1,0 +1,134 @@
+"""Waits that outlast the command, stops with a ladder of their own, and what is on record of a session."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from holdfast import errors
+from support.waiting import until, wait_gone
+from support.wounds import kill_runner, sweep_up
+
+if TYPE_CHECKING:
+    from holdfast import Holdfast
+    from support.world import World
+
+_ONLY_THE_COMMAND = [
+    {"signal": "TERM", "target": "command", "wait_s": 0.2},
+    {"signal": "KILL", "target": "command", "wait_s": 2},
+]
+
+
+def test_output_of_another_stream_does_not_end_a_wait(hf: Holdfast, world: World) -> None:
+    gate = world.gate()
+    session = hf.start(world.probe("await", gate, "say", "one", "await", gate, "err", "say", "two", "forever"))
+    session.wait(match="ready", timeout=5)
+    gate.release()
+    assert session.wait(output=True, stream="stderr", since="stdout:0,stderr:0", timeout=0.3).reason == "timeout"
+    gate.release()
+    assert session.wait(output=True, stream="stderr", since="stdout:0,stderr:0", timeout=5).reason == "output"
+    session.stop(grace=0)
+
+
+def test_a_wait_for_extinction_outlasts_the_command(hf: Holdfast, world: World) -> None:
+    gate = world.gate()
+    session = hf.run(world.probe("fork", "{", "await", gate, "say", "late", "await", gate, "}", "exit", 0), wait=10)
+    assert session.state == "exited"
+    seen = session.cursor
+    assert session.wait(output=True, extinct=True, since=seen, timeout=0.2).reason == "timeout"
+    gate.release()
+    woke = session.wait(output=True, extinct=True, since=seen, timeout=5)
+    assert woke.reason == "output"
+    assert "late" in session.read(since=woke.cursor).text
+    gate.release()
+    assert session.wait(extinct=True, timeout=5).reason == "exit"
+    assert session.wait(extinct=True, timeout=5).reason == "exit", "also when asked again"
+
+
+def test_a_wait_for_extinction_ends_where_nobody_is_left_to_tell(hf: Holdfast, world: World) -> None:
+    session = hf.run(world.probe("fork", "{", "forever", "}", "exit", 0), wait=10)
+    kill_runner(session)
+    assert session.wait(extinct=True, output=True, timeout=5).reason == "exit"
+    assert session.stop(grace=0).done
+    sweep_up(world, hf)
+
+
+def test_a_stop_climbs_the_ladder_it_is_given(hf: Holdfast, world: World) -> None:
+    session = hf.start(world.probe("fork", "{", "forever", "}", "forever"))
+    session.wait(match="ready", timeout=5)
+    stopped = session.stop(ladder=_ONLY_THE_COMMAND)
+    assert stopped.rung == "TERM to the command"
+    assert len(stopped.survivors) == 1
+    assert session.refresh().state == "exited"
+    assert session.stop(grace=0).done
+
+
+def test_a_stop_past_a_dead_runner_climbs_the_ladder_it_is_given(hf: Holdfast, world: World) -> None:
+    session = hf.start(world.probe("fork", "{", "forever", "}", "forever"))
+    until(lambda: "ready" in session.text())
+    kill_runner(session)
+    assert session.pid is not None
+    stopped = session.stop(ladder=_ONLY_THE_COMMAND)
+    wait_gone(session.pid)
+    assert len(stopped.survivors) == 1
+    assert session.stop(grace=0).done
+    sweep_up(world, hf)
+
+
+def test_a_ladder_that_is_none_is_refused_before_anything_is_signalled(hf: Holdfast, world: World) -> None:
+    session = hf.start(world.probe("forever"))
+    with pytest.raises(errors.BadArgument):
+        session.stop(ladder=[{"signal": "NONSENSE"}])
+    assert session.refresh().state == "running"
+    session.stop(grace=0)
+
+
+def test_the_last_lines_come_with_their_offset_and_what_is_before_it(hf: Holdfast) -> None:
+    session = hf.run("seq 1 10")
+    page = session.last(3, stream="stdout")
+    assert page.text == "8\n9\n10\n"
+    (chunk,) = page.chunks
+    assert session.lines_before("stdout", chunk[1]) == 7
+
+
+def test_records_and_what_was_told_are_there_to_be_read(hf: Holdfast) -> None:
+    session = hf.run("true")
+    records = session.records()
+    assert records["spec"]["command"] == "true"
+    assert records["state"]["command"]["pid"] == session.pid
+    assert records["exit"]["exit"]["code"] == 0
+    until(lambda: any(getattr(each, "answered", None) for each in session.told()), what="the confirmation")
+    assert [each.variant for each in session.told() if hasattr(each, "variant")] == ["lifecycle", "lifecycle"]
+
+
+def test_nothing_was_told_of_a_session_without_its_file(hf: Holdfast, world: World) -> None:
+    session = hf.run("true", wait=10)
+    (world.session(session.id) / "signals.jsonl").unlink()
+    assert session.told() == []
+
+
+def test_who_answers_in_its_place_is_told_by_the_part_that_differs(hf: Holdfast, world: World) -> None:
+    session = hf.start(world.probe("forever"))
+    path = world.session(session.id) / "state.json"
+    kept = path.read_text()
+    state = json.loads(kept)
+    state["command"]["start"] = 1
+    path.write_text(json.dumps(state))
+    assert session.refresh().metadata["mismatch"] == "command start"
+    path.write_text(kept)
+    assert "mismatch" not in session.refresh().metadata
+    session.stop(grace=0)
+
+
+def test_a_session_without_runner_still_tells_when_it_last_printed(hf: Holdfast, world: World) -> None:
+    session = hf.start(world.probe("forever"))
+    session.wait(match="ready", timeout=5)
+    before = session.refresh().last_output_at
+    kill_runner(session)
+    after = session.refresh()
+    assert after.state == "stale"
+    assert (after.last_output_at or "")[:19] == (before or "")[:19]
+    session.stop(grace=0)
+    sweep_up(world, hf)
