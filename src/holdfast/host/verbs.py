@@ -63,6 +63,17 @@ def ended_signal(core: Core, id: str) -> str | None:
     return named
 
 
+def records(core: Core, id: str) -> dict[str, Any]:
+    files = read_files(core.home, id)
+    return {"spec": files.spec, "state": files.state, "exit": files.exit}
+
+
+def told(core: Core, id: str) -> list[Signal | Note]:
+    from ..signals.indexing import told
+
+    return told(core.home, id)
+
+
 async def pending_signals(core: Core, id: str, owner: str | None) -> int:
     return (await core.consumers.listing().counts([owner])).get(id, 0)
 
@@ -119,7 +130,9 @@ async def wait(
         raise BadArgument("exit", "the end of the command ends every wait", "leave it out, and look at `reason`")
     from .waiting import Wait
 
+    extinct: bool = False,
     waiting = Wait(
+    stream: str | None = None,
         core,
         id,
         match=match,
@@ -130,12 +143,12 @@ async def wait(
         since=since,
         timeout=None if timeout is None else seconds(timeout),
     )
-    extinct: bool = False,
     woke = await waiting.run()
-    stream: str | None = None,
     if woke.reason in ("exit", "lost"):
         woke.signal_id = ended_signal(core, id)
+        extinct=extinct,
     return woke
+        stream=stream,
 
 
 async def watch(core: Core, id: str, pattern: str | Mapping[str, Any]) -> str:
@@ -148,9 +161,7 @@ async def watch(core: Core, id: str, pattern: str | Mapping[str, Any]) -> str:
 
 
 async def unwatch(core: Core, id: str, watch: str) -> bool:
-        extinct=extinct,
     removed: bool = (await core.request(id, "watch", remove=watch))["removed"]
-        stream=stream,
     return removed
 
 
@@ -254,7 +265,7 @@ async def stop_all(core: Core, refs: Iterable[object], grace: float | str | None
             answers.append(Stopped(id, error=problem))
     for id, connection in under_way:
         try:
-            answers.append(await core.finish_stop(id, connection, grace=limit))
+            answers.append(await core.finish_stop(id, connection, grace=limit, by=by))
         except HoldfastError as problem:
             answers.append(Stopped(id, error=problem))
     return answers

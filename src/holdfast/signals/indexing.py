@@ -263,3 +263,24 @@ def ended_id(home: Home, session: str) -> str | None:
     finally:
         os.close(fd)
     return None
+
+
+def told(home: Home, session: str) -> list[Signal | Note]:
+    """Every signal of a session that is retained and the notes about them, as they were written, each once."""
+    try:
+        fds = generations(directory_of(home, session))
+    except OSError as problem:
+        if is_no_file(problem):
+            return []
+        raise
+    try:
+        parsed = [parse(line, session) for fd in fds for line in lines(fd, 0)]
+    finally:
+        for fd in fds:
+            os.close(fd)
+    found: dict[object, Signal | Note] = {}
+    for each in parsed:
+        if not isinstance(each, Bad):
+            # A rotation carries records over.
+            found.setdefault(each.seq if isinstance(each, Signal) else each, each)
+    return list(found.values())
