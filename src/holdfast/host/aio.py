@@ -202,13 +202,25 @@ class AsyncSession(Snapshot):
     async def send_signal(self, signal: str | int, target: str = "command") -> int:
         return await verbs.send_signal(self._core, self.id, signal, target)
 
-    async def stop(self, grace: float | str | None = None, by: str | None = None) -> Stopped:
-        stopped = await self._core.stop(self.id, grace=None if grace is None else seconds(grace), by=by)
+    async def stop(
+        self,
+        grace: float | str | None = None,
+        by: str | None = None,
+        ladder: Sequence[Mapping[str, Any]] | None = None,
+    ) -> Stopped:
+        limit = None if grace is None else seconds(grace)
+        stopped = await self._core.stop(self.id, grace=limit, by=by, ladder=ladder)
         stopped.session = await self.refresh()
         return stopped
 
     async def kill(self) -> Stopped:
         return await self.stop(grace=0)
+
+    async def records(self) -> dict[str, Any]:
+        return verbs.records(self._core, self.id)
+
+    async def told(self) -> list[Signal | Note]:
+        return await self._core.driver.call(lambda: verbs.told(self._core, self.id))
 
     async def remove(self) -> None:
         await self._core.remove(self.id)
@@ -216,12 +228,6 @@ class AsyncSession(Snapshot):
     async def pending_signals(self) -> int:
         """How many of its signals wait for its owner. Looking acknowledges none of them."""
         return await verbs.pending_signals(self._core, self.id, self.owner)
-    async def records(self) -> dict[str, Any]:
-        return verbs.records(self._core, self.id)
-
-    async def told(self) -> list[Signal | Note]:
-        return await self._core.driver.call(lambda: verbs.told(self._core, self.id))
-
 
     async def watch(self, pattern: str | Mapping[str, Any]) -> str:
         """Tell the owner of lines that match, from now on: text, or `/regex/`. The id of the watch."""

@@ -133,11 +133,11 @@ class Session(Snapshot):
         idle: float | str | None = None,
         port: int | None = None,
         ready: bool | None = None,
-        since: str | int | None = None,
         extinct: bool = False,
-        timeout: float | str | None = None,
+        since: str | int | None = None,
         stream: str | None = None,
     ) -> Woke:
+        timeout: float | str | None = None,
         """Block until one of the conditions holds; the end of the command ends every wait, with `extinct` the end of
         all its processes. `reason` says which. `stream` is the one whose output counts."""
         conditions: Any = {"exit": exit, "match": match, "output": output, "idle": idle, "port": port, "ready": ready}
@@ -226,9 +226,16 @@ class Session(Snapshot):
         """One operating-system signal to the command, its group or its tree; how many processes got it."""
         return drive(verbs.send_signal(self._core, self.id, signal, target))
 
-    def stop(self, grace: float | str | None = None, by: str | None = None) -> Stopped:
-        """End it with its whole tree, gently first. Says what was found and what survived."""
-        stopped = drive(self._core.stop(self.id, grace=None if grace is None else seconds(grace), by=by))
+    def stop(
+        self,
+        grace: float | str | None = None,
+        by: str | None = None,
+        ladder: Sequence[Mapping[str, Any]] | None = None,
+    ) -> Stopped:
+        """End it with its whole tree, gently first. Says what was found and what survived. `ladder` are rungs as in
+        `stop_ladder`, for this stop alone."""
+        limit = None if grace is None else seconds(grace)
+        stopped = drive(self._core.stop(self.id, grace=limit, by=by, ladder=ladder))
         stopped.session = self.refresh()
         return stopped
 
@@ -240,14 +247,6 @@ class Session(Snapshot):
         """Forget a session that is over: log, records and all."""
         drive(self._core.remove(self.id))
 
-    def pending_signals(self) -> int:
-        """How many of its signals wait for its owner. Looking acknowledges none of them."""
-        return drive(verbs.pending_signals(self._core, self.id, self.owner))
-
-    def watch(self, pattern: str | Mapping[str, Any]) -> str:
-        """Tell the owner of lines that match, from now on: text, or `/regex/`. The id of the watch."""
-        return drive(verbs.watch(self._core, self.id, pattern))
-
     def records(self) -> dict[str, Any]:
         """Its records as they stand in its directory: `spec`, `state` and `exit`; None for one that is not there."""
         return verbs.records(self._core, self.id)
@@ -257,6 +256,14 @@ class Session(Snapshot):
         return verbs.told(self._core, self.id)
 
     def unwatch(self, watch: str) -> bool:
+    def pending_signals(self) -> int:
+        """How many of its signals wait for its owner. Looking acknowledges none of them."""
+        return drive(verbs.pending_signals(self._core, self.id, self.owner))
+
+    def watch(self, pattern: str | Mapping[str, Any]) -> str:
+        """Tell the owner of lines that match, from now on: text, or `/regex/`. The id of the watch."""
+        return drive(verbs.watch(self._core, self.id, pattern))
+
         """Tell of it no more. False when there was no such watch."""
         return drive(verbs.unwatch(self._core, self.id, watch))
 
