@@ -49,6 +49,7 @@ OFF_THE_FAST_PATH = (
 
 READ_LAYER = (
     "cli",
+    "host.agent_text",
     "host.text",
     "runner.answers",
     "runner.characters",

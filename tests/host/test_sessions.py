@@ -382,6 +382,23 @@ def test_descriptors_are_passed_under_their_own_numbers(hf: Holdfast, world: Wor
     assert done.text() == "secret"
 
 
+def test_a_descriptor_may_be_passed_under_another_number(hf: Holdfast) -> None:
+    reader, writer = os.pipe()
+    os.write(writer, b"secret")
+    os.close(writer)
+    try:
+        done = hf.run(["cat", "/dev/fd/3"], pass_fds={3: reader})
+    finally:
+        os.close(reader)
+    assert done.text() == "secret"
+
+
+def test_a_run_tells_of_its_session_before_it_waits(hf: Holdfast) -> None:
+    told: list[str] = []
+    done = hf.run("echo done", started=lambda session: told.append(session.id))
+    assert (told, done.text()) == ([done.id], "done\n")
+
+
 def test_the_tree_is_found_though_the_command_is_gone(hf: Holdfast, world: World) -> None:
     done = hf.run("sleep 60 & echo started")
     assert done.text() == "started\n"

@@ -13,7 +13,7 @@ from .asyncio_driver import Asynchronous
 from .core import Core
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
     from types import TracebackType
     from typing import Any, Literal, Self, Unpack
 
@@ -344,9 +344,15 @@ class AsyncHoldfast:
         return AsyncSession(self._core, (await verbs.start(self._core, command, options)).snapshot())
 
     async def run(
-        self, command: Command, *, wait: float | str | None = None, **options: Unpack[StartOptions]
+        self,
+        command: Command,
+        *,
+        wait: float | str | None = None,
+        started: Callable[[AsyncSession], None] | None = None,
+        **options: Unpack[StartOptions],
     ) -> AsyncSession:
-        return AsyncSession(self._core, (await verbs.run(self._core, command, wait, options)).snapshot())
+        tell = None if started is None else lambda seen: started(AsyncSession(self._core, seen.snapshot()))
+        return AsyncSession(self._core, (await verbs.run(self._core, command, wait, options, tell)).snapshot())
 
     async def get(self, ref: object, *, owner: str | None = None) -> AsyncSession:
         return AsyncSession(self._core, (await self._core.observe(self._core.find(ref, owner))).snapshot())

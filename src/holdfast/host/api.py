@@ -13,7 +13,7 @@ from .driver import Blocking, drive
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from types import TracebackType
     from typing import Any, Literal, Self, Unpack
 
@@ -386,9 +386,18 @@ class Holdfast:
         """Start a command in the background: a str runs in the shell, a list is argv."""
         return Session(self._core, drive(verbs.start(self._core, command, options)).snapshot())
 
-    def run(self, command: Command, *, wait: float | str | None = None, **options: Unpack[StartOptions]) -> Session:
-        """Start and wait for the end, at most `wait` seconds. Running out of time ends only the waiting."""
-        return Session(self._core, drive(verbs.run(self._core, command, wait, options)).snapshot())
+    def run(
+        self,
+        command: Command,
+        *,
+        wait: float | str | None = None,
+        started: Callable[[Session], None] | None = None,
+        **options: Unpack[StartOptions],
+    ) -> Session:
+        """Start and wait for the end, at most `wait` seconds. Running out of time ends only the waiting. `started` is
+        called with the session as soon as it runs."""
+        tell = None if started is None else lambda seen: started(Session(self._core, seen.snapshot()))
+        return Session(self._core, drive(verbs.run(self._core, command, wait, options, tell)).snapshot())
 
     def get(self, ref: object, *, owner: str | None = None) -> Session:
         """A session by id, unique prefix of 4 or more, name, pid, or "last"; with an owner, one of its own."""

@@ -194,7 +194,7 @@ class Core:
             frame["host_env"] = dict(os.environ)
         if request.input is not None:
             frame["input"] = wire.as_text(request.input)
-        descriptors = [claimed.fileno() for claimed in held] + spec["pass_fds"]
+        descriptors = [claimed.fileno() for claimed in held] + request.fds
         connection = await self.launching.start(frame, descriptors)
         for claimed in held:
             claimed.set(spec["id"])

@@ -28,7 +28,7 @@ _ATTENTION = ("watch", "monitor", "heartbeat", "soft", "ready", "health", "resta
 _INPUT_MAX_BYTES = 8 << 20
 # A cap must hold a few reads, or dropping would take what was just written.
 LOG_CAP_MIN_BYTES = 1 << 20
-_TARGETS = ("command", "group", "tree")
+_TARGETS = ("command", "group", "session", "tree")
 _KIND_CHARACTERS = 64
 _KEY_CHARACTERS = 1024
 _DESCRIPTION_CHARACTERS = 1024
@@ -41,11 +41,15 @@ _STDIN = ("closed", "open")
 class StartRequest:
     """A checked start: what goes to the runner, and which claims it makes."""
 
-    def __init__(self, spec: dict[str, Any], env: dict[str, str], input: bytes | None, replace: bool) -> None:
+    def __init__(
+        self, spec: dict[str, Any], env: dict[str, str], input: bytes | None, replace: bool, fds: list[int]
+    ) -> None:
         self.spec = spec
         self.env = env
         self.input = input
         self.replace = replace
+        # Our descriptors, in the order of the numbers that the spec names.
+        self.fds = fds
 
 
 def build(
@@ -76,6 +80,7 @@ def build(
     usual = "monitor" if options.get("monitor") else "local_bash" if tty is None else "terminal"
     kind = _text("kind", options.get("kind", usual), _KIND_CHARACTERS)
     name, owner = options.get("name"), options.get("owner")
+    passed = _pass_fds(options.get("pass_fds", ()))
     spec = {
         "v": 1,
         "id": new_id(kind),
@@ -100,7 +105,7 @@ def build(
         "stdin": stdin,
         "input_bytes": None if given is None else len(given),
         "merge_stderr": _switch(options, "merge_stderr"),
-        "pass_fds": _pass_fds(options.get("pass_fds", ())),
+        "pass_fds": list(passed),
         "timeout": _limit("timeout", options.get("timeout")),
         "idle_timeout": _limit("idle_timeout", options.get("idle_timeout")),
         "ttl": _limit("ttl", options.get("ttl")),
@@ -127,7 +132,7 @@ def build(
     replace = _switch(options, "replace")
     if replace and spec["key"] is None and spec["name"] is None:
         raise BadArgument("replace", "replaces the holder of a key or name, and none is given", "give key= too")
-    return StartRequest(spec, env, given, replace)
+    return StartRequest(spec, env, given, replace, list(passed.values()))
 
 
 def _told(options: StartOptions, config: Config) -> dict[str, Any]:
@@ -326,19 +331,23 @@ def check_ladder(climb: object) -> list[dict[str, Any]]:
     return checked
 
 
-def _pass_fds(fds: object) -> list[int]:
-    if not isinstance(fds, (list, tuple, set, frozenset, range)):
+def _pass_fds(fds: object) -> dict[int, int]:
+    """Ours, by the number that each has in the command: the same one, unless a mapping says another."""
+    given = _plain(fds)
+    if not isinstance(given, (dict, list, tuple, set, frozenset, range)):
         raise BadArgument("pass_fds", f"{shown(fds)} is no list of descriptors")
-    if len(fds) > _PASS_FDS_MAX:
-        raise BadArgument("pass_fds", f"{len(fds)} descriptors", f"one start can take {_PASS_FDS_MAX}")
-    for fd in fds:
-        if _whole("pass_fds", fd, 0, (1 << 31) - 1) < 3:
-            raise BadArgument("pass_fds", f"{fd} is one of the standard streams")
+    if len(given) > _PASS_FDS_MAX:
+        raise BadArgument("pass_fds", f"{len(given)} descriptors", f"one start can take {_PASS_FDS_MAX}")
+    passed = {}
+    for number, fd in given.items() if isinstance(given, dict) else zip(given, given, strict=True):
+        if _whole("pass_fds", number, 0, (1 << 31) - 1) < 3:
+            raise BadArgument("pass_fds", f"{number} is one of the standard streams")
         try:
-            os.fstat(fd)
+            os.fstat(_whole("pass_fds", fd, 0, (1 << 31) - 1))
         except OSError:
             raise BadArgument("pass_fds", f"{fd} is not open") from None
-    return list(dict.fromkeys(fds))
+        passed[number] = fd
+    return passed
 
 
 def _metadata(asked: object) -> dict[str, Any]:

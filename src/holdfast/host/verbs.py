@@ -78,15 +78,23 @@ async def pending_signals(core: Core, id: str, owner: str | None) -> int:
     return (await core.consumers.listing().counts([owner])).get(id, 0)
 
 
-async def run(core: Core, command: Command, wait: float | str | None, options: StartOptions) -> Observed:
+async def run(
+    core: Core,
+    command: Command,
+    wait: float | str | None,
+    options: StartOptions,
+    started: Callable[[Observed], None] | None = None,
+) -> Observed:
     """The connection that started it also waits for it. Aborting this call ends the waiting, and with
-    `lifetime="call"` the command."""
+    `lifetime="call"` the command. `started` is called with what there is to wait for."""
     from .waiting import Wait
 
     limit = None if wait is None else seconds(wait)
     options.setdefault("notify", "auto")
     asked = exit_wait(options, limit)
     seen, connection = await core.start(command, options, then=asked)
+    if started is not None:
+        started(seen)
     if connection is None:
         await Wait(core, seen.files.id, timeout=limit).run()
         return await core.observe(seen.files.id)

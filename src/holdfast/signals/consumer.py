@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .drain import Message
     from .inbox import Claim, Inbox, Owns, Seen
     from .pending import Pending
+    from .styles import Style
     from .waker import Waker
 
 _LEFT = "the loop was left"
@@ -146,7 +147,7 @@ class Consumer:
 
     def drain(
         self,
-        style: str = "native",
+        style: str | Style = "native",
         *,
         limit: int | None = None,
         seen: Seen | None = None,
@@ -282,7 +283,7 @@ class AsyncConsumer:
 
     async def drain(
         self,
-        style: str = "native",
+        style: str | Style = "native",
         *,
         limit: int | None = None,
         seen: Seen | None = None,

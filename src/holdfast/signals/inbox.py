@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .drain import Message
     from .pending import Pending
     from .queue import Queue
+    from .styles import Style
     from .waker import Waker
 
     T = TypeVar("T")
@@ -201,7 +202,7 @@ class Inbox:
         claim.decided([*others, *known])
         return [signal for signal in signals if signal.id in mine and signal.id not in known]
 
-    async def render(self, claim: Claim, style: str, quote: str) -> Message:
+    async def render(self, claim: Claim, style: str | Style, quote: str) -> Message:
         """What was claimed, as one message; what cannot be shown is given back. What was parked is named once."""
         from .budget import Limits
         from .drain import render
