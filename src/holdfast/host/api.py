@@ -136,8 +136,8 @@ class Session(Snapshot):
         extinct: bool = False,
         since: str | int | None = None,
         stream: str | None = None,
-    ) -> Woke:
         timeout: float | str | None = None,
+    ) -> Woke:
         """Block until one of the conditions holds; the end of the command ends every wait, with `extinct` the end of
         all its processes. `reason` says which. `stream` is the one whose output counts."""
         conditions: Any = {"exit": exit, "match": match, "output": output, "idle": idle, "port": port, "ready": ready}
@@ -255,7 +255,6 @@ class Session(Snapshot):
         """Everything that was told of it, and the notes about that, from its own file."""
         return verbs.told(self._core, self.id)
 
-    def unwatch(self, watch: str) -> bool:
     def pending_signals(self) -> int:
         """How many of its signals wait for its owner. Looking acknowledges none of them."""
         return drive(verbs.pending_signals(self._core, self.id, self.owner))
@@ -264,6 +263,7 @@ class Session(Snapshot):
         """Tell the owner of lines that match, from now on: text, or `/regex/`. The id of the watch."""
         return drive(verbs.watch(self._core, self.id, pattern))
 
+    def unwatch(self, watch: str) -> bool:
         """Tell of it no more. False when there was no such watch."""
         return drive(verbs.unwatch(self._core, self.id, watch))
 

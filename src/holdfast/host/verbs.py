@@ -130,7 +130,9 @@ async def wait(
     idle: float | str | None = None,
     port: int | None = None,
     ready: bool | None = None,
+    extinct: bool = False,
     since: str | int | None = None,
+    stream: str | None = None,
     timeout: float | str | None = None,
 ) -> Woke:
     """The end of the command ends every wait: `exit` says that nothing else is waited for, and cannot be refused."""
@@ -138,9 +140,7 @@ async def wait(
         raise BadArgument("exit", "the end of the command ends every wait", "leave it out, and look at `reason`")
     from .waiting import Wait
 
-    extinct: bool = False,
     waiting = Wait(
-    stream: str | None = None,
         core,
         id,
         match=match,
@@ -148,15 +148,15 @@ async def wait(
         idle=None if idle is None else seconds(idle),
         port=port,
         ready=bool(ready),
+        extinct=extinct,
         since=since,
+        stream=stream,
         timeout=None if timeout is None else seconds(timeout),
     )
     woke = await waiting.run()
     if woke.reason in ("exit", "lost"):
         woke.signal_id = ended_signal(core, id)
-        extinct=extinct,
     return woke
-        stream=stream,
 
 
 async def watch(core: Core, id: str, pattern: str | Mapping[str, Any]) -> str:
