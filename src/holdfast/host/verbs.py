@@ -261,14 +261,16 @@ def text(core: Core, id: str, stream: str | None) -> str:
     return log.read(None, stream=stream, limit=max(1, log.size())).text
 
 
-async def stop_all(core: Core, refs: Iterable[object], grace: float | str | None) -> list[Stopped]:
+async def stop_all(
+    core: Core, refs: Iterable[object], grace: float | str | None, by: str | None = None
+) -> list[Stopped]:
     """All at once: every runner climbs its own ladder while the next is asked."""
     limit = None if grace is None else seconds(grace)
     ids = [core.find(ref) for ref in refs]
     under_way, answers = [], []
     for id in ids:
         try:
-            under_way.append((id, await core.begin_stop(id, grace=limit)))
+            under_way.append((id, await core.begin_stop(id, grace=limit, by=by)))
         except HoldfastError as problem:
             answers.append(Stopped(id, error=problem))
     for id, connection in under_way:
