@@ -404,3 +404,11 @@ def test_every_signal_of_the_system_can_stand_in_a_ladder() -> None:
     names = [number.name for number in signal.Signals]
     ladder = spec(stop_ladder=[{"signal": name, "wait_s": 0} for name in names])["stop_ladder"]
     assert [rung["signal"] for rung in ladder] == [name.removeprefix("SIG") for name in names]
+
+
+def test_a_shell_is_a_program_or_all_words_before_the_command() -> None:
+    assert spec(shell="/bin/dash")["shell"] == "/bin/dash"
+    assert spec(shell=["/bin/sh", "-c", 'eval "$1"', "sh"])["shell"] == ["/bin/sh", "-c", 'eval "$1"', "sh"]
+    for wrong in ([], [""], ["sh", 1], ["sh", "a\0"]):
+        with pytest.raises(BadArgument):
+            spec(shell=wrong)

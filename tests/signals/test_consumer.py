@@ -684,3 +684,17 @@ def test_writer_of_the_desk_is_taken_for_a_runner(desk: Desk) -> None:
     session.tell()
     desk.look()
     assert session.id in desk.catchup.live
+
+
+def test_a_signal_is_open_until_it_is_settled_whoever_holds_it(desk: Desk) -> None:
+    consumer = desk.consumer()
+    one, two = desk.session().tell_many(2)
+    assert consumer.is_open(one)
+    assert consumer.is_open(two)
+    batch = consumer.claim(limit=1)
+    assert consumer.is_open(one)
+    batch.settle()
+    consumer.ack(two)
+    assert not consumer.is_open(one)
+    assert not consumer.is_open(two)
+    assert not consumer.is_open("b00000099.1")

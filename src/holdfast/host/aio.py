@@ -275,8 +275,11 @@ class AsyncHoldfast:
         *,
         config: Config | None = None,
         author: str | None = None,
+        core: Core | None = None,
     ) -> None:
-        self._core = Core(Asynchronous(), Home(home), config or load(os.environ), author or f"api:{os.getpid()}")
+        self._core = core or Core(
+            Asynchronous(), Home(home), config or load(os.environ), author or f"api:{os.getpid()}"
+        )
         self._daemons: AsyncDaemons | None = None
 
     async def __aenter__(self) -> Self:
@@ -374,8 +377,10 @@ class AsyncHoldfast:
     async def recover(self) -> Recovered:
         return verbs.handles(await self._core.recover(), lambda shot: AsyncSession(self._core, shot))
 
-    async def stop_all(self, refs: Iterable[object], grace: float | str | None = None) -> list[Stopped]:
-        return await verbs.stop_all(self._core, refs, grace)
+    async def stop_all(
+        self, refs: Iterable[object], grace: float | str | None = None, by: str | None = None
+    ) -> list[Stopped]:
+        return await verbs.stop_all(self._core, refs, grace, by)
 
     async def collect(self, *, dry_run: bool = False, all: bool = False) -> Collected:
         return await self._core.driver.call(lambda: verbs.collect(self._core, dry_run=dry_run, all=all))

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ..signals.consumer import Consumer
     from ..signals.records import Note, Signal
     from ..terminal.screen import Screen
+    from .aio import AsyncHoldfast
     from .attach import Attachment
     from .log import Page
     from .request import Command
@@ -323,6 +324,13 @@ class Holdfast:
     def __repr__(self) -> str:
         return f"<Holdfast {self._core.home.path}>"
 
+    def coroutines(self) -> AsyncHoldfast:
+        """The same host as coroutines that await nothing but this thread, for whoever writes once for both kinds of
+        host: `drive` runs them to their end."""
+        from .aio import AsyncHoldfast
+
+        return AsyncHoldfast(core=self._core)
+
     @property
     def home(self) -> Home:
         """Where everything of this home is."""
@@ -423,9 +431,11 @@ class Holdfast:
         """Look at everything that is not known to be over, in one bounded sweep, identity proven."""
         return verbs.handles(drive(self._core.recover()), lambda shot: Session(self._core, shot))
 
-    def stop_all(self, refs: Iterable[object], grace: float | str | None = None) -> list[Stopped]:
+    def stop_all(
+        self, refs: Iterable[object], grace: float | str | None = None, by: str | None = None
+    ) -> list[Stopped]:
         """Stop many at once."""
-        return drive(verbs.stop_all(self._core, refs, grace))
+        return drive(verbs.stop_all(self._core, refs, grace, by))
 
     def collect(self, *, dry_run: bool = False, all: bool = False) -> Collected:
         """Remove finished sessions that are too old or too many, and leftovers."""

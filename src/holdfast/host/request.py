@@ -90,7 +90,7 @@ def build(
         "owner": None if owner is None else check_owner(owner),
         "labels": check_labels(_plain(options.get("labels", {}))),
         "command": _command(command),
-        "shell": _for_the_system("shell", options.get("shell", config.start_shell)),
+        "shell": _shell(options.get("shell", config.start_shell)),
         "argv0": None if "argv0" not in options else _for_the_system("argv0", options["argv0"]),
         "cwd": _directory(options.get("cwd")),
         "env_names": sorted(env),
@@ -181,6 +181,16 @@ def _command(command: object) -> str | list[str]:
     words = [_for_the_system("command", word) for word in command]
     if not words or not words[0]:
         raise EmptyCommand
+    return words
+
+
+def _shell(shell: object) -> str | list[str]:
+    """The program, or all words that stand before the command."""
+    if not isinstance(shell, (list, tuple)):
+        return _for_the_system("shell", shell)
+    words = [_for_the_system("shell", word) for word in shell]
+    if not words or not words[0]:
+        raise BadArgument("shell", "has no program", "give its path, or the words that stand before the command")
     return words
 
 

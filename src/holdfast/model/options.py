@@ -29,7 +29,7 @@ class StartOptions(TypedDict, total=False):
     cwd: str | None
     env: Mapping[str, str | None]
     clean_env: bool
-    shell: str
+    shell: str | Sequence[str]
     argv0: str | None
     tty: bool | Mapping[str, Any]
     size: tuple[int, int] | str

@@ -105,8 +105,10 @@ def _spawn_on(tty: Tty, spec: dict[str, Any], environment: dict[str, str], passe
 
 
 def arguments(spec: dict[str, Any]) -> list[str]:
-    command = spec["command"]
-    return [spec["shell"], "-c", command] if isinstance(command, str) else list(command)
+    command, shell = spec["command"], spec["shell"]
+    if not isinstance(command, str):
+        return list(command)
+    return [*shell, command] if isinstance(shell, list) else [shell, "-c", command]
 
 
 def widen(fd: int) -> None:

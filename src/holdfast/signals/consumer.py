@@ -136,9 +136,17 @@ class Consumer:
         """The oldest that are due. Reading acknowledges nothing."""
         return drive(self._inbox.peek(n))
 
+    def is_open(self, id: str) -> bool:
+        """Is this signal still to be settled? False also for one that never was this consumer's."""
+        return drive(self._inbox.is_open(id))
+
     def parked(self) -> list[tuple[Signal, str | None]]:
         """Signals that were given up on, each with the last reason; `ack` takes them out."""
         return drive(self._inbox.parked())
+
+    def untold(self) -> set[str]:
+        """Sessions of which something is not settled yet, whoever holds it."""
+        return drive(self._inbox.untold())
 
     def claim(self, limit: int | None = None, seen: Seen | None = None, owns: Owns | None = None) -> Batch:
         """The next signals, for this process alone until it settles or releases them. What `seen(id)` knows is settled
@@ -275,8 +283,14 @@ class AsyncConsumer:
     async def peek(self, n: int = 10) -> list[Signal]:
         return await self._inbox.peek(n)
 
+    async def is_open(self, id: str) -> bool:
+        return await self._inbox.is_open(id)
+
     async def parked(self) -> list[tuple[Signal, str | None]]:
         return await self._inbox.parked()
+
+    async def untold(self) -> set[str]:
+        return await self._inbox.untold()
 
     async def claim(self, limit: int | None = None, seen: Seen | None = None, owns: Owns | None = None) -> AsyncBatch:
         return AsyncBatch(await self._inbox.claim(limit, seen, owns))

@@ -144,6 +144,11 @@ class Inbox:
         # As it would come: the next delivery is one more than there were.
         return load(self._home, [(pointer, deliveries + 1) for pointer, deliveries in found])[0]
 
+    async def is_open(self, id: str) -> bool:
+        self.hints.add(_session_of(id))
+        await self._look()
+        return await self.insist(lambda: self.queue.is_open(id), _LOOK_S)
+
     async def parked(self) -> list[tuple[Signal, str | None]]:
         found = await self.insist(self.queue.parked, _LOOK_S)
         signals = {signal.id: signal for signal in load(self._home, [each[:2] for each in found])[0]}

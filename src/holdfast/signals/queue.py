@@ -162,6 +162,16 @@ class Queue:
 
         return self.store.ask(question)
 
+    def is_open(self, id: str) -> bool:
+        """Is it still to be settled, in whoever's hands it is?"""
+        sql = "SELECT 1 FROM pending WHERE consumer = ? AND pos = ?"
+
+        def question(db: sqlite3.Connection) -> bool:
+            known, pos = self._known(db), self._position(db, id)
+            return known is not None and db.execute(sql, (known.id, pos)).fetchone() is not None
+
+        return self.store.ask(question)
+
     def parked(self) -> list[tuple[Pointer, int, str | None]]:
         """Those that come no more by themselves, how often each was delivered, and why it was last given back."""
 
