@@ -58,6 +58,8 @@ ONE_OF_EACH: list[HoldfastError] = [
     errors.NameTaken("web", "b12345678"),
     errors.KeyReused("k", "b12345678"),
     errors.NotAllowed("run", "it was not approved"),
+    errors.RunInProgress(),
+    errors.KindReserved("dream"),
     errors.Superseded("k"),
     errors.SessionEnded("b12345678", 7, None, "2026-08-01T09:14:07.412Z"),
     errors.AlreadyEnded("b12345678", "completed", {"id": "b12345678"}),

@@ -253,6 +253,27 @@ class NotAllowed(HoldfastError):
         super().__init__(f"{tool} was not allowed: {why}", tool=tool, why=why)
 
 
+class RunInProgress(HoldfastError):
+    """One turn at a time: whoever is inside looks again before it leaves, and sees what came."""
+
+    code, http_status, exit_code = "run-in-progress", 409, NOT_IN_THIS_STATE
+    fix = "nothing to do: the turn that is under way sees what came"
+
+    def __init__(self) -> None:
+        super().__init__("a turn is under way")
+
+
+class KindReserved(HoldfastError):
+    """Daemons of this kind are a host's own: it registers them, nobody starts one here."""
+
+    code, http_status, exit_code = "kind-reserved", 409, NOT_IN_THIS_STATE
+    fix = "register an object of your own of this kind"
+    kind: str
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(f'kind "{kind[:40]}" is reserved', kind=kind)
+
+
 class StdinClosed(HoldfastError):
     code, http_status, exit_code = "stdin-closed", 409, NOT_IN_THIS_STATE
     fix = 'start the command with stdin="open" to write to it'

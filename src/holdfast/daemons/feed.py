@@ -76,6 +76,10 @@ class Feed:
             except OSError:
                 break
             sessions[os.fsdecode(hint.partition(b" ")[0])] = None
+        self.read(sessions)
+
+    def read(self, sessions: Iterable[str]) -> None:
+        """Tell what is new in their files, hinted at or not."""
         for session in sessions:
             for signal in self._read(session):
                 self._told(signal)

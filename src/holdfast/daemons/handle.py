@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..model import Snapshot
     from .hostloop import HostLoop
     from .keeper import Keeper
-    from .workers import ThreadWorker
+    from .workers import OutsideWorker, ThreadWorker
 
 # Lines that wait for the loop's thread. Whoever writes more has to wait for it too.
 _WAITING_MAX_BYTES = 1 << 20
@@ -34,7 +34,7 @@ class Handle:
         self,
         host: HostLoop,
         keeper: Keeper,
-        worker: TaskWorker | ThreadWorker,
+        worker: TaskWorker | ThreadWorker | OutsideWorker,
         shot: Callable[[dict[str, Any]], Snapshot],
         phased: Callable[[str, Snapshot], None],
     ) -> None:
@@ -83,13 +83,17 @@ class Handle:
             _bytes("value", value)
         self._ask(lambda: self._keeper.describe(soon=True, progress=value))
 
-    def report(self, summary: str | None = None) -> bool:
+    def report(self, summary: str | None = None, *, phase: str | None = None) -> bool:
         """It has completed, and this is the result. False when its end was told before."""
-        return self._end(keeping.COMPLETED, summary=summary)
+        return self._end(keeping.COMPLETED, summary=summary, phase=phase)
 
-    def fail(self, error: str | BaseException, summary: str | None = None) -> bool:
+    def fail(self, error: str | BaseException, summary: str | None = None, *, phase: str | None = None) -> bool:
         """It has failed, and this is why. False when its end was told before."""
-        return self._end(keeping.FAILED, error=in_words(error), summary=summary)
+        return self._end(keeping.FAILED, error=in_words(error), summary=summary, phase=phase)
+
+    def give_up(self, summary: str | None = None, *, error: str | None = None, phase: str | None = None) -> bool:
+        """It was interrupted, and leaves: killed. False when its end was told before."""
+        return self._end(keeping.CANCELLED, summary=summary, error=error, phase=phase)
 
     # How it is stopped.
 
@@ -115,7 +119,7 @@ class Handle:
 
     @property
     def thread(self) -> threading.Thread | None:
-        return None if isinstance(self._worker, TaskWorker) else self._worker.thread
+        return getattr(self._worker, "thread", None)
 
     def snapshot(self) -> Snapshot:
         return self._shot(self._host.call(self._keeper.snapshot))

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
     from ..host.core import Core
     from ..model import StartOptions
+    from .attempt import Worker
     from .hostloop import HostLoop
     from .keptsignals import Told
-    from .workers import TaskWorker, ThreadWorker
 
 # A worker that was asked to end has so long; there is nothing stronger to climb to.
 GRACE_S = 10.0
@@ -47,8 +47,10 @@ class Start:
         notify: str | None = None,
         timeout: float | str | None = None,
         grace: float | str | None = None,
+        id: str | None = None,
     ) -> None:
-        if not kinds.of(kind).in_process:
+        # One with an id of its own is a host's own thing, of whatever kind.
+        if id is None and not kinds.of(kind).in_process:
             raise BadArgument("kind", f"{kind!r} is run by a runner, not by a host", "use start()")
         # The options of a session, so that they are checked and recorded like theirs.
         options: dict[str, Any] = {
@@ -67,12 +69,14 @@ class Start:
         }
         asked: StartOptions = options  # type: ignore[assignment]
         self.spec = build(function, asked, config=core.config, author=core.author, environ={}).spec
+        if id is not None:
+            self.spec["id"] = id
         # Its lines have the limits of a monitor's.
         self.spec["monitor"] = attention({"monitor": {"persistent": True}}, core.config, [])["monitor"]
         self.spec["endpoint"] = os.path.join(core.runtime, self.spec["id"] + ".sock")
         self._core = core
 
-    def keep(self, host: HostLoop, worker: TaskWorker | ThreadWorker, told: Told) -> Keeper:
+    def keep(self, host: HostLoop, worker: Worker, told: Told) -> Keeper:
         """The directory, under its name if it has one."""
         name = self.spec["name"]
         if name is None:
@@ -84,7 +88,7 @@ class Start:
             held.set(keeper.id)
         return keeper
 
-    def _keep(self, host: HostLoop, worker: TaskWorker | ThreadWorker, told: Told) -> Keeper:
+    def _keep(self, host: HostLoop, worker: Worker, told: Told) -> Keeper:
         try:
             return host.call(lambda: Keeper(host, self._core.home.path, self.spec, worker, told))
         except Refused as refused:

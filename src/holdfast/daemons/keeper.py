@@ -179,7 +179,12 @@ class Keeper:
     def stop_answer(self) -> dict[str, Any] | None:
         return self.attempt.stop_answer if self._over else None
 
-    def end(self, outcome: str, **facts: str | None) -> bool:
+    def tell(self, variant: str, fields: dict[str, Any]) -> None:
+        """A signal that the host makes itself. Ignored once it has ended."""
+        if not self._over:
+            self.signals.emit(variant, fields)
+
+    def end(self, outcome: str, code: int | None = None, /, **facts: str | None) -> bool:
         """Whoever first says how it ended is believed. False for everybody later."""
         if self._over:
             return False
@@ -188,7 +193,7 @@ class Keeper:
             self._describe(told)
         if outcome == CANCELLED:
             self.ending.blame("stop", self.spec["author"])
-        self._record_end(0 if outcome == COMPLETED else None, [])
+        self._record_end(0 if outcome == COMPLETED else code, [])
         return True
 
     def worker_left(self) -> None:

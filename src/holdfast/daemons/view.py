@@ -10,6 +10,7 @@ import os
 import threading
 
 from ..errors import BadArgument, ShuttingDown
+from ..home import is_id
 from ..host.driver import drive
 from ..host.observe import from_files, read_files
 from ..model import RUNNING
@@ -20,22 +21,26 @@ from .hostloop import HostLoop
 from .inprocess import Start
 from .listing import dressed, listed, stopped, text_of
 from .observers import Change, Observers, Teller, op_of, shown
-from .workers import RAISED, TaskWorker, ThreadWorker
+from .workers import RAISED, OutsideWorker, TaskWorker, ThreadWorker
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Coroutine, Mapping
+    from collections.abc import Callable, Coroutine, Iterable, Mapping
     from typing import Any, Literal, TypedDict, Unpack
 
     from ..host.core import Core
     from ..host.request import Command
     from ..model import Snapshot, StartOptions
+    from ..signals.consumer import Consumer
     from .aiolsp import AsyncLanguageServer
     from .handle import Handle
+    from .keeper import Keeper
     from .kinds import Output
     from .lsp import LanguageServer, Notified
     from .observers import Deliverer
+    from .relay import Relay
+    from .waking import Waking
 
     Duration = float | str
 
@@ -109,6 +114,44 @@ class View:
             raise
         return handle
 
+    def relay(self, id: str, end: Callable[[], object], **options: Unpack[DaemonOptions]) -> Relay:
+        """A daemon that this host runs in its own way and tells us of, under an id of its choice; `end` is called when
+        somebody asks for its end. Whatever it tells is in the queue, and heard by observers, when the call returns."""
+        from .relay import Aside, Relay
+
+        if not is_id(id):
+            raise BadArgument("id", f"{ascii(id)[:80]} is no id", "give 6 to 32 of 0-9 and a-z")
+        host = self._hosting()
+        name = options.get("name") or options.get("kind") or "outside"
+        worker = OutsideWorker(name, end)
+        aside = Aside(self._told, self._tell)
+        keeper = Start(self._core, name, id=id, **options).keep(host, worker, aside.told)
+        relay = Relay(host, keeper, worker, lambda record: dressed(self._core, shown(record)), self._phased, aside)
+        self._keep(relay, keeper)
+        aside.call(host, keeper.begin)
+        return relay
+
+    def waken(self, consumer: Consumer, callback: Callable[[], object]) -> Waking:
+        """Call back whenever something is due for this consumer, after observers heard of it."""
+        from .waking import Waking
+
+        host = self._hosting()
+        waking = Waking(host, consumer, self._hear, self._deliver, callback)
+        waking.begin()
+        return waking
+
+    def _hear(self, sessions: Iterable[str]) -> None:
+        """On the loop's thread: what is new in these files."""
+        if self._feed is not None:
+            self._feed.read(sessions)
+
+    def _deliver(self, work: Callable[[], None]) -> None:
+        with self._lock:
+            if self._deliverer is None:
+                self._deliverer = self._new_deliverer()
+            deliverer = self._deliverer
+        deliverer.deliver(work)
+
     async def _start_server(
         self,
         command: Command,
@@ -181,12 +224,15 @@ class View:
         start = Start(self._core, _name_of(work), **options)
         host = self._hosting()
         keeper = start.keep(host, worker, self._told)
-        self._own.add(keeper.id)
         handle = Handle(host, keeper, worker, lambda record: dressed(self._core, shown(record)), self._phased)
-        self._handles[keeper.id] = handle
-        keeper.settled.add_done_callback(lambda _: self._handles.pop(keeper.id, None))
+        self._keep(handle, keeper)
         host.call(keeper.begin)
         return handle
+
+    def _keep(self, handle: Handle, keeper: Keeper) -> None:
+        self._own.add(keeper.id)
+        self._handles[keeper.id] = handle
+        keeper.settled.add_done_callback(lambda _: self._handles.pop(keeper.id, None))
 
     def _hosting(self) -> HostLoop:
         with self._lock:
@@ -218,6 +264,12 @@ class View:
             wake()
 
         deliverer.deliver(tell)
+
+    def _tell(self, record: dict[str, Any], wake: Callable[[], None]) -> None:
+        """The same on the thread of whoever caused it."""
+        for change in self._changes(Signal(record)) if self._observers else ():
+            self._observers.tell(change)
+        wake()
 
     def _changes(self, signal: Signal) -> list[Change]:
         id = signal.session or ""

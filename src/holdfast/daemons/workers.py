@@ -147,6 +147,33 @@ class ThreadWorker:
         left(outcome, value)
 
 
+class OutsideWorker:
+    """What a host runs in its own way: it lives until the host says that it has ended. `end` asks for that."""
+
+    def __init__(self, name: str, end: Callable[[], object]) -> None:
+        self._name = name
+        self._callbacks = Callbacks()
+        self._callbacks.add(end)
+        self.alive = True
+
+    def on_stop(self, callback: Callable[[], object]) -> bool:
+        return self._callbacks.add(callback)
+
+    @property
+    def stopping(self) -> bool:
+        return self._callbacks.asked.is_set()
+
+    def cancel(self) -> None:
+        waiting = self._callbacks.ask()
+        if waiting:
+            # It may take long, or ask us something.
+            threading.Thread(target=run_all, args=(waiting,), name="holdfast on_stop", daemon=True).start()
+
+    def describe(self) -> dict[str, Any]:
+        here = tree.here()["runner"]
+        return {"pid": here["pid"], "start": here["start"], "command": self._name}
+
+
 def run_all(callbacks: list[Callable[[], object]]) -> None:
     """One that raises keeps no other from its turn."""
     for callback in callbacks:

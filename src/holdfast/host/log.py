@@ -14,7 +14,7 @@ from .segments import OFFSET_MAX, STREAMS, TERMINAL, Gap, Look, streams_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     Since = str | int | None
     Chunk = tuple[str, int, bytes]
@@ -201,13 +201,23 @@ class Log:
                 _end_with_a_line(chunks, at)
             return _page(look, chunks, at, more)
 
-    def tail(self, lines: int, stream: str | None = None, *, limit: int = TAIL_MAX_BYTES) -> Page:
-        """The last lines, an unfinished one included, found from the end: the log's size costs nothing.
-        `more`: they are longer than `limit` bytes a stream, and the first is cut."""
+    def tail(
+        self,
+        lines: int,
+        stream: str | None = None,
+        *,
+        limit: int = TAIL_MAX_BYTES,
+        until: Mapping[str, int] | None = None,
+    ) -> Page:
+        """The last lines, an unfinished one included, found from the end: the log's size costs nothing. `until`:
+        where the streams ended when somebody looked. `more`: they are longer than `limit` bytes a stream, and the
+        first is cut."""
         if lines < 0:
             raise errors.BadArgument("lines", f"{lines} is not a number of lines", "give 0 or more")
         # What a silent stream is called matters to a cursor less than the time to look it up.
         with Look(self.directory, self._started_with or ()) as look:
+            if until is not None:
+                look.ends = {name: min(end, until.get(name, 0)) for name, end in look.ends.items()}
             streams = _chosen(look, stream)
             if streams == (TERMINAL,):
                 return _terminal_tail(look, lines, limit)

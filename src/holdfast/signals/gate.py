@@ -67,9 +67,11 @@ class Turns:
         """Turns until nothing is left, at most `limit`; how many there were: none where somebody is inside already.
 
         A turn that raises has its signals given back, and is raised. What is left then makes the waker readable."""
+        return await self.inside(turn, limit) if self.enter() else 0
+
+    async def inside(self, turn: Callable[[Held], Awaitable[object]], limit: int | None = None) -> int:
+        """The same for who has entered."""
         turns = 0
-        if not self.enter():
-            return turns
         inside = True
         try:
             while limit is None or turns < limit:

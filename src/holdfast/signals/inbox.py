@@ -154,6 +154,10 @@ class Inbox:
         signals = {signal.id: signal for signal in load(self._home, [each[:2] for each in found])[0]}
         return [(signals[pointer.id], why) for pointer, _, why in found if pointer.id in signals]
 
+    async def untold(self) -> set[str]:
+        await self._look()
+        return await self.insist(self.queue.untold, _LOOK_S)
+
     async def claim(self, limit: int | None, seen: Seen | None, owns: Owns | None) -> Claim:
         """The next signals. None that `seen` knows, none that `owns` does not: and nothing at all, neither shown nor
         settled, where one of the two fails."""

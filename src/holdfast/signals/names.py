@@ -14,11 +14,11 @@ def is_name(text: str) -> bool:
     return _NAME.fullmatch(text) is not None
 
 
-def default_name(owner: str) -> str:
-    """The consumer of one owner; a hash of it where its name would be none."""
-    name = f"owner:{owner}"
+def default_name(owner: str, family: str = "owner") -> str:
+    """The consumer of one owner (`family`: a toolset that has its own); a hash of it where its name would be none."""
+    name = f"{family}:{owner}"
     if is_name(name):
         return name
     from hashlib import sha256
 
-    return f"owner:{sha256(owner.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"
+    return f"{family}:{sha256(owner.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"

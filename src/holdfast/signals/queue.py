@@ -183,6 +183,15 @@ class Queue:
 
         return self.store.ask(question)
 
+    def untold(self) -> set[str]:
+        """Sessions of which something is not settled: due, in somebody's hands, or to come again later."""
+
+        def question(db: sqlite3.Connection) -> set[str]:
+            known = self._known(db)
+            return set() if known is None else {each.session for each in pointers.waiting(db, known.id, "parked = 0")}
+
+        return self.store.ask(question)
+
     def visible_others(self) -> list[Holder]:
         """Whose death would set something free and can be seen from here."""
 

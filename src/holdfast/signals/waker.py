@@ -115,6 +115,11 @@ class Waker:
         for each, _, _ in self._sockets.values():
             for _ in range(_HINTS_AT_ONCE):
                 try:
+    def hinted(self) -> set[str]:
+        """Clear it; the sessions that it spoke of since somebody last looked at the queue."""
+        self.clear()
+        return set(self._inbox.hints)
+
                     hint = each.recv(_HINT_BYTES)
                 except BlockingIOError:
                     break

@@ -1,0 +1,86 @@
+"""Waking a host that does not wait itself: it is called back when something is due for one of its consumers.
+
+The loop of in-process daemons watches the consumer's waker, so nothing ticks and no thread is started. Observers have
+heard by then what it was: what the waker speaks of is read for them first.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from ..runner.loop import READ
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..runner.loop import Timer
+    from ..signals.consumer import Consumer
+    from .hostloop import HostLoop
+
+
+class Waking:
+    """`hear(sessions)` tells observers of these sessions, `deliver(work)` does work after that. One signal calls back
+    once, however often it is looked for, until `taken` says that somebody took what there was."""
+
+    def __init__(
+        self,
+        host: HostLoop,
+        consumer: Consumer,
+        hear: Callable[[set[str]], None],
+        deliver: Callable[[Callable[[], None]], None],
+        callback: Callable[[], object],
+    ) -> None:
+        self._host = host
+        self._consumer = consumer
+        self._hear = hear
+        self._deliver = deliver
+        self._callback = callback
+        self._waker = consumer.waker()
+        # What it has said since it was made, the first look tells.
+        self._waker.clear()
+        self._lock = threading.Lock()
+        self._called_for: tuple[int, str | None] | None = None
+        self._again: Timer | None = None
+
+    def begin(self) -> None:
+        self._host.call(lambda: self._host.loop.watch(self._waker.fileno(), READ, self._stirred))
+
+    def close(self) -> None:
+        def forget() -> None:
+            self._host.loop.watch(self._waker.fileno(), 0, self._stirred)
+            self._not_again()
+            self._waker.close()
+
+        self._host.call(forget)
+
+    def look(self) -> None:
+        """Call back if something is due that nobody was called for; else when the next thing is."""
+        pending = self._consumer.pending()
+        due = (int(pending), pending.oldest) if pending else None
+        with self._lock:
+            fresh = due is not None and due != self._called_for
+            self._called_for = due
+        if fresh:
+            self._callback()
+        elif pending.next_due is not None:
+            left = max(0.0, pending.next_due - time.monotonic())
+            self._host.post(lambda: self._look_after(left))
+
+    def taken(self) -> None:
+        with self._lock:
+            self._called_for = None
+
+    def _stirred(self, _events: int) -> None:
+        self._hear(self._waker.hinted())
+        self._deliver(self.look)
+
+    def _look_after(self, seconds: float) -> None:
+        self._not_again()
+        self._again = self._host.loop.after(seconds, lambda: self._deliver(self.look))
+
+    def _not_again(self) -> None:
+        if self._again is not None:
+            self._again.cancel()
+            self._again = None
