@@ -152,7 +152,7 @@ class Launcher:
         signal.pthread_sigmask(signal.SIG_BLOCK, _LEAVE_ON)  # they are for us, and not for the life we rehearse
         until = time.process_time() + _WARM_UP_S
         for _ in range(0 if points.ACTIVE else _REHEARSALS):
-            if time.process_time() > until:
+            if time.process_time() > until or signal.sigpending() & set(_LEAVE_ON):
                 break
             self._hear(self._ready(0))
             if not self._spares and not self._fork_spare():
