@@ -1,0 +1,201 @@
+"""Output behind a cursor as clean lines, read from its two ends: the size of a log costs no memory, and little time.
+
+Between the ends lines are counted, not read. Which bytes a line stands for is kept, so that the cursor of the first
+line that is not shown can be told.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from ...host.agent_text import Decoder
+from ...host.log import Log, Page
+from ...host.segments import TERMINAL
+from ...host.terminal_log import Reading, pieces
+from ...host.text import Cleaner
+from ...model import format_cursor
+from .lines import Line, fold
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+# So much is read of the beginning and of the end; what is shorter than both is read whole. A budget is 100,000
+# characters at most, but runs of lines that are told as one need more behind them.
+HEAD_BYTES = 256 << 10
+TAIL_BYTES = 1 << 20
+
+_ACTING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+class Excerpt:
+    """Lines to be shown, in the order in which they were finished. `gap` is the index before which lines were passed
+    over, None where none were; `passed` has how many, and how many bytes, by stream. `cursor` is behind all of it."""
+
+    __slots__ = ("begin", "cursor", "gap", "lines", "lost", "passed")
+
+    def __init__(
+        self,
+        lines: list[Line],
+        *,
+        begin: Mapping[str, int],
+        cursor: str,
+        lost: int = 0,
+        gap: int | None = None,
+        passed: Mapping[str, tuple[int, int]] | None = None,
+    ) -> None:
+        self.lines = lines
+        self.begin = dict(begin)
+        self.cursor = cursor
+        # Bytes that the log does not have any more, or never had.
+        self.lost = lost
+        self.gap = gap
+        self.passed = dict(passed or {})
+
+    @property
+    def streams(self) -> list[str]:
+        """Those that said something, what went wrong first."""
+        return sorted({line.stream for line in self.lines} | {*self.passed})
+
+    def only(self, stream: str) -> Excerpt:
+        lines = [line for line in self.lines if line.stream == stream]
+        gap = None
+        if stream in self.passed:
+            gap = sum(line.stream == stream for line in self.lines[: self.gap])
+        passed = {name: left for name, left in self.passed.items() if name == stream}
+        begin = {name: at for name, at in self.begin.items() if name == stream}
+        return Excerpt(lines, begin=begin, cursor=self.cursor, gap=gap, passed=passed)
+
+
+def read(log: Log, since: str | int | None, stream: str | None = None, *, raw: bool = False) -> Excerpt:
+    """What lies behind a cursor. `raw`: as it was printed, with what would act on a reader spelled out."""
+    begin = log.parse(since, stream=stream)
+    page = log.read(since, stream=stream, limit=HEAD_BYTES + TAIL_BYTES)
+    lost = sum(gap.stop - gap.start for gap in page.gaps)
+    shown = list if raw else fold
+    if not page.more:
+        return Excerpt(shown(_lines(log, page, raw)), begin=begin, cursor=page.cursor, lost=lost)
+    head = log.read(since, stream=stream, limit=HEAD_BYTES)
+    whole = _whole(_lines(log, head, raw), head)
+    behind = {**begin, **{line.stream: line.end for line in whole}}
+    ends = {name: log.ends().get(name, 0) for name in begin}
+    start = {name: max(behind[name], end - TAIL_BYTES) for name, end in ends.items()}
+    tail = log.read(format_cursor(start), stream=stream, limit=max(1, sum(ends.values()) - sum(start.values())))
+    rest = _lines(log, tail, raw, cut=[name for name in start if start[name] > behind[name]])
+    upto = {**log.parse(tail.cursor, stream=stream), **{line.stream: line.begin for line in reversed(rest)}}
+    passed = {
+        name: (_lines_between(log, name, behind[name], stop), stop - behind[name])
+        for name, stop in upto.items()
+        if stop > behind.get(name, stop)
+    }
+    lines = shown(whole)
+    return Excerpt(
+        lines + shown(rest),
+        begin=begin,
+        cursor=tail.cursor,
+        lost=lost,
+        gap=len(lines) if passed else None,
+        passed=passed,
+    )
+
+
+def last(log: Log, count: int, stream: str | None = None, *, raw: bool = False) -> Excerpt:
+    """The last lines, so many of the log's own, an unfinished one included."""
+    page = log.tail(count, stream=stream, limit=TAIL_BYTES)
+    begin = log.parse(page.cursor, stream=stream)
+    begin.update((name, offset) for name, offset, _ in reversed(page.chunks))
+    lines = _lines(log, page, raw)
+    return Excerpt(list(lines) if raw else fold(lines), begin=begin, cursor=page.cursor)
+
+
+def _lines_between(log: Log, stream: str, begin: int, end: int) -> int:
+    before, behind = log.lines_at(stream, [begin, end])
+    # None is of a place that the log dropped while we looked.
+    dropped = log.lines_dropped().get(stream, 0)
+    return (dropped if behind is None else behind) - (dropped if before is None else before)
+
+
+def _whole(lines: Sequence[Line], page: Page) -> list[Line]:
+    """Without those that the end of the page cut."""
+    cut = {name: offset + len(data) for name, offset, data in page.chunks if not data.endswith(b"\n")}
+    return [line for line in lines if cut.get(line.stream) != line.end]
+
+
+def _lines(log: Log, page: Page, raw: bool, cut: Iterable[str] = ()) -> list[Line]:
+    """Lines where they were finished; those without an end last. `cut` names streams that begin within a line: it is
+    left out, unless it was overwritten again and again and what is seen of it is its last state."""
+    skip = set(cut)
+    if page.chunks and page.chunks[0][0] == TERMINAL and not raw:
+        return _terminal_lines(log, page, bool(skip))
+    reading: dict[str, _Stream] = {}
+    lines: list[Line] = []
+    for stream, offset, data in page.chunks:
+        at = reading.get(stream)
+        if at is None or at.next != offset:
+            if at is not None:
+                lines += at.rest()
+            at = reading[stream] = _Stream(stream, offset, raw)
+        found = at.feed(data)
+        if stream in skip and found:
+            skip.discard(stream)
+            first = data[: data.index(b"\n") + 1]
+            if b"\r" not in first[:-2]:
+                found = found[1:]
+        lines += found
+    for at in reading.values():
+        lines += at.rest()
+    return lines
+
+
+def _terminal_lines(log: Log, page: Page, cut: bool) -> list[Line]:
+    with log.look() as look:
+        begin = page.chunks[0][1]
+        end = page.chunks[-1][1] + len(page.chunks[-1][2])
+        if cut:
+            at = page.chunks[0][2].find(b"\n") + 1
+            begin += at
+        reading = Reading(look, begin)
+        found = []
+        for offset, data in pieces(look, begin, end):
+            found += reading.feed(offset, data)
+        found += reading.finish(cut=False)
+    while found and not found[-1][1]:
+        found.pop()
+    stops = [offset for offset, _ in found[1:]] + [end]
+    return [
+        Line(TERMINAL, offset, max(offset, stop), text.removesuffix("\n"))
+        for (offset, text), stop in zip(found, stops, strict=True)
+    ]
+
+
+class _Stream:
+    """One stream's bytes, cut into lines that know where they stand."""
+
+    __slots__ = ("_begin", "_cleaner", "_name", "_parts", "next")
+
+    def __init__(self, name: str, offset: int, raw: bool) -> None:
+        self._name = name
+        self._cleaner = Decoder() if raw else Cleaner()
+        self._begin = offset
+        # What was handed out of a line that has no end yet.
+        self._parts = ""
+        self.next = offset
+
+    def feed(self, data: bytes) -> list[Line]:
+        *texts, self._parts = (self._parts + self._cleaner.feed(data)).split("\n")
+        found = []
+        at = 0
+        for text in texts:
+            at = data.index(b"\n", at) + 1
+            found.append(Line(self._name, self._begin, self.next + at, _spelled(text)))
+            self._begin = self.next + at
+        self.next += len(data)
+        return found
+
+    def rest(self) -> list[Line]:
+        text = self._parts + self._cleaner.flush()
+        return [Line(self._name, self._begin, self.next, _spelled(text))] if self.next > self._begin else []
+
+
+def _spelled(text: str) -> str:
+    return text if text.isprintable() else _ACTING.sub(lambda found: f"\\x{ord(found.group()):02x}", text)

@@ -1,0 +1,59 @@
+"""All sessions of an agent, a line each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...model import FINAL_STATES
+from ..answer import Answer
+from .report import facts
+from .wording import Sheet, label, size, standing
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ...model import Snapshot
+    from .seen import Seen
+
+# Of those that ended; the rest are counted, and found by their names.
+_ENDED_MAX = 50
+_COMMAND_CHARACTERS = 40
+_NAME_CHARACTERS = 24
+
+
+def listed(sessions: Sequence[Snapshot], seen: Seen, *, all: bool) -> Answer:
+    live = [each for each in sessions if not _over(each)]
+    ended = [each for each in sessions if _over(each)]
+    shown = [*live, *ended[-_ENDED_MAX:]] if all else live
+    known = seen.all()
+    sheet = Sheet(_heading(len(live), len(ended), len(shown), all))
+    data = []
+    for each in shown:
+        unread = seen.unread(each, known)
+        sheet.add(_line(each, unread))
+        data.append(facts(each, command=each.command, unread=unread))
+    return Answer(sheet.text(), {"sessions": data, "running": len(live), "ended": len(ended)})
+
+
+def _over(session: Snapshot) -> bool:
+    return session.state in FINAL_STATES and not (session.exit and session.exit.survivors)
+
+
+def _heading(live: int, ended: int, shown: int, all: bool) -> str:
+    said = f"{live} running" if live else "nothing runs"
+    if not ended:
+        return said
+    if not all:
+        return f"{said}; {ended} ended, list(all=true) shows them"
+    left = live + ended - shown
+    return f"{said}, {ended} ended" + (f"; the {left} oldest are not shown" if left else "")
+
+
+def _line(session: Snapshot, unread: int) -> str:
+    name = f" {label(session.name, _NAME_CHARACTERS)}" if session.name else ""
+    said = [f"{session.id}{name} {standing(session)}: {label(session.command, _COMMAND_CHARACTERS)}"]
+    if session.needs_input:
+        said.append("waits for input")
+    if unread:
+        said.append(f"{size(unread)} unread")
+    return "; ".join(said)

@@ -1,0 +1,61 @@
+"""A terminal's screen in an answer: its rows, the cursor in them, and which of them changed. Pure."""
+
+from __future__ import annotations
+
+from difflib import SequenceMatcher
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ...terminal.rows import Row
+    from ...terminal.screen import Screen
+
+CURSOR = "\u2588"
+
+
+def rows(screen: Screen, *, marked: bool = True) -> list[str]:
+    """The page, a row each, the cursor as a block before what it stands on; blank rows at the end are left out."""
+    found = [_text(row).rstrip() for row in screen.rows]
+    if marked and screen.cursor.visible and screen.cursor.row < len(found):
+        found[screen.cursor.row] = _with_cursor(screen.rows[screen.cursor.row], screen.cursor.col)
+    while found and not found[-1]:
+        found.pop()
+    return found
+
+
+def history(screen: Screen) -> list[str]:
+    return [_text(row).rstrip() for row in screen.history]
+
+
+def changed(before: Screen, after: Screen) -> list[tuple[int, str]]:
+    """The rows that were not there before, with their numbers from 1 on. Rows that only moved up are not among them;
+    the one with the cursor is, where anything is."""
+    old, new = rows(before, marked=False), rows(after, marked=False)
+    marked = rows(after)
+    if before.alt != after.alt or before.size != after.size:
+        return [(number, text) for number, text in enumerate(marked, 1) if text]
+    found: list[tuple[int, str]] = []
+    for tag, _, _, begin, end in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        if tag in ("insert", "replace"):
+            found += [(number + 1, marked[number]) for number in range(begin, end)]
+    at = after.cursor.row
+    if after.cursor.visible and at < len(marked) and all(number != at + 1 for number, _ in found):
+        found.append((at + 1, marked[at]))
+        found.sort()
+    return found
+
+
+def _text(row: Row) -> str:
+    return "".join(" " * cell.width if cell.style.conceal else cell.text for cell in row.cells)
+
+
+def _with_cursor(row: Row, col: int) -> str:
+    at = 0
+    before = after = ""
+    for cell in row.cells:
+        text = " " * cell.width if cell.style.conceal else cell.text
+        if at < col:
+            before += text
+        else:
+            after += text
+        at += cell.width
+    return (before + CURSOR + after).rstrip()

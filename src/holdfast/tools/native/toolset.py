@@ -1,0 +1,439 @@
+"""`Native`: the tools over the library. It owns nothing; what an agent has seen is kept in the index."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from typing import TYPE_CHECKING
+
+from ...errors import BadArgument, HoldfastError
+from ...host.log import Log
+from ...model import FINAL_STATES
+from ...signals.words import spell
+from ..answer import Answer
+from ..toolset import PROGRESS_S, Toolset
+from . import excerpt, problems, report, screens, wording
+from .catalogue import SIGNALS, TOOLS
+from .listing import listed
+from .report import Output, budget_for, facts, next_step, status
+from .seen import Seen
+from .stopping import stopped
+from .wording import Sheet, call, quoted, ref, size
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from ...host.aio import AsyncHoldfast, AsyncSession
+    from ...model import Woke
+    from ..toolset import Approve, Tool
+
+IDLE_S = 2.0
+# After input, output that paused for so long has said what there is to say.
+_PIPE_QUIET_S = 0.2
+# So long a terminal's runner takes to see that somebody is asked to type again.
+_TERMINAL_QUIET_S = 0.55
+_HITS = 40
+
+
+class Native(Toolset):
+    """`signals=False` leaves that tool out: for hosts that bring signals to the agent themselves."""
+
+    name = "native"
+    tools: tuple[Tool, ...] = TOOLS
+
+    def __init__(self, hf: AsyncHoldfast, owner: str, *, approve: Approve | None = None, signals: bool = True) -> None:
+        if not signals:
+            self.tools = tuple(tool for tool in TOOLS if tool is not SIGNALS)
+        super().__init__(hf, owner, approve=approve)
+        self._seen = Seen(self.kept())
+
+    async def _failed(self, tool: Tool, problem: HoldfastError) -> Answer:
+        return await problems.answer(self, tool, problem)
+
+    # run
+
+    async def _run(
+        self,
+        *,
+        command: str | list[str],
+        wait_s: float,
+        name: str | None,
+        cwd: str | None,
+        env: dict[str, str] | None,
+        tty: bool,
+        stdin: str,
+        timeout_s: float | None,
+        idle_timeout_s: float | None,
+        ready: str | None,
+        watch: list[str] | None,
+        notify: str,
+        key: str | None,
+        replace: bool,
+    ) -> Answer:
+        options: dict[str, Any] = {
+            "owner": self.owner,
+            "name": name,
+            "cwd": cwd,
+            "env": env or {},
+            "tty": tty,
+            "timeout": timeout_s,
+            "idle_timeout": idle_timeout_s,
+            "watch": watch or [],
+            "notify": notify,
+            "replace": replace,
+        }
+        if not tty:
+            options["stdin"] = stdin
+        mine = secrets.token_hex(4)
+        if key is not None:
+            # Another agent's keys are its own, and whether it was us who started it is told by this mark.
+            options |= {"key": f"{self.owner}:{key}", "metadata": {"call": mine}}
+        if ready is not None:
+            session = await self.hf.start(command, ready=ready, **options)
+            await self.waiting([session], session.wait(ready=True, timeout=wait_s))
+        else:
+            # A brief one is waited for on the connection that started it.
+            session = await self.hf.run(command, wait=min(wait_s, PROGRESS_S), **options)
+            if session.exit is None and wait_s > PROGRESS_S:
+                await self.waiting([session], session.wait(timeout=wait_s - PROGRESS_S))
+        existing = key is not None and session.metadata.get("call") != mine
+        return await self._answer(session, "was already running" if existing else "")
+
+    # read
+
+    async def _read(
+        self,
+        *,
+        id: str,
+        since: str | None,
+        tail: int | None,
+        search: str | None,
+        context: int,
+        stream: str | None,
+        budget: int,
+        raw: bool,
+    ) -> Answer:
+        given = [each for each, value in (("since", since), ("tail", tail), ("search", search)) if value is not None]
+        if len(given) > 1:
+            raise BadArgument(given[1], f"goes not together with {given[0]}", "give one of since, tail, search")
+        session = await self.find(id)
+        if search is not None:
+            return await self._search(session, search, context, stream, budget)
+        log = self._log(session)
+        if tail is not None:
+            found = await asyncio.to_thread(excerpt.last, log, tail, stream, raw=raw)
+            sheet = Sheet(status(session))
+            output = Output(sheet, session)
+            output.add(found, budget, ahead=0)
+            at = log.parse(self._seen.cursor(session.id))
+            if all(found.begin.get(name, 0) <= offset for name, offset in at.items()):
+                self._seen.move(session.id, found.cursor)
+            return self._text(sheet, session, output)
+        if since is not None:
+            found = await asyncio.to_thread(excerpt.read, log, since, stream, raw=raw)
+            sheet = Sheet(status(session))
+            output = Output(sheet, session)
+            output.add(found, budget, ahead=1)
+            if not found.lines:
+                sheet.add(f"nothing behind {since}" if not found.lost else "nothing else")
+            return self._text(sheet, session, output)
+        return await self._answer(session, budget=budget, stream=stream, raw=raw, asked=True)
+
+    async def _search(
+        self, session: AsyncSession, pattern: str, context: int, stream: str | None, budget: int
+    ) -> Answer:
+        found = await session.search(pattern, context=context, stream=stream, newest=True, limit=_HITS)
+        sheet = Sheet(status(session, "newest matches first" if found else "no match"))
+        told = report.hits(sheet, session, found, budget, _HITS)
+        if not found:
+            hint = (
+                "" if "(?i" in pattern else f"; {call('read', id=ref(session), search='(?i)' + pattern)} ignores case"
+            )
+            sheet.add(f"searched {size(sum(session.ends.values()))}{hint}")
+        matches = [{"stream": hit.stream, "offset": hit.offset, "text": hit.text} for hit in found]
+        return Answer(sheet.text(), facts(session, matches=matches[:told], output=sheet.body))
+
+    # wait
+
+    async def _wait(self, *, ids: list[str], until: str, pattern: str | None, timeout_s: float) -> Answer:
+        sessions = list({each.id: each for each in [await self.find(id) for id in ids]}.values())
+        if not sessions:
+            raise BadArgument("ids", "is empty", "give at least one id; list() shows yours")
+        # Whoever waits for several again and again is told of each end once.
+        news = [each for each in sessions if each.exit is None or not self._seen.is_told(each.id)] or sessions
+        began = time.monotonic()
+        woken = await self.waiting(news, self._first(news, self._conditions(until, pattern, timeout_s, news)))
+        waited = time.monotonic() - began
+        if woken is None:
+            return await self._waited_in_vain(news, until, waited)
+        session, woke = woken
+        if woke.reason == "timeout":
+            return await self._answer(
+                session, f"no {until} within {spell(waited)}", reason="timeout", last_line=True, step=False
+            )
+        others = [ref(each) for each in sessions if each.id != session.id and not self._seen.is_told(each.id)]
+        step = call("wait", ids=others) if others else ""
+        return await self._answer(session, _why(woke, pattern), reason=woke.reason, others=step)
+
+    def _conditions(
+        self, until: str, pattern: str | None, timeout_s: float, sessions: Sequence[AsyncSession]
+    ) -> list[dict[str, Any]]:
+        """For each of the sessions."""
+        common: dict[str, Any] = {"timeout": timeout_s}
+        if until == "match":
+            if pattern is None:
+                raise BadArgument("pattern", "is required with until=match", "give a regex")
+            common["match"] = pattern
+        elif until == "output":
+            common["output"] = True
+        elif until == "ready":
+            common["ready"] = True
+        elif until == "idle":
+            common["idle"] = _number("pattern", pattern, IDLE_S, "how many seconds of silence, such as 2")
+        elif until == "port":
+            common["port"] = int(_number("pattern", pattern, None, "the number of the port, such as 3000"))
+        if until in ("match", "output"):
+            return [{**common, "since": self._seen.cursor(each.id) or "0"} for each in sessions]
+        return [common] * len(sessions)
+
+    async def _first(
+        self, sessions: Sequence[AsyncSession], conditions: Sequence[dict[str, Any]]
+    ) -> tuple[AsyncSession, Woke] | None:
+        """The first of them for which it came true; None when the time was over for several."""
+        waits = {
+            asyncio.ensure_future(each.wait(**asked)): each for each, asked in zip(sessions, conditions, strict=True)
+        }
+        try:
+            pending = set(waits)
+            trouble: BaseException | None = None
+            late: tuple[AsyncSession, Woke] | None = None
+            while pending:
+                done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+                for each in (each for each in waits if each in done):
+                    trouble = each.exception() or trouble
+                    if each.exception() is not None:
+                        continue  # the others can still be waited for
+                    if each.result().reason != "timeout":
+                        return waits[each], each.result()
+                    late = waits[each], each.result()
+            if late is None and trouble is not None:
+                raise trouble
+            return late if len(sessions) == 1 else None
+        finally:
+            for each in waits:
+                each.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
+
+    async def _waited_in_vain(self, sessions: Sequence[AsyncSession], until: str, waited: float) -> Answer:
+        sheet = Sheet(f"no {until} of {len(sessions)} sessions within {spell(waited)}")
+        told = []
+        for each in sessions:
+            await each.refresh()
+            last = (await each.tail(1)).strip()
+            sheet.add(status(each, f"last line {quoted(last)}" if last else "no output yet"))
+            told.append(facts(each, last_line=last))
+        return Answer(sheet.text(), {"reason": "timeout", "waited_s": round(waited, 3), "sessions": told})
+
+    # send
+
+    async def _send(
+        self,
+        *,
+        id: str,
+        text: str | None,
+        keys: list[str] | None,
+        paste: str | None,
+        eof: bool | None,
+        submit: bool | None,
+        wait_s: float,
+    ) -> Answer:
+        given = {"text": text, "keys": keys, "paste": paste, "eof": eof or None}
+        chosen = [name for name, value in given.items() if value is not None]
+        if len(chosen) != 1:
+            why = f"{chosen[0]} and {chosen[1]} are two inputs" if chosen else "nothing is given to send"
+            raise BadArgument("text", why, "give one of text, keys, paste, eof")
+        session = await self.find(id)
+        before = await session.screen() if session.tty and session.exit is None else None
+        note = ""
+        if text is not None and session.tty and submit is not False:
+            typed = await session.submit(text)
+        elif text is not None:
+            typed = await session.send(text + "\n" if submit else text)
+            if not submit and not session.tty and not text.endswith("\n"):
+                note = "sent without a newline; submit=true adds one"
+        elif keys is not None:
+            typed = await session.keys(*keys)
+        elif paste is not None:
+            typed = await session.paste(paste)
+        else:
+            typed = await session.eof()
+        await self.waiting([session], self._settled(session, typed.cursor, wait_s))
+        await session.refresh()
+        said = [note, *typed.warnings]
+        if before is None:
+            return await self._answer(session, *said, step=False)
+        after = await session.screen()
+        rows = screens.changed(before, after)
+        sheet = Sheet(status(session, *said))
+        sheet.output([f"{number:>3} {row}" if after.alt else row for number, row in rows])
+        if not rows:
+            sheet.add("nothing changed on the screen")
+        self._seen.move(session.id, f"tty:{after.offset}")
+        changed = [{"row": number, "text": row} for number, row in rows]
+        await self._told(session)
+        return Answer(sheet.text(), facts(session, rows=changed, output=sheet.body))
+
+    async def _settled(self, session: AsyncSession, cursor: str, wait_s: float) -> None:
+        """Until what came back is complete, as far as that can be known, at most so long."""
+        until = time.monotonic() + wait_s
+        woke = await session.wait(output=True, since=cursor, timeout=wait_s)
+        quiet = _TERMINAL_QUIET_S if session.tty else _PIPE_QUIET_S
+        while woke.reason in ("output", "idle") and (left := until - time.monotonic()) > 0:
+            woke = await session.wait(idle=min(quiet, left), timeout=left)
+            state = session.metadata.get("input_state")
+            if woke.reason == "idle" and (not session.tty or state in ("at_prompt", "needs_input")):
+                return
+
+    # screen
+
+    async def _screen(self, *, id: str, history: int) -> Answer:
+        session = await self.find(id)
+        screen = await session.screen(history=history)
+        height, width = screen.size
+        cursor = screen.cursor
+        said = [f"{height}x{width}"]
+        if screen.title:
+            said.append(f"title {quoted(screen.title, 60)}")
+        where = f"row {cursor.row + 1}, column {cursor.col + 1}"
+        said.append(f"cursor {screens.CURSOR} at {where}" if cursor.visible else "cursor hidden")
+        sheet = Sheet(status(session, *said))
+        sheet.output(screens.history(screen) + screens.rows(screen))
+        data = {
+            "rows": screens.rows(screen, marked=False),
+            "history": screens.history(screen),
+            "cursor": {"row": cursor.row, "col": cursor.col, "visible": cursor.visible},
+            "size": list(screen.size),
+            "title": screen.title,
+        }
+        return Answer(sheet.text(), {**facts(session), "screen": data})
+
+    # stop, list, signals
+
+    async def _stop(self, *, ids: list[str] | None, all: bool, grace_s: float) -> Answer:
+        if all == bool(ids):
+            raise BadArgument("ids", "what to stop?", "give ids, or all=true")
+        if ids:
+            sessions = list({each.id: each for each in [await self.find(id) for id in ids]}.values())
+        else:
+            sessions = await self.hf.sessions(owner=self.owner)
+        answers = await asyncio.gather(
+            *(each.stop(grace_s, by=self.owner) for each in sessions), return_exceptions=True
+        )
+        for each, answer in zip(sessions, answers, strict=True):
+            if isinstance(answer, BaseException) and not isinstance(answer, HoldfastError):
+                raise answer
+            if each.exit is not None:
+                await self._told(each)
+        return stopped(sessions, answers)
+
+    async def _list(self, *, all: bool) -> Answer:
+        return listed(await self.hf.sessions(owner=self.owner, all=True), self._seen, all=all)
+
+    async def _signals(self, *, ack: list[str] | None) -> Answer:
+        consumer = self.consumer()
+        settled = 0
+        for id in ack or ():
+            upto = id.removeprefix("upto:")
+            settled += await (consumer.ack(upto=upto) if upto != id else consumer.ack(id))
+        notice = await consumer.drain("native")
+        ids = notice.ids
+        text = notice.text
+        # What was shown is done when it is acknowledged: an answer may be lost on its way.
+        await notice.release("shown, and not acknowledged yet")
+        if not text:
+            return Answer("nothing new", {"signals": [], "acknowledged": settled})
+        step = call("signals", ack=ids if len(ids) <= 3 else [f"upto:{ids[-1]}"])
+        return Answer(f"{text}\n{step}", {"signals": ids, "acknowledged": settled, "remaining": notice.remaining})
+
+    # What they share.
+
+    def _log(self, session: AsyncSession) -> Log:
+        return Log(self.hf.home.session(session.id))
+
+    async def _answer(
+        self,
+        session: AsyncSession,
+        *said: str,
+        budget: int | None = None,
+        stream: str | None = None,
+        raw: bool = False,
+        asked: bool = False,
+        reason: str | None = None,
+        last_line: bool = False,
+        step: bool = True,
+        others: str = "",
+    ) -> Answer:
+        """A session with what is new to the agent, which has seen it then. `asked`: for nothing but that."""
+        since = self._seen.cursor(session.id)
+        log = self._log(session)
+        found = await asyncio.to_thread(excerpt.read, log, since, stream, raw=raw)
+        new = bool(found.lines or found.lost)
+        said = tuple(filter(None, said))
+        if asked and not new:
+            said = (*said, "nothing new" if since else "no output")
+        if last_line and not new:
+            last = (await session.tail(1)).strip()
+            said = (*said, f"last line {quoted(last)}" if last else "no output yet")
+        line = status(session, *said)
+        at = wording.cursor(log.parse(found.cursor))
+        if session.exit is None and at != "0":
+            line += f", cursor {at}"
+        sheet = Sheet(line)
+        output = Output(sheet, session)
+        if session.tty and session.exit is None and session.metadata.get("alt_screen") and not raw:
+            screen = await session.screen()
+            sheet.output(screens.rows(screen))
+        else:
+            output.add(found, budget or budget_for(session))
+        if others:
+            sheet.add(f"next: {others}")
+        elif step and session.exit is None:
+            sheet.add(f"next: {next_step(session)}")
+        self._seen.move(session.id, found.cursor)
+        await self._told(session)
+        more = {} if reason is None else {"reason": reason}
+        return self._text(sheet, session, output, **more)
+
+    def _text(self, sheet: Sheet, session: AsyncSession, output: Output, **more: Any) -> Answer:
+        if output.left:
+            more["left_out"] = output.left
+        return Answer(sheet.text(), facts(session, **more, output=sheet.body))
+
+    async def _told(self, session: AsyncSession) -> None:
+        """An end that the agent was given is not announced to it again."""
+        if session.state not in FINAL_STATES or self._seen.is_told(session.id):
+            return
+        self._seen.move(session.id, None, told=True)
+        signal = session.metadata.get("signal_id")
+        if signal:
+            await self.consumer().ack(signal)
+
+
+def _why(woke: Woke, pattern: str | None) -> str:
+    if woke.reason == "match":
+        return f"matched {quoted(woke.match or '')}"
+    if woke.reason == "idle":
+        return "quiet"
+    return f"port {pattern} is open" if woke.reason == "port" else ""
+
+
+def _number(argument: str, given: str | None, default: float | None, wanted: str) -> float:
+    try:
+        found = default if given is None else float(given)
+    except ValueError:
+        found = None
+    if found is None:
+        raise BadArgument(argument, f"{given!a} is no number" if given else "is required", f"give {wanted}")
+    return found
