@@ -365,6 +365,15 @@ def test_a_call_bound_command_survives_the_return_of_its_call(hf: Holdfast, worl
     session.stop(grace=0)
 
 
+def test_what_a_call_bound_command_leaves_behind_survives_the_return_of_its_call(hf: Holdfast, world: World) -> None:
+    done = hf.run(world.probe("fork", "{", "forever", "}", "exit", "0"), lifetime="call")
+    assert done.exit is not None
+    assert len(done.exit.survivors) == 1
+    stopped = done.stop(grace=0)
+    assert len(stopped.found) == 1
+    assert stopped.survivors == []
+
+
 def test_streams_can_be_merged(hf: Holdfast) -> None:
     done = hf.run("echo out; echo err >&2", merge_stderr=True)
     assert done.read().data == b"out\nerr\n"

@@ -179,10 +179,10 @@ class Keeper:
     def stop_answer(self) -> dict[str, Any] | None:
         return self.attempt.stop_answer if self._over else None
 
-    def tell(self, variant: str, fields: dict[str, Any]) -> None:
+    def tell(self, variant: str, fields: dict[str, Any], *, routed: bool = True) -> None:
         """A signal that the host makes itself. Ignored once it has ended."""
         if not self._over:
-            self.signals.emit(variant, fields)
+            self.signals.emit(variant, fields, routed=routed)
 
     def end(self, outcome: str, code: int | None = None, /, **facts: str | None) -> bool:
         """Whoever first says how it ended is believed. False for everybody later."""

@@ -123,13 +123,15 @@ class Monitor(Kind):
     lines = _MONITOR_LINES
 
     def metadata(self, shot: Snapshot, spec: Spec) -> dict[str, Any]:
-        facts = shot.metadata.get("monitor") or {}
+        # Once it has ended, the exit record has its counts.
+        events = shot.metadata.get("events")
+        facts = {**(events if isinstance(events, dict) else {}), **(shot.metadata.get("monitor") or {})}
         return {
             "command": shot.command,
             "events": facts.get("count", 0),
             "suppressed": facts.get("suppressed", 0),
             "level": facts.get("level"),
-            "persistent": facts.get("persistent", False),
+            "persistent": facts.get("persistent", bool((spec().get("monitor") or {}).get("persistent"))),
             "deadline": _deadline(shot, spec),
         }
 

@@ -92,6 +92,11 @@ class LanguageServer:
         return self._state
 
     @property
+    def over(self) -> bool:
+        """Is it gone for good?"""
+        return self._is_leaving
+
+    @property
     def open_requests(self) -> int:
         return len(self._book)
 

@@ -74,6 +74,10 @@ class Relay(Handle):
         fields = {"lines": lines, "count": len(lines), "suppressed": 0, "level": "live", "closing": closing}
         self._ask(lambda: self._keeper.tell("event", fields))
 
+    def runs(self) -> None:
+        """It runs, or runs again: recorded and heard, in nobody's queue."""
+        self._ask(lambda: self._keeper.tell("lifecycle", {"phase": "started"}, routed=False))
+
     def end(self, status: str, *, code: int | None = None, **facts: str | None) -> bool:
         """It has ended. False when that was told before."""
 

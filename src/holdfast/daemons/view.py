@@ -198,6 +198,11 @@ class View:
             shot.metadata.update(state=server.state, open_requests=server.open_requests)
         return shot
 
+    @property
+    def servers(self) -> Mapping[str, LanguageServer]:
+        """The language servers that this host speaks to, by id."""
+        return self._servers
+
     def handle(self, id: str) -> Handle | None:
         """The handle of a daemon of this very host, while it lives."""
         return self._handles.get(id)

@@ -101,7 +101,9 @@ async def run(
     try:
         reply = await connection.told_end(limit, core.config.hosts_reply_timeout)
         status = reply["status"]
-        if reply["reason"] == "timeout" and options.get("lifetime") == "call":
+        left = reply["reason"] == "timeout" or (status.get("exit") or {}).get("survivors")
+        if left and options.get("lifetime") == "call":
+            # The call returns, it is not aborted: what lives on may.
             await connection.request("update", core.config.hosts_reply_timeout, lifetime="detached")
     except RunnerGone:
         await Wait(core, seen.files.id, timeout=limit).run()

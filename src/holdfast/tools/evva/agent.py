@@ -1,0 +1,71 @@
+"""A subagent: a task of this host that tells what it does, and ends exactly once whatever it does."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from ...daemons.handle import in_words
+from . import texts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+    from typing import Any
+
+    from ...daemons.handle import Handle
+    from ...model import Snapshot
+
+    Work = Coroutine[Any, Any, Any] | Callable[["Agent"], Coroutine[Any, Any, Any]]
+
+READY, CRUSHED = "ready_report", "crushed"
+
+
+class Agent:
+    """The first of `report`, `crush` and `kill` decides; what comes later is ignored."""
+
+    def __init__(self, handle: Handle, owner: str) -> None:
+        self._handle = handle
+        self._owner = owner
+        self.id = handle.id
+        self.kind = handle.kind
+
+    def __repr__(self) -> str:
+        return f"<Agent {self.id}>"
+
+    @property
+    def task(self) -> asyncio.Task[Any] | None:
+        return self._handle.task
+
+    def snapshot(self) -> Snapshot:
+        return self._handle.snapshot()
+
+    def phase(self, text: str) -> None:
+        self._handle.phase(text)
+
+    def report(self, summary: str) -> bool:
+        """Completed, with this as the result. False when its end was told before."""
+        return self._handle.report(summary, phase=READY)
+
+    def crush(self, summary: str, err: str | BaseException | None = None, status: str = "failed") -> bool:
+        """Failed (or killed); one that was killed before stays so."""
+        error = summary if err is None else f"{summary}: {in_words(err)}"
+        if status == "killed":
+            return self._handle.give_up(summary, error=error, phase=CRUSHED)
+        return self._handle.fail(error, summary, phase=CRUSHED)
+
+    def kill(self) -> None:
+        """Ask for its end: on record first, then the task is cancelled."""
+        self._handle.stop(by=self._owner)
+
+    async def live(self, work: Work) -> Any:
+        """Its whole life. One that ends without a word has its end told here."""
+        try:
+            result = await (work if asyncio.iscoroutine(work) else work(self))
+        except asyncio.CancelledError:
+            self._handle.give_up(texts.AGENT_INTERRUPTED)
+            raise
+        except Exception as problem:
+            self.crush(texts.AGENT_CRUSHED, problem)
+            raise
+        self.report(result if isinstance(result, str) and result else texts.NO_SUMMARY)
+        return result

@@ -1,0 +1,211 @@
+"""Which daemons an owner has now: what runs, what ended and is not settled, and what the host registered itself.
+
+Sessions are not remembered here: the home tells, so every host of the owner sees the same. Only a host's own objects,
+and what was taken out on purpose, are this process's.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from ...daemons.listing import dressed, listed, stopped
+from ...errors import DamagedRecord, NotFound
+from ...home import is_id
+from ...host.driver import drive
+from ...host.observe import from_files, read_files
+from . import snapshot
+from .output import Tail
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+    from typing import Protocol
+
+    from ...daemons.view import View
+    from ...host.core import Core
+    from ...model import Snapshot
+    from ...signals.consumer import Consumer
+    from .snapshot import DaemonSnapshot
+
+    class Daemon(Protocol):
+        """What a host may register: anything with an id that can be looked at, ended and read."""
+
+        @property
+        def id(self) -> str: ...
+
+        def snapshot(self) -> DaemonSnapshot: ...
+
+        def kill(self) -> Awaitable[object] | object: ...
+
+        def output(self) -> str: ...
+
+
+# So many of a host's own objects are remembered after they were taken out.
+_REMEMBERED = 1000
+
+
+class SessionDaemon:
+    """A session, or a task of some host, as a daemon."""
+
+    def __init__(self, catalog: Catalog, id: str, kind: str) -> None:
+        self._catalog = catalog
+        self.id = id
+        self.kind = kind
+
+    def __repr__(self) -> str:
+        return f"<SessionDaemon {self.id}>"
+
+    @property
+    def status(self) -> str:
+        return self.snapshot().status
+
+    def snapshot(self) -> DaemonSnapshot:
+        return self._catalog.look(self.id)
+
+    def kill(self) -> None:
+        self._catalog.kill(self.id)
+
+    def output(self) -> str:
+        return Tail.of(self._catalog.core.log(self.id)).text
+
+
+class Catalog:
+    """Blocking: `core` waits in the calling thread."""
+
+    def __init__(self, core: Core, view: View, owner: str, consumer: Consumer) -> None:
+        self.core = core
+        self._view = view
+        self._owner = owner
+        self._consumer = consumer
+        self._lock = threading.Lock()
+        self._registered: dict[str, Daemon] = {}
+        # Taken out on purpose, and of a host's own objects what they last were.
+        self._evicted: dict[str, DaemonSnapshot | None] = {}
+
+    # What a host does.
+
+    def register(self, daemon: Daemon) -> None:
+        with self._lock:
+            self._registered[daemon.id] = daemon
+            self._evicted.pop(daemon.id, None)
+
+    def evict(self, id: str) -> DaemonSnapshot | None:
+        """The last that is known of it; None where it is not in the catalog."""
+        daemon = self.get(id)
+        if daemon is None:
+            return None
+        last = daemon.snapshot()
+        with self._lock:
+            own = self._registered.pop(id, None)
+            self._evicted[id] = None if own is None else last
+            while len(self._evicted) > _REMEMBERED:
+                del self._evicted[next(iter(self._evicted))]
+        return last
+
+    # What there is.
+
+    def get(self, id: str) -> Daemon | None:
+        own = self._registered.get(id)
+        if own is not None:
+            return own
+        shot = None if id in self._evicted else self._session(id)
+        if shot is None or not self._belongs(shot, untold=None):
+            return None
+        return SessionDaemon(self, id, shot.kind)
+
+    def recall(self, id: str) -> Daemon | None:
+        """Also what was evicted, or is long over and kept."""
+        found = self.get(id)
+        if found is not None:
+            return found
+        last = self._evicted.get(id)
+        if last is not None:
+            return _Remembered(last)
+        shot = self._session(id)
+        return None if shot is None else SessionDaemon(self, id, shot.kind)
+
+    def snapshots(self) -> list[DaemonSnapshot]:
+        """By start, then id."""
+        with self._lock:
+            own, gone = list(self._registered.values()), set(self._evicted)
+        shots = [daemon.snapshot() for daemon in own]
+        taken = gone | {shot.id for shot in shots}
+        shots += [self.of(shot) for shot in self._sessions() if shot.id not in taken]
+        return in_order(shots)
+
+    def everything(self) -> list[DaemonSnapshot]:
+        """With all that is kept, but without calls that left nothing behind."""
+        now = self.snapshots()
+        known = {shot.id for shot in now}
+        kept, _ = drive(listed(self.core, None, self._owner, True))
+        ended = [shot for shot in kept if shot.id not in known and shot.status in snapshot.TERMINAL]
+        return in_order([*now, *(self.of(shot) for shot in ended if not self.is_call(shot.id))])
+
+    def _sessions(self) -> list[Snapshot]:
+        live, _ = drive(listed(self.core, None, self._owner, False))
+        untold = self._consumer.untold()
+        known = {shot.id for shot in live}
+        ended = [shot for id in sorted(untold - known) if (shot := self._session(id)) is not None]
+        return [shot for shot in [*live, *ended] if self._belongs(shot, untold)]
+
+    def _belongs(self, shot: Snapshot, untold: set[str] | None) -> bool:
+        """Does it run as a daemon, has it survivors, or is its end still to be told? A call that somebody waits for
+        is none."""
+        if shot.status in snapshot.TERMINAL:
+            left = shot.exit is not None and (shot.exit.survivors or shot.exit.survivors_more)
+            return bool(left) or shot.id in (self._consumer.untold() if untold is None else untold)
+        return not self.is_call(shot.id)
+
+    def is_call(self, id: str) -> bool:
+        try:
+            return bool(read_files(self.core.home, id).now().get("lifetime") == "call")
+        except (NotFound, DamagedRecord):
+            return False
+
+    def _session(self, id: str) -> Snapshot | None:
+        """One of the owner's, from its files."""
+        if not is_id(id):
+            return None
+        try:
+            files = read_files(self.core.home, id)
+        except (NotFound, DamagedRecord):
+            return None
+        if files.now().get("owner") != self._owner:
+            return None
+        return dressed(self.core, from_files(files).snapshot())
+
+    def look(self, id: str) -> DaemonSnapshot:
+        """One session, its runner asked."""
+        shot = dressed(self.core, drive(self.core.observe(self.core.find(id, self._owner))).snapshot())
+        return self.of(shot)
+
+    def kill(self, id: str) -> None:
+        drive(stopped(self.core, id, None, self._owner, self._view.servers))
+
+    def of(self, shot: Snapshot) -> DaemonSnapshot:
+        server = self._view.servers.get(shot.id)
+        if server is not None:
+            # Only the host that speaks to it knows.
+            shot.metadata["state"] = server.state
+        return snapshot.of(shot, lambda: self.core.log(shot.id))
+
+
+class _Remembered:
+    """A host's own object that is no longer in the catalog."""
+
+    def __init__(self, last: DaemonSnapshot) -> None:
+        self.id = last.id
+        self._last = last
+
+    def snapshot(self) -> DaemonSnapshot:
+        return self._last
+
+    def kill(self) -> None:
+        raise NotFound(self.id)
+
+    def output(self) -> str:
+        return ""
+
+
+def in_order(shots: list[DaemonSnapshot]) -> list[DaemonSnapshot]:
+    return sorted(shots, key=lambda shot: (shot.started_at, shot.id))

@@ -1,0 +1,110 @@
+"""One turn at a time over what is pending; who comes second is told so, and nothing is touched."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...errors import RunInProgress
+from ...host.driver import drive
+from ...signals import gate
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from typing import Any
+
+    from ...signals.waker import Waker
+    from .batch import Fold
+    from .state import State
+
+
+class _Held:
+    def __init__(self, fold: Fold) -> None:
+        self.fold = fold
+
+    async def settle(self) -> None:
+        self.fold.batch.settle()
+
+    async def release(self, reason: str) -> None:
+        self.fold.batch.release(reason)
+
+
+class Folds:
+    """A state as the source of turns."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._waker: Waker | None = None
+
+    @property
+    def waker(self) -> Waker:
+        """Made for whoever wants to wait here; others have the wake of the state."""
+        if self._waker is None:
+            self._waker = self._state.consumer.waker()
+        return self._waker
+
+    def clear(self) -> None:
+        if self._waker is not None:
+            self._waker.clear()
+
+    def poke(self) -> None:
+        if self._waker is not None:
+            self._waker.poke()
+        self._state.wake_again()
+
+    def close(self) -> None:
+        if self._waker is not None:
+            self._waker.close()
+
+    async def pending(self) -> int:
+        return int(self._state.has_pending())
+
+    async def take(self) -> _Held | None:
+        while True:
+            fold = self._state.fold()
+            if fold:
+                return _Held(fold)
+            if not fold.ids:
+                return None
+            fold.batch.settle()
+
+
+class Gate(gate.Gate):
+    """`run(turn)`: `turn(fold)` until nothing is pending, leave, look again."""
+
+    def __init__(self, state: State) -> None:
+        self._folds = Folds(state)
+        self._source: Any = self._folds
+        self._turns = gate.Turns(self._folds)
+
+    def run(self, turn: Callable[[Fold], object], limit: int | None = None) -> int:  # type: ignore[override]
+        async def taken(held: object) -> None:
+            assert isinstance(held, _Held)
+            turn(held.fold)
+
+        if not self._turns.enter():
+            raise RunInProgress
+        return drive(self._turns.inside(taken, limit))
+
+    def close(self) -> None:
+        self._folds.close()
+
+
+class AsyncGate(gate.AsyncGate):
+    """The same, where a turn is awaited."""
+
+    def __init__(self, state: State) -> None:
+        self._folds = Folds(state)
+        self._source: Any = self._folds
+        self._turns = gate.Turns(self._folds)
+
+    async def run(self, turn: Callable[[Fold], Awaitable[object]], limit: int | None = None) -> int:  # type: ignore[override]
+        async def taken(held: object) -> None:
+            assert isinstance(held, _Held)
+            await turn(held.fold)
+
+        if not self._turns.enter():
+            raise RunInProgress
+        return await self._turns.inside(taken, limit)
+
+    def close(self) -> None:
+        self._folds.close()

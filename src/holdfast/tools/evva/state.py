@@ -1,0 +1,394 @@
+"""The background of one owner: its daemons, what happened to them, who is told, who is woken.
+
+A thin face over the daemon view and the consumer `evva:<owner>`. Several hosts may hold one for the same owner.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import inspect
+import threading
+from typing import TYPE_CHECKING
+
+from ...daemons.observers import DOMAIN, shown
+from ...errors import AlreadyEnded, BadArgument, KindReserved, NotFound
+from ...host.driver import Blocking
+from ...signals.budget import Limits
+from ...signals.consumer import Consumer
+from ...signals.drain import QUOTES, render
+from ...signals.names import default_name
+from ...signals.records import Signal as Record
+from . import signal as signals
+from .agent import Agent
+from .batch import Batch, Fold
+from .catalog import Catalog, SessionDaemon
+from .change import Change, Listeners
+from .emitting import Emitting
+from .gate import AsyncGate, Gate
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from typing import Any, Self, Unpack
+
+    from ...daemons.aiolsp import AsyncLanguageServer
+    from ...daemons.lsp import LanguageServer
+    from ...daemons.observers import Change as ViewChange
+    from ...daemons.view import View
+    from ...daemons.waking import Waking
+    from ...host.aio import AsyncHoldfast, AsyncSession
+    from ...host.api import Holdfast, Session
+    from ...host.core import Core
+    from ...host.request import Command
+    from ...model import StartOptions
+    from .agent import Work
+    from .catalog import Daemon
+    from .signal import Signal
+    from .snapshot import DaemonSnapshot
+
+FAMILY = "evva"
+RESERVED = ("remote_agent", "in_process_teammate", "local_workflow", "dream")
+STARTED_HERE = ("local_bash", "monitor")
+TAIL_CHARACTERS_MOST = 3000
+# From the first signal to the next rung.
+GRACE_S = 2.0
+
+
+class State:
+    """What both have in common. Thread-safe; `core` waits in the calling thread."""
+
+    domain = DOMAIN
+
+    def __init__(self, core: Core, view: View, owner: str, quote: str, ended_tail_chars: int | None) -> None:
+        if quote not in QUOTES:
+            raise BadArgument("quote", f"{quote[:40]!a} is not known", "give " + " or ".join(QUOTES))
+        if ended_tail_chars is not None and not 1 <= ended_tail_chars <= TAIL_CHARACTERS_MOST:
+            raise BadArgument(
+                "ended_tail_chars", f"{ended_tail_chars} is out of bounds", f"1 to {TAIL_CHARACTERS_MOST}"
+            )
+        self.owner = owner
+        self._core = core
+        self._view = view
+        self._quote = quote
+        self._limits = _limits(Limits.of(core.config), ended_tail_chars)
+        self.consumer = Consumer(core.consumers.open(default_name(owner, FAMILY), [owner]))
+        self._catalog = Catalog(core, view, owner, self.consumer)
+        self._emitting = Emitting(view, owner)
+        self._listeners = Listeners()
+        self._lock = threading.Lock()
+        self._unobserve: Callable[[], None] | None = None
+        self._wake: Callable[[], object] | None = None
+        self._waking: Waking | None = None
+        self._latest: Batch | None = None
+        self._parked: list[str] = []
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.owner}>"
+
+    def close(self) -> None:
+        """Let go: nobody is told or woken any more. What runs, runs on; what was not settled comes again."""
+        with self._lock:
+            waking, self._waking = self._waking, None
+            unobserve, self._unobserve = self._unobserve, None
+            latest, self._latest = self._latest, None
+        if waking is not None:
+            waking.close()
+        if unobserve is not None:
+            unobserve()
+        if latest is not None:
+            latest.release("the state was closed")
+
+    # The catalog.
+
+    def __len__(self) -> int:
+        return len(self.snapshot())
+
+    def __bool__(self) -> bool:
+        return True
+
+    def register(self, daemon: Daemon | None) -> None:
+        """A host's own object; the same id again takes the place of the former."""
+        if daemon is None or not daemon.id:
+            return
+        self._catalog.register(daemon)
+        self._listeners.tell(Change("added", daemon.id, daemon.snapshot()))
+
+    def evict(self, id: str) -> None:
+        """Out of the catalog. Directory, log and signals stay."""
+        last = self._catalog.evict(id)
+        if last is not None:
+            self._listeners.tell(Change("removed", id, last))
+
+    def get(self, id: str) -> Daemon | None:
+        return self._catalog.get(id)
+
+    def recall(self, id: str) -> Daemon | None:
+        """Also one that is evicted, or over and kept."""
+        return self._catalog.recall(id)
+
+    def snapshot(self) -> list[DaemonSnapshot]:
+        return self._catalog.snapshots()
+
+    def snapshot_by_kind(self, kind: str) -> list[DaemonSnapshot]:
+        return [shot for shot in self.snapshot() if shot.kind == kind]
+
+    def everything(self) -> list[DaemonSnapshot]:
+        """The catalog, and what is over and kept."""
+        return self._catalog.everything()
+
+    # The queue.
+
+    def emit(self, signal: Signal) -> None:
+        """Queue, then observers, then wake. Of a daemon that ended before, nothing more is told."""
+        if (signal.lifecycle is None) == (signal.event is None):
+            raise ValueError("a signal is either a lifecycle or an event")
+        own = self._catalog.get(signal.daemon_id)
+        self._listen()
+        self._emitting.emit(signal, own)
+        if self._waking is not None:
+            self._waking.look()
+
+    def drain_signals(self) -> Batch:
+        """All that is pending, claimed. The batch before it is settled, unless it was released."""
+        with self._lock:
+            before, self._latest = self._latest, None
+        if before is not None:
+            before.settle()
+        claimed = self.consumer.claim()
+        if self._waking is not None:
+            self._waking.taken()
+        found = [each for record in claimed.signals for each in signals.of(record, self._shot)]
+        batch = Batch(claimed, found, self._settled, self._released)
+        with self._lock:
+            self._latest = batch
+        return batch
+
+    def has_pending(self) -> bool:
+        return bool(self.consumer.pending())
+
+    def fold(self) -> Fold:
+        """All that is pending, as one message."""
+        batch = self.drain_signals()
+        try:
+            parked, self._parked = [*self._parked, *batch.parked], []
+            message = render(batch.records, FAMILY, limits=self._limits, quote=self._quote, parked=parked)
+        except BaseException as problem:
+            batch.release(f"{type(problem).__name__} while it was rendered: {problem}")
+            raise
+        return Fold(message.text, batch)
+
+    def _settled(self, batch: Batch) -> None:
+        """What ended and was told leaves the catalog."""
+        for each in batch:
+            if each.lifecycle is not None and each.snapshot is not None:
+                last = self._catalog.evict(each.daemon_id) or each.snapshot
+                self._listeners.tell(Change("removed", each.daemon_id, last))
+
+    def _released(self, batch: Batch) -> None:
+        self._parked += batch.parked
+        if self._waking is not None:
+            self._waking.look()
+
+    def _shot(self, record: Record) -> DaemonSnapshot | None:
+        if not record.session or not record.snapshot:
+            return None
+        from ...daemons.listing import dressed
+
+        return self._catalog.of(dressed(self._core, shown(record.snapshot)))
+
+    # Who is told.
+
+    def subscribe(self, callback: Callable[[Change], object] | None) -> Callable[[], None]:
+        """Be told of every change; returns what ends that."""
+        if callback is None:
+            return lambda: None
+        self._listen()
+        return self._listeners.add(callback)
+
+    def set_wake(self, callback: Callable[[], object] | None) -> None:
+        """Called when something is pending; at once, when something is already."""
+        self._wake = callback
+        if callback is None:
+            return
+        self._listen()
+        with self._lock:
+            made, self._waking = self._waking, self._waking or self._view.waken(self.consumer, self._call_wake)
+        if made is not None:
+            made.taken()
+        self._waking.look()
+
+    def wake_again(self) -> None:
+        """Something is left for a later turn."""
+        if self._waking is not None:
+            self._waking.taken()
+            self._waking.look()
+
+    def _call_wake(self) -> None:
+        if self._wake is not None:
+            self._wake()
+
+    def _listen(self) -> None:
+        with self._lock:
+            if self._unobserve is None:
+                self._unobserve = self._view.observe(self._heard)
+
+    def _heard(self, change: ViewChange) -> None:
+        """From the view, after the queue has it; what is another owner's is none of ours."""
+        shot = change.snapshot
+        if shot is None or shot.owner != self.owner:
+            return
+        if shot.status in ("pending", "running") and self._catalog.is_call(change.id):
+            return
+        self._listeners.tell(Change(change.op, change.id, self._catalog.of(shot), change.at))
+
+    # Starting.
+
+    def _options(self, options: StartOptions) -> StartOptions:
+        kind = options.get("kind", "local_bash")
+        if kind in RESERVED:
+            raise KindReserved(kind)
+        if kind not in STARTED_HERE:
+            raise BadArgument("kind", f"{kind[:40]!a} is not started by a command", "give local_bash or monitor")
+        made: StartOptions = {"grace": GRACE_S, **options, "owner": self.owner}
+        if kind == "monitor":
+            made.setdefault("monitor", True)
+        return made
+
+    def spawn_agent(
+        self,
+        work: Work,
+        *,
+        name: str,
+        agent_type: str,
+        prompt: str,
+        description: str = "",
+        async_mode: bool = True,
+        worktree_path: str | None = None,
+        worktree_branch: str | None = None,
+    ) -> Agent | Awaitable[Any]:
+        """A task of the running loop. Its agent; or, when not `async_mode`, what to await for its result."""
+        agents: list[Agent] = []
+        facts = {
+            "agent_type": agent_type,
+            "prompt": prompt,
+            "async": async_mode,
+            **({"worktree_path": worktree_path} if worktree_path else {}),
+            **({"worktree_branch": worktree_branch} if worktree_branch else {}),
+        }
+
+        async def live(handle: Any) -> Any:
+            return await agents[0].live(work)
+
+        def begin(handle: Any) -> Any:
+            agents.append(Agent(handle, self.owner))
+            return live(handle)
+
+        handle = self._view.task(
+            begin,
+            kind="local_agent",
+            description=description or name,
+            owner=self.owner,
+            metadata=facts,
+            notify="exit" if async_mode else "never",
+        )
+        return agents[0] if async_mode else self._inline(handle.id, agents[0])
+
+    async def _inline(self, id: str, agent: Agent) -> Any:
+        assert agent.task is not None
+        try:
+            return await agent.task
+        finally:
+            last = agent.snapshot()
+            self._listeners.tell(Change("removed", id, self._catalog.of(last)))
+
+    def _server(self, name: str) -> LanguageServer | None:
+        """The one of that name that this host speaks to: one at a time."""
+        return next((each for each in self._view.servers.values() if each.server == name and not each.over), None)
+
+
+class DaemonState(State):
+    """For programs that block."""
+
+    def __init__(self, hf: Holdfast, owner: str, *, quote: str = "prefix", ended_tail_chars: int | None = None) -> None:
+        super().__init__(hf._core, hf.daemons, owner, quote, ended_tail_chars)
+        self._hf = hf
+        self.gate = Gate(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def start(self, command: Command, **options: Unpack[StartOptions]) -> Session:
+        return self._hf.start(command, **self._options(options))
+
+    def start_lsp(self, command: Command, *, server: str, **options: Any) -> LanguageServer:
+        """The language server of that name, started if this host has none."""
+        return self._server(server) or self._hf.daemons.lsp(command, server=server, owner=self.owner, **options)
+
+    def stop(self, id: str) -> DaemonSnapshot:
+        """Ask for its end; what it was before. Its owner tells the ending, never this call."""
+        daemon, before = _to_stop(self, id)
+        daemon.kill()
+        return before
+
+
+class AsyncDaemonState(State):
+    """For asyncio: the same, and what may take long is awaited. The rest asks the index, and blocks while that is
+    locked, for at most some seconds."""
+
+    def __init__(
+        self, hf: AsyncHoldfast, owner: str, *, quote: str = "prefix", ended_tail_chars: int | None = None
+    ) -> None:
+        # The same home, waited for in the calling thread.
+        core = copy.copy(hf._core)
+        core.driver = Blocking()
+        core._consumers = None
+        super().__init__(core, hf.daemons, owner, quote, ended_tail_chars)
+        self._hf = hf
+        self.gate = AsyncGate(self)
+
+    async def start(self, command: Command, **options: Unpack[StartOptions]) -> AsyncSession:
+        return await self._hf.start(command, **self._options(options))
+
+    async def start_lsp(self, command: Command, *, server: str, **options: Any) -> AsyncLanguageServer:
+        from ...daemons.aiolsp import AsyncLanguageServer
+
+        found = self._server(server)
+        if found is not None:
+            return AsyncLanguageServer(found)
+        return await self._hf.daemons.lsp(command, server=server, owner=self.owner, **options)
+
+    async def stop(self, id: str) -> DaemonSnapshot:
+        daemon, before = await asyncio.to_thread(_to_stop, self, id)
+        if isinstance(daemon, SessionDaemon):
+            await asyncio.to_thread(daemon.kill)
+        else:
+            answer = daemon.kill()
+            if inspect.isawaitable(answer):
+                await answer
+        return before
+
+
+def _to_stop(state: State, id: str) -> tuple[Daemon, DaemonSnapshot]:
+    daemon = state.recall(id)
+    if daemon is None:
+        raise NotFound(id)
+    before = daemon.snapshot()
+    if before.is_terminal and not before.survivors:
+        problem = AlreadyEnded(id, before.status)
+        problem.snapshot = before  # type: ignore[assignment]
+        raise problem
+    return daemon, before
+
+
+def _limits(limits: Limits, chars: int | None) -> Limits:
+    """More of an ending, where that was asked for."""
+    if chars is not None:
+        limits.failed_chars = max(limits.failed_chars, chars)
+        limits.completed_chars = max(limits.completed_chars, chars)
+        limits.completed_lines = limits.failed_lines
+        # The lines of an ending are not the whole of its block.
+        limits.session_chars = max(limits.session_chars, chars + limits.line_chars)
+    return limits

@@ -1,0 +1,185 @@
+"""Every word of this family's answers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .snapshot import DESCRIPTION_CHARACTERS, LocalAgent, LocalBash, Lsp, Monitor, one_line
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from .output import Tail
+    from .snapshot import DaemonSnapshot
+
+AGENT_CRUSHED = "[subagent crushed]"
+AGENT_INTERRUPTED = "[subagent loop interrupted]"
+NO_SUMMARY = "(no summary)"
+NO_OUTPUT = "(no output)"
+
+CANCELLED = "bash: cancelled"
+COMMAND_REQUIRED = "{tool}: command is required"
+NO_BACKGROUND = "bash: run_in_background is not available in this context (no DaemonHost)"
+NO_HOST = "monitor: host is not configured"
+NO_STATE = "{tool}: state unavailable"
+ID_REQUIRED = "{tool}: daemon_id is required"
+NO_DAEMONS = "no daemons"
+
+_PROMPT_CHARACTERS = 500
+# Causes that the exit code or the signal tells already.
+_PLAIN_CAUSES = (None, "exit", "signal")
+_SHOWN_STATES = ("unreachable", "stale")
+
+
+def background(id: str) -> str:
+    return (
+        f"Daemon {id} started in background. A notification comes when it ends; until then `daemon_output {id}` shows "
+        f"what it printed and `daemon_stop {id}` ends it."
+    )
+
+
+def monitor(id: str, note: str) -> str:
+    return (
+        f"Monitor {id} started. Its lines arrive as notifications, and one more when it ends; "
+        f"`daemon_stop {id}` ends it.{f' {note}' if note else ''}"
+    )
+
+
+def clamped(asked_ms: int, ms: int) -> str:
+    return f"(timeout_ms is 1000 to 3600000: {asked_ms} became {ms})"
+
+
+def timed_out(seconds: float, output: str) -> str:
+    return f"bash: command timed out after {duration(seconds)}\n--- partial output ---\n{output or NO_OUTPUT}"
+
+
+def ended(output: str, code: int | None, signal: str | None) -> str:
+    """Output of a command that failed, and how."""
+    how = f"signal {signal}" if signal is not None else f"exit code {code}"
+    return f"{_line(output)}--- {how} ---"
+
+
+def survivors(count: int, id: str) -> str:
+    runs = "1 process it left behind still runs" if count == 1 else f"{count} processes it left behind still run"
+    return f"({runs}: daemon_stop {id} ends {'it' if count == 1 else 'them'})"
+
+
+def beginning_cut(tail: Tail, id: str) -> str:
+    """The output, and what is missing before it."""
+    if not tail.cut:
+        return tail.text
+    return f"({tail.cut} bytes cut; daemon_output {id} and the log of {id} have all)\n{tail.text}"
+
+
+def stopping(shot: DaemonSnapshot) -> str:
+    if shot.is_terminal:
+        return f"daemon_stop: {shot.id} terminating; processes it left behind that are ended: {shot.survivors}"
+    return f"daemon_stop: {shot.id} terminating; a killed notice follows when it is gone"
+
+
+def already(id: str, status: str) -> str:
+    return f"daemon_stop: {id} already {status} (no-op)"
+
+
+def not_found(tool: str, id: str) -> str:
+    return f'{tool}: "{one_line(id)}" not found'
+
+
+def listed(shots: list[DaemonSnapshot], left_out: int) -> str:
+    if not shots:
+        return NO_DAEMONS
+    lines = [f"{len(shots)} daemon(s):", *map(list_line, shots)]
+    if left_out:
+        lines.append(f"and {left_out} older ones that have ended")
+    return "\n".join(lines)
+
+
+def list_line(shot: DaemonSnapshot) -> str:
+    description = one_line(shot.description) or shot.id
+    head = f"- {shot.id} [{one_line(shot.kind)}/{shot.status}] {description[:DESCRIPTION_CHARACTERS]}"
+    return f"{head} started={instant(shot.started_at)}{_kind_facts(shot)}{_more(shot)}"
+
+
+def output(shot: DaemonSnapshot, body: Tail) -> str:
+    head = f"daemon {shot.id} [{one_line(shot.kind)}/{shot.status}]{_kind_facts(shot, full=True)}{_more(shot)}"
+    return f"{head}\n---\n{_body(shot, body)}"
+
+
+def _kind_facts(shot: DaemonSnapshot, *, full: bool = False) -> str:
+    facts = shot.metadata
+    if isinstance(facts, LocalBash):
+        return f" signal={facts.exit_signal}" if facts.exit_signal else _exit(facts.exit_code)
+    if isinstance(facts, Monitor):
+        return f" events={facts.event_count}"
+    if isinstance(facts, LocalAgent):
+        said = f" type={one_line(facts.agent_type)}" + (" async" if facts.async_ else "")
+        return said + (f" phase={one_line(facts.phase)}" if full and facts.phase else "")
+    if isinstance(facts, Lsp):
+        restarts = f"{facts.restart_count}/{facts.max_restarts}"
+        return f" server={one_line(facts.server_name)} state={facts.state} restarts={restarts}"
+    return ""
+
+
+def _exit(code: int | None) -> str:
+    return "" if code is None else f" exit={code}"
+
+
+def _more(shot: DaemonSnapshot) -> str:
+    said = ""
+    if shot.is_terminal and shot.cause not in _PLAIN_CAUSES:
+        said += f" cause={shot.cause}"
+        said += f" by={one_line(shot.requested_by)}" if shot.requested_by else ""
+    if shot.state in _SHOWN_STATES:
+        said += f" state={shot.state}"
+    if shot.survivors:
+        said += f" survivors={shot.survivors}"
+    return said
+
+
+def _body(shot: DaemonSnapshot, body: Tail) -> str:
+    facts = shot.metadata
+    if isinstance(facts, LocalAgent):
+        if facts.summary:
+            return facts.summary
+        return f"error: {facts.err}" if facts.err else f"prompt: {facts.prompt[:_PROMPT_CHARACTERS]}"
+    text = body.text
+    if isinstance(facts, Monitor):
+        lines = text.splitlines()
+        return "\n".join([f"recent {len(lines)} line(s):", *lines]) if lines else "(no events captured)"
+    if isinstance(facts, Lsp) and given_up(shot):
+        text = f"{_line(text)}{exceeded(facts.server_name, facts.max_restarts)}"
+    if shot.cause == "spawn_error":
+        text = f"{_line(text)}bg: spawn error: {shot.error}"
+    cut = f"({body.cut} bytes before this are in the log of {shot.id})\n" if body.cut else ""
+    return cut + (text or "(no output yet)")
+
+
+def given_up(shot: DaemonSnapshot) -> bool:
+    """Has a language server failed too often?"""
+    facts = shot.metadata
+    return shot.status == "failed" and isinstance(facts, Lsp) and facts.restart_count >= facts.max_restarts
+
+
+def exceeded(server: str, most: int) -> str:
+    return f'lsp server "{one_line(server)}" exceeded max restarts ({most})'
+
+
+def instant(at: datetime) -> str:
+    return at.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def duration(seconds: float) -> str:
+    """As Go writes it: 2m0s, 1.5s, 500ms."""
+    if seconds < 1:
+        return f"{seconds * 1000:g}ms"
+    whole = int(seconds)
+    hours, minutes = whole // 3600, whole // 60 % 60
+    said = f"{round(seconds - 60 * (whole // 60), 3):g}s"
+    if whole >= 60:
+        said = f"{minutes}m{said}"
+    return f"{hours}h{said}" if hours else said
+
+
+def _line(text: str) -> str:
+    """Ended with a newline, if there is anything."""
+    return text if not text or text.endswith("\n") else text + "\n"

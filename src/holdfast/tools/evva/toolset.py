@@ -1,0 +1,308 @@
+"""`bash`, `monitor`, `daemon_list`, `daemon_output`, `daemon_stop`: evva's tools over the sessions of one owner."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from ...daemons.kinds import names
+from ...errors import AlreadyEnded, BadArgument, HoldfastError, NotFound, SpawnError
+from ...signals.consumer import AsyncConsumer
+from ...signals.names import default_name
+from ..answer import Answer
+from ..parameters import BOOLEAN, INTEGER, STRING, Parameter
+from ..toolset import Tool, Toolset
+from . import texts
+from .output import Tail
+from .snapshot import RECENT_LINES, Lsp, Monitor
+from .state import FAMILY, GRACE_S, AsyncDaemonState
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from ...host.aio import AsyncHoldfast, AsyncSession
+    from ...model import StartOptions
+    from ..toolset import Approve
+    from .catalog import Daemon
+    from .snapshot import DaemonSnapshot
+
+BASH_MS, BASH_MOST_MS = 120_000, 600_000
+MONITOR_MS, MONITOR_LEAST_MS, MONITOR_MOST_MS = 300_000, 1_000, 3_600_000
+TERMINAL_LISTED = 50
+KILL, BACKGROUND = "kill", "background"
+
+_ID = Parameter("daemon_id", STRING, "The id of the daemon, such as b7k2m9qa1.", required=True)
+
+TOOLS = (
+    Tool(
+        "bash",
+        "Run a shell command in a fresh shell and return what it printed. With run_in_background it returns at once "
+        "with a daemon id, and a notification comes when the command ends: do not poll for it.",
+        (
+            Parameter("command", STRING, "The command line.", required=True),
+            Parameter("description", STRING, "What it does, in a few words."),
+            Parameter("timeout", INTEGER, "Milliseconds until it is ended, at most 600000.", default=BASH_MS),
+            Parameter("run_in_background", BOOLEAN, "Return at once; it has no time limit then.", default=False),
+            Parameter("dangerouslyDisableSandbox", BOOLEAN, "Ignored.", default=False),
+        ),
+        destroys=True,
+        opens=True,
+    ),
+    Tool(
+        "monitor",
+        "Run a command whose every line is an event for you: lines arrive as notifications, and one more when it "
+        "ends. Print only what matters, for instance through `grep --line-buffered`.",
+        (
+            Parameter("command", STRING, "The command line.", required=True),
+            Parameter("description", STRING, "What is watched for, in a few words.", required=True),
+            Parameter("persistent", BOOLEAN, "Run until it is stopped or exits.", required=True),
+            Parameter("timeout_ms", INTEGER, "1000 to 3600000 milliseconds; ignored when persistent.", required=True),
+        ),
+        destroys=True,
+        opens=True,
+    ),
+    Tool(
+        "daemon_list",
+        "List your daemons: background commands, monitors, subagents, language servers.",
+        (
+            Parameter("kind", STRING, "Only those of this kind.", choices=names()),
+            Parameter("include_terminal", BOOLEAN, "Also those that have ended.", default=False),
+        ),
+        reads=True,
+    ),
+    Tool(
+        "daemon_output",
+        "Show what a daemon printed or reported, also after it has ended. Reading takes nothing away.",
+        (_ID, Parameter("tail", INTEGER, "Only so many of the last lines.", minimum=1)),
+        reads=True,
+    ),
+    Tool(
+        "daemon_stop",
+        "End a daemon and everything it started. Returns when that was accepted; a notification says when it is gone.",
+        (_ID,),
+        destroys=True,
+        repeats=True,
+    ),
+)
+
+
+class Evva(Toolset):
+    """Options: `cwd`, `env` and `shell` of commands; `on_timeout="background"` lets a command that takes too long run
+    on; `quote` and `ended_tail_chars` shape the messages of `state.fold()`; `daemon_host=False` has no background."""
+
+    name = FAMILY
+    tools = TOOLS
+
+    def __init__(
+        self,
+        hf: AsyncHoldfast,
+        owner: str,
+        *,
+        approve: Approve | None = None,
+        cwd: str | None = None,
+        env: Mapping[str, str | None] | None = None,
+        shell: str = "/bin/sh",
+        on_timeout: str = KILL,
+        quote: str = "prefix",
+        ended_tail_chars: int | None = None,
+        daemon_host: bool = True,
+    ) -> None:
+        super().__init__(hf, owner, approve=approve)
+        if on_timeout not in (KILL, BACKGROUND):
+            raise BadArgument("on_timeout", f"{on_timeout[:40]!a} is not known", f"give {KILL} or {BACKGROUND}")
+        self._on_timeout = on_timeout
+        self._base: StartOptions = {"cwd": cwd, "shell": shell, "env": dict(env or {})}
+        self._state: AsyncDaemonState | None = None
+        if daemon_host:
+            self._state = AsyncDaemonState(hf, owner, quote=quote, ended_tail_chars=ended_tail_chars)
+
+    @property
+    def state(self) -> AsyncDaemonState:
+        """What happened to the daemons: fold it into the conversation, be woken by it."""
+        if self._state is None:
+            raise BadArgument("daemon_host", "this toolset has no background", "open it with daemon_host=True")
+        return self._state
+
+    def consumer(self) -> AsyncConsumer:
+        return self.hf.consumer(default_name(self.owner, FAMILY), [self.owner])
+
+    async def close(self) -> None:
+        if self._state is not None:
+            self._state.close()
+
+    # Running.
+
+    async def _bash(
+        self,
+        command: str,
+        description: str | None,
+        timeout: int,
+        run_in_background: bool,
+        dangerouslyDisableSandbox: bool,  # noqa: N803  the name is evva's
+    ) -> Answer:
+        if not command.strip():
+            return _refused(texts.COMMAND_REQUIRED.format(tool="bash"))
+        if run_in_background:
+            return await self._background(command, description)
+        limit_s = (BASH_MS if timeout <= 0 else min(timeout, BASH_MOST_MS)) / 1000
+        options: StartOptions = {**self._base, "owner": self.owner, "description": description, "grace": GRACE_S}
+        lets_go = self._on_timeout == BACKGROUND and self._state is not None
+        try:
+            session = await self.hf.run(
+                command,
+                wait=limit_s if lets_go else None,
+                timeout=None if lets_go else limit_s,
+                lifetime="call",
+                **options,  # type: ignore[misc]
+            )
+        except asyncio.CancelledError:
+            # The connection is closed by now, and with it the call that the command lived in.
+            raise asyncio.CancelledError(texts.CANCELLED) from None
+        if session.exit is None:
+            return self._in_background(session)
+        return await self._ended(session, limit_s)
+
+    async def _ended(self, session: AsyncSession, limit_s: float) -> Answer:
+        exit = session.exit
+        assert exit is not None
+        tail = await asyncio.to_thread(Tail.of, self._log(session.id))
+        text = texts.beginning_cut(tail, session.id)
+        left = len(exit.survivors) + exit.survivors_more
+        data = {"daemon_id": session.id, "status": session.status, "exit_code": exit.code, "exit_signal": exit.signal}
+        data |= {"cause": exit.cause, "survivors": left, "output": tail.text, "bytes_cut": tail.cut}
+        failed = session.status != "completed"
+        if exit.cause == "overall_timeout":
+            text = texts.timed_out(limit_s, text)
+        elif exit.cause in ("stop", "owner_gone"):
+            text = f"{texts.CANCELLED}\n{text}".rstrip("\n")
+        elif failed:
+            text = texts.ended(text, exit.code, exit.signal)
+        if left:
+            text = "\n".join([*text.splitlines(), texts.survivors(left, session.id)])
+        return Answer(text or texts.NO_OUTPUT, data, error=failed)
+
+    async def _background(self, command: str, description: str | None) -> Answer:
+        if self._state is None:
+            return _refused(texts.NO_BACKGROUND)
+        options: StartOptions = {**self._base, "description": description}
+        return self._in_background(await self._state.start(command, **options))
+
+    def _in_background(self, session: AsyncSession) -> Answer:
+        return Answer(texts.background(session.id), {"daemon_id": session.id, "status": session.status})
+
+    async def _monitor(self, command: str, description: str, persistent: bool, timeout_ms: int) -> Answer:
+        if not command.strip():
+            return _refused(texts.COMMAND_REQUIRED.format(tool="monitor"))
+        if self._state is None:
+            return _refused(texts.NO_HOST)
+        limit_ms = MONITOR_MS if timeout_ms <= 0 else min(max(timeout_ms, MONITOR_LEAST_MS), MONITOR_MOST_MS)
+        note = texts.clamped(timeout_ms, limit_ms) if timeout_ms > 0 and limit_ms != timeout_ms else ""
+        options: StartOptions = {**self._base, "kind": "monitor", "description": description}
+        options["monitor"] = {"persistent": persistent}
+        if not persistent:
+            options["timeout"] = limit_ms / 1000
+        session = await self._state.start(command, **options)
+        data = {"daemon_id": session.id, "status": session.status, "timeout_ms": None if persistent else limit_ms}
+        return Answer(texts.monitor(session.id, "" if persistent else note), data)
+
+    # Looking and ending.
+
+    async def _daemon_list(self, kind: str | None, include_terminal: bool) -> Answer:
+        state = self.state
+        found, left_out = await asyncio.to_thread(_all, state, kind) if include_terminal else (None, 0)
+        if found is None:
+            shots = await asyncio.to_thread(state.snapshot)
+            found = [shot for shot in shots if not shot.is_terminal or shot.survivors]
+            found = [shot for shot in found if kind in (None, shot.kind)]
+        return Answer(texts.listed(found, left_out), {"daemons": [_told(shot) for shot in found], "more": left_out})
+
+    async def _daemon_output(self, daemon_id: str, tail: int | None) -> Answer:
+        def read(daemon: Daemon) -> tuple[DaemonSnapshot, Tail]:
+            shot = daemon.snapshot()
+            return shot, self._body(daemon, shot, tail)
+
+        shot, body = await asyncio.to_thread(read, self._found(daemon_id))
+        return Answer(texts.output(shot, body), {**_told(shot), "output": body.text, "bytes_cut": body.cut})
+
+    async def _daemon_stop(self, daemon_id: str) -> Answer:
+        self._found(daemon_id)
+        try:
+            before = await self.state.stop(daemon_id)
+        except AlreadyEnded as ended:
+            return Answer(texts.already(daemon_id, ended.status), {"daemon_id": daemon_id, "status": ended.status})
+        except NotFound:
+            raise
+        except Exception as problem:  # noqa: BLE001  a host's own object may fail in any way
+            return _refused(f"daemon_stop: kill failed: {problem}")
+        return Answer(texts.stopping(before), {**_told(before), "stopping": True})
+
+    def _found(self, id: str) -> Daemon:
+        daemon = self.state.recall(id.strip()) if id.strip() else None
+        if daemon is None:
+            raise NotFound(id)
+        return daemon
+
+    def _body(self, daemon: Daemon, shot: DaemonSnapshot, tail: int | None) -> Tail:
+        if shot.metadata is None or not hasattr(shot.metadata, "read"):
+            text = "" if shot.kind == "local_agent" else daemon.output()
+            return Tail("\n".join(text.splitlines()[-tail:]) if tail else text, 0)
+        if isinstance(shot.metadata, Monitor):
+            return Tail.of(self._log(shot.id), lines=min(tail or RECENT_LINES, RECENT_LINES))
+        stream = "stderr" if isinstance(shot.metadata, Lsp) else None
+        return Tail.of(self._log(shot.id), lines=tail, stream=stream)
+
+    def _log(self, id: str) -> Any:
+        return self.hf._core.log(id)
+
+    # Words.
+
+    async def _failed(self, tool: Tool, problem: HoldfastError) -> Answer:
+        return Answer(_in_words(tool, problem), {"error": problem.to_json()}, error=True)
+
+
+def _in_words(tool: Tool, problem: HoldfastError) -> str:
+    if isinstance(problem, NotFound):
+        return (
+            texts.not_found(tool.name, problem.ref) if problem.ref.strip() else texts.ID_REQUIRED.format(tool=tool.name)
+        )
+    if isinstance(problem, BadArgument):
+        if problem.argument == "daemon_host":
+            return texts.NO_STATE.format(tool=tool.name)
+        if problem.argument == "daemon_id" and problem.why == "is required":
+            return texts.ID_REQUIRED.format(tool=tool.name)
+        if problem.argument == "command" and problem.why == "is required":
+            return texts.COMMAND_REQUIRED.format(tool=tool.name)
+        return f"{tool.name}: decode: {problem}"
+    if isinstance(problem, SpawnError):
+        return f"{tool.name}: {problem.message}"
+    return f"{tool.name}: {problem}"
+
+
+def _refused(text: str) -> Answer:
+    return Answer(text, {"error": {"message": text}}, error=True)
+
+
+def _all(state: AsyncDaemonState, kind: str | None) -> tuple[list[DaemonSnapshot], int]:
+    """Those in the catalog, and the newest of what is kept; how many older ones there are."""
+    shots = [shot for shot in state.everything() if kind in (None, shot.kind)]
+    ended = [shot for shot in shots if shot.is_terminal and not shot.survivors]
+    hidden = {shot.id for shot in ended[:-TERMINAL_LISTED]}
+    return [shot for shot in shots if shot.id not in hidden], len(hidden)
+
+
+def _told(shot: DaemonSnapshot) -> dict[str, Any]:
+    """The facts of a snapshot as JSON, without its output."""
+    return {
+        "daemon_id": shot.id,
+        "kind": shot.kind,
+        "status": shot.status,
+        "description": shot.description,
+        "started_at": texts.instant(shot.started_at),
+        "ended_at": None if shot.ended_at is None else texts.instant(shot.ended_at),
+        "state": shot.state,
+        "cause": shot.cause,
+        "requested_by": shot.requested_by,
+        "survivors": shot.survivors,
+        "exit_code": getattr(shot.metadata, "exit_code", None),
+    }
