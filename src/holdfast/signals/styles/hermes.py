@@ -11,7 +11,7 @@ from .style import Left, Plan, Style
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from ..items import Item
     from ..quoting import Quoter
@@ -28,8 +28,13 @@ _HOW = {
 
 
 class Hermes(Style):
+    """`observed` are sessions whose end the agent has seen already: of these one line is enough."""
+
     name = "hermes"
     guard = re.compile(r"\s*(?:\]+\s*\Z|\[+\s*IMPORTANT\b)", re.IGNORECASE)
+
+    def __init__(self, observed: Collection[str] = ()) -> None:
+        self._observed = observed
 
     def order(self, items: Sequence[Item]) -> list[Item]:
         return sorted(items, key=lambda item: item.group == ENDING)
@@ -47,6 +52,9 @@ class Hermes(Style):
     def item(self, item: Item, shown: int, quoter: Quoter, plan: Plan) -> list[str]:
         command = facts.text(item.signal.snapshot, "command") or words.name(item.signal)
         said = [f"{self._heading(item, shown, quoter)}."]
+        if item.group == ENDING and item.session in self._observed:
+            said = [f"{said[0].removesuffix('.')}, as you have seen."]
+            return [f"{item.number}. {said[0]}"] if plan.endings > 1 else [f"[IMPORTANT: {said[0]}", CLOSER]
         if command and item.session is not None:
             said.append(f"Command: {quoter.label(command)}")
         if item.group in (EVENTS, WATCH):

@@ -1,0 +1,17 @@
+"""Two tools, `terminal` and `process`: background processes as NousResearch/hermes-agent words them.
+
+    tools = holdfast.tools.toolset("hermes", hf, owner="conv-17")
+    await tools.call("terminal", {"command": "npm run dev", "background": True, "watch_patterns": ["ERROR"]})
+    async with await tools.drain() as drained:
+        print(drained.text)
+
+`Registry` has the same for programs that block.
+"""
+
+from __future__ import annotations
+
+from .registry import Registry
+from .settings import Settings
+from .toolset import Hermes
+
+__all__ = ["Hermes", "Registry", "Settings"]

@@ -1,0 +1,51 @@
+"""Whether the end of a session is still to be told to its agent."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...signals.names import default_name
+
+if TYPE_CHECKING:
+    from ...host.aio import AsyncHoldfast, AsyncSession
+    from ...signals.consumer import AsyncConsumer
+    from .settings import Settings
+
+VARIANTS = ("lifecycle", "watch", "watch_disabled", "overflow", "heartbeat")
+
+
+class Consuming:
+    """The agent's consumer of one owner. A gateway that tells people is another one, and neither silences the other."""
+
+    def __init__(self, hf: AsyncHoldfast, owner: str, settings: Settings) -> None:
+        self._hf = hf
+        self._owner = owner
+        self._settings = settings
+        self._consumer: AsyncConsumer | None = None
+        # Ends that a poll has shown: their notices are short. Only a matter of looks, and so only in memory.
+        self.observed: set[str] = set()
+
+    @property
+    def consumer(self) -> AsyncConsumer:
+        """One for all calls: what is noted joins the batch that this one handed out."""
+        if self._consumer is None:
+            name = default_name(self._owner, "hermes")
+            self._consumer = self._hf.consumer(name, [self._owner], variants=VARIANTS)
+        return self._consumer
+
+    async def told(self, session: AsyncSession, event_id: str | None, *, at_once: bool = False) -> None:
+        """A reply has told the end: no notice is wanted. Only its owner can say so."""
+        if event_id is None or session.owner != self._owner or not self._settings.drains:
+            return
+        if self._settings.turns and not at_once:
+            await self.consumer.note(event_id)
+        else:
+            await self.consumer.ack(event_id)
+
+    async def is_told(self, session: AsyncSession, event_id: str | None) -> bool:
+        return event_id is not None and not await self.consumer.is_open(event_id)
+
+
+async def event_of(session: AsyncSession) -> str | None:
+    """The record of the end of a session that has ended."""
+    return (await session.wait(timeout=0)).signal_id

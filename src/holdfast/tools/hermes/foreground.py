@@ -1,0 +1,161 @@
+"""A command that its caller waits for: started like any other, and left running when the caller stops waiting."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from typing import TYPE_CHECKING
+
+from ...errors import SessionEnded
+from . import limits, scope, shell, texts, views
+from .starting import check_place
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from typing import Any
+
+    from ...host.aio import AsyncHoldfast, AsyncSession
+    from .settings import Settings
+    from .starting import Starting, Wanted
+
+    Facts = dict[str, Any]
+    # Awaits a run whose session is known from the second on; the word of whoever interrupted it.
+    Race = Callable[[Awaitable[AsyncSession], asyncio.Future[AsyncSession]], Awaitable[AsyncSession | str]]
+
+INTERRUPT = "interrupt"
+YIELD = "yield"
+
+_SERVERS = re.compile(
+    r"""(?x) (?:^|[;&|(]\s*|\b(?:env|exec|sudo|time|uv\ run|poetry\ run|npx|pnpm\ exec|yarn\ exec)\s+)
+    (?: (?:npm|pnpm|yarn|bun)\s+(?:run\s+)?(?:dev|start|serve|watch|preview)\b
+      | (?:next|nuxt|astro|remix|vite|webpack)\s+(?:dev|serve|start|preview)\b | vite(?:\s+--|\s*$)
+      | webpack-dev-server\b
+      | (?:uvicorn|gunicorn|hypercorn|daphne|flask\s+run|fastapi\s+(?:dev|run)|nodemon|http-server|live-server)\b
+      | python[0-9.]*\s+-m\s+(?:http\.server|uvicorn|flask|gunicorn)\b | python[0-9.]*\s+\S*manage\.py\s+runserver\b
+      | (?:rails|rackup|bin/rails)\s+(?:s|server)\b | php\s+-S\b | jupyter\s+(?:lab|notebook)\b | ng\s+serve\b
+      | docker(?:-compose|\s+compose)\s+up\b(?!.*\s(?:-d|--detach)\b) | cargo\s+watch\b | tail\s+(?:-\S*f|--follow)
+    )"""
+)
+_ONLY_ASKS = re.compile(r"\s(?:--help|--version|-h|-V)\b")
+
+
+def is_server(command: str) -> bool:
+    """Does it look like something that does not end by itself?"""
+    return _SERVERS.search(command) is not None and _ONLY_ASKS.search(command) is None
+
+
+async def in_foreground(hf: AsyncHoldfast, starting: Starting, settings: Settings, wanted: Wanted, race: Race) -> Facts:
+    wanted.check()
+    check_place()
+    server = is_server(wanted.command)
+    if server and settings.foreground_guard == "refuse":
+        said = texts.refused_server(wanted.command)
+        return {"output": "", "exit_code": -1, "error": said, "error_code": "bad-argument", "status": "error"}
+    limit, cap = wanted.timeout or limits.timeout_s(), limits.foreground_cap_s()
+    wait_s = min(settings.server_wait_s, cap) if server else cap
+    options, hints = await starting.options(wanted)
+    directory = shell.LastDirectory()
+    try:
+        options |= {"shell": shell.wrapped(options["shell"]), "pass_fds": {shell.DIRECTORY_FD: directory.fd}}
+        options |= {"notify": "auto", "timeout": limit}
+        began: asyncio.Future[AsyncSession] = asyncio.get_running_loop().create_future()
+        # Nobody need wait for the answer to a deadline: the command ends first, and that is the answer.
+        outcome = await race(hf.run(wanted.command, wait=wait_s, started=began.set_result, **options), began)
+        if outcome == INTERRUPT:
+            return await _interrupted(began.result(), settings)
+        if isinstance(outcome, str) or not scope.is_over(outcome):
+            session = began.result()
+            facts = await _yielded(session, settings, wanted)
+            if not isinstance(outcome, str):
+                facts["promoted_from_foreground"] = texts.promoted(server, wait_s)
+            return facts
+        return await _ended(hf, outcome, starting, settings, wanted, limit, directory.read(), hints)
+    finally:
+        directory.close()
+
+
+async def _interrupted(session: AsyncSession, settings: Settings) -> Facts:
+    await session.stop(grace=settings.daemon_term_grace_seconds or None, by="interrupt")
+    text, _ = views.window(settings.redact(views.without_noise(await session.text())))
+    facts: Facts = {"output": _with_line(text, texts.INTERRUPTED), "exit_code": 130, "error": None}
+    return facts | views.survivors(session.exit)
+
+
+async def _yielded(session: AsyncSession, settings: Settings, wanted: Wanted) -> Facts:
+    """Its end is told from now on, and a limit that nobody asked for is lifted."""
+    labels = {**session.labels, scope.MODE: scope.YIELDED}
+    changes: dict[str, Any] = {"labels": labels, "notify": "exit", "timeout": wanted.timeout}
+    if wanted.timeout is not None:
+        del changes["timeout"]
+    try:
+        await session.update(**changes)
+    except SessionEnded:
+        pass  # just now: nobody waited any more, and so its end is told
+    text, _ = views.window(settings.redact(views.without_noise(await session.text())))
+    return {
+        "output": text,
+        "exit_code": None,
+        "error": None,
+        "status": "yielded_to_background",
+        "session_id": scope.called(session),
+        "pid": session.pid,
+        "notify_on_complete": True,
+        "note": texts.YIELDED,
+    }
+
+
+async def _ended(
+    hf: AsyncHoldfast,
+    session: AsyncSession,
+    starting: Starting,
+    settings: Settings,
+    wanted: Wanted,
+    limit: int,
+    directory: str | None,
+    hints: list[str],
+) -> Facts:
+    exit = session.exit
+    code = None if exit is None else views.exit_code(exit.code, exit.signal)
+    whole = views.without_noise(await session.text())
+    text, cut = views.window(settings.redact(whole))
+    late = exit is not None and exit.cause == "overall_timeout"
+    facts: Facts = {
+        "output": _with_line(text, texts.timed_out(limit)) if late else text,
+        "exit_code": 124 if late else code,
+        "error": None,
+    }
+    if late:
+        facts["cause"] = "overall_timeout"
+    if exit is not None and exit.cause == "lost":
+        facts |= {"error": "the command and its supervisor are gone; no exit code was seen", "error_code": "lost"}
+    if directory is not None and not _same_directory(directory, session.cwd or ""):
+        facts["cwd"] = directory
+        starting.move_task(directory)
+    survivors = views.survivors(exit)
+    if survivors:
+        hints = [*hints, texts.HINT_SURVIVORS]
+    if cut:
+        facts |= {"output_total_chars": len(whole), "truncation_note": texts.read_the_rest(scope.called(session))}
+        facts["full_output_path"] = _log_path(hf, session)
+    if cut or survivors or late:
+        facts["session_id"] = scope.called(session)
+    meaning = None if late else views.meaning(wanted.command, code)
+    facts |= {"exit_code_meaning": meaning} if meaning else {}
+    return facts | survivors | ({"hint": "; ".join(hints)} if hints else {})
+
+
+def _log_path(hf: AsyncHoldfast, session: AsyncSession) -> str:
+    """The file with all bytes, or the directory where there are several."""
+    directory = hf.home.session(session.id)
+    stream = "tty." if session.tty else "stdout."
+    files = [name for name in os.listdir(directory) if name.startswith(stream)]
+    return os.path.join(directory, files[0]) if len(files) == 1 else directory
+
+
+def _same_directory(one: str, other: str) -> bool:
+    return one == os.path.realpath(other)
+
+
+def _with_line(text: str, line: str) -> str:
+    return f"{text}{'' if not text or text.endswith(chr(10)) else chr(10)}{line}"

@@ -1,0 +1,60 @@
+"""The numbers of this toolset."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from ...errors import BadArgument
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# Seconds.
+TIMEOUT_S = 180
+FOREGROUND_CAP_S = 600
+# A server prints what it has to say about its start within this.
+SERVER_WAIT_S = 10.0
+HEARTBEAT_MIN_S = 60
+KILL_GRACE_S = 2.0
+LOGIN_PATH_S = 10.0
+
+# Characters.
+REPLY_CHARS = 200_000
+OUTPUT_CHARS = 50_000
+OUTPUT_HEAD_SHARE = 0.4
+POLL_CHARS = 1000
+WAIT_EXITED_CHARS = 2000
+WAIT_RUNNING_CHARS = 1000
+EVENT_CHARS = 2000
+LIST_COMMAND_CHARS = 200
+LIST_PREVIEW_CHARS = 200
+
+# Lines and rows.
+LOG_LINES = 200
+LOG_LINES_MAX = 5000
+LIST_ROWS = 64
+LIST_AGE_S = 1800
+RUNNING_HINT = 64
+PTY_SIZE = (30, 120)
+
+# Hexadecimal digits of an id: all, and the fewest of a prefix.
+ID_DIGITS = 12
+PREFIX_DIGITS = 4
+
+
+def timeout_s(environ: Mapping[str, str] = os.environ) -> int:
+    return _whole(environ, "TERMINAL_TIMEOUT", TIMEOUT_S)
+
+
+def foreground_cap_s(environ: Mapping[str, str] = os.environ) -> int:
+    return _whole(environ, "TERMINAL_MAX_FOREGROUND_TIMEOUT", FOREGROUND_CAP_S)
+
+
+def _whole(environ: Mapping[str, str], name: str, default: int) -> int:
+    text = environ.get(name, "").strip()
+    if not text:
+        return default
+    if not (text.isascii() and text.isdecimal() and int(text) > 0):
+        raise BadArgument(name, f"{text[:40]!a} is not a number of seconds", "set it to 1 or more, or not at all")
+    return int(text)

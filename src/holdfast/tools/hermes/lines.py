@@ -1,0 +1,85 @@
+"""Output by line numbers that never shift: the first line that was ever printed is 0."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ...host.text import clean, decode
+
+if TYPE_CHECKING:
+    from ...host.aio import AsyncSession
+
+_STREAM = "stdout"
+_PAGE_BYTES = 1 << 20
+
+
+@dataclass
+class Window:
+    """`lines` are those from `first` on; `total` counts all there ever were, `dropped` those that are gone."""
+
+    lines: list[str]
+    first: int
+    total: int
+    dropped: int
+
+
+async def numbered(session: AsyncSession, first: int | None, count: int, *, raw: bool = False) -> Window:
+    """`count` lines from `first` on, or the last ones."""
+    # A terminal, or a session of somebody else with two streams: its text has no line numbers of its own.
+    if session.tty or tuple(session.ends) not in ((), (_STREAM,)):
+        return _of_text(await session.text(), first, count)
+    end = session.ends.get(_STREAM, 0)
+    begin = session.dropped_before.get(_STREAM, 0)
+    dropped = await session.lines_before(_STREAM, begin)
+    ended = await session.lines_before(_STREAM, end)
+    last = b"" if end == begin else await _bytes(session, end - 1, end)
+    total = ended + (last not in (b"", b"\n"))
+    start = max(dropped, total - count if first is None else first)
+    data = await _between(session, begin, end, start - dropped, count)
+    text = decode(data) if raw else clean(data)
+    lines = text.split("\n")
+    if lines and not lines[-1]:
+        lines.pop()
+    return Window(lines, start, total, dropped)
+
+
+def _of_text(text: str, first: int | None, count: int) -> Window:
+    lines = text.split("\n")
+    if not lines[-1]:
+        lines.pop()
+    start = max(0, len(lines) - count) if first is None else first
+    return Window(lines[start : start + count], start, len(lines), 0)
+
+
+async def _bytes(session: AsyncSession, begin: int, end: int) -> bytes:
+    return (await session.read(f"{_STREAM}:{begin}", stream=_STREAM, limit=end - begin)).data
+
+
+async def _between(session: AsyncSession, begin: int, end: int, skip: int, count: int) -> bytes:
+    """`count` lines behind the first `skip`, of the bytes from `begin` to `end`."""
+    found: list[bytes] = []
+    at = begin
+    while at < end and count > 0:
+        page = await session.read(f"{_STREAM}:{at}", stream=_STREAM, limit=min(_PAGE_BYTES, end - at))
+        if not page.chunks:
+            break
+        _, offset, newest = page.chunks[-1]
+        at = offset + len(newest)
+        data = page.data
+        here = data.count(b"\n")
+        if here <= skip and skip > 0:
+            skip -= here
+            if skip > 0 or data.endswith(b"\n"):
+                continue
+            data = data[data.rfind(b"\n") + 1 :]
+        elif skip > 0:
+            data = data.split(b"\n", skip)[-1]
+            skip = 0
+        parts = data.split(b"\n", count)
+        if len(parts) > count:
+            found.append(data[: len(data) - len(parts[-1])])
+            break
+        found.append(data)
+        count -= data.count(b"\n")
+    return b"".join(found)

@@ -1,0 +1,233 @@
+"""The actions of the tool `process`, each as a mapping of the facts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...errors import BadArgument, NotFound, SessionEnded, StillRunning
+from . import limits, scope, texts, views
+from .consuming import event_of
+from .lines import numbered
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from typing import Any
+
+    from ...host.aio import AsyncHoldfast, AsyncSession
+    from ...model import Woke
+    from .consuming import Consuming
+    from .settings import Settings
+
+    Facts = dict[str, Any]
+    # Awaits it; None where somebody interrupted the waiting.
+    Waiting = Callable[[AsyncSession, Awaitable[Woke]], Awaitable[Woke | None]]
+
+# How long what a signal should have ended is looked for, where nothing stronger may follow.
+_VERIFY_S = 1.0
+
+
+class Process:
+    def __init__(self, hf: AsyncHoldfast, owner: str, settings: Settings, consuming: Consuming) -> None:
+        self._hf = hf
+        self._owner = owner
+        self._settings = settings
+        self._consuming = consuming
+
+    async def find(self, ref: object) -> AsyncSession:
+        return await scope.find(self._hf, ref, self._owner)
+
+    async def listed(self, task_id: str, owner: str) -> Facts:
+        rows = await scope.listed(self._hf, task_id, owner)
+        return {"processes": [await self._row(each, task_id) for each in rows]}
+
+    async def _row(self, session: AsyncSession, task_id: str) -> Facts:
+        asked = session.metadata.get("hermes") or {}
+        preview, _ = await views.tail(session, limits.LIST_PREVIEW_CHARS, self._settings.redact)
+        row: Facts = {
+            "session_id": scope.called(session),
+            "command": self._settings.redact(session.command)[: limits.LIST_COMMAND_CHARS],
+            "cwd": session.cwd,
+            "pid": session.pid,
+            "started_at": views.local_time(session.started_at or session.created_at),
+            "uptime_seconds": views.uptime(session),
+            "status": views.status(session),
+            "output_preview": preview,
+        }
+        if session.exit is not None and scope.is_over(session):
+            ended = views.how_it_ended(session, session.exit)
+            row |= {"exit_code": ended["exit_code"], "exited_at": views.local_time(session.ended_at)}
+            row["completion_reason"] = ended["completion_reason"]
+        row |= {key: asked[key] for key in ("notify_on_complete", "watch_patterns") if asked.get(key)}
+        if (session.metadata.get("watch") or {}).get("hits"):
+            row["watch_hit"] = True
+        if scope.PERSIST in session.labels:
+            row["persist_on_release"] = True
+        if session.labels.get(scope.OWNER_TASK):
+            row["owner_task_id"] = session.labels[scope.OWNER_TASK]
+        if session.labels.get(scope.TASK) != task_id:
+            row["session_scoped"] = True
+        return row | views.health(session) | views.survivors(session.exit) | _place(session)
+
+    async def poll(self, ref: object, *, since: str | None = None, acknowledge: bool = False) -> Facts:
+        session = await self.find(ref)
+        if since is None:
+            cursor = session.cursor
+            preview, cut = await views.tail(session, limits.POLL_CHARS, self._settings.redact)
+        else:
+            page = await session.read(since)
+            cursor = page.cursor
+            preview, cut = views.last(self._settings.redact(page.text), limits.REPLY_CHARS)
+        facts = self._head(session)
+        facts |= {"pid": session.pid, "uptime_seconds": views.uptime(session), "output_preview": preview}
+        facts |= {"cursor": cursor, **({"output_cut": True} if cut else {})}
+        if session.exit is not None and scope.is_over(session):
+            event = await event_of(session)
+            facts |= {**views.how_it_ended(session, session.exit), "event_id": event}
+            self._consuming.observed.add(session.id)
+            if acknowledge:
+                await self._consuming.told(session, event)
+        return facts | views.health(session) | views.survivors(session.exit)
+
+    async def log(self, ref: object, *, offset: int | None = None, limit: int, raw: bool = False) -> Facts:
+        session = await self.find(ref)
+        window = await numbered(session, offset, limit, raw=raw)
+        first, lines = window.first, window.lines
+        reaches_end = first + len(lines) >= window.total
+        if first == 0 and not raw:
+            shown = views.without_noise("\n".join(lines)).split("\n") if lines else []
+            first, lines = first + len(lines) - len(shown), shown
+        # Redacted as one text, for a key may stand on several lines; lines stay lines.
+        lines = self._settings.redact("\n".join(lines)).split("\n") if lines else []
+        kept = views.within(lines, limits.REPLY_CHARS, from_end=offset is None)
+        cut = len(kept) < len(lines) or any(len(line) > limits.REPLY_CHARS for line in lines)
+        if offset is None:
+            first += len(lines) - len(kept)
+        else:
+            reaches_end = reaches_end and len(kept) == len(lines)
+        facts = self._head(session)
+        facts |= {"output": "\n".join(kept), "total_lines": window.total, "showing": f"{len(kept)} lines"}
+        facts["first_line"] = first
+        if window.dropped:
+            facts["lines_dropped"] = window.dropped
+        if not reaches_end:
+            facts["next_offset"] = first + len(kept)
+        if cut:
+            facts["output_cut"] = True
+        if session.exit is not None and scope.is_over(session) and reaches_end and session.exit.complete:
+            await self._consuming.told(session, await event_of(session))
+        return facts
+
+    async def wait(self, ref: object, *, timeout: int | None = None, waiting: Waiting | None = None) -> Facts:
+        allowed = limits.timeout_s()
+        if timeout is not None and timeout < 1:
+            raise BadArgument("timeout", f"{timeout} is out of bounds", "give a whole number of at least 1")
+        limit = min(timeout or allowed, allowed)
+        session = await self.find(ref)
+        outcome = session.wait(timeout=limit)
+        woke = await (outcome if waiting is None else waiting(session, outcome))
+        clamped = texts.wait_clamped(timeout, allowed) if timeout is not None and timeout > allowed else None
+        if woke is not None and woke.reason in ("exit", "lost") and session.exit is not None:
+            text, cut = await views.tail(session, limits.WAIT_EXITED_CHARS, self._settings.redact)
+            facts = self._head(session) | {"status": "exited", "output": text}
+            facts |= {"output_cut": True} if cut else {}
+            facts |= {**views.how_it_ended(session, session.exit), "event_id": woke.signal_id}
+            facts |= {"timeout_note": clamped} if clamped else {}
+            await self._consuming.told(session, woke.signal_id)
+            return facts | views.survivors(session.exit)
+        text, _ = await views.tail(session, limits.WAIT_RUNNING_CHARS, self._settings.redact)
+        facts = self._head(session) | {"process_running": True, "output": text}
+        if woke is None:
+            return facts | {"status": "interrupted", "note": texts.WAIT_INTERRUPTED}
+        return facts | {"status": "timeout", "timeout_note": clamped or texts.wait_over(limit), **views.health(session)}
+
+    async def kill(self, ref: object) -> Facts:
+        session = await self.find(ref)
+        over_before = scope.is_over(session)
+        grace = self._settings.daemon_term_grace_seconds
+        if grace > 0:
+            stopped = await session.stop(grace=grace, by="process.kill")
+            left, found = stopped.survivors, stopped.found
+        else:
+            left, found = await self._ask_to_end(session)
+        pids = [each["pid"] for each in left]
+        head: Facts = {"session_id": scope.called(session)}
+        if pids or not scope.is_over(session):
+            error = {"error": texts.still_there(pids), "error_code": StillRunning.code, "survivors": pids}
+            return {"status": "error", **head, "process_running": not scope.is_over(session), **error}
+        event = await event_of(session)
+        await self._consuming.told(session, event)
+        ended = {} if session.exit is None else views.how_it_ended(session, session.exit)
+        text, cut = await views.tail(session, limits.WAIT_EXITED_CHARS, self._settings.redact)
+        facts = head | ended | {"output": text, "output_cut": cut, "event_id": event}
+        if over_before or ended.get("completion_reason") != "killed":
+            descendants = {"descendants_stopped": [each["pid"] for each in found]} if found else {}
+            return {"status": "already_exited", **facts, **descendants}
+        return {"status": "killed", **facts}
+
+    async def _ask_to_end(self, session: AsyncSession) -> tuple[list[Any], list[Any]]:
+        """Only asked to, where a host never kills."""
+        if not scope.is_over(session):
+            try:
+                await session.send_signal("TERM", "tree")
+            except SessionEnded:
+                pass
+            await session.wait(timeout=_VERIFY_S)
+        return ([] if session.exit is None else list(session.exit.survivors)), []
+
+    async def write(self, ref: object, data: str) -> Facts:
+        return await self._typed(ref, data, enter=False)
+
+    async def submit(self, ref: object, data: str) -> Facts:
+        return await self._typed(ref, data, enter=True)
+
+    async def _typed(self, ref: object, data: str, *, enter: bool) -> Facts:
+        session = await self.find(ref)
+        try:
+            if enter and session.tty:
+                typed = await session.submit(data)
+            else:
+                typed = await session.send(data + "\n" if enter else data)
+        except SessionEnded:
+            return _finished()
+        note = {"note": "; ".join(typed.warnings)} if typed.warnings else {}
+        return {"status": "ok", "bytes_written": typed.accepted, **note}
+
+    async def close(self, ref: object) -> Facts:
+        session = await self.find(ref)
+        try:
+            typed = await session.eof()
+        except SessionEnded:
+            return _finished()
+        note = {"note": "; ".join(typed.warnings)} if typed.warnings else {}
+        return {"status": "ok", "message": texts.EOF_SENT if session.tty else texts.STDIN_CLOSED, **note}
+
+    async def ack(self, ref: object) -> Facts:
+        session = await self.find(ref)
+        if not scope.is_over(session):
+            raise StillRunning(scope.called(session))
+        event = await event_of(session)
+        await self._consuming.told(session, event, at_once=True)
+        return {"status": "ok", "event_id": event}
+
+    async def is_consumed(self, ref: object) -> bool:
+        """Was its end told, or taken note of? False for what has not ended, or does not exist."""
+        try:
+            session = await self.find(ref)
+        except NotFound:
+            return False
+        return scope.is_over(session) and await self._consuming.is_told(session, await event_of(session))
+
+    def _head(self, session: AsyncSession) -> Facts:
+        return {
+            "session_id": scope.called(session),
+            "command": self._settings.redact(session.command),
+            "status": views.status(session),
+        }
+
+
+def _finished() -> Facts:
+    return {"status": "already_exited", "error": texts.FINISHED}
+
+
+def _place(session: AsyncSession) -> Facts:
+    return {} if session.place == "local" else {"place": session.place}

@@ -1,0 +1,107 @@
+"""Which sessions are this toolset's, by what they are called, and which of them are listed."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from ...errors import AmbiguousId, NotFound
+from ...model import FINAL_STATES
+from . import limits
+
+if TYPE_CHECKING:
+    from ...host.aio import AsyncHoldfast, AsyncSession
+    from ...model import Snapshot
+
+# Labels. The first name of a session is its id here, whatever it is called later.
+ID = "hermes.id"
+TASK = "hermes.task"
+OWNER_TASK = "hermes.owner_task"
+ORIGIN = "hermes.origin."
+PERSIST = "hermes.persist"
+MODE = "hermes.mode"
+
+FOREGROUND = "foreground"
+BACKGROUND = "background"
+# Began in the foreground, and its caller stopped waiting.
+YIELDED = "yielded"
+
+PREFIX = "proc_"
+_SHORT = re.compile(rf"(?:{PREFIX})?([0-9a-f]{{{limits.PREFIX_DIGITS},{limits.ID_DIGITS}}})")
+
+
+def new_id() -> str:
+    return PREFIX + secrets.token_hex(limits.ID_DIGITS // 2)
+
+
+def called(shot: Snapshot) -> str:
+    return shot.labels.get(ID) or shot.name or shot.id
+
+
+def is_over(shot: Snapshot) -> bool:
+    return shot.state in FINAL_STATES
+
+
+def is_ours(shot: Snapshot) -> bool:
+    return ID in shot.labels
+
+
+async def find(hf: AsyncHoldfast, ref: object, owner: str) -> AsyncSession:
+    """One of the owner's by its name, its id, or a prefix of what it is called here."""
+    text = str(ref).strip()
+    try:
+        session = await hf.get(text, owner=owner)
+        if text in (session.id, session.name):
+            return session
+    except (NotFound, AmbiguousId):
+        pass
+    short = _SHORT.fullmatch(text)
+    if short is None:
+        raise NotFound(text)
+    wanted = PREFIX + short.group(1)
+    candidates = {called(each): each for each in await hf.sessions(all=True, owner=owner) if is_ours(each)}
+    if wanted in candidates:
+        return await candidates[wanted].refresh()
+    found = sorted(name for name in candidates if name.startswith(wanted))
+    if len(found) > 1:
+        raise AmbiguousId(text, found)
+    if not found:
+        raise NotFound(text)
+    return await candidates[found[0]].refresh()
+
+
+async def of_task(hf: AsyncHoldfast, task_id: str, *, all: bool = False) -> list[AsyncSession]:
+    """Whoever owns them. A blank task has none."""
+    if not task_id.strip():
+        return []
+    return [each for each in await hf.sessions(all=all, labels={TASK: task_id}) if is_ours(each)]
+
+
+async def of_owner(hf: AsyncHoldfast, owner: str, *, all: bool = False) -> list[AsyncSession]:
+    return [each for each in await hf.sessions(all=all, owner=owner) if is_ours(each)]
+
+
+async def listed(hf: AsyncHoldfast, task_id: str, owner: str) -> list[AsyncSession]:
+    """Those of the task and those of the owner, newest first: all that run, and what ended lately."""
+    found = {each.id: each for each in await of_task(hf, task_id, all=True) if each.owner == owner or not owner}
+    if owner:
+        found.update((each.id, each) for each in await of_owner(hf, owner, all=True))
+    running = [each for each in found.values() if not is_over(each)]
+    # A foreground command was answered with its end, unless its caller left before.
+    over = [each for each in found.values() if is_over(each) and each.labels.get(MODE) != FOREGROUND]
+    over = [each for each in over if (since(each.ended_at) or 0.0) <= limits.LIST_AGE_S]
+    over.sort(key=lambda each: each.ended_at or "", reverse=True)
+    kept = running + over[: max(0, limits.LIST_ROWS - len(running))]
+    return sorted(kept, key=lambda each: (each.created_at or "", each.id), reverse=True)
+
+
+def moment(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text)
+
+
+def since(text: str | None, until: str | None = None) -> float | None:
+    """Seconds from then to `until`, or to now; None for "not yet"."""
+    begin, end = moment(text), moment(until) or datetime.now(UTC)
+    return None if begin is None else max(0.0, (end - begin).total_seconds())

@@ -1,0 +1,45 @@
+"""What a host decides about this toolset when it opens it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ...errors import BadArgument
+from ...signals.redact import redact as redact_all
+from . import limits
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+GUARDS = ("promote", "refuse")
+ORIGIN = ("platform", "chat_id", "user_id", "user_name", "thread_id", "message_id")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """`task_id` isolates: its sessions are listed and swept together, and share a working directory. `turns`: what a
+    reply told shares the fate of the turn that is open. `drains`: somebody hands on the notices of this owner."""
+
+    task_id: str
+    owner_task_id: str = ""
+    origin: Mapping[str, str] = field(default_factory=dict)
+    cwd: str | None = None
+    env_pass: Sequence[str] = ()
+    env_vars: Mapping[str, str] = field(default_factory=dict)
+    env_deny: Sequence[str] = ()
+    completion_output_chars: int = limits.EVENT_CHARS
+    foreground_guard: str = "promote"
+    server_wait_s: float = limits.SERVER_WAIT_S
+    daemon_term_grace_seconds: float = limits.KILL_GRACE_S
+    max_running: int | None = None
+    turns: bool = False
+    drains: bool = True
+    redact: Callable[[str], str] = redact_all
+
+    def __post_init__(self) -> None:
+        if self.foreground_guard not in GUARDS:
+            raise BadArgument("foreground_guard", f"{self.foreground_guard!a} is not known", "give promote or refuse")
+        unknown = sorted(set(self.origin) - set(ORIGIN))
+        if unknown:
+            raise BadArgument("origin", f"{unknown[0]!a} is not known", f"give some of {', '.join(ORIGIN)}")

@@ -1,0 +1,215 @@
+"""From the arguments of `terminal` to a start: checked, with the place, the directory, the shell and the variables."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ...errors import BadArgument, PlaceUnsupported, TooManySessions
+from ..environment import environment
+from . import limits, scope, shell, texts
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ...host.aio import AsyncHoldfast, AsyncSession
+    from ...index.kept import Kept
+    from .settings import Settings
+
+_TERMINAL_ENV = {"PAGER": "cat", "GIT_PAGER": "cat"}
+_CWD = "cwd"
+
+
+@dataclass
+class Wanted:
+    """What `terminal` was asked for."""
+
+    command: str
+    background: bool = False
+    timeout: int | None = None
+    deadline: int | None = None
+    workdir: str | None = None
+    pty: bool = False
+    notify: bool = False
+    watch_patterns: list[str] = field(default_factory=list)
+    heartbeat: int = 0
+    persist_on_release: bool = False
+    stdin: str | None = None
+
+    def check(self) -> None:
+        """Everything that can be said without looking at the machine."""
+        if not self.command.strip():
+            raise BadArgument("command", "is empty", "give the command to run")
+        if "\0" in self.command:
+            raise BadArgument("command", "holds a NUL character, which no shell can be given")
+        if not self.background:
+            self._refuse_background_only()
+        for pattern in self.watch_patterns:
+            if not pattern:
+                raise BadArgument("watch_patterns", "an empty pattern matches everything", "leave it out")
+        if self.workdir is not None and (
+            not self.workdir or any(ord(each) < 32 or ord(each) == 127 for each in self.workdir)
+        ):
+            raise BadArgument("workdir", "is empty or holds control characters", "give the path of a directory")
+        if self.pty and self.stdin == "closed":
+            raise BadArgument("stdin", "a terminal is both input and output", "leave stdin out, or pty")
+
+    def _refuse_background_only(self) -> None:
+        given: dict[str, object] = {
+            "notify": self.notify,
+            "watch_patterns": self.watch_patterns,
+            "heartbeat": self.heartbeat,
+            "deadline": self.deadline,
+            "persist_on_release": self.persist_on_release,
+        }
+        asked = {name: value for name, value in given.items() if value}
+        if asked:
+            name = next(iter(asked))
+            fixed = ", ".join(f"{key}={_spelled(value)}" for key, value in asked.items())
+            call = f"terminal(command={self.command[:200]!r}, background=true, {fixed})"
+            raise BadArgument(name, "is for background commands", f"call {call}")
+
+    @property
+    def heartbeat_s(self) -> int:
+        return max(self.heartbeat, limits.HEARTBEAT_MIN_S) if self.heartbeat else 0
+
+    @property
+    def notifies(self) -> bool:
+        return self.notify or self.heartbeat > 0
+
+
+def _spelled(value: object) -> str:
+    return "true" if value is True else repr(value)
+
+
+def check_place(name: str | None = None) -> None:
+    """Nothing runs where nobody asked for it: another place than this machine is refused, not replaced."""
+    place = (os.environ.get("TERMINAL_ENV", "") if name is None else name).strip() or "local"
+    if place != "local":
+        raise PlaceUnsupported(place)
+
+
+class Starting:
+    """Makes the options of a start for one task."""
+
+    def __init__(self, hf: AsyncHoldfast, owner: str, settings: Settings, kept: Kept) -> None:
+        self._hf = hf
+        self._owner = owner
+        self._settings = settings
+        self._kept = kept
+
+    def task_directory(self) -> str:
+        settings = self._settings
+        found = self._kept.get(f"task:{settings.task_id}", _CWD)
+        return found if isinstance(found, str) else settings.cwd or os.environ.get("TERMINAL_CWD") or os.getcwd()
+
+    def move_task(self, directory: str) -> None:
+        self._kept.put(f"task:{self._settings.task_id}", _CWD, directory)
+
+    def directory(self, wanted: Wanted, env: dict[str, str]) -> str:
+        if wanted.workdir is None:
+            return self.task_directory()
+        path = wanted.workdir
+        if path == "~" or path.startswith("~/"):
+            path = env.get("HOME", os.path.expanduser("~")) + path[1:]
+        elif path.startswith("~"):
+            path = os.path.expanduser(path)
+        return os.path.join(self.task_directory(), path)
+
+    async def options(self, wanted: Wanted) -> tuple[dict[str, Any], list[str]]:
+        """And what the caller should be told."""
+        settings = self._settings
+        env = environment(os.environ, passed=settings.env_pass, given=settings.env_vars, deny=settings.env_deny)
+        program = shell.chosen(env)
+        hints: list[str] = []
+        if "PATH" not in settings.env_vars:
+            env["PATH"], problem = await shell.login_path(self._hf, program, env)
+            hints += [problem] if problem else []
+        directory = self.directory(wanted, env)
+        env.setdefault("PYTHONUNBUFFERED", "1")
+        if wanted.pty:
+            for name, value in _TERMINAL_ENV.items():
+                env.setdefault(name, value)
+        options: dict[str, Any] = {
+            "name": scope.new_id(),
+            "owner": self._owner,
+            "cwd": directory,
+            "env": env,
+            "clean_env": True,
+            "shell": program,
+            "grace": settings.daemon_term_grace_seconds or limits.KILL_GRACE_S,
+        }
+        options["labels"] = self._labels(options["name"], wanted)
+        options |= {"tty": True, "size": limits.PTY_SIZE} if wanted.pty else {"merge_stderr": True}
+        if not wanted.pty:
+            options["stdin"] = wanted.stdin or ("open" if wanted.background else "closed")
+        return options, hints
+
+    def _labels(self, id: str, wanted: Wanted) -> dict[str, str]:
+        settings = self._settings
+        labels = {scope.ID: id, scope.TASK: settings.task_id}
+        labels[scope.MODE] = scope.BACKGROUND if wanted.background else scope.FOREGROUND
+        if settings.owner_task_id and settings.owner_task_id != settings.task_id:
+            labels[scope.OWNER_TASK] = settings.owner_task_id
+        if wanted.persist_on_release:
+            labels[scope.PERSIST] = "1"
+        return labels | {scope.ORIGIN + name: value for name, value in settings.origin.items() if value}
+
+    async def in_background(self, wanted: Wanted) -> dict[str, Any]:
+        wanted.check()
+        check_place()
+        settings = self._settings
+        running = await scope.of_owner(self._hf, self._owner)
+        running = [each for each in running if not scope.is_over(each)]
+        if settings.max_running is not None and len(running) >= settings.max_running:
+            raise TooManySessions(settings.max_running)
+        options, hints = await self.options(wanted)
+        watches = [] if wanted.notifies else wanted.watch_patterns
+        options["notify"] = "exit" if wanted.notifies else "never"
+        if watches:
+            options["watch"] = [{"literal": each} for each in watches]
+        if wanted.heartbeat:
+            options["heartbeat"] = wanted.heartbeat_s
+        if wanted.deadline is not None:
+            options["timeout"] = wanted.deadline
+        asked: dict[str, Any] = {"notify_on_complete": True} if wanted.notifies else {}
+        asked |= {"watch_patterns": watches} if watches else {}
+        if settings.completion_output_chars != limits.EVENT_CHARS:
+            asked["completion_output_chars"] = settings.completion_output_chars
+        options["metadata"] = {"hermes": asked}
+        session = await self._hf.start(wanted.command, **options)
+        hints += self._hints(wanted, session, running)
+        return self._started(wanted, session, asked, hints)
+
+    def _hints(self, wanted: Wanted, session: AsyncSession, running: list[AsyncSession]) -> list[str]:
+        hints = [] if wanted.notifies or wanted.watch_patterns else [texts.HINT_NO_NOTICE]
+        if len(running) >= limits.RUNNING_HINT:
+            hints.append(texts.many_running(len(running)))
+        same = [each for each in running if (each.command, each.cwd) == (session.command, session.cwd)]
+        return hints + ([texts.same_running(scope.called(same[-1]))] if same else [])
+
+    def _started(
+        self, wanted: Wanted, session: AsyncSession, asked: dict[str, Any], hints: list[str]
+    ) -> dict[str, Any]:
+        facts: dict[str, Any] = {
+            "output": texts.STARTED,
+            "session_id": scope.called(session),
+            "pid": session.pid,
+            "exit_code": 0,
+            "error": None,
+        }
+        facts |= {key: asked[key] for key in ("notify_on_complete", "watch_patterns") if key in asked}
+        if wanted.watch_patterns and wanted.notifies:
+            facts["watch_patterns_ignored"] = texts.NOTIFY_WINS
+        if wanted.heartbeat:
+            facts["heartbeat_seconds"] = wanted.heartbeat_s
+        if wanted.deadline is not None:
+            facts["deadline_seconds"] = wanted.deadline
+        if wanted.timeout is not None:
+            facts["timeout_ignored"] = texts.timeout_ignored(wanted.timeout)
+        if wanted.persist_on_release:
+            facts["persist_on_release"] = True
+        if asked and not self._settings.drains:
+            facts["notify_unsupported"] = texts.NOBODY_LISTENS
+        return facts | ({"hint": "; ".join(hints)} if hints else {})

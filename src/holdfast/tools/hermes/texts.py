@@ -1,0 +1,139 @@
+"""Everything this toolset says in words of its own."""
+
+from __future__ import annotations
+
+TERMINAL = (
+    "Run a shell command. Foreground (default) waits for the end and returns output and exit code. With "
+    "background=true it returns at once with a session_id for the process tool; add notify=true to be told when it "
+    "ends. Processes live on when you or your host restart. The working directory persists between foreground calls; "
+    "exported variables do not."
+)
+COMMAND = "the command line, given to the shell as it is"
+BACKGROUND = "return as soon as the command runs; for servers, watchers and long jobs"
+TIMEOUT = "foreground: seconds after which the command is stopped, 180 if not given"
+DEADLINE = "background: seconds after which the command is stopped; none if not given"
+WORKDIR = "directory of this call only; it must exist"
+PTY = "run on a terminal (30x120), for programs that want one"
+NOTIFY = "background: one notice when it ends, with code and last output"
+WATCH_PATTERNS = "background: texts, one notice when a line of output contains one; not together with notify"
+HEARTBEAT = "background: a notice with new output every so many seconds, at least 60; implies notify"
+PERSIST = "background: survive the cleaning up after a task"
+STDIN = "open: the process tool can write to it (background default); closed: /dev/null (foreground default)"
+
+PROCESS = (
+    "Look after background processes. list; poll: how it stands, with the newest output; log: output by line numbers; "
+    "wait: until it ends; kill: it and everything it started; write: raw input; submit: input and Enter; close: end of "
+    "input; ack: take note of its end, so that no notice comes. A session_id may be shortened to a unique prefix."
+)
+ACTION = "what to do"
+SESSION_ID = "as terminal gave it; every action but list needs it"
+DATA = "write, submit: the text"
+WAIT_TIMEOUT = "wait: seconds to wait at most"
+OFFSET = "log: the first line, from 0; the last lines if not given"
+LIMIT = "log: how many lines"
+SINCE = "poll: the cursor of an earlier poll: everything new since then"
+ACKNOWLEDGE = "poll: if it has ended, take note of it, so that no notice comes"
+RAW = "log: keep escape sequences and progress output as printed"
+
+ACTIONS = ("list", "poll", "log", "wait", "kill", "write", "submit", "close", "ack")
+
+STARTED = "Background process started"
+FINISHED = "Process has already finished"
+CUT = "[earlier output cut]"
+TRUNCATED = "...(truncated)"
+STDIN_CLOSED = "stdin closed"
+EOF_SENT = "EOF sent"
+
+NOTIFY_WINS = "notify was given too: one notice comes at the end, none for patterns; leave notify out to watch instead"
+NOBODY_LISTENS = "this host delivers no notices for this session; use process(action='poll') or wait"
+HINT_NO_NOTICE = "nothing will tell you when it ends: poll it, or start with notify=true or watch_patterns"
+HINT_SURVIVORS = "processes live on after the shell; to keep something running use background=true instead of &"
+DETACHED = "its supervisor is gone while the command lives: status and kill work, output up to then can be read"
+UNREACHABLE = "its supervisor is alive but does not answer; what it printed can be read"
+STARTING = "it is just being started"
+YIELDED = "still running in the background; a notice comes when it ends, and the process tool can look after it"
+WAIT_INTERRUPTED = "the waiting was interrupted; the process goes on"
+HEALTH = {"stale": DETACHED, "unreachable": UNREACHABLE, "starting": STARTING}
+
+
+def no_session_id(action: str) -> str:
+    return f"session_id is required for {action}"
+
+
+def unknown_action(action: str) -> str:
+    return f"Unknown process action: {action}. Use: {', '.join(ACTIONS)}"
+
+
+def not_found(ref: str) -> str:
+    return f"No process with ID {ref}"
+
+
+def cannot_start(why: str) -> str:
+    return f"Failed to start background process: {why}"
+
+
+def timed_out(limit_s: float) -> str:
+    return f"[Command timed out after {limit_s:g}s]"
+
+
+INTERRUPTED = "[Command interrupted]"
+
+
+def timeout_ignored(timeout: int) -> str:
+    return f"timeout={timeout} does not end a background process; give deadline={timeout} for that"
+
+
+def wait_over(waited_s: float) -> str:
+    return f"Waited {waited_s:g}s, process still running"
+
+
+def wait_clamped(asked: int, allowed: int) -> str:
+    return f"Requested wait of {asked}s was clamped to the limit of {allowed}s"
+
+
+def left_out(characters: int, lines: int) -> str:
+    return f"[... {characters} characters in {lines} lines left out ...]"
+
+
+def read_the_rest(id: str) -> str:
+    return f"output was cut; read all of it with process(action='log', session_id='{id}', offset=0)"
+
+
+def promoted(command_is_server: bool, waited_s: float) -> str:
+    why = "it looks like a server" if command_is_server else "the foreground limit was reached"
+    return f"{why}: after {waited_s:g}s it goes on in the background"
+
+
+def refused_server(command: str) -> str:
+    return (
+        f"this looks like a server, which does not end by itself: terminal(command={command!r}, background=true) "
+        "starts it in the background"
+    )
+
+
+def many_running(count: int) -> str:
+    return f"{count} processes are running already; stop those that are not needed"
+
+
+def same_running(id: str) -> str:
+    return f"the same command is already running here as {id}"
+
+
+def login_path_failed(shell: str, why: str) -> str:
+    return f"the PATH of a login {shell} could not be found out ({why}); that of the host is used"
+
+
+def still_there(pids: list[int]) -> str:
+    return f"not all of it could be ended; still alive: {', '.join(map(str, pids))}"
+
+
+def watch_off(reason: str, suppressed: int) -> str:
+    why = {"strikes": "it matched too often", "lifetime": "it told often enough", "too_slow": "it took too long"}
+    dropped = f", {suppressed} matches were not told" if suppressed else ""
+    return f"Watching ended, since {why.get(reason, reason)}{dropped}. One notice comes when the process ends."
+
+
+def overflow(tripped: bool, suppressed: int) -> str:
+    if tripped:
+        return "Too many watch matches over all processes: more are held back for a while."
+    return f"Watch matches are told again; {suppressed} were held back."

@@ -1,0 +1,245 @@
+"""The tools `terminal` and `process`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING
+
+from ...errors import AmbiguousId, BadArgument, HoldfastError, NotFound
+from ..answer import Answer
+from ..parameters import BOOLEAN, INTEGER, STRING, STRINGS, Parameter
+from ..toolset import Tool, Toolset
+from . import limits, texts
+from .consuming import Consuming
+from .events import drain
+from .foreground import INTERRUPT, YIELD, in_foreground
+from .process import Process
+from .settings import Settings
+from .starting import Starting, Wanted
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from typing import Any
+
+    from ...host.aio import AsyncHoldfast, AsyncSession
+    from ...model import Woke
+    from ...signals.consumer import AsyncConsumer
+    from ...signals.records import Signal
+    from ..toolset import Approve
+    from .events import Drained
+
+_TERMINAL = Tool(
+    "terminal",
+    texts.TERMINAL,
+    (
+        Parameter("command", STRING, texts.COMMAND, required=True),
+        Parameter("background", BOOLEAN, texts.BACKGROUND, default=False),
+        Parameter("timeout", INTEGER, texts.TIMEOUT, minimum=1),
+        Parameter("deadline", INTEGER, texts.DEADLINE, minimum=1),
+        Parameter("workdir", STRING, texts.WORKDIR),
+        Parameter("pty", BOOLEAN, texts.PTY, default=False),
+        Parameter("notify", BOOLEAN, texts.NOTIFY, default=False, aliases=("notify_on_complete",)),
+        Parameter("watch_patterns", STRINGS, texts.WATCH_PATTERNS),
+        Parameter("heartbeat", INTEGER, texts.HEARTBEAT, default=0, minimum=0),
+        Parameter("persist_on_release", BOOLEAN, texts.PERSIST, default=False),
+        Parameter("stdin", STRING, texts.STDIN, choices=("open", "closed")),
+    ),
+    title="Terminal",
+    destroys=True,
+    opens=True,
+)
+_PROCESS = Tool(
+    "process",
+    texts.PROCESS,
+    (
+        Parameter("action", STRING, texts.ACTION, required=True),
+        Parameter("session_id", STRING, texts.SESSION_ID),
+        Parameter("data", STRING, texts.DATA),
+        Parameter("timeout", INTEGER, texts.WAIT_TIMEOUT, minimum=1),
+        Parameter("offset", INTEGER, texts.OFFSET, minimum=0),
+        Parameter("limit", INTEGER, texts.LIMIT, default=limits.LOG_LINES, minimum=1, maximum=limits.LOG_LINES_MAX),
+        Parameter("since", STRING, texts.SINCE),
+        Parameter("acknowledge", BOOLEAN, texts.ACKNOWLEDGE, default=False),
+        Parameter("raw", BOOLEAN, texts.RAW, default=False),
+    ),
+    title="Background processes",
+    destroys=True,
+)
+
+
+class Hermes(Toolset):
+    """`options` are those of `Settings`; the task is the owner where none is given."""
+
+    name = "hermes"
+    tools = (_TERMINAL, _PROCESS)
+
+    def __init__(
+        self,
+        hf: AsyncHoldfast,
+        owner: str,
+        *,
+        approve: Approve | None = None,
+        task_id: str | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(hf, owner, approve=approve)
+        self.settings = Settings(task_id or owner, **options)
+        self._consuming = Consuming(hf, owner, self.settings)
+        self._starting = Starting(hf, owner, self.settings, self.kept())
+        self._process_actions = Process(hf, owner, self.settings, self._consuming)
+        # Calls that wait for something right now, to be told why they should stop.
+        self._waiting: set[asyncio.Future[str]] = set()
+
+    async def open(self) -> None:
+        if self.settings.drains:
+            self._consuming.consumer  # noqa: B018  from now on what is promised to the owner is kept for it
+
+    def consumer(self) -> AsyncConsumer:
+        return self._consuming.consumer
+
+    async def drain(
+        self,
+        *,
+        limit: int | None = None,
+        seen: Callable[[str], bool] | None = None,
+        owns: Callable[[Signal], bool] | None = None,
+    ) -> Drained:
+        """What happened, as events and as one message. `owns` may leave signals to others; where it fails, all stay."""
+        return await drain(self.hf, self._consuming, self.settings.redact, limit=limit, seen=seen, owns=owns)
+
+    async def is_completion_consumed(self, session_id: str) -> bool:
+        return await self._process_actions.is_consumed(session_id)
+
+    def interrupt(self) -> None:
+        """The user wants it to stop: foreground commands are ended, waits end."""
+        self._tell(INTERRUPT)
+
+    def yield_now(self) -> None:
+        """The user has written: foreground commands go on in the background, waits end."""
+        self._tell(YIELD)
+
+    def _tell(self, why: str) -> None:
+        for call in self._waiting:
+            if not call.done():
+                call.set_result(why)
+
+    # The tools.
+
+    async def _terminal(self, **arguments: Any) -> Answer:
+        arguments["watch_patterns"] = arguments["watch_patterns"] or []
+        wanted = Wanted(**arguments)
+        if wanted.background:
+            return _answer(await self._starting.in_background(wanted))
+        return _answer(await in_foreground(self.hf, self._starting, self.settings, wanted, self._race))
+
+    async def _process(self, action: str, session_id: str | None, **arguments: Any) -> Answer:
+        if action not in texts.ACTIONS:
+            return _answer({"error": texts.unknown_action(action), "error_code": BadArgument.code})
+        if action == "list":
+            return _answer(await self._process_actions.listed(self.settings.task_id, self.owner))
+        if session_id is None or not session_id.strip():
+            return _answer({"error": texts.no_session_id(action), "error_code": BadArgument.code})
+        return _answer(await self._act(action, session_id, **arguments))
+
+    async def _act(
+        self,
+        action: str,
+        id: str,
+        *,
+        data: str | None,
+        timeout: int | None,
+        offset: int | None,
+        limit: int,
+        since: str | None,
+        acknowledge: bool,
+        raw: bool,
+    ) -> dict[str, Any]:
+        process = self._process_actions
+        if action == "poll":
+            return await process.poll(id, since=since, acknowledge=acknowledge)
+        if action == "log":
+            return await process.log(id, offset=offset, limit=limit, raw=raw)
+        if action == "wait":
+            return await process.wait(id, timeout=timeout, waiting=self._wait)
+        if action == "write":
+            return await process.write(id, data or "")
+        if action == "submit":
+            return await process.submit(id, data or "")
+        one = {"kill": process.kill, "close": process.close, "ack": process.ack}[action]
+        return await one(id)
+
+    def _take(self, tool: Tool, arguments: object) -> dict[str, Any]:
+        if tool is _TERMINAL and isinstance(arguments, dict):
+            arguments = _mended(arguments)
+        return super()._take(tool, arguments)
+
+    async def _failed(self, tool: Tool, problem: HoldfastError) -> Answer:
+        said: dict[str, Any] = {"error": str(problem), "error_code": problem.code}
+        if isinstance(problem, NotFound):
+            said = {"status": "not_found", "error": texts.not_found(problem.ref), "error_code": problem.code}
+        elif isinstance(problem, AmbiguousId):
+            said["candidates"] = list(problem.candidates)
+        elif tool is _TERMINAL:
+            said = {"output": "", "exit_code": -1, **said}
+        else:
+            said = {"status": "error", **said}
+        return _answer(said)
+
+    # Waiting, until something happens or somebody wants to go on.
+
+    async def _wait(self, session: AsyncSession, outcome: Awaitable[Woke]) -> Woke | None:
+        woke = await self._raced(self.waiting([session], outcome))
+        return None if isinstance(woke, str) else woke
+
+    async def _race(self, outcome: Awaitable[AsyncSession], began: asyncio.Future[AsyncSession]) -> AsyncSession | str:
+        found: AsyncSession | str = await self._raced(self._telling(outcome, began), began)
+        return found
+
+    async def _telling(self, outcome: Awaitable[AsyncSession], began: asyncio.Future[AsyncSession]) -> AsyncSession:
+        """With progress, from the moment on when there is a session to tell of."""
+        run = asyncio.ensure_future(outcome)
+        try:
+            await asyncio.wait({run, began}, return_when=asyncio.FIRST_COMPLETED)
+            return await run if run.done() else await self.waiting([began.result()], run)
+        finally:
+            run.cancel()
+
+    async def _raced(self, outcome: Awaitable[Any], began: asyncio.Future[Any] | None = None) -> Any:
+        """The outcome, or the word of whoever ended the waiting. A start that is under way is not aborted."""
+        told: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._waiting.add(told)
+        work = asyncio.ensure_future(outcome)
+        try:
+            await asyncio.wait({work, told}, return_when=asyncio.FIRST_COMPLETED)
+            if not work.done() and began is not None:
+                await asyncio.wait({work, began}, return_when=asyncio.FIRST_COMPLETED)
+            return work.result() if work.done() else told.result()
+        finally:
+            self._waiting.discard(told)
+            told.cancel()
+            if not work.done():
+                work.cancel()
+                await asyncio.gather(work, return_exceptions=True)
+
+
+def _mended(given: dict[str, Any]) -> dict[str, Any]:
+    """What models write instead of what was meant."""
+    mended = dict(given)
+    for name in ("notify", "notify_on_complete"):
+        if isinstance(mended.get(name), list):
+            mended.setdefault("watch_patterns", mended.pop(name))
+    patterns = mended.get("watch_patterns")
+    if isinstance(patterns, list) and not all(isinstance(each, str) for each in patterns):
+        raise BadArgument("watch_patterns", "holds something that is no text", 'give texts, such as ["ERROR"]')
+    if mended.get("command") is None:
+        for name in ("code", "cmd"):
+            if name in mended:
+                call = f"terminal(command={str(mended[name])[:200]!r})"
+                raise BadArgument("command", f"is required; there is no parameter {name}", f"call {call}")
+    return mended
+
+
+def _answer(said: dict[str, Any]) -> Answer:
+    failed = said.get("error") is not None and said.get("status") != "already_exited"
+    return Answer(json.dumps(said, ensure_ascii=False), said, error=failed)

@@ -1,0 +1,183 @@
+"""Sessions and what they printed, as this toolset shows them."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from ...model import STALE, STARTING, UNREACHABLE
+from ...runner.kernel_signals import NUMBERS
+from . import limits, scope, texts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
+    from ...host.aio import AsyncSession
+    from ...model import Exit, Snapshot
+
+    Redact = Callable[[str], str]
+
+# What shells say of a terminal that they do not have. It helps nobody.
+_NOISE = (
+    "no job control in this shell",
+    "cannot set terminal process group",
+    "tcsetattr: Inappropriate ioctl for device",
+)
+_REASONS = {
+    "stop": "killed",
+    "owner_gone": "killed",
+    "overall_timeout": "timed_out",
+    "idle_timeout": "timed_out",
+    "ttl": "timed_out",
+    "lost": "lost",
+    "spawn_error": "failed_start",
+}
+_MEANINGS = {
+    ("grep", 1): "no lines matched",
+    ("rg", 1): "no lines matched",
+    ("diff", 1): "the files differ",
+    ("test", 1): "the condition is false",
+    ("[", 1): "the condition is false",
+    ("find", 1): "some directories could not be read",
+    ("curl", 6): "the host name could not be resolved",
+    ("curl", 7): "the connection failed",
+    ("curl", 22): "the server answered with an error status",
+    ("curl", 28): "the operation timed out",
+    ("git", 1): "often no error: differences were found, or nothing was there to do",
+}
+_LAST_COMMAND = re.compile(r"(?:&&|\|\||[;|\n])")
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
+
+
+def exit_code(code: int | None, signal: str | None) -> int | None:
+    """0 to 255, or -N for signal N; None where neither was seen."""
+    if code is not None or signal is None:
+        return code
+    number = NUMBERS.get(signal) or signal.removeprefix("SIG")
+    return -int(number) if str(number).isdecimal() else None
+
+
+def reason(cause: str) -> str:
+    return _REASONS.get(cause, "exited")
+
+
+def source(cause: str, by: str | None, *, foreground: bool) -> str:
+    """Who or what ended it; empty for a command that ended by itself."""
+    if cause == "overall_timeout":
+        return "terminal.timeout" if foreground else "terminal.deadline"
+    if cause in ("idle_timeout", "ttl", "owner_gone", "out_of_memory"):
+        return by or cause
+    if cause in ("lost", "spawn_error"):
+        return {"lost": "backend_lost", "spawn_error": "failed_start"}[cause]
+    return by or "" if cause == "stop" else ""
+
+
+def meaning(command: str, code: int | None) -> str | None:
+    """What an exit code that looks like trouble usually means."""
+    if code is None or code == 0:
+        return None
+    if code < 0 or 128 < code <= 128 + 64:
+        number = -code if code < 0 else code - 128
+        names = [name for name, each in NUMBERS.items() if each == number]
+        said = f"ended by signal {number}" + (f" ({names[0]})" if names else "")
+        return said if code < 0 else f"usually {said}"
+    words = _LAST_COMMAND.split(command)[-1].split()
+    words = [word for word in words if not _ASSIGNMENT.match(word)] or [""]
+    return _MEANINGS.get((words[0].rsplit("/", 1)[-1], code))
+
+
+def is_foreground(shot: Snapshot) -> bool:
+    return shot.labels.get(scope.MODE) in (scope.FOREGROUND, scope.YIELDED)
+
+
+def how_it_ended(shot: Snapshot, exit: Exit) -> dict[str, Any]:
+    return {
+        "exit_code": exit_code(exit.code, exit.signal),
+        "completion_reason": reason(exit.cause),
+        "termination_source": source(exit.cause, exit.by, foreground=is_foreground(shot)),
+    }
+
+
+def status(shot: Snapshot) -> str:
+    return "exited" if scope.is_over(shot) else "running"
+
+
+def health(shot: Snapshot) -> dict[str, Any]:
+    """Of a session that is not plainly running or over."""
+    if shot.state in (UNREACHABLE, STALE, STARTING):
+        detached = {"detached": True} if shot.state == STALE else {}
+        return {"health": shot.state, "note": texts.HEALTH[shot.state], **detached}
+    return {} if shot.health in (None, "healthy") else {"health": shot.health}
+
+
+def survivors(exit: Exit | None) -> dict[str, Any]:
+    return {} if exit is None or not exit.survivors else {"survivors": [each["pid"] for each in exit.survivors]}
+
+
+def uptime(shot: Snapshot) -> int:
+    return int(scope.since(shot.started_at or shot.created_at, shot.ended_at) or 0)
+
+
+def local_time(text: str | None) -> str:
+    found = scope.moment(text)
+    return "" if found is None else found.astimezone().strftime("%Y-%m-%dT%H:%M:%S")
+
+
+# Output.
+
+
+def without_noise(text: str) -> str:
+    while any(noise in text.partition("\n")[0] for noise in _NOISE):
+        text = text.partition("\n")[2]
+    return text
+
+
+async def tail(session: AsyncSession, characters: int, redact: Redact) -> tuple[str, bool]:
+    """The last so many characters of output, from a line start, and whether there is more before them. No line is
+    shorter than its end, so that so many lines are enough."""
+    if session.metadata.get("alt_screen") and not scope.is_over(session):
+        return last(redact((await session.screen()).text), characters)
+    text = await session.tail(characters)
+    whole = len(text.splitlines()) < characters
+    shown, cut = last(redact(without_noise(text) if whole else text), characters)
+    return shown, cut or not whole
+
+
+def last(text: str, characters: int) -> tuple[str, bool]:
+    """The end of it from a line start, and whether something was left out. A line that alone is too long is cut."""
+    if len(text) <= characters:
+        return text, False
+    room = max(1, characters - len(texts.CUT) - 1)
+    kept = text[-room:]
+    border = kept.find("\n")
+    if text[-room - 1] != "\n" and 0 <= border < len(kept) - 1:
+        kept = kept[border + 1 :]
+    return f"{texts.CUT}\n{kept}", True
+
+
+def window(text: str, characters: int = limits.OUTPUT_CHARS) -> tuple[str, bool]:
+    """The beginning and the end of it, cut at line borders, with a count of what is missing between them."""
+    if len(text) <= characters:
+        return text, False
+    head = text[: int(characters * limits.OUTPUT_HEAD_SHARE)]
+    if "\n" in head:
+        head = head[: head.rindex("\n") + 1]
+    end = text[-int(characters * (1 - limits.OUTPUT_HEAD_SHARE)) :]
+    if "\n" in end[:-1]:
+        end = end[end.index("\n") + 1 :]
+    missing = text[len(head) : len(text) - len(end)]
+    mark = texts.left_out(len(missing), missing.count("\n") + (not missing.endswith("\n")))
+    return f"{head}{'' if head.endswith(chr(10)) else chr(10)}{mark}\n{end}", True
+
+
+def within(lines: Sequence[str], characters: int, *, from_end: bool) -> list[str]:
+    """As many whole lines as fit, at least one."""
+    kept: list[str] = []
+    room = characters
+    for line in reversed(lines) if from_end else lines:
+        room -= len(line) + 1
+        if room < 0 and kept:
+            break
+        kept.append(line[:characters])
+    return kept[::-1] if from_end else kept
