@@ -141,7 +141,7 @@ class Core:
 
     async def _claim(self, claim: Claim, request: StartRequest, held: list[Held]) -> Observed | None:
         """Hold the name or key, or say who does. With `replace` the former holder is ended first, unless somebody
-        who asked later is already waiting."""
+        who asked later is already waiting. One owner does not replace what belongs to another."""
         replace = request.replace and (claim.kind == "key" or request.spec["key"] is None)
         ticket = claim.ticket() if replace else 0
         mine = await self.driver.call(lambda: claim.acquire(_REPLACE_S if replace else _CLAIM_S))
@@ -152,7 +152,7 @@ class Core:
         if holder is not None and claim.kind == "name" and self._name_of(holder.files.id) != claim.text:
             holder = None  # it was renamed meanwhile
         if holder is not None:
-            if replace:
+            if replace and request.spec["owner"] in (None, holder.files.now().get("owner")):
                 await self.end(holder.files.id, grace=None)
             elif claim.kind == "name":
                 raise NameTaken(claim.text, holder.files.id)
@@ -201,13 +201,25 @@ class Core:
         files = Files(spec["id"], self.home.session(spec["id"]), spec, None, None)
         status = connection.hello["status"]
         if status["error"] is not None:
+            if then is not None and then.get("confirm"):
+                await self._told_by_error(connection)
             connection.close()
             files = read_files(self.home, files.id)
             self.note(Observed(files, EXITED, "exit record"))
             error = status["error"]
-            raise SpawnError(error["errno"], error["step"], error["path"])
+            problem = SpawnError(error["errno"], error["step"], error["path"])
+            # Its end is on record, for whoever tells of it in another way.
+            problem.facts["id"] = files.id
+            raise problem
         files.state = _state_from(connection.hello, spec)
         return Observed(files, status["state"], "its runner answered", live=status), connection
+
+    async def _told_by_error(self, connection: Connection) -> None:
+        """Who asked for it gets the error: the ending need not be told once more."""
+        try:
+            await connection.told_end(0.0, self.config.hosts_reply_timeout)
+        except (RunnerGone, Unreachable):
+            pass
 
     # Finding.
 

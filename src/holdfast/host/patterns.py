@@ -92,7 +92,8 @@ def _refusal(pattern: str, problem: Exception) -> BadArgument:
     reason = problem.args[0] if problem.args else problem
     why = decode(reason) if isinstance(reason, bytes) else str(reason)
     rule, _, part = why.rpartition(": ")
-    place = pattern.find(part.removeprefix("(?m)")) if part else -1
+    part = part.removeprefix("(?m)")
+    place = pattern.find(part) if part else -1
     at = f" at position {place}" if place >= 0 else ""
     return BadArgument(
         "pattern",
