@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pytest
 
 import holdfast
-from holdfast.tools import toolset
+from holdfast.tools import Answer, toolset
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from holdfast.tools import Answer
+    import mcp
+
     from support.world import World
 
 T = TypeVar("T")
@@ -31,8 +32,8 @@ class Agent:
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         return self._loop.run(work)
 
-    def call(self, name: str, **arguments: Any) -> Answer:
-        answer: Answer = self.run(self.tools.call(name, arguments))
+    def call(self, tool: str, /, **arguments: Any) -> Answer:
+        answer: Answer = self.run(self.tools.call(tool, arguments))
         return answer
 
     def close(self) -> None:
@@ -45,6 +46,47 @@ class Agent:
         return holdfast.open_async()
 
 
+class Client(Agent):
+    """The same over the Model Context Protocol: `call` goes through a client and a server."""
+
+    def __init__(self, family: str, owner: str, **options: Any) -> None:
+        super().__init__(family, owner, **options)
+        self._leave = asyncio.Event()
+        self._connected: asyncio.Future[mcp.Client] | None = None
+        self._serving: asyncio.Task[None] | None = None
+
+    def call(self, tool: str, /, **arguments: Any) -> Answer:
+        return self.run(self._call(tool, arguments))
+
+    def close(self) -> None:
+        self.run(self._close())
+        super().close()
+
+    async def _call(self, name: str, arguments: dict[str, Any]) -> Answer:
+        if self._connected is None:
+            self._connected = asyncio.get_running_loop().create_future()
+            self._serving = asyncio.create_task(self._serve(self._connected))
+        client = await asyncio.shield(self._connected)
+        result = await client.call_tool(name, arguments)
+        (content,) = result.content
+        assert content.type == "text"
+        return Answer(content.text, result.structured_content, error=bool(result.is_error))
+
+    async def _serve(self, connected: asyncio.Future[mcp.Client]) -> None:
+        import mcp
+
+        from holdfast.tools.mcp.server import Bridge
+
+        async with mcp.Client(Bridge(self.tools).server(), mode="legacy", raise_exceptions=True) as client:
+            connected.set_result(client)
+            await self._leave.wait()
+
+    async def _close(self) -> None:
+        self._leave.set()
+        if self._serving is not None:
+            await self._serving
+
+
 class Agents:
     """Opens toolsets: `agents("native")` in the way that the test is run over, `agents.library(...)` always directly.
     Both are closed at teardown."""
@@ -54,7 +96,8 @@ class Agents:
         self.via = via
 
     def __call__(self, family: str, owner: str = "agent-7", **options: Any) -> Agent:
-        return self._opened(Agent(family, owner, **options))
+        kind = Client if self.via == "mcp" else Agent
+        return self._opened(kind(family, owner, **options))
 
     def library(self, family: str, owner: str = "agent-7", **options: Any) -> Agent:
         return self._opened(Agent(family, owner, **options))
@@ -64,6 +107,6 @@ class Agents:
         return agent
 
 
-@pytest.fixture(params=["library"])
+@pytest.fixture(params=["library", "mcp"])
 def agents(world: World, request: pytest.FixtureRequest) -> Agents:
     return Agents(world, request.param)
