@@ -47,10 +47,10 @@ async def _worded(tools: Toolset, tool: Tool, problem: HoldfastError) -> str:
     if isinstance(problem, errors.SpawnError):
         return f"{problem.message}; check the program and cwd"
     session = await _known(tools, problem)
-    return problem.message if session is None else _about(session, problem)
+    return problem.message if session is None else _about(session, tool, problem)
 
 
-def _about(session: Snapshot, problem: HoldfastError) -> str:
+def _about(session: Snapshot, tool: Tool, problem: HoldfastError) -> str:
     who, name = called(session), ref(session)
     if isinstance(problem, (errors.SessionEnded, errors.AlreadyEnded)):
         when = ago(session.ended_at, session.observed_at)
@@ -58,7 +58,7 @@ def _about(session: Snapshot, problem: HoldfastError) -> str:
     if isinstance(problem, errors.StdinClosed):
         return f'stdin of {who} is closed; start it with run(..., stdin="open") or run(..., tty=true)'
     if isinstance(problem, errors.NotATty):
-        instead = call("send", id=name, text="...") + " if its stdin is open"
+        instead = call("read", id=name) if tool.name == "screen" else call("send", id=name, text="...")
         return f"{who} is not a terminal; {instead}, or start it with run(..., tty=true)"
     if isinstance(problem, errors.RunnerGone):
         if session.state in FINAL_STATES:
@@ -89,14 +89,13 @@ def _not_found(missing: str, sessions: Sequence[Snapshot]) -> str:
     near = list(dict.fromkeys(called(names[word]) for word in get_close_matches(missing, names, 3)))
     said = [f"no session {quoted(missing)}"]
     if near:
-        said.append(f"did you mean {' or '.join(near)}?")
+        said.append(f"nearest is {' or '.join(near)}")
     if live:
         more = ", ..." if len(live) > _NAMED else ""
         said.append(f"running: {', '.join(label(ref(each), 40) for each in live[-_NAMED:])}{more}")
     else:
-        said.append("nothing runs")
-    if len(sessions) > len(live):
-        said.append("list(all=true) shows ended ones")
+        said.append("nothing of yours runs")
+    said.append("list(all=true) shows all" if len(sessions) > len(live) else "run starts one")
     return "; ".join(said)
 
 

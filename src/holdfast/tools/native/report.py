@@ -54,12 +54,14 @@ def next_step(session: Snapshot) -> str:
     if session.state in FINAL_STATES:
         return ""
     name = ref(session)
-    if session.needs_input:
+    if session.needs_input or session.metadata.get("input_state") == "at_prompt":
         return call("send", id=name, text="...")
+    if session.tty:
+        return f"{call('send', id=name, text='...')} or {call('wait', ids=name)}"
     ready = session.metadata.get("ready")
-    if ready and ready.get("ok") is None:
-        return call("wait", ids=name, until="ready")
-    return call("wait", ids=name)
+    if not ready:
+        return call("wait", ids=name)
+    return call("wait", ids=name, until="ready") if ready.get("ok") is None else ""
 
 
 def facts(session: Snapshot, **more: Any) -> dict[str, Any]:

@@ -7,9 +7,10 @@ import secrets
 import time
 from typing import TYPE_CHECKING
 
-from ...errors import BadArgument, HoldfastError
+from ...errors import BadArgument, HoldfastError, SpawnError
 from ...host.log import Log
 from ...model import FINAL_STATES
+from ...signals.records import Signal
 from ...signals.words import spell
 from ..answer import Answer
 from ..toolset import PROGRESS_S, Toolset
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from ...host.aio import AsyncHoldfast, AsyncSession
     from ...model import Woke
+    from ...terminal.screen import Screen
     from ..toolset import Approve, Tool
 
 IDLE_S = 2.0
@@ -35,6 +37,8 @@ _PIPE_QUIET_S = 0.2
 # So long a terminal's runner takes to see that somebody is asked to type again.
 _TERMINAL_QUIET_S = 0.55
 _HITS = 40
+# More than this is more than a screen.
+_SCREENFUL_BYTES = 64 << 10
 
 
 class Native(Toolset):
@@ -50,6 +54,8 @@ class Native(Toolset):
         self._seen = Seen(self.kept())
 
     async def _failed(self, tool: Tool, problem: HoldfastError) -> Answer:
+        if isinstance(problem, SpawnError) and "id" in problem.facts:
+            await self._told(await self.find(problem.facts["id"]))
         return await problems.answer(self, tool, problem)
 
     # run
@@ -89,7 +95,8 @@ class Native(Toolset):
         mine = secrets.token_hex(4)
         if key is not None:
             # Another agent's keys are its own, and whether it was us who started it is told by this mark.
-            options |= {"key": f"{self.owner}:{key}", "metadata": {"call": mine}}
+            options |= {"key": f"{self.owner}:{key}", "metadata": {"key": key, "call": mine}}
+        former = await self._holders(name, key) if replace else []
         if ready is not None:
             session = await self.hf.start(command, ready=ready, **options)
             await self.waiting([session], session.wait(ready=True, timeout=wait_s))
@@ -99,7 +106,15 @@ class Native(Toolset):
             if session.exit is None and wait_s > PROGRESS_S:
                 await self.waiting([session], session.wait(timeout=wait_s - PROGRESS_S))
         existing = key is not None and session.metadata.get("call") != mine
-        return await self._answer(session, "was already running" if existing else "")
+        replaced = [each.id for each in former if (await each.refresh()).exit is not None]
+        for each in former:
+            await self._told(each)
+        said = f"replaces {', '.join(replaced)}" if replaced else ""
+        return await self._answer(session, "was already running" if existing else said, step=True)
+
+    async def _holders(self, name: str | None, key: str | None) -> list[AsyncSession]:
+        live = await self.hf.sessions(owner=self.owner)
+        return [each for each in live if (each.metadata.get("key") == key if key is not None else each.name == name)]
 
     # read
 
@@ -139,7 +154,7 @@ class Native(Toolset):
             if not found.lines:
                 sheet.add(f"nothing behind {since}" if not found.lost else "nothing else")
             return self._text(sheet, session, output)
-        return await self._answer(session, budget=budget, stream=stream, raw=raw, asked=True)
+        return await self._answer(session, budget=budget, stream=stream, raw=raw, asked=True, step=True)
 
     async def _search(
         self, session: AsyncSession, pattern: str, context: int, stream: str | None, budget: int
@@ -170,9 +185,7 @@ class Native(Toolset):
             return await self._waited_in_vain(news, until, waited)
         session, woke = woken
         if woke.reason == "timeout":
-            return await self._answer(
-                session, f"no {until} within {spell(waited)}", reason="timeout", last_line=True, step=False
-            )
+            return await self._answer(session, f"no {until} within {spell(waited)}", reason="timeout", last_line=True)
         others = [ref(each) for each in sessions if each.id != session.id and not self._seen.is_told(each.id)]
         step = call("wait", ids=others) if others else ""
         return await self._answer(session, _why(woke, pattern), reason=woke.reason, others=step)
@@ -258,7 +271,7 @@ class Native(Toolset):
         before = await session.screen() if session.tty and session.exit is None else None
         note = ""
         if text is not None and session.tty and submit is not False:
-            typed = await session.submit(text)
+            typed = await session.submit(text.removesuffix("\n"))
         elif text is not None:
             typed = await session.send(text + "\n" if submit else text)
             if not submit and not session.tty and not text.endswith("\n"):
@@ -273,8 +286,10 @@ class Native(Toolset):
         await session.refresh()
         said = [note, *typed.warnings]
         if before is None:
-            return await self._answer(session, *said, step=False)
+            return await self._answer(session, *said)
         after = await session.screen()
+        if not after.alt and await self._scrolled_by(session, typed.cursor, after):
+            return await self._answer(session, *said)
         rows = screens.changed(before, after)
         sheet = Sheet(status(session, *said))
         sheet.output([f"{number:>3} {row}" if after.alt else row for number, row in rows])
@@ -284,6 +299,11 @@ class Native(Toolset):
         changed = [{"row": number, "text": row} for number, row in rows]
         await self._told(session)
         return Answer(sheet.text(), facts(session, rows=changed, output=sheet.body))
+
+    async def _scrolled_by(self, session: AsyncSession, cursor: str, after: Screen) -> bool:
+        """Is the screen too small for what was printed?"""
+        page = await session.read(cursor, limit=_SCREENFUL_BYTES)
+        return page.more or page.data.count(b"\n") >= after.size[0]
 
     async def _settled(self, session: AsyncSession, cursor: str, wait_s: float) -> None:
         """Until what came back is complete, as far as that can be known, at most so long."""
@@ -353,9 +373,10 @@ class Native(Toolset):
         # What was shown is done when it is acknowledged: an answer may be lost on its way.
         await notice.release("shown, and not acknowledged yet")
         if not text:
-            return Answer("nothing new", {"signals": [], "acknowledged": settled})
+            return Answer("no news of your sessions", {"signals": [], "acknowledged": settled})
         step = call("signals", ack=ids if len(ids) <= 3 else [f"upto:{ids[-1]}"])
-        return Answer(f"{text}\n{step}", {"signals": ids, "acknowledged": settled, "remaining": notice.remaining})
+        data = {"signals": ids, "acknowledged": settled, "remaining": notice.remaining}
+        return Answer(f"{text}\nwhen dealt with: {step}; else they come again", data)
 
     # What they share.
 
@@ -372,10 +393,11 @@ class Native(Toolset):
         asked: bool = False,
         reason: str | None = None,
         last_line: bool = False,
-        step: bool = True,
+        step: bool = False,
         others: str = "",
     ) -> Answer:
-        """A session with what is new to the agent, which has seen it then. `asked`: for nothing but that."""
+        """A session with what is new to the agent, which has seen it then. `asked`: for nothing but that. `step`: say
+        what to do with one that runs on."""
         since = self._seen.cursor(session.id)
         log = self._log(session)
         found = await asyncio.to_thread(excerpt.read, log, since, stream, raw=raw)
@@ -399,8 +421,8 @@ class Native(Toolset):
             output.add(found, budget or budget_for(session))
         if others:
             sheet.add(f"next: {others}")
-        elif step and session.exit is None:
-            sheet.add(f"next: {next_step(session)}")
+        elif step and not (asked and new) and (following := next_step(session)):
+            sheet.add(f"next: {following}")
         self._seen.move(session.id, found.cursor)
         await self._told(session)
         more = {} if reason is None else {"reason": reason}
@@ -412,20 +434,24 @@ class Native(Toolset):
         return Answer(sheet.text(), facts(session, **more, output=sheet.body))
 
     async def _told(self, session: AsyncSession) -> None:
-        """An end that the agent was given is not announced to it again."""
-        if session.state not in FINAL_STATES or self._seen.is_told(session.id):
-            return
-        self._seen.move(session.id, None, told=True)
-        signal = session.metadata.get("signal_id")
-        if signal:
-            await self.consumer().ack(signal)
+        """What the agent was given in an answer is not announced to it again: the end, that it is ready, what it
+        asks."""
+        over = session.state in FINAL_STATES
+        if over and not self._seen.is_told(session.id):
+            self._seen.move(session.id, None, told=True)
+            if session.metadata.get("signal_id"):
+                await self.consumer().ack(session.metadata["signal_id"])
+        if not over and (session.needs_input or (session.metadata.get("ready") or {}).get("ok") is not None):
+            for each in await session.told():
+                if isinstance(each, Signal) and each.variant in ("ready", "needs_input"):
+                    await self.consumer().ack(each.id)
 
 
 def _why(woke: Woke, pattern: str | None) -> str:
     if woke.reason == "match":
         return f"matched {quoted(woke.match or '')}"
     if woke.reason == "idle":
-        return "quiet"
+        return f"quiet for {spell(float(pattern or IDLE_S))}"
     return f"port {pattern} is open" if woke.reason == "port" else ""
 
 
