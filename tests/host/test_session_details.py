@@ -132,3 +132,11 @@ def test_a_session_without_runner_still_tells_when_it_last_printed(hf: Holdfast,
     assert (after.last_output_at or "")[:19] == (before or "")[:19]
     session.stop(grace=0)
     sweep_up(world, hf)
+
+
+def test_who_is_told_that_a_run_could_not_be_started_is_not_told_again(hf: Holdfast) -> None:
+    with pytest.raises(errors.SpawnError):
+        hf.run("true", shell="no-such-shell", owner="agent-7")
+    (session,) = hf.sessions(all=True)
+    until(lambda: any(getattr(each, "answered", None) for each in session.told()), what="the confirmation")
+    assert session.pending_signals() == 0

@@ -150,8 +150,9 @@ class Life:
         if self.spec["lifetime"] == "call":
             self._call = client
         client.send(telling.hello(self))
-        if self._then is not None:
-            requests.serve(self, client, self._then)
+        then, self._then = self._then, None
+        if then is not None:
+            requests.serve(self, client, then)
         if points.ACTIVE:
             points.hit("runner.answered")
         if self.exit is None or self.ending.untold or not self.signals.decided:
@@ -484,7 +485,9 @@ class Life:
         self.ending.write(durable=not waited_for)
         if points.ACTIVE:
             points.hit("runner.exit_written")
-        confirmers = any(waiter.confirms for waiter in self.waiters)
+        # Of a command that could not even be started, whoever asked for it is about to be told.
+        about_to = self._then is not None and self._then.get("confirm") is True
+        confirmers = about_to or any(waiter.confirms for waiter in self.waiters)
         self.signals.end(exit, extra=self._ended_extra(), confirmers=confirmers)
         if exit["survivors"]:
             self.signals.survivors(exit, "stop" if exit["cause"] == "stop" else "exit", self.outputs.names)
