@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from ..items import Item
     from ..quoting import Quoter
+    from ..records import Signal
 
 OPENER = "[System notice]"
 
@@ -26,7 +27,15 @@ class Dominds(Style):
 
     def order(self, items: Sequence[Item]) -> list[Item]:
         """Endings by the id of their event, so that the same ones always make the same message."""
-        return sorted(items, key=lambda item: (item.group == ENDING, event_id(item) if item.group == ENDING else ""))
+        return sorted(
+            items, key=lambda item: (item.group == ENDING, event_id(item.signal) if item.group == ENDING else "")
+        )
+
+    def is_silent(self, item: Item) -> bool:
+        """Who asked for an end through this family's own tool was told of it there."""
+        fields, owner = item.signal.fields, item.signal.owner
+        own = facts.text(fields, "cause") == "stop" and facts.text(fields, "by") == f"{self.name}:{owner}"
+        return is_end(item.signal) and owner is not None and own
 
     def read(self, item: Item, offsets: dict[str, int], quoter: Quoter) -> str:
         pid = facts.number(item.signal.snapshot, "pid")
@@ -96,8 +105,7 @@ class Dominds(Style):
             said.append(f"- Error: {quoter.label(item.error, 400)}")
         if item.group == EVENTS and item.closed:
             said.append("(stream closed)")
-        whole = item.group == ENDING and endings.whole_output(item.signal)
-        return [*said, f"Whole output: {self.read(item, {}, quoter)}"] if whole else said
+        return [*said, f"Whole output: {self.read(item, {}, quoter)}"] if item.group == ENDING else said
 
     def compose(self, plan: Plan, parts: Sequence[tuple[Item, list[str]]], left: Left, quoter: Quoter) -> list[str]:
         several = plan.sessions > 1
@@ -112,6 +120,6 @@ class Dominds(Style):
         return [OPENER, notice, *told, *self.counted(plan, left), last]
 
 
-def event_id(item: Item) -> str:
-    shot = item.signal.snapshot
+def event_id(signal: Signal) -> str:
+    shot = signal.snapshot
     return f"shellCmd:daemonExited:{facts.count(shot, 'pid')}:{facts.text(shot, 'started_at')}"

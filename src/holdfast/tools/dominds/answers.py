@@ -1,0 +1,100 @@
+"""What a tool of this family gives back: a status, the text, and the same facts as fields."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...model import EXITED, LOST, STALE, UNREACHABLE
+from ..answer import Answer
+from . import sessions, wording
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from typing import Any
+
+    from ...host.aio import AsyncSession
+    from .streams import View
+    from .wording import Texts
+
+SUCCESS, PARTIAL, FAILURE = "success", "partial_failure", "failure"
+
+
+def answer(status: str, lines: Iterable[str], data: Mapping[str, Any]) -> Answer:
+    return Answer("\n".join(lines), {"status": status, **data}, error=status == FAILURE)
+
+
+def facts(session: AsyncSession) -> dict[str, Any]:
+    """What every answer about a session has."""
+    return {
+        "session": session.id,
+        "pid": session.pid,
+        "command": session.command,
+        "state": session.state,
+        "exit": None if session.exit is None else session.exit.to_json(),
+        "startedAt": session.started_at,
+        "endedAt": session.ended_at,
+        "survivors": sessions.survivors(session),
+    }
+
+
+def how(session: AsyncSession) -> str:
+    return wording.exit_words(*((session.exit.code, session.exit.signal) if session.exit else (None, None)))
+
+
+def cause(session: AsyncSession, texts: Texts) -> str:
+    """Why it ended, unless it simply did; empty for that."""
+    if session.exit is None or session.exit.cause in ("exit", "signal"):
+        return ""
+    by = session.exit.by
+    return texts("by", cause=session.exit.cause, by=by) if by else session.exit.cause
+
+
+def state_lines(session: AsyncSession, texts: Texts) -> list[str]:
+    """How it stands, where it does not simply run."""
+    evidence = session.metadata.get("evidence", "")
+    stop = wording.stop_call(session.pid)
+    if session.state == UNREACHABLE:
+        part = session.metadata.get("mismatch")
+        if part is not None:
+            return [texts("state_mismatch", part=part, evidence=evidence)]
+        return [texts("state_unreachable", evidence=evidence)]
+    if session.state == STALE:
+        return [texts("state_stale", stop=stop)]
+    if session.state not in (EXITED, LOST):
+        return []
+    said = [texts("state_lost", evidence=evidence)]
+    if session.state == EXITED:
+        said = [texts("state_exited", how=how(session))]
+    why = cause(session, texts)
+    said += [texts("cause", cause=why)] if why else []
+    return said + survivor_lines(session)
+
+
+def survivor_lines(session: AsyncSession) -> list[str]:
+    left = sessions.survivors(session)
+    return [wording.STILL_RUNNING.format(count=len(left), named=sessions.named(left))] if left else []
+
+
+def gap_lines(session: AsyncSession, views: Iterable[View], texts: Texts) -> list[str]:
+    """What of the output is missing, and why."""
+    said = []
+    gaps = session.metadata.get("gaps") or []
+    for view in views:
+        if view.dropped_before:
+            said.append(texts("dropped", stream=view.stream, offset=view.dropped_before))
+        for gap in gaps:
+            if gap["stream"] == view.stream:
+                count = gap["to"] - gap["from"]
+                said.append(texts("gap", stream=view.stream, offset=gap["from"], count=count))
+    return said
+
+
+def stream_facts(session: AsyncSession, views: Iterable[View]) -> dict[str, Any]:
+    gaps = session.metadata.get("gaps") or []
+    return {
+        view.stream: {
+            **view.to_json(),
+            "incompleteFrom": next((gap["from"] for gap in gaps if gap["stream"] == view.stream), None),
+        }
+        for view in views
+    }

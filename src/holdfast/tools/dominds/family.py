@@ -1,0 +1,163 @@
+"""`Dominds`: the toolset object. It keeps its options; what it knows of sessions it asks for each time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...errors import BadArgument, HoldfastError, NotFound, StillRunning
+from ...model import LOST, STALE, UNREACHABLE
+from ...signals.names import default_name
+from ..toolset import Toolset
+from . import arguments, output, sessions, shell, stop, wording
+from .answers import FAILURE, answer
+from .reminder import Reminder, is_reminder
+from .wakeups import Wakeups
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from ...host.aio import AsyncHoldfast, AsyncSession
+    from ...signals.consumer import AsyncConsumer
+    from ..answer import Answer
+    from ..toolset import Approve, Tool
+    from .wakeups import Inject, Place
+
+_POLICIES = ("stop", "report")
+
+
+class Dominds(Toolset):
+    """One agent (`owner`), one of its dialogs (`dialog`, with its `root`), the sessions of this machine."""
+
+    name = "dominds"
+    tools = arguments.tools(extended=False)
+    strict_types = True
+
+    def __init__(
+        self,
+        hf: AsyncHoldfast,
+        owner: str,
+        *,
+        dialog: str | None = None,
+        root: str | None = None,
+        stale_policy: str = "stop",
+        stop_grace_s: float = 1.0,
+        result_chars: int = 48_000,
+        reminder_chars: int = 4_000,
+        extended: bool = False,
+        texts: Mapping[str, str] | None = None,
+        approve: Approve | None = None,
+    ) -> None:
+        if stale_policy not in _POLICIES:
+            raise BadArgument("stale_policy", f"{str(stale_policy)[:40]!a} is not known", "give stop or report")
+        for option, number in (
+            ("stop_grace_s", stop_grace_s),
+            ("result_chars", result_chars),
+            ("reminder_chars", reminder_chars),
+        ):
+            if number < 0:
+                raise BadArgument(option, f"{number} is below 0", "leave it out, or give 0 or more")
+        if extended:
+            self.tools = arguments.tools(extended=True)
+        super().__init__(hf, owner, approve=approve)
+        self.dialog = dialog
+        self.root = root
+        self.stale_policy = stale_policy
+        self.stop_grace_s = float(stop_grace_s)
+        self.result_chars = int(result_chars)
+        self.reminder_chars = int(reminder_chars)
+        self.texts = wording.Texts(texts)
+
+    async def open(self) -> None:
+        await self.recover()
+
+    # The tools.
+
+    async def _shell_cmd(self, **given: Any) -> Answer:
+        lines = given.pop("scrollbackLines") or sessions.VIEW_LINES
+        wait_s = given.pop("timeoutSeconds") or sessions.WAIT_S
+        program = given.pop("shell") or sessions.SHELL
+        return await shell.run(self, shell=program, lines=lines, wait_s=wait_s, **given)
+
+    async def _get_daemon_output(self, **given: Any) -> Answer:
+        return await output.read(self, **given)
+
+    async def _stop_daemon(self, **given: Any) -> Answer:
+        return await stop.stop(self, **given)
+
+    def _take(self, tool: Tool, given: object) -> dict[str, Any]:
+        return arguments.take(tool, given)
+
+    async def _failed(self, tool: Tool, problem: HoldfastError) -> Answer:
+        return answer(FAILURE, [str(problem)], {"error": problem.to_json()})
+
+    # Reminders: the list of the daemons.
+
+    async def reminders(self) -> list[Reminder]:
+        """What a host puts before each generation, by start time. Looking changes nothing."""
+        retired = self.kept().all("retired")
+        found = []
+        for session in await self.own_sessions():
+            if session.id not in retired:
+                told = await session.told()
+                if is_reminder(session, told):
+                    found.append(await Reminder.of(self, session, told))
+        return sorted(found, key=lambda each: (each.started_at, each.id))
+
+    async def dismiss(self, id: str) -> None:
+        """Show it no more. Refused while something of it lives."""
+        session = await self.find(id)
+        if session.labels.get("toolset") != self.name:
+            raise NotFound(id)
+        if sessions.something_lives(session):
+            problem = StillRunning(session.id, sessions.survivors(session))
+            problem.fix = f"end it with {wording.stop_call(session.pid)} first"
+            raise problem
+        self.retire(session)
+
+    async def recover(self) -> dict[str, list[str]]:
+        """Look at every daemon that is not known to be over. One whose runner is proven dead is ended, if that is the
+        policy. Ids by what was found; `quarantined` are directories that nobody can read."""
+        seen = await self.hf.recover()
+        mine: dict[str, list[Any]] = {
+            state: [each for each in getattr(seen, state) if self.is_own(each)] for state in (UNREACHABLE, STALE, LOST)
+        }
+        found = {state: [each.id for each in group] for state, group in mine.items()}
+        found["stopped"] = []
+        if self.stale_policy == "stop":
+            for session in mine[STALE]:
+                try:
+                    if await stop.end_stale(self, session):
+                        found["stopped"].append(session.id)
+                except HoldfastError:
+                    continue  # it is shown as what it is, and a stop of it tells why
+        return {**found, "quarantined": list(seen.quarantined)}
+
+    def wakeups(self, place: Place, inject: Inject) -> Wakeups:
+        """What tells this agent's dialogs of endings. One per agent is enough; several share."""
+        return Wakeups(self, place, inject)
+
+    # For the modules of this family.
+
+    def consumer(self) -> AsyncConsumer:
+        name = default_name(self.owner, self.name)
+        return self.hf.consumer(name, [self.owner], variants=["lifecycle"])
+
+    def is_own(self, session: AsyncSession) -> bool:
+        return session.owner == self.owner and session.labels.get("toolset") == self.name
+
+    async def own_sessions(self) -> list[AsyncSession]:
+        return await self.hf.sessions(all=True, owner=self.owner, labels={"toolset": self.name})
+
+    def retire(self, session: AsyncSession) -> None:
+        self.kept().put(session.id, "retired", True)
+
+    def shown(self, id: str) -> dict[str, int]:
+        """How far each stream was shown to this owner."""
+        return self.kept().get(id, "shown") or {}
+
+    def show(self, id: str, ends: Mapping[str, int]) -> None:
+        before = self.shown(id)
+        after = {**before, **{stream: max(end, before.get(stream, 0)) for stream, end in ends.items()}}
+        if after != before:
+            self.kept().put(id, "shown", after)

@@ -1,0 +1,108 @@
+"""`stop_daemon`: the ladder of dominds, climbed by the runner, or by this host where there is none that answers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...errors import HoldfastError, IndexBusy
+from . import sessions, wording
+from .answers import FAILURE, SUCCESS, answer, facts, how
+from .output import find, not_found, same_pid_lines
+from .reminder import ended_id
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ...host.aio import AsyncSession
+    from ...model import Stopped
+    from ..answer import Answer
+    from .family import Dominds
+
+# A killed process is gone as soon as the kernel gets to it; what is left then is looked for outside its group.
+_KILLED_S = 0.3
+# The last rung: so long what cannot be killed at once (it waits for a disk) is given before it is called a survivor.
+_LAST_S = 3.0
+
+
+async def stop(tools: Dominds, *, pid: int, entire_pg: bool | None) -> Answer:
+    found = await find(tools, pid)
+    if not found:
+        return not_found(pid)
+    daemon = found[0]
+    entire = entire_pg is not False
+    try:
+        stopped = await daemon.stop(grace=tools.stop_grace_s, by=author(tools), ladder=_ladder(tools, entire=entire))
+    except HoldfastError as problem:
+        why = f"{problem.code}: {problem}"
+        return answer(FAILURE, [_not_stopped(pid, why)], {**facts(daemon), "error": problem.to_json()})
+    await _acknowledge(tools, daemon, stopped)
+    left = _left(daemon, stopped, entire)
+    data = {**facts(daemon), "rung": stopped.rung, "already": stopped.already, "survivors": stopped.survivors}
+    if left:
+        why = tools.texts("survivors", count=len(left), named=sessions.named(left, states=True))
+        return answer(FAILURE, [_not_stopped(pid, why), *same_pid_lines(tools, found, pid)], data)
+    if not stopped.survivors:
+        tools.retire(daemon)
+    said = [_stopped(tools, daemon, stopped, pid), *same_pid_lines(tools, found, pid)]
+    return answer(SUCCESS, said, data)
+
+
+def author(tools: Dominds) -> str:
+    """How the stops of this owner are recorded. Their endings wake nobody."""
+    return f"{tools.name}:{tools.owner}"
+
+
+async def end_stale(tools: Dominds, daemon: AsyncSession) -> bool:
+    """End one whose runner is proven dead. False when something of it lives on."""
+    stopped = await daemon.stop(grace=tools.stop_grace_s, by=author(tools), ladder=_ladder(tools, entire=True))
+    if stopped.survivors:
+        return False
+    tools.retire(daemon)
+    return True
+
+
+def _ladder(tools: Dominds, *, entire: bool) -> list[dict[str, Any]]:
+    grace = tools.stop_grace_s
+    gentle = {"signal": "TERM", "target": "command", "wait_s": grace}
+    if not entire:
+        return [gentle, {"signal": "KILL", "target": "command", "wait_s": _LAST_S}]
+    return [
+        gentle,
+        {"signal": "TERM", "target": "group", "wait_s": grace},
+        {"signal": "KILL", "target": "group", "wait_s": _KILLED_S},
+        {"signal": "KILL", "target": "tree", "wait_s": _LAST_S},
+    ]
+
+
+def _left(daemon: AsyncSession, stopped: Stopped, entire: bool) -> list[Any]:
+    """Who should be gone and is not: without the group that is the command alone."""
+    return [each for each in stopped.survivors if entire or each["pid"] == daemon.pid]
+
+
+async def _acknowledge(tools: Dominds, daemon: AsyncSession, stopped: Stopped) -> None:
+    """This answer tells the end: nobody is woken for it. Where the index refuses that, our name on the stop does it."""
+    consumer = tools.consumer()
+    try:
+        if stopped.signal_id is None:
+            await consumer.pending()  # whoever looks writes what a dead runner did not
+        ended = stopped.signal_id or ended_id(await daemon.told())
+        if ended is not None:
+            await consumer.ack(ended)
+    except IndexBusy:
+        pass
+
+
+def _stopped(tools: Dominds, daemon: AsyncSession, stopped: Stopped, pid: int) -> str:
+    command = wording.one_line(daemon.command)
+    if stopped.already:
+        return wording.ALREADY.format(pid=pid, command=command, how=how(daemon))
+    said = [wording.STOPPED.format(pid=pid, command=command), tools.texts("exit", how=how(daemon))]
+    said += [tools.texts("rung", rung=stopped.rung)] if stopped.rung else []
+    if stopped.survivors:
+        left = stopped.survivors
+        said.append(wording.STILL_RUNNING.format(count=len(left), named=sessions.named(left)))
+    return "\n".join(said)
+
+
+def _not_stopped(pid: int, why: str) -> str:
+    return wording.NOT_STOPPED.format(pid=pid, why=why)

@@ -1,0 +1,159 @@
+"""Telling an agent's dialogs that daemons ended: one message for all that end together, each ending once.
+
+The host says which dialog may be given something now, and puts the message there. Where none may, nothing is taken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from ...runner import clock
+from ...signals.budget import Limits
+from ...signals.drain import render
+from ...signals.gate import Turns
+from .reminder import told_facts
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from ...signals.consumer import AsyncBatch
+    from ...signals.drain import Message
+    from ...signals.records import Signal
+    from ...signals.waker import Waker
+    from .family import Dominds
+
+    # From the dialog that a daemon was started in to the one that may be told of its end now: the same, else an idle
+    # one of the same agent; None where there is none.
+    Place = Callable[[str | None], str | None]
+    Inject = Callable[[str, Message], Awaitable[object]]
+
+# The first ending waits so long for others.
+GATHER_S = 0.5
+_PEEKED = 1000
+
+
+class Wakeups:
+    """The half of a host's loop that is about signals: consumer, waker and gate."""
+
+    def __init__(self, tools: Dominds, place: Place, inject: Inject) -> None:
+        self._tools = tools
+        self.place = place
+        self._inject = inject
+        self._consumer = tools.consumer()
+        self._freed = asyncio.Event()
+        self.waker: Waker = self._consumer.waker()
+        self._turns = Turns(self)
+        # The last injection that failed: what it was about was given back, and comes again.
+        self.trouble: Exception | None = None
+
+    async def deliver(self) -> int:
+        """Tell what there is to tell, if a dialog may be told. How many turns that took."""
+
+        async def turn(held: object) -> None:
+            assert isinstance(held, _Held)
+            await held.tell()
+
+        return await self._turns.run(turn)
+
+    async def serve(self) -> None:
+        """Wait and deliver, until cancelled. An injection that fails is tried again later."""
+        while True:
+            await self.waker
+            self._freed.clear()
+            if not await self.deliver():
+                await self._freed.wait()
+
+    async def tell(self, dialog: str | None, signals: Sequence[Signal]) -> str:
+        """One message into one dialog. Why it could not be told; empty when it was, or when there is nothing to say."""
+        message = render(signals, "dominds", limits=Limits.of(self._tools.hf.config))
+        if not message:
+            return ""
+        if dialog is None:
+            return "no dialog may be told now"
+        try:
+            await self._inject(dialog, message)
+        except Exception as problem:  # noqa: BLE001  whatever it is, the message comes again
+            self.trouble = problem
+            return f"{type(problem).__name__}: {problem}"
+        kept, now = self._tools.kept(), clock.now_text()
+        for signal in signals:
+            if signal.session is not None:
+                kept.put(signal.session, "told", told_facts(signal, now))
+        return ""
+
+    def freed(self) -> None:
+        """A dialog may be told something again."""
+        self._freed.set()
+
+    def close(self) -> None:
+        self.waker.close()
+
+    # The source of the gate.
+
+    def clear(self) -> None:
+        self.waker.clear()
+
+    def poke(self) -> None:
+        self.waker.poke()
+
+    async def pending(self) -> int:
+        return len(await self._due())
+
+    async def take(self) -> _Held | None:
+        due = await self._due()
+        if not due:
+            return None
+        await asyncio.sleep(_left_of_gather(due[0].at))
+        batch = await self._consumer.claim()
+        return _Held(self, batch) if batch else None
+
+    async def _due(self) -> list[Signal]:
+        """What somebody may be told now. Looking takes nothing."""
+        return [signal for signal in await self._consumer.peek(_PEEKED) if self.place(origin(signal)) is not None]
+
+
+class _Held:
+    """What was claimed for one turn: one message for each dialog that is told something."""
+
+    def __init__(self, wakeups: Wakeups, batch: AsyncBatch) -> None:
+        self._wakeups = wakeups
+        self._batch = batch
+
+    async def tell(self) -> None:
+        for dialog, signals in self._by_dialog().items():
+            ids = [signal.id for signal in signals]
+            refused = await self._wakeups.tell(dialog, signals)
+            if refused:
+                await self._batch.release(refused, ids=ids)
+            else:
+                await self._batch.settle(ids)
+
+    def _by_dialog(self) -> dict[str | None, list[Signal]]:
+        found: dict[str | None, list[Signal]] = {}
+        for signal in self._batch:
+            found.setdefault(self._wakeups.place(origin(signal)), []).append(signal)
+        return found
+
+    async def settle(self) -> int:
+        return await self._batch.settle()
+
+    async def release(self, reason: str) -> None:
+        await self._batch.release(reason)
+
+
+def origin(signal: Signal) -> str | None:
+    """The dialog that the session was started in."""
+    labels = signal.snapshot.get("labels")
+    dialog = labels.get("dialog") if isinstance(labels, dict) else None
+    return dialog if isinstance(dialog, str) else None
+
+
+def _left_of_gather(at: str) -> float:
+    """How long to wait for others since the first."""
+    try:
+        age = (datetime.now(UTC) - datetime.fromisoformat(at)).total_seconds()
+    except ValueError:
+        return 0.0
+    return min(GATHER_S, max(0.0, GATHER_S - age))
