@@ -89,5 +89,10 @@ class Relay(Handle):
 
         return bool(self._ask(record))
 
+    def host_leaves(self, *, blocking: bool) -> None:
+        """What is the host's own goes with it."""
+        super().host_leaves(blocking=blocking)
+        self.end("killed")
+
     def _ask(self, work: Callable[[], Any]) -> Any:
         return self._aside.call(self._host, work)

@@ -131,7 +131,7 @@ class View:
         aside.call(host, keeper.begin)
         return relay
 
-    def waken(self, consumer: Consumer, callback: Callable[[], object]) -> Waking:
+    def waken(self, consumer: Consumer, callback: Callable[[], None]) -> Waking:
         """Call back whenever something is due for this consumer, after observers heard of it."""
         from .waking import Waking
 

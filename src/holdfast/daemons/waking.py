@@ -30,7 +30,7 @@ class Waking:
         consumer: Consumer,
         hear: Callable[[set[str]], None],
         deliver: Callable[[Callable[[], None]], None],
-        callback: Callable[[], object],
+        callback: Callable[[], None],
     ) -> None:
         self._host = host
         self._consumer = consumer
@@ -55,15 +55,20 @@ class Waking:
 
         self._host.call(forget)
 
-    def look(self) -> None:
-        """Call back if something is due that nobody was called for; else when the next thing is."""
+    def look(self, *, heard: bool = False) -> None:
+        """Call back if something is due that nobody was called for; else when the next thing is. `heard`: observers
+        know of it already, so that we are called on this very thread."""
         pending = self._consumer.pending()
         due = (int(pending), pending.oldest) if pending else None
         with self._lock:
             fresh = due is not None and due != self._called_for
             self._called_for = due
-        if fresh:
+        if fresh and heard:
             self._callback()
+        elif fresh:
+            # It may be newer than what brought us here.
+            sessions = self._consumer.untold()
+            self._host.post(lambda: self._call_after(sessions))
         elif pending.next_due is not None:
             left = max(0.0, pending.next_due - time.monotonic())
             self._host.post(lambda: self._look_after(left))
@@ -75,6 +80,10 @@ class Waking:
     def _stirred(self, _events: int) -> None:
         self._hear(self._waker.hinted())
         self._deliver(self.look)
+
+    def _call_after(self, sessions: set[str]) -> None:
+        self._hear(sessions)
+        self._deliver(self._callback)
 
     def _look_after(self, seconds: float) -> None:
         self._not_again()

@@ -76,6 +76,7 @@ class State:
         self._emitting = Emitting(view, owner)
         self._listeners = Listeners()
         self._lock = threading.Lock()
+        self._telling = threading.RLock()
         self._unobserve: Callable[[], None] | None = None
         self._wake: Callable[[], object] | None = None
         self._waking: Waking | None = None
@@ -144,9 +145,10 @@ class State:
             raise ValueError("a signal is either a lifecycle or an event")
         own = self._catalog.get(signal.daemon_id)
         self._listen()
-        self._emitting.emit(signal, own)
+        with self._telling:
+            self._emitting.emit(signal, own)
         if self._waking is not None:
-            self._waking.look()
+            self._waking.look(heard=True)
 
     def drain_signals(self) -> Batch:
         """All that is pending, claimed. The batch before it is settled, unless it was released."""
@@ -215,7 +217,7 @@ class State:
             made, self._waking = self._waking, self._waking or self._view.waken(self.consumer, self._call_wake)
         if made is not None:
             made.taken()
-        self._waking.look()
+        self._waking.look(heard=True)
 
     def wake_again(self) -> None:
         """Something is left for a later turn."""
@@ -224,8 +226,11 @@ class State:
             self._waking.look()
 
     def _call_wake(self) -> None:
-        if self._wake is not None:
-            self._wake()
+        # Not between the queue and the observers of an emission that is under way.
+        with self._telling:
+            wake = self._wake
+        if wake is not None:
+            wake()
 
     def _listen(self) -> None:
         with self._lock:

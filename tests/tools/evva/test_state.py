@@ -1,0 +1,298 @@
+"""The background of one owner: catalog, queue, observers, wake."""
+
+from __future__ import annotations
+
+import threading
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from holdfast.daemons import kinds
+from holdfast.errors import AlreadyEnded, BadArgument, KindReserved, NotFound
+from holdfast.home import ID_ALPHABET
+from holdfast.tools.evva import Change, DaemonSnapshot, DaemonState, Event, Lifecycle, Signal, new_id
+from support.told import records
+from support.waiting import BOUND_S, until
+from support.world import World
+
+OWNER = "agent-7"
+BEGAN = datetime(2026, 1, 31, 8, tzinfo=UTC)
+
+
+class Own:
+    """An object of the host's own: a kind that nobody but the test knows."""
+
+    def __init__(self, id: str, *, kind: str = "webcam", after: int = 0, problem: Exception | None = None) -> None:
+        self.id = id
+        self.kind = kind
+        self.status = "running"
+        self.kills = 0
+        self._at = BEGAN + timedelta(seconds=after)
+        self._problem = problem
+
+    def snapshot(self) -> DaemonSnapshot:
+        return DaemonSnapshot(self.id, self.kind, self.status, f"the {self.kind}", OWNER, self._at)
+
+    def kill(self) -> None:
+        self.kills += 1
+        if self._problem is not None:
+            raise self._problem
+        self.status = "killed"
+
+    def output(self) -> str:
+        return "a picture\n"
+
+
+@pytest.fixture
+def state(world: World) -> DaemonState:
+    return world.closing.enter_context(DaemonState(world.open(), OWNER))
+
+
+def line(text: str, id: str = "x00000001") -> Signal:
+    return Signal(id, "webcam", event=Event(text))
+
+
+def ended(status: str, id: str = "x00000001", **facts: Any) -> Signal:
+    return Signal(id, "webcam", lifecycle=Lifecycle(status, **facts))
+
+
+@pytest.mark.covers("evva:1")
+def test_ids_have_the_letter_of_their_kind_and_reserved_kinds_are_not_started(state: DaemonState) -> None:
+    letters = {kind: kinds.of(kind).prefix for kind in kinds.names()} | {"webcam": "x"}
+    assert letters["local_bash"] + letters["monitor"] + letters["local_agent"] + letters["lsp"] == "bmal"
+    for kind, letter in letters.items():
+        made = [new_id(kind) for _ in range(1000)]
+        assert {id[0] for id in made} == {letter}
+        assert {len(id) for id in made} == {9}
+        assert set("".join(made)) <= set(ID_ALPHABET)
+        assert len(ID_ALPHABET) == 36
+    for kind in ("remote_agent", "in_process_teammate", "local_workflow", "dream"):
+        with pytest.raises(KindReserved, match=f'kind "{kind}" is reserved'):
+            state.start("true", kind=kind)
+    assert len(state) == 0
+
+
+@pytest.mark.covers("evva:2")
+def test_nothing_is_registered_without_an_id_and_the_same_id_overwrites(state: DaemonState) -> None:
+    changes: list[Change] = []
+    state.subscribe(changes.append)
+    state.register(None)
+    state.register(Own(""))
+    assert (len(state), changes) == (0, [])
+    second = Own("x00000001")
+    state.register(Own("x00000001"))
+    state.register(second)
+    assert len(state) == 1
+    assert state.get("x00000001") is second
+    assert [(change.domain, change.op, change.id) for change in changes] == [("daemons", "added", "x00000001")] * 2
+    assert not state.has_pending()
+
+
+@pytest.mark.covers("evva:3")
+def test_snapshots_are_in_the_order_of_their_start_also_by_kind(state: DaemonState) -> None:
+    for id, after in (("x00000003", 3), ("x00000001", 1), ("x00000002", 2)):
+        state.register(Own(id, after=after, kind="webcam" if after != 2 else "dream"))
+    session = state.start("sleep 60")
+    assert [shot.id for shot in state.snapshot()] == ["x00000001", "x00000002", "x00000003", session.id]
+    assert [shot.id for shot in state.snapshot_by_kind("webcam")] == ["x00000001", "x00000003"]
+    assert [shot.id for shot in state.snapshot_by_kind("local_bash")] == [session.id]
+    session.stop(grace=0)
+
+
+@pytest.mark.covers("evva:4")
+def test_what_is_evicted_leaves_the_catalog_and_can_be_recalled(state: DaemonState) -> None:
+    changes: list[Change] = []
+    session = state.start("sleep 60")
+    state.register(Own("x00000001"))
+    state.subscribe(changes.append)
+    for id in (session.id, "x00000001"):
+        state.evict(id)
+        assert state.get(id) is None
+        recalled = state.recall(id)
+        assert recalled is not None
+        assert recalled.snapshot().id == id
+        (change,) = [each for each in changes if each.id == id]
+        assert change.op == "removed"
+        assert change.snapshot is not None
+        assert change.snapshot.status == "running"
+    assert len(state) == 0
+    state.evict("x99999999")
+    state.evict(session.id)
+    assert len(changes) == 2
+    assert session.refresh().state == "running"
+    session.stop(grace=0)
+
+
+@pytest.mark.covers("evva:5")
+def test_a_stop_of_the_unknown_the_ended_the_running_and_the_stubborn(state: DaemonState) -> None:
+    with pytest.raises(NotFound):
+        state.stop("x99999999")
+    over = Own("x00000001")
+    over.status = "failed"
+    state.register(over)
+    with pytest.raises(AlreadyEnded) as already:
+        state.stop("x00000001")
+    assert (over.kills, already.value.status) == (0, "failed")
+    snapshot: Any = already.value.snapshot
+    assert snapshot == over.snapshot()
+    running = Own("x00000002")
+    state.register(running)
+    before = state.stop("x00000002")
+    assert (before.status, running.status, running.kills) == ("running", "killed", 1)
+    state.register(Own("x00000003", problem=PermissionError("not mine")))
+    with pytest.raises(PermissionError, match="not mine"):
+        state.stop("x00000003")
+    session = state.start("sleep 60")
+    assert state.stop(session.id).status == "running"
+    session.wait(timeout=BOUND_S)
+    with pytest.raises(AlreadyEnded):
+        state.stop(session.id)
+    recalled = state.recall(session.id)
+    assert recalled is not None
+    assert (recalled.snapshot().status, recalled.snapshot().requested_by) == ("killed", OWNER)
+
+
+@pytest.mark.covers("evva:6")
+def test_observers_see_what_is_queued_and_the_wake_comes_after_them(world: World, state: DaemonState) -> None:
+    seen: list[tuple[str, int]] = []
+    woken = threading.Event()
+
+    def look(change: Change) -> None:
+        seen.append((change.op, len(records(world, change.id))))
+
+    def wake() -> None:
+        seen.append(("wake", len(records(world, "x00000001"))))
+        woken.set()
+
+    state.set_wake(wake)
+    state.subscribe(look)
+    state.emit(line("one"))
+    assert woken.wait(BOUND_S)
+    assert seen == [("added", 1), ("running", 1), ("event", 2), ("wake", 2)]
+    (told,) = [record for record in records(world, "x00000001") if "event" in record]
+    assert told["event"]["lines"][0]["text"] == "one"
+    del seen[:]
+    state.drain_signals().settle()
+    session = state.start("exit 3")
+    until(lambda: "wake" in [op for op, _ in seen], what="the wake")
+    ops = [op for op, _ in seen]
+    assert ops == ["added", "running", "failed", "wake"]
+    assert seen[2][1] == len(records(world, session.id)), "the ending was in the file before anybody heard of it"
+
+
+@pytest.mark.covers("evva:7")
+def test_an_observer_that_raises_keeps_nobody_from_being_told(
+    state: DaemonState, caplog: pytest.LogCaptureFixture
+) -> None:
+    heard: list[str] = []
+
+    def broken(_change: Change) -> None:
+        raise RuntimeError("an observer of the test")
+
+    state.subscribe(broken)
+    state.subscribe(lambda change: heard.append(change.op))
+    state.set_wake(lambda: heard.append("wake"))
+    state.emit(line("one"))
+    until(lambda: heard == ["added", "running", "event", "wake"], what="all of them")
+    assert "an observer of the test" in caplog.text
+
+
+@pytest.mark.covers("evva:8")
+def test_signals_come_in_order_and_once(state: DaemonState) -> None:
+    state.register(Own("x00000001"))
+    assert not state.has_pending()
+    assert list(state.drain_signals()) == []
+    state.emit(line("one"))
+    state.emit(line("two"))
+    state.emit(ended("failed", exit_code=4))
+    assert state.has_pending()
+    first = state.drain_signals()
+    assert [(each.event.line if each.event else each.lifecycle and each.lifecycle.status) for each in first] == [
+        *("one", "two", "failed"),
+    ]
+    assert first[2].lifecycle is not None
+    assert first[2].lifecycle.exit_code == 4
+    assert [each.is_lifecycle for each in first] == [False, False, True]
+    assert len({each.id for each in first}) == 3
+    assert not state.has_pending()
+    assert len(state.drain_signals()) == 0
+    assert len(state) == 0, "the second drain settled the first"
+
+
+def test_a_signal_has_one_variant_and_an_end_is_told_once(
+    world: World, state: DaemonState, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(ValueError, match="either"):
+        state.emit(Signal("x00000001", "webcam"))
+    with pytest.raises(ValueError, match="either"):
+        state.emit(Signal("x00000001", "webcam", lifecycle=Lifecycle("failed"), event=Event("x")))
+    with pytest.raises(BadArgument):
+        state.emit(line("x", id="../../up"))
+    state.emit(ended("running"))
+    assert not state.has_pending(), "what is not an end is recorded, not queued"
+    assert len(records(world, "x00000001")) == 1
+    state.emit(ended("killed"))
+    state.emit(ended("completed"))
+    assert [each.lifecycle and each.lifecycle.status for each in state.drain_signals()] == ["killed"]
+    assert "a second end of x00000001 was dropped" in caplog.text
+
+
+def test_what_a_runner_tells_nobody_else_does(state: DaemonState) -> None:
+    session = state.start("sleep 60")
+    with pytest.raises(ValueError, match="told of by whoever runs it"):
+        state.emit(line("x", id=session.id))
+    session.stop(grace=0)
+
+
+def test_an_unsubscribed_observer_and_no_observer_hear_nothing(state: DaemonState) -> None:
+    heard: list[str] = []
+    late: list[str] = []
+    leave = state.subscribe(lambda change: heard.append(change.op))
+
+    def subscribe_another(_change: Change) -> None:
+        if not late:
+            late.append("subscribed")
+            state.subscribe(lambda change: late.append(change.op))
+
+    state.subscribe(subscribe_another)
+    state.subscribe(None)()
+    state.register(Own("x00000001"))
+    assert late == ["subscribed"], "who subscribes during a notification gets the next"
+    leave()
+    state.evict("x00000001")
+    assert heard == ["added"]
+    assert late == ["subscribed", "removed"]
+
+
+def test_a_snapshot_stays_that_of_its_moment(world: World, state: DaemonState) -> None:
+    gate = world.gate()
+    session = state.start(world.probe("say", "one", "await", gate, "say", "two"))
+    session.wait(match="one", timeout=BOUND_S)
+    (shot,) = state.snapshot()
+    assert shot.metadata.output == "ready\none\n"
+    gate.release()
+    session.wait(timeout=BOUND_S)
+    assert shot.metadata.output == "ready\none\n"
+    assert (shot.status, shot.ended_at, shot.metadata.exit_code) == ("running", None, None)
+    later = state.get(session.id)
+    assert later is not None
+    assert later.snapshot().metadata.output == "ready\none\ntwo\n"
+    with pytest.raises(AttributeError):
+        shot.status = "completed"  # type: ignore[misc]
+
+
+def test_sessions_of_the_owner_that_others_started_are_there_and_those_of_others_are_not(
+    world: World, state: DaemonState
+) -> None:
+    changes: list[Change] = []
+    state.subscribe(changes.append)
+    other = world.open()
+    mine = other.start(world.probe("forever"), owner=OWNER, tty=True, description="a\nterminal")
+    other.start(world.probe("exit", "0"), owner="somebody else").wait(timeout=BOUND_S)
+    until(lambda: [change.op for change in changes if change.id == mine.id] == ["added", "running"], what="the change")
+    (shot,) = state.snapshot()
+    assert (shot.id, shot.kind, shot.description, shot.agent_id) == (mine.id, "terminal", "a terminal", OWNER)
+    assert shot.started_at.tzinfo is UTC
+    assert {change.id for change in changes} == {mine.id}
+    mine.stop(grace=0)
