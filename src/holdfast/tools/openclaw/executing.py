@@ -1,0 +1,264 @@
+"""`exec`: run a command, wait a while, and tell how it stands."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import os
+from typing import TYPE_CHECKING
+
+from ...errors import BadArgument, HoldfastError, KeyReused, NotAllowed, PlaceUnsupported, SpawnError
+from ...model import FINAL_STATES, LOST
+from ..answer import Answer
+from . import hardening, policy, reading, rows, runs, settings, shell, texts
+from .policy import Allow, Deny, Request, Unavailable
+from .policy import Pending as AskedFor
+from .spawning import CHILD, PTY, SpawnInput
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ...host.aio import AsyncSession
+    from .managed import ManagedRun
+    from .toolset import OpenClaw
+
+_SHELL_KINDS = {126: "shell-not-executable", 127: "shell-command-not-found"}
+_PLACES = {None: "local", "auto": "local", "gateway": "local", "sandbox": "sandbox"}
+
+
+async def execute(tools: OpenClaw, **asked: Any) -> Answer:
+    command: str = asked["command"]
+    if not command.strip():
+        return failed(texts.NO_COMMAND, "bad-argument")
+    if command.lstrip().startswith("/approve"):
+        return failed(texts.NO_APPROVING, NotAllowed.code)
+    overrides: dict[str, str] = asked["env"] or {}
+    cwd = _directory(asked["workdir"] or tools.cwd)
+    place = _place(asked["host"], asked["node"])
+    hardening.check(overrides)
+    refusal = await _refused(tools, asked, command, cwd, place, overrides)
+    if refusal is not None:
+        return refusal
+    if place != "local":
+        raise PlaceUnsupported(place)
+    reused = await _with_key(tools, asked["key"])
+    if reused is not None:
+        return await running(tools, reused, reused=True)
+    warning, wait_s = _waits(tools, asked)
+    input = _input(tools, asked, command, cwd, overrides, foreground=wait_s != 0)
+    try:
+        run = await tools.supervisor.spawn(input, wait_s=wait_s)
+    except SpawnError as problem:
+        return failed(str(problem), problem.code, failureKind="runtime-error")
+    except KeyReused:
+        # Somebody else started another command under it in this very moment.
+        holder = await _with_key(tools, asked["key"])
+        if holder is None:
+            raise
+        return await running(tools, holder, reused=True)
+    answer = await _first_answer(tools, run)
+    return answer if warning is None else Answer(f"{warning}\n{answer.text}", answer.data, error=answer.error)
+
+
+async def _first_answer(tools: OpenClaw, run: ManagedRun) -> Answer:
+    await tools.waiting([run.session], run.first_wait())
+    session = run.session
+    if session.state in FINAL_STATES:
+        if runs.BACKGROUND_LABEL in session.labels:
+            return await running(tools, session)
+        tools.notes.put(session.id, rows.ROW, rows.TOLD)
+        await tools.acknowledge(session)
+        return await ended(tools, session)
+    if runs.BACKGROUND_LABEL not in session.labels:
+        # One that ends in this moment needs no label: it was not told.
+        with contextlib.suppress(HoldfastError):
+            await session.update(labels={**session.labels, runs.BACKGROUND_LABEL: "yielded"})
+    return await running(tools, session, reused=run.reused)
+
+
+def _waits(tools: OpenClaw, asked: dict[str, Any]) -> tuple[str | None, float | None]:
+    """A warning, and how many seconds the call waits; None is until the end."""
+    if "process" not in tools.offered:
+        return (texts.NO_PROCESS_TOOL if asked["background"] or asked["yieldMs"] is not None else None), None
+    if asked["background"]:
+        return None, 0.0
+    wanted = tools.settings.yield_ms if asked["yieldMs"] is None else asked["yieldMs"]
+    return None, min(max(wanted, settings.YIELD_MIN_MS), settings.YIELD_MAX_MS) / 1000
+
+
+def _input(
+    tools: OpenClaw, asked: dict[str, Any], command: str, cwd: str, overrides: dict[str, str], *, foreground: bool
+) -> SpawnInput:
+    timeout_s = tools.settings.timeout_s if asked["timeout"] is None else asked["timeout"]
+    pty = bool(asked["pty"])
+    line: dict[str, Any] = {"pty_command": command} if pty else {"shell_command": command}
+    if not pty:
+        line["stdin_mode"] = "pipe-open" if asked["stdin"] == "open" else "pipe-closed"
+    elif asked["stdin"] is not None:
+        raise BadArgument("stdin", "is not for a PTY, which is both input and output", "leave it out")
+    notify = tools.settings.notify_on_exit if asked["notifyOnExit"] is None else _SPELLED[asked["notifyOnExit"]]
+    labels = {} if foreground else {runs.BACKGROUND_LABEL: "asked"}
+    if asked["key"]:
+        labels[runs.KEY_LABEL] = asked["key"]
+    return SpawnInput(
+        mode=PTY if pty else CHILD,
+        **line,
+        shell=shell.words(tools.environ),
+        session_id=tools.owner,
+        scope_key=tools.owner,
+        cwd=cwd,
+        env=hardening.environment(tools.environ, overrides, tools.settings.path_prepend),
+        exact_env=True,
+        timeout_ms=round(timeout_s * 1000),
+        no_output_timeout_ms=round((asked["noOutputTimeout"] or 0) * 1000),
+        capture_output=False,
+        labels=labels,
+        notify="never" if not notify else "failure" if notify == "failure" else "auto" if foreground else "exit",
+        key=f"openclaw:{tools.owner}:{asked['key']}" if asked["key"] else None,
+        metadata={"caller": runs.caller()} if foreground else None,
+        oom_score_adj=tools.settings.oom_score_adj,
+    )
+
+
+_SPELLED = {"true": True, "false": False, "failure": "failure"}
+
+
+def _directory(path: str) -> str:
+    """Checked before anything runs: nothing may run in the wrong place."""
+    path = os.path.abspath(os.path.expanduser(path))
+    if not os.path.isdir(path):
+        raise BadArgument("workdir", f"{path} is no directory", "give one that exists; nothing was run")
+    if not os.access(path, os.X_OK):
+        raise BadArgument("workdir", f"{path} may not be entered", "give another; nothing was run")
+    return path
+
+
+def _place(host: str | None, node: str | None) -> str:
+    if host == "node":
+        return f"node:{node or ''}"
+    if node is not None:
+        raise BadArgument("node", "names a node, and host is another place", 'give host:"node" too')
+    return _PLACES[host]
+
+
+async def _refused(
+    tools: OpenClaw, asked: dict[str, Any], command: str, cwd: str, place: str, overrides: dict[str, str]
+) -> Answer | None:
+    """What the policy says, unless it lets the command run."""
+    request = Request(
+        command=command,
+        cwd=cwd,
+        env_names=tuple(sorted(overrides)),
+        place=place,
+        elevated=bool(asked["elevated"]),
+        security=settings.stricter(tools.settings.security, asked["security"]),
+        ask=settings.more_asking(tools.settings.ask, asked["ask"]),
+    )
+    decided = tools.policy(request)
+    verdict: policy.Verdict = await decided if inspect.isawaitable(decided) else decided
+    if isinstance(verdict, Allow):
+        if verdict.approval is not None:
+            if verdict.approval != request.id:
+                why = "what was approved is not what is asked now"
+                return failed(f"exec was not allowed: {why}; nothing has run.", NotAllowed.code)
+            hardening.check(overrides, approved=True)
+        return None
+    if isinstance(verdict, Deny):
+        return failed(verdict.text, NotAllowed.code)
+    if isinstance(verdict, Unavailable):
+        data = {
+            "status": "approval-unavailable",
+            "reason": verdict.reason,
+            "host": place,
+            "command": command,
+            "cwd": cwd,
+        }
+        return Answer(
+            f"Approval is needed and nobody can be asked: {verdict.reason}. Nothing has run.", data, error=True
+        )
+    assert isinstance(verdict, AskedFor)
+    pending: dict[str, Any] = {
+        "status": "approval-pending",
+        "approvalId": request.id,
+        "approvalSlug": request.slug,
+        "expiresAtMs": verdict.expires_at_ms,
+        "host": place,
+        "command": command,
+        "cwd": cwd,
+    }
+    return Answer(f"Approval is pending ({request.slug}). Nothing has run; a person decides.", pending)
+
+
+async def _with_key(tools: OpenClaw, key: str | None) -> AsyncSession | None:
+    """The run that lives under this key."""
+    if not key:
+        return None
+    found = [each for each in await rows.of_scope(tools) if each.labels.get(runs.KEY_LABEL) == key]
+    return next((each for each in found if each.state not in FINAL_STATES), None)
+
+
+async def running(tools: OpenClaw, session: AsyncSession, *, reused: bool = False) -> Answer:
+    spec = (await session.records())["spec"]
+    at = rows.timeout_at_ms(session, spec)
+    tail, _ = await reading.last_chars(session, settings.TAIL_CHARS)
+    data: dict[str, Any] = {
+        "status": "running",
+        "sessionId": runs.run_id(session),
+        "pid": session.pid,
+        "startedAt": runs.at_ms(session.started_at),
+        "cwd": session.cwd,
+        "tail": tail,
+        "timeoutAtMs": at,
+        "cursor": session.cursor,
+        **({"reused": True} if reused else {}),
+    }
+    left_s = None if at is None else max(0, at - rows.now_ms()) / 1000
+    said = texts.still_running(data["sessionId"], session.pid, texts.deadline(spec.get("timeout"), left_s))
+    return Answer(said, data)
+
+
+async def ended(tools: OpenClaw, session: AsyncSession) -> Answer:
+    """How it went, for a call that saw the end."""
+    output = await reading.new_output(session, "0", tools.settings.aggregated_chars)
+    shown = output.noted[-tools.settings.aggregated_chars :]
+    outcome, more = _outcome(session, (await session.records())["spec"])
+    data: dict[str, Any] = {
+        "status": "failed" if more else "completed",
+        **rows.ended_facts(session),
+        "durationMs": rows.runtime_ms(session),
+        "aggregated": shown,
+        "totalChars": output.chars,
+        "cursor": output.cursor,
+        "cwd": session.cwd,
+        **more,
+    }
+    said = [shown.rstrip("\n")] if shown.strip() else [] if outcome else [texts.NO_OUTPUT]
+    said += [outcome] if outcome else []
+    if "survivors" in data:
+        data["sessionId"] = runs.run_id(session)
+        said.append(f"(session {data['sessionId']}) " + texts.survivors_left(texts.processes(data["survivors"])))
+    return Answer("\n\n".join(said), data, error=data["status"] == "failed")
+
+
+def _outcome(session: AsyncSession, spec: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """In words, and what a failure adds; a command that ended by itself adds nothing, whatever its code."""
+    exit, why = session.exit, runs.reason(session)
+    assert exit is not None
+    if why == runs.OVERALL_TIMEOUT:
+        return texts.timed_out(spec.get("timeout")), {"failureKind": "overall-timeout"}
+    if why == runs.NO_OUTPUT_TIMEOUT:
+        return texts.silent_too_long(spec.get("idle_timeout")), {"failureKind": "no-output-timeout"}
+    if session.state == LOST:
+        return texts.lost(runs.run_id(session)), {"failureKind": "runtime-error", "error": "runner-gone"}
+    if exit.signal is not None:
+        return texts.by_signal(exit.signal, exit.by, exit.oom), {"failureKind": "signal"}
+    if why == runs.MANUAL_CANCEL:
+        by = f" for {exit.by}" if exit.by else ""
+        return f"Command was stopped{by} and exited with code {exit.code}", {"failureKind": "aborted"}
+    said = f"(Command exited with code {exit.code})" if exit.code else ""
+    kind = _SHELL_KINDS.get(exit.code or 0)
+    return said, {"failureKind": kind} if kind else {}
+
+
+def failed(text: str, code: str, **more: Any) -> Answer:
+    return Answer(text, {"status": "failed", "error": code, **more}, error=True)

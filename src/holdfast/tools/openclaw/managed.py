@@ -1,0 +1,241 @@
+"""One run in the hands of whoever started it, or found it again: its input, its end, what it printed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING
+
+from ...errors import HoldfastError, Unreachable
+from ...host.agent_text import Decoder
+from ...model import FINAL_STATES
+from . import settings
+from .runs import MANUAL_CANCEL, RunExit, at_ms, exit_of, run_id
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from ...host.aio import AsyncHoldfast, AsyncSession
+    from ...model import Stopped
+    from .spawning import SpawnInput
+
+    Listener = Callable[[str], object]
+
+CUT = "[earlier output left out]\n"
+
+# So often who waits looks whether a stop that somebody else asked for has come to nothing.
+_LOOK_S = 30.0
+# A stop is under way when its runner has been asked, which takes a moment.
+_ASKED_S = 0.5
+_SERVED = {"stdout": "stdout", "tty": "stdout", "stderr": "stderr"}
+
+
+class Stdin:
+    def __init__(self, session: AsyncSession) -> None:
+        self._session = session
+
+    async def write(self, data: str | bytes) -> int:
+        return (await self._session.send(data)).accepted
+
+    async def end(self) -> None:
+        await self._session.eof()
+
+
+class ManagedRun:
+    """`pid` is None for a replacement that was withdrawn before it began: it has ended already."""
+
+    def __init__(self, session: AsyncSession, input: SpawnInput | None = None, *, by: str | None = None) -> None:
+        self.session = session
+        self.run_id = run_id(session)
+        self.pid = session.pid
+        self.started_at_ms = at_ms(session.started_at)
+        self.stdin = Stdin(session)
+        # Another start with the same key was quicker: this is its run.
+        self.reused = False
+        self._by = by
+        # The start that also waits for the end, until its caller lets go.
+        self._foreground: asyncio.Task[AsyncSession] | None = None
+        self._capture = input is None or input.capture_output
+        self._cap = settings.CAPTURED_CHARS if input is None else input.max_captured_output_chars
+        self._exit: RunExit | None = None
+        self._stopping: asyncio.Task[Stopped] | None = None
+        self._telling: asyncio.Task[None] | None = None
+        listeners = {"stdout": input and input.on_stdout, "stderr": input and input.on_stderr}
+        heard = {stream: listener for stream, listener in listeners.items() if listener}
+        if heard:
+            self._telling = asyncio.ensure_future(_tell(session, heard))
+
+    def __repr__(self) -> str:
+        return f"<ManagedRun {self.run_id}>"
+
+    @classmethod
+    async def begun(
+        cls, hf: AsyncHoldfast, input: SpawnInput, options: dict[str, Any], wait_s: float | None, *, by: str | None
+    ) -> ManagedRun:
+        """Started by somebody who waits `wait_s` for its end, which `first_wait` does. Whoever is aborted while it
+        starts ends it as soon as it is there."""
+        begun: asyncio.Future[AsyncSession] = asyncio.get_running_loop().create_future()
+        work = asyncio.ensure_future(hf.run(input.command, wait=wait_s, started=begun.set_result, **options))
+        aborted = None
+        while not (work.done() or begun.done()):
+            try:
+                await asyncio.wait({work, begun}, return_when=asyncio.FIRST_COMPLETED)
+            except asyncio.CancelledError as abort:
+                aborted = abort
+        run = cls(begun.result() if begun.done() else work.result(), input, by=by)
+        run._foreground = work
+        if aborted is not None:
+            await run.begin_cancel()
+            raise aborted
+        return run
+
+    async def first_wait(self) -> None:
+        """The wait that its start asked for. Aborted, the run is cancelled."""
+        work, self._foreground = self._foreground, None
+        if work is None:
+            return
+        try:
+            self.session = await asyncio.shield(work)
+        except asyncio.CancelledError:
+            work.cancel()
+            await self.begin_cancel()
+            raise
+
+    async def begin_cancel(self) -> None:
+        """Ask for its end, and do not wait for it: its runner does the rest."""
+        await asyncio.wait({self._stop(MANUAL_CANCEL)}, timeout=_ASKED_S)
+
+    async def wait(self) -> RunExit:
+        """How it ended. Settles in any case: also where something of it cannot be killed."""
+        if self._exit is None:
+            self._exit = await self._settled()
+        return self._exit
+
+    async def cancel(self, reason: str = MANUAL_CANCEL) -> None:
+        """Run the ladder. After its end this changes nothing."""
+        if self._exit is None:
+            await asyncio.shield(self._stop(reason))
+
+    async def wait_for_extinction(self) -> None:
+        """Until nothing of its tree lives."""
+        await self.session.wait(extinct=True)
+
+    def detach(self) -> None:
+        """Tell the listeners nothing more; the run goes on."""
+        if self._telling is not None:
+            self._telling.cancel()
+
+    def _stop(self, reason: str) -> asyncio.Task[Stopped]:
+        if self._stopping is None or (self._stopping.done() and self._stopping.exception() is not None):
+            by = self._by if reason == MANUAL_CANCEL else f"{self._by or 'supervisor'} ({reason})"
+            self._stopping = asyncio.ensure_future(self.session.stop(by=by))
+        return self._stopping
+
+    async def _settled(self) -> RunExit:
+        while self.session.state not in FINAL_STATES:
+            ending = asyncio.ensure_future(self._end_comes())
+            stopping = {self._stopping} if self._stopping is not None and not self._stopping.done() else set()
+            try:
+                await asyncio.wait({ending, *stopping}, return_when=asyncio.FIRST_COMPLETED)
+                if not ending.done() and (left := self._survivors()):
+                    return await self._unconfirmed(left)
+                await ending
+            finally:
+                if not ending.done():
+                    ending.cancel()
+                    await asyncio.gather(ending, return_exceptions=True)
+            if self.session.state not in FINAL_STATES and self._overdue():
+                return await self._unconfirmed([])
+        if self._telling is not None:
+            await asyncio.gather(self._telling, return_exceptions=True)
+        out, err = await self.captured()
+        return exit_of(self.session, out, err)
+
+    async def _end_comes(self) -> None:
+        """Not to be reached settles nothing: that is reported, and passes or ends."""
+        try:
+            await self.session.wait(timeout=_LOOK_S)
+        except Unreachable:
+            await self.session.refresh()
+
+    def _survivors(self) -> list[dict[str, object]]:
+        done = self._stopping
+        if done is None or not done.done() or done.cancelled() or done.exception() is not None:
+            return []
+        return [dict(each) for each in done.result().survivors]
+
+    def _overdue(self) -> bool:
+        """Somebody's stop should have been over by now."""
+        since = (self.session.stopping or {}).get("since")
+        began, now = at_ms(since), at_ms(self.session.observed_at)
+        return began is not None and now is not None and (now - began) / 1000 > _LOOK_S
+
+    async def _unconfirmed(self, survivors: list[dict[str, object]]) -> RunExit:
+        """All that could be done was done, and something still lives."""
+        self.detach()
+        await self.session.refresh()
+        began, now = at_ms(self.session.started_at), at_ms(self.session.observed_at)
+        out, err = await self.captured()
+        return RunExit(
+            MANUAL_CANCEL,
+            exit_signal="SIGKILL",
+            duration_ms=now - began if began is not None and now is not None else 0,
+            stdout=out,
+            stderr=err,
+            survivors=survivors,
+            output_complete=False,
+            requested_by=self._by,
+        )
+
+    async def captured(self) -> tuple[str, str]:
+        """The end of what it printed on each stream, up to its own end; what survivors print later is not its."""
+        if not self._capture:
+            return "", ""
+        ends = await recorded_ends(self.session) or self.session.ends
+        texts = {"stdout": "", "stderr": ""}
+        for stream, end in ends.items():
+            texts[_SERVED[stream]] = await _last(self.session, stream, end, self._cap)
+        return texts["stdout"], texts["stderr"]
+
+
+async def recorded_ends(session: AsyncSession) -> dict[str, int] | None:
+    """Where each stream stood when the command ended; None where that is not on record."""
+    ended = (await session.records())["exit"]
+    ends: dict[str, int] | None = None if ended is None else ended.get("ends")
+    return ends
+
+
+async def _last(session: AsyncSession, stream: str, end: int, cap: int) -> str:
+    # A character has at most four bytes.
+    begin = max(0, end - 4 * cap)
+    decoder, cursor = Decoder(), begin
+    parts: list[str] = []
+    while cursor < end:
+        page = await session.read(since=f"{stream}:{cursor}", stream=stream)
+        for _, offset, data in page.chunks:
+            if not parts and offset > 0:
+                data = data.lstrip(bytes(range(0x80, 0xC0)))  # the rest of a character whose beginning is not here
+            parts.append(decoder.feed(data[: max(0, end - offset)]))
+            cursor = offset + len(data)
+        if not page.chunks:
+            break
+    text = "".join(parts) + decoder.flush()
+    return text if begin == 0 and len(text) <= cap else CUT + text[-cap:]
+
+
+async def _tell(session: AsyncSession, listeners: dict[str, Listener]) -> None:
+    """What it prints, as it comes, to who listens. A listener that raises is told nothing more; the run goes on."""
+    decoders = {stream: Decoder() for stream in listeners}
+    with contextlib.suppress(HoldfastError):
+        async for page in session.follow():
+            # Read before the end was on record, it is of before the end.
+            ends = await recorded_ends(session)
+            for stream, offset, data in page.chunks:
+                served = _SERVED[stream]
+                mine = data if ends is None else data[: max(0, ends.get(stream, 0) - offset)]
+                if served in listeners and mine and (text := decoders[served].feed(mine)):
+                    listeners[served](text)
+    for served, decoder in decoders.items():
+        if rest := decoder.flush():
+            listeners[served](rest)

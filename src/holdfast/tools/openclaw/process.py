@@ -1,0 +1,361 @@
+"""`process`: what an agent does with the runs it has in the background, one function for each action."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from typing import TYPE_CHECKING
+
+from ...errors import (
+    AmbiguousId,
+    HoldfastError,
+    IdentityMismatch,
+    NotATty,
+    NotFound,
+    Removed,
+    SessionEnded,
+    StdinClosed,
+    Unreachable,
+)
+from ...model import FINAL_STATES, LOST, STALE, UNREACHABLE
+from ..answer import Answer
+from . import reading, rows, runs, settings, texts
+from .executing import failed
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from typing import Any
+
+    from ...host.aio import AsyncSession
+    from ...model import Stopped
+    from .toolset import OpenClaw
+
+    Action = Callable[[OpenClaw, AsyncSession, dict[str, Any]], Awaitable[Answer]]
+
+# Whoever is asked to end something is told so within this time; the rest is done without us.
+_ASKED_S = 0.5
+
+
+async def act(tools: OpenClaw, **asked: Any) -> Answer:
+    action, ref = asked["action"], (asked["sessionId"] or "").strip()
+    if action not in texts.ACTIONS:
+        return failed(texts.BAD_ACTION, "bad-argument")
+    if action == "list":
+        return await _list(tools)
+    if action == "kill" and asked["all"]:
+        return await _kill_all(tools)
+    if not ref:
+        return failed(texts.NO_ID, "bad-argument")
+    try:
+        session = await _find(tools, ref)
+    except AmbiguousId as problem:
+        return failed(str(problem), problem.code)
+    if session is None or not _is_in_reach(action, session):
+        return failed(texts.unknown(action, ref), "not-found")
+    name = runs.run_id(session)
+    if session.state not in FINAL_STATES and not runs.is_backgrounded(session):
+        return failed(texts.not_backgrounded(name), "not-backgrounded", sessionId=name)
+    if action in ("write", "kill", "remove") and rows.is_finalizing(session):
+        return failed(texts.finalizing(name), "finalizing", sessionId=name)
+    return await _ACTIONS[action](tools, session, asked)
+
+
+async def _find(tools: OpenClaw, ref: str) -> AsyncSession | None:
+    """One of the scope's; what was cleared or removed is there for people only."""
+    try:
+        session = await tools.find(ref)
+    except (NotFound, Removed):
+        return None
+    hidden = tools.notes.get(session.id, rows.ROW) in (rows.CLEARED, rows.REMOVED)
+    return None if hidden or runs.METADATA not in session.metadata else session
+
+
+def _is_in_reach(action: str, session: AsyncSession) -> bool:
+    over = session.state in FINAL_STATES
+    if action == "clear":
+        return over
+    if action == "kill":
+        return not over or bool(session.exit and session.exit.survivors)
+    return not over or action in ("poll", "log", "remove")
+
+
+async def _list(tools: OpenClaw) -> Answer:
+    found = [await rows.row(tools, each) for each in await rows.listed(tools)]
+    text = "\n".join(map(rows.line, found)) or texts.NO_SESSIONS
+    return Answer(text, {"status": "completed", "sessions": found})
+
+
+# Reading.
+
+
+async def _poll(tools: OpenClaw, session: AsyncSession, asked: dict[str, Any]) -> Answer:
+    timeout_ms = min(asked["timeout"] or 0, settings.POLL_MAX_MS)
+    deadline = time.monotonic() + timeout_ms / 1000
+    while True:
+        since = asked["cursor"] or tools.notes.get(session.id, rows.POSITION) or "0"
+        screen = await _full_screen(session)
+        output = await reading.new_output(session, since, tools.settings.poll_chars)
+        left_s = deadline - time.monotonic()
+        if not output.text and not output.discarded and session.state not in FINAL_STATES and left_s > 0:
+            try:
+                # Behind what was looked at: half a character is no news.
+                await session.wait(output=True, since=output.seen, timeout=left_s)
+                continue
+            except Unreachable:
+                await session.refresh()
+        if session.state not in FINAL_STATES:
+            await session.refresh()
+            if session.state in FINAL_STATES:
+                continue
+        answer = await _polled(tools, session, since, output, screen)
+        # From here on nothing waits: who was aborted before was given nothing, and a sibling that was quicker has
+        # moved on.
+        if asked["cursor"] or (tools.notes.get(session.id, rows.POSITION) or "0") == since:
+            if not asked["cursor"] and output.cursor != since:
+                tools.notes.put(session.id, rows.POSITION, output.cursor)
+            return answer
+
+
+async def _polled(
+    tools: OpenClaw, session: AsyncSession, since: str, output: reading.Output, screen: str | None
+) -> Answer:
+    name = runs.run_id(session)
+    text = output.noted if screen is None or not output.text else screen
+    said = [text.rstrip("\n")] if text.strip() else [texts.NO_NEW_OUTPUT]
+    data: dict[str, Any] = {
+        "status": rows.status(session),
+        "sessionId": name,
+        "name": rows.short_name(session.command),
+        "cursor": since,
+        "nextCursor": output.cursor,
+    }
+    if session.state in FINAL_STATES:
+        tools.notes.put(session.id, rows.EMPTY_POLLS, None)
+        await tools.acknowledge(session)
+        data |= rows.ended_facts(session)
+        data["aggregated"] = text
+        said.append(_how_it_ended(session, name))
+        if "survivors" in data:
+            said.append(texts.survivors_left(texts.processes(data["survivors"])))
+        if data["timedOut"]:
+            said.append(f"Reason: {data['exitReason']}. {texts.RETRY_GUIDANCE}")
+        return Answer("\n\n".join(said), data)
+    live = await rows.live_facts(tools, session)
+    data |= {**live, "retryInMs": _retry_in_ms(tools, session, empty=not output.text)}
+    if session.state == UNREACHABLE:
+        said.append(texts.unreachable(name))
+    elif session.state == STALE:
+        said.append(texts.stale(name, session.pid))
+    elif live["waitingForInput"]:
+        said.append(texts.input_wait(name, live["idleMs"], live["inputWaitEvidence"]))
+    else:
+        said.append(texts.STILL_RUNNING)
+    if session.state in (UNREACHABLE, STALE):
+        data["health"] = session.state
+    return Answer("\n\n".join(said), data)
+
+
+async def _full_screen(session: AsyncSession) -> str | None:
+    """What a program that draws on the other screen shows: its redraws say nothing."""
+    if session.state in FINAL_STATES or not session.tty or not session.metadata.get("alt_screen"):
+        return None
+    return (await session.screen()).text
+
+
+def _retry_in_ms(tools: OpenClaw, session: AsyncSession, *, empty: bool) -> int:
+    before = tools.notes.get(session.id, rows.EMPTY_POLLS) or 0
+    count = before + 1 if empty else 0
+    if count != before:
+        tools.notes.put(session.id, rows.EMPTY_POLLS, count or None)
+    return settings.RETRY_MS[min(max(count, 1), len(settings.RETRY_MS)) - 1]
+
+
+def _how_it_ended(session: AsyncSession, name: str) -> str:
+    assert session.exit is not None
+    if session.state == LOST:
+        return f"{texts.lost(name)} {texts.exited(None, None)}"
+    by = f" Stopped for {session.exit.by}." if runs.reason(session) == runs.MANUAL_CANCEL and session.exit.by else ""
+    return texts.exited(session.exit.code, session.exit.signal) + by
+
+
+async def _log(tools: OpenClaw, session: AsyncSession, asked: dict[str, Any]) -> Answer:
+    lines, after_exit = await reading.all_lines(session)
+    total, offset, limit = len(lines), asked["offset"], asked["limit"]
+    if offset is None:
+        first = max(0, total - (settings.LOG_LINES if limit is None else limit))
+        shown = lines[first:] if limit != 0 else []
+    else:
+        first = min(offset, total)
+        shown = lines[first:] if limit is None else lines[first : first + limit]
+    text = "\n".join(shown)[: settings.LOG_CHARS]
+    if offset is None and limit is None and total > settings.LOG_LINES:
+        text += "\n" + texts.showing_last(len(shown), total)
+    over = session.state in FINAL_STATES
+    if not text:
+        text = texts.NO_OUTPUT_RECORDED if over else texts.NO_OUTPUT_YET
+    data = {
+        "status": rows.status(session),
+        "sessionId": runs.run_id(session),
+        "total": total,
+        "totalLines": total,
+        "totalChars": sum(map(len, lines)) + total,
+        "firstLine": first,
+        "truncated": any(session.dropped_before.values()),
+        "exitCode": session.exit.code if session.exit else None,
+        "exitSignal": session.exit.signal if session.exit else None,
+        **({"afterExit": after_exit} if after_exit else {}),
+    }
+    if data["truncated"] and first == 0:
+        text = f"{texts.DISCARDED}\n{text}"
+    return Answer(text, data)
+
+
+# Typing.
+
+
+async def _write(tools: OpenClaw, session: AsyncSession, asked: dict[str, Any]) -> Answer:
+    async def typed() -> str:
+        accepted = (await session.send(asked["data"])).accepted if asked["data"] else 0
+        if asked["eof"]:
+            await session.eof()
+            if not session.tty:
+                tools.notes.put(session.id, rows.INPUT_CLOSED, True)
+        return texts.wrote(accepted, runs.run_id(session), bool(asked["eof"]))
+
+    return await _typing("write", session, typed)
+
+
+async def _send_keys(_tools: OpenClaw, session: AsyncSession, asked: dict[str, Any]) -> Answer:
+    literal, codes, keys = asked["literal"], asked["hex"] or [], asked["keys"] or []
+    if not (literal or codes or keys):
+        return failed(texts.NO_KEYS, "bad-argument", sessionId=runs.run_id(session))
+    name = runs.run_id(session)
+
+    async def typed() -> str:
+        if not session.tty and not keys:
+            raw = (literal or "").encode() + bytes.fromhex("".join(map(_digits, codes)))
+            return texts.sent((await session.send(raw)).accepted, name, ())
+        tokens = [f"text:{literal}"] if literal else []
+        tokens += [f"hex:{_digits(each)}" for each in codes] + [f"key:{each}" for each in keys]
+        done = await session.keys(*tokens)
+        return texts.sent(done.accepted, name, done.warnings)
+
+    return await _typing("send-keys", session, typed)
+
+
+async def _submit(_tools: OpenClaw, session: AsyncSession, _asked: dict[str, Any]) -> Answer:
+    async def typed() -> str:
+        await session.send("\r")
+        return texts.submitted(runs.run_id(session))
+
+    return await _typing("submit", session, typed)
+
+
+async def _paste(_tools: OpenClaw, session: AsyncSession, asked: dict[str, Any]) -> Answer:
+    text = asked["text"]
+    if not text:
+        return failed(texts.NO_PASTE, "bad-argument", sessionId=runs.run_id(session))
+
+    async def typed() -> str:
+        if session.tty:
+            await session.paste(text, bracketed="auto" if asked["bracketed"] else "never")
+        else:
+            await session.send(text)
+        return texts.pasted(len(text), runs.run_id(session))
+
+    return await _typing("paste", session, typed)
+
+
+async def _typing(action: str, session: AsyncSession, typed: Callable[[], Awaitable[str]]) -> Answer:
+    name = runs.run_id(session)
+    try:
+        said = await typed()
+    except StdinClosed as problem:
+        return failed(texts.not_writable(name), problem.code, sessionId=name)
+    except NotATty as problem:
+        return failed(texts.needs_pty(name), problem.code, sessionId=name)
+    except SessionEnded:
+        return failed(texts.unknown(action, name), "not-found", sessionId=name)
+    return Answer(said, {"status": "running", "sessionId": name})
+
+
+def _digits(code: str) -> str:
+    """`1b`, `0x1b` and `\\x1b` are the same byte."""
+    return code.strip().lower().removeprefix("\\x").removeprefix("0x")
+
+
+# Ending.
+
+
+async def _kill(tools: OpenClaw, session: AsyncSession, _asked: dict[str, Any]) -> Answer:
+    name = runs.run_id(session)
+    tools.notes.put(session.id, rows.EMPTY_POLLS, None)
+    try:
+        stopped = await session.stop(by=tools.owner)
+    except IdentityMismatch as problem:
+        await session.refresh()
+        return failed(texts.not_terminated(name, str(problem)), problem.code, sessionId=name, state=session.state)
+    except HoldfastError as problem:
+        return failed(texts.not_terminated(name, str(problem)), problem.code, sessionId=name)
+    return await _killed(tools, session, stopped)
+
+
+async def _killed(tools: OpenClaw, session: AsyncSession, stopped: Stopped) -> Answer:
+    name = runs.run_id(session)
+    data: dict[str, Any] = {"status": "completed", "sessionId": name}
+    if session.exit is not None:
+        data |= {"exitCode": session.exit.code, "exitSignal": session.exit.signal, "exitReason": runs.reason(session)}
+        await tools.acknowledge(session)
+    if stopped.survivors:
+        data |= {"status": "failed", "error": "still-running", "survivors": [dict(each) for each in stopped.survivors]}
+        said = texts.still_there(texts.processes(stopped.survivors))
+        return Answer(texts.terminated(name, said), data, error=True)
+    outcome = _how_it_ended(session, name) if session.exit is not None else ""
+    return Answer(texts.terminated(name, texts.tree_is_empty(outcome).strip()), data)
+
+
+async def _kill_all(tools: OpenClaw) -> Answer:
+    living = await rows.of_scope(tools)
+    if not living:
+        return Answer(texts.NO_SESSIONS, {"status": "completed", "killed": []})
+    answers = await asyncio.gather(*[_kill(tools, each, {}) for each in living])
+    error = any(answer.error for answer in answers)
+    data = {"status": "failed" if error else "completed", "killed": [answer.data for answer in answers]}
+    return Answer("\n".join(answer.text for answer in answers), data, error=error)
+
+
+async def _clear(tools: OpenClaw, session: AsyncSession, _asked: dict[str, Any]) -> Answer:
+    name = runs.run_id(session)
+    tools.notes.put(session.id, rows.ROW, rows.CLEARED)
+    return Answer(texts.cleared(name), {"status": "completed", "sessionId": name})
+
+
+async def _remove(tools: OpenClaw, session: AsyncSession, _asked: dict[str, Any]) -> Answer:
+    name = runs.run_id(session)
+    over = session.state in FINAL_STATES
+    if over and not (session.exit and session.exit.survivors):
+        tools.notes.put(session.id, rows.ROW, rows.REMOVED)
+        return Answer(texts.removed(name, stopped=False), {"status": "completed", "sessionId": name})
+    if not over:
+        # Who wants it gone does not want to hear of it again.
+        with contextlib.suppress(HoldfastError):
+            await session.update(notify="never")
+    tools.notes.put(session.id, rows.ROW, rows.REMOVED)
+    stopping = asyncio.ensure_future(session.stop(by=tools.owner))
+    stopping.add_done_callback(lambda done: done.cancelled() or done.exception())
+    await asyncio.wait({stopping}, timeout=_ASKED_S)
+    return Answer(texts.removed(name, stopped=True), {"status": "completed", "sessionId": name})
+
+
+_ACTIONS: dict[str, Action] = {
+    "poll": _poll,
+    "log": _log,
+    "write": _write,
+    "send-keys": _send_keys,
+    "submit": _submit,
+    "paste": _paste,
+    "kill": _kill,
+    "clear": _clear,
+    "remove": _remove,
+}

@@ -1,0 +1,135 @@
+"""What a run printed, as text for a model: new output by cursor, the end of it, or all of it in lines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ...host.agent_text import AgentText
+from ...model import FINAL_STATES, format_cursor
+from . import texts
+from .managed import recorded_ends
+
+if TYPE_CHECKING:
+    from ...host.aio import AsyncSession
+
+# Of what a poll has to skip anyway, so many bytes of each stream are looked at: escape sequences count as bytes.
+_LOOK_BYTES = 512 << 10
+_PAGE_BYTES = 1 << 20
+
+
+@dataclass
+class Output:
+    """`cursor` is where to go on, `seen` the end of what was looked at: between them is the beginning of a character or
+    sequence whose end has not come."""
+
+    text: str
+    cursor: str
+    seen: str
+    omitted: bool = False
+    discarded: bool = False
+    chars: int = 0
+
+    @property
+    def noted(self) -> str:
+        """With what has to be said about it in front."""
+        notes = [texts.DISCARDED] * self.discarded + [texts.OMITTED] * self.omitted
+        return "\n".join([*notes, *([self.text] if self.text else [])])
+
+
+@dataclass
+class _Streams:
+    """Texts in the order in which they came."""
+
+    ends: dict[str, int]
+    final: bool
+    pieces: list[tuple[str, str]] = field(default_factory=list)
+    texts: dict[str, AgentText] = field(default_factory=dict)
+
+    def take(self, stream: str, offset: int, data: bytes) -> None:
+        data = data[: max(0, self.ends.get(stream, 0) - offset)]
+        if data:
+            text = self.texts.setdefault(stream, AgentText(offset))
+            self.pieces.append((stream, text.feed(data)))
+
+    def flush(self) -> None:
+        for stream, text in self.texts.items():
+            self.pieces.append((stream, text.flush()))
+
+
+async def ends_of(session: AsyncSession) -> tuple[dict[str, int], bool]:
+    """How far its output goes, and whether that is all there will ever be. What survivors print is behind it."""
+    if session.state not in FINAL_STATES:
+        return dict(session.ends), False
+    return dict(await recorded_ends(session) or session.ends), True
+
+
+async def new_output(session: AsyncSession, since: str, cap: int) -> Output:
+    """What came behind a cursor: of each stream at most `cap` characters, the newest."""
+    ends, final = await ends_of(session)
+    at = _offsets(since, ends)
+    begin = {stream: max(at[stream], end - _LOOK_BYTES) for stream, end in ends.items()}
+    discarded = any(at[stream] < session.dropped_before.get(stream, 0) for stream in ends)
+    omitted = any(begin[stream] > max(at[stream], session.dropped_before.get(stream, 0)) for stream in ends)
+    streams = await _read(session, begin, ends, final)
+    kept = dict.fromkeys(ends, cap)
+    shown: list[str] = []
+    for stream, text in reversed(streams.pieces):
+        omitted = omitted or len(text) > kept[stream]
+        text = text[-kept[stream] :] if kept[stream] else ""
+        kept[stream] -= len(text)
+        shown.append(text)
+    told = {stream: streams.texts[stream].ground if stream in streams.texts else end for stream, end in ends.items()}
+    text = "".join(reversed(shown))
+    cursor = format_cursor(ends if final else told)
+    return Output(
+        text, cursor, format_cursor(ends), omitted=omitted and bool(text), discarded=discarded, chars=len(text)
+    )
+
+
+async def last_chars(session: AsyncSession, chars: int) -> tuple[str, bool]:
+    """The end of its output, and whether there is more before."""
+    ends, _ = await ends_of(session)
+    begin = {stream: max(0, end - 4 * chars) for stream, end in ends.items()}
+    streams = await _read(session, begin, ends, final=True)
+    text = "".join(text for _, text in streams.pieces)
+    return text[-chars:], len(text) > chars or any(begin.values())
+
+
+async def all_lines(session: AsyncSession) -> tuple[list[str], int]:
+    """Every retained line, and how many of them survivors printed after the end."""
+    ends, final = await ends_of(session)
+    streams = await _read(session, dict.fromkeys(ends, 0), ends, final=True)
+    lines = "".join(text for _, text in streams.pieces).splitlines()
+    later = {stream: end for stream, end in session.ends.items() if end > ends.get(stream, 0)} if final else {}
+    if not later:
+        return lines, 0
+    behind = await _read(session, {stream: ends.get(stream, 0) for stream in later}, later, final=True)
+    after = "".join(text for _, text in behind.pieces).splitlines()
+    return [*lines, texts.AFTER_EXIT, *after], len(after)
+
+
+async def _read(session: AsyncSession, begin: dict[str, int], ends: dict[str, int], final: bool) -> _Streams:
+    streams = _Streams(ends, final)
+    at = dict(begin)
+    while any(at[stream] < end for stream, end in ends.items()):
+        page = await session.read(since=format_cursor(at), limit=_PAGE_BYTES)
+        for stream, offset, data in page.chunks:
+            streams.take(stream, offset, data)
+        after = _offsets(page.cursor, ends)
+        if after == at:
+            break
+        at = after
+    if final:
+        streams.flush()
+    return streams
+
+
+def _offsets(cursor: str, ends: dict[str, int]) -> dict[str, int]:
+    """By stream; `0` is the beginning of all of them."""
+    found = dict.fromkeys(ends, 0)
+    for part in cursor.split(",") if ":" in cursor else ():
+        stream, _, offset = part.partition(":")
+        if stream in found and offset.isdecimal():
+            found[stream] = int(offset)
+    return found

@@ -1,0 +1,181 @@
+"""Every sentence that this toolset says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+ACTIONS = ("list", "poll", "log", "write", "send-keys", "submit", "paste", "kill", "clear", "remove")
+
+NO_COMMAND = "Provide a command to start."
+NO_ID = "sessionId is required for this action."
+BAD_ACTION = f"Invalid process action. Expected one of: {', '.join(ACTIONS)}"
+NO_APPROVING = (
+    "exec does not run /approve. An approval is given by a person: show them the /approve line and wait for their word."
+)
+NO_OUTPUT = "(no output)"
+NO_NEW_OUTPUT = "(no new output)"
+NO_OUTPUT_YET = "(no output yet)"
+NO_OUTPUT_RECORDED = "(no output recorded)"
+STILL_RUNNING = "Process still running."
+NO_SESSIONS = "No running or recent sessions."
+NO_KEYS = "No key data provided."
+NO_PASTE = "No paste text provided."
+OMITTED = "[earlier output is omitted from this poll; use action=log with offset and limit to inspect retained output]"
+DISCARDED = "[earlier output was discarded at the retention cap and cannot be recovered]"
+AFTER_EXIT = "[afterExit: processes that outlived the command printed what follows]"
+NO_PROCESS_TOOL = (
+    "[warning: yieldMs and background are ignored, since the process tool is not offered; waited for the end]"
+)
+ABORTED = "Command aborted before exit code was captured"
+
+RETRY_GUIDANCE = (
+    "Its side effects may already have happened: check the state before you run it again, and do not repeat what is "
+    "not idempotent. If it needs longer, give a larger timeout. A service is started with background: true and "
+    "timeout: 0, not with a trailing &."
+)
+
+
+def still_running(session: str, pid: int | None, deadline: str) -> str:
+    actions = "/".join(ACTIONS)
+    return f"Command still running (session {session}, pid {pid}). Use process ({actions}) for follow-up. {deadline}"
+
+
+def deadline(timeout_s: float | None, left_s: float | None) -> str:
+    if timeout_s is None or left_s is None:
+        return "It has no time limit."
+    return f"It is stopped in {duration(left_s * 1000)} unless it ends before (timeout {timeout_s:g} s)."
+
+
+def timed_out(timeout_s: float | None) -> str:
+    after = "" if timeout_s is None else f" after {timeout_s:g} seconds"
+    return f"Command timed out{after}. {RETRY_GUIDANCE}"
+
+
+def silent_too_long(limit_s: float | None) -> str:
+    after = "" if limit_s is None else f" (nothing for {limit_s:g} seconds)"
+    return f"Command timed out waiting for output{after}. {RETRY_GUIDANCE}"
+
+
+def by_signal(signal: str, by: str | None, oom: bool) -> str:
+    why = "; the kernel ran out of memory" if oom else f"; sent for {by}" if by else ""
+    return f"Command aborted by signal {signal}{why}"
+
+
+def unknown(action: str, ref: str) -> str:
+    kind = {"clear": "finished "}.get(action, "active " if action in _ON_LIVING else "")
+    return f"No {kind}session found for {ref}"
+
+
+_ON_LIVING = ("write", "send-keys", "submit", "paste", "kill")
+
+
+def not_backgrounded(session: str) -> str:
+    return f"Session {session} is not backgrounded."
+
+
+def finalizing(session: str) -> str:
+    return f"Session {session} is finalizing."
+
+
+def not_writable(session: str) -> str:
+    return f'Session {session} stdin is not writable. Start it with stdin:"open" or pty:true to write to it.'
+
+
+def needs_pty(session: str) -> str:
+    return f"Session {session} has no terminal for named keys. Start it with pty:true, or send literal or hex."
+
+
+def exited(code: int | None, signal: str | None) -> str:
+    if signal is not None:
+        return f"Process exited with signal {signal}."
+    return "Process exited with unknown exit code." if code is None else f"Process exited with code {code}."
+
+
+def input_wait(session: str, idle_ms: int, evidence: str) -> str:
+    why = "blocked reading its input" if evidence == "blocked" else f"no output for {duration(idle_ms)}"
+    return f"Process may be waiting for input ({why}). Use process write, send-keys or submit on session {session}."
+
+
+def unreachable(session: str) -> str:
+    return (
+        f"Session {session} is unreachable: its runner lives and does not answer, so it is not known whether the "
+        "command runs. What was recorded is shown; poll again."
+    )
+
+
+def stale(session: str, pid: int | None) -> str:
+    return (
+        f"Session {session} is stale: its runner is gone and its command still runs (pid {pid}). Nothing that it "
+        "prints now is recorded; kill ends it."
+    )
+
+
+def lost(session: str) -> str:
+    return f"Session {session} is lost: its runner and its command are gone, and no exit was recorded."
+
+
+def survivors_left(named: str) -> str:
+    return f"Processes that it started still run: {named}; process kill ends them."
+
+
+def showing_last(shown: int, total: int) -> str:
+    return f"[showing last {shown} of {total} lines; pass offset/limit to page]"
+
+
+def wrote(count: int, session: str, closed: bool) -> str:
+    return f"Wrote {count} bytes to session {session}{' (stdin closed)' if closed else ''}."
+
+
+def sent(count: int, session: str, warnings: Sequence[str]) -> str:
+    return "\n".join([f"Sent {count} bytes to session {session}.", *(f"Warning: {each}" for each in warnings)])
+
+
+def submitted(session: str) -> str:
+    return f"Submitted session {session} (sent CR)."
+
+
+def pasted(count: int, session: str) -> str:
+    return f"Pasted {count} chars to session {session}."
+
+
+def cleared(session: str) -> str:
+    return f"Cleared session {session}."
+
+
+def removed(session: str, *, stopped: bool) -> str:
+    return f"Removed session {session}{' (termination requested)' if stopped else ''}."
+
+
+def terminated(session: str, seen: str) -> str:
+    return f"Termination requested for session {session}. {seen}"
+
+
+def not_terminated(session: str, why: str) -> str:
+    return f"Unable to terminate session {session}: {why}"
+
+
+def tree_is_empty(outcome: str) -> str:
+    return f"{outcome} Its process tree is empty."
+
+
+def still_there(named: str) -> str:
+    return f"Still alive after the kill: {named}."
+
+
+def processes(found: Sequence[Mapping[str, Any]]) -> str:
+    named = [f"pid {each.get('pid')} {str(each.get('command') or '')[:60]}".strip() for each in found[:5]]
+    more = [f"and {len(found) - 5} more"] if len(found) > 5 else []
+    return ", ".join([*named, *more])
+
+
+def duration(ms: float) -> str:
+    seconds = int(ms // 1000)
+    if seconds < 60:
+        return f"{seconds}s"
+    if seconds < 3600:
+        return f"{seconds // 60}m{seconds % 60:02d}s"
+    return f"{seconds // 3600}h{seconds % 3600 // 60:02d}m"
