@@ -2,12 +2,59 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+import json
+import time
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from holdfast.tools.openclaw import settings
+from holdfast.tools.openclaw.policy import Allow, Deny, Pending, Request, Unavailable
+from support import processes
+from support.waiting import until, wait_for_file, wait_gone
+
 if TYPE_CHECKING:
-    from support.agents import Agents
+    from support.agents import Agent, Agents
+    from support.world import World
+
+
+def poll(agent: Agent, running: Any, timeout: int = 10_000, **more: Any) -> Any:
+    return agent.call("process", action="poll", sessionId=running.data["sessionId"], timeout=timeout, **more)
+
+
+@pytest.mark.slow
+@pytest.mark.covers("openclaw:1")
+def test_a_command_that_takes_longer_goes_on_and_is_polled(agents: Agents) -> None:
+    agent = agents("openclaw")
+    agent.call("exec", command="true")  # whoever is first waits for a launcher
+    began = time.monotonic()
+    running = agent.call("exec", command="sleep 5; echo done", yieldMs=1000)
+    assert 1.0 <= time.monotonic() - began < 1.5
+    assert running.data["status"] == "running"
+    assert running.text.startswith(
+        f"Command still running (session {running.data['sessionId']}, pid {running.data['pid']}). "
+        "Use process (list/poll/log/write/send-keys/submit/paste/kill/clear/remove) for follow-up."
+    )
+    polled = poll(agent, running)
+    assert polled.text == "done\n\nProcess exited with code 0."
+    assert (polled.data["status"], polled.data["exitCode"]) == ("completed", 0)
+
+
+@pytest.mark.covers("openclaw:2")
+def test_waits_are_clamped_and_numbers_may_be_text(agents: Agents) -> None:
+    assert (settings.yield_ms(1), settings.yield_ms(999_999)) == (10, 120_000)
+    assert (settings.poll_ms(99_999), settings.poll_ms(500)) == (30_000, 500)
+    agent = agents("openclaw")
+    running = agent.call("exec", command="sleep 60", yieldMs="1")
+    assert running.data["status"] == "running"
+    began = time.monotonic()
+    assert "Process still running." in poll(agent, running, timeout="500").text  # type: ignore[arg-type]
+    assert 0.5 <= time.monotonic() - began < 5
+    assert agent.call("exec", command="true", yieldMs=999_999).data["status"] == "completed"
+    refused = agent.call("exec", command="true", yieldMs=-1)
+    assert (refused.data["status"], refused.data["error"]) == ("failed", "bad-argument")
+    agent.call("process", action="kill", all=True)
 
 
 @pytest.mark.covers("openclaw:3")
@@ -25,11 +72,187 @@ def test_an_ended_command_tells_its_code_and_two_codes_of_the_shell_are_failures
     assert agent.call("exec", command="true").text == "(no output)"
 
 
-@pytest.mark.covers("openclaw:1")
-@pytest.mark.slow
-def test_a_command_that_takes_longer_goes_on_and_is_polled(agents: Agents) -> None:
+HOST = """
+import asyncio, json, sys, holdfast
+from holdfast.tools import toolset
+
+async def main():
+    hf = holdfast.open_async()
+    tools = toolset("openclaw", hf, owner="agent-7", **json.loads(sys.argv[1]))
+    await tools.open()
+    calling = asyncio.ensure_future(tools.call("exec", json.loads(sys.argv[2])))
+    if sys.argv[3] == "wait":
+        print(json.dumps((await calling).data), flush=True)
+    else:
+        print("calling", flush=True)
+    await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.covers("openclaw:4")
+def test_the_time_limit_is_kept_without_any_host_and_zero_is_none(agents: Agents, world: World) -> None:
     agent = agents("openclaw")
-    running = agent.call("exec", command="sleep 2; echo done", yieldMs=1000)
-    assert running.data["status"] == "running"
-    polled = agent.call("process", action="poll", sessionId=running.data["sessionId"], timeout=10000)
-    assert polled.text.startswith("done\n\nProcess exited with code 0.")
+    usual = agent.call("exec", command="sleep 60", background=True)
+    asked = usual.data["timeoutAtMs"] - usual.data["startedAt"]
+    assert abs(asked - 1_800_000) < 2000
+    assert "timeout 1800 s" in usual.text
+    without = agent.call("exec", command="sleep 60", background=True, timeout=0)
+    assert without.data["timeoutAtMs"] is None
+    assert "no time limit" in without.text
+    limited = world.host(HOST, '{"exec": {"timeoutSec": 1}}', '{"command": "sleep 60", "background": true}', "wait")
+    started = json.loads(limited.line() or limited.errors())
+    limited.kill()
+    wait_gone(started["pid"], 10)
+    polled = agent.call("process", action="poll", sessionId=started["sessionId"], timeout=5000)
+    assert (polled.data["exitReason"], polled.data["timedOut"]) == ("overall-timeout", True)
+    assert "side effects may already have happened" in polled.text
+    assert "timeout: 0, not with a trailing &" in polled.text
+    agent.call("process", action="kill", all=True)
+
+
+@pytest.mark.covers("openclaw:5")
+def test_aborting_the_call_ends_a_foreground_run_alone(agents: Agents, world: World) -> None:
+    agent = agents.library("openclaw")
+    mark = world.cwd / "pid"
+    line = f"echo $$ > {mark}.new; mv {mark}.new {mark}; exec sleep 60"
+    backgrounded = agent.call("exec", command="sleep 60", background=True)
+    on_pty = agent.call("exec", command="sleep 60", background=True, pty=True)
+    yielded = agent.call("exec", command="sleep 60", yieldMs=10)
+
+    async def abort() -> None:
+        calling = asyncio.ensure_future(agent.tools.call("exec", {"command": line}))
+        await asyncio.to_thread(wait_for_file, mark)
+        calling.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await calling
+
+    agent.run(abort())
+    wait_gone(int(mark.read_text()))
+    for run in (backgrounded, on_pty, yielded):
+        assert processes.look(run.data["pid"]) is not None
+        assert "Process still running." in poll(agent, run, timeout=0).text
+    agent.call("process", action="kill", all=True)
+
+
+@pytest.mark.covers("openclaw:6")
+def test_a_foreground_run_whose_host_was_killed_is_found_and_told_whole(agents: Agents, world: World) -> None:
+    gate = world.gate()
+    mark = world.cwd / "began"
+    line = f"echo one; touch {mark}; read -n 1 x < {gate}; echo two; exit 7"
+    host = world.host(HOST, "{}", json.dumps({"command": line, "yieldMs": 60000}), "go on")
+    assert host.line() == "calling"
+    wait_for_file(mark, 10)
+    agent = agents("openclaw")
+    assert agent.call("process", action="list").data["sessions"] == [], "its host still waits for it"
+    host.kill()
+    (row,) = until(lambda: agent.call("process", action="list").data["sessions"], 5)
+    assert row["status"] == "running"
+    gate.release()
+    polled = agent.call("process", action="poll", sessionId=row["sessionId"], timeout=10_000)
+    if polled.data["status"] == "running":
+        assert polled.text.startswith("one")
+        polled = agent.call("process", action="log", sessionId=row["sessionId"])
+    until(lambda: agent.call("process", action="log", sessionId=row["sessionId"]).text == "one\ntwo", 5)
+    last = agent.call("process", action="poll", sessionId=row["sessionId"], timeout=10_000)
+    assert (last.data["exitCode"], last.text.endswith("Process exited with code 7.")) == (7, True)
+
+
+def test_a_run_that_somebody_waits_for_is_not_to_be_polled(agents: Agents, world: World) -> None:
+    mark = world.cwd / "began"
+    line = f"touch {mark}; sleep 60"
+    host = world.host(HOST, "{}", json.dumps({"command": line, "yieldMs": 60000}), "go on")
+    wait_for_file(mark, 10)
+    agent = agents.library("openclaw")
+    (session,) = agent.run(agent.hf.sessions())
+    refused = agent.call("process", action="poll", sessionId=session.name)
+    assert refused.text == f"Session {session.name} is not backgrounded."
+    host.kill()
+    agent.call("process", action="kill", all=True)
+
+
+@pytest.mark.covers("openclaw:34")
+def test_a_key_starts_nothing_while_its_run_lives(agents: Agents) -> None:
+    agent = agents("openclaw")
+    first = agent.call("exec", command="sleep 60", background=True, key="web")
+    second = agent.call("exec", command="sleep 60", background=True, key="web")
+    assert (second.data["sessionId"], second.data["reused"]) == (first.data["sessionId"], True)
+    assert second.data["pid"] == first.data["pid"]
+    assert len(agent.call("process", action="list").data["sessions"]) == 1
+    other = agents("openclaw", owner="b").call("exec", command="sleep 60", background=True, key="web")
+    assert other.data["pid"] != first.data["pid"]
+    agent.call("process", action="kill", sessionId=first.data["sessionId"])
+    third = agent.call("exec", command="sleep 60", background=True, key="web")
+    assert third.data["sessionId"] != first.data["sessionId"]
+    assert "reused" not in third.data
+    for owner in ("agent-7", "b"):
+        agents("openclaw", owner=owner).call("process", action="kill", all=True)
+
+
+def test_what_cannot_run_is_said_and_nothing_runs(agents: Agents, world: World) -> None:
+    agent = agents("openclaw")
+    assert agent.call("exec", command="  ").text == "Provide a command to start."
+    assert agent.call("exec").text == "Provide a command to start."
+    nowhere = agent.call("exec", command="touch x", workdir=str(world.cwd / "none"))
+    assert (nowhere.data["status"], "is no directory" in nowhere.text) == ("failed", True)
+    sandbox = agent.call("exec", command="touch x", host="sandbox")
+    assert (sandbox.data["status"], sandbox.data["error"]) == ("failed", "place-unsupported")
+    assert agent.call("exec", command="touch x", host="node", node="n1").data["error"] == "place-unsupported"
+    approving = agent.call("exec", command="/approve 12345678 allow")
+    assert (approving.data["error"], approving.error) == ("not-allowed", True)
+    typo = agent.call("exec", command="touch x", yeildMs=5)
+    assert "yeildMs" in typo.text
+    assert list(world.cwd.iterdir()) == []
+    assert agent.call("process", action="list").text == "No running or recent sessions."
+
+
+def test_limits_of_the_foreground_are_told_as_what_they_are(agents: Agents) -> None:
+    agent = agents("openclaw")
+    late = agent.call("exec", command="echo begun; sleep 60", timeout=1)
+    assert (late.data["failureKind"], late.data["timedOut"], late.error) == ("overall-timeout", True, True)
+    assert late.text.startswith("begun\n\nCommand timed out after 1 seconds.")
+    silent = agent.call("exec", command="sleep 60", noOutputTimeout=1)
+    assert (silent.data["failureKind"], silent.data["noOutputTimedOut"]) == ("no-output-timeout", True)
+    assert silent.text.startswith("Command timed out waiting for output")
+    killed = agent.call("exec", command="kill -9 $$")
+    assert (killed.data["failureKind"], killed.data["exitSignal"]) == ("signal", "SIGKILL")
+    assert killed.text == "Command aborted by signal SIGKILL"
+
+
+def test_without_the_process_tool_a_call_waits_for_the_end_and_says_so(agents: Agents) -> None:
+    agent = agents.library("openclaw", offered=["exec"])
+    assert [each["name"] for each in agent.tools.schemas()] == ["exec"]
+    done = agent.call("exec", command="sleep 0.3; echo done", yieldMs=10)
+    assert done.data["status"] == "completed"
+    assert done.text.startswith("[warning: yieldMs and background are ignored")
+    assert done.text.endswith("done")
+
+
+def test_a_policy_decides_and_an_approval_is_for_what_was_asked(agents: Agents, world: World) -> None:
+    approved: dict[str, str] = {}
+    asked: list[Request] = []
+
+    async def decide(request: Request) -> Any:
+        asked.append(request)
+        if "rm" in request.command:
+            return Deny("no rm here")
+        if "far" in request.command:
+            return Unavailable("no person is connected")
+        return Allow(approved["id"]) if approved else Pending(123)
+
+    agent = agents.library("openclaw", policy=decide, exec={"security": "allowlist", "ask": "on-miss"})
+    denied = agent.call("exec", command="rm x")
+    assert (denied.text, denied.data["status"]) == ("no rm here", "failed")
+    assert agent.call("exec", command="far").data["status"] == "approval-unavailable"
+    pending = agent.call("exec", command="touch here", security="full", ask="always")
+    assert (pending.data["status"], pending.data["expiresAtMs"]) == ("approval-pending", 123)
+    assert len(pending.data["approvalSlug"]) == 8
+    assert (asked[-1].security, asked[-1].ask) == ("allowlist", "always")
+    assert list(world.cwd.iterdir()) == []
+    approved["id"] = pending.data["approvalId"]
+    drifted = agent.call("exec", command="touch there", security="full", ask="always")
+    assert drifted.data["error"] == "not-allowed"
+    run = agent.call("exec", command="touch here", security="full", ask="always")
+    assert run.data["status"] == "completed"
+    assert [path.name for path in world.cwd.iterdir()] == ["here"]

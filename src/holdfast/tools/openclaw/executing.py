@@ -66,7 +66,8 @@ async def _first_answer(tools: OpenClaw, run: ManagedRun) -> Answer:
     if session.state in FINAL_STATES:
         if runs.BACKGROUND_LABEL in session.labels:
             return await running(tools, session)
-        tools.notes.put(session.id, rows.ROW, rows.TOLD)
+        if not (session.exit and session.exit.survivors):
+            tools.notes.put(session.id, rows.ROW, rows.TOLD)
         await tools.acknowledge(session)
         return await ended(tools, session)
     if runs.BACKGROUND_LABEL not in session.labels:
@@ -83,7 +84,7 @@ def _waits(tools: OpenClaw, asked: dict[str, Any]) -> tuple[str | None, float | 
     if asked["background"]:
         return None, 0.0
     wanted = tools.settings.yield_ms if asked["yieldMs"] is None else asked["yieldMs"]
-    return None, min(max(wanted, settings.YIELD_MIN_MS), settings.YIELD_MAX_MS) / 1000
+    return None, settings.yield_ms(wanted) / 1000
 
 
 def _input(

@@ -90,8 +90,7 @@ async def _list(tools: OpenClaw) -> Answer:
 
 
 async def _poll(tools: OpenClaw, session: AsyncSession, asked: dict[str, Any]) -> Answer:
-    timeout_ms = min(asked["timeout"] or 0, settings.POLL_MAX_MS)
-    deadline = time.monotonic() + timeout_ms / 1000
+    deadline = time.monotonic() + settings.poll_ms(asked["timeout"] or 0) / 1000
     while True:
         since = asked["cursor"] or tools.notes.get(session.id, rows.POSITION) or "0"
         screen = await _full_screen(session)

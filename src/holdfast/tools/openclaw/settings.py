@@ -89,6 +89,14 @@ def _one_of(own: Mapping[str, Any], key: str, allowed: tuple[Any, ...], default:
     return value
 
 
+def yield_ms(asked: int) -> int:
+    return min(max(asked, YIELD_MIN_MS), YIELD_MAX_MS)
+
+
+def poll_ms(asked: int) -> int:
+    return min(max(asked, 0), POLL_MAX_MS)
+
+
 def stricter(one: str, other: str | None) -> str:
     return min(one, other or one, key=SECURITY.index)
 
