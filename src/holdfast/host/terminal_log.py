@@ -122,7 +122,7 @@ def page_text(directory: str, chunks: Sequence[tuple[str, int, bytes]]) -> str:
     with Look(directory, (TERMINAL,)) as look:
         reading = Reading(look, chunks[0][1])
         text = [joined(reading.feed(offset, data)) for _, offset, data in chunks]
-        over = reading.offset >= look.ends.get(TERMINAL, 0) and os.path.exists(f"{directory}/exit.json")
+        over = reading.offset >= look.ends.get(TERMINAL, 0) and _is_over(look)
         return "".join([*text, joined(reading.finish(cut=over))])
 
 
@@ -138,7 +138,7 @@ def last_lines(look: Look, count: int, limit: int) -> tuple[int, str, bool]:
         reading = Reading(look, at)
         for offset, data in pieces(look, at, end):
             lines += reading.feed(offset, data)
-        lines += reading.finish(cut=False)
+        lines += reading.finish(cut=_is_over(look))
         if lines and not lines[-1][1]:
             lines.pop()
         if len(lines) >= count or begin <= look.begin(TERMINAL) or size >= limit:
@@ -147,6 +147,11 @@ def last_lines(look: Look, count: int, limit: int) -> tuple[int, str, bool]:
     more = len(lines) < count and begin > look.begin(TERMINAL)
     lines = lines[-count:] if count else []
     return (lines[0][0] if lines else end), joined(lines), more
+
+
+def _is_over(look: Look) -> bool:
+    """What is unfinished stays so."""
+    return os.path.exists(f"{look.directory}/exit.json")
 
 
 def all_lines(look: Look) -> Iterator[list[Line]]:

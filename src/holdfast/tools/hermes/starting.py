@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ...errors import BadArgument, PlaceUnsupported, TooManySessions
+from ...errors import BadArgument, PlaceUnsupported, PtyUnavailable, SpawnError, TooManySessions
 from ..environment import environment
 from . import limits, scope, shell, texts
 
@@ -178,7 +178,11 @@ class Starting:
         if settings.completion_output_chars != limits.EVENT_CHARS:
             asked["completion_output_chars"] = settings.completion_output_chars
         options["metadata"] = {"hermes": asked}
-        session = await self._hf.start(wanted.command, **options)
+        try:
+            session = await self._hf.start(wanted.command, **options)
+        except (SpawnError, PtyUnavailable) as problem:
+            said = texts.cannot_start(str(problem))
+            return {"output": "", "exit_code": -1, "error": said, "error_code": problem.code}
         hints += self._hints(wanted, session, running)
         return self._started(wanted, session, asked, hints)
 

@@ -1,0 +1,429 @@
+"""The tool `process`: finding, looking, reading, waiting, ending, typing."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pytest
+
+from holdfast.tools.hermes import limits
+from support import processes
+from support.hermes import drain, over, printed, process, start
+from support.levers import namespace_argv
+from support.waiting import until, wait_gone
+from support.wounds import kill_runner, sweep_up
+
+if TYPE_CHECKING:
+    from support.agents import Agents
+    from support.points import Points
+    from support.world import World
+
+PID_NAMESPACE = namespace_argv("--pid", "--fork", "--mount-proc")
+
+
+def test_what_is_missing_or_unknown_is_told_at_once(agents: Agents) -> None:
+    agent = agents("hermes")
+    assert agent.call("process", action="poll").data["error"] == "session_id is required for poll"
+    told = agent.call("process", action="peek").data["error"]
+    assert told == "Unknown process action: peek. Use: list, poll, log, wait, kill, write, submit, close, ack"
+    for action in ("poll", "log", "wait", "kill", "write", "submit", "close", "ack"):
+        began = time.monotonic()
+        answer = agent.call("process", action=action, session_id="proc_0123456789ab", timeout=60)
+        assert time.monotonic() - began < 5
+        assert (answer.error, answer.data["status"]) == (True, "not_found")
+        assert answer.data["error"] == "No process with ID proc_0123456789ab"
+
+
+def test_an_id_may_be_shortened_while_it_is_unique_in_scope(agents: Agents) -> None:
+    agent, other = agents("hermes", owner="a"), agents("hermes", owner="b")
+    id = start(agent, "sleep 300")
+    short = id.removeprefix("proc_")
+    for ref in (id, short, short[:4], f"proc_{short[:5]}"):
+        assert process(agent, "poll", ref)["session_id"] == id
+    assert process(agent, "poll", short[:3])["status"] == "not_found"
+    for ref in (id, short, short[:4]):
+        assert process(other, "poll", ref)["status"] == "not_found"
+    process(agent, "kill", short[:4])
+    assert process(agent, "poll", short[:4])["status"] == "exited"
+
+
+def test_ids_that_begin_alike_are_all_named(agents: Agents, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = iter(["proc_aaaa00000001", "proc_aaaa00000002", "proc_00000000aaaa"])
+    monkeypatch.setattr("holdfast.tools.hermes.scope.new_id", lambda: next(names))
+    agent = agents("hermes")
+    ids = [start(agent, "true") for _ in range(3)]
+    answer = agent.call("process", action="poll", session_id="aaaa")
+    assert (answer.data["error_code"], answer.data["candidates"]) == ("ambiguous-id", ids[:2])
+    assert process(agent, "poll", "proc_aaaa00000002")["session_id"] == ids[1]
+
+
+def test_after_a_rename_the_first_name_still_finds_it(agents: Agents) -> None:
+    agent = agents.library("hermes")
+    id = start(agent, "exec sleep 300")
+    session = agent.run(agent.hf.get(id))
+    agent.run(session.update(name="web"))
+    for ref in (id, "web", session.id, id[:9]):
+        assert process(agent, "poll", ref)["session_id"] == id
+    assert process(agent, "kill", id)["status"] == "killed"
+
+
+@pytest.mark.covers("hermes:2")
+def test_a_shell_that_left_something_running_has_exited_and_what_is_left_can_be_killed(agents: Agents) -> None:
+    agent = agents("hermes")
+    started = time.monotonic()
+    id = start(agent, 'sh -c "(sleep 30)& exit 0"')
+    ended = over(agent, id, bound=1.0)
+    assert time.monotonic() - started < 2
+    took = []
+    for _ in range(5):
+        began = time.monotonic()
+        ended = process(agent, "poll", id)
+        took.append(time.monotonic() - began)
+    # The quickest, for the machine may be busy with other things.
+    assert min(took) < 0.2
+    assert (ended["status"], ended["exit_code"], len(ended["survivors"])) == ("exited", 0, 1)
+    told = process(agent, "kill", id)
+    assert (told["status"], told["exit_code"]) == ("already_exited", 0)
+    assert told["descendants_stopped"] == ended["survivors"]
+    assert processes.is_gone(ended["survivors"][0])
+
+
+@pytest.mark.covers("hermes:3")
+def test_closed_output_is_not_the_end(agents: Agents, world: World) -> None:
+    agent = agents("hermes")
+    told, go = world.gate(), world.gate()
+    id = start(agent, f"exec 1>&- 2>&-; echo closed >{told}; read x <{go}; exit 7")
+    assert told.line() == "closed"
+    waited = process(agent, "wait", id, timeout=1)
+    assert (waited["status"], waited["process_running"]) == ("timeout", True)
+    assert process(agent, "poll", id)["status"] == "running"
+    with open(go.path, "wb") as file:
+        file.write(b"\n")
+    assert over(agent, id)["exit_code"] == 7
+
+
+@pytest.mark.covers("hermes:4")
+def test_a_wait_returns_with_the_end_and_the_last_line(agents: Agents) -> None:
+    agent = agents("hermes")
+    late = []
+    for _ in range(4):
+        id = start(agent, "echo first; sleep 0.5; echo final")
+        told = process(agent, "wait", id, timeout=20)
+        now = datetime.now(UTC)
+        assert (told["status"], told["exit_code"], told["output"]) == ("exited", 0, "first\nfinal\n")
+        session = agent.run(agent.hf.get(id))
+        assert session.ended_at is not None
+        late.append((now - datetime.fromisoformat(session.ended_at)).total_seconds())
+    # The quickest, for the machine may be busy with other things.
+    assert min(late) < 0.1
+
+
+def test_a_wait_can_be_repeated_and_is_bounded(agents: Agents, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERMINAL_TIMEOUT", "1")
+    agent = agents("hermes")
+    id = start(agent, "echo up; exec sleep 300")
+    printed(agent, id, "up")
+    told = process(agent, "wait", id, timeout=500)
+    assert (told["status"], told["process_running"], told["output"]) == ("timeout", True, "up\n")
+    assert "500" in told["timeout_note"]
+    assert "1s" in told["timeout_note"]
+    assert agent.call("process", action="wait", session_id=id, timeout=0).data["error_code"] == "bad-argument"
+    process(agent, "kill", id)
+    first, second = process(agent, "wait", id), process(agent, "wait", id)
+    assert first == second
+    assert (first["completion_reason"], first["termination_source"]) == ("killed", "process.kill")
+
+
+@pytest.mark.covers("hermes:5")
+def test_killed_is_said_when_every_process_is_gone(agents: Agents) -> None:
+    agent = agents("hermes", daemon_term_grace_seconds=0.5)
+    inner = "trap '' TERM; echo inner $$; while :; do sleep 100; done"
+    id = start(agent, f"trap '' TERM; setsid sh -c {shlex.quote(inner)} & echo outer $$; while :; do sleep 100; done")
+    printed(agent, id, "inner")
+    printed(agent, id, "outer")
+    lines = process(agent, "log", id)["output"].splitlines()
+    pids = [int(line.split()[1]) for line in lines]
+    assert len(pids) == 2
+    tree = [row.pid for pid in pids for row in processes.descendants(pid)]
+    told = process(agent, "kill", id)
+    assert all(processes.is_gone(pid) for pid in [*pids, *tree])
+    assert (told["status"], told["exit_code"]) == ("killed", -9)
+    assert (told["completion_reason"], told["termination_source"]) == ("killed", "process.kill")
+    assert set(told["output"].splitlines()) == set(lines)
+
+
+@pytest.mark.covers("hermes:6")
+def test_what_does_not_die_is_never_said_to_be_dead(agents: Agents, world: World, points: Points) -> None:
+    points.set("tree.kill=error:EPERM")
+    agent = agents.library("hermes", daemon_term_grace_seconds=0.2)
+    id = start(agent, "exec sleep 300", notify=True)
+    pid = process(agent, "poll", id)["pid"]
+    answer = agent.call("process", action="kill", session_id=id)
+    assert answer.error
+    assert (answer.data["status"], answer.data["process_running"]) == ("error", True)
+    assert answer.data["survivors"] == [pid]
+    assert process(agent, "poll", id)["status"] == "running"
+    assert drain(agent) == []
+    left = start(agent, "sleep 301 & exit 0")
+    (survivor,) = over(agent, left)["survivors"]
+    told = process(agent, "kill", left)
+    assert (told["status"], told["process_running"], told["survivors"]) == ("error", False, [survivor])
+    for each in (pid, survivor):
+        row = processes.look(each)
+        assert row is not None
+        processes.end(row)
+        wait_gone(each)
+    over(agent, id)
+    points.clear()
+    sweep_up(world, world.open())
+
+
+REUSED = """
+import asyncio, json, os, signal, subprocess, time
+import holdfast
+from holdfast.tools import toolset
+
+def start(pid):
+    with open(f"/proc/{pid}/stat") as file:
+        return int(file.read().rpartition(")")[2].split()[19])
+
+last_tick = 0
+
+def end(pid):
+    global last_tick
+    last_tick = max(last_tick, start(pid))
+    os.kill(pid, signal.SIGKILL)
+    while os.path.exists(f"/proc/{pid}"):
+        try:
+            os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            pass
+
+def stranger(pid):
+    for _ in range(1000):
+        with open("/proc/sys/kernel/ns_last_pid", "w") as file:
+            file.write(str(pid - 1))
+        other = subprocess.Popen(["sleep", "600"])
+        if other.pid == pid and start(pid) > last_tick:
+            return other
+        other.kill()
+        other.wait()
+    raise SystemExit(f"pid {pid} was never free")
+
+async def main():
+    async with holdfast.open_async() as hf, toolset("hermes", hf, owner="a") as tools:
+        begun = (await tools.call("terminal", {"command": "exec sleep 600", "background": True})).data
+        session = await hf.get(begun["session_id"])
+        end(session.runner_pid)
+        end(session.pid)
+        other = stranger(session.pid)
+        polled = (await tools.call("process", {"action": "poll", "session_id": begun["session_id"]})).data
+        killed = (await tools.call("process", {"action": "kill", "session_id": begun["session_id"]})).data
+        print(json.dumps({"polled": polled, "killed": killed, "stranger": other.poll()}), flush=True)
+        other.kill()
+        other.wait()
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.covers("hermes:7")
+@pytest.mark.needs("namespaces")
+def test_a_program_that_got_a_recorded_pid_is_left_alone(world: World) -> None:
+    host = world.host(REUSED, prefix=PID_NAMESPACE)
+    told = json.loads(host.line(20) or host.errors())
+    assert host.wait(15) == 0, host.errors()
+    sweep_up(world, world.open())
+    assert told["stranger"] is None
+    assert (told["polled"]["status"], told["polled"]["completion_reason"]) == ("exited", "lost")
+    assert told["polled"]["exit_code"] is None
+    assert told["killed"]["error_code"] == "identity-mismatch"
+
+
+def test_a_session_without_its_supervisor_says_so(agents: Agents, world: World) -> None:
+    agent = agents.library("hermes")
+    id = start(agent, "echo up; exec sleep 300")
+    printed(agent, id, "up")
+    hf = world.open()
+    kill_runner(hf.get(id))
+    told = process(agent, "poll", id)
+    assert (told["status"], told["health"], told["detached"]) == ("running", "stale", True)
+    assert told["output_preview"] == "up\n"
+    assert "supervisor is gone" in told["note"]
+    ended = process(agent, "kill", id)
+    assert ended["status"] in ("killed", "already_exited")
+    assert ended["exit_code"] is None, "nobody saw one"
+    sweep_up(world, hf)
+
+
+@pytest.mark.covers("hermes:20")
+def test_a_log_is_read_by_line_numbers_that_do_not_shift(agents: Agents) -> None:
+    agent = agents("hermes")
+    id = start(agent, "seq 0 49")
+    over(agent, id)
+    page = process(agent, "log", id, offset=10, limit=5)
+    assert page["output"].splitlines() == ["10", "11", "12", "13", "14"]
+    assert (page["total_lines"], page["showing"], page["first_line"], page["next_offset"]) == (50, "5 lines", 10, 15)
+    head = process(agent, "log", id, offset=0, limit=3)
+    assert (head["output"], head["first_line"]) == ("0\n1\n2", 0)
+    answer = agent.call("process", action="log", session_id=id, offset=-3)
+    assert (answer.error, answer.data["error_code"]) == (True, "bad-argument")
+    tail = process(agent, "log", id, limit=2)
+    assert (tail["output"], tail["first_line"], "next_offset" in tail) == ("48\n49", 48, False)
+    beyond = process(agent, "log", id, offset=50, limit=5)
+    assert (beyond["output"], beyond["showing"]) == ("", "0 lines")
+
+
+def test_lines_keep_their_numbers_when_the_head_is_gone(agents: Agents, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = "[log]\nsession_cap = '1MiB'\nsegment = '256KiB'\n"
+    agent = agents.library("hermes")
+    path = agent.hf.home.path + "/config.toml"
+    with open(path, "w") as file:
+        file.write(config)
+    monkeypatch.setenv("HOLDFAST_CONFIG", path)
+    agent = agents.library("hermes")
+    id = start(agent, "seq -f 'line %012.0f' 0 99999")
+    over(agent, id)
+    page = process(agent, "log", id, offset=0, limit=1)
+    dropped = page["lines_dropped"]
+    assert dropped > 0
+    assert (page["first_line"], page["total_lines"]) == (dropped, 100_000)
+    # It was dropped by bytes: of the first line that is left, only the end may be.
+    assert f"line {dropped:012}".endswith(page["output"])
+    assert process(agent, "log", id, offset=dropped + 1, limit=1)["output"] == f"line {dropped + 1:012}"
+    assert process(agent, "log", id, offset=99_998)["output"] == f"line {99_998:012}\nline {99_999:012}"
+
+
+def test_a_reply_is_bounded_and_says_where_it_goes_on(agents: Agents) -> None:
+    agent = agents("hermes")
+    id = start(agent, "for i in $(seq 300); do printf '%01000d\\n' $i; done")
+    over(agent, id)
+    page = process(agent, "log", id, offset=0, limit=300)
+    assert len(page["output"]) <= limits.REPLY_CHARS
+    assert page["output_cut"] is True
+    following = process(agent, "log", id, offset=page["next_offset"], limit=300)
+    assert int(following["output"].splitlines()[0]) == page["next_offset"] + 1
+    tail = process(agent, "log", id, limit=300)
+    assert int(tail["output"].splitlines()[-1]) == 300
+    assert tail["first_line"] == 300 - len(tail["output"].splitlines())
+
+
+def test_progress_is_folded_unless_raw_is_wanted(agents: Agents) -> None:
+    agent = agents("hermes")
+    id = start(agent, r"printf '10%%\r50%%\r\033[32m100%%\033[0m\nnext\n'")
+    assert over(agent, id)["output_preview"] == "100%\nnext\n"
+    assert process(agent, "log", id)["output"] == "100%\nnext"
+    assert process(agent, "log", id, raw=True)["output"] == "10%\r50%\r\x1b[32m100%\x1b[0m\nnext"
+
+
+def test_noise_of_a_shell_is_left_out_until_something_else_is_said(agents: Agents) -> None:
+    agent = agents("hermes")
+    noise = "bash: no job control in this shell"
+    id = start(agent, f"echo '{noise}'; echo text; echo '{noise}'")
+    assert over(agent, id)["output_preview"] == f"text\n{noise}\n"
+    page = process(agent, "log", id, offset=0)
+    assert (page["output"], page["first_line"], page["total_lines"]) == (f"text\n{noise}", 1, 3)
+
+
+def test_a_poll_goes_on_where_the_last_one_was(agents: Agents, world: World) -> None:
+    agent = agents("hermes")
+    id = start(agent, "echo one; read x; echo two; read x")
+    printed(agent, id, "one")
+    cursor = process(agent, "poll", id)["cursor"]
+    assert process(agent, "poll", id, since=cursor)["output_preview"] == ""
+    process(agent, "submit", id, data="")
+    printed(agent, id, "two")
+    told = process(agent, "poll", id, since=cursor)
+    assert (told["output_preview"], told["cursor"]) == ("two\n", "stdout:8")
+    process(agent, "kill", id)
+
+
+@pytest.mark.covers("hermes:21")
+@pytest.mark.parametrize("pty", [False, True])
+def test_characters_that_come_byte_by_byte_come_out_whole(agents: Agents, world: World, pty: bool) -> None:
+    agent = agents.library("hermes")
+    whole = "aé🎉b"
+    digits = [f"{byte:02x}" for byte in whole.encode()]
+    words = [word for pair in digits for word in ("hex", pair, "sleep", 0.02)]
+    command = shlex.join(world.probe("quiet", *words, "say", "", "hex", "c3"))
+    id = start(agent, command, pty=pty, notify=True)
+    ended = over(agent, id)
+    assert ended["output_preview"].splitlines() == [whole, "\ufffd"]
+    assert process(agent, "log", id, offset=0)["output"].splitlines() == [whole, "\ufffd"]
+    other = start(agent, shlex.join(world.probe("quiet", *words, "say", "")), pty=pty, watch_patterns=["🎉"], stdin=None)
+    found: list[dict[str, object]] = []
+    until(lambda: found.extend(drain(agent)) or len([e for e in found if e["session_id"] == other]) == 1)
+    assert [event["output"].splitlines() for event in found if event["session_id"] == other] == [[whole]]  # type: ignore[attr-defined]
+
+
+def test_input_after_the_end_and_to_a_closed_stdin_is_told(agents: Agents) -> None:
+    agent = agents("hermes")
+    id = start(agent, "exit 0")
+    over(agent, id)
+    for action in ("write", "submit", "close"):
+        told = process(agent, action, id, data="x")
+        assert told == {"status": "already_exited", "error": "Process has already finished"}
+    id = start(agent, "exec sleep 300", stdin="closed")
+    told = process(agent, "write", id, data="x")
+    assert told["error_code"] == "stdin-closed"
+    assert "open" in told["error"]
+    process(agent, "kill", id)
+
+
+def test_too_much_input_is_refused_whole(agents: Agents) -> None:
+    agent = agents("hermes")
+    id = start(agent, "exec sleep 300")
+    answers = [process(agent, "write", id, data="é" * 100_000) for _ in range(12)]
+    accepted = [each["bytes_written"] for each in answers if each["status"] == "ok"]
+    assert set(accepted) == {200_000}
+    refused = [each for each in answers if each["status"] != "ok"]
+    assert refused
+    assert {each["error_code"] for each in refused} == {"busy"}
+    process(agent, "kill", id)
+
+
+@pytest.mark.covers("hermes:27")
+def test_a_terminal_is_typed_into_and_ends_with_its_true_code(agents: Agents) -> None:
+    agent = agents("hermes")
+    id = start(agent, 'echo up; exec python3 -c "import sys;print(len(sys.stdin.read()))"', pty=True)
+    printed(agent, id, "up")
+    assert process(agent, "submit", id, data="hello")["status"] == "ok"
+    printed(agent, id, "hello")
+    assert process(agent, "close", id) == {"status": "ok", "message": "EOF sent"}
+    ended = process(agent, "wait", id, timeout=20)
+    assert ended["exit_code"] == 0
+    assert ended["output"].splitlines()[-1] == "6"
+    id = start(agent, "kill -9 $$", pty=True)
+    assert over(agent, id)["exit_code"] == -9
+
+
+def test_a_full_screen_program_shows_its_screen(agents: Agents) -> None:
+    agent = agents("hermes")
+    id = start(agent, r"printf '\033[?1049h\033[2J\033[Hhello\033[3;1Hthere'; exec sleep 300", pty=True)
+    printed(agent, id, "there")
+    assert process(agent, "poll", id)["output_preview"].splitlines()[:3] == ["hello", "", "there"]
+    process(agent, "kill", id)
+
+
+@pytest.mark.covers("hermes:25")
+def test_the_list_keeps_what_runs_and_the_newest_ends(agents: Agents) -> None:
+    agent = agents("hermes")
+    running = start(agent, "exec sleep 300")
+    finished = [start(agent, f"echo number {n}") for n in range(70)]
+    for id in finished:
+        over(agent, id)
+    rows = agent.call("process", action="list").data["processes"]
+    assert len(rows) == 64
+    listed = [row["session_id"] for row in rows]
+    assert running in listed
+    ends = [row["exited_at"] for row in rows if row["status"] == "exited"]
+    assert len(ends) == 63
+    left_out = [id for id in finished if id not in listed]
+    assert len(left_out) == 7
+    for id in left_out:
+        assert process(agent, "log", id)["output"] == f"number {finished.index(id)}"
+    process(agent, "kill", running)
