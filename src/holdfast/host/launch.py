@@ -9,7 +9,7 @@ import os
 import sys
 
 from .. import wire
-from ..errors import HoldfastError, RunnerGone, SpawnError, Unreachable, Unsupported
+from ..errors import RunnerGone, SpawnError, Unreachable, Unsupported
 from ..home import new_id
 from ..runner import points, sockets, tree
 from .claims import stands_at
@@ -101,7 +101,8 @@ class Launching:
             if points.ACTIVE:
                 points.hit("host.reply_read")
             return connection
-        except (HoldfastError, OSError):
+        except BaseException:
+            # Also where whoever asked was cancelled: a command that lives as long as its call has to hear of it.
             connection.close()
             raise
 

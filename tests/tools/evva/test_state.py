@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from datetime import UTC, datetime, timedelta
+from datetime import UTC
 from typing import Any
 
 import pytest
@@ -11,37 +11,11 @@ import pytest
 from holdfast.daemons import kinds
 from holdfast.errors import AlreadyEnded, BadArgument, KindReserved, NotFound
 from holdfast.home import ID_ALPHABET
-from holdfast.tools.evva import Change, DaemonSnapshot, DaemonState, Event, Lifecycle, Signal, new_id
+from holdfast.tools.evva import Change, DaemonState, Event, Lifecycle, Signal, new_id
+from support.own_daemon import OWNER, Own
 from support.told import records
 from support.waiting import BOUND_S, until
 from support.world import World
-
-OWNER = "agent-7"
-BEGAN = datetime(2026, 1, 31, 8, tzinfo=UTC)
-
-
-class Own:
-    """An object of the host's own: a kind that nobody but the test knows."""
-
-    def __init__(self, id: str, *, kind: str = "webcam", after: int = 0, problem: Exception | None = None) -> None:
-        self.id = id
-        self.kind = kind
-        self.status = "running"
-        self.kills = 0
-        self._at = BEGAN + timedelta(seconds=after)
-        self._problem = problem
-
-    def snapshot(self) -> DaemonSnapshot:
-        return DaemonSnapshot(self.id, self.kind, self.status, f"the {self.kind}", OWNER, self._at)
-
-    def kill(self) -> None:
-        self.kills += 1
-        if self._problem is not None:
-            raise self._problem
-        self.status = "killed"
-
-    def output(self) -> str:
-        return "a picture\n"
 
 
 @pytest.fixture

@@ -74,8 +74,11 @@ class Evva(Style):
             said += [f"error={quoter.quoted(endings.error(signal))}"] if cause == "spawn_error" else []
         if item.survivor_count:
             said.append(f"survivors={item.survivor_count}")
-        if signal.fields.get("output_complete") is False:
+        if signal.fields.get("output_complete") is False and signal.kind not in AGENTS:
             said.append("output incomplete")
+        if signal.kind == "lsp" and signal.fields.get("start_limit") is True:
+            server, most = quoter.quoted(metadata.get("server")), facts.count(metadata, "max_restarts")
+            said.append(f"lsp server {server} exceeded max restarts ({most})")
         if item.redelivered:
             said.append("redelivered")
         if item.group == AGAIN:
