@@ -13,6 +13,7 @@ from support.wounds import kill_runner, sweep_up
 
 if TYPE_CHECKING:
     from holdfast import Holdfast
+    from support.points import Points
     from support.world import World
 
 _ONLY_THE_COMMAND = [
@@ -140,3 +141,16 @@ def test_who_is_told_that_a_run_could_not_be_started_is_not_told_again(hf: Holdf
     (session,) = hf.sessions(all=True)
     until(lambda: any(getattr(each, "answered", None) for each in session.told()), what="the confirmation")
     assert session.pending_signals() == 0
+
+
+def test_a_runner_that_does_not_listen_yet_is_starting(hf: Holdfast, world: World, points: Points) -> None:
+    points.off("launcher")
+    points.set("runner.spec_written=pause")
+    host = world.host('import holdfast; holdfast.open().start("sleep 60"); print("started")')
+    paused = points.wait("runner.spec_written", 10)
+    (session,) = hf.sessions()
+    assert session.state == "starting"
+    paused.release()
+    assert host.line(20) == "started"
+    assert session.refresh().state == "running"
+    session.stop(grace=0)

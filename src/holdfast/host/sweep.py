@@ -44,37 +44,39 @@ async def sweep(driver: Driver, sessions: list[Files], *, author: str, timeout: 
     waiting: dict[int, _Called] = {}
     silent: set[int] = set()
     hello = greeting(author)
-    while asked or waiting:
-        while asked and len(waiting) < _AT_ONCE:
-            place = asked.pop()
-            sock = _call(observed[place].files, hello)
-            if sock is None:
-                observed[place] = _silent(observed[place].files)
-            else:
-                waiting[sock.fileno()] = _Called(place, sock, time.monotonic() + share)
-        if not waiting:
-            continue
-        until = min(deadline, next(iter(waiting.values())).until) if asked else deadline
-        ready = await driver.ready(waiting, (), until - time.monotonic())
-        for fd in ready:
-            called = waiting[fd]
-            seen = _hear(called.sock, called.decoder, observed[called.place].files)
-            if seen is not None:
-                observed[called.place] = seen
-                del waiting[fd]
-                called.sock.close()
-        now = time.monotonic()
-        if not ready and now >= deadline:
-            break
-        for fd, called in list(waiting.items()) if asked else ():
-            if called.until <= now:
-                del waiting[fd]
-                called.sock.close()
-                asked.insert(0, called.place)
-                silent.add(called.place)
-    for called in waiting.values():
-        called.sock.close()
-        silent.add(called.place)
+    try:
+        while asked or waiting:
+            while asked and len(waiting) < _AT_ONCE:
+                place = asked.pop()
+                sock = _call(observed[place].files, hello)
+                if sock is None:
+                    observed[place] = _silent(observed[place].files)
+                else:
+                    waiting[sock.fileno()] = _Called(place, sock, time.monotonic() + share)
+            if not waiting:
+                continue
+            until = min(deadline, next(iter(waiting.values())).until) if asked else deadline
+            ready = await driver.ready(waiting, (), until - time.monotonic())
+            for fd in ready:
+                called = waiting[fd]
+                seen = _hear(called.sock, called.decoder, observed[called.place].files)
+                if seen is not None:
+                    observed[called.place] = seen
+                    del waiting[fd]
+                    called.sock.close()
+            now = time.monotonic()
+            if not ready and now >= deadline:
+                break
+            for fd, called in list(waiting.items()) if asked else ():
+                if called.until <= now:
+                    del waiting[fd]
+                    called.sock.close()
+                    asked.insert(0, called.place)
+                    silent.add(called.place)
+    finally:
+        for called in waiting.values():
+            called.sock.close()
+    silent.update(called.place for called in waiting.values())
     for place in {*asked, *silent}:
         if observed[place].state in (RUNNING, STARTING) and observed[place].live is None:
             why = f"its runner lives and did not answer within {timeout:g} s"
@@ -94,9 +96,10 @@ def _call(files: Files, hello: bytes) -> socket.socket | None:
 
 
 def _silent(files: Files) -> Observed:
-    """Nobody listens at the endpoint. Either the runner left just now, or its socket was taken away."""
+    """Nobody listens at the endpoint. Either the runner left just now, or its socket was taken away; or it is about to
+    listen, and has not even started the command."""
     seen = from_files(read_again(files))
-    if seen.state in (RUNNING, STARTING):
+    if seen.state == RUNNING:
         return Observed(seen.files, UNREACHABLE, f"its runner lives, but nobody listens at {files.endpoint}")
     return seen
 
