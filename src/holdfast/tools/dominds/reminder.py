@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from ...model import EXITED, FINAL_STATES, LOST, RUNNING, STARTING
+from ...runner import clock
 from ...runner.commandline import command_text
 from ...signals.records import Note, Signal
 from ...signals.styles.dominds import event_id
@@ -201,15 +202,10 @@ def _last_updated(session: AsyncSession, told: Sequence[Signal | Note]) -> str:
     changes = [session.last_output_at, session.ended_at]
     if session.state not in FINAL_STATES and session.started_at is not None:
         began = datetime.fromisoformat(session.started_at).timestamp() + sessions.wait_s(session)
-        changes.append(_text(began))
+        changes.append(clock.rfc3339(round(began * 1e9)))
     if session.state == LOST or session.exit is not None:
         changes += [each.at for each in told if isinstance(each, Signal) and each.variant in ("lifecycle", "survivors")]
     return max(filter(None, changes), default=session.started_at or session.created_at or "")
-
-
-def _text(timestamp: float) -> str:
-    at = datetime.fromtimestamp(timestamp, UTC)
-    return at.strftime("%Y-%m-%dT%H:%M:%S") + f".{at.microsecond // 1000:03d}Z"
 
 
 def _seconds_between(start: str, end: str) -> float:
@@ -217,4 +213,4 @@ def _seconds_between(start: str, end: str) -> float:
 
 
 def _age_s(at: str | None) -> float:
-    return 0.0 if at is None else datetime.now(UTC).timestamp() - datetime.fromisoformat(at).timestamp()
+    return 0.0 if at is None else clock.wall_ns() / 1e9 - datetime.fromisoformat(at).timestamp()

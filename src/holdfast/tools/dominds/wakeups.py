@@ -6,7 +6,7 @@ The host says which dialog may be given something now, and puts the message ther
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from ...runner import clock
@@ -153,7 +153,7 @@ def origin(signal: Signal) -> str | None:
 def _left_of_gather(at: str) -> float:
     """How long to wait for others since the first."""
     try:
-        age = (datetime.now(UTC) - datetime.fromisoformat(at)).total_seconds()
+        age = clock.wall_ns() / 1e9 - datetime.fromisoformat(at).timestamp()
     except ValueError:
         return 0.0
     return min(GATHER_S, max(0.0, GATHER_S - age))

@@ -1,0 +1,24 @@
+"""Daemons outlive the agents that started them, and must not outlive the tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from support.wounds import sweep_up
+
+if TYPE_CHECKING:
+    from support.world import World
+
+
+@pytest.fixture(autouse=True)
+def tidy(world: World) -> Iterator[None]:
+    yield
+    hf = world.open()
+    left = hf.sessions()
+    for session in left:
+        assert session.stop(grace=0).done
+    if (world.home / "sessions").exists():
+        sweep_up(world, hf)

@@ -1,0 +1,254 @@
+"""`shell_cmd`: what is completed in time, and what goes on as a daemon."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from support import processes
+from support.waiting import until
+
+if TYPE_CHECKING:
+    from support.agents import Agents
+    from support.points import Points
+    from support.world import World
+
+library = pytest.mark.parametrize("agents", ["library"], indirect=True)
+
+
+@library
+@pytest.mark.covers("dominds:1")
+def test_a_command_that_ends_in_time_is_completed_and_no_reminder(agents: Agents) -> None:
+    agent = agents.library("dominds")
+    done = agent.call("shell_cmd", command="echo hi")
+    assert (done.data["status"], done.error) == ("success", False)
+    assert done.text == "✅ Command completed (exit code: 0)\n\n📤 stdout:\n```console\nhi\n```"
+    failed = agent.call("shell_cmd", command="exit 7")
+    assert (failed.data["status"], failed.error) == ("partial_failure", False)
+    assert failed.text == "✅ Command completed (exit code: 7)"
+    died = agent.call("shell_cmd", command="kill -SEGV $$")
+    assert died.data["status"] == "partial_failure"
+    assert died.text == "✅ Command completed (exit code: unknown, signal: SIGSEGV)"
+    assert died.data["exit"]["signal"] == "SIGSEGV"
+    assert agent.run(agent.tools.reminders()) == []
+
+
+def test_stdout_stands_before_stderr_and_each_in_its_own_block(agents: Agents) -> None:
+    done = agents("dominds").call("shell_cmd", command="echo bad >&2; echo good")
+    assert done.text.endswith("📤 stdout:\n```console\ngood\n```\n\n📤 stderr:\n```console\nbad\n```")
+    assert done.data["streams"]["stderr"]["content"] == "bad"
+
+
+@library
+@pytest.mark.slow
+@pytest.mark.covers("dominds:2")
+def test_a_command_shorter_than_the_wait_is_always_completed(agents: Agents) -> None:
+    agent = agents.library("dominds")
+
+    async def ten() -> list[str]:
+        calls = [agent.tools.call("shell_cmd", {"command": "sleep 0.25", "timeoutSeconds": 1}) for _ in range(10)]
+        return [answer.text for answer in await asyncio.gather(*calls)]
+
+    for _ in range(5):
+        assert agent.run(ten()) == ["✅ Command completed (exit code: 0)"] * 10
+
+
+_COLOURFUL = """python3 - <<'END'
+import os, sys
+wanted = os.environ.get('FORCE_COLOR') or os.environ.get('COLORTERM') or os.environ.get('TERM') != 'dumb'
+print('\\033[31mred\\033[0m' if wanted and not os.environ.get('NO_COLOR') else 'plain')
+print(*sorted(name for name in os.environ if name.lower() in ('force_color', 'conemuansi')))
+END"""
+
+
+@library
+@pytest.mark.covers("dominds:3")
+def test_a_command_has_no_input_no_terminal_and_no_colours(
+    agents: Agents, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("FORCE_COLOR", "force_color", "conemuansi", "COLORTERM"):
+        monkeypatch.setenv(name, "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    agent = agents.library("dominds")
+    began = time.monotonic()
+    done = agent.call("shell_cmd", command="cat; test -t 1 || echo no terminal; ls --color=auto /; " + _COLOURFUL)
+    assert time.monotonic() - began < 2
+    assert done.data["status"] == "success"
+    assert "no terminal\n" in done.text
+    assert "plain\n" in done.text
+    assert "orce_color" not in done.text.lower()
+    raw = b"".join(world.open().get(done.data["session"]).raw("stdout"))
+    assert b"\x1b" not in raw
+
+
+@library
+@pytest.mark.slow
+@pytest.mark.covers("dominds:4")
+def test_a_command_that_goes_on_gives_a_receipt_and_one_reminder(agents: Agents) -> None:
+    agent = agents.library("dominds", dialog="talk-1", root="root-1")
+    began = time.monotonic()
+    receipt = agent.call("shell_cmd", command="sleep 60")
+    assert 4.5 <= time.monotonic() - began <= 5.5
+    pid = receipt.data["pid"]
+    assert receipt.data["status"] == "success"
+    assert receipt.text.startswith(f"🟢 sleep 60 is now running in the background (PID: {pid})\n")
+    row = processes.look(pid)
+    assert row is not None
+    (reminder,) = agent.run(agent.tools.reminders())
+    fields = reminder.to_json()
+    session = agent.run(agent.hf.get(receipt.data["session"]))
+    expected = {
+        "kind": "daemon",
+        "daemonPid": pid,
+        "pid": pid,
+        "runnerPid": session.runner_pid,
+        "runnerEndpoint": session.endpoint,
+        "initialCommandLine": "sleep 60",
+        "shell": "bash",
+        "startTime": session.started_at,
+        "kernelStartTime": row.start,
+        "processGroupId": pid,
+        "originDialogId": "talk-1",
+        "originRootId": "root-1",
+        "completed": False,
+        "sessionId": session.id,
+        "state": "running",
+        "exitCode": None,
+        "exitSignal": None,
+        "cause": None,
+        "requestedBy": None,
+        "survivors": [],
+        "streams": {
+            stream: {"end": 0, "shown": 0, "linesScrolledOut": 0, "droppedBefore": 0} for stream in ("stdout", "stderr")
+        },
+        "update": f'get_daemon_output({{ "pid": {pid} }})',
+        "delete": f'stop_daemon({{ "pid": {pid} }})',
+    }
+    assert {name: fields[name] for name in expected} == expected
+    assert fields["daemonCommandLine"] in ("sleep 60", "bash -c 'sleep 60'")
+    assert fields["bootId"] == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    assert fields["lastUpdated"] > fields["startTime"]
+
+
+@pytest.mark.covers("dominds:5")
+def test_the_view_has_so_many_lines_and_says_what_scrolled_out(agents: Agents) -> None:
+    agent = agents("dominds")
+    done = agent.call("shell_cmd", command="seq 800", scrollbackLines=0)
+    assert done.text.splitlines()[1] == "⚠️  300 lines scrolled out of view during execution"
+    shown = done.data["streams"]["stdout"]["content"].splitlines()
+    assert shown == [str(number) for number in range(301, 801)]
+    for wrong in (-1, 1.5, "5", True):
+        for name in ("scrollbackLines", "timeoutSeconds"):
+            refused = agent.call("shell_cmd", command="touch made", **{name: wrong})
+            assert refused.error
+            assert refused.text == f"shell_cmd.{name} must be a positive integer (or 0 for default)"
+    assert not os.path.exists("made")
+
+
+@library
+@pytest.mark.parametrize("whose", ["command", "child"])
+@pytest.mark.covers("dominds:6")
+def test_a_command_that_leaves_a_process_is_completed_and_stays_in_reach(agents: Agents, whose: str) -> None:
+    agent = agents.library("dominds")
+    began = time.monotonic()
+    done = agent.call("shell_cmd", command="sleep 300 & echo up")
+    assert time.monotonic() - began < 1
+    assert done.data["status"] == "success"
+    (left,) = done.data["survivors"]
+    assert f"⚠️  1 process(es) of this command are still running: {left['pid']} sleep" in done.text.splitlines()
+    (reminder,) = agent.run(agent.tools.reminders())
+    assert (reminder.id, reminder.completed) == (done.data["session"], False)
+    assert "exited, 1 process(es) still running" in reminder.render()
+    pid = done.data["pid"] if whose == "command" else left["pid"]
+    stopped = agent.call("stop_daemon", pid=pid)
+    assert stopped.text.startswith(f"✅ Daemon process {pid} (sleep 300 & echo up) stopped successfully")
+    assert processes.is_gone(left["pid"], left["start"])
+    assert agent.run(agent.tools.reminders()) == []
+
+
+@library
+@pytest.mark.covers("dominds:26")
+def test_a_disk_that_refuses_the_spec_makes_it_a_failure_without_a_child(agents: Agents, points: Points) -> None:
+    agent = agents.library("dominds")
+    points.off("launcher")
+    points.set("records.rename=1*error:ENOSPC")
+    failed = agent.call("shell_cmd", command="touch made; sleep 5", timeoutSeconds=1)
+    points.clear()
+    assert (failed.data["status"], failed.error) == ("failure", True)
+    assert failed.text.startswith("❌ Failed to execute command: ")
+    assert "no process was started" in failed.text
+    assert failed.data["error"]["code"] == "disk-full"
+    assert not os.path.exists("made")
+    assert agent.run(agent.tools.own_sessions()) == []
+    assert agent.run(agent.tools.reminders()) == []
+
+
+@library
+def test_a_missing_shell_is_named_and_told_once(agents: Agents) -> None:
+    agent = agents.library("dominds")
+    failed = agent.call("shell_cmd", command="true", shell="no-such-shell")
+    assert failed.data["status"] == "failure"
+    assert failed.text.startswith("❌ Failed to execute command: ")
+    assert "no-such-shell" in failed.text
+    assert agent.run(agent.tools.consumer().pending()) == 0
+    assert agent.run(agent.tools.reminders()) == []
+
+
+def test_the_shell_that_was_asked_for_runs_the_command(agents: Agents) -> None:
+    done = agents("dominds").call("shell_cmd", command='readlink "/proc/$$/exe"; true', shell="sh")
+    assert os.path.basename(done.data["streams"]["stdout"]["content"]) == os.path.basename(os.path.realpath("/bin/sh"))
+
+
+@library
+def test_an_aborted_call_ends_the_waiting_alone(agents: Agents, world: World) -> None:
+    agent = agents.library("dominds")
+    gate = world.gate()
+
+    async def aborted() -> None:
+        call = asyncio.ensure_future(
+            agent.tools.call("shell_cmd", {"command": f"echo up; read -n 1 < {gate}; echo done", "timeoutSeconds": 30})
+        )
+        while not await agent.tools.own_sessions():
+            await asyncio.wait([call], timeout=0.01)
+        call.cancel()
+        await asyncio.gather(call, return_exceptions=True)
+
+    agent.run(aborted())
+    (session,) = agent.run(agent.tools.own_sessions())
+    assert session.state in ("starting", "running")
+    gate.release()
+    agent.run(session.wait(timeout=5))
+    until(lambda: agent.run(agent.tools.consumer().pending()) == 1, what="the ending in the queue")
+    assert agent.run(session.text()) == "up\ndone\n"
+
+
+def test_a_receipt_shows_the_last_of_each_stream(agents: Agents) -> None:
+    agent = agents("dominds")
+    command = "seq 2000; echo trouble >&2; sleep 60"
+    receipt = agent.call("shell_cmd", command=command, timeoutSeconds=1)
+    assert "📤 stdout so far (last 2000 characters):" in receipt.text
+    assert "\n2000\n```" in receipt.text
+    assert "\n1000\n" not in receipt.text
+    assert "📤 stderr so far:\n```console\ntrouble\n```" in receipt.text
+
+
+def test_a_long_command_stands_in_one_short_line(agents: Agents) -> None:
+    receipt = agents("dominds").call("shell_cmd", command="true \\\n" + "x" * 500 + "\nsleep 60", timeoutSeconds=1)
+    first = receipt.text.splitlines()[0]
+    assert first.startswith("🟢 true \\ xxx")
+    assert first.endswith(f"is now running in the background (PID: {receipt.data['pid']})")
+    assert len(first) < 250
+
+
+def test_more_parameters_are_there_when_asked_for(agents: Agents, world: World) -> None:
+    plain = agents("dominds").call("shell_cmd", command="pwd", cwd="/")
+    assert plain.error
+    assert "cwd" in plain.text
+    agent = agents("dominds", extended=True)
+    done = agent.call("shell_cmd", command="pwd; echo $GREETING $TERM", cwd="/", env={"GREETING": "hello"})
+    assert done.data["streams"]["stdout"]["content"] == "/\nhello dumb"
