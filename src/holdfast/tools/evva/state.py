@@ -296,6 +296,9 @@ class State:
             metadata=facts,
             notify="exit" if async_mode else "never",
         )
+        if handle.task is not None and asyncio.iscoroutine(work):
+            # One that was cancelled before its first step would be left as it is.
+            handle.task.add_done_callback(lambda _: work.close())
         return agents[0] if async_mode else self._inline(handle.id, agents[0])
 
     async def _inline(self, id: str, agent: Agent) -> Any:
