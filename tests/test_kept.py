@@ -46,8 +46,8 @@ def test_with_the_session_goes_what_was_kept_about_it(world: World) -> None:
 @pytest.mark.covers("native:17")
 def test_for_an_owner_the_sessions_of_others_do_not_exist(world: World) -> None:
     hf = world.open()
-    mine = hf.start(world.probe("stay"), owner="a", name="mine")
-    theirs = hf.start(world.probe("stay"), owner="b", name="theirs")
+    mine = hf.start(world.probe("forever"), owner="a", name="mine")
+    theirs = hf.start(world.probe("forever"), owner="b", name="theirs")
     assert hf.get("last", owner="a").id == mine.id
     assert hf.get("mine", owner="a").id == mine.id
     assert hf.get(mine.pid, owner="a").id == mine.id
