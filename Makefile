@@ -18,6 +18,7 @@ setup:
 # What is missing is said here; the tests that need it say so again, by name.
 system:
 	@tools/system-packages.sh test || true
+	@tools/node-packages.sh || true
 
 run: setup
 	@tools/demo.sh

@@ -52,6 +52,9 @@ COMMANDS: dict[str, dict[str, str]] = {
         "ack": "acknowledge signals",
         "notify": "whether people are told of a session",
     },
+    "Serve": {
+        "mcp": "an MCP server: sessions as tools for agents",
+    },
     "End": {
         "stop": "end sessions gently, with everything they started",
         "kill": "end sessions at once, or send one operating-system signal",

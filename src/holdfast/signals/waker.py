@@ -104,6 +104,10 @@ class Waker:
             elif deadline is not None and time.monotonic() >= deadline:
                 return False
 
+    async def stirred(self, driver: Driver) -> None:
+        """Something may have come since the last `clear`, whoever takes it."""
+        await driver.ready([self.fileno()], (), None)
+
     def clear(self) -> None:
         """Not readable any more, until something else happens. Call it before a claim: what comes after is in the
         claim, or makes it readable again."""
@@ -111,15 +115,15 @@ class Waker:
             if not self.closed:
                 self._clear()
 
-    def _clear(self) -> None:
-        for each, _, _ in self._sockets.values():
-            for _ in range(_HINTS_AT_ONCE):
-                try:
     def hinted(self) -> set[str]:
         """Clear it; the sessions that it spoke of since somebody last looked at the queue."""
         self.clear()
         return set(self._inbox.hints)
 
+    def _clear(self) -> None:
+        for each, _, _ in self._sockets.values():
+            for _ in range(_HINTS_AT_ONCE):
+                try:
                     hint = each.recv(_HINT_BYTES)
                 except BlockingIOError:
                     break

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from ..host.aio import AsyncHoldfast, AsyncSession
     from ..index.kept import Kept
+    from ..signals.consumer import AsyncConsumer
     from .parameters import Parameter
 
     T = TypeVar("T")
@@ -149,6 +150,10 @@ class Toolset:
         return Answer.of_error(problem)
 
     # For the families.
+
+    def consumer(self) -> AsyncConsumer:
+        """Where what the owner is to be told waits, for this family."""
+        return self.hf.signals(self.owner)
 
     def kept(self) -> Kept:
         return self.hf.kept(f"{self.name}:{self.owner}")

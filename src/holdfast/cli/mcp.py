@@ -1,0 +1,96 @@
+"""An MCP server: the sessions of one agent as tools and resources, for any client of the protocol.
+
+Without --http it speaks on its input and output, as clients start it. Commands outlive the server: killed and started
+again for the same owner, it shows the same sessions, and what was not acknowledged is told again.
+"""
+
+from __future__ import annotations
+
+import os
+
+from .output import note, say
+from .parsing import Parser
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from ..home import Home
+
+USAGE = "[--toolset NAME] [--owner NAME] [--http [--host ADDRESS] [--port N]] [--print-config CLIENT]"
+EXAMPLES = """
+hold mcp --print-config claude-code    what to tell a client
+hold mcp                               as a client starts it
+hold mcp --toolset hermes --owner bot
+hold mcp --http --port 8765            for several clients, with a token
+"""
+_TOOLSETS = ("native", "dominds", "evva", "hermes", "openclaw")
+_PORT = 8765
+
+
+def arrange(parser: Parser) -> None:
+    parser.add_argument("--toolset", default="native", choices=_TOOLSETS, help="the family of tools (default native)")
+    parser.add_argument("--owner", metavar="NAME", help="whose sessions they are (default: one for this directory)")
+    parser.add_argument("--http", action="store_true", help="speak streamable HTTP instead of stdio")
+    parser.add_argument("--host", default="127.0.0.1", metavar="ADDRESS", help="a loopback address (default 127.0.0.1)")
+    parser.add_argument("--port", type=int, default=_PORT, metavar="N", help=f"0 takes a free one (default {_PORT})")
+    parser.add_argument("--token-file", metavar="FILE", help="a token other than the home's own")
+    parser.add_argument(
+        "--allow-host", action="append", default=[], metavar="HOST:PORT", help="one more Host to accept"
+    )
+    parser.add_argument("--allow-origin", action="append", default=[], metavar="URL", help="one more to accept")
+    parser.add_argument("--print-config", metavar="CLIENT", help="print what to write into a client's configuration")
+
+
+def main(args: Namespace) -> int:
+    from ..tools.mcp import address
+
+    owner = args.owner or f"mcp:{os.getcwd()}"
+    token = ""
+    if args.http:
+        token = address.read_token(args.token_file) if args.token_file else address.token_of(_home())
+    if args.print_config:
+        from ..tools.mcp import clients
+
+        url = address.address(args.host, args.port) if args.http else None
+        say(clients.config(args.print_config, args.toolset, args.owner, url=url, token=token))
+        note(f"# {clients.named(args.print_config).where}")
+        return 0
+    try:
+        from ..tools.mcp import serve
+    except ImportError as problem:
+        from ..errors import Unsupported
+
+        missing = Unsupported(f"an MCP server without the package {problem.name}")
+        missing.fix = "`pip install holdfast[mcp]`"
+        raise missing from None
+    import asyncio
+
+    from .door import author
+
+    if not args.http:
+        asyncio.run(serve.over_stdio(args.toolset, owner, author()))
+        return 0
+
+    def listening(url: str) -> None:
+        note(f"{args.toolset} for {owner} on {url}; `hold mcp --http --print-config CLIENT` says how to connect")
+
+    work = serve.over_http(
+        *(args.toolset, owner, author()),
+        host=args.host,
+        port=args.port,
+        token=token,
+        hosts=args.allow_host,
+        origins=args.allow_origin,
+        listening=listening,
+    )
+    asyncio.run(work)
+    return 0
+
+
+def _home() -> Home:
+    from ..home import Home
+
+    home = Home()
+    home.create()
+    return home

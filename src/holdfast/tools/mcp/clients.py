@@ -1,0 +1,131 @@
+"""What to write into the configuration of common MCP clients, so that they start or reach our server."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+from typing import TYPE_CHECKING
+
+from ...errors import BadArgument
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
+
+    Entry = dict[str, Any]
+
+NAME = "holdfast"
+_TOKEN_VARIABLE = "HOLDFAST_MCP_TOKEN"  # noqa: S105  the name of a variable
+
+
+class Client:
+    """`where` it keeps its configuration; `started` and `reached` make what belongs there, for stdio and for HTTP."""
+
+    def __init__(
+        self,
+        where: str,
+        started: Callable[[Sequence[str]], str],
+        reached: Callable[[str, str], str] | None,
+    ) -> None:
+        self.where = where
+        self.started = started
+        self.reached = reached
+
+
+def _json(*path: str, **entry: Any) -> str:
+    made: Entry = entry
+    for key in reversed(path):
+        made = {key: made}
+    return json.dumps(made, indent=2)
+
+
+def _bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+def _common(command: Sequence[str]) -> str:
+    return _json("mcpServers", NAME, command=command[0], args=list(command[1:]))
+
+
+def _toml(table: str, entry: Mapping[str, object]) -> str:
+    # JSON strings and lists of them are TOML as well.
+    return "\n".join([f"[{table}]", *(f"{key} = {json.dumps(value)}" for key, value in entry.items())])
+
+
+CLIENTS: dict[str, Client] = {
+    "claude-code": Client(
+        "run it in a shell",
+        lambda command: shlex.join(["claude", "mcp", "add", NAME, "--", *command]),
+        lambda url, token: shlex.join(
+            ["claude", "mcp", "add", "--transport", "http", NAME, url, "--header", f"Authorization: Bearer {token}"]
+        ),
+    ),
+    "claude-desktop": Client("claude_desktop_config.json", _common, None),
+    "cursor": Client(
+        "~/.cursor/mcp.json, or .cursor/mcp.json in a project",
+        _common,
+        lambda url, token: _json("mcpServers", NAME, url=url, headers=_bearer(token)),
+    ),
+    "vscode": Client(
+        ".vscode/mcp.json in a project",
+        lambda command: _json("servers", NAME, type="stdio", command=command[0], args=list(command[1:])),
+        lambda url, token: _json("servers", NAME, type="http", url=url, headers=_bearer(token)),
+    ),
+    "codex": Client(
+        "~/.codex/config.toml",
+        lambda command: _toml(f"mcp_servers.{NAME}", {"command": command[0], "args": list(command[1:])}),
+        lambda url, token: (
+            f"# in the environment of the client: {_TOKEN_VARIABLE}={token}\n"
+            + _toml(f"mcp_servers.{NAME}", {"url": url, "bearer_token_env_var": _TOKEN_VARIABLE})
+        ),
+    ),
+    "gemini": Client(
+        "~/.gemini/settings.json",
+        _common,
+        lambda url, token: _json("mcpServers", NAME, httpUrl=url, headers=_bearer(token)),
+    ),
+    "windsurf": Client(
+        "~/.codeium/windsurf/mcp_config.json",
+        _common,
+        lambda url, token: _json("mcpServers", NAME, serverUrl=url, headers=_bearer(token)),
+    ),
+    "zed": Client(
+        "settings.json of Zed",
+        lambda command: _json("context_servers", NAME, command=command[0], args=list(command[1:])),
+        lambda url, token: _json("context_servers", NAME, url=url, headers=_bearer(token)),
+    ),
+    "opencode": Client(
+        "opencode.json",
+        lambda command: _json("mcp", NAME, type="local", command=list(command), enabled=True),
+        lambda url, token: _json("mcp", NAME, type="remote", url=url, headers=_bearer(token), enabled=True),
+    ),
+}
+
+
+def named(name: str) -> Client:
+    try:
+        return CLIENTS[name]
+    except KeyError:
+        raise BadArgument("client", f"{name[:40]!a} is not known", "give " + " or ".join(CLIENTS)) from None
+
+
+def command(family: str, owner: str | None) -> list[str]:
+    """The command line that starts our server, also where the client has another PATH than we."""
+    script = os.path.join(os.path.dirname(sys.executable), "hold")
+    start = [script] if os.access(script, os.X_OK) else [sys.executable, "-m", "holdfast.cli"]
+    return [
+        *(*start, "mcp"),
+        *(() if family == "native" else ("--toolset", family)),
+        *(() if owner is None else ("--owner", owner)),
+    ]
+
+
+def config(name: str, family: str, owner: str | None, *, url: str | None = None, token: str = "") -> str:
+    client = named(name)
+    if url is None:
+        return client.started(command(family, owner))
+    if client.reached is None:
+        raise BadArgument("client", f"{name} starts its servers itself", "leave out --http")
+    return client.reached(url, token)

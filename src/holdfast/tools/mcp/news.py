@@ -1,0 +1,122 @@
+"""Who wants to hear of which resource, and what is new of it.
+
+While somebody wants to hear of a log or a screen, one task waits for its output; nothing is asked again and again.
+Clients of two eras are told: those that subscribe, and those that listen on a stream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from mcp.server.subscriptions import ResourceUpdated
+
+from ...errors import HoldfastError
+from ...model import FINAL_STATES
+from .resources import SESSIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from mcp.server.session import ServerSession
+    from mcp.server.subscriptions import SubscriptionBus
+
+    from ...daemons.observers import Change
+    from .resources import Resources
+
+# A program that prints all the time is told of so often at most.
+_GATHER_S = 0.25
+
+
+class News:
+    def __init__(self, resources: Resources, bus: SubscriptionBus) -> None:
+        self._resources = resources
+        self._bus = bus
+        self._wanted: Counter[str] = Counter()
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        # Of clients that subscribe: by resource, and each by the connection that it has.
+        self._subscribed: dict[str, dict[object, ServerSession]] = {}
+
+    @contextmanager
+    def wanted(self, uris: Iterable[str]) -> Iterator[None]:
+        uris = list(uris)
+        for uri in uris:
+            self._want(uri)
+        try:
+            yield
+        finally:
+            for uri in uris:
+                self._want_no_more(uri)
+
+    def subscribe(self, session: ServerSession, uri: str) -> None:
+        # The SDK has no public name for the connection of a handler, and no other way to learn that it is gone.
+        connection = session._connection
+        subscribers = self._subscribed.setdefault(uri, {})
+        if connection in subscribers:
+            return
+        subscribers[connection] = session
+        self._want(uri)
+        connection.exit_stack.callback(self.unsubscribe, session, uri)
+
+    def unsubscribe(self, session: ServerSession, uri: str) -> None:
+        if self._subscribed.get(uri, {}).pop(session._connection, None) is not None:
+            self._want_no_more(uri)
+
+    async def tell(self, uri: str) -> None:
+        await self._bus.publish(ResourceUpdated(uri=uri))
+        for session in list(self._subscribed.get(uri, {}).values()):
+            await session.send_resource_updated(uri)
+
+    async def close(self) -> None:
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        self._tasks.clear()
+
+    def _want(self, uri: str) -> None:
+        self._wanted[uri] += 1
+        if self._wanted[uri] == 1:
+            watch = self._watch_list() if uri == SESSIONS else self._watch(uri)
+            self._tasks[uri] = asyncio.ensure_future(watch)
+
+    def _want_no_more(self, uri: str) -> None:
+        self._wanted[uri] -= 1
+        if not self._wanted[uri]:
+            del self._wanted[uri]
+            task = self._tasks.pop(uri, None)
+            if task is not None:
+                task.cancel()
+
+    async def _watch(self, uri: str) -> None:
+        try:
+            session = await self._resources.check(uri)
+            if session is None:
+                return  # the notices tell of it
+            cursor = session.cursor
+            while session.state not in FINAL_STATES:
+                woke = await session.wait(output=True, since=cursor)
+                cursor = woke.cursor
+                await self.tell(uri)
+                await asyncio.sleep(_GATHER_S)
+        except HoldfastError:
+            await self.tell(uri)  # reading it says what is wrong
+
+    async def _watch_list(self) -> None:
+        changed = asyncio.Event()
+        owner = self._resources.toolset.owner
+
+        def note(change: Change) -> None:
+            if change.snapshot is None or change.snapshot.owner == owner:
+                changed.set()
+
+        forget = self._resources.toolset.hf.daemons.observe(note)
+        try:
+            while True:
+                await changed.wait()
+                changed.clear()
+                await self.tell(SESSIONS)
+                await asyncio.sleep(_GATHER_S)
+        finally:
+            forget()

@@ -1,0 +1,114 @@
+"""The server on a transport: stdio for one client, HTTP on loopback for several."""
+
+from __future__ import annotations
+
+import hmac
+import socket
+from typing import TYPE_CHECKING
+
+from mcp.server.stdio import stdio_server
+from mcp.server.transport_security import TransportSecuritySettings
+
+from ...errors import BadArgument
+from ...host.aio import AsyncHoldfast
+from .. import toolset
+from .address import LOOPBACK, PATH, address
+from .server import Bridge
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+_BACKLOG = 128
+
+
+async def over_stdio(family: str, owner: str, author: str) -> None:
+    """Until the client closes our input."""
+    async with AsyncHoldfast(author=author) as hf:
+        server = Bridge(toolset(family, hf, owner=owner)).server()
+        async with stdio_server() as (reading, writing):
+            await server.run(reading, writing, server.create_initialization_options())
+
+
+async def over_http(
+    family: str,
+    owner: str,
+    author: str,
+    *,
+    host: str,
+    port: int,
+    token: str,
+    hosts: Sequence[str] = (),
+    origins: Sequence[str] = (),
+    listening: Callable[[str], None],
+) -> None:
+    """Until it is told to leave. `listening` gets the address, with the port that was given where 0 was asked for."""
+    import uvicorn
+
+    if host not in LOOPBACK:
+        raise BadArgument(
+            "host", f"{host} is not this machine alone", f"give {' or '.join(LOOPBACK)}; ssh -L reaches it"
+        )
+    with _bound(host, port) as listener:
+        port = listener.getsockname()[1]
+        async with AsyncHoldfast(author=author) as hf:
+            server = Bridge(toolset(family, hf, owner=owner)).server()
+            app = server.streamable_http_app(
+                streamable_http_path=PATH, transport_security=security(port, hosts, origins), host=host
+            )
+            config = uvicorn.Config(Guarded(app, token), log_level="warning", lifespan="on", server_header=False)
+            listening(address(host, port))
+            await uvicorn.Server(config).serve(sockets=[listener])
+
+
+def security(port: int, hosts: Sequence[str] = (), origins: Sequence[str] = ()) -> TransportSecuritySettings:
+    """Named hosts and origins only: a page that some browser shows must not talk to us."""
+    here = [f"127.0.0.1:{port}", f"localhost:{port}", f"[::1]:{port}"]
+    return TransportSecuritySettings(
+        enable_dns_rebinding_protection=True,
+        allowed_hosts=[*here, *hosts],
+        allowed_origins=[*(f"http://{each}" for each in here), *origins],
+    )
+
+
+class Guarded:
+    """Lets nobody pass who has not the token. Being on this machine is no proof: others may share it."""
+
+    def __init__(self, app: ASGIApp, token: str) -> None:
+        self._app = app
+        self._expected = f"Bearer {token}".encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or self._is_known(scope):
+            await self._app(scope, receive, send)
+            return
+        from starlette.responses import JSONResponse
+
+        problem = {
+            "type": "/problems/unauthenticated",
+            "title": "no valid token",
+            "status": 401,
+            "detail": "the request has no token, or another one",
+            "fix": "send `Authorization: Bearer TOKEN`; `hold mcp --http --print-config CLIENT` shows it",
+        }
+        answer = JSONResponse(problem, 401, {"WWW-Authenticate": "Bearer"}, media_type="application/problem+json")
+        await answer(scope, receive, send)
+
+    def _is_known(self, scope: Scope) -> bool:
+        given = [value for name, value in scope["headers"] if name == b"authorization"]
+        return len(given) == 1 and hmac.compare_digest(given[0], self._expected)
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        # From here on who connects waits for us, and is not refused.
+        listener.listen(_BACKLOG)
+    except OSError as problem:
+        listener.close()
+        raise BadArgument("port", f"{host}:{port} cannot be had ({problem.strerror})", "give another --port") from None
+    return listener

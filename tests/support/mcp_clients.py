@@ -1,0 +1,54 @@
+"""MCP servers as clients start them, and the official client at the other end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import mcp
+from mcp.client.stdio import StdioServerParameters
+
+from support.waiting import BOUND_S
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from mcp_types import CallToolResult
+
+
+def server(*words: str, owner: str = "agent-7") -> StdioServerParameters:
+    """`hold mcp` in this test's world."""
+    argv = ["-m", "holdfast.cli", "mcp", "--owner", owner, *words]
+    return StdioServerParameters(command=sys.executable, args=argv, env=dict(os.environ))
+
+
+class Ear:
+    """What a client was told, as it came."""
+
+    def __init__(self) -> None:
+        self.heard: asyncio.Queue[Any] = asyncio.Queue()
+
+    async def message(self, message: Any) -> None:
+        await self.heard.put(message)
+
+    async def log(self, params: Any) -> None:
+        await self.heard.put(params)
+
+    async def next(self) -> Any:
+        async with asyncio.timeout(BOUND_S):
+            return await self.heard.get()
+
+
+@asynccontextmanager
+async def connected(target: Any, mode: str = "legacy", **options: Any) -> AsyncIterator[mcp.Client]:
+    async with mcp.Client(target, mode=mode, **options) as client:
+        yield client
+
+
+def text(result: CallToolResult) -> str:
+    (content,) = result.content
+    assert content.type == "text"
+    return content.text

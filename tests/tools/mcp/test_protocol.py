@@ -1,0 +1,280 @@
+"""The server and the official client, in one process and over pipes: tools, progress, cancellation, resources."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from mcp.client.subscriptions import ResourceUpdated
+from mcp.shared.exceptions import MCPError
+from mcp_types import ToolAnnotations
+
+import holdfast
+from holdfast.tools import toolset as families
+from holdfast.tools.mcp.server import Bridge
+from support import processes
+from support.mcp_clients import Ear, connected, server, text
+from support.waiting import BOUND_S
+
+if TYPE_CHECKING:
+    from mcp.server.lowlevel import Server
+
+    from support.world import World
+
+ERAS = ["legacy", "2026-07-28"]
+# What clients of today do is no longer what they should.
+of_today = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
+
+
+def bridge(hf: holdfast.AsyncHoldfast, owner: str = "agent-7") -> Server[None]:
+    return Bridge(families("native", hf, owner=owner)).server()
+
+
+@pytest.mark.parametrize("era", ERAS)
+def test_tools_are_listed_with_what_they_may_do(world: World, era: str) -> None:
+    async def main() -> None:
+        async with holdfast.open_async() as hf, connected(bridge(hf), era) as client:
+            listed = {tool.name: tool for tool in (await client.list_tools()).tools}
+            hints = {name: tool.annotations or ToolAnnotations() for name, tool in listed.items()}
+            assert {name for name, hint in hints.items() if hint.read_only_hint} == {"read", "wait", "screen", "list"}
+            assert {name for name, hint in hints.items() if hint.destructive_hint} == {"stop"}
+            assert hints["stop"].idempotent_hint
+            assert {name for name, hint in hints.items() if hint.open_world_hint} == {"run", "send"}
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("era", ERAS)
+def test_an_answer_is_text_and_the_same_facts_and_an_error_is_marked(world: World, era: str) -> None:
+    async def main() -> None:
+        async with holdfast.open_async() as hf, connected(bridge(hf), era) as client:
+            done = await client.call_tool("run", {"command": "echo hi"})
+            assert "hi" in text(done)
+            assert not done.is_error
+            assert isinstance(done.structured_content, dict)
+            wrong = await client.call_tool("read", {"id": "nothing"})
+            assert wrong.is_error
+            assert "nothing" in text(wrong)
+
+    asyncio.run(main())
+
+
+@pytest.mark.covers("native:22")
+@pytest.mark.parametrize("era", ERAS)
+def test_while_a_call_waits_the_last_line_is_told(world: World, era: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["holdfast.tools.toolset"], "PROGRESS_S", 0.1)
+    gate = world.gate()
+    told: list[str | None] = []
+
+    async def progress(progress: float, total: float | None, message: str | None) -> None:
+        told.append(message)
+        if message == "half way":
+            gate.release()
+
+    async def main() -> None:
+        async with holdfast.open_async() as hf, connected(bridge(hf), era) as client:
+            started = await client.call_tool(
+                "run", {"command": world.probe("say", "half way", "await", gate), "wait_s": 0, "name": "job"}
+            )
+            assert not started.is_error, text(started)
+            done = await client.call_tool("wait", {"ids": ["job"], "timeout_s": 20}, progress_callback=progress)
+            assert "exit 0" in text(done)
+
+    asyncio.run(main())
+    assert "half way" in told
+
+
+@pytest.mark.covers("native:22")
+@pytest.mark.parametrize("era", ERAS)
+def test_a_cancelled_call_ends_the_waiting_at_once_and_not_the_command(world: World, era: str) -> None:
+    gate = world.gate()
+
+    async def main() -> None:
+        async with holdfast.open_async() as hf, connected(bridge(hf), era) as client:
+            await client.call_tool("run", {"command": world.probe("await", gate), "wait_s": 0, "name": "job"})
+            waits = [asyncio.create_task(client.call_tool("wait", {"ids": ["job"], "timeout_s": 60})) for _ in range(5)]
+            await client.call_tool("list", {})
+            began = time.monotonic()
+            for each in waits:
+                each.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
+            assert all(each.cancelled() for each in waits)
+            # Whoever answers this has let go of the five.
+            listed = await client.call_tool("list", {})
+            assert time.monotonic() - began < 1
+            assert "job" in text(listed)
+            assert (await hf.get("job")).state == "running"
+            gate.release()
+            assert "exit 0" in text(await client.call_tool("wait", {"ids": ["job"]}))
+
+    asyncio.run(main())
+
+
+def _uri(session: str, what: str = "log") -> str:
+    return f"holdfast://sessions/{session}/{what}"
+
+
+@pytest.mark.parametrize("era", ERAS)
+def test_sessions_logs_and_screens_are_resources_of_their_owner(world: World, era: str) -> None:
+    async def main() -> None:
+        async with holdfast.open_async() as hf, connected(bridge(hf), era) as client:
+            mine = await hf.run("echo mine", owner="agent-7", name="mine")
+            theirs = await hf.run("echo theirs", owner="agent-8", name="theirs")
+            listed = {str(each.uri) for each in (await client.list_resources()).resources}
+            assert listed == {"holdfast://sessions", "holdfast://signals", _uri(mine.id)}
+            templates = (await client.list_resource_templates()).resource_templates
+            assert {each.uri_template for each in templates} == {_uri("{id}"), _uri("{id}", "screen")}
+            for ref in (mine.id, "mine"):
+                (log,) = (await client.read_resource(_uri(ref))).contents
+                assert getattr(log, "text", "") == "mine\n"
+            (sessions,) = (await client.read_resource("holdfast://sessions")).contents
+            assert [each["id"] for each in json.loads(getattr(sessions, "text", ""))] == [mine.id]
+            for uri in (_uri(theirs.id), _uri("theirs"), _uri("none"), _uri(mine.id, "other"), "holdfast://else"):
+                with pytest.raises(MCPError) as refused:
+                    await client.read_resource(uri)
+                assert refused.value.error.data["code"] == "not-found"
+
+    asyncio.run(main())
+
+
+def test_a_screen_is_a_resource_of_a_terminal(world: World) -> None:
+    async def main() -> None:
+        async with holdfast.open_async() as hf, connected(bridge(hf)) as client:
+            shell = await hf.run(["printf", "\\033[2;3Hthere"], tty=True, owner="agent-7")
+            assert _uri(shell.id, "screen") in {str(each.uri) for each in (await client.list_resources()).resources}
+            (screen,) = (await client.read_resource(_uri(shell.id, "screen"))).contents
+            assert getattr(screen, "text", "").splitlines()[1] == "  there"
+
+    asyncio.run(main())
+
+
+@of_today
+@pytest.mark.covers("native:22")
+def test_a_client_that_subscribed_to_a_log_is_told_of_new_output_and_of_the_end(world: World) -> None:
+    gate = world.gate()
+
+    async def main() -> None:
+        ear = Ear()
+        async with holdfast.open_async() as hf, connected(bridge(hf), message_handler=ear.message) as client:
+            session = await hf.start(world.probe("await", gate, "say", "news", "await", gate), owner="agent-7")
+            await client.subscribe_resource(_uri(session.id))
+            gate.release()
+            assert (await _updated(ear)) == _uri(session.id)
+            gate.release()
+            assert (await _updated(ear)) == _uri(session.id)
+            assert (await hf.get(session.id)).state == "exited"
+
+    asyncio.run(main())
+
+
+async def _updated(ear: Ear) -> str:
+    while True:
+        message = await ear.next()
+        if getattr(message, "method", "") == "notifications/resources/updated":
+            return str(message.params.uri)
+
+
+@pytest.mark.covers("native:22")
+def test_a_client_that_listens_is_told_of_new_output_and_of_starts(world: World) -> None:
+    gate = world.gate()
+
+    async def main() -> None:
+        async with holdfast.open_async() as hf, connected(bridge(hf), "2026-07-28") as client:
+            session = await hf.start(world.probe("await", gate, "say", "news", "await", gate), owner="agent-7")
+            wanted = [_uri(session.id), "holdfast://sessions"]
+            async with asyncio.timeout(BOUND_S), client.listen(resource_subscriptions=wanted) as events:
+                gate.release()
+                assert await _next_update(events) == _uri(session.id)
+                await hf.run("true", owner="agent-8")
+                await hf.run("true", owner="agent-7")
+                assert await _next_update(events) == "holdfast://sessions"
+            gate.release()
+            await session.wait()
+
+    asyncio.run(main())
+
+
+async def _next_update(events: Any) -> str:
+    async for event in events:
+        if isinstance(event, ResourceUpdated):
+            return event.uri
+    raise AssertionError("the stream ended")
+
+
+@of_today
+def test_nobody_subscribed_to_what_does_not_exist_or_belongs_to_others(world: World) -> None:
+    async def main() -> None:
+        async with holdfast.open_async() as hf, connected(bridge(hf)) as client:
+            theirs = await hf.run("true", owner="agent-8")
+            for uri in (_uri(theirs.id), _uri("none"), "holdfast://else"):
+                with pytest.raises(MCPError):
+                    await client.subscribe_resource(uri)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("family", ["native", "dominds", "evva", "hermes", "openclaw"])
+def test_an_ending_is_told_and_stays_in_the_queue(world: World, family: str) -> None:
+    gate = world.gate()
+
+    async def main() -> None:
+        ear = Ear()
+        async with holdfast.open_async() as hf:
+            tools = families(family, hf, owner="agent-7")
+            async with connected(Bridge(tools).server(), logging_callback=ear.log) as client:
+                await client.list_tools()
+                session = await hf.start(world.probe("say", "no way", "await", gate, "exit", 3), owner="agent-7")
+                gate.release()
+                told = await ear.next()
+                assert told.level == "warning"
+                assert told.logger == "holdfast"
+                assert "no way" in told.data["text"] or session.id in told.data["text"]
+                (id,) = told.data["signals"]
+                assert id.startswith(session.id)
+                assert await tools.consumer().pending() == 1
+                (waiting,) = (await client.read_resource("holdfast://signals")).contents
+                assert getattr(waiting, "text", "") == told.data["text"]
+                await tools.consumer().ack(id)
+
+    asyncio.run(main())
+
+
+@pytest.mark.covers("native:18")
+def test_a_server_that_is_killed_while_somebody_waits_loses_nothing(world: World) -> None:
+    gate = world.gate()
+
+    async def started() -> None:
+        async with connected(server()) as client:
+            await client.call_tool("run", {"command": world.probe("await", gate), "wait_s": 0, "name": "job"})
+            waiting = asyncio.create_task(client.call_tool("wait", {"ids": ["job"], "timeout_s": 60}))
+            await client.call_tool("list", {})
+            os.kill(_server_pid(), signal.SIGKILL)
+            with pytest.raises(MCPError):
+                await waiting
+
+    async def again() -> None:
+        async with connected(server()) as client:
+            assert "job" in text(await client.call_tool("list", {}))
+            gate.release()
+            hf = world.open()
+            hf.get("job").wait(timeout=BOUND_S)
+            told = text(await client.call_tool("signals", {}))
+            assert told.count("completed") == 1
+            assert "job" in told
+            assert "job" not in text(await client.call_tool("signals", {}))
+
+    asyncio.run(started())
+    asyncio.run(again())
+    world.hold("gc", check=True)
+
+
+def _server_pid() -> int:
+    below = processes.descendants(os.getpid())
+    (pid,) = [row.pid for row in below if " mcp " in processes.command_line(row.pid)]
+    return pid
