@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.tools.hermes import limits
 from support import processes
-from support.hermes import drain, over, printed, process, start
+from support.hermes import Event, drain, over, printed, process, start
 from support.levers import namespace_argv
 from support.waiting import until, wait_gone
 from support.wounds import kill_runner, sweep_up
@@ -61,8 +61,8 @@ def test_ids_that_begin_alike_are_all_named(agents: Agents, monkeypatch: pytest.
     assert process(agent, "poll", "proc_aaaa00000002")["session_id"] == ids[1]
 
 
-def test_after_a_rename_the_first_name_still_finds_it(agents: Agents) -> None:
-    agent = agents.library("hermes")
+def test_after_a_rename_the_first_name_still_finds_it(library: Agents) -> None:
+    agent = library("hermes")
     id = start(agent, "exec sleep 300")
     session = agent.run(agent.hf.get(id))
     agent.run(session.update(name="web"))
@@ -157,9 +157,9 @@ def test_killed_is_said_when_every_process_is_gone(agents: Agents) -> None:
 
 
 @pytest.mark.covers("hermes:6")
-def test_what_does_not_die_is_never_said_to_be_dead(agents: Agents, world: World, points: Points) -> None:
+def test_what_does_not_die_is_never_said_to_be_dead(library: Agents, world: World, points: Points) -> None:
     points.set("tree.kill=error:EPERM")
-    agent = agents.library("hermes", daemon_term_grace_seconds=0.2)
+    agent = library("hermes", daemon_term_grace_seconds=0.2)
     id = start(agent, "exec sleep 300", notify=True)
     pid = process(agent, "poll", id)["pid"]
     answer = agent.call("process", action="kill", session_id=id)
@@ -244,8 +244,8 @@ def test_a_program_that_got_a_recorded_pid_is_left_alone(world: World) -> None:
     assert told["killed"]["error_code"] == "identity-mismatch"
 
 
-def test_a_session_without_its_supervisor_says_so(agents: Agents, world: World) -> None:
-    agent = agents.library("hermes")
+def test_a_session_without_its_supervisor_says_so(library: Agents, world: World) -> None:
+    agent = library("hermes")
     id = start(agent, "echo up; exec sleep 300")
     printed(agent, id, "up")
     hf = world.open()
@@ -278,14 +278,14 @@ def test_a_log_is_read_by_line_numbers_that_do_not_shift(agents: Agents) -> None
     assert (beyond["output"], beyond["showing"]) == ("", "0 lines")
 
 
-def test_lines_keep_their_numbers_when_the_head_is_gone(agents: Agents, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_keep_their_numbers_when_the_head_is_gone(library: Agents, monkeypatch: pytest.MonkeyPatch) -> None:
     config = "[log]\nsession_cap = '1MiB'\nsegment = '256KiB'\n"
-    agent = agents.library("hermes")
+    agent = library("hermes")
     path = agent.hf.home.path + "/config.toml"
     with open(path, "w") as file:
         file.write(config)
     monkeypatch.setenv("HOLDFAST_CONFIG", path)
-    agent = agents.library("hermes")
+    agent = library("hermes")
     id = start(agent, "seq -f 'line %012.0f' 0 99999")
     over(agent, id)
     page = process(agent, "log", id, offset=0, limit=1)
@@ -344,8 +344,8 @@ def test_a_poll_goes_on_where_the_last_one_was(agents: Agents, world: World) -> 
 
 @pytest.mark.covers("hermes:21")
 @pytest.mark.parametrize("pty", [False, True])
-def test_characters_that_come_byte_by_byte_come_out_whole(agents: Agents, world: World, pty: bool) -> None:
-    agent = agents.library("hermes")
+def test_characters_that_come_byte_by_byte_come_out_whole(library: Agents, world: World, pty: bool) -> None:
+    agent = library("hermes")
     whole = "aé🎉b"
     digits = [f"{byte:02x}" for byte in whole.encode()]
     words = [word for pair in digits for word in ("hex", pair, "sleep", 0.02)]
@@ -354,10 +354,19 @@ def test_characters_that_come_byte_by_byte_come_out_whole(agents: Agents, world:
     ended = over(agent, id)
     assert ended["output_preview"].splitlines() == [whole, "\ufffd"]
     assert process(agent, "log", id, offset=0)["output"].splitlines() == [whole, "\ufffd"]
-    other = start(agent, shlex.join(world.probe("quiet", *words, "say", "")), pty=pty, watch_patterns=["🎉"], stdin=None)
-    found: list[dict[str, object]] = []
-    until(lambda: found.extend(drain(agent)) or len([e for e in found if e["session_id"] == other]) == 1)
-    assert [event["output"].splitlines() for event in found if event["session_id"] == other] == [[whole]]  # type: ignore[attr-defined]
+    other = start(
+        agent, shlex.join(world.probe("quiet", *words, "say", "")), pty=pty, watch_patterns=["🎉"], stdin=None
+    )
+    found: list[Event] = []
+
+    def matched() -> list[Event]:
+        found.extend(drain(agent))
+        return [event for event in found if event["session_id"] == other]
+
+    (event,) = until(matched, what="the match")
+    assert (event["type"], event["output"]) == ("watch_match", whole)
+    (completion,) = [event for event in found if event["session_id"] == id]
+    assert completion["output"].splitlines() == [whole, "\ufffd"]
 
 
 def test_input_after_the_end_and_to_a_closed_stdin_is_told(agents: Agents) -> None:

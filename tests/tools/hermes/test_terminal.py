@@ -135,10 +135,10 @@ def test_a_terminal_works_in_the_foreground(agents: Agents) -> None:
 
 @pytest.mark.covers("hermes:30")
 def test_a_user_message_lets_the_command_go_on_past_its_default_limit(
-    agents: Agents, world: World, monkeypatch: pytest.MonkeyPatch
+    library: Agents, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TERMINAL_TIMEOUT", "1")
-    agent = agents.library("hermes")
+    agent = library("hermes")
     gate = world.gate()
     command = shlex.join(world.probe("say", "up", "tell", gate, "up", "await", gate, "exit", 5))
 
@@ -164,8 +164,8 @@ def test_a_user_message_lets_the_command_go_on_past_its_default_limit(
     assert (event["type"], event["exit_code"], event["session_id"]) == ("completion", 5, told["session_id"])
 
 
-def test_a_limit_that_was_given_stays_after_a_yield(agents: Agents) -> None:
-    agent = agents.library("hermes", server_wait_s=0.2)
+def test_a_limit_that_was_given_stays_after_a_yield(library: Agents) -> None:
+    agent = library("hermes", server_wait_s=0.2)
     told = shown(agent, "exec -a uvicorn sleep 300 # ; uvicorn", timeout=1)
     assert told["status"] == "yielded_to_background"
     assert "server" in told["promoted_from_foreground"]
@@ -173,8 +173,8 @@ def test_a_limit_that_was_given_stays_after_a_yield(agents: Agents) -> None:
     assert (ended["completion_reason"], ended["termination_source"]) == ("timed_out", "terminal.timeout")
 
 
-def test_an_interrupt_ends_the_command(agents: Agents, world: World) -> None:
-    agent = agents.library("hermes")
+def test_an_interrupt_ends_the_command(library: Agents, world: World) -> None:
+    agent = library("hermes")
     gate = world.gate()
 
     async def interrupted() -> Any:
@@ -189,8 +189,8 @@ def test_an_interrupt_ends_the_command(agents: Agents, world: World) -> None:
     assert processes.is_gone(pid)
 
 
-def test_a_caller_that_only_stops_waiting_leaves_the_command_running(agents: Agents, world: World) -> None:
-    agent = agents.library("hermes")
+def test_a_caller_that_only_stops_waiting_leaves_the_command_running(library: Agents, world: World) -> None:
+    agent = library("hermes")
     gate = world.gate()
     command = shlex.join(world.probe("tell", gate, "up", "await", gate, "say", "late"))
 
@@ -224,14 +224,17 @@ def test_a_server_in_the_foreground_is_refused_where_the_host_says_so(agents: Ag
 
 
 @pytest.mark.parametrize(
-    "command", ["npm run dev", "cd app && uvicorn app:app", "docker compose up", "python3 -m http.server 80", "yarn dev"]
+    "command",
+    ["npm run dev", "cd app && uvicorn app:app", "docker compose up", "python3 -m http.server 80", "yarn dev"],
 )
 def test_what_looks_like_a_server(command: str) -> None:
     assert is_server(command)
     assert not is_server(command + " --help")
 
 
-@pytest.mark.parametrize("command", ["npm run build", "grep uvicorn x", "docker compose up -d", "pip install uvicorn", "ls"])
+@pytest.mark.parametrize(
+    "command", ["npm run build", "grep uvicorn x", "docker compose up -d", "pip install uvicorn", "ls"]
+)
 def test_what_does_not_look_like_a_server(command: str) -> None:
     assert not is_server(command)
 
@@ -240,7 +243,7 @@ def test_what_does_not_look_like_a_server(command: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "fixed"),
+    "wrong, fixed",
     [
         ({"notify": True}, "background=true, notify=true"),
         ({"watch_patterns": ["x"]}, "background=true, watch_patterns=['x']"),
@@ -347,7 +350,9 @@ def test_without_a_terminal_device_nothing_is_spawned(world: World) -> None:
 
 def test_a_background_command_answers_at_once_with_all_that_was_asked(agents: Agents) -> None:
     agent = agents("hermes")
-    told = shown(agent, "exec sleep 300", background=True, notify=True, deadline=600, timeout=5, persist_on_release=True)
+    told = shown(
+        agent, "exec sleep 300", background=True, notify=True, deadline=600, timeout=5, persist_on_release=True
+    )
     assert told["output"] == "Background process started"
     assert (told["exit_code"], told["error"]) == (0, None)
     assert (told["notify_on_complete"], told["deadline_seconds"], told["persist_on_release"]) == (True, 600, True)
@@ -429,8 +434,8 @@ def test_compound_commands_do_what_they_say(agents: Agents) -> None:
     assert outputs[COMPOUND[4]] == "1\n2\nA=1\nok\n"
 
 
-def test_the_schema_has_nothing_that_providers_refuse(agents: Agents) -> None:
-    tools = agents.library("hermes").tools
+def test_the_schema_has_nothing_that_providers_refuse(library: Agents) -> None:
+    tools = library("hermes").tools
     for shape in ("mcp", "openai", "anthropic"):
         text = json.dumps(tools.schemas(shape))
         assert "anyOf" not in text

@@ -1,0 +1,192 @@
+"""The registry for programs that block: scopes and sweeps."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from holdfast.errors import BadArgument, NotFound, PlaceUnsupported
+from holdfast.runner import clock
+from holdfast.tools.hermes import Registry
+from support import processes
+from support.waiting import until
+
+if TYPE_CHECKING:
+    from support.world import World
+
+STAY = "exec sleep 300"
+
+
+def test_the_whole_life_of_a_session(world: World) -> None:
+    registry = Registry(world.open(), session_key="conv-17")
+    begun = registry.spawn_local("cat; exit 3", notify_on_complete=True)
+    id = begun["session_id"]
+    assert registry.get(id).owner == "conv-17"
+    assert registry.poll(id)["status"] == "running"
+    assert registry.write_stdin(id, "a")["bytes_written"] == 1
+    assert registry.submit_stdin(id, "b")["bytes_written"] == 2
+    assert registry.close_stdin(id)["status"] == "ok"
+    assert not registry.is_completion_consumed(id)
+    with registry.drain() as nothing:
+        assert len(nothing) == 0
+    until(lambda: registry.poll(id)["status"] == "exited", what="the end")
+    assert registry.read_log(id, offset=0)["output"] == "ab"
+    assert registry.is_completion_consumed(id), "that read the last line"
+    assert registry.wait(id)["exit_code"] == 3
+    assert registry.kill_process(id)["status"] == "already_exited"
+    with pytest.raises(NotFound):
+        registry.poll("proc_000000000000")
+    with pytest.raises(BadArgument):
+        registry.read_log(id, offset=-1)
+
+
+def test_a_drain_is_settled_by_a_loop_that_ends_and_given_back_by_one_that_does_not(world: World) -> None:
+    registry = Registry(world.open(), session_key="a")
+    id = registry.spawn_local("exit 3", notify_on_complete=True)["session_id"]
+    until(lambda: registry.poll(id)["status"] == "exited", what="the end")
+
+    def failing_turn() -> None:
+        with registry.drain() as events:
+            assert [event["exit_code"] for event in events.events] == [3]
+            assert id in events.text
+            raise RuntimeError("the turn failed")
+
+    with pytest.raises(RuntimeError, match="turn"):
+        failing_turn()
+    assert until(lambda: [event["exit_code"] for event in registry.drain()], what="it again") == [3]
+    assert len(registry.drain()) == 0
+
+
+def test_another_place_is_refused(world: World) -> None:
+    registry = Registry(world.open())
+    with pytest.raises(PlaceUnsupported):
+        registry.spawn_via_env("docker", "touch ran")
+    assert not (world.cwd / "ran").exists()
+    registry.kill_process(registry.spawn_via_env("local", STAY)["session_id"])
+
+
+def test_without_a_session_key_the_task_owns(world: World) -> None:
+    registry = Registry(world.open(), task_id="t1")
+    id = registry.spawn_local(STAY)["session_id"]
+    assert registry.get(id).owner == "task:t1"
+    assert registry.kill_all() == 1
+
+
+def test_a_list_has_those_of_the_task_and_marks_those_of_the_same_session(world: World) -> None:
+    registry = Registry(world.open(), task_id="t1", session_key="conv")
+    mine = registry.spawn_local(STAY)["session_id"]
+    sibling = registry.spawn_local(STAY, task_id="t2", session_key="conv")["session_id"]
+    other = Registry(world.open(), task_id="t3", session_key="else").spawn_local(STAY)["session_id"]
+    rows = {row["session_id"]: row.get("session_scoped") for row in registry.list_sessions("t1", "conv")}
+    assert rows == {mine: None, sibling: True}
+    assert [row["session_id"] for row in registry.list_sessions("t3")] == [other]
+    for task in ("t1", "t2", "t3"):
+        assert registry.kill_all(task) == 1
+
+
+@pytest.mark.covers("hermes:26")
+def test_a_blank_task_has_nothing_and_a_sweep_leaves_others_alone(world: World) -> None:
+    hf = world.open()
+    registry = Registry(hf, task_id="t1", session_key="a")
+    mine = registry.spawn_local(STAY)
+    sibling = registry.spawn_local(STAY, task_id="t2", session_key="a")
+    other = hf.start(STAY, owner="a", labels={"hermes.task": "t1"})
+    for blank in ("", "  "):
+        assert registry.has_active_processes(blank) is False
+        assert registry.has_active_processes(blank, descendants=True) is False
+        assert registry.has_active_for_session(blank) is False
+        assert (registry.kill_all(blank), registry.release(blank), registry.kill_started_since(0, blank)) == (0, 0, 0)
+    for each in (mine, sibling):
+        assert not processes.is_gone(each["pid"])
+    assert registry.has_active_processes("t1")
+    assert registry.kill_all("t1") == 1
+    assert processes.is_gone(mine["pid"])
+    assert not registry.has_active_processes("t1")
+    assert registry.poll(mine["session_id"])["termination_source"] == "kill_all"
+    assert registry.has_active_processes("t2")
+    assert registry.kill_all(exclude_ids=[sibling["session_id"]]) == 0
+    assert not processes.is_gone(sibling["pid"])
+    assert registry.kill_all() == 1
+    assert other.refresh().state == "running", "it is of no toolset"
+    other.stop(grace=1)
+
+
+def test_what_persists_is_left_by_a_release_and_not_by_kill_all(world: World) -> None:
+    registry = Registry(world.open(), task_id="t1")
+    kept = registry.spawn_local(STAY, persist_on_release=True)
+    gone = registry.spawn_local(STAY, notify_on_complete=True)
+    assert registry.release("t1") == 1
+    assert processes.is_gone(gone["pid"])
+    assert not processes.is_gone(kept["pid"])
+    events = list(registry.drain())
+    assert [event["termination_source"] for event in events] == ["release"], "a sweep takes no note"
+    assert registry.kill_all("t1") == 1
+
+
+def test_an_abandoned_turn_takes_only_its_own_along(world: World) -> None:
+    registry = Registry(world.open(), task_id="t1")
+    before = registry.spawn_local(STAY)
+    until(lambda: registry.poll(before["session_id"])["uptime_seconds"] >= 1, what="a second")
+    turn = time.time() - 0.5
+    during = registry.spawn_local(STAY)
+    assert registry.kill_started_since(turn, "t1") == 1
+    assert registry.kill_started_since(turn, "t1") == 0
+    assert processes.is_gone(during["pid"])
+    assert not processes.is_gone(before["pid"])
+    assert registry.has_active_for_session("task:t1")
+    assert not registry.has_active_for_session("task:t1", max_age=0.5)
+    registry.kill_all("t1")
+
+
+def test_descendants_keep_a_task_active(world: World) -> None:
+    registry = Registry(world.open(), task_id="t1")
+    id = registry.spawn_local("sleep 300 & exit 0")["session_id"]
+    until(lambda: registry.poll(id)["status"] == "exited", what="the end")
+    assert not registry.has_active_processes("t1")
+    assert registry.has_active_processes("t1", descendants=True)
+    assert registry.kill_all("t1") == 1
+    assert not registry.has_active_processes("t1", descendants=True)
+
+
+def test_recovery_counts_what_runs_and_ends_nothing(world: World) -> None:
+    registry = Registry(world.open(), task_id="t1")
+    ids = [registry.spawn_local(STAY)["session_id"] for _ in range(2)]
+    for path in world.home.glob("index.db*"):
+        path.unlink()
+    fresh = Registry(world.open(), task_id="t1")
+    assert (fresh.recover_from_checkpoint(), fresh.recover_from_checkpoint()) == (2, 2)
+    assert {row["session_id"] for row in fresh.list_sessions()} == set(ids)
+    assert fresh.kill_all() == 2
+
+
+@pytest.mark.covers("hermes:24")
+def test_the_age_of_an_end_counts_and_not_that_of_the_start(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    shift = world.root / "wall-shift"
+
+    def minutes_ago(minutes: float) -> None:
+        new = shift.with_suffix(".new")
+        new.write_text(str(-60 * minutes))
+        new.rename(shift)
+
+    minutes_ago(40)
+    monkeypatch.setenv("HOLDFAST_WALL_SHIFT_FILE", str(shift))
+    monkeypatch.setattr(clock, "_WALL_SHIFT_FILE", str(shift))
+    registry = Registry(world.open(), task_id="t1")
+    forgotten = registry.spawn_local("exit 0")["session_id"]
+    until(lambda: registry.poll(forgotten)["status"] == "exited", what="the end")
+    id = registry.spawn_local("echo printed; read x; exit 3")["session_id"]
+    until(lambda: registry.poll(id)["output_preview"] == "printed\n", what="output")
+    minutes_ago(10 / 60)
+    registry.submit_stdin(id)
+    until(lambda: registry.poll(id)["status"] == "exited", what="the end")
+    minutes_ago(0)
+    another = registry.spawn_local(STAY)["session_id"]
+    rows = {row["session_id"]: row for row in registry.list_sessions()}
+    assert set(rows) == {id, another}, "what ended 40 minutes ago is not listed"
+    assert rows[id]["uptime_seconds"] >= 39 * 60
+    assert rows[id]["exit_code"] == 3
+    assert registry.read_log(id)["output"] == "printed"
+    assert registry.poll(forgotten)["status"] == "exited", "but it is still found"
+    registry.kill_all()
