@@ -1,0 +1,241 @@
+"""`process` poll, log and list: what is shown of a run, to whom, and how often."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from support.waiting import until, wait_for_file
+
+if TYPE_CHECKING:
+    from support.agents import Agent, Agents
+    from support.world import World
+
+
+def start(agent: Agent, command: str | list[str], **more: Any) -> str:
+    line = command if isinstance(command, str) else shlex.join(command)
+    answer = agent.call("exec", command=line, background=True, **more)
+    assert answer.data["status"] == "running", answer.text
+    name: str = answer.data["sessionId"]
+    return name
+
+
+def poll(agent: Agent, name: str, **more: Any) -> Any:
+    return agent.call("process", action="poll", sessionId=name, **more)
+
+
+def log_has(agent: Agent, name: str, text: str, bound: float = 10) -> None:
+    until(lambda: text in agent.call("process", action="log", sessionId=name).text, bound, what=f"{text!r} in the log")
+
+
+@pytest.mark.covers("openclaw:7")
+def test_an_aborted_poll_loses_nothing_and_two_at_once_repeat_nothing(agents: Agents) -> None:
+    agent = agents.library("openclaw")
+    name = start(agent, "echo first; cat", stdin="open")
+    log_has(agent, name, "first")
+
+    async def abort_after(steps: int) -> Any:
+        """The answer, where it came before the abort."""
+        calling = asyncio.ensure_future(agent.tools.call("process", {"action": "poll", "sessionId": name}))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        calling.cancel()
+        (outcome,) = await asyncio.gather(calling, return_exceptions=True)
+        return None if isinstance(outcome, asyncio.CancelledError) else outcome
+
+    async def both() -> list[Any]:
+        asked = {"action": "poll", "sessionId": name, "timeout": 20_000}
+        polls = [asyncio.ensure_future(agent.tools.call("process", asked)) for _ in range(2)]
+        await agent.tools.call("process", {"action": "write", "sessionId": name, "data": "second\n"})
+        await asyncio.wait(polls, return_when=asyncio.FIRST_COMPLETED)
+        await agent.tools.call("process", {"action": "kill", "sessionId": name})
+        return [await each for each in polls]
+
+    aborted = 0
+    while (answer := agent.run(abort_after(aborted))) is None:
+        aborted += 1
+    assert aborted > 3
+    assert answer.text.startswith("first\n"), "it was given to nobody before"
+    assert poll(agent, name).text.startswith("(no new output)")
+    answers = agent.run(both())
+    assert sum(answer.text.count("second") for answer in answers) == 1
+
+
+@pytest.mark.covers("openclaw:8")
+def test_an_unknown_id_is_answered_at_once(agents: Agents) -> None:
+    agent = agents("openclaw")
+    agent.call("process", action="list")
+    took = []
+    for _ in range(3):
+        began = time.monotonic()
+        answer = poll(agent, "amber-nothing", timeout=30_000)
+        took.append(time.monotonic() - began)
+        assert answer.text == "No session found for amber-nothing"
+        assert (answer.data["status"], answer.data["error"], answer.error) == ("failed", "not-found", True)
+    assert min(took) < 0.2
+    texts = {"write": "active ", "kill": "active ", "submit": "active ", "clear": "finished ", "log": "", "remove": ""}
+    for action, kind in texts.items():
+        answer = agent.call("process", action=action, sessionId="x-y", data="x")
+        assert answer.text == f"No {kind}session found for x-y"
+    assert agent.call("process", action="poll").text == "sessionId is required for this action."
+    assert agent.call("process", action="dance").text.startswith("Invalid process action. Expected one of: list, poll,")
+
+
+@pytest.mark.covers("openclaw:9")
+def test_owners_do_not_exist_for_each_other(agents: Agents) -> None:
+    a, b = agents("openclaw", owner="a"), agents("openclaw", owner="b")
+    of_a, of_b = start(a, "echo mine; sleep 60"), start(b, "sleep 60")
+    assert [each["sessionId"] for each in a.call("process", action="list").data["sessions"]] == [of_a]
+    assert [each["sessionId"] for each in b.call("process", action="list").data["sessions"]] == [of_b]
+    assert poll(b, of_a).text == f"No session found for {of_a}"
+    assert b.call("process", action="kill", sessionId=of_a).text == f"No active session found for {of_a}"
+    assert b.call("process", action="kill", all=True).data["status"] == "completed"
+    assert "mine" in poll(a, of_a, timeout=5000).text
+    assert "still running" in poll(a, of_a).text
+    a.call("process", action="kill", sessionId=of_a)
+
+
+@pytest.mark.covers("openclaw:10")
+def test_a_poll_gives_the_newest_and_says_what_it_left_out(agents: Agents, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_LOG_SESSION_CAP", "1MiB")
+    monkeypatch.setenv("HOLDFAST_LOG_SEGMENT", "64KiB")
+    agent = agents("openclaw")
+    name = start(agent, "for i in $(seq 10000 19999); do echo line $i; done; sleep 60")
+    log_has(agent, name, "line 19999")
+    polled = poll(agent, name)
+    assert polled.text.startswith("[earlier output is omitted from this poll; use action=log with offset and limit")
+    shown = polled.text.removesuffix("\n\nProcess still running.").partition("]\n")[2]
+    assert len(shown) in (29_999, 30_000)
+    assert shown.endswith("line 19999")
+    first = agent.call("process", action="log", sessionId=name, offset=0, limit=1)
+    assert (first.text, first.data["totalLines"]) == ("line 10000", 10_000)
+    assert agent.call("process", action="log", sessionId=name).text.endswith(
+        "[showing last 200 of 10000 lines; pass offset/limit to page]"
+    )
+    dropping = start(agent, "seq 1000000 1400000; sleep 60")
+    log_has(agent, dropping, "1400000", 20)
+    gone = poll(agent, dropping)
+    assert gone.text.startswith("[earlier output was discarded at the retention cap and cannot be recovered]\n")
+    assert "1400000" in gone.text
+    agent.call("process", action="kill", all=True)
+
+
+@pytest.mark.covers("openclaw:11")
+def test_streams_keep_their_order_and_what_was_cut_comes_out_whole(agents: Agents, world: World) -> None:
+    agent = agents("openclaw")
+    name = start(agent, "echo a; sleep 0.1; echo b >&2; sleep 0.1; echo c; sleep 60")
+    log_has(agent, name, "c")
+    assert poll(agent, name).text.startswith("a\nb\nc\n\n")
+    gate = world.gate()
+    half = world.probe("quiet", "write", "x", "hex", "f09f", "await", gate, "hex", "98801b5b33", "await", gate)
+    cut = start(agent, [*half, "hex", "316d79", "forever"])
+    log_has(agent, cut, "x")
+    assert poll(agent, cut).text == "x\n\nProcess still running."
+    gate.release()
+    assert poll(agent, cut, timeout=5000).text == "\U0001f600\n\nProcess still running."
+    gate.release()
+    assert poll(agent, cut, timeout=5000).text == "y\n\nProcess still running."
+    agent.call("process", action="kill", all=True)
+
+
+@pytest.mark.covers("openclaw:12")
+def test_empty_polls_are_told_to_come_less_often(agents: Agents) -> None:
+    agent = agents("openclaw")
+    name = start(agent, "while read line; do echo $line; done", stdin="open")
+    waits = [poll(agent, name).data["retryInMs"] for _ in range(5)]
+    assert waits == [5000, 10_000, 30_000, 60_000, 60_000]
+    agent.call("process", action="write", sessionId=name, data="news\n")
+    assert "news" in poll(agent, name, timeout=5000).text
+    assert poll(agent, name).data["retryInMs"] == 5000
+    agent.call("process", action="kill", sessionId=name)
+
+
+@pytest.mark.covers("openclaw:20")
+def test_input_is_closed_unless_it_was_asked_for(agents: Agents) -> None:
+    agent = agents("openclaw")
+    closed = start(agent, "sleep 60")
+    refused = agent.call("process", action="write", sessionId=closed, data="y\n")
+    assert refused.text.startswith(f"Session {closed} stdin is not writable.")
+    assert 'stdin:"open"' in refused.text
+    assert "pty:true" in refused.text
+    opened = start(agent, "read answer; echo got $answer; cat", stdin="open")
+    assert agent.call("process", action="write", sessionId=opened, data="y\n").text == (
+        f"Wrote 2 bytes to session {opened}."
+    )
+    assert "got y" in poll(agent, opened, timeout=5000).text
+    last = agent.call("process", action="write", sessionId=opened, data="bye\n", eof=True)
+    assert last.text == f"Wrote 4 bytes to session {opened} (stdin closed)."
+    until(lambda: poll(agent, opened, timeout=1000).data["status"] == "completed", 10)
+    assert agent.call("process", action="log", sessionId=opened).text == "got y\nbye"
+    agent.call("process", action="kill", all=True)
+
+
+def test_a_read_position_survives_its_host_and_a_cursor_moves_nothing(agents: Agents) -> None:
+    one = agents("openclaw")
+    name = start(one, "echo early; sleep 60")
+    log_has(one, name, "early")
+    whole = poll(one, name, cursor="0")
+    assert whole.text.startswith("early")
+    first = poll(one, name)
+    assert first.text.startswith("early")
+    assert poll(one, name, cursor=first.data["nextCursor"]).text.startswith("(no new output)")
+    another = agents("openclaw")
+    assert poll(another, name).text.startswith("(no new output)")
+    another.call("process", action="kill", sessionId=name)
+
+
+def test_a_list_says_how_each_run_stands(agents: Agents) -> None:
+    agent = agents("openclaw")
+    running = start(agent, "sleep 60", stdin="open")
+    done = start(agent, "echo out; exit 4")
+    poll(agent, done, timeout=5000)
+    until(lambda: poll(agent, done, timeout=500).data["status"] == "failed", 10)
+    listed = agent.call("process", action="list")
+    second, first = listed.data["sessions"]
+    assert (first["sessionId"], first["status"], first["stdinWritable"]) == (running, "running", True)
+    assert (second["sessionId"], second["exitCode"], second["tail"]) == (done, 4, "out\n")
+    assert listed.text.splitlines()[1].startswith(f"{running} running   ")
+    assert listed.text.splitlines()[1].endswith(":: sleep 60")
+    by_pid = poll(agent, str(first["pid"]))
+    assert by_pid.data["sessionId"] == running
+    agent.call("process", action="kill", sessionId=running)
+
+
+def test_a_program_on_the_other_screen_is_shown_as_its_screen(agents: Agents, world: World) -> None:
+    agent = agents("openclaw")
+    mark = world.cwd / "drawn"
+    redraw = r"printf '\033[?1049h'; for i in $(seq 500); do printf '\033[Hframe %d' $i; done; touch " + str(mark)
+    name = start(agent, f"{redraw}; sleep 60", pty=True)
+    wait_for_file(mark, 10)
+    log_has(agent, name, "frame 500")
+    shown = poll(agent, name)
+    assert shown.text.count("frame") == 1
+    assert "frame 500" in shown.text
+    agent.call("process", action="kill", sessionId=name)
+
+
+def test_what_survivors_print_is_in_the_log_alone_and_marked(agents: Agents, world: World) -> None:
+    gate = world.gate()
+    agent = agents("openclaw")
+    name = start(agent, f"(read -n 1 x < {gate}; echo late) & echo done")
+    until(lambda: poll(agent, name, timeout=1000).data["status"] == "completed", 10)
+    gate.release()
+    log_has(agent, name, "late")
+    log = agent.call("process", action="log", sessionId=name)
+    assert log.text == ("done\n[afterExit: processes that outlived the command printed what follows]\nlate")
+    assert log.data["afterExit"] == 1
+    assert "late" not in poll(agent, name).text
+
+
+def test_silence_with_open_input_may_be_waiting(agents: Agents) -> None:
+    agent = agents.library("openclaw", exec={"inputWaitIdleMs": 1000})
+    name = start(agent, "read x", stdin="open")
+    waiting = until(lambda: (it := poll(agent, name, timeout=200)).data["waitingForInput"] and it, 10)
+    assert waiting.data["inputWaitEvidence"] in ("idle", "blocked")
+    assert f"Use process write, send-keys or submit on session {name}" in waiting.text
+    assert "[input-wait]" in agent.call("process", action="list").text
+    agent.call("process", action="kill", sessionId=name)
