@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from support.agents import Agents
     from support.world import World
 
+# Its characters are joined by invisible ones.
+FAMILY = "👩‍👩‍👧"
 COMMON = (
     *("type", "event_id", "session_id", "session_key", "command", "task_id", "owner_task_id", "platform", "chat_id"),
     *("user_id", "user_name", "thread_id", "message_id", "ts"),
@@ -27,7 +29,11 @@ COMMON = (
 
 def test_an_event_carries_where_its_session_came_from(library: Agents) -> None:
     agent = library(
-        "hermes", owner="conv", task_id="t1", owner_task_id="sub-2", origin={"platform": "telegram", "chat_id": "42"}
+        "hermes",
+        owner="conv",
+        task_id="t1",
+        owner_task_id="sub-2",
+        origin={"platform": "telegram", "chat_id": "42", "user_name": FAMILY},
     )
     id = start(agent, "echo out; echo err >&2; exit 3", notify=True)
     (event,) = drained(agent)
@@ -35,6 +41,7 @@ def test_an_event_carries_where_its_session_came_from(library: Agents) -> None:
     assert (event["type"], event["session_id"], event["session_key"]) == ("completion", id, "conv")
     assert (event["task_id"], event["owner_task_id"]) == ("t1", "sub-2")
     assert (event["platform"], event["chat_id"], event["user_id"]) == ("telegram", "42", "")
+    assert event["user_name"] == FAMILY
     assert (event["exit_code"], event["completion_reason"], event["termination_source"]) == (3, "exited", "")
     assert (event["output"], event["output_cut"], event["observed"]) == ("out\nerr\n", False, False)
     assert event["survivors"] == []
@@ -145,7 +152,7 @@ def test_a_heartbeat_that_was_overtaken_by_the_end_is_dropped(library: Agents) -
     ],
 )
 def test_a_gateway_passes_on_what_its_mode_says(mode: str, wanted: list[str]) -> None:
-    events = {
+    events: dict[str, dict[str, Any]] = {
         "completion 0": {"type": "completion", "exit_code": 0},
         "completion 1": {"type": "completion", "exit_code": 1},
         "watch_match": {"type": "watch_match"},

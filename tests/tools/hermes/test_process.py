@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shlex
 import time
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from support import processes
 from support.hermes import Event, drain, over, printed, process, start
 from support.levers import namespace_argv
 from support.waiting import until, wait_gone
-from support.wounds import kill_runner, sweep_up
+from support.wounds import kill_runner, sweep_up, wedged
 
 if TYPE_CHECKING:
     from support.agents import Agents
@@ -242,6 +243,47 @@ def test_a_program_that_got_a_recorded_pid_is_left_alone(world: World) -> None:
     assert (told["polled"]["status"], told["polled"]["completion_reason"]) == ("exited", "lost")
     assert told["polled"]["exit_code"] is None
     assert told["killed"]["error_code"] == "identity-mismatch"
+
+
+def test_a_supervisor_that_does_not_answer_is_told_as_that(library: Agents, world: World) -> None:
+    agent = library("hermes")
+    id = start(agent, "echo up; exec sleep 300")
+    printed(agent, id, "up")
+    with wedged(world.open().get(id)):
+        told = process(agent, "poll", id)
+        assert (told["status"], told["health"], told["output_preview"]) == ("running", "unreachable", "up\n")
+        assert "does not answer" in told["note"]
+    assert "health" not in process(agent, "poll", id)
+    assert process(agent, "kill", id)["status"] == "killed"
+
+
+def test_a_host_that_never_kills_only_asks(library: Agents) -> None:
+    agent = library("hermes", daemon_term_grace_seconds=0)
+    stubborn = start(agent, "trap '' TERM; echo up; while :; do sleep 100; done")
+    printed(agent, stubborn, "up")
+    told = process(agent, "kill", stubborn)
+    assert (told["status"], told["process_running"]) == ("error", True)
+    willing = start(agent, "exec sleep 300")
+    told = process(agent, "kill", willing)
+    assert (told["status"], told["exit_code"]) == ("already_exited", -15)
+    assert process(library("hermes"), "kill", stubborn)["status"] == "killed"
+
+
+@pytest.mark.parametrize("way", ["interrupt", "yield_now"])
+def test_a_wait_that_is_interrupted_leaves_the_process_running(library: Agents, way: str) -> None:
+    agent = library("hermes")
+    id = start(agent, "echo up; exec sleep 300")
+    printed(agent, id, "up")
+
+    async def interrupted() -> Any:
+        call = asyncio.ensure_future(agent.tools.call("process", {"action": "wait", "session_id": id}))
+        await asyncio.to_thread(until, lambda: agent.tools._waiting)
+        getattr(agent.tools, way)()
+        return (await call).data
+
+    told = agent.run(interrupted())
+    assert (told["status"], told["process_running"], told["output"]) == ("interrupted", True, "up\n")
+    assert process(agent, "kill", id)["status"] == "killed"
 
 
 def test_a_session_without_its_supervisor_says_so(library: Agents, world: World) -> None:

@@ -8,6 +8,7 @@ from ...errors import BadArgument, HoldfastError
 from ...signals import facts
 from ...signals.styles.hermes import Hermes as Style
 from . import limits, scope, texts, views
+from .settings import ORIGIN
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
     Event = dict[str, Any]
 
-_ORIGIN = ("platform", "chat_id", "user_id", "user_name", "thread_id", "message_id")
 MODES = ("concise", "all", "result", "error", "off")
 
 
@@ -129,6 +129,7 @@ class _Events:
     def _head(self, type: str, signal: Signal) -> Event:
         shot = signal.snapshot
         labels = facts.table(shot, "labels")
+        origin = facts.table(facts.table(facts.table(shot, "metadata"), "hermes"), "origin")
         event = {
             "type": type,
             "event_id": signal.id,
@@ -137,7 +138,7 @@ class _Events:
             "command": self._redact(facts.text(shot, "command")),
             "task_id": facts.text(labels, scope.TASK),
             "owner_task_id": facts.text(labels, scope.OWNER_TASK),
-            **{name: facts.text(labels, scope.ORIGIN + name) for name in _ORIGIN},
+            **{name: facts.text(labels, scope.ORIGIN + name) or facts.text(origin, name) for name in ORIGIN},
             "ts": signal.at,
         }
         return event | ({"redelivered": True} if signal.redelivered else {})

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ...errors import BadArgument, PlaceUnsupported, PtyUnavailable, SpawnError, TooManySessions
+from ...home import check_labels
 from ..environment import environment
 from . import limits, scope, shell, texts
 
@@ -83,6 +84,14 @@ def _spelled(value: object) -> str:
     return "true" if value is True else repr(value)
 
 
+def _is_label(value: str) -> bool:
+    """People are called by names that no label can be: those are kept beside them."""
+    try:
+        return check_labels({"label": value}) == {"label": value} and bool(value)
+    except BadArgument:
+        return False
+
+
 def check_place(name: str | None = None) -> None:
     """Nothing runs where nobody asked for it: another place than this machine is refused, not replaced."""
     place = (os.environ.get("TERMINAL_ENV", "") if name is None else name).strip() or "local"
@@ -141,6 +150,8 @@ class Starting:
             "grace": settings.daemon_term_grace_seconds or limits.KILL_GRACE_S,
         }
         options["labels"] = self._labels(options["name"], wanted)
+        origin = {name: value for name, value in settings.origin.items() if value and not _is_label(value)}
+        options["metadata"] = {"hermes": {"origin": origin} if origin else {}}
         options |= {"tty": True, "size": limits.PTY_SIZE} if wanted.pty else {"merge_stderr": True}
         if not wanted.pty:
             options["stdin"] = wanted.stdin or ("open" if wanted.background else "closed")
@@ -154,7 +165,7 @@ class Starting:
             labels[scope.OWNER_TASK] = settings.owner_task_id
         if wanted.persist_on_release:
             labels[scope.PERSIST] = "1"
-        return labels | {scope.ORIGIN + name: value for name, value in settings.origin.items() if value}
+        return labels | {scope.ORIGIN + name: value for name, value in settings.origin.items() if _is_label(value)}
 
     async def in_background(self, wanted: Wanted) -> dict[str, Any]:
         wanted.check()
@@ -177,7 +188,7 @@ class Starting:
         asked |= {"watch_patterns": watches} if watches else {}
         if settings.completion_output_chars != limits.EVENT_CHARS:
             asked["completion_output_chars"] = settings.completion_output_chars
-        options["metadata"] = {"hermes": asked}
+        options["metadata"]["hermes"] |= asked
         try:
             session = await self._hf.start(wanted.command, **options)
         except (SpawnError, PtyUnavailable) as problem:
