@@ -30,9 +30,10 @@ _ACTING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 class Excerpt:
     """Lines to be shown, in the order in which they were finished. `gap` is the index before which lines were passed
-    over, None where none were; `passed` has how many, and how many bytes, by stream. `cursor` is behind all of it."""
+    over, None where none were; `passed` has how many, and how many bytes, by stream, and `behind` from where on.
+    `cursor` is behind all of it."""
 
-    __slots__ = ("begin", "cursor", "gap", "lines", "lost", "passed")
+    __slots__ = ("begin", "behind", "cursor", "gap", "lines", "lost", "passed")
 
     def __init__(
         self,
@@ -46,11 +47,19 @@ class Excerpt:
     ) -> None:
         self.lines = lines
         self.begin = dict(begin)
+        self.behind = dict(begin)
         self.cursor = cursor
         # Bytes that the log does not have any more, or never had.
         self.lost = lost
         self.gap = gap
         self.passed = dict(passed or {})
+
+    def pass_over(self, log: Log, upto: Mapping[str, int]) -> None:
+        self.passed = {
+            name: (_lines_between(log, name, self.behind[name], stop), stop - self.behind[name])
+            for name, stop in upto.items()
+            if stop > self.behind.get(name, stop)
+        }
 
     @property
     def streams(self) -> list[str]:
@@ -68,35 +77,37 @@ class Excerpt:
 
 
 def read(log: Log, since: str | int | None, stream: str | None = None, *, raw: bool = False) -> Excerpt:
-    """What lies behind a cursor. `raw`: as it was printed, with what would act on a reader spelled out."""
-    begin = log.parse(since, stream=stream)
+    """Both ends of what lies behind a cursor. `raw`: as it was printed, with what would act on a reader spelled out."""
     page = log.read(since, stream=stream, limit=HEAD_BYTES + TAIL_BYTES)
-    lost = sum(gap.stop - gap.start for gap in page.gaps)
-    shown = list if raw else fold
     if not page.more:
-        return Excerpt(shown(_lines(log, page, raw)), begin=begin, cursor=page.cursor, lost=lost)
-    head = log.read(since, stream=stream, limit=HEAD_BYTES)
-    whole = _whole(_lines(log, head, raw), head)
-    behind = {**begin, **{line.stream: line.end for line in whole}}
-    ends = {name: log.ends().get(name, 0) for name in begin}
+        lines = _lines(log, page, raw)
+        at = log.parse(since, stream=stream)
+        return Excerpt(list(lines) if raw else fold(lines), begin=at, cursor=page.cursor, lost=_lost(page))
+    head = begin(log, since, stream, raw=raw)
+    behind = head.behind
+    ends = {name: log.ends().get(name, 0) for name in behind}
     start = {name: max(behind[name], end - TAIL_BYTES) for name, end in ends.items()}
     tail = log.read(format_cursor(start), stream=stream, limit=max(1, sum(ends.values()) - sum(start.values())))
-    rest = _lines(log, tail, raw, cut=[name for name in start if start[name] > behind[name]])
-    upto = {**log.parse(tail.cursor, stream=stream), **{line.stream: line.begin for line in reversed(rest)}}
-    passed = {
-        name: (_lines_between(log, name, behind[name], stop), stop - behind[name])
-        for name, stop in upto.items()
-        if stop > behind.get(name, stop)
-    }
-    lines = shown(whole)
-    return Excerpt(
-        lines + shown(rest),
-        begin=begin,
-        cursor=tail.cursor,
-        lost=lost,
-        gap=len(lines) if passed else None,
-        passed=passed,
-    )
+    lines = _lines(log, tail, raw, cut=[name for name in start if start[name] > behind[name]])
+    upto = {**log.parse(tail.cursor, stream=stream), **{line.stream: line.begin for line in reversed(lines)}}
+    head.pass_over(log, upto)
+    head.lines += list(lines) if raw else fold(lines)
+    head.cursor = tail.cursor
+    return head
+
+
+def begin(log: Log, since: str | int | None, stream: str | None = None, *, raw: bool = False) -> Excerpt:
+    """The beginning of what lies behind a cursor; the rest is counted."""
+    page = log.read(since, stream=stream, limit=HEAD_BYTES)
+    lines = _lines(log, page, raw)
+    found = Excerpt([], begin=log.parse(since, stream=stream), cursor=page.cursor, lost=_lost(page))
+    if page.more:
+        lines = _whole(lines, page)
+        found.behind.update((line.stream, line.end) for line in lines)
+        found.pass_over(log, {name: log.ends().get(name, 0) for name in found.begin})
+    found.lines = list(lines) if raw else fold(lines)
+    found.gap = len(found.lines) if page.more else None
+    return found
 
 
 def last(log: Log, count: int, stream: str | None = None, *, raw: bool = False) -> Excerpt:
@@ -113,6 +124,10 @@ def _lines_between(log: Log, stream: str, begin: int, end: int) -> int:
     # None is of a place that the log dropped while we looked.
     dropped = log.lines_dropped().get(stream, 0)
     return (dropped if behind is None else behind) - (dropped if before is None else before)
+
+
+def _lost(page: Page) -> int:
+    return sum(gap.stop - gap.start for gap in page.gaps)
 
 
 def _whole(lines: Sequence[Line], page: Page) -> list[Line]:
@@ -138,9 +153,7 @@ def _lines(log: Log, page: Page, raw: bool, cut: Iterable[str] = ()) -> list[Lin
         found = at.feed(data)
         if stream in skip and found:
             skip.discard(stream)
-            first = data[: data.index(b"\n") + 1]
-            if b"\r" not in first[:-2]:
-                found = found[1:]
+            found = found if _overwritten(data) else found[1:]
         lines += found
     for at in reading.values():
         lines += at.rest()
@@ -151,9 +164,8 @@ def _terminal_lines(log: Log, page: Page, cut: bool) -> list[Line]:
     with log.look() as look:
         begin = page.chunks[0][1]
         end = page.chunks[-1][1] + len(page.chunks[-1][2])
-        if cut:
-            at = page.chunks[0][2].find(b"\n") + 1
-            begin += at
+        if cut and not _overwritten(page.chunks[0][2]):
+            begin += page.chunks[0][2].find(b"\n") + 1
         reading = Reading(look, begin)
         found = []
         for offset, data in pieces(look, begin, end):
@@ -161,11 +173,17 @@ def _terminal_lines(log: Log, page: Page, cut: bool) -> list[Line]:
         found += reading.finish(cut=False)
     while found and not found[-1][1]:
         found.pop()
-    stops = [offset for offset, _ in found[1:]] + [end]
-    return [
-        Line(TERMINAL, offset, max(offset, stop), text.removesuffix("\n"))
-        for (offset, text), stop in zip(found, stops, strict=True)
-    ]
+    lines: list[Line] = []
+    for offset, text in reversed(found):
+        # A remark about a line stands where that line does.
+        stop = lines[-1].begin if lines and lines[-1].begin > offset else lines[-1].end if lines else end
+        lines.append(Line(TERMINAL, offset, stop, text.removesuffix("\n")))
+    return lines[::-1]
+
+
+def _overwritten(data: bytes) -> bool:
+    """Is its first line written again and again, so that its end is all that is seen of it?"""
+    return b"\r" in data[: data.find(b"\n") + 1][:-2]
 
 
 class _Stream:

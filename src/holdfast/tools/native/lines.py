@@ -68,8 +68,7 @@ def _alike(lines: Sequence[Line], key: Callable[[Line], object], most: int, how:
     found: list[Line] = []
     for _, group in groupby(lines, key):
         run = list(group)
-        least = min(most, PROGRESS_RUN) if _PERCENT.search(run[0].text) else most
-        if len(run) < least or not run[0].text:
+        if len(run) < most and (len(run) < PROGRESS_RUN or not _PERCENT.search(run[0].text)):
             found += run
             continue
         last = run[-1]

@@ -10,11 +10,12 @@ from .lines import shown
 from .wording import Sheet, call, called, cursor, ending, lines_and_bytes, quoted, ref, size, standing, waits
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
     from ...host.search import Hit
     from ...model import Snapshot
+    from .budget import Cut
     from .excerpt import Excerpt
     from .lines import Line
 
@@ -23,6 +24,12 @@ BUDGET = 8000
 SUCCESS_BUDGET = 2000
 
 _OLDER_NAMED = 5
+
+# How test runners, compilers and interpreters begin the line that says what is wrong.
+TROUBLE = (
+    r"^(?:E  |\s*(?:FAIL|FAILED|ERROR|not ok|--- FAIL|Traceback|panic|fatal|[Ee]rror|[A-Za-z.]+Error)\b"
+    r"|.{0,120}\b(?:error|fatal|panicked)(?:\[\w+\])?: |.*\bFAILED$|\s*(?:\x{2717}|\x{2715}|\x{d7}|\x{25cf}) )"
+)
 
 
 def status(session: Snapshot, *said: str) -> str:
@@ -43,6 +50,10 @@ def readiness(session: Snapshot) -> str:
     if found.get("ok"):
         return f"ready on {str(found.get('probe')).replace(':', ' ', 1)}"
     return f"not ready: {quoted(str(found['detail']), 160)}" if found.get("ok") is False else "not ready yet"
+
+
+def failed(session: Snapshot) -> bool:
+    return session.state in FINAL_STATES and session.status != COMPLETED
 
 
 def budget_for(session: Snapshot) -> int:
@@ -101,47 +112,91 @@ class Output:
     def __init__(self, sheet: Sheet, session: Snapshot) -> None:
         self._sheet = sheet
         self._session = session
+        self._both = sum(end > 0 for end in session.ends.values()) > 1
         self.left: list[dict[str, Any]] = []
 
-    def add(self, found: Excerpt, budget: int, *, ahead: float = 0.25) -> None:
+    def add(self, found: Excerpt, budget: int, *, trouble: Sequence[Hit] = ()) -> None:
         """In the order of arrival; of a failure, what it said on stderr first. Streams are told apart where both
-        spoke."""
-        if found.lost:
-            self._sheet.add(f"... {size(found.lost)} before this are gone: the log keeps the newest only")
-        failed = self._session.state in FINAL_STATES and self._session.status != COMPLETED
-        if len(found.streams) < 2:
-            self._cut(found, budget, ahead, "")
-        elif failed and ahead < 1:
+        spoke. `trouble`: lines that look like the reason of a failure; the first that would be left out is shown."""
+        self._tell_lost(found)
+        if len(found.streams) > 1 and failed(self._session):
             for stream, share in _shares(found, budget):
                 self._sheet.add(f"{stream}:")
-                self._cut(found.only(stream), share, ahead, stream)
+                self._cut(found.only(stream), share, stream, [hit for hit in trouble if hit.stream == stream])
         else:
-            found.lines = [_marked(line) for line in found.lines]
-            self._cut(found, budget, ahead, "")
+            self._cut(self._told_apart(found, None), budget, "", trouble)
 
-    def _cut(self, found: Excerpt, budget: int, ahead: float, stream: str) -> None:
-        parts = cut(found.lines, budget, ahead=ahead, gap=found.gap)
+    def first(self, found: Excerpt, budget: int, stream: str | None) -> None:
+        """From the beginning on, as much as fits, and how to go on."""
+        self._tell_lost(found)
+        parts = cut(self._told_apart(found, stream).lines, budget, ahead=1, gap=found.gap)
         self._sheet.output([line.text for line in parts.head])
-        lines = sum(line.times for line in parts.left) + sum(count for count, _ in found.passed.values())
-        # Less than a line is what overwrote itself.
-        if lines:
-            count = sum(line.end - line.begin for line in parts.left) + sum(each for _, each in found.passed.values())
-            self._leave(found, parts.head, lines, count, stream, ahead)
+        if left := self._left(found, parts):
+            self._sheet.add(f"... {lines_and_bytes(left['lines'], left['bytes'])} more; {self._again(left, stream)}")
+
+    def last(self, found: Excerpt, budget: int, stream: str | None) -> None:
+        """From the end back, as much as fits."""
+        parts = cut(self._told_apart(found, stream).lines, budget, ahead=0)
+        if left := self._left(found, parts):
+            said = f"... {lines_and_bytes(left['lines'], left['bytes'])} left out; {self._again(left, stream)}"
+            self._sheet.add(said)
+        self._sheet.output([line.text for line in parts.tail or parts.head])
+
+    def _told_apart(self, found: Excerpt, stream: str | None) -> Excerpt:
+        if self._both and stream is None:
+            found.lines = [_marked(line) for line in found.lines]
+        return found
+
+    def _tell_lost(self, found: Excerpt) -> None:
+        if found.lost:
+            self._sheet.add(f"... {size(found.lost)} before this are gone: the log keeps the newest only")
+
+    def _cut(self, found: Excerpt, budget: int, stream: str, trouble: Sequence[Hit] = ()) -> None:
+        parts = cut(found.lines, budget, gap=found.gap)
+        quoted: list[str] = []
+        if trouble and (hit := _first_left(found, parts, trouble)) is not None:
+            quoted = [clip(shown(line), budget // 16) for line in (*hit.before, hit.text, *hit.after)]
+            while sum(len(line) + 1 for line in quoted) > budget // 4:
+                quoted.pop()
+            parts = cut(found.lines, budget - sum(len(line) + 1 for line in quoted), gap=found.gap)
+        self._sheet.output([line.text for line in parts.head])
+        if left := self._left(found, parts):
+            search = call("read", id=ref(self._session), search="...")
+            said = f"... {lines_and_bytes(left['lines'], left['bytes'])} left out"
+            self._sheet.add(f"{said}; {self._again(left, stream)} or {search}")
+            if quoted:
+                self._sheet.add("... among them:")
+                self._sheet.output(quoted)
+                self._sheet.add("...")
         self._sheet.output([line.text for line in parts.tail])
 
-    def _leave(self, found: Excerpt, head: Sequence[Line], lines: int, count: int, stream: str, ahead: float) -> None:
-        at = {**found.begin, **{line.stream: line.end for line in head}}
-        since = cursor(at)
-        name = ref(self._session)
-        again: dict[str, Any] = {"id": name, "since": since}
-        if stream:
-            again["stream"] = stream
-        self.left.append({"lines": lines, "bytes": count, "since": since})
-        if ahead >= 1:
-            self._sheet.add(f"... {lines_and_bytes(lines, count)} more; {call('read', **again)}")
-            return
-        search = call("read", id=name, search="...")
-        self._sheet.add(f"... {lines_and_bytes(lines, count)} left out; {call('read', **again)} or {search}")
+    def _left(self, found: Excerpt, parts: Cut) -> dict[str, Any] | None:
+        lines = sum(line.times for line in parts.left) + sum(count for count, _ in found.passed.values())
+        if not lines:
+            return None  # less than a line is what overwrote itself
+        count = sum(line.end - line.begin for line in parts.left) + sum(each for _, each in found.passed.values())
+        left = {"lines": lines, "bytes": count, "since": cursor(_behind(found, parts.head))}
+        self.left.append(left)
+        return left
+
+    def _again(self, left: Mapping[str, Any], stream: str | None) -> str:
+        again = {"id": ref(self._session), "since": left["since"]}
+        return call("read", **again, **({"stream": stream} if stream else {}))
+
+
+def _behind(found: Excerpt, head: Sequence[Line]) -> dict[str, int]:
+    """Where the first line that is left out begins."""
+    return {**found.begin, **{line.stream: line.end for line in head}}
+
+
+def _first_left(found: Excerpt, parts: Cut, hits: Sequence[Hit]) -> Hit | None:
+    """The first of them that nobody would see."""
+    begin = _behind(found, parts.head)
+    end = {line.stream: line.begin for line in reversed(parts.tail)}
+    if not parts.left and not found.passed:
+        return None
+    left = (hit for hit in hits if begin.get(hit.stream, 0) <= hit.offset < end.get(hit.stream, hit.offset + 1))
+    return next(left, None)
 
 
 def _marked(line: Line) -> Line:

@@ -26,11 +26,16 @@ def history(screen: Screen) -> list[str]:
     return [_text(row).rstrip() for row in screen.history]
 
 
-def changed(before: Screen, after: Screen) -> list[tuple[int, str]]:
+def prompt(screen: Screen) -> str:
+    """What stands left of the cursor."""
+    return _with_cursor(screen.rows[screen.cursor.row], screen.cursor.col).partition(CURSOR)[0]
+
+
+def changed(before: Screen, after: Screen, *, live: bool = True) -> list[tuple[int, str]]:
     """The rows that were not there before, with their numbers from 1 on. Rows that only moved up are not among them;
-    the one with the cursor is, where anything is."""
+    the one with the cursor is, where the session is `live`."""
     old, new = rows(before, marked=False), rows(after, marked=False)
-    marked = rows(after)
+    marked = rows(after, marked=live)
     if before.alt != after.alt or before.size != after.size:
         return [(number, text) for number, text in enumerate(marked, 1) if text]
     found: list[tuple[int, str]] = []
@@ -38,7 +43,7 @@ def changed(before: Screen, after: Screen) -> list[tuple[int, str]]:
         if tag in ("insert", "replace"):
             found += [(number + 1, marked[number]) for number in range(begin, end)]
     at = after.cursor.row
-    if after.cursor.visible and at < len(marked) and all(number != at + 1 for number, _ in found):
+    if live and after.cursor.visible and at < len(marked) and all(number != at + 1 for number, _ in found):
         found.append((at + 1, marked[at]))
         found.sort()
     return found

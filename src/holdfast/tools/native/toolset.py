@@ -15,9 +15,10 @@ from ...signals.words import spell
 from ..answer import Answer
 from ..toolset import PROGRESS_S, Toolset
 from . import excerpt, problems, report, screens, wording
+from .budget import cost
 from .catalogue import SIGNALS, TOOLS
 from .listing import listed
-from .report import Output, budget_for, facts, next_step, status
+from .report import TROUBLE, Output, budget_for, facts, failed, next_step, status
 from .seen import Seen
 from .stopping import stopped
 from .wording import Sheet, call, quoted, ref, size
@@ -27,16 +28,21 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ...host.aio import AsyncHoldfast, AsyncSession
+    from ...host.search import Hit
     from ...model import Woke
     from ...terminal.screen import Screen
     from ..toolset import Approve, Tool
+    from .excerpt import Excerpt
 
 IDLE_S = 2.0
-# After input, output that paused for so long has said what there is to say.
-_PIPE_QUIET_S = 0.2
-# So long a terminal's runner takes to see that somebody is asked to type again.
-_TERMINAL_QUIET_S = 0.55
+# After input, output of a pipe that paused for so long, or for a quarter of the time, has said what there is to say.
+_PIPE_QUIET_S = 0.4
+# On a terminal it is the prompt that tells; after so long it is looked for.
+_TERMINAL_QUIET_S = 0.1
 _HITS = 40
+# Some may be among what is shown anyway.
+_TROUBLES = 100
+_AROUND = 5
 # More than this is more than a screen.
 _SCREENFUL_BYTES = 64 << 10
 
@@ -98,7 +104,7 @@ class Native(Toolset):
             options |= {"key": f"{self.owner}:{key}", "metadata": {"key": key, "call": mine}}
         former = await self._holders(name, key) if replace else []
         if ready is not None:
-            session = await self.hf.start(command, ready=ready, **options)
+            session = await self.hf.start(command, ready=_probe(ready), **options)
             await self.waiting([session], session.wait(ready=True, timeout=wait_s))
         else:
             # A brief one is waited for on the connection that started it.
@@ -141,16 +147,16 @@ class Native(Toolset):
             found = await asyncio.to_thread(excerpt.last, log, tail, stream, raw=raw)
             sheet = Sheet(status(session))
             output = Output(sheet, session)
-            output.add(found, budget, ahead=0)
+            output.last(found, budget, stream)
             at = log.parse(self._seen.cursor(session.id))
             if all(found.begin.get(name, 0) <= offset for name, offset in at.items()):
                 self._seen.move(session.id, found.cursor)
             return self._text(sheet, session, output)
         if since is not None:
-            found = await asyncio.to_thread(excerpt.read, log, since, stream, raw=raw)
+            found = await asyncio.to_thread(excerpt.begin, log, since, stream, raw=raw)
             sheet = Sheet(status(session))
             output = Output(sheet, session)
-            output.add(found, budget, ahead=1)
+            output.first(found, budget, stream)
             if not found.lines:
                 sheet.add(f"nothing behind {since}" if not found.lost else "nothing else")
             return self._text(sheet, session, output)
@@ -282,15 +288,15 @@ class Native(Toolset):
             typed = await session.paste(paste)
         else:
             typed = await session.eof()
-        await self.waiting([session], self._settled(session, typed.cursor, wait_s))
+        await self.waiting([session], self._settled(session, typed.cursor, wait_s, before))
         await session.refresh()
-        said = [note, *typed.warnings]
+        said = [note, *map(wording.warning, typed.warnings)]
         if before is None:
             return await self._answer(session, *said)
         after = await session.screen()
         if not after.alt and await self._scrolled_by(session, typed.cursor, after):
             return await self._answer(session, *said)
-        rows = screens.changed(before, after)
+        rows = screens.changed(before, after, live=session.exit is None)
         sheet = Sheet(status(session, *said))
         sheet.output([f"{number:>3} {row}" if after.alt else row for number, row in rows])
         if not rows:
@@ -305,16 +311,25 @@ class Native(Toolset):
         page = await session.read(cursor, limit=_SCREENFUL_BYTES)
         return page.more or page.data.count(b"\n") >= after.size[0]
 
-    async def _settled(self, session: AsyncSession, cursor: str, wait_s: float) -> None:
+    async def _settled(self, session: AsyncSession, cursor: str, wait_s: float, before: Screen | None) -> None:
         """Until what came back is complete, as far as that can be known, at most so long."""
         until = time.monotonic() + wait_s
         woke = await session.wait(output=True, since=cursor, timeout=wait_s)
-        quiet = _TERMINAL_QUIET_S if session.tty else _PIPE_QUIET_S
-        while woke.reason in ("output", "idle") and (left := until - time.monotonic()) > 0:
+        while woke.reason == "output" and (left := until - time.monotonic()) > 0:
+            quiet = max(_PIPE_QUIET_S, wait_s / 4) if before is None else _TERMINAL_QUIET_S
             woke = await session.wait(idle=min(quiet, left), timeout=left)
-            state = session.metadata.get("input_state")
-            if woke.reason == "idle" and (not session.tty or state in ("at_prompt", "needs_input")):
+            if woke.reason != "idle" or before is None or await self._asks_again(session, before):
                 return
+            woke = await session.wait(output=True, since=woke.cursor, timeout=max(0.0, until - time.monotonic()))
+
+    async def _asks_again(self, session: AsyncSession, before: Screen) -> bool:
+        """Does the prompt stand there that stood there before, or is somebody asked to type?"""
+        if session.metadata.get("input_state") in ("at_prompt", "needs_input"):
+            return True
+        after = await session.screen()
+        asked = screens.prompt(before)
+        moved = (after.cursor.row, after.rows[0].cells) != (before.cursor.row, before.rows[0].cells)
+        return bool(asked.strip()) and moved and screens.prompt(after) == asked
 
     # screen
 
@@ -418,7 +433,8 @@ class Native(Toolset):
             screen = await session.screen()
             sheet.output(screens.rows(screen))
         else:
-            output.add(found, budget or budget_for(session))
+            room = budget or budget_for(session)
+            output.add(found, room, trouble=await self._trouble(session, found, room))
         if others:
             sheet.add(f"next: {others}")
         elif step and not (asked and new) and (following := next_step(session)):
@@ -427,6 +443,13 @@ class Native(Toolset):
         await self._told(session)
         more = {} if reason is None else {"reason": reason}
         return self._text(sheet, session, output, **more)
+
+    async def _trouble(self, session: AsyncSession, found: Excerpt, budget: int) -> list[Hit]:
+        """What may be the reason of a failure, where not all that it printed fits. Of a terminal every line would have
+        to be drawn for it."""
+        if not failed(session) or session.tty or (not found.passed and cost(found.lines) <= budget):
+            return []
+        return await session.search(TROUBLE, context=_AROUND, limit=_TROUBLES)
 
     def _text(self, sheet: Sheet, session: AsyncSession, output: Output, **more: Any) -> Answer:
         if output.left:
@@ -445,6 +468,12 @@ class Native(Toolset):
             for each in await session.told():
                 if isinstance(each, Signal) and each.variant in ("ready", "needs_input"):
                     await self.consumer().ack(each.id)
+
+
+def _probe(ready: str) -> str:
+    """Lines are named by a regex here, as everywhere in these tools."""
+    word, _, pattern = ready.partition(":")
+    return f"line:/{pattern}/" if word == "line" and not pattern.startswith("/") else ready
 
 
 def _why(woke: Woke, pattern: str | None) -> str:

@@ -182,6 +182,16 @@ def waits(session: Snapshot) -> str:
     return f"waits for {kind}{asked}" + (f" ({evidence})" if evidence else "")
 
 
+def warning(said: str) -> str:
+    """Of `name: explanation`, or a name alone."""
+    name, _, explanation = said.partition(": ")
+    return explanation or _WARNINGS.get(name, name)
+
+
+_WARNINGS = {
+    "tty_raw": "the program reads single keys and may not take this as an end",
+    "canonical_limit": "a line this long may be cut by the terminal",
+}
 _EVIDENCE = {
     "blocked_read": "it reads the terminal",
     "echo_off": "echo is off",
@@ -207,4 +217,5 @@ __all__ = [
     "size",
     "standing",
     "waits",
+    "warning",
 ]

@@ -1,0 +1,165 @@
+"""`read`: what is new, a place, the end, a search; never consuming."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from support.waiting import until
+
+if TYPE_CHECKING:
+    from support.agents import Agent, Agents
+    from support.world import World
+
+
+def body(text: str) -> list[str]:
+    return text.splitlines()[1:]
+
+
+def printed(agent: Agent, id: str, ending: str) -> None:
+    """Until its output ends so."""
+    until(lambda: agent.call("read", id=id, since="0", raw=True).data["output"].endswith(ending), what=ending)
+
+
+@pytest.mark.covers("native:7")
+def test_new_output_is_shown_once_and_a_new_host_goes_on_there(agents: Agents, world: World) -> None:
+    agent = agents("native")
+    gate = world.gate()
+    words = ["await", gate, "say", "one", "await", gate, "say", "two", "await", gate, "say", "three"]
+    agent.call("run", command=world.probe("quiet", *words, "forever"), name="web", wait_s=0)
+    gate.release()
+    printed(agent, "web", "one")
+    assert body(agent.call("read", id="web").text) == ["one"]
+    again = agent.call("read", id="web")
+    assert re.match(r"\[web \w+ running [\d.]+s, nothing new, cursor stdout:\d+\]\n", again.text)
+    assert body(again.text) == ['next: wait(ids="web")']
+    gate.release()
+    printed(agent, "web", "two")
+    successor = agents("native")
+    assert body(successor.call("read", id="web").text) == ["two"]
+    assert "nothing new" in successor.call("read", id="web").text
+    gate.release()
+    printed(successor, "web", "three")
+    assert body(agent.call("read", id="web").text) == ["three"]
+    agent.call("stop", ids="web", grace_s=0)
+
+
+def test_a_place_and_the_end_move_nothing_that_was_not_shown(agents: Agents, world: World) -> None:
+    agent = agents("native")
+    gate = world.gate()
+    command = world.probe("quiet", "await", gate, "lines", 9, "await", gate, "say", "last", "forever")
+    agent.call("run", command=command, name="web", wait_s=0)
+    gate.release()
+    printed(agent, "web", "line 9")
+    assert body(agent.call("read", id="web", tail=2).text) == ["line 8", "line 9"]
+    assert body(agent.call("read", id="web", since="stdout:7", budget=200).text)[0] == "line 2"
+    assert agent.call("read", id="web").data["output"].startswith("line 1\n")
+    gate.release()
+    printed(agent, "web", "last")
+    # All of it is shown: now it was seen.
+    assert body(agent.call("read", id="web", tail=2).text) == ["line 9", "last"]
+    assert "nothing new" in agent.call("read", id="web").text
+    agent.call("stop", ids="web", grace_s=0)
+
+
+def test_pages_follow_each_other_without_a_gap(agents: Agents) -> None:
+    agent = agents("native")
+    code = "i=0; while [ $i -lt 300 ]; do i=$((i+1)); echo $i a; echo $i b; done"
+    id = agent.call("run", command=code).data["id"]
+    since, seen = "0", []
+    for _ in range(50):
+        answer = agent.call("read", id=id, since=since, budget=500)
+        assert len(answer.text) < 900
+        seen += [line for line in body(answer.text) if line[0].isdigit()]
+        left = answer.data.get("left_out")
+        if not left:
+            break
+        assert left[0]["lines"] == 600 - len(seen)
+        since = left[0]["since"]
+    assert seen == [f"{n} {letter}" for n in range(1, 301) for letter in "ab"]
+
+
+def test_pages_of_two_streams_follow_each_other_too(agents: Agents, world: World) -> None:
+    agent = agents("native")
+    turns = [word for n in range(60) for word in ("out", "say", f"o{n}", "err", "say", f"e{n}")]
+    id = agent.call("run", command=world.probe("quiet", *turns)).data["id"]
+    since, seen = "0", []
+    for _ in range(50):
+        answer = agent.call("read", id=id, since=since, budget=200, raw=True)
+        left = answer.data.get("left_out")
+        seen += body(answer.text)[: -1 if left else None]
+        if not left:
+            break
+        since = left[0]["since"]
+    assert seen == body(agent.call("read", id=id, since="0", budget=100_000, raw=True).text)
+    assert sorted(line.split()[-1] for line in seen) == sorted(f"{way}{n}" for n in range(60) for way in "oe")
+    assert all(line.startswith("(stderr) ") == ("e" in line.split()[-1]) for line in seen)
+
+
+def test_the_truth_is_there_raw(agents: Agents) -> None:
+    agent = agents("native")
+    id = agent.call("run", command=r"printf '\033[31mred\033[0m  \r\nab\rc\n\n\n\nz\nz\nz\nz\nz\n'").data["id"]
+    assert agent.call("read", id=id, since="0").data["output"] == "red\ncb\n\nz (x5)"
+    raw = agent.call("read", id=id, since="0", raw=True).data["output"]
+    assert raw == "\\x1b[31mred\\x1b[0m  \\x0d\nab\\x0dc\n\n\n\nz\nz\nz\nz\nz"
+
+
+def test_one_stream_alone(agents: Agents) -> None:
+    agent = agents("native")
+    id = agent.call("run", command="echo out; echo err >&2").data["id"]
+    assert body(agent.call("read", id=id, since="0", stream="stderr").text) == ["err"]
+    assert body(agent.call("read", id=id, tail=5, stream="stdout").text) == ["out"]
+
+
+def test_what_the_log_dropped_is_said(agents: Agents, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = world.root / "config.toml"
+    config.write_text('[log]\nsession_cap = "1MiB"\n')
+    monkeypatch.setenv("HOLDFAST_CONFIG", str(config))
+    agent = agents("native")
+    answer = agent.call("run", command="yes abcdefghi | head -c 30000000", wait_s=60)
+    assert re.search(
+        r"^\.\.\. [\d.]+ MB before this are gone: the log keeps the newest only$", answer.text, re.MULTILINE
+    )
+
+
+@pytest.mark.covers("native:8")
+def test_a_search_over_a_hundred_megabytes_finds_the_newest_with_context(
+    agents: Agents, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = world.root / "config.toml"
+    config.write_text('[log]\nsession_cap = "200MiB"\n')
+    monkeypatch.setenv("HOLDFAST_CONFIG", str(config))
+    agent = agents("native")
+    program = world.cwd / "program.py"
+    program.write_text(
+        "import sys\n"
+        "block = ''.join(f'some line {n} of a long log that goes on and on\\n' for n in range(20000))\n"
+        "for part in range(110):\n"
+        "    sys.stdout.write(block)\n"
+        "    if part % 10 == 5: sys.stdout.write(f'before {part}\\nneedle {part}\\nafter {part}\\n')\n"
+    )
+    ran = agent.call("run", command=["python3", str(program)], wait_s=60)
+    assert int(re.findall(r"stdout:(\d+)", ran.data["cursor"])[0]) > 100_000_000
+    found = agent.call("read", id=ran.data["id"], search=r"^needle \d+", budget=600)
+    assert len(found.text) <= 1000
+    lines = body(found.text)
+    assert lines[2:5] == ["  before 105", "> needle 105", "  after 105"]
+    numbers = [int(line.split()[-1]) for line in lines if line.startswith("> ")]
+    assert numbers == sorted(numbers, reverse=True)
+    assert len(numbers) < 11
+    older = re.search(r'^\.\.\. older matches at stdout:\d+.*; read\(.*since="(stdout:\d+)"', found.text, re.MULTILINE)
+    assert older is not None
+    there = agent.call("read", id=ran.data["id"], since=older[1], stream="stdout", budget=200)
+    assert body(there.text)[0] == f"needle {numbers[-1] - 10}"
+
+
+def test_a_search_without_a_match_says_what_was_searched(agents: Agents) -> None:
+    agent = agents("native")
+    id = agent.call("run", command="echo Hello").data["id"]
+    answer = agent.call("read", id=id, search="hello")
+    assert not answer.error
+    assert "no match" in answer.text
+    assert f'read(id="{id}", search="(?i)hello") ignores case' in answer.text
+    assert "> Hello" in agent.call("read", id=id, search="(?i)hello").text

@@ -1,0 +1,147 @@
+"""`send` and `screen`: what came back, and what a person would see."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from support.waiting import until
+
+if TYPE_CHECKING:
+    from support.agents import Agent, Agents
+    from support.world import World
+
+MENU = """
+import sys, termios, tty
+sys.stdout.write("Choose a color:\\r\\n\\033[7m> red\\033[0m\\r\\n  green\\r\\n")
+sys.stdout.write("Continue? [Y/n] ")
+sys.stdout.flush()
+sys.stdin.readline()
+print("chosen")
+"""
+
+
+def repl(agent: Agent) -> str:
+    id: str = agent.call("run", command=["python3", "-q", "-i", "-u"], tty=True, name="py", wait_s=0).data["id"]
+    agent.call("wait", ids="py", until="match", pattern=">>> ", timeout_s=20)
+    return id
+
+
+@pytest.mark.covers("native:13")
+def test_a_repl_answers_in_the_same_call_and_is_interrupted(agents: Agents) -> None:
+    agent = agents("native")
+    repl(agent)
+    answer = agent.call("send", id="py", text="2+2", wait_s=5)
+    rows = [row["text"] for row in answer.data["rows"]]
+    assert rows[:2] == [">>> 2+2", "4"]
+    assert "\n4\n" in answer.text
+    agent.call("send", id="py", text="import time; time.sleep(600)", wait_s=0.2)
+    stopped = agent.call("send", id="py", keys=["C-c"], wait_s=2)
+    assert "KeyboardInterrupt" in stopped.text
+    assert "2+2" not in stopped.text
+    ended = agent.call("send", id="py", text="exit(5)", wait_s=5)
+    assert "exit 5" in ended.text
+
+
+def test_what_scrolled_by_is_told_from_the_log(agents: Agents) -> None:
+    agent = agents("native")
+    repl(agent)
+    answer = agent.call(
+        "send", id="py", text="print('\\n'.join('row ' + chr(97 + n % 26) * n for n in range(90)))", wait_s=2
+    )
+    assert "\nrow b\nrow cc\n" in answer.text
+    assert "row " + "l" * 89 in answer.text
+    assert "nothing new" in agent.call("read", id="py").text
+    agent.call("stop", ids="py", grace_s=0)
+
+
+def test_input_to_a_pipe_gives_what_is_new(agents: Agents) -> None:
+    agent = agents("native")
+    agent.call("run", command="cat", stdin="open", name="cat", wait_s=0)
+    answer = agent.call("send", id="cat", text="hello", submit=True)
+    assert answer.data["output"] == "hello"
+    bare = agent.call("send", id="cat", text="more")
+    assert "submit=true adds one" in bare.text
+    ended = agent.call("send", id="cat", eof=True)
+    assert "exit 0" in ended.text
+
+
+@pytest.mark.covers("native:14")
+def test_three_ways_not_to_send_are_three_errors_each_with_a_way_that_works(agents: Agents, world: World) -> None:
+    agent = agents("native")
+    agent.call("run", command=world.probe("forever"), name="closed", wait_s=0)
+    closed = agent.call("send", id="closed", text="x")
+    agent.call("run", command="cat", stdin="open", name="pipe", wait_s=0)
+    keys = agent.call("send", id="pipe", keys=["Enter"])
+    id = agent.call("run", command="exit 3").data["id"]
+    ended = agent.call("send", id=id, text="x")
+    assert closed.error
+    assert keys.error
+    assert ended.error
+    assert re.fullmatch(
+        r'stdin of closed \w+ is closed; start it with run\(\.\.\., stdin="open"\) or run\(\.\.\., tty=true\)',
+        closed.text,
+    )
+    assert re.fullmatch(
+        r'pipe \w+ is not a terminal; send\(id="pipe", text="\.\.\."\), or start it with run\(\.\.\., tty=true\)',
+        keys.text,
+    )
+    assert re.fullmatch(
+        rf'{id} has ended: exit 3, [\d.]+s ago; read\(id="{id}"\) still works, run starts it anew', ended.text
+    )
+    # The calls that were named work.
+    assert agent.call("send", id="pipe", text="yes\n").data["output"] == "yes"
+    assert not agent.call("read", id=id).error
+    agent.call("stop", all=True, grace_s=0)
+
+
+def waits_for_input(agent: Agent, id: str) -> dict[str, Any] | None:
+    found: dict[str, Any] | None = agent.call("screen", id=id).data.get("needs_input")
+    return found
+
+
+@pytest.mark.covers("native:15")
+def test_a_screen_shows_text_cursor_and_whether_somebody_is_asked(agents: Agents, world: World) -> None:
+    agent = agents("native")
+    file = world.cwd / "poem.txt"
+    file.write_text("roses are red\nviolets are blue\n")
+    agent.call("run", command=["vim", "-u", "NONE", "-N", str(file)], tty=True, name="vim", wait_s=0)
+    until(lambda: "violets" in agent.call("screen", id="vim").text, 20)
+    moved = agent.call("send", id="vim", keys=["j", "l", "l"], wait_s=2)
+    until(lambda: agent.call("screen", id="vim").data["screen"]["cursor"] == {"row": 1, "col": 2, "visible": True})
+    vim = agent.call("screen", id="vim")
+    assert not moved.error
+    assert vim.data["screen"]["rows"][:3] == ["roses are red", "violets are blue", "~"]
+    assert vim.text.splitlines()[1:3] == ["roses are red", "vi\u2588olets are blue"]
+    assert "30x120" in vim.text
+    assert "row 2, column 3" in vim.text
+    menu = world.cwd / "menu.py"
+    menu.write_text(MENU)
+    agent.call("run", command=["python3", str(menu)], tty=True, name="menu", wait_s=0)
+    agent.call("run", command="sleep 600", tty=True, name="nap", wait_s=0)
+    until(lambda: waits_for_input(agent, "menu"), 20)
+    shown = agent.call("screen", id="menu")
+    assert shown.data["screen"]["rows"] == ["Choose a color:", "> red", "  green", "Continue? [Y/n]"]
+    assert shown.data["screen"]["cursor"]["row"] == 3
+    assert 'waits for input at "Continue? [Y/n]" (it reads the terminal and' in shown.text
+    nap = agent.call("screen", id="nap")
+    assert "waits for" not in nap.text
+    assert "needs_input" not in nap.data
+    # What was said in an answer is not announced again.
+    assert "waits" in agent.call("read", id="menu").text
+    assert agent.call("signals").data["signals"] == []
+    agent.call("stop", all=True, grace_s=0)
+
+
+def test_changed_rows_of_a_full_screen_program_are_numbered(agents: Agents, world: World) -> None:
+    agent = agents("native")
+    file = world.cwd / "poem.txt"
+    file.write_text("roses\nviolets\n")
+    agent.call("run", command=["vim", "-u", "NONE", "-N", str(file)], tty=True, name="vim", wait_s=0)
+    until(lambda: "violets" in agent.call("screen", id="vim").text, 20)
+    answer = agent.call("send", id="vim", text="ired ", submit=False, wait_s=2)
+    assert answer.text.splitlines()[1] == "  1 red \u2588roses"
+    assert "violets" not in answer.text
+    agent.call("stop", ids="vim", grace_s=0)

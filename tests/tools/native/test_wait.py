@@ -1,0 +1,120 @@
+"""`wait`: on events, for one of several, and nothing is missed between two calls."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from support.waiting import until
+
+if TYPE_CHECKING:
+    from support.agents import Agent, Agents
+    from support.world import World
+
+
+def start(agent: Agent, name: str, command: list[str], **options: object) -> str:
+    id: str = agent.call("run", command=command, name=name, wait_s=0, **options).data["id"]
+    return id
+
+
+@pytest.mark.covers("native:9")
+def test_the_first_of_several_that_ends_is_named_and_the_others_run_on(agents: Agents, world: World) -> None:
+    agent = agents("native")
+    gate = world.gate()
+    start(agent, "a", world.probe("forever"))
+    start(agent, "b", world.probe("await", gate, "say", "over", "exit", 4))
+    start(agent, "c", world.probe("forever"))
+    gate.release()
+    answer = agent.call("wait", ids=["a", "b", "c"], until="exit", timeout_s=30)
+    assert re.match(r"\[b \w+ exit 4 after", answer.text)
+    assert answer.data["name"] == "b"
+    assert answer.data["reason"] == "exit"
+    assert answer.text.splitlines()[-2:] == ["over", 'next: wait(ids=["a","c"])']
+    assert {each["name"] for each in agent.call("list").data["sessions"]} == {"a", "c"}
+    # Asked for again, what was told is not told again.
+    again = agent.call("wait", ids=["a", "b", "c"], timeout_s=0.2)
+    assert again.data["reason"] == "timeout"
+    assert "b " not in again.text
+    agent.call("stop", all=True, grace_s=0)
+
+
+@pytest.mark.covers("native:10")
+def test_a_match_counts_only_behind_what_the_agent_saw(agents: Agents, world: World) -> None:
+    agent = agents("native")
+    gate = world.gate()
+    words = ["await", gate, "say", "token one", "await", gate, "say", "token two"]
+    id = start(agent, "web", world.probe("quiet", *words, "forever"))
+    gate.release()
+
+    def output(ending: str) -> bool:
+        return bool(agent.call("read", id=id, since="0").data["output"].endswith(ending))
+
+    until(lambda: output("token one"))
+    # Printed before the call, and not seen yet.
+    first = agent.call("wait", ids="web", until="match", pattern="token", timeout_s=5)
+    assert first.data["reason"] == "match"
+    assert 'matched "token one"' in first.text
+    # Seen: it does not count again.
+    assert agent.call("wait", ids="web", until="match", pattern="token", timeout_s=0.3).data["reason"] == "timeout"
+    gate.release()
+    until(lambda: output("token two"))
+    # Printed between two calls.
+    second = agent.call("wait", ids="web", until="match", pattern="token", timeout_s=5)
+    assert 'matched "token two"' in second.text
+    assert second.data["output"] == "token two"
+    agent.call("stop", ids="web", grace_s=0)
+
+
+@pytest.mark.covers("native:11")
+def test_a_timeout_is_no_error_and_says_how_it_stands(agents: Agents, world: World) -> None:
+    agent = agents("native")
+    agent.call("run", command=world.probe("say", "still at it", "forever"), name="job", wait_s=0.5)
+    answer = agent.call("wait", ids="job", timeout_s=0.3)
+    assert not answer.error
+    assert answer.data["reason"] == "timeout"
+    said = r'\[job \w+ running [\d.]+s, no exit within 0\.[3-9]s, last line "still at it", cursor stdout:\d+\]'
+    assert re.fullmatch(said, answer.text)
+    agent.call("stop", ids="job", grace_s=0)
+
+
+def test_a_timeout_of_several_says_how_each_stands(agents: Agents, world: World) -> None:
+    agent = agents("native")
+    start(agent, "a", world.probe("say", "here", "forever"))
+    start(agent, "b", world.probe("quiet", "forever"))
+    answer = agent.call("wait", ids=["a", "b"], timeout_s=0.5)
+    assert not answer.error
+    assert 'last line "here"' in answer.text
+    assert "no output yet" in answer.text
+    agent.call("stop", all=True, grace_s=0)
+
+
+def test_the_other_conditions(agents: Agents, world: World) -> None:
+    agent = agents("native")
+    gate = world.gate()
+    start(agent, "web", world.probe("await", gate, "serve", 0, "forever"))
+    gate.release()
+    port = re.search(r"port (\d+)", agent.call("wait", ids="web", until="match", pattern="port", timeout_s=20).text)
+    assert port is not None
+    answer = agent.call("wait", ids="web", until="port", pattern=int(port[1]), timeout_s=20)
+    assert f"port {port[1]} is open" in answer.text
+    assert "quiet for 0.2s" in agent.call("wait", ids="web", until="idle", pattern="0.2", timeout_s=20).text
+    assert agent.call("wait", ids="web", until="output", timeout_s=0.2).data["reason"] == "timeout"
+    agent.call("stop", ids="web", grace_s=0)
+    start(agent, "slow", world.probe("await", gate, "say", "up", "forever"), ready="line:^up$")
+    gate.release()
+    ready = agent.call("wait", ids="slow", until="ready", timeout_s=20)
+    assert ready.data["reason"] == "ready"
+    assert "ready on line" in ready.text
+    agent.call("stop", ids="slow", grace_s=0)
+
+
+def test_an_end_ends_every_wait(agents: Agents, world: World) -> None:
+    agent = agents("native")
+    start(agent, "brief", world.probe("exit", 2))
+    answer = agent.call("wait", ids="brief", until="match", pattern="never", timeout_s=20)
+    assert answer.data["reason"] == "exit"
+    assert "exit 2" in answer.text
+    # And is not announced again.
+    assert agent.call("signals").data["signals"] == []
