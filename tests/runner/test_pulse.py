@@ -76,6 +76,20 @@ def test_a_heartbeat_tells_only_what_is_new(life: StillLife) -> None:
     assert (second["tail"], second["stream"], second["offset"]) == ("new", "stdout", 4)
 
 
+def test_all_lines_since_the_last_heartbeat_are_told(life: StillLife) -> None:
+    """On faulty code the first of several was taken for the rest of a longer one."""
+    beating(life)
+    life.prints("old\n")
+    life.loop.pass_by(60.0)
+    life.prints("one\ntwo\nthr")
+    life.loop.pass_by(60.0)
+    life.prints("ee\nfour\n")
+    life.loop.pass_by(60.0)
+    _, second, third = life.told("heartbeat")
+    assert (second["tail"], second["offset"]) == ("one\ntwo\nthr", 4)
+    assert (third["tail"], third["offset"]) == ("ee\nfour", 15)
+
+
 def test_the_tail_of_a_heartbeat_has_2000_characters_at_most(life: StillLife) -> None:
     beating(life)
     life.prints("x" * 99 + "\n" * 1)

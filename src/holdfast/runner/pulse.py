@@ -108,7 +108,11 @@ class Heartbeat:
             at, raw = self._life.log.read(self._stream, max(begin, end - _TAIL_BYTES), _TAIL_BYTES)
         except OSError:
             return {"text": "", "offset": end}
-        return tail(raw, at, lines=_TAIL_CHARACTERS, chars=_TAIL_CHARACTERS)
+        if at > begin:
+            return tail(raw, at, lines=_TAIL_CHARACTERS, chars=_TAIL_CHARACTERS)
+        # Where the last one ended nothing is missing, and so the first line is none whose beginning is not here.
+        shown = tail(raw, 0, lines=_TAIL_CHARACTERS, chars=_TAIL_CHARACTERS)
+        return {**shown, "offset": at + shown["offset"]}
 
 
 def times_passed(limit_s: float, elapsed_s: float) -> int:
