@@ -364,3 +364,12 @@ def test_any_channel_is_taken_or_refused_with_its_line(
     path.write_text("[people]\n" + "".join(f"{key} = {value}\n" for key, value in tables.items()))
     error = _refusal(str(path))
     assert error is None or (error.line or 0) > 1
+
+
+def test_names_of_variables_are_a_list_or_a_text(tmp_path: Path) -> None:
+    assert load({}, _write(tmp_path, '[env]\npass = ["MY_KEY", "other"]\n')).env_pass == ("MY_KEY", "other")
+    assert load({"HOLDFAST_ENV_PASS": "A,B C"}, _write(tmp_path, "")).env_pass == ("A", "B", "C")
+    for wrong in ('["a-b"]', '["A=1"]', '[""]', "[1]", "{}"):
+        refused = _refusal(_write(tmp_path, f"[env]\npass = {wrong}\n"))
+        assert refused is not None
+        assert refused.key == "env.pass"

@@ -55,6 +55,7 @@ class Config:
     collect_enabled: bool
     collect_interval: float
     cli_color: str
+    env_pass: tuple[str, ...]
     signals_file_bytes: int
     signals_answer_grace: float
     signals_claim_limit: int

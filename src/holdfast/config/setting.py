@@ -24,6 +24,7 @@ PROMPTS = "lines of kind=pattern"
 DURATIONS = "list of durations"
 CODES = "list of exit codes"
 WORDS = "list of words"
+NAMES = "list of names of variables"
 
 # A list has no more than this; the longest that makes sense are all events, or all exit codes.
 _LONGEST_LIST = 256
@@ -81,6 +82,8 @@ class Setting:
             return self._several(given, self._count)
         if self.kind == WORDS:
             return self._several(given, self._word)
+        if self.kind == NAMES:
+            return self._several(given, self._name)
         if self.kind == SWITCH:
             given = {"true": True, "false": False}.get(given, given) if isinstance(given, str) else given
             if not isinstance(given, bool):
@@ -104,6 +107,12 @@ class Setting:
         given = self._text(given)
         if given not in self.words:
             raise BadArgument(self.name, f"{shown(given)} is not known", "give " + " or ".join(self.words))
+        return given
+
+    def _name(self, given: object) -> str:
+        given = self._text(given)
+        if not (given.isascii() and given.isidentifier()):
+            raise BadArgument(self.name, f"{shown(given)} is not the name of a variable", "such as MY_VARIABLE")
         return given
 
     def _duration(self, given: object) -> float:

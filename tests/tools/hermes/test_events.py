@@ -105,6 +105,31 @@ def test_a_heartbeat_is_never_more_often_than_once_a_minute(library: Agents) -> 
     process(agent, "kill", answer.data["session_id"])
 
 
+@pytest.mark.slow
+def test_heartbeats_carry_only_what_is_new_and_none_follows_the_end(
+    library: Agents, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_SESSION_HEARTBEAT_FLOOR", "1")
+    agent = library("hermes")
+    command = "for i in 1 2 3 4 5 6 7 8; do echo line $i; sleep 0.4; done; exit 3"
+    answer = agent.call("terminal", command=command, background=True, heartbeat=1)
+    assert answer.data["heartbeat_seconds"] == 1
+    events: list[dict[str, Any]] = []
+
+    def is_over() -> bool:
+        events.extend(drain(agent))
+        return any(event["type"] == "completion" for event in events)
+
+    until(is_over, bound=30, what="the end")
+    beats = [event for event in events if event["type"] == "heartbeat"]
+    assert [beat["seq"] for beat in beats] == list(range(1, len(beats) + 1))
+    assert len(beats) >= 2
+    shown = [line for beat in beats for line in beat["output"].splitlines()]
+    assert shown == [f"line {number}" for number in range(1, len(shown) + 1)], "each line once, in order"
+    assert events[-1]["type"] == "completion"
+    assert drain(agent) == []
+
+
 def events_of(library: Agents, *signals: Signal) -> list[dict[str, Any]]:
     made = _Events(library("hermes").hf, set(), str)
 

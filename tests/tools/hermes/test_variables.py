@@ -87,3 +87,11 @@ def test_a_shell_that_speaks_as_expected_is_taken(wanted: str, expected: str) ->
     found = shell.chosen({"SHELL": wanted, "PATH": os.environ["PATH"]})
     assert found == expected or (expected == "bash" and os.path.basename(found) == "bash")
     assert shell.chosen({"SHELL": "/usr/bin/fish", "PATH": "/nowhere"}) == "/bin/sh"
+
+
+@pytest.mark.usefixtures("secrets")
+def test_the_configuration_names_more_variables(library: Agents, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_ENV_PASS", "SOME_PASSED_NAME SUDO_PASSWORD")
+    shown = library("hermes", redact=str).call("terminal", command="env").data["output"].splitlines()
+    assert "SOME_PASSED_NAME=secret-of-SOME_PASSED_NAME" in shown
+    assert not any(line.startswith("SUDO_PASSWORD") for line in shown)

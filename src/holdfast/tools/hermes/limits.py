@@ -15,7 +15,6 @@ TIMEOUT_S = 180
 FOREGROUND_CAP_S = 600
 # A server prints what it has to say about its start within this.
 SERVER_WAIT_S = 10.0
-HEARTBEAT_MIN_S = 60
 KILL_GRACE_S = 2.0
 LOGIN_PATH_S = 10.0
 

@@ -72,10 +72,6 @@ class Wanted:
             raise BadArgument(name, "is for background commands", f"call {call}")
 
     @property
-    def heartbeat_s(self) -> int:
-        return max(self.heartbeat, limits.HEARTBEAT_MIN_S) if self.heartbeat else 0
-
-    @property
     def notifies(self) -> bool:
         return self.notify or self.heartbeat > 0
 
@@ -129,7 +125,8 @@ class Starting:
     async def options(self, wanted: Wanted) -> tuple[dict[str, Any], list[str]]:
         """And what the caller should be told."""
         settings = self._settings
-        env = environment(os.environ, passed=settings.env_pass, given=settings.env_vars, deny=settings.env_deny)
+        passed = (*self._hf.config.env_pass, *settings.env_pass)
+        env = environment(os.environ, passed=passed, given=settings.env_vars, deny=settings.env_deny)
         program = shell.chosen(env)
         hints: list[str] = []
         if "PATH" not in settings.env_vars:
@@ -181,7 +178,7 @@ class Starting:
         if watches:
             options["watch"] = [{"literal": each} for each in watches]
         if wanted.heartbeat:
-            options["heartbeat"] = wanted.heartbeat_s
+            options["heartbeat"] = self._heartbeat_s(wanted)
         if wanted.deadline is not None:
             options["timeout"] = wanted.deadline
         asked: dict[str, Any] = {"notify_on_complete": True} if wanted.notifies else {}
@@ -196,6 +193,9 @@ class Starting:
             return {"output": "", "exit_code": -1, "error": said, "error_code": problem.code}
         hints += self._hints(wanted, session, running)
         return self._started(wanted, session, asked, hints)
+
+    def _heartbeat_s(self, wanted: Wanted) -> int:
+        return max(wanted.heartbeat, round(self._hf.config.session_heartbeat_floor))
 
     def _hints(self, wanted: Wanted, session: AsyncSession, running: list[AsyncSession]) -> list[str]:
         hints = [] if wanted.notifies or wanted.watch_patterns else [texts.HINT_NO_NOTICE]
@@ -218,7 +218,7 @@ class Starting:
         if wanted.watch_patterns and wanted.notifies:
             facts["watch_patterns_ignored"] = texts.NOTIFY_WINS
         if wanted.heartbeat:
-            facts["heartbeat_seconds"] = wanted.heartbeat_s
+            facts["heartbeat_seconds"] = self._heartbeat_s(wanted)
         if wanted.deadline is not None:
             facts["deadline_seconds"] = wanted.deadline
         if wanted.timeout is not None:
