@@ -136,7 +136,7 @@ class View:
         from .waking import Waking
 
         host = self._hosting()
-        waking = Waking(host, consumer, self._hear, self._deliver, callback)
+        waking = Waking(host, consumer, self._hear, self.deliver, callback)
         waking.begin()
         return waking
 
@@ -145,7 +145,8 @@ class View:
         if self._feed is not None:
             self._feed.read(sessions)
 
-    def _deliver(self, work: Callable[[], None]) -> None:
+    def deliver(self, work: Callable[[], None]) -> None:
+        """Do it after what observers are still to be told."""
         with self._lock:
             if self._deliverer is None:
                 self._deliverer = self._new_deliverer()
@@ -290,7 +291,7 @@ class View:
     def _phased(self, text: str, snapshot: Snapshot) -> None:
         self._pass_by(Change(f"phase:{text}", snapshot.id, snapshot))
 
-    def _look_back(self, shots: list[Snapshot], silent: list[Snapshot]) -> None:
+    def look_back(self, shots: list[Snapshot], silent: list[Snapshot]) -> None:
         """What a list finds and no record tells: who does not answer, told when it begins to be so, and who is gone."""
         now = {shot.id for shot in shots}
         for id in [id for id in self._seen - now if not os.path.exists(self._core.home.session(id))]:
@@ -344,7 +345,7 @@ class Daemons(View):
     ) -> list[Snapshot]:
         """All that runs, whoever runs it, by start time; with `include_terminal` also what has ended and is kept."""
         shots, silent = drive(listed(self._core, kind, owner, include_terminal))
-        self._look_back(shots, silent)
+        self.look_back(shots, silent)
         return [self._with_server(shot) for shot in shots]
 
     def get(self, ref: object) -> Snapshot:
@@ -388,7 +389,7 @@ class AsyncDaemons(View):
         self, kind: str | None = None, *, owner: str | None = None, include_terminal: bool = False
     ) -> list[Snapshot]:
         shots, silent = await listed(self._core, kind, owner, include_terminal)
-        self._look_back(shots, silent)
+        self.look_back(shots, silent)
         return [self._with_server(shot) for shot in shots]
 
     async def get(self, ref: object) -> Snapshot:

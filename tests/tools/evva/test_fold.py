@@ -108,12 +108,13 @@ def test_an_empty_fold_is_false(state: DaemonState) -> None:
 def test_quotes_and_tails_as_asked_for(world: World) -> None:
     hf = world.open()
     plain = world.closing.enter_context(DaemonState(hf, OWNER, quote="plain", ended_tail_chars=3000))
-    ended(world, plain, "seq 1 40; echo '<b>'")
+    ended(world, plain, f"for i in $(seq 1 40); do echo $i {'x' * 60}; done; echo '<b>'")
     with plain.fold() as fold:
         lines = blocks(fold.text)[1].splitlines()
     assert lines[-1] == "&lt;b>"
-    assert "40" in lines
-    assert "20" in lines, "more than a completed command is given otherwise"
+    assert lines[-2] == f"40 {'x' * 60}"
+    assert f"2 {'x' * 60}" in lines, "more than a record has room for"
+    assert len(fold.text) <= 8000
     with pytest.raises(BadArgument):
         DaemonState(hf, OWNER, quote="none")
     with pytest.raises(BadArgument):

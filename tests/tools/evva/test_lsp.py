@@ -34,7 +34,7 @@ def test_a_killed_server_comes_back_a_failing_one_is_given_up_and_all_go_with_th
     pid = world.open().get(server.id).pid
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
-    wait_gone(pid)
+    until(lambda: server.restarts == 1, what="the restart")
     assert server.request("echo", 2) == 2
     (again,) = state.snapshot_by_kind("lsp")
     assert (again.id, again.status, again.metadata.restarts_total) == (shot.id, "running", 1)

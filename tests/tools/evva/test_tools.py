@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from collections.abc import Callable
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, SpawnError
 from support import processes
 from support.agents import Agent, Agents
 from support.own_daemon import Own
@@ -66,7 +67,7 @@ def test_long_output_is_cut_at_a_line_and_says_who_has_all(agents: Agents) -> No
     agent = agents("evva")
     answer = agent.call("bash", command="seq 1 100000")
     first, *lines = answer.text.splitlines()
-    found = re.fullmatch(r"\((\d+) bytes cut; daemon_output (\w+) and the log of \2 have all\)", first)
+    found = re.fullmatch(rf"\((\d+) bytes cut here: `hold logs {answer.data['daemon_id']}` has all\)", first)
     assert found is not None
     assert lines[-1] == "100000"
     assert lines == [str(number) for number in range(int(lines[0]), 100001)]
@@ -122,6 +123,30 @@ def test_what_a_command_leaves_behind_is_named_and_can_be_ended(agents: Agents, 
     assert agent.call("daemon_stop", daemon_id=id).text == f"daemon_stop: {id} already completed (no-op)"
 
 
+def test_a_session_that_could_not_be_started_says_so_when_it_is_read(agents: Agents, world: World) -> None:
+    agent = agents("evva")
+    with pytest.raises(SpawnError):
+        world.open().start(["/no/such/program"], owner="agent-7")
+    (daemon,) = agent.call("daemon_list", include_terminal=True).data["daemons"]
+    assert (daemon["status"], daemon["cause"]) == ("failed", "spawn_error")
+    lines = agent.call("daemon_output", daemon_id=daemon["daemon_id"]).text.splitlines()
+    assert lines[0] == f"daemon {daemon['daemon_id']} [local_bash/failed] cause=spawn_error"
+    assert lines[2].startswith("bg: spawn error: ")
+    assert "/no/such/program" in lines[2]
+
+
+def test_what_is_told_and_left_something_behind_is_listed_as_long_as_that_lives(library: Library) -> None:
+    agent = library("evva")
+    id = background(agent, "sleep 60 & echo done")
+    until(lambda: f"- {id} [local_bash/completed]" in listed(agent), what="the end of the shell")
+    until(agent.tools.state.has_pending, what="the news")
+    with agent.tools.state.fold() as fold:
+        assert f"daemon {id} [local_bash] completed, exit code 0, survivors=1" in fold.text
+    assert f"- {id} [local_bash/completed]" in listed(agent)
+    agent.call("daemon_stop", daemon_id=id)
+    gone(agent, id)
+
+
 @pytest.mark.covers("evva:16")
 def test_limits_of_a_command_and_a_blank_one(agents: Agents, world: World) -> None:
     agent = agents("evva")
@@ -156,8 +181,6 @@ def test_a_command_that_cannot_be_started_says_why(agents: Agents) -> None:
 
 
 def test_an_aborted_call_ends_its_command(library: Library, world: World) -> None:
-    import asyncio
-
     agent = library("evva")
 
     async def abort() -> None:
@@ -286,33 +309,33 @@ def test_a_list_needs_no_arguments_and_idle_daemons_cost_nothing(library: Librar
     lines = texts[0].splitlines()
     assert lines[0] == "10 daemon(s):"
     assert all(line.endswith("Z") for line in lines[1:])
-    mine = [world.open().get(id).runner_pid for id in ids]
+    hf = world.open()
+    pids = [pid for pid in (hf.get(id).runner_pid for id in ids) if pid is not None]
+    assert len(pids) == 10
 
-    def used() -> list[int]:
-        return [ticks(pid) for pid in mine if pid]
+    def price() -> list[tuple[int, int, int]]:
+        return [processes.price(pid) for pid in pids]
 
-    def own() -> float:
-        return time.process_time()
+    def rest(seconds: float) -> list[tuple[int, int, int]]:
+        """What they cost, after the loop has waited for nothing for so long."""
+        agent.run(asyncio.wait_for(_forever(), seconds))
+        return price()
 
-    async def idle() -> None:
-        import asyncio
-
-        await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=2)
-
-    before, cpu = used(), own()
-    agent.run(idle())
-    assert used() == before, "ten idle runners used no tick of the processor"
-    assert own() - cpu < 0.05
+    until(lambda: price() == rest(0.2), what="the leave of the last who asked")
+    before, own = price(), time.process_time()
+    assert rest(2) == before, "idle runners sleep in the kernel"
+    assert time.process_time() - own < 0.05
     assert woken == []
     for id in ids:
         agent.call("daemon_stop", daemon_id=id)
     until(lambda: listed(agent) == "no daemons", what="the end of all")
 
 
-def ticks(pid: int) -> int:
-    with open(f"/proc/{pid}/stat") as stat:
-        fields = stat.read().rpartition(")")[2].split()
-    return int(fields[11]) + int(fields[12])
+async def _forever() -> None:
+    try:
+        await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        return
 
 
 def test_read_only_tools_are_marked_so(library: Library) -> None:

@@ -10,9 +10,10 @@ from . import texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
-    from typing import Any
+    from typing import Any, Unpack
 
     from ...daemons.handle import Handle
+    from ...daemons.view import DaemonOptions, View
     from ...model import Snapshot
 
     Work = Coroutine[Any, Any, Any] | Callable[["Agent"], Coroutine[Any, Any, Any]]
@@ -69,3 +70,19 @@ class Agent:
             raise
         self.report(result if isinstance(result, str) and result else texts.NO_SUMMARY)
         return result
+
+
+def spawn(view: View, work: Work, **options: Unpack[DaemonOptions]) -> Agent:
+    """As a task of the running loop, for itself: who spawned it may be cancelled, it is not."""
+    agents: list[Agent] = []
+
+    def begin(handle: Handle) -> Coroutine[Any, Any, Any]:
+        agents.append(Agent(handle, options.get("owner") or ""))
+        return agents[0].live(work)
+
+    options["kind"] = "local_agent"
+    handle = view.task(begin, **options)
+    if handle.task is not None and asyncio.iscoroutine(work):
+        # One that was cancelled before its first step would be left as it is.
+        handle.task.add_done_callback(lambda _: work.close())
+    return agents[0]

@@ -102,6 +102,12 @@ class Catalog:
                 del self._evicted[next(iter(self._evicted))]
         return last
 
+    def settled(self, id: str, last: DaemonSnapshot | None) -> DaemonSnapshot | None:
+        """Its end was told: an object of the host's own goes now, a session is gone by that. None: it is still here."""
+        if id in self._registered:
+            return self.evict(id)
+        return last if self.get(id) is None else None
+
     # What there is.
 
     def get(self, id: str) -> Daemon | None:
@@ -142,7 +148,8 @@ class Catalog:
         return in_order([*now, *(self.of(shot) for shot in ended if not self.is_call(shot.id))])
 
     def _sessions(self) -> list[Snapshot]:
-        live, _ = drive(listed(self.core, None, self._owner, False))
+        live, silent = drive(listed(self.core, None, self._owner, False))
+        self._view.look_back(live, silent)
         untold = self._consumer.untold()
         known = {shot.id for shot in live}
         ended = [shot for id in sorted(untold - known) if (shot := self._session(id)) is not None]

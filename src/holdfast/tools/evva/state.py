@@ -14,17 +14,16 @@ from typing import TYPE_CHECKING
 from ...daemons.observers import DOMAIN, shown
 from ...errors import AlreadyEnded, BadArgument, KindReserved, NotFound
 from ...host.driver import Blocking
-from ...signals.budget import Limits
 from ...signals.consumer import Consumer
-from ...signals.drain import QUOTES, render
 from ...signals.names import default_name
 from ...signals.records import Signal as Record
 from . import signal as signals
-from .agent import Agent
+from .agent import spawn
 from .batch import Batch, Fold
 from .catalog import Catalog, SessionDaemon
 from .change import Change, Listeners
 from .emitting import Emitting
+from .folding import Folding
 from .gate import AsyncGate, Gate
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
     from ...host.core import Core
     from ...host.request import Command
     from ...model import StartOptions
-    from .agent import Work
+    from .agent import Agent, Work
     from .catalog import Daemon
     from .signal import Signal
     from .snapshot import DaemonSnapshot
@@ -49,7 +48,6 @@ if TYPE_CHECKING:
 FAMILY = "evva"
 RESERVED = ("remote_agent", "in_process_teammate", "local_workflow", "dream")
 STARTED_HERE = ("local_bash", "monitor")
-TAIL_CHARACTERS_MOST = 3000
 # From the first signal to the next rung.
 GRACE_S = 2.0
 
@@ -60,17 +58,10 @@ class State:
     domain = DOMAIN
 
     def __init__(self, core: Core, view: View, owner: str, quote: str, ended_tail_chars: int | None) -> None:
-        if quote not in QUOTES:
-            raise BadArgument("quote", f"{quote[:40]!a} is not known", "give " + " or ".join(QUOTES))
-        if ended_tail_chars is not None and not 1 <= ended_tail_chars <= TAIL_CHARACTERS_MOST:
-            raise BadArgument(
-                "ended_tail_chars", f"{ended_tail_chars} is out of bounds", f"1 to {TAIL_CHARACTERS_MOST}"
-            )
         self.owner = owner
         self._core = core
         self._view = view
-        self._quote = quote
-        self._limits = _limits(Limits.of(core.config), ended_tail_chars)
+        self._folding = Folding(core, quote, ended_tail_chars)
         self.consumer = Consumer(core.consumers.open(default_name(owner, FAMILY), [owner]))
         self._catalog = Catalog(core, view, owner, self.consumer)
         self._emitting = Emitting(view, owner)
@@ -173,18 +164,19 @@ class State:
         batch = self.drain_signals()
         try:
             parked, self._parked = [*self._parked, *batch.parked], []
-            message = render(batch.records, FAMILY, limits=self._limits, quote=self._quote, parked=parked)
+            message = self._folding.message(batch.records, parked)
         except BaseException as problem:
             batch.release(f"{type(problem).__name__} while it was rendered: {problem}")
             raise
         return Fold(message.text, batch)
 
     def _settled(self, batch: Batch) -> None:
-        """What ended and was told leaves the catalog."""
+        """What ended and was told leaves the catalog, unless something of it lives on."""
         for each in batch:
-            if each.lifecycle is not None and each.snapshot is not None:
-                last = self._catalog.evict(each.daemon_id) or each.snapshot
-                self._listeners.tell(Change("removed", each.daemon_id, last))
+            if each.lifecycle is not None:
+                last = self._catalog.settled(each.daemon_id, each.snapshot)
+                if last is not None:
+                    self._listeners.tell(Change("removed", each.daemon_id, last))
 
     def _released(self, batch: Batch) -> None:
         self._parked += batch.parked
@@ -272,42 +264,31 @@ class State:
         worktree_branch: str | None = None,
     ) -> Agent | Awaitable[Any]:
         """A task of the running loop. Its agent; or, when not `async_mode`, what to await for its result."""
-        agents: list[Agent] = []
         facts = {
             "agent_type": agent_type,
             "prompt": prompt,
             "async": async_mode,
-            **({"worktree_path": worktree_path} if worktree_path else {}),
-            **({"worktree_branch": worktree_branch} if worktree_branch else {}),
+            "worktree_path": worktree_path,
+            "worktree_branch": worktree_branch,
         }
-
-        async def live(handle: Any) -> Any:
-            return await agents[0].live(work)
-
-        def begin(handle: Any) -> Any:
-            agents.append(Agent(handle, self.owner))
-            return live(handle)
-
-        handle = self._view.task(
-            begin,
-            kind="local_agent",
-            description=description or name,
+        agent = spawn(
+            self._view,
+            work,
             owner=self.owner,
-            metadata=facts,
+            description=description or name,
+            metadata={fact: value for fact, value in facts.items() if value is not None},
             notify="exit" if async_mode else "never",
         )
-        if handle.task is not None and asyncio.iscoroutine(work):
-            # One that was cancelled before its first step would be left as it is.
-            handle.task.add_done_callback(lambda _: work.close())
-        return agents[0] if async_mode else self._inline(handle.id, agents[0])
+        return agent if async_mode else self._inline(agent)
 
-    async def _inline(self, id: str, agent: Agent) -> Any:
+    async def _inline(self, agent: Agent) -> Any:
         assert agent.task is not None
         try:
             return await agent.task
         finally:
-            last = agent.snapshot()
-            self._listeners.tell(Change("removed", id, self._catalog.of(last)))
+            last = self._catalog.of(agent.snapshot())
+            # After its end, which observers may still have to be told.
+            self._view.deliver(lambda: self._listeners.tell(Change("removed", agent.id, last)))
 
     def _server(self, name: str) -> LanguageServer | None:
         """The one of that name that this host speaks to: one at a time."""
@@ -389,14 +370,3 @@ def _to_stop(state: State, id: str) -> tuple[Daemon, DaemonSnapshot]:
         problem.snapshot = before  # type: ignore[assignment]
         raise problem
     return daemon, before
-
-
-def _limits(limits: Limits, chars: int | None) -> Limits:
-    """More of an ending, where that was asked for."""
-    if chars is not None:
-        limits.failed_chars = max(limits.failed_chars, chars)
-        limits.completed_chars = max(limits.completed_chars, chars)
-        limits.completed_lines = limits.failed_lines
-        # The lines of an ending are not the whole of its block.
-        limits.session_chars = max(limits.session_chars, chars + limits.line_chars)
-    return limits

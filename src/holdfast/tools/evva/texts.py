@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .output import Tail
 from .snapshot import DESCRIPTION_CHARACTERS, LocalAgent, LocalBash, Lsp, Monitor, one_line
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from .output import Tail
     from .snapshot import DaemonSnapshot
 
 AGENT_CRUSHED = "[subagent crushed]"
@@ -68,7 +68,7 @@ def beginning_cut(tail: Tail, id: str) -> str:
     """The output, and what is missing before it."""
     if not tail.cut:
         return tail.text
-    return f"({tail.cut} bytes cut; daemon_output {id} and the log of {id} have all)\n{tail.text}"
+    return f"({tail.cut} bytes cut here: `hold logs {id}` has all)\n{tail.text}"
 
 
 def stopping(shot: DaemonSnapshot) -> str:
@@ -150,8 +150,7 @@ def _body(shot: DaemonSnapshot, body: Tail) -> str:
         text = f"{_line(text)}{exceeded(facts.server_name, facts.max_restarts)}"
     if shot.cause == "spawn_error":
         text = f"{_line(text)}bg: spawn error: {shot.error}"
-    cut = f"({body.cut} bytes before this are in the log of {shot.id})\n" if body.cut else ""
-    return cut + (text or "(no output yet)")
+    return beginning_cut(Tail(text, body.cut), shot.id) or "(no output yet)"
 
 
 def given_up(shot: DaemonSnapshot) -> bool:
