@@ -93,11 +93,11 @@ class Keyboard:
     def has_room(self, size: int) -> bool:
         return self._queued + size <= QUEUE_MAX_BYTES
 
-    def check(self, parts: list[Part]) -> list[str]:
-        """Warnings. What cannot be typed is refused while nothing is written yet: a call is typed as a whole or not
-        at all."""
+    def check(self, parts: list[Part]) -> tuple[int, list[str]]:
+        """How many bytes they are by the modes in force, and warnings. What cannot be typed is refused while nothing is
+        written yet: a call is typed as a whole or not at all."""
         warnings: list[str] = []
-        line = 0
+        count = line = 0
         for part in parts:
             try:
                 if not _is_raw(part):
@@ -110,13 +110,14 @@ class Keyboard:
             except keys.Inexpressible as problem:
                 suggestions = list(problem.suggestions)
                 raise Problem(problem.code, str(problem), key=problem.key, suggestions=suggestions) from None
+            count += len(typed)
             warnings += [each for each in said if each not in warnings]
             if len(typed) > CANONICAL_BYTES:
                 line = max(line, *map(len, typed.replace(b"\r", b"\n").split(b"\n")))
         settings = self._tty.settings()
         if line > CANONICAL_BYTES and settings is not None and settings.canonical:
             warnings.append("canonical_limit")
-        return warnings
+        return count, warnings
 
     def type(self, parts: list[Part], done: Callable[[bool, int], None] = lambda _whole, _bytes: None) -> None:
         size = size_of(parts)

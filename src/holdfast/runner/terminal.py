@@ -9,7 +9,7 @@ from . import telling, tree
 from .attach import STREAM, Attachment
 from .inputs import audited
 from .kernel_signals import NUMBERS
-from .keyboard import Keyboard, size_of
+from .keyboard import Keyboard
 from .looking import Looking
 from .markfile import MarkFile
 from .sizes import choose
@@ -268,8 +268,7 @@ class Terminal:
             raise telling.has_ended(self._life)
         if not isinstance(parts, list):
             raise Problem("bad-argument", "`parts` is a list of typed parts", argument="parts")
-        warnings = self.keyboard.check(parts)
-        return size_of(parts), warnings
+        return self.keyboard.check(parts)
 
     def type(self, parts: list[Part], size: int, author: str | None, taken: Callable[[bool, int], None]) -> None:
         self.note_input(author, size, audited(parts, self.tty, self.tracker) if self._audits else None)
