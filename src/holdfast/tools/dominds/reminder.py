@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 # An ending that whoever waited for it has not confirmed yet may be on its way to him. It takes a second at most.
 _ON_ITS_WAY_S = 2.0
+# So much later than asked for a wait may end.
+_LATE_S = 0.1
 
 
 def is_reminder(session: AsyncSession, told: Sequence[Signal | Note]) -> bool:
@@ -40,8 +42,14 @@ def is_reminder(session: AsyncSession, told: Sequence[Signal | Note]) -> bool:
     notes = [each for each in told if isinstance(each, Note)]
     if ended is not None and any(note.answered == ended for note in notes):
         return False
-    undecided = not any(note.queued == ended for note in notes)
-    return not (session.state == EXITED and undecided and _age_s(session.ended_at) < _ON_ITS_WAY_S)
+    undecided = session.state == EXITED and not any(note.queued == ended for note in notes)
+    return not (undecided and _was_waited_for(session) and _age_s(session.ended_at) < _ON_ITS_WAY_S)
+
+
+def _was_waited_for(session: AsyncSession) -> bool:
+    """Did it end while the call that started it still waited?"""
+    ran = _seconds_between(session.started_at or "", session.ended_at or "")
+    return ran < sessions.wait_s(session) + _LATE_S
 
 
 def ended_id(told: Sequence[Signal | Note]) -> str | None:

@@ -60,8 +60,11 @@ class View:
         self.text = f"{text[:head]}\n{mark}\n{text[tail:]}"
 
     def tail(self, limit: int) -> tuple[str, bool]:
-        """The last characters, and whether there are more."""
-        return self.text[-limit:] if limit else "", len(self.text) > limit
+        """The last characters, from a line's beginning where there is one, and whether there are more."""
+        if len(self.text) <= limit:
+            return self.text, False
+        text = self.text[len(self.text) - limit :]
+        return text.partition("\n")[2] or text, True
 
 
 async def last_lines(session: AsyncSession, stream: str, lines: int) -> View:

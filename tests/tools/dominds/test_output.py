@@ -1,0 +1,367 @@
+"""`get_daemon_output`: the last lines of each stream, in whatever state the daemon is, and waiting for new ones."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from support.waiting import until, wait_gone
+from support.wounds import kill_runner, wedged
+
+if TYPE_CHECKING:
+    from holdfast.tools import Answer
+    from support.agents import Agent, Agents
+    from support.world import World
+
+library = pytest.mark.parametrize("agents", ["library"], indirect=True)
+
+
+def started(agent: Agent, command: str, **arguments: object) -> Answer:
+    receipt = agent.call("shell_cmd", command=command, timeoutSeconds=1, **arguments)
+    assert receipt.data["outcome"] == "running", receipt.text
+    return receipt
+
+
+def ended(world: World, answer: Answer) -> None:
+    """Until its command has ended and its runner has left."""
+    session = world.open().get(answer.data["session"])
+    assert session.wait(timeout=10).reason == "exit"
+    if session.runner_pid is not None:
+        wait_gone(session.runner_pid)
+
+
+@pytest.mark.covers("dominds:8")
+def test_each_stream_has_its_own_block_and_an_unrequested_one_leaves_no_trace(agents: Agents) -> None:
+    agent = agents("dominds")
+    daemon = started(agent, "seq 5; seq 11 17 >&2; sleep 60", scrollbackLines=3)
+    pid = daemon.data["pid"]
+    both = agent.call("get_daemon_output", pid=pid)
+    assert both.text.splitlines() == [
+        f"📤 Daemon {pid} stdout output:",
+        "```console",
+        *("3", "4", "5"),
+        "```",
+        "⚠️  2 lines have scrolled out of view",
+        f"📤 Daemon {pid} stderr output:",
+        "```console",
+        *("15", "16", "17"),
+        "```",
+        "⚠️  4 lines have scrolled out of view",
+    ]
+    assert both.data["status"] == "success"
+    one = agent.call("get_daemon_output", pid=pid, stderr=False)
+    assert "stderr" not in one.text
+    assert "17" not in one.text.replace(str(pid), "")
+    assert list(one.data["streams"]) == ["stdout"]
+
+
+def test_a_silent_stream_says_so(agents: Agents) -> None:
+    agent = agents("dominds")
+    pid = started(agent, "echo up; sleep 60").data["pid"]
+    assert agent.call("get_daemon_output", pid=pid, stdout=False).text == (
+        f"📤 Daemon {pid} stderr output:\n(no output)"
+    )
+
+
+@pytest.mark.covers("dominds:10")
+def test_output_of_another_stream_does_not_end_a_wait(agents: Agents, world: World) -> None:
+    agent = agents("dominds")
+    gate, printed = world.gate(), world.gate()
+    daemon = started(agent, f"echo one >&2; read -n 1 < {gate}; sleep 0.1; echo two; echo yes > {printed}; sleep 60")
+    pid = daemon.data["pid"]
+    gate.release()
+    began = time.monotonic()
+    waited = agent.call("get_daemon_output", pid=pid, stdout=False, timeout_ms=600)
+    assert 0.6 <= time.monotonic() - began < 3
+    assert printed.line() == "yes", "stdout did print meanwhile"
+    first, *rest = waited.text.splitlines()
+    assert first == f"⏱️ Timed out waiting for new stderr output from daemon {pid} (timeout_ms=600)."
+    assert waited.data["wait_status"] == "timeout"
+    assert rest == [f"📤 Daemon {pid} stderr output:", "```console", "one", "```"]
+
+
+@pytest.mark.covers("dominds:11")
+def test_what_was_not_shown_is_given_at_once_and_a_silent_exit_ends_a_wait(agents: Agents, world: World) -> None:
+    agent = agents("dominds")
+    gate = world.gate()
+    command = f"echo one; read -n 1 < {gate}; echo two; read -n 1 < {gate}; exit 3"
+    daemon = started(agent, command)
+    pid = daemon.data["pid"]
+    seen = agent.call("get_daemon_output", pid=pid, timeout_ms=0)
+    assert seen.data["wait_status"] == "timeout", "the receipt has shown what there is"
+    gate.release()
+    session = world.open().get(daemon.data["session"])
+    assert session.wait(match="two", timeout=5).reason == "match"
+    began = time.monotonic()
+    unseen = agent.call("get_daemon_output", pid=pid, wait_for_new_output=True)
+    assert time.monotonic() - began < 1
+    assert unseen.data["wait_status"] == "output"
+    assert "two" in unseen.text
+
+    gate.release()
+    last = agent.call("get_daemon_output", pid=pid, wait_for_new_output=True)
+    first, *rest = last.text.splitlines()
+    assert first == f"⏹️ Daemon {pid} exited while waiting for new stdout/stderr output"
+    assert last.data["wait_status"] == "exited"
+    assert rest[0] == "State: exited (exit code: 3)"
+    assert rest[1:] == [
+        *(f"📤 Daemon {pid} stdout output:", "```console", "one", "two", "```"),
+        *(f"📤 Daemon {pid} stderr output:", "(no output)"),
+    ]
+    again = agent.call("get_daemon_output", pid=pid, wait_for_new_output=True)
+    assert again.data["wait_status"] == "exited", "nothing more can come: answered at once"
+
+
+@library
+def test_a_line_that_comes_while_it_is_waited_for_ends_the_wait(agents: Agents, world: World) -> None:
+    agent = agents.library("dominds")
+    gate = world.gate()
+    daemon = started(agent, f"read -n 1 < {gate}; echo now; sleep 60")
+
+    async def waiting() -> Answer:
+        arguments = {"pid": daemon.data["pid"], "wait_for_new_output": True}
+        call = asyncio.ensure_future(agent.tools.call("get_daemon_output", arguments))
+        done, _ = await asyncio.wait([call], timeout=0.3)
+        assert not done
+        gate.release()
+        answer: Answer = await asyncio.wait_for(call, 5)
+        return answer
+
+    answer = agent.run(waiting())
+    assert answer.data["wait_status"] == "output"
+    assert "now" in answer.text
+
+
+def test_what_is_left_of_an_ended_command_is_waited_for_too(agents: Agents, world: World) -> None:
+    agent = agents("dominds")
+    gate = world.gate()
+    done = agent.call("shell_cmd", command=f"(read -n 1 < {gate}; echo late; read -n 1 < {gate}) & echo up")
+    pid = done.data["pid"]
+    assert agent.call("get_daemon_output", pid=pid, timeout_ms=100).data["wait_status"] == "timeout"
+    gate.release()
+    late = agent.call("get_daemon_output", pid=pid, timeout_ms=5000)
+    assert late.data["wait_status"] == "output"
+    assert "late" in late.text
+    gate.release()
+    assert agent.call("get_daemon_output", pid=pid, wait_for_new_output=True).data["wait_status"] == "exited"
+
+
+@library
+@pytest.mark.covers("dominds:12")
+def test_an_ended_daemon_without_runner_reads_the_same_each_time_and_everywhere(agents: Agents, world: World) -> None:
+    agent = agents.library("dominds")
+    gate = world.gate()
+    daemon = started(agent, f"seq 40; read -n 1 < {gate}; echo last >&2; exit 9")
+    gate.release()
+    ended(world, daemon)
+    pid = daemon.data["pid"]
+    other = agents.library("dominds")
+    reads = [each.call("get_daemon_output", pid=pid) for each in (agent, agent, other, other)]
+    texts = {read.text for read in reads}
+    assert len(texts) == 1
+    (text,) = texts
+    assert text.startswith("State: exited (exit code: 9)\n")
+    assert "\n".join(map(str, range(1, 41))) in text
+    assert "```console\nlast\n```" in text
+    exits = [read.data["exit"] for read in reads]
+    assert exits == [exits[0]] * 4
+    assert exits[0]["code"] == 9
+    code = """
+import asyncio, json, sys, holdfast
+from holdfast.tools import toolset
+
+async def main():
+    async with holdfast.open_async() as hf:
+        async with toolset("dominds", hf, owner="agent-7") as tools:
+            print(json.dumps((await tools.call("get_daemon_output", {"pid": int(sys.argv[1])})).text))
+
+asyncio.run(main())
+"""
+    assert json.loads(world.host(code, pid).line(20)) == text
+
+
+_HOST = """
+import asyncio, sys, holdfast
+from holdfast.tools import toolset
+
+async def main():
+    async with holdfast.open_async() as hf:
+        async with toolset("dominds", hf, owner="agent-7") as tools:
+            await tools.call("shell_cmd", {"command": sys.argv[1], "timeoutSeconds": int(sys.argv[2])})
+
+asyncio.run(main())
+"""
+
+
+@library
+@pytest.mark.covers("dominds:13")
+def test_no_byte_is_missing_after_all_hosts_were_killed_while_output_flowed(agents: Agents, world: World) -> None:
+    gate = world.gate()
+    probe = " ".join(map(str, world.probe("quiet", "lines", 3000, 0.0003, "await", gate)))
+    hosts = [world.host(_HOST, probe, 1) for _ in range(2)]
+    agent = agents.library("dominds")
+    until(lambda: sum(each.ends["stdout"] > 100 for each in agent.run(agent.tools.own_sessions())) == 2, 20)
+    for host in hosts:
+        host.signal(signal.SIGKILL)
+        host.wait()
+    flowing = agent.run(agent.tools.own_sessions())
+    for session in flowing:
+        assert agent.run(session.wait(match="^line 3000$", timeout=20)).reason == "match"
+        lines = agent.run(session.text("stdout")).splitlines()
+        assert lines == [f"line {number}" for number in range(1, 3001)]
+    until(lambda: len(agent.run(agent.tools.reminders())) == 2, what="their reminders")
+    assert {each.id for each in agent.run(agent.tools.reminders())} == {each.id for each in flowing}
+
+
+_LONG = """python3 - <<'END'
+import os, time
+def put(data):
+    while data:
+        data = data[os.write(1, data):]
+line = 'one é ``` two\\n'.encode()
+put(line * 3000)
+for byte in 'é'.encode() * 2:
+    put(bytes([byte]))
+    time.sleep(0.05)
+put(b'\\n' + b'```````' + line * 5600)
+END"""
+
+
+@pytest.mark.covers("dominds:25")
+def test_a_long_output_keeps_head_and_tail_in_one_unbroken_block(agents: Agents) -> None:
+    agent = agents("dominds")
+    done = agent.call("shell_cmd", command=_LONG, scrollbackLines=10000, timeoutSeconds=10)
+    assert done.data["status"] == "success"
+    facts = done.data["streams"]["stdout"]
+    original = 8600 * 14 + 3 + 7 - 1
+    mark = "...[tool_output_truncated_in_tool tool=shell_cmd "
+    mark += f"original_chars={original} limit_chars=48000 omitted_chars={facts['omitted']['chars']}]..."
+    assert done.text.count(mark) == 1
+    head, _, tail = facts["content"].partition(f"\n{mark}\n")
+    assert len(facts["content"]) <= 48000
+    assert len(head) + len(tail) + facts["omitted"]["chars"] == original
+    assert abs(len(head) / (len(head) + len(tail)) - 0.67) < 0.01
+    assert "\ufffd" not in done.text
+    fence = "`" * 4 if "`" * 7 not in facts["content"] else "`" * 11
+    body = f"{fence}console\n{facts['content']}\n{fence}"
+    assert done.text.endswith(body)
+    assert done.text.count(fence) == 2, "nothing inside closes the block"
+
+    whole = "one é ``` two\n" * 3000 + "éé\n```````" + "one é ``` two\n" * 5600
+    omitted = whole.encode()[facts["omitted"]["from"] : facts["omitted"]["to"]].decode()
+    assert head + omitted + tail == whole.removesuffix("\n")
+
+
+@library
+def test_a_character_cut_by_a_read_is_whole_in_a_daemons_output(agents: Agents) -> None:
+    agent = agents.library("dominds")
+    daemon = started(agent, r"printf 'caf\303'; sleep 0.2; printf '\251 au lait'; sleep 60")
+    assert "café au lait\n" in agent.call("get_daemon_output", pid=daemon.data["pid"]).text
+
+
+def test_progress_is_folded_and_escapes_are_gone(agents: Agents) -> None:
+    agent = agents("dominds")
+    done = agent.call("shell_cmd", command=r"printf '10%%\r50%%\r100%%\n\033[1mbold\033[0m\a\n'")
+    assert done.data["streams"]["stdout"]["content"] == "100%\nbold"
+
+
+@library
+def test_a_runner_that_stands_still_is_unreachable_and_its_log_is_shown(agents: Agents, world: World) -> None:
+    agent = agents.library("dominds")
+    daemon = started(agent, "echo kept; sleep 60")
+    with wedged(world.open().get(daemon.data["session"])):
+        read = agent.call("get_daemon_output", pid=daemon.data["pid"])
+        assert read.data["status"] == "partial_failure"
+        assert read.text.startswith("State: unreachable: ")
+        assert "kept" in read.text
+        began = time.monotonic()
+        waited = agent.call("get_daemon_output", pid=daemon.data["pid"], timeout_ms=200)
+        assert time.monotonic() - began < 9, "a silent runner does not lengthen a wait to the bound of its answers"
+        assert waited.data["wait_status"] in ("timeout", "unavailable")
+
+
+@library
+def test_a_lost_daemon_says_so_and_its_log_is_shown(agents: Agents, world: World) -> None:
+    agent = agents.library("dominds")
+    daemon = started(agent, "echo kept; exec sleep 60")
+    session = world.open().get(daemon.data["session"])
+    kill_runner(session)
+    read = agent.call("get_daemon_output", pid=daemon.data["pid"], wait_for_new_output=True)
+    assert (read.data["status"], read.data["state"]) == ("partial_failure", "stale")
+    assert read.data["wait_status"] == "unavailable"
+    session.stop(grace=0)
+    read = agent.call("get_daemon_output", pid=daemon.data["pid"], wait_for_new_output=True)
+    assert (read.data["status"], read.data["state"]) == ("partial_failure", "lost")
+    assert read.data["wait_status"] == "unavailable"
+    assert "State: lost: exit unknown" in read.text
+    assert "kept" in read.text
+
+
+def test_a_pid_of_nobody_and_of_another_owner_is_not_found(agents: Agents) -> None:
+    other = agents("dominds", owner="agent-8")
+    pid = started(other, "sleep 60").data["pid"]
+    agent = agents("dominds")
+    for unknown in (1, pid):
+        answer = agent.call("get_daemon_output", pid=unknown)
+        assert (answer.text, answer.error) == (f"❌ No daemon process found with PID {unknown}", True)
+        assert agent.call("stop_daemon", pid=unknown).text == f"❌ No daemon process found with PID {unknown}"
+    assert not other.call("get_daemon_output", pid=pid).error
+
+
+@library
+def test_an_earlier_session_with_the_same_pid_is_named(agents: Agents, world: World) -> None:
+    agent = agents.library("dominds")
+    first = started(agent, "sleep 1.2")
+    ended(world, first)
+    second = started(agent, "echo mine; sleep 60")
+    # As if the system had given the same number again.
+    for name in ("state.json",):
+        path = world.session(first.data["session"]) / name
+        record = json.loads(path.read_text())
+        record["command"]["pid"] = record["pgid"] = second.data["pid"]
+        path.write_text(json.dumps(record))
+    world.open().doctor(rebuild=True)
+    read = agent.call("get_daemon_output", pid=second.data["pid"])
+    assert read.data["session"] == second.data["session"]
+    assert "mine" in read.text
+    named = f"PID {second.data['pid']} is session {second.data['session']} here; "
+    assert named + f"the earlier session {first.data['session']} had the same pid." in read.text
+
+
+def test_more_ways_to_read_are_there_when_asked_for(agents: Agents) -> None:
+    agent = agents("dominds", extended=True)
+    daemon = started(agent, "seq 10; sleep 60")
+    id, pid = daemon.data["session"], daemon.data["pid"]
+    by_id = agent.call("get_daemon_output", session=id, lines=2, stderr=False)
+    assert by_id.data["streams"]["stdout"]["content"] == "9\n10"
+    assert by_id.data["streams"]["stdout"]["linesScrolledOut"] == 8
+    since = agent.call("get_daemon_output", pid=pid, since=4, stderr=False)
+    assert since.data["streams"]["stdout"]["content"].splitlines() == [str(number) for number in range(3, 11)]
+    assert agent.call("get_daemon_output", pid=pid, since=4).error
+    assert agent.call("get_daemon_output").error
+    assert agent.call("get_daemon_output", session="nobody").error
+
+
+@library
+def test_what_retention_dropped_and_the_disk_refused_is_said(agents: Agents, world: World) -> None:
+    agent = agents.library("dominds")
+    daemon = started(agent, "seq 10; sleep 60")
+    session = agent.run(agent.hf.get(daemon.data["session"]))
+    session.metadata["gaps"] = [{"stream": "stdout", "from": 5, "to": 9, "reason": "disk"}]
+    session.dropped_before = {"stdout": 4, "stderr": 0}
+    from holdfast.tools.dominds.answers import gap_lines, stream_facts
+    from holdfast.tools.dominds.streams import last_lines
+
+    views = [agent.run(last_lines(session, "stdout", 3))]
+    views[0].dropped_before = 4
+    assert gap_lines(session, views, agent.tools.texts) == [
+        "⚠️  stdout before offset 4 was dropped by retention",
+        "⚠️  stdout is incomplete from offset 5: the disk refused 4 bytes",
+    ]
+    facts = stream_facts(session, views)["stdout"]
+    assert (facts["droppedBefore"], facts["incompleteFrom"]) == (4, 5)

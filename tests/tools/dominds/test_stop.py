@@ -1,0 +1,253 @@
+"""`stop_daemon`: what is gone, what is left, and whom nobody may signal."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from support import processes
+from support.waiting import until, wait_gone
+from support.wounds import kill_runner, wedged
+
+if TYPE_CHECKING:
+    from holdfast.tools import Answer
+    from support.agents import Agent, Agents
+    from support.bystander import Bystanders
+    from support.world import World
+
+library = pytest.mark.parametrize("agents", ["library"], indirect=True)
+
+
+def started(agent: Agent, command: str) -> Answer:
+    receipt = agent.call("shell_cmd", command=command, timeoutSeconds=1)
+    assert receipt.data["outcome"] == "running", receipt.text
+    return receipt
+
+
+def child_of(pid: int, name: str) -> processes.Process:
+    """The one descendant that has become this program."""
+
+    def found() -> processes.Process | None:
+        rows = [row for row in processes.descendants(pid) if processes.command_line(row.pid).split()[:1] == [name]]
+        return rows[0] if rows else None
+
+    child = until(found, what=f"the child {name}")
+    assert child is not None
+    return child
+
+
+def members(group: int) -> list[processes.Process]:
+    return [row for row in processes.table().values() if row.pgid == group and row.state not in "ZX"]
+
+
+@pytest.mark.covers("dominds:14")
+def test_what_ignores_sigterm_is_killed_and_its_group_is_empty(agents: Agents) -> None:
+    agent = agents("dominds")
+    pid = started(agent, "trap '' TERM; while :; do sleep 1; done").data["pid"]
+    began = time.monotonic()
+    stopped = agent.call("stop_daemon", pid=pid)
+    assert time.monotonic() - began < 2.5
+    assert stopped.data["status"] == "success"
+    assert stopped.text.startswith(f"✅ Daemon process {pid} (")
+    assert " stopped successfully\n" in stopped.text
+    assert stopped.data["exit"]["signal"] == "SIGKILL"
+    assert stopped.data["rung"] == "KILL to the group"
+    assert members(pid) == []
+
+
+_SHELL_AND_STUBBORN_CHILD = "(trap '' TERM; exec sleep 300) & wait"
+
+
+@library
+@pytest.mark.parametrize("entire", [True, False])
+@pytest.mark.covers("dominds:15")
+def test_a_child_that_ignores_sigterm_is_gone_or_named(agents: Agents, entire: bool) -> None:
+    agent = agents.library("dominds", stop_grace_s=0.5)
+    pid = started(agent, _SHELL_AND_STUBBORN_CHILD).data["pid"]
+    child = child_of(pid, "sleep")
+    stopped = agent.call("stop_daemon", pid=pid, entire_pg=entire)
+    assert stopped.data["status"] == "success"
+    reminders = agent.run(agent.tools.reminders())
+    if entire:
+        assert processes.is_gone(child.pid, child.start)
+        assert reminders == []
+    else:
+        assert not processes.is_gone(child.pid, child.start)
+        assert f"⚠️  1 process(es) of this command are still running: {child.pid} sleep" in stopped.text
+        assert [each.pid for each in reminders] == [pid]
+        again = agent.call("stop_daemon", pid=pid)
+        assert again.data["status"] == "success"
+        assert processes.is_gone(child.pid, child.start)
+
+
+@pytest.mark.covers("dominds:16")
+def test_a_child_in_a_session_of_its_own_is_gone_or_listed(agents: Agents) -> None:
+    agent = agents("dominds")
+    pid = started(agent, "setsid sleep 301 & sleep 300; true").data["pid"]
+    child = until(
+        lambda: [row for row in processes.descendants(pid) if processes.command_line(row.pid) == "sleep 301"]
+    )[0]
+    stopped = agent.call("stop_daemon", pid=pid)
+    if stopped.error:
+        assert f"{child.pid} sleep" in stopped.text
+    else:
+        assert processes.is_gone(child.pid, child.start)
+
+
+@library
+@pytest.mark.covers("dominds:17")
+def test_a_group_kill_from_outside_leaves_the_runner(agents: Agents) -> None:
+    agent = agents.library("dominds")
+    # What left the group keeps the runner at its post.
+    pid = started(agent, "setsid sleep 301 & sleep 300; true").data["pid"]
+    (reminder,) = agent.run(agent.tools.reminders())
+    fields = reminder.to_json()
+    runner = processes.look(fields["runnerPid"])
+    assert runner is not None
+    assert fields["processGroupId"] == pid != runner.pgid
+    os.killpg(fields["processGroupId"], signal.SIGKILL)
+    until(lambda: agent.call("get_daemon_output", pid=pid).data["state"] == "exited", what="the recorded end")
+    read = agent.call("get_daemon_output", pid=pid)
+    assert "State: exited (exit code: unknown, signal: SIGKILL)" in read.text
+    assert read.data["exit"]["cause"] == "signal"
+    assert not processes.is_gone(runner.pid, runner.start)
+    assert agent.call("stop_daemon", pid=pid).data["status"] == "success"
+
+
+@library
+@pytest.mark.parametrize("part", ["line", "pid", "start"])
+@pytest.mark.covers("dominds:18")
+def test_a_record_that_was_tampered_with_is_a_mismatch_and_nobody_is_signalled(
+    agents: Agents, world: World, bystander: Bystanders, part: str
+) -> None:
+    agent = agents.library("dominds")
+    daemon = started(agent, "echo mine; sleep 60; true")
+    row = processes.look(daemon.data["pid"])
+    assert row is not None
+    path = world.session(daemon.data["session"]) / "state.json"
+    kept = path.read_text()
+    record = json.loads(kept)
+    record["command"][part] = {"line": ["other"], "pid": bystander.own.pid, "start": row.start + 1}[part]
+    path.write_text(json.dumps(record))
+    pid = record["command"]["pid"]
+    failed = agent.call("stop_daemon", pid=pid)
+    assert (failed.data["status"], failed.error) == ("failure", True)
+    assert failed.text.startswith(f"❌ Failed to stop daemon process {pid}: identity-mismatch: ")
+    assert failed.data["error"]["facts"]["part"] == f"command {part}"
+    assert not processes.is_gone(row.pid, row.start)
+    read = agent.call("get_daemon_output", pid=pid)
+    assert read.data["error"] == {"code": "identity-mismatch", "part": f"command {part}"}
+    assert "mine" in read.text, "the log in its own directory stays readable"
+    path.write_text(kept)
+
+
+@library
+@pytest.mark.covers("dominds:19")
+def test_a_pid_that_another_process_has_now_is_never_signalled(
+    agents: Agents, world: World, bystander: Bystanders
+) -> None:
+    agent = agents.library("dominds")
+    daemon = started(agent, "echo mine; exec sleep 60")
+    session = world.open().get(daemon.data["session"])
+    kill_runner(session)
+    os.kill(daemon.data["pid"], signal.SIGKILL)
+    wait_gone(daemon.data["pid"])
+    # As if the system had given the number, and the number of the group, to somebody else.
+    path = world.session(session.id) / "state.json"
+    record = json.loads(path.read_text())
+    record["command"]["pid"] = record["pgid"] = bystander.own.pid
+    path.write_text(json.dumps(record))
+    world.open().doctor(rebuild=True)
+    pid = bystander.own.pid
+    read = agent.call("get_daemon_output", pid=pid)
+    assert read.data["state"] == "lost"
+    assert f"pid {pid} is another process by now" in read.text
+    assert "mine" in read.text
+    for entire in (True, False):
+        assert agent.call("stop_daemon", pid=pid, entire_pg=entire).error
+    (reminder,) = agent.run(agent.tools.reminders())
+    assert reminder.state == "lost"
+    assert "lost: no exit record" in reminder.render()
+    assert agent.run(agent.tools.recover())["stopped"] == []
+    agent.run(agent.tools.dismiss(reminder.id))
+    assert agent.run(agent.tools.reminders()) == []
+
+
+@library
+@pytest.mark.covers("dominds:20")
+def test_a_stale_daemon_is_left_alone_until_somebody_acts(agents: Agents, world: World) -> None:
+    """Reading and rendering end nothing; a stop does, and so does a recovery where that is the policy."""
+    agent = agents.library("dominds", stale_policy="report")
+    first, second = started(agent, "echo one; exec sleep 300"), started(agent, "echo two; exec sleep 301")
+    rows = []
+    for daemon in (first, second):
+        kill_runner(world.open().get(daemon.data["session"]))
+        row = processes.look(daemon.data["pid"])
+        assert row is not None
+        rows.append(row)
+    for _ in range(100):
+        read = agent.call("get_daemon_output", pid=first.data["pid"])
+        assert (read.data["state"], read.data["status"]) == ("stale", "partial_failure")
+        assert "one" in read.text
+        reminder = agent.run(agent.tools.reminders())[0]
+        assert reminder.state == "stale"
+        assert "stale: runner gone, process alive" in reminder.render()
+    stale = {first.data["session"], second.data["session"]}
+    assert set(agent.run(agent.tools.recover())["stale"]) == stale
+    assert not any(processes.is_gone(row.pid, row.start) for row in rows)
+
+    stopped = agent.call("stop_daemon", pid=first.data["pid"])
+    assert stopped.data["status"] == "success"
+    assert processes.is_gone(rows[0].pid, rows[0].start)
+    assert not processes.is_gone(rows[1].pid, rows[1].start)
+
+    cleaner = agents.library("dominds", stale_policy="stop")  # it recovers as it opens
+    assert processes.is_gone(rows[1].pid, rows[1].start)
+    assert cleaner.run(cleaner.tools.reminders()) == []
+
+
+@library
+@pytest.mark.slow
+@pytest.mark.covers("dominds:21")
+def test_a_runner_that_stands_still_is_stopped_past_after_ten_seconds(agents: Agents, world: World) -> None:
+    agent = agents.library("dominds")
+    daemon = started(agent, "echo kept; sleep 300; true")
+    session = world.open().get(daemon.data["session"])
+    with wedged(session):
+        read = agent.call("get_daemon_output", pid=daemon.data["pid"])
+        assert (read.data["state"], read.data["status"]) == ("unreachable", "partial_failure")
+        assert "kept" in read.text
+        assert "unreachable" in read.text
+        began = time.monotonic()
+        stopped = agent.call("stop_daemon", pid=daemon.data["pid"])
+        assert 10 <= time.monotonic() - began < 25
+        assert stopped.data["status"] == "success"
+        assert members(daemon.data["pid"]) == []
+    assert session.wait(timeout=10).reason == "exit"
+    assert session.refresh().exit is not None
+
+
+def test_an_ended_daemon_had_already_exited(agents: Agents, world: World) -> None:
+    agent = agents("dominds")
+    daemon = started(agent, "sleep 1.2; exit 4")
+    world.open().get(daemon.data["session"]).wait(timeout=10)
+    stopped = agent.call("stop_daemon", pid=daemon.data["pid"])
+    assert stopped.data["status"] == "success"
+    name = f"{daemon.data['pid']} (sleep 1.2; exit 4)"
+    assert stopped.text == f"✅ Daemon process {name} had already exited (exit code: 4)"
+
+
+@library
+def test_survivors_are_named_with_what_they_are_doing(agents: Agents) -> None:
+    from holdfast.tools.dominds.sessions import named
+
+    agent = agents.library("dominds")
+    daemon = started(agent, "exec sleep 60")
+    survivor = {"pid": daemon.data["pid"], "start": 1, "command": "/usr/bin/sleep 60", "error": "EPERM"}
+    assert named([survivor], states=True) == f"{daemon.data['pid']} sleep (sleeping, EPERM)"
+    assert named([survivor] * 25).endswith(" and 5 more")
