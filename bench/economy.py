@@ -92,23 +92,19 @@ def free_port() -> int:
         return port
 
 
-async def measure(family: str, job: str) -> Cost:
-    with place() as here:
-        directory = Path(here.file("work"))
-        write(directory)
-        os.chdir(directory)
-        async with holdfast.open_async() as hf:
-            tools = toolset(family, hf, owner="agent")
-            await tools.open()
-            meter = Meter(tools, directory)
-            policy = import_module(f".policies.{family}", __package__)
-            began = time.perf_counter()
-            await getattr(policy, job)(meter)
-            meter.cost.took_s = time.perf_counter() - began
-            left = await hf.sessions()
-            await hf.stop_all([session.id for session in left])
-            await tools.close()
-        os.chdir("/")
+async def measure(family: str, job: str, directory: Path) -> Cost:
+    """One job, by an agent with a home of its own; the programs are in the directory that we are in."""
+    async with holdfast.open_async(os.environ["HOLDFAST_HOME"] + f"-{family}-{job}") as hf:
+        tools = toolset(family, hf, owner="agent")
+        await tools.open()
+        meter = Meter(tools, directory)
+        policy = import_module(f".policies.{family}", __package__)
+        began = time.perf_counter()
+        await getattr(policy, job)(meter)
+        meter.cost.took_s = time.perf_counter() - began
+        left = await hf.sessions()
+        await hf.stop_all([session.id for session in left])
+        await tools.close()
     if PROOFS[job] not in "\n".join(meter.cost.seen):
         raise AssertionError(f"{family} did not learn {PROOFS[job]!r} from {job}: {meter.cost.seen}")
     if left:
@@ -153,6 +149,7 @@ _HEAD = """\
 What a dozen everyday jobs cost an agent in tokens that come back to it (four characters each), through each toolset.
 A scripted policy does each job as somebody would who knows those tools well: [bench/economy.py](../bench/economy.py)
 measures it, [bench/policies](../bench/policies) are the policies, [bench/jobs.py](../bench/jobs.py) the programs.
+`dominds` and `evva` have neither input nor a terminal: there the dialogues are scripted in one go, which is no dialogue.
 Made by `python -m bench.economy --write`; do not edit.
 
 """
@@ -167,7 +164,12 @@ def main(words: list[str]) -> int:
     for family in families:
         costs[family] = {}
         for job in jobs:
-            cost = costs[family][job] = asyncio.run(measure(family, job))
+            with place() as here:
+                directory = Path(here.file("work"))
+                write(directory)
+                os.chdir(directory)
+                cost = costs[family][job] = asyncio.run(measure(family, job, directory))
+                os.chdir("/")
             said = f"{cost.calls} calls, {cost.polls} polls, {cost.tokens} tokens, {cost.took_s:.1f} s"
             print(f"{family:9} {job:17} {said}", flush=True)
             if "-v" in words:

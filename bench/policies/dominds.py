@@ -48,7 +48,9 @@ async def big_log(meter: Meter) -> None:
 
 async def menu(meter: Meter) -> None:
     spawn = f'import pty; pty.spawn(["{PYTHON}", "menu.py"])'
-    await meter.call("shell_cmd", command=f"printf 'jj\\n' | {PYTHON} -c '{spawn}'", timeoutSeconds=10)
+    await meter.call(
+        "shell_cmd", command=f"(sleep 1; printf 'jj\\n'; sleep 1) | {PYTHON} -c '{spawn}'", timeoutSeconds=10
+    )
 
 
 async def background_build(meter: Meter) -> None:

@@ -52,7 +52,7 @@ async def big_log(meter: Meter) -> None:
 
 async def menu(meter: Meter) -> None:
     spawn = f'import pty; pty.spawn(["{PYTHON}", "menu.py"])'
-    await meter.call("bash", command=f"printf 'jj\\n' | {PYTHON} -c '{spawn}'")
+    await meter.call("bash", command=f"(sleep 1; printf 'jj\\n'; sleep 1) | {PYTHON} -c '{spawn}'")
 
 
 async def background_build(meter: Meter) -> None:
