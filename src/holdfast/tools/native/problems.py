@@ -47,7 +47,12 @@ async def _worded(tools: Toolset, tool: Tool, problem: HoldfastError) -> str:
     if isinstance(problem, errors.SpawnError):
         return f"{problem.message}; check the program and cwd"
     session = await _known(tools, problem)
-    return problem.message if session is None else _about(session, tool, problem)
+    return _plain(problem) if session is None else _about(session, tool, problem)
+
+
+def _plain(problem: HoldfastError) -> str:
+    """In the library's words; a fix for people at a shell is none for an agent."""
+    return problem.message if "`hold" in problem.fix else f"{problem.message}; {problem.fix}"
 
 
 def _about(session: Snapshot, tool: Tool, problem: HoldfastError) -> str:
@@ -72,7 +77,7 @@ def _about(session: Snapshot, tool: Tool, problem: HoldfastError) -> str:
             f"the supervisor of {who} is alive and does not answer; try again, {call('read', id=name)} works without "
             f"it, {call('stop', ids=name)} ends the command past it"
         )
-    return problem.message
+    return _plain(problem)
 
 
 async def _known(tools: Toolset, problem: HoldfastError) -> AsyncSession | None:

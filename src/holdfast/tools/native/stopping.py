@@ -45,12 +45,13 @@ def _said(session: Snapshot, answer: Stopped) -> str:
     if answer.already:
         return f"had ended: {ending(session)}, {ago(session.ended_at, session.observed_at)}; nothing to stop"
     count = len(answer.found) + answer.found_more
-    took = f"{ending(session)} in {spell(answer.took_s)}, {count} process{'' if count == 1 else 'es'}"
+    how = ending(session) if session.exit is not None else "NOT ended"
+    took = f"{how} in {spell(answer.took_s)}, {count} process{'' if count == 1 else 'es'}"
     if answer.rung:
         took += f", {answer.rung}"
     if not answer.survivors:
         return took
-    named = [f"{each.get('pid')} {label(str(each.get('command') or ''), 60)}" for each in answer.survivors[:_NAMED]]
+    named = [f"{each.get('pid')} {label(str(each.get('command') or ''), 100)}" for each in answer.survivors[:_NAMED]]
     more = len(answer.survivors) - _NAMED + answer.survivors_more
     return f"{took}; SURVIVED: {', '.join(named)}" + (f" and {more} more" if more > 0 else "")
 

@@ -1,0 +1,68 @@
+"""A host that is killed while it waits: the next one finds everything, and what happened meanwhile is told once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from support.waiting import until
+
+if TYPE_CHECKING:
+    from support.agents import Agents
+    from support.world import World
+
+WAITS = """
+import asyncio, sys
+import holdfast
+from holdfast.tools import toolset
+
+async def main():
+    async with holdfast.open_async() as hf:
+        tools = toolset("native", hf, owner="agent-7")
+        for name in ("one", "two"):
+            answer = await tools.call("run", {"command": sys.argv[1:], "name": name, "wait_s": 0.3})
+            assert not answer.error, answer.text
+        waiting = asyncio.create_task(tools.call("wait", {"ids": ["one", "two"]}))
+        await asyncio.sleep(0.2)
+        print("waiting", flush=True)
+        await waiting
+
+asyncio.run(main())
+"""
+
+
+def test_all_is_there_after_the_host_was_killed_and_the_end_is_told_once(agents: Agents, world: World) -> None:
+    gate = world.gate()
+    host = world.host(WAITS, *world.probe("say", "hello", "await", gate, "say", "bye", "exit", 7))
+    assert host.line(20) == "waiting"
+    host.kill()
+    agent = agents("native")
+    listed = agent.call("list")
+    assert {each["name"] for each in listed.data["sessions"]} == {"one", "two"}
+    # It was seen by the host that is gone.
+    assert "nothing new" in agent.call("read", id="one").text
+    gate.release()
+    (ended,) = until(lambda: agent.call("signals").data["signals"], 10)
+    answer = agent.call("wait", ids=["one", "two"])
+    assert "exit 7" in answer.text
+    assert answer.data["output"].splitlines()[0] == "bye"
+    assert answer.data["id"] == ended.partition(".")[0]
+    # Given in an answer, it is told by neither host again.
+    assert agent.call("signals").data["signals"] == []
+    assert agents("native").call("signals").data["signals"] == []
+    agent.call("stop", all=True, grace_s=0)
+
+
+def test_an_end_that_came_while_nobody_was_there_is_delivered_to_the_next(agents: Agents, world: World) -> None:
+    gate = world.gate()
+    host = world.host(WAITS, *world.probe("await", gate, "exit", 7))
+    assert host.line(20) == "waiting"
+    host.kill()
+    gate.release(2)
+    agent = agents("native")
+    until(lambda: not agent.call("list").data["sessions"], 10)
+    ids = until(lambda: agent.call("signals").data["signals"], 10)
+    agent.call("signals", ack=ids)
+    ids += until(lambda: agent.call("signals").data["signals"], 10) if len(ids) < 2 else []
+    agent.call("signals", ack=ids)
+    assert len({each.partition(".")[0] for each in ids}) == 2
+    assert agents("native").call("signals").data["signals"] == []

@@ -1,0 +1,69 @@
+"""`list`: a line each, short, and what is over only when it is asked for."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from support.waiting import until
+
+if TYPE_CHECKING:
+    from support.agents import Agents
+    from support.world import World
+
+
+@pytest.mark.covers("native:23")
+@pytest.mark.slow
+def test_many_that_ended_are_counted_and_shown_when_asked_for(agents: Agents, world: World) -> None:
+    agent = agents("native")
+    for _ in range(200):
+        agent.call("run", command=["true"])
+    for name in ("a", "b", "c"):
+        agent.call("run", command=world.probe("forever"), name=name, wait_s=0)
+    answer = agent.call("list")
+    assert answer.text.split("\n")[0] == "[3 running; 200 ended, list(all=true) shows them]"
+    assert len(answer.text.split("\n")) == 4
+    assert {each["name"] for each in answer.data["sessions"]} == {"a", "b", "c"}
+    every = agent.call("list", all=True)
+    assert every.text.startswith("[3 running, 200 ended; the 150 oldest are not shown]")
+    assert len(every.text) < 4000
+    agent.call("stop", all=True, grace_s=0)
+
+
+def test_twenty_sessions_stay_under_two_thousand_characters(agents: Agents, world: World) -> None:
+    agent = agents("native")
+    for number in range(20):
+        agent.call(
+            "run",
+            command=["sh", "-c", "echo some output; exec sleep 60", *["argument"] * 30],
+            name=f"a-rather-long-name-for-{number}",
+            wait_s=0,
+        )
+    until(lambda: all(each["cursor"] != "stdout:0,stderr:0" for each in agent.call("list").data["sessions"]))
+    answer = agent.call("list")
+    assert len(answer.data["sessions"]) == 20
+    assert len(answer.text) < 2000
+    agent.call("stop", all=True, grace_s=0)
+
+
+def test_a_line_has_what_is_needed(agents: Agents, world: World) -> None:
+    agent = agents("native")
+    gate = world.gate()
+    id = agent.call("run", command=["sh", "-c", f"cat {gate}; printf 12345; sleep 60"], name="web", wait_s=0).data["id"]
+    assert re.fullmatch(rf"\[1 running\]\n{id} web running [\d.]+s: sh -c 'cat .*", agent.call("list").text)
+    agent.call("stop", ids="web", grace_s=0)
+    answer = agent.call("list", all=True)
+    assert re.fullmatch(rf"\[nothing runs, 1 ended\]\n{id} web stopped by you \(signal KILL\) after .*", answer.text)
+
+
+def test_unread_output_is_counted(agents: Agents, world: World) -> None:
+    agent = agents("native")
+    gate = world.gate()
+    agent.call("run", command=world.probe("quiet", "await", gate, "write", "12345", "forever"), name="web", wait_s=0)
+    gate.release()
+    until(lambda: agent.call("list").text.endswith("; 5 bytes unread"))
+    agent.call("read", id="web")
+    assert "unread" not in agent.call("list").text
+    agent.call("stop", ids="web", grace_s=0)

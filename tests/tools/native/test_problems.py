@@ -1,0 +1,183 @@
+"""Errors that teach: one line, what is wrong, then the call that works."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from holdfast import errors
+from support.wounds import kill_runner, sweep_up, wedged
+
+if TYPE_CHECKING:
+    from support.agents import Agent, Agents
+    from support.world import World
+
+
+def problem(agent: Agent, tool: str, **arguments: object) -> str:
+    answer = agent.call(tool, **arguments)
+    assert answer.error
+    assert "\n" not in answer.text
+    assert "hold " not in answer.text
+    assert answer.data["error"]["message"] == answer.text
+    return answer.text
+
+
+@pytest.mark.covers("native:21")
+def test_unknown_ids_typos_and_numbers(agents: Agents, world: World) -> None:
+    agent = agents("native")
+    assert problem(agent, "read", id="nope") == 'no session "nope"; nothing of yours runs; run starts one'
+    agent.call("run", command="true")
+    assert problem(agent, "read", id="nope").endswith("nothing of yours runs; list(all=true) shows all")
+    id = agent.call("run", command=world.probe("lines", 3, "forever"), name="frontend", wait_s=0.3).data["id"]
+    agent.call("run", command=world.probe("forever"), name="api", wait_s=0)
+    typo = problem(agent, "read", id="frontnd")
+    assert f'no session "frontnd"; nearest is frontend {id}; running: frontend, api' in typo
+    assert problem(agent, "wait", ids=[12]).startswith('no session "12"; ')
+    # A number as text, one where a list is wanted, a number where text is wanted: obvious.
+    assert agent.call("read", id="frontend", tail="2").text.endswith("line 2\nline 3")
+    assert agent.call("wait", ids="frontend", timeout_s="0.1").data["reason"] == "timeout"
+    assert agent.call("read", id="frontend", search=3, context="0").data["matches"][0]["text"] == "line 3"
+    assert agent.call("stop", ids="api", grace_s="0").data["name"] == "api"
+    agent.call("stop", all=True, grace_s=0)
+
+
+def test_an_ambiguous_prefix_lists_what_it_fits(agents: Agents, world: World) -> None:
+    agent = agents.library("native")
+    ids = [agent.call("run", command="true").data["id"] for _ in range(2)]
+    text = errors.AmbiguousId("b123", ids)
+
+    async def find(ref: object) -> object:
+        raise text
+
+    agent.tools.find = find
+    said = problem(agent, "read", id="b123")
+    assert said == f'"b123" fits {ids[0]}, {ids[1]}; give more of the id'
+
+
+def test_arguments_that_cannot_be_understood(agents: Agents) -> None:
+    agent = agents("native")
+    id = agent.call("run", command="echo hi").data["id"]
+    assert problem(agent, "run", command="x", wait_s=601) == (
+        "wait_s: 601 is out of bounds; give a number from 0 to 600"
+    )
+    assert problem(agent, "run", comand="x") == "comand: there is no such parameter; did you mean command?"
+    assert problem(agent, "run") == "command: is required; give text, or a list of texts"
+    assert problem(agent, "run", command="x", notify="allways").startswith("notify: 'allways' is not known")
+    assert problem(agent, "run", command="x", ready="prt:1").startswith("ready: 'prt:1' is no probe; port:3000")
+    assert problem(agent, "run", command="x", watch=["/(a/"]).startswith("watch: ")
+    assert (
+        problem(agent, "run", command="")
+        == "the command is empty; give a command line or a list whose first item is a program"
+    )
+    assert problem(agent, "read", id=id, since="0", tail=3) == (
+        "tail: goes not together with since; give one of since, tail, search"
+    )
+    assert problem(agent, "read", id=id, since="x:y").startswith("not a cursor: 'x:y'; use the cursor of an earlier")
+    assert "is ahead of its end" in problem(agent, "read", id=id, since="stdout:99")
+    assert problem(agent, "send", id=id).startswith("text: nothing is given to send; give one of text, keys")
+    assert problem(agent, "send", id=id, text="a", eof=True).startswith("text: text and eof are two inputs; ")
+    assert problem(agent, "wait", ids=id, until="match") == "pattern: is required with until=match; give a regex"
+    assert problem(agent, "wait", ids=id, until="port", pattern="web").startswith("pattern: 'web' is no number; ")
+    assert problem(agent, "signals", ack=["x"]).startswith("id: 'x' is no signal")
+
+
+def test_a_bad_regex_names_its_place(agents: Agents, world: World) -> None:
+    agent = agents("native")
+    id = agent.call("run", command="echo hi").data["id"]
+    text = problem(agent, "read", id=id, search="hi(?=x)")
+    assert text.startswith("search: ")
+    assert "at position 2" in text
+    assert "look-around and back-references are not supported" in text
+    assert problem(agent, "wait", ids=id, until="match", pattern="(a").startswith("pattern: '(a' is no regular")
+
+
+def test_a_key_that_is_none(agents: Agents) -> None:
+    agent = agents("native")
+    agent.call("run", command="cat", tty=True, name="cat", wait_s=0)
+    assert problem(agent, "send", id="cat", keys=["Entr"]).startswith('no key "Entr"; did you mean Enter')
+    agent.call("stop", ids="cat", grace_s=0)
+
+
+def test_a_name_that_is_taken(agents: Agents, world: World) -> None:
+    agent = agents("native")
+    id = agent.call("run", command=world.probe("forever"), name="web", wait_s=0).data["id"]
+    text = problem(agent, "run", command=world.probe("forever"), name="web", wait_s=0)
+    assert text.startswith(f'the name "web" belongs to running {id}; ')
+    assert "replace=true" in text
+    newer = agent.call("run", command=world.probe("forever"), name="web", replace=True, wait_s=0)
+    assert f"replaces {id}" in newer.text
+    agent.call("run", command=world.probe("forever"), key="k", wait_s=0)
+    assert "replace=true" in problem(agent, "run", command="true", key="k")
+    agent.call("stop", all=True, grace_s=0)
+
+
+def test_a_command_that_cannot_be_started_is_told_once(agents: Agents) -> None:
+    agent = agents("native")
+    assert "No such file or directory" in problem(agent, "run", command=["/nope/program"])
+    assert "/nope" in problem(agent, "run", command="true", cwd="/nope")
+    assert agent.call("signals").data["signals"] == []
+
+
+def test_no_terminal(agents: Agents, world: World) -> None:
+    agent = agents("native")
+    id = agent.call("run", command=world.probe("forever"), wait_s=0).data["id"]
+    text = problem(agent, "screen", id=id)
+    assert text == f'{id} is not a terminal; read(id="{id}"), or start it with run(..., tty=true)'
+    agent.call("stop", ids=id, grace_s=0)
+
+
+def test_a_supervisor_that_is_gone_is_said_and_what_still_works(agents: Agents, world: World) -> None:
+    agent = agents.library("native")
+    hf = world.open()
+    session = hf.start(world.probe("forever"), name="web", stdin="open", owner="agent-7")
+    kill_runner(session)
+    text = problem(agent, "send", id="web", text="x")
+    assert text.startswith(f"the supervisor of web {session.id} is gone, its command still runs: ")
+    assert 'read(id="web") gives what was kept' in text
+    assert 'stop(ids="web") ends it with its processes' in text
+    assert "but its supervisor is gone" in agent.call("read", id="web").text
+    assert "but its supervisor is gone" in agent.call("list").text
+    assert not agent.call("stop", ids="web", grace_s=0).error
+    over = problem(agent, "send", id=session.id, text="x")
+    assert over.startswith(f"web {session.id} is over: ")
+    sweep_up(world, hf)
+
+
+def test_a_supervisor_that_does_not_answer_is_said(
+    agents: Agents, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = world.root / "config.toml"
+    config.write_text('[hosts]\nreply_timeout = "300ms"\nsweep_timeout = "100ms"\n')
+    monkeypatch.setenv("HOLDFAST_CONFIG", str(config))
+    agent = agents.library("native")
+    hf = world.open()
+    session = hf.start(world.probe("forever"), name="web", stdin="open", owner="agent-7")
+    with wedged(session):
+        text = problem(agent, "send", id="web", text="x")
+        assert text.startswith(f"the supervisor of web {session.id} is alive and does not answer; try again")
+        assert "does not answer" in agent.call("list").text
+    session.stop(grace=0)
+
+
+def test_a_full_disk_has_its_own_words(agents: Agents, monkeypatch: pytest.MonkeyPatch) -> None:
+    agent = agents.library("native")
+
+    async def full(*_: object, **__: object) -> None:
+        raise errors.DiskFull("/somewhere/of/ours", 1200)
+
+    monkeypatch.setattr(agent.hf, "run", full)
+    text = problem(agent, "run", command="true")
+    assert text == "the disk is full, 1.2 KB are free: nothing was started; free some space and try again"
+
+
+def test_what_is_not_allowed_is_said(agents: Agents) -> None:
+    async def approve(call: object) -> str:
+        return "not today"
+
+    agent = agents.library("native", approve=approve)
+    assert (
+        problem(agent, "run", command="true")
+        == "run was not allowed: not today; do something else, or ask the person concerned"
+    )
+    assert agent.call("list").data["sessions"] == []

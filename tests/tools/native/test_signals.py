@@ -1,0 +1,89 @@
+"""`signals`: one drain, for whoever cannot be pushed to; it comes again until it is acknowledged."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from support.waiting import until
+
+if TYPE_CHECKING:
+    from support.agents import Agent, Agents
+    from support.world import World
+
+
+def notice(agent: Agent) -> str:
+    """The first that says anything."""
+
+    def news() -> str:
+        text = agent.call("signals").text
+        return text if "holdfast-notice" in text else ""
+
+    return until(news, 10)
+
+
+def drained(agent: Agent) -> list[str]:
+    found: list[str] = until(lambda: agent.call("signals").data["signals"], 10)
+    return found
+
+
+def test_an_end_is_told_until_it_is_acknowledged(agents: Agents, world: World) -> None:
+    agent = agents("native")
+    gate = world.gate()
+    id = agent.call("run", command=world.probe("await", gate, "exit", 3), wait_s=0).data["id"]
+    assert agent.call("signals").text == "no news of your sessions"
+    gate.release()
+    (signal,) = drained(agent)
+    assert signal.startswith(id)
+    # It was not acknowledged: after a while it comes again.
+    assert drained(agent) == [signal]
+    answer = agent.call("signals", ack=signal)
+    assert answer.data == {"signals": [], "acknowledged": 1}
+    assert agents("native").call("signals").data["signals"] == []
+
+
+def test_the_notice_names_its_session_and_how_to_acknowledge(agents: Agents, world: World) -> None:
+    agent = agents("native")
+    gate = world.gate()
+    id = agent.call("run", command=world.probe("await", gate, "say", "oops", "exit", 3), name="job", wait_s=0).data[
+        "id"
+    ]
+    gate.release()
+    text = notice(agent)
+    assert f'{id} [local_bash] "job" failed, exit code 3' in text
+    assert "| oops" in text
+    assert f'when dealt with: signals(ack=["{id}.' in text
+
+
+def test_many_are_acknowledged_by_the_last(agents: Agents, world: World) -> None:
+    agent = agents("native")
+    gate = world.gate()
+    command = world.probe("await", gate, "exit", 1)
+    for _ in range(5):
+        agent.call("run", command=command, wait_s=0)
+    gate.release(5)
+    until(lambda: not agent.call("list").data["sessions"], 10)
+    text = notice(agent)
+    upto = re.search(r'signals\(ack=\["(upto:\w+\.\d+)"\]\)', text)
+    assert upto is not None
+    assert agent.call("signals", ack=[upto[1]]).data == {"signals": [], "acknowledged": 5}
+
+
+def test_a_match_is_told(agents: Agents, world: World) -> None:
+    agent = agents("native")
+    gate = world.gate()
+    command = world.probe("quiet", "await", gate, "say", "ERROR: disk", "forever")
+    agent.call("run", command=command, watch="ERROR", name="web", wait_s=0)
+    gate.release()
+    text = notice(agent)
+    assert "| ERROR: disk" in text
+    agent.call("stop", ids="web", grace_s=0)
+
+
+def test_what_wait_told_is_not_announced(agents: Agents, world: World) -> None:
+    agent = agents("native")
+    gate = world.gate()
+    id = agent.call("run", command=world.probe("await", gate, "exit", 3), wait_s=0).data["id"]
+    gate.release()
+    assert "exit 3" in agent.call("wait", ids=id).text
+    assert agent.call("signals").data["signals"] == []
