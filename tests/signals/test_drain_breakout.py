@@ -121,7 +121,7 @@ HARMLESS = {
 }
 
 
-@pytest.mark.covers("signals:20", "SEC-09", "evva:21")
+@pytest.mark.covers("signals:20", "SEC-09")
 @pytest.mark.parametrize("quote", QUOTES)
 @pytest.mark.parametrize("style", STYLES)
 @given(text=HOSTILE)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
+import signal
 import time
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +16,7 @@ from holdfast.errors import HoldfastError, SpawnError
 from support import processes
 from support.agents import Agent, Agents
 from support.own_daemon import Own
+from support.points import Points
 from support.waiting import BOUND_S, until
 from support.world import World
 
@@ -145,6 +148,28 @@ def test_what_is_told_and_left_something_behind_is_listed_as_long_as_that_lives(
     assert f"- {id} [local_bash/completed]" in listed(agent)
     agent.call("daemon_stop", daemon_id=id)
     gone(agent, id)
+
+
+def test_what_cannot_be_reached_is_listed_as_what_it_is(
+    library: Library, world: World, points: Points, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_HOSTS_SWEEP_TIMEOUT", "0.2")
+    points.set("runner.answered=pause")
+    agent = library("evva")
+    id = background(agent, "sleep 60")
+    paused = points.wait("runner.answered")
+    assert re.search(rf"^- {id} \[local_bash/running\] sleep 60 .* state=unreachable$", listed(agent), re.MULTILINE)
+    paused.release()
+    until(lambda: "unreachable" not in listed(agent), what="an answer")
+    runner = world.open().get(id).runner_pid
+    assert runner is not None
+    os.kill(runner, signal.SIGKILL)
+    until(lambda: listed(agent).endswith(" state=stale"), what="the death of the runner")
+    stopped = agent.call("daemon_stop", daemon_id=id)
+    assert not stopped.error
+    gone(agent, id)
+    assert f"- {id} [local_bash/killed]" in listed(agent, include_terminal=True)
+    (world.runtime / f"{id}.sock").unlink()
 
 
 @pytest.mark.covers("evva:16")

@@ -135,7 +135,6 @@ class State:
         if (signal.lifecycle is None) == (signal.event is None):
             raise ValueError("a signal is either a lifecycle or an event")
         own = self._catalog.get(signal.daemon_id)
-        self._listen()
         with self._telling:
             self._emitting.emit(signal, own)
         if self._waking is not None:
