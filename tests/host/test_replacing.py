@@ -19,7 +19,9 @@ def test_an_owner_does_not_replace_what_belongs_to_another(hf: Holdfast, world: 
         hf.start(world.probe("forever"), name="web", owner="a", replace=True)
     assert theirs.refresh().state == "running"
     newer = hf.start(world.probe("forever"), name="web", owner="b", replace=True)
-    assert theirs.refresh().status == "killed"
+    exit = theirs.refresh().exit
+    assert exit is not None
+    assert (exit.cause, exit.by) == ("stop", "b")
     # Who has no owner is no agent: it may.
     newest = hf.start(world.probe("forever"), name="web", replace=True)
     assert newer.refresh().status == "killed"

@@ -153,7 +153,7 @@ class Core:
             holder = None  # it was renamed meanwhile
         if holder is not None:
             if replace and request.spec["owner"] in (None, holder.files.now().get("owner")):
-                await self.end(holder.files.id, grace=None)
+                await self.end(holder.files.id, grace=None, by=request.spec["owner"])
             elif claim.kind == "name":
                 raise NameTaken(claim.text, holder.files.id)
             elif _asked_alike(holder.files.spec, request.spec):
@@ -472,9 +472,9 @@ class Core:
         connection = await self.begin_stop(id, grace=grace, by=by, ladder=ladder)
         return await self.finish_stop(id, connection, grace=grace, by=by, ladder=ladder)
 
-    async def end(self, id: str, *, grace: float | None) -> None:
+    async def end(self, id: str, *, grace: float | None, by: str | None = None) -> None:
         """Stop it to put another in its place, which may not run beside what survives."""
-        stopped = await self.stop(id, grace=grace)
+        stopped = await self.stop(id, grace=grace, by=by)
         if stopped.survivors:
             raise StillRunning(id, stopped.survivors)
 
