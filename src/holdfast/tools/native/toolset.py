@@ -140,6 +140,7 @@ class Native(Toolset):
         if len(given) > 1:
             raise BadArgument(given[1], f"goes not together with {given[0]}", "give one of since, tail, search")
         session = await self.find(id)
+        await self._told(session)
         if search is not None:
             return await self._search(session, search, context, stream, budget)
         log = self._log(session)
