@@ -44,7 +44,7 @@ def test_an_aborted_poll_loses_nothing_and_two_at_once_repeat_nothing(agents: Ag
         for _ in range(steps):
             await asyncio.sleep(0)
         calling.cancel()
-        (outcome,) = await asyncio.gather(calling, return_exceptions=True)
+        outcome: Any = (await asyncio.gather(calling, return_exceptions=True))[0]
         return None if isinstance(outcome, asyncio.CancelledError) else outcome
 
     async def both() -> list[Any]:

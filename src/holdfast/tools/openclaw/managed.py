@@ -121,6 +121,11 @@ class ManagedRun:
         """Until nothing of its tree lives."""
         await self.session.wait(extinct=True)
 
+    @property
+    def is_cancelled(self) -> bool:
+        """Was its end asked for here?"""
+        return self._stopping is not None and not self._stopping.cancelled()
+
     def detach(self) -> None:
         """Tell the listeners nothing more; the run goes on."""
         if self._telling is not None:
@@ -134,12 +139,14 @@ class ManagedRun:
 
     async def _settled(self) -> RunExit:
         while self.session.state not in FINAL_STATES:
+            if left := self._survivors():
+                return await self._unconfirmed(left)
             ending = asyncio.ensure_future(self._end_comes())
             stopping = {self._stopping} if self._stopping is not None and not self._stopping.done() else set()
             try:
                 await asyncio.wait({ending, *stopping}, return_when=asyncio.FIRST_COMPLETED)
-                if not ending.done() and (left := self._survivors()):
-                    return await self._unconfirmed(left)
+                if not ending.done():
+                    continue  # the stop is over, and may have left something
                 await ending
             finally:
                 if not ending.done():

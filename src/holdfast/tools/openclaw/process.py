@@ -76,7 +76,8 @@ def _is_in_reach(action: str, session: AsyncSession) -> bool:
     if action == "clear":
         return over
     if action == "kill":
-        return not over or bool(session.exit and session.exit.survivors)
+        # Of one that is lost nobody knows what lives.
+        return not over or session.state == LOST or bool(session.exit and session.exit.survivors)
     return not over or action in ("poll", "log", "remove")
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
@@ -118,8 +118,6 @@ class Supervisor:
                 continue
             finally:
                 self._startups.pop(run_id, None)
-            if not isinstance(run, Withdrawn):
-                self._handles[run.run_id] = run
             return run
         raise AssertionError
 
@@ -150,7 +148,15 @@ class Supervisor:
 
     async def get_record(self, run_id: str) -> RunRecord | None:
         session = await self._find(run_id)
-        return None if session is None else runs.record(session)
+        if session is None:
+            return None
+        found = runs.record(session)
+        startup, handle = self._startups.get(run_id), self._handles.get(run_id)
+        asked = (startup is not None and startup.cancelled.is_set()) or (handle is not None and handle.is_cancelled)
+        if asked and found.state != "exited":
+            # Its runner may not have heard of it yet.
+            return replace(found, state="exiting", termination_reason=found.termination_reason or MANUAL_CANCEL)
+        return found
 
     async def list_by_scope(self, scope_key: str) -> list[RunRecord]:
         """Newest last; of those that ended the newest 2000."""
@@ -204,7 +210,7 @@ class Supervisor:
 
     async def _in_scope(self, input: SpawnInput, run_id: str, startup: _Startup, wait_s: float | None) -> ManagedRun:
         if not input.scope:
-            return await self._launch(input, run_id, moment(), wait_s)
+            return await self._wanted(await self._launch(input, run_id, moment(), wait_s), None, startup, 0)
         scope = Scope(self._hf.home, input.scope)
         if input.replace_existing_scope:
             return await self._unless_cancelled(self._replace(scope, input, run_id, startup, wait_s), run_id, startup)
@@ -251,9 +257,9 @@ class Supervisor:
             replacing.cancel()
             await asyncio.gather(cancelled, replacing, return_exceptions=True)
 
-    async def _wanted(self, run: ManagedRun, scope: Scope, startup: _Startup, asked: int) -> ManagedRun:
-        """A cancel that came while it started saw no session to end."""
-        if startup.cancelled.is_set() or scope.cancelled_since(asked):
+    async def _wanted(self, run: ManagedRun, scope: Scope | None, startup: _Startup, asked: int) -> ManagedRun:
+        """A cancel that came while it started may have seen no session to end."""
+        if startup.cancelled.is_set() or (scope is not None and scope.cancelled_since(asked)):
             await run.cancel()
         return run
 
@@ -273,6 +279,7 @@ class Supervisor:
             else:
                 run = await ManagedRun.begun(self._hf, input, options, wait_s, by=self._by)
         run.reused = run.run_id != run_id
+        self._handles[run.run_id] = run
         return run
 
     # Finding.

@@ -1,0 +1,176 @@
+"""Scopes: of several replacements the newest lives, cancels reach what starts, others never wait."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from holdfast.tools.openclaw.spawning import SpawnInput
+from holdfast.tools.openclaw.supervisor import Supervisor, Withdrawn
+from support import processes, told
+from support.agents import Agent
+from support.waiting import wait_gone
+
+if TYPE_CHECKING:
+    from support.points import Points
+    from support.world import World
+
+
+@pytest.fixture
+def agent(world: World) -> Agent:
+    made = Agent("openclaw", "agent-7")
+    world.closing.callback(made.close)
+    return made
+
+
+def supervisor(agent: Agent) -> Supervisor:
+    return Supervisor(agent.hf, "agent-7", kill_grace_ms=1500)
+
+
+SLEEPER = ["sleep", "600"]
+
+REPLACING = """
+import asyncio, json, sys, holdfast
+from contextvars import ContextVar
+from holdfast.errors import HoldfastError
+from holdfast.tools.openclaw import scopes
+from holdfast.tools.openclaw.spawning import SpawnInput
+from holdfast.tools.openclaw.supervisor import Supervisor
+
+drawn = ContextVar("drawn")
+draw = scopes.Scope.ticket
+scopes.Scope.ticket = lambda scope: drawn.get().setdefault("ticket", draw(scope))
+
+async def replace(one, number, fails):
+    facts = {"fails": fails}
+    drawn.set(facts)
+    argv = ["/no/such/program"] if fails else ["sleep", "600"]
+    try:
+        run = await one.spawn(SpawnInput(argv=argv, scope_key="shared", replace_existing_scope=True))
+    except HoldfastError as problem:
+        facts["error"] = problem.code
+        return facts, None
+    return {**facts, "run": run.run_id, "pid": run.pid}, run
+
+async def main():
+    every = int(sys.argv[1])
+    async with holdfast.open_async() as hf:
+        one = Supervisor(hf, "agent-7", kill_grace_ms=500)
+        print("ready", flush=True)
+        await asyncio.to_thread(sys.stdin.readline)
+        made = await asyncio.gather(*[replace(one, n, every and n % every == 0) for n in range(16)])
+        print(json.dumps([facts for facts, _ in made]), flush=True)
+        await asyncio.to_thread(sys.stdin.readline)
+        living = json.loads(await asyncio.to_thread(sys.stdin.readline))
+        waits = [run.wait() for facts, run in made if run is not None and facts["run"] not in living]
+        exits = await asyncio.wait_for(asyncio.gather(*waits), 20)
+        print(json.dumps([exit.reason for exit in exits]), flush=True)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.covers("openclaw:27")
+@pytest.mark.parametrize("every", [0, 7])
+def test_of_64_replacements_by_4_hosts_the_newest_lives(agent: Agent, world: World, every: int) -> None:
+    hosts = [world.host(REPLACING, every) for _ in range(4)]
+    for host in hosts:
+        assert host.line(20) == "ready", host.errors()
+    for host in hosts:
+        host.send("go\n")
+    made = [facts for host in hosts for facts in json.loads(host.line(40) or host.errors())]
+    assert sorted(each["ticket"] for each in made) == list(range(1, 65))
+    newest = max(made, key=lambda each: each["ticket"])
+    living = [each for each in agent.run(supervisor(agent).list_by_scope("shared")) if each.state != "exited"]
+    assert [each.run_id for each in living] == ([] if newest["fails"] else [newest["run"]])
+    for host in hosts:
+        host.send("\n" + json.dumps([each.run_id for each in living]) + "\n")
+        reasons = json.loads(host.line(30) or host.errors())
+        assert set(reasons) <= {"manual-cancel"}
+        assert host.wait(10) == 0
+    for each in made:
+        if each.get("pid") and each is not newest:
+            assert processes.is_gone(each["pid"])
+    assert agent.run(supervisor(agent).cancel_scope("shared")) == len(living)
+
+
+@pytest.mark.covers("openclaw:28")
+def test_a_replacement_that_is_cancelled_before_its_turn_never_begins(agent: Agent, world: World) -> None:
+    one = supervisor(agent)
+
+    async def fenced() -> tuple[Any, Any, list[Any]]:
+        stubborn = SpawnInput(argv=world.probe("ignore", "TERM", "say", "up", "forever"), scope_key="busy")
+        first = await one.spawn(stubborn)
+        assert (await first.session.wait(match="up", timeout=5)).reason == "match"
+        again = SpawnInput(argv=SLEEPER, scope_key="busy", replace_existing_scope=True, run_id="never-born")
+        replacing = asyncio.ensure_future(one.spawn(again))
+        assert (await first.session.wait(idle=0.1, timeout=5)).reason == "idle"
+        others = [SpawnInput(argv=SLEEPER, scope_key=f"other {n}", replace_existing_scope=True) for n in range(24)]
+        started = await asyncio.gather(*map(one.spawn, others))
+        assert not replacing.done() or (await replacing).pid is None
+        await one.cancel("never-born")
+        withdrawn = await asyncio.wait_for(replacing, 1)
+        for run in started:
+            await run.cancel()
+        return first, withdrawn, started
+
+    first, withdrawn, started = agent.run(fenced())
+    assert isinstance(withdrawn, Withdrawn)
+    assert withdrawn.pid is None
+    assert agent.run(withdrawn.wait()).reason == "manual-cancel"
+    assert agent.run(one.get_record("never-born")) is None
+    assert len({run.pid for run in started}) == 24
+    agent.run(first.cancel())
+
+
+@pytest.mark.covers("openclaw:29")
+def test_cancelling_a_scope_takes_what_starts_and_no_later_arrival(agent: Agent, points: Points) -> None:
+    points.set("runner.before_spawn=pause")
+    one = supervisor(agent)
+
+    async def cancelled() -> tuple[int, list[Any], Any]:
+        inputs = [SpawnInput(argv=SLEEPER, scope_key="crowd") for _ in range(16)]
+        spawning = [asyncio.ensure_future(one.spawn(input)) for input in inputs]
+        hits = [await asyncio.to_thread(points.wait, "runner.before_spawn", 20) for _ in range(16)]
+        cancelling = asyncio.ensure_future(supervisor_of_another_host.cancel_scope("crowd"))
+        here = asyncio.ensure_future(one.cancel_scope("crowd"))
+        await asyncio.wait({cancelling, here}, timeout=0.05)
+        late = asyncio.ensure_future(one.spawn(SpawnInput(argv=SLEEPER, scope_key="crowd")))
+        hits.append(await asyncio.to_thread(points.wait, "runner.before_spawn", 20))
+        points.clear()
+        for hit in hits:
+            hit.release()
+        runs = await asyncio.gather(*spawning)
+        count = await here
+        await cancelling
+        return count, runs, await late
+
+    supervisor_of_another_host = supervisor(agent)
+    count, runs, late = agent.run(cancelled())
+    assert count == 16
+    for run in runs:
+        assert agent.run(run.wait()).reason == "manual-cancel"
+        assert run.pid is None or processes.is_gone(run.pid)
+    assert not processes.is_gone(late.pid)
+    assert agent.run(one.cancel_scope("  ")) == 0
+    assert agent.run(one.list_by_scope("")) == []
+    assert agent.run(one.cancel_scope("crowd")) == 1
+    wait_gone(late.pid)
+
+
+def test_a_run_without_the_flag_starts_beside_others_and_what_is_superseded_is_not_told(
+    agent: Agent, world: World
+) -> None:
+    one = supervisor(agent)
+    first, second = (agent.run(one.spawn(SpawnInput(argv=SLEEPER, scope_key="s", notify="exit"))) for _ in range(2))
+    assert first.pid != second.pid
+    third = agent.run(one.spawn(SpawnInput(argv=SLEEPER, scope_key="s", replace_existing_scope=True)))
+    assert [each.run_id for each in agent.run(one.list_by_scope("s")) if each.state != "exited"] == [third.run_id]
+    for run in (first, second):
+        (record,) = told.endings(world, run.session.id)
+        assert record["routed"] is False
+    agent.run(third.cancel())

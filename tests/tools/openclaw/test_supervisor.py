@@ -1,0 +1,302 @@
+"""The supervisor: one spawn, its end, its record."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from holdfast import errors
+from holdfast.tools.openclaw.spawning import SecretInput, SpawnInput
+from holdfast.tools.openclaw.supervisor import Supervisor
+from support import processes, told
+from support.waiting import until, wait_gone
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from support.agents import Agent
+    from support.points import Points
+    from support.world import World
+
+
+@pytest.fixture
+def agent(world: World) -> Iterator[Agent]:
+    from support.agents import Agent
+
+    made = Agent("openclaw", "agent-7")
+    world.closing.callback(made.close)
+    return made  # type: ignore[return-value]
+
+
+def supervisor(agent: Agent, **options: Any) -> Supervisor:
+    return Supervisor(agent.hf, "agent-7", **{"kill_grace_ms": 1500, **options})
+
+
+@pytest.mark.covers("openclaw:21")
+def test_a_pty_command_is_one_untouched_argument_and_a_blank_one_is_none(agent: Agent, world: World) -> None:
+    shell = world.cwd / "recorder"
+    shell.write_text('#!/bin/sh\nfor each in "$@"; do printf "<%s>" "$each"; done > arguments\n')
+    shell.chmod(0o700)
+    line = """echo "a  b" && printf '%s' '$x'"""
+    agent.tools.environ["SHELL"] = str(shell)
+    assert agent.call("exec", command=line, pty=True).data["status"] == "completed"
+    assert (world.cwd / "arguments").read_text() == f"<-c><{line}>"
+    one = supervisor(agent)
+    run = agent.run(one.spawn(SpawnInput(mode="pty", pty_command=line, shell=[str(shell), "-c"], scope_key="s")))
+    assert agent.run(run.wait()).exit_code == 0
+    assert (world.cwd / "arguments").read_text() == f"<-c><{line}>"
+    with pytest.raises(errors.BadArgument, match="PTY command cannot be empty"):
+        agent.run(one.spawn(SpawnInput(mode="pty", pty_command="  ", scope_key="blank")))
+    assert agent.run(one.list_by_scope("blank")) == []
+    plain = agent.call("exec", command="""echo "a  b" && printf '%s' '$x'""")
+    agent.tools.environ["SHELL"] = "/bin/bash"
+    assert plain.data["status"] == "completed"
+
+
+def test_a_field_of_the_other_mode_is_an_error(agent: Agent) -> None:
+    one = supervisor(agent)
+    wrong = {
+        "argv": SpawnInput(mode="pty", pty_command="x", argv=["x"]),
+        "pty_command": SpawnInput(argv=["x"], pty_command="x"),
+        "spawn argv cannot be empty": SpawnInput(argv=[]),
+        "no terminal to lend": SpawnInput(argv=["x"], stdin_mode="inherit"),
+        "standard streams": SpawnInput(argv=["x"], secret_input=SecretInput(2, bytearray)),
+    }
+    for text, input in wrong.items():
+        with pytest.raises(errors.BadArgument, match=text):
+            agent.run(one.spawn(input))
+    assert agent.run(agent.hf.sessions(all=True)) == []
+
+
+@pytest.mark.covers("openclaw:22")
+def test_the_first_word_on_an_end_stays(agent: Agent) -> None:
+    one = supervisor(agent)
+    run = agent.run(one.spawn(SpawnInput(argv=["sh", "-c", "exit 3"], scope_key="s", run_id="short-run")))
+    assert (agent.run(run.wait()).reason, agent.run(run.wait()).exit_code) == ("exit", 3)
+    before = agent.run(one.get_record("short-run"))
+    assert before is not None
+    first = agent.run(one.finalize("short-run", note="one"))
+    second = agent.run(supervisor(agent).finalize("short-run", note="two"))
+    assert first is not None
+    assert second is not None
+    assert (first.first, second.first) == (True, False)
+    assert (second.metadata, second.record) == ({"note": "one"}, first.record)
+    agent.run(run.cancel())
+    assert not agent.run(one.cancel("short-run"))
+    assert agent.run(one.get_record("short-run")) == before
+    assert agent.run(run.wait()).reason == "exit"
+    (listed,) = agent.run(one.list_by_scope("s"))
+    assert listed == before
+    assert listed is not before
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        listed.state = "running"  # type: ignore[misc]
+
+
+@pytest.mark.covers("openclaw:23")
+def test_a_cancel_while_it_starts_leaves_nothing(agent: Agent, points: Points) -> None:
+    points.set("runner.before_spawn=pause")
+    one = supervisor(agent)
+
+    async def cancelled() -> tuple[list[str], Any, Any]:
+        spawning = asyncio.ensure_future(one.spawn(SpawnInput(argv=["sleep", "600"], run_id="early-bird")))
+        hit = await asyncio.to_thread(points.wait, "runner.before_spawn")
+        cancelling = asyncio.ensure_future(one.cancel("early-bird"))
+        states = [(await one.get_record("early-bird")).state]  # type: ignore[union-attr]
+        hit.release()
+        run = await spawning
+        while states[-1] != "exited":
+            record = await one.get_record("early-bird")
+            assert record is not None
+            states += [record.state] if record.state != states[-1] else []
+            await asyncio.wait({cancelling}, timeout=0.02)
+        assert await cancelling
+        return states, run, await run.wait()
+
+    states, run, exit = agent.run(cancelled())
+    points.clear()
+    assert states == ["exiting", "exited"]
+    assert exit.reason == "manual-cancel"
+    assert run.pid is None or processes.is_gone(run.pid)
+
+
+@pytest.mark.covers("openclaw:24")
+@pytest.mark.parametrize("first", ["cancel", "limits"])
+def test_of_three_reasons_at_once_the_first_stops_it_once(agent: Agent, world: World, first: str) -> None:
+    one = supervisor(agent)
+    argv = world.probe("signal-report", "forever")
+    limits = {"timeout_ms": 1000, "no_output_timeout_ms": 1000}
+
+    async def stopped() -> tuple[Any, Any]:
+        run = await one.spawn(SpawnInput(argv=argv, **limits))  # type: ignore[arg-type]
+        assert (await run.session.wait(match="ready", timeout=5)).reason == "match"
+        if first == "limits":
+            assert (await run.session.wait(match="signal TERM", timeout=5)).reason == "match"
+            before = await one.get_record(run.run_id)
+            assert before is not None
+            assert before.state == "exiting"
+        await run.cancel()
+        return run, await run.wait()
+
+    run, exit = agent.run(stopped())
+    if first == "cancel":
+        assert (exit.reason, exit.timed_out) == ("manual-cancel", False)
+    else:
+        assert exit.reason in ("overall-timeout", "no-output-timeout")
+        assert exit.timed_out
+    assert exit.stdout.count("signal TERM") == 1
+    record = agent.run(one.get_record(run.run_id))
+    assert record is not None
+    assert record.termination_reason == exit.reason
+
+
+@pytest.mark.covers("openclaw:25")
+def test_an_end_after_a_deadline_that_nobody_saw_is_a_timeout_with_its_own_code(
+    agent: Agent, points: Points, world: World
+) -> None:
+    """The runner stands still between its first answer and its loop, while the deadline passes and the command ends."""
+    points.set("runner.answered=pause")
+    gate = world.gate()
+    argv = world.probe("signal-report", "await", gate, "exit", 5)
+
+    async def passed() -> tuple[Any, Any]:
+        spawning = asyncio.ensure_future(supervisor(agent).spawn(SpawnInput(argv=argv, timeout_ms=500)))
+        hit = await asyncio.to_thread(points.wait, "runner.answered")
+        run = await spawning
+        assert run.pid is not None
+        assert run.started_at_ms is not None
+        pid, deadline = run.pid, run.started_at_ms / 1000 + 0.6 - time.time()
+        await asyncio.wait({asyncio.ensure_future(asyncio.Event().wait())}, timeout=max(0, deadline))
+        gate.release()
+        await asyncio.to_thread(until, lambda: processes.look(pid).state == "Z")  # type: ignore[union-attr]
+        hit.release()
+        return run, await run.wait()
+
+    _, exit = agent.run(passed())
+    points.clear()
+    assert (exit.reason, exit.exit_code, exit.exit_signal, exit.timed_out) == ("overall-timeout", 5, None, True)
+    assert "signal" not in exit.stdout
+
+
+@pytest.mark.covers("openclaw:26")
+def test_output_renews_the_watchdog_and_silence_ends_the_whole_tree(agent: Agent, world: World) -> None:
+    one = supervisor(agent, kill_grace_ms=300)
+    chatty = agent.run(one.spawn(SpawnInput(argv=world.probe("lines", 20, 0.1), no_output_timeout_ms=800)))
+    assert (agent.run(chatty.wait()).reason, agent.run(chatty.wait()).exit_code) == ("exit", 0)
+    heard: list[str] = []
+
+    async def silent() -> tuple[Any, Any, list[int], int]:
+        argv = world.probe("fork", "{", "ignore", "TERM", "forever", "}", "forever")
+        run = await one.spawn(SpawnInput(argv=argv, no_output_timeout_ms=500, on_stdout=heard.append))
+        assert run.pid is not None
+        pid = run.pid
+        (child,) = await asyncio.to_thread(until, lambda: processes.descendants(pid))
+        exit = await run.wait()
+        await run.wait_for_extinction()
+        return run, exit, [pid, child.pid], len(heard)
+
+    _, exit, pids, count = agent.run(silent())
+    assert (exit.reason, exit.timed_out, exit.no_output_timed_out) == ("no-output-timeout", True, True)
+    for pid in pids:
+        wait_gone(pid, 5)
+    agent.run(agent.hf.sessions())
+    assert (len(heard), "".join(heard)) == (count, "ready\n")
+
+
+@pytest.mark.covers("openclaw:30")
+def test_a_capture_keeps_the_end_and_listeners_and_log_get_all(agent: Agent) -> None:
+    one = supervisor(agent)
+    heard: list[str] = []
+    script = "import sys; sys.stdout.write('\\u00e9\\U0001f600' * 5000); sys.stderr.write('e' * 10)"
+    input = SpawnInput(
+        argv=["python3", "-c", script],
+        env={"PYTHONIOENCODING": "utf-8"},
+        max_captured_output_chars=256,
+        on_stdout=heard.append,
+    )
+    run = agent.run(one.spawn(input))
+    exit = agent.run(run.wait())
+    marker, _, kept = exit.stdout.partition("\n")
+    assert marker == "[earlier output left out]"
+    assert len(kept) <= 256
+    assert set(kept) == {"\u00e9", "\U0001f600"}
+    assert exit.stderr == "e" * 10
+    assert "".join(heard) == "\u00e9\U0001f600" * 5000
+    assert agent.run(run.session.text("stdout")) == "\u00e9\U0001f600" * 5000
+    with pytest.raises(errors.BadArgument, match="at least 256"):
+        agent.run(one.spawn(SpawnInput(argv=["true"], max_captured_output_chars=255)))
+    silent = agent.run(one.spawn(SpawnInput(argv=["echo", "x"], capture_output=False)))
+    assert agent.run(silent.wait()).stdout == ""
+
+
+@pytest.mark.covers("openclaw:33")
+def test_a_secret_is_read_from_its_descriptor_and_stands_nowhere(agent: Agent, world: World) -> None:
+    secret = "correct-horse-battery-staple"
+    data = bytearray(secret.encode())
+    gate = world.gate()
+    script = f"read -r word <&3; echo length ${{#word}}; read -n 1 x < {gate}"
+
+    async def started() -> Any:
+        input = SpawnInput(argv=["bash", "-c", script], secret_input=SecretInput(3, lambda: data), run_id="keeper")
+        run = await supervisor(agent).spawn(input)
+        assert (await run.session.wait(match=f"length {len(secret)}", timeout=5)).reason == "match"
+        return run
+
+    run = agent.run(started())
+    assert data == bytes(len(secret))
+    needle = secret.encode()
+    for pid in (run.pid, run.session.runner_pid, os.getpid()):
+        for name in ("environ", "cmdline"):
+            with open(f"/proc/{pid}/{name}", "rb") as file:
+                assert needle not in file.read()
+    gate.release()
+    assert agent.run(run.wait()).exit_code == 0
+    for path in world.root.rglob("*"):
+        if path.is_file():
+            assert needle not in path.read_bytes(), path
+
+
+def test_a_shut_down_supervisor_spawns_nothing_and_lets_its_runs_live(agent: Agent) -> None:
+    one, two = supervisor(agent), supervisor(agent)
+    mine = agent.run(one.spawn(SpawnInput(argv=["sleep", "600"])))
+    other = agent.run(two.spawn(SpawnInput(argv=["sleep", "600"])))
+    agent.run(one.shutdown())
+    with pytest.raises(errors.HoldfastError, match="process supervisor is shut down"):
+        agent.run(one.spawn(SpawnInput(argv=["true"])))
+    found = agent.run(two.reconcile_orphans())
+    assert sorted(found["reattached"]) == sorted([mine.run_id, other.run_id])
+    agent.run(two.shutdown(stop=True))
+    assert processes.is_gone(other.pid or 0)
+    assert not processes.is_gone(mine.pid or 0)
+    assert agent.run(supervisor(agent).cancel(mine.run_id))
+
+
+def test_input_is_written_and_stdin_may_stay_open(agent: Agent) -> None:
+    one = supervisor(agent)
+    given = agent.run(one.spawn(SpawnInput(argv=["cat"], input="given")))
+    assert agent.run(given.wait()).stdout == "given"
+
+    async def typed() -> Any:
+        run = await one.spawn(SpawnInput(argv=["cat"], stdin_mode="pipe-open"))
+        await run.stdin.write("typed")
+        await run.stdin.end()
+        return await run.wait()
+
+    assert agent.run(typed()).stdout == "typed"
+    closed = agent.run(one.spawn(SpawnInput(argv=["cat"])))
+    assert agent.run(closed.wait()).stdout == ""
+
+
+def test_a_spawn_that_fails_is_an_error_and_a_record(agent: Agent, world: World) -> None:
+    one = supervisor(agent)
+    with pytest.raises(errors.SpawnError):
+        agent.run(one.spawn(SpawnInput(argv=["/no/such/program"], run_id="never-there")))
+    record = agent.run(one.get_record("never-there"))
+    assert record is not None
+    assert (record.state, record.termination_reason, record.pid) == ("exited", "spawn-error", None)
+    (session,) = agent.run(agent.hf.sessions(all=True))
+    assert len(told.endings(world, session.id)) == 1
