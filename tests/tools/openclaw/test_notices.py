@@ -1,0 +1,109 @@
+"""What is told of runs in the background, and what was told already."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from support import told
+from support.agents import Agent
+from support.waiting import until
+
+if TYPE_CHECKING:
+    from support.world import World
+
+
+@pytest.fixture
+def opened(world: World) -> Any:
+    def one(**options: Any) -> Agent:
+        made = Agent("openclaw", "agent-7", **options)
+        world.closing.callback(made.close)
+        return made
+
+    return one
+
+
+def drained(agent: Agent, *, settle: bool = True) -> list[str]:
+    """The lines of one drain that tell something."""
+
+    async def drain() -> str:
+        notice = await agent.tools.drain()
+        text: str = notice.text
+        if settle:
+            await notice.settle()
+        else:
+            await notice.release("the turn failed")
+        return text
+
+    return [line for line in agent.run(drain()).splitlines() if line.startswith("Exec ")]
+
+
+def ended(agent: Agent, world: World, command: str, **more: Any) -> str:
+    """Run in the background, to its end, without a look of the agent's."""
+    name: str = agent.call("exec", command=command, background=True, **more).data["sessionId"]
+
+    async def id() -> str:
+        return (await agent.hf.get(name)).id
+
+    session = agent.run(id())
+    until(lambda: told.endings(world, session), 10)
+    return name
+
+
+@pytest.mark.covers("openclaw:35")
+def test_endings_are_told_once_unless_there_was_nothing_to_tell(opened: Any, world: World) -> None:
+    first = opened()
+    ended(first, world, "true")
+    assert drained(first) == []
+    printed = ended(first, world, "echo all  good")
+    assert drained(first) == [f"Exec completed ({printed}, code 0) :: all good"]
+    failed = ended(first, world, "echo bad >&2; exit 1")
+    polled = ended(first, world, "echo seen")
+    until(lambda: "code 0" in first.call("process", action="poll", sessionId=polled, timeout=500).text, 10)
+    again = opened()
+    (line,) = drained(again)
+    assert line == f"Exec failed ({failed}, code 1) :: bad"
+    for _ in range(2):
+        assert drained(opened()) == []
+
+
+def test_a_kill_that_saw_the_end_tells_it_and_lists_and_logs_do_not(opened: Any, world: World) -> None:
+    agent = opened()
+    killed = agent.call("exec", command="sleep 600", background=True).data["sessionId"]
+    agent.call("process", action="kill", sessionId=killed)
+    looked_at = ended(agent, world, "echo x")
+    agent.call("process", action="list")
+    agent.call("process", action="log", sessionId=looked_at)
+    (line,) = drained(agent)
+    assert looked_at in line
+
+
+def test_a_run_that_was_told_in_its_call_is_not_told_again_and_one_that_yielded_is(opened: Any, world: World) -> None:
+    agent = opened()
+    assert agent.call("exec", command="echo told").data["status"] == "completed"
+    assert agent.call("exec", command="echo told; exit 2", notifyOnExit="failure").data["exitCode"] == 2
+    yielded = agent.call("exec", command="sleep 0.5; echo late", yieldMs=10).data["sessionId"]
+    (line,) = until(lambda: drained(agent), 10)
+    assert line.startswith(f"Exec completed ({yielded}, code 0) :: late")
+
+
+def test_who_wants_to_hear_less_or_more_says_so(opened: Any, world: World) -> None:
+    agent = opened()
+    ended(agent, world, "echo x; exit 1", notifyOnExit=False)
+    ended(agent, world, "echo x", notifyOnExit="failure")
+    assert drained(agent) == []
+    failed = ended(agent, world, "exit 1", notifyOnExit="failure")
+    assert drained(agent) == [f"Exec failed ({failed}, code 1)"]
+    chatty = opened(exec={"notifyOnExitEmptySuccess": True})
+    silent = ended(chatty, world, "true")
+    assert drained(chatty) == [f"Exec completed ({silent}, code 0)"]
+
+
+def test_a_long_output_is_told_by_its_end(opened: Any, world: World) -> None:
+    agent = opened()
+    ended(agent, world, "seq 1000 2000")
+    (line,) = drained(agent)
+    snippet = line.partition(" :: ")[2]
+    assert snippet.endswith(" 1999 2000")
+    assert len(snippet) <= 180
