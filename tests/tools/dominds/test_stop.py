@@ -85,6 +85,18 @@ def test_a_child_that_ignores_sigterm_is_gone_or_named(agents: Agents, entire: b
         assert processes.is_gone(child.pid, child.start)
 
 
+def test_what_an_ended_command_left_is_left_when_only_the_command_is_meant(agents: Agents) -> None:
+    agent = agents("dominds")
+    done = agent.call("shell_cmd", command="sleep 300 & echo up")
+    (left,) = done.data["survivors"]
+    stopped = agent.call("stop_daemon", pid=done.data["pid"], entire_pg=False)
+    assert stopped.data["status"] == "success"
+    first, second = stopped.text.splitlines()
+    assert first.endswith("had already exited (exit code: 0)")
+    assert second == f"⚠️  1 process(es) of this command are still running: {left['pid']} sleep"
+    assert not processes.is_gone(left["pid"], left["start"])
+
+
 @pytest.mark.covers("dominds:16")
 def test_a_child_in_a_session_of_its_own_is_gone_or_listed(agents: Agents) -> None:
     agent = agents("dominds")

@@ -42,8 +42,8 @@ def how(session: AsyncSession) -> str:
 
 
 def cause(session: AsyncSession, texts: Texts) -> str:
-    """Why it ended, unless it simply did; empty for that."""
-    if session.exit is None or session.exit.cause in ("exit", "signal"):
+    """Why it ended; empty for a plain exit."""
+    if session.exit is None or session.exit.cause == "exit":
         return ""
     by = session.exit.by
     return texts("by", cause=session.exit.cause, by=by) if by else session.exit.cause

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...errors import BadArgument, HoldfastError, NotFound, StillRunning
+from ...home import check_labels
 from ...model import LOST, STALE, UNREACHABLE
 from ...signals.names import default_name
 from ..toolset import Toolset
@@ -27,7 +28,7 @@ _POLICIES = ("stop", "report")
 
 
 class Dominds(Toolset):
-    """One agent (`owner`), one of its dialogs (`dialog`, with its `root`), the sessions of this machine."""
+    """One agent (`owner`), one of its dialogs (`dialog`, with its `root`), the sessions of one place."""
 
     name = "dominds"
     tools = arguments.tools(extended=False)
@@ -40,6 +41,7 @@ class Dominds(Toolset):
         *,
         dialog: str | None = None,
         root: str | None = None,
+        place: str = "local",
         stale_policy: str = "stop",
         stop_grace_s: float = 1.0,
         result_chars: int = 48_000,
@@ -60,8 +62,9 @@ class Dominds(Toolset):
         if extended:
             self.tools = arguments.tools(extended=True)
         super().__init__(hf, owner, approve=approve)
-        self.dialog = dialog
-        self.root = root
+        labels = {"toolset": self.name, "dialog": dialog, "root": root}
+        self.labels = check_labels({name: value for name, value in labels.items() if value is not None})
+        self.place = place
         self.stale_policy = stale_policy
         self.stop_grace_s = float(stop_grace_s)
         self.result_chars = int(result_chars)
@@ -107,7 +110,7 @@ class Dominds(Toolset):
     async def dismiss(self, id: str) -> None:
         """Show it no more. Refused while something of it lives."""
         session = await self.find(id)
-        if session.labels.get("toolset") != self.name:
+        if not self.is_own(session):
             raise NotFound(id)
         if sessions.something_lives(session):
             problem = StillRunning(session.id, sessions.survivors(session))
@@ -144,10 +147,13 @@ class Dominds(Toolset):
         return self.hf.consumer(name, [self.owner], variants=["lifecycle"])
 
     def is_own(self, session: AsyncSession) -> bool:
-        return session.owner == self.owner and session.labels.get("toolset") == self.name
+        """Pids of another place mean nothing here."""
+        mine = session.owner == self.owner and session.labels.get("toolset") == self.name
+        return mine and session.place == self.place
 
     async def own_sessions(self) -> list[AsyncSession]:
-        return await self.hf.sessions(all=True, owner=self.owner, labels={"toolset": self.name})
+        found = await self.hf.sessions(all=True, owner=self.owner, labels={"toolset": self.name})
+        return [each for each in found if self.is_own(each)]
 
     def retire(self, session: AsyncSession) -> None:
         self.kept().put(session.id, "retired", True)

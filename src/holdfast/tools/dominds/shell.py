@@ -34,10 +34,9 @@ async def run(
     cwd: str | None = None,
     env: Mapping[str, str] | None = None,
 ) -> Answer:
-    labels = {"toolset": tools.name, "dialog": tools.dialog, "root": tools.root}
     running: list[AsyncSession] = []
     try:
-        session = await tools.hf.run(
+        run = tools.hf.run(
             command,
             wait=wait_s,
             started=running.append,
@@ -45,12 +44,14 @@ async def run(
             cwd=cwd,
             env={**capture.changes(os.environ), **(env or {})},
             owner=tools.owner,
-            labels={name: value for name, value in labels.items() if value is not None},
+            labels=tools.labels,
             metadata=sessions.start_metadata(lines=lines, wait_s=wait_s, shell=shell),
             stdin="closed",
             lifetime="detached",
             notify="auto",
+            place=tools.place,
         )
+        session = await tools.waiting(running, run)
     except Unreachable as problem:
         pid = running[0].pid if running else None
         why = tools.texts("silent_waiting", pid=pid, read=wording.read_call(pid)) if running else str(problem)

@@ -94,9 +94,10 @@ async def _acknowledge(tools: Dominds, daemon: AsyncSession, stopped: Stopped) -
 
 def _stopped(tools: Dominds, daemon: AsyncSession, stopped: Stopped, pid: int) -> str:
     command = wording.one_line(daemon.command)
-    if stopped.already:
-        return wording.ALREADY.format(pid=pid, command=command, how=how(daemon))
-    said = [wording.STOPPED.format(pid=pid, command=command), tools.texts("exit", how=how(daemon))]
+    if stopped.rung is None:
+        said = [wording.ALREADY.format(pid=pid, command=command, how=how(daemon))]
+    else:
+        said = [wording.STOPPED.format(pid=pid, command=command), tools.texts("exit", how=how(daemon))]
     said += [tools.texts("rung", rung=stopped.rung)] if stopped.rung else []
     if stopped.survivors:
         left = stopped.survivors
