@@ -54,7 +54,7 @@ def main(args: Namespace) -> int:
 
         url = address.address(args.host, args.port) if args.http else None
         say(clients.config(args.print_config, args.toolset, args.owner, url=url, token=token))
-        note(f"# {clients.named(args.print_config).where}")
+        note(clients.named(args.print_config).then)
         return 0
     try:
         from ..tools.mcp import serve

@@ -11,7 +11,7 @@ from . import parameters
 from .answer import Answer
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
     from typing import Any, TypeVar
 
     from ..host.aio import AsyncHoldfast, AsyncSession
@@ -94,6 +94,7 @@ class Toolset:
         self.owner = owner
         self._approve = approve
         self._by_name = {tool.name: tool for tool in self.tools}
+        self._offered: Tool | None = None
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} for {self.owner}>"
@@ -125,7 +126,7 @@ class Toolset:
             return Answer.of_error(problem)
         token = _progress.set(progress)
         try:
-            taken = self._take(tool, arguments)
+            taken = _lenient(tool, arguments) if tool is self._offered else self._take(tool, arguments)
             if not tool.reads:
                 await self._ask(tool, taken)
             answer: Answer = await getattr(self, "_" + name.replace("-", "_"))(**taken)
@@ -149,6 +150,19 @@ class Toolset:
         """A family words its own errors."""
         return Answer.of_error(problem)
 
+    def offer_signals(self) -> None:
+        """For agents that nobody tells by itself: one tool more, where the family has none for it."""
+        from .unread import SIGNALS
+
+        if SIGNALS.name not in self._by_name:
+            self.tools = (*self.tools, SIGNALS)
+            self._by_name[SIGNALS.name] = self._offered = SIGNALS
+
+    async def _signals(self, ack: list[str] | None) -> Answer:
+        from .unread import signals
+
+        return await signals(self, ack)
+
     # For the families.
 
     def consumer(self) -> AsyncConsumer:
@@ -162,12 +176,13 @@ class Toolset:
         """One of the owner's: others do not exist."""
         return await self.hf.get(ref, owner=self.owner)
 
-    async def waiting(self, sessions: Iterable[AsyncSession], outcome: Awaitable[T]) -> T:
-        """Await it; whoever asked for progress is told the last line meanwhile, now and then."""
+    async def waiting(self, sessions: Sequence[AsyncSession], outcome: Awaitable[T]) -> T:
+        """Await it; whoever asked for progress is told the last line meanwhile, now and then. One that is only being
+        started may be added to the list later."""
         tell = _progress.get()
         if tell is None:
             return await outcome
-        telling = asyncio.ensure_future(_tell(tell, list(sessions)))
+        telling = asyncio.ensure_future(_tell(tell, sessions))
         try:
             return await outcome
         finally:
@@ -175,7 +190,12 @@ class Toolset:
             await asyncio.gather(telling, return_exceptions=True)
 
 
-async def _tell(tell: Progress, sessions: list[AsyncSession]) -> None:
+def _lenient(tool: Tool, arguments: object) -> dict[str, Any]:
+    """For a tool that is none of the family's own."""
+    return parameters.take(tool.parameters, arguments)
+
+
+async def _tell(tell: Progress, sessions: Sequence[AsyncSession]) -> None:
     while True:
         await asyncio.sleep(PROGRESS_S)
         for session in sessions:

@@ -240,7 +240,12 @@ def test_an_ending_is_told_and_stays_in_the_queue(world: World, family: str) -> 
                 assert await tools.consumer().pending() == 1
                 (waiting,) = (await client.read_resource("holdfast://signals")).contents
                 assert getattr(waiting, "text", "") == told.data["text"]
-                await tools.consumer().ack(id)
+                shown = await client.call_tool("signals", {})
+                assert text(shown).startswith(told.data["text"])
+                assert id in text(shown)
+                done = await client.call_tool("signals", {"ack": [id]})
+                assert done.structured_content == {"signals": [], "acknowledged": 1}
+                assert await tools.consumer().pending() == 0
 
     asyncio.run(main())
 

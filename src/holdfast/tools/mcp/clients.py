@@ -21,15 +21,15 @@ _TOKEN_VARIABLE = "HOLDFAST_MCP_TOKEN"  # noqa: S105  the name of a variable
 
 
 class Client:
-    """`where` it keeps its configuration; `started` and `reached` make what belongs there, for stdio and for HTTP."""
+    """`then` says what to do with it; `started` and `reached` make what belongs there, for stdio and for HTTP."""
 
     def __init__(
         self,
-        where: str,
+        then: str,
         started: Callable[[Sequence[str]], str],
         reached: Callable[[str, str], str] | None,
     ) -> None:
-        self.where = where
+        self.then = then
         self.started = started
         self.reached = reached
 
@@ -56,25 +56,25 @@ def _toml(table: str, entry: Mapping[str, object]) -> str:
 
 CLIENTS: dict[str, Client] = {
     "claude-code": Client(
-        "run it in a shell",
+        "run that in a shell",
         lambda command: shlex.join(["claude", "mcp", "add", NAME, "--", *command]),
         lambda url, token: shlex.join(
             ["claude", "mcp", "add", "--transport", "http", NAME, url, "--header", f"Authorization: Bearer {token}"]
         ),
     ),
-    "claude-desktop": Client("claude_desktop_config.json", _common, None),
+    "claude-desktop": Client("put that into claude_desktop_config.json", _common, None),
     "cursor": Client(
-        "~/.cursor/mcp.json, or .cursor/mcp.json in a project",
+        "put that into ~/.cursor/mcp.json, or .cursor/mcp.json in a project",
         _common,
         lambda url, token: _json("mcpServers", NAME, url=url, headers=_bearer(token)),
     ),
     "vscode": Client(
-        ".vscode/mcp.json in a project",
+        "put that into .vscode/mcp.json in a project",
         lambda command: _json("servers", NAME, type="stdio", command=command[0], args=list(command[1:])),
         lambda url, token: _json("servers", NAME, type="http", url=url, headers=_bearer(token)),
     ),
     "codex": Client(
-        "~/.codex/config.toml",
+        "put that into ~/.codex/config.toml",
         lambda command: _toml(f"mcp_servers.{NAME}", {"command": command[0], "args": list(command[1:])}),
         lambda url, token: (
             f"# in the environment of the client: {_TOKEN_VARIABLE}={token}\n"
@@ -82,22 +82,22 @@ CLIENTS: dict[str, Client] = {
         ),
     ),
     "gemini": Client(
-        "~/.gemini/settings.json",
+        "put that into ~/.gemini/settings.json",
         _common,
         lambda url, token: _json("mcpServers", NAME, httpUrl=url, headers=_bearer(token)),
     ),
     "windsurf": Client(
-        "~/.codeium/windsurf/mcp_config.json",
+        "put that into ~/.codeium/windsurf/mcp_config.json",
         _common,
         lambda url, token: _json("mcpServers", NAME, serverUrl=url, headers=_bearer(token)),
     ),
     "zed": Client(
-        "settings.json of Zed",
+        "put that into settings.json of Zed",
         lambda command: _json("context_servers", NAME, command=command[0], args=list(command[1:])),
         lambda url, token: _json("context_servers", NAME, url=url, headers=_bearer(token)),
     ),
     "opencode": Client(
-        "opencode.json",
+        "put that into opencode.json",
         lambda command: _json("mcp", NAME, type="local", command=list(command), enabled=True),
         lambda url, token: _json("mcp", NAME, type="remote", url=url, headers=_bearer(token), enabled=True),
     ),

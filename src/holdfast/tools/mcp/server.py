@@ -39,6 +39,7 @@ class Bridge:
     """What the protocol asks, asked of the toolset."""
 
     def __init__(self, toolset: Toolset) -> None:
+        toolset.offer_signals()
         self._toolset = toolset
         self._resources = Resources(toolset)
         self._bus = InMemorySubscriptionBus()

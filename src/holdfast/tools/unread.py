@@ -1,0 +1,40 @@
+"""A tool for agents that cannot be told by themselves: what happened to their sessions, until it is acknowledged."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from .answer import Answer
+from .parameters import STRINGS, Parameter
+from .toolset import Tool
+
+if TYPE_CHECKING:
+    from .toolset import Toolset
+
+SIGNALS = Tool(
+    "signals",
+    "What happened to your sessions and was not acknowledged yet: ends, matches, questions.",
+    (Parameter("ack", STRINGS, "ids you have dealt with, or upto:ID"),),
+    repeats=True,
+)
+# So many ids are acknowledged by name; more of them by the last.
+_NAMED = 3
+_UPTO = "upto:"
+
+
+async def signals(toolset: Toolset, ack: list[str] | None) -> Answer:
+    consumer = toolset.consumer()
+    settled = 0
+    for id in ack or ():
+        upto = id.removeprefix(_UPTO)
+        settled += await (consumer.ack(id) if upto == id else consumer.ack(upto=upto))
+    notice = await consumer.drain(toolset.name)
+    ids, text = notice.ids, notice.text
+    # What was shown is done when it is acknowledged: an answer may be lost on its way.
+    await notice.release("shown, and not acknowledged yet")
+    if not text:
+        return Answer("no news of your sessions", {"signals": [], "acknowledged": settled})
+    done = json.dumps(ids if len(ids) <= _NAMED else [f"{_UPTO}{ids[-1]}"])
+    data = {"signals": ids, "acknowledged": settled, "remaining": notice.remaining}
+    return Answer(f"{text}\nwhen dealt with: signals(ack={done}); else they come again", data)
