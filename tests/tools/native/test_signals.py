@@ -62,8 +62,12 @@ def test_many_are_acknowledged_by_the_last(agents: Agents, world: World) -> None
     for _ in range(5):
         agent.call("run", command=command, wait_s=0)
     gate.release(5)
-    until(lambda: not agent.call("list").data["sessions"], 10)
-    text = notice(agent)
+
+    def five() -> str:
+        answer = agent.call("signals")
+        return answer.text if len(answer.data["signals"]) == 5 else ""
+
+    text = until(five, 20)
     upto = re.search(r'signals\(ack=\["(upto:\w+\.\d+)"\]\)', text)
     assert upto is not None
     assert agent.call("signals", ack=[upto[1]]).data == {"signals": [], "acknowledged": 5}

@@ -9,42 +9,36 @@ from typing import TYPE_CHECKING
 
 from ...errors import BadArgument, HoldfastError, SpawnError
 from ...host.log import Log
-from ...model import FINAL_STATES
+from ...model import CAUSE_LOST, FINAL_STATES
 from ...signals.records import Signal
 from ...signals.words import spell
 from ..answer import Answer
 from ..toolset import PROGRESS_S, Toolset
-from . import excerpt, problems, report, screens, wording
+from . import excerpt, problems, report, screens, sending, wording
 from .budget import cost
 from .catalogue import SIGNALS, TOOLS
 from .listing import listed
 from .report import TROUBLE, Output, budget_for, facts, failed, next_step, status
 from .seen import Seen
 from .stopping import stopped
+from .waiting import conditions, first, why
 from .wording import Sheet, call, quoted, ref, size
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from typing import Any
 
     from ...host.aio import AsyncHoldfast, AsyncSession
     from ...host.search import Hit
-    from ...model import Woke
-    from ...terminal.screen import Screen
     from ..toolset import Approve, Tool
     from .excerpt import Excerpt
 
-IDLE_S = 2.0
-# After input, output of a pipe that paused for so long, or for a quarter of the time, has said what there is to say.
-_PIPE_QUIET_S = 0.4
-# On a terminal it is the prompt that tells; after so long it is looked for.
-_TERMINAL_QUIET_S = 0.1
+# So much output is read as fast as another thread would be asked to.
+_AT_ONCE_BYTES = 64 << 10
 _HITS = 40
 # Some may be among what is shown anyway.
 _TROUBLES = 100
 _AROUND = 5
-# More than this is more than a screen.
-_SCREENFUL_BYTES = 64 << 10
 
 
 class Native(Toolset):
@@ -103,12 +97,15 @@ class Native(Toolset):
             # Another agent's keys are its own, and whether it was us who started it is told by this mark.
             options |= {"key": f"{self.owner}:{key}", "metadata": {"key": key, "call": mine}}
         former = await self._holders(name, key) if replace else []
+        answered = False
         if ready is not None:
             session = await self.hf.start(command, ready=_probe(ready), **options)
             await self.waiting([session], session.wait(ready=True, timeout=wait_s))
         else:
             # A brief one is waited for on the connection that started it.
             session = await self.hf.run(command, wait=min(wait_s, PROGRESS_S), **options)
+            # Its runner knows then that we know, and nothing is queued.
+            answered = notify == "auto" and session.exit is not None and session.exit.cause != CAUSE_LOST
             if session.exit is None and wait_s > PROGRESS_S:
                 await self.waiting([session], session.wait(timeout=wait_s - PROGRESS_S))
         existing = key is not None and session.metadata.get("call") != mine
@@ -116,7 +113,8 @@ class Native(Toolset):
         for each in former:
             await self._told(each)
         said = f"replaces {', '.join(replaced)}" if replaced else ""
-        return await self._answer(session, "was already running" if existing else said, step=True)
+        said = "was already running" if existing else said
+        return await self._answer(session, said, step=True, answered=answered and not existing)
 
     async def _holders(self, name: str | None, key: str | None) -> list[AsyncSession]:
         live = await self.hf.sessions(owner=self.owner)
@@ -145,7 +143,7 @@ class Native(Toolset):
             return await self._search(session, search, context, stream, budget)
         log = self._log(session)
         if tail is not None:
-            found = await asyncio.to_thread(excerpt.last, log, tail, stream, raw=raw)
+            found = await self._off(session, lambda: excerpt.last(log, tail, stream, raw=raw))
             sheet = Sheet(status(session))
             output = Output(sheet, session)
             output.last(found, budget, stream)
@@ -154,7 +152,7 @@ class Native(Toolset):
                 self._seen.move(session.id, found.cursor)
             return self._text(sheet, session, output)
         if since is not None:
-            found = await asyncio.to_thread(excerpt.begin, log, since, stream, raw=raw)
+            found = await self._off(session, lambda: excerpt.begin(log, since, stream, raw=raw))
             sheet = Sheet(status(session))
             output = Output(sheet, session)
             output.first(found, budget, stream)
@@ -186,7 +184,8 @@ class Native(Toolset):
         # Whoever waits for several again and again is told of each end once.
         news = [each for each in sessions if each.exit is None or not self._seen.is_told(each.id)] or sessions
         began = time.monotonic()
-        woken = await self.waiting(news, self._first(news, self._conditions(until, pattern, timeout_s, news)))
+        asked = conditions(until, pattern, timeout_s, [self._seen.cursor(each.id) for each in news])
+        woken = await self.waiting(news, first(news, asked))
         waited = time.monotonic() - began
         if woken is None:
             return await self._waited_in_vain(news, until, waited)
@@ -195,56 +194,7 @@ class Native(Toolset):
             return await self._answer(session, f"no {until} within {spell(waited)}", reason="timeout", last_line=True)
         others = [ref(each) for each in sessions if each.id != session.id and not self._seen.is_told(each.id)]
         step = call("wait", ids=others) if others else ""
-        return await self._answer(session, _why(woke, pattern), reason=woke.reason, others=step)
-
-    def _conditions(
-        self, until: str, pattern: str | None, timeout_s: float, sessions: Sequence[AsyncSession]
-    ) -> list[dict[str, Any]]:
-        """For each of the sessions."""
-        common: dict[str, Any] = {"timeout": timeout_s}
-        if until == "match":
-            if pattern is None:
-                raise BadArgument("pattern", "is required with until=match", "give a regex")
-            common["match"] = pattern
-        elif until == "output":
-            common["output"] = True
-        elif until == "ready":
-            common["ready"] = True
-        elif until == "idle":
-            common["idle"] = _number("pattern", pattern, IDLE_S, "how many seconds of silence, such as 2")
-        elif until == "port":
-            common["port"] = int(_number("pattern", pattern, None, "the number of the port, such as 3000"))
-        if until in ("match", "output"):
-            return [{**common, "since": self._seen.cursor(each.id) or "0"} for each in sessions]
-        return [common] * len(sessions)
-
-    async def _first(
-        self, sessions: Sequence[AsyncSession], conditions: Sequence[dict[str, Any]]
-    ) -> tuple[AsyncSession, Woke] | None:
-        """The first of them for which it came true; None when the time was over for several."""
-        waits = {
-            asyncio.ensure_future(each.wait(**asked)): each for each, asked in zip(sessions, conditions, strict=True)
-        }
-        try:
-            pending = set(waits)
-            trouble: BaseException | None = None
-            late: tuple[AsyncSession, Woke] | None = None
-            while pending:
-                done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-                for each in (each for each in waits if each in done):
-                    trouble = each.exception() or trouble
-                    if each.exception() is not None:
-                        continue  # the others can still be waited for
-                    if each.result().reason != "timeout":
-                        return waits[each], each.result()
-                    late = waits[each], each.result()
-            if late is None and trouble is not None:
-                raise trouble
-            return late if len(sessions) == 1 else None
-        finally:
-            for each in waits:
-                each.cancel()
-            await asyncio.gather(*waits, return_exceptions=True)
+        return await self._answer(session, why(woke, pattern), reason=woke.reason, others=step)
 
     async def _waited_in_vain(self, sessions: Sequence[AsyncSession], until: str, waited: float) -> Answer:
         sheet = Sheet(f"no {until} of {len(sessions)} sessions within {spell(waited)}")
@@ -276,26 +226,14 @@ class Native(Toolset):
             raise BadArgument("text", why, "give one of text, keys, paste, eof")
         session = await self.find(id)
         before = await session.screen() if session.tty and session.exit is None else None
-        note = ""
-        if text is not None and session.tty and submit is not False:
-            typed = await session.submit(text.removesuffix("\n"))
-        elif text is not None:
-            typed = await session.send(text + "\n" if submit else text)
-            if not submit and not session.tty and not text.endswith("\n"):
-                note = "sent without a newline; submit=true adds one"
-        elif keys is not None:
-            typed = await session.keys(*keys)
-        elif paste is not None:
-            typed = await session.paste(paste)
-        else:
-            typed = await session.eof()
-        await self.waiting([session], self._settled(session, typed.cursor, wait_s, before))
+        typed, note = await sending.typed(session, text, keys, paste, submit)
+        await self.waiting([session], sending.settled(session, typed.cursor, wait_s, before))
         await session.refresh()
         said = [note, *map(wording.warning, typed.warnings)]
         if before is None:
             return await self._answer(session, *said)
         after = await session.screen()
-        if not after.alt and await self._scrolled_by(session, typed.cursor, after):
+        if not after.alt and await sending.scrolled_by(session, typed.cursor, after):
             return await self._answer(session, *said)
         rows = screens.changed(before, after, live=session.exit is None)
         sheet = Sheet(status(session, *said))
@@ -306,31 +244,6 @@ class Native(Toolset):
         changed = [{"row": number, "text": row} for number, row in rows]
         await self._told(session)
         return Answer(sheet.text(), facts(session, rows=changed, output=sheet.body))
-
-    async def _scrolled_by(self, session: AsyncSession, cursor: str, after: Screen) -> bool:
-        """Is the screen too small for what was printed?"""
-        page = await session.read(cursor, limit=_SCREENFUL_BYTES)
-        return page.more or page.data.count(b"\n") >= after.size[0]
-
-    async def _settled(self, session: AsyncSession, cursor: str, wait_s: float, before: Screen | None) -> None:
-        """Until what came back is complete, as far as that can be known, at most so long."""
-        until = time.monotonic() + wait_s
-        woke = await session.wait(output=True, since=cursor, timeout=wait_s)
-        while woke.reason == "output" and (left := until - time.monotonic()) > 0:
-            quiet = max(_PIPE_QUIET_S, wait_s / 4) if before is None else _TERMINAL_QUIET_S
-            woke = await session.wait(idle=min(quiet, left), timeout=left)
-            if woke.reason != "idle" or before is None or await self._asks_again(session, before):
-                return
-            woke = await session.wait(output=True, since=woke.cursor, timeout=max(0.0, until - time.monotonic()))
-
-    async def _asks_again(self, session: AsyncSession, before: Screen) -> bool:
-        """Does the prompt stand there that stood there before, or is somebody asked to type?"""
-        if session.metadata.get("input_state") in ("at_prompt", "needs_input"):
-            return True
-        after = await session.screen()
-        asked = screens.prompt(before)
-        moved = (after.cursor.row, after.rows[0].cells) != (before.cursor.row, before.rows[0].cells)
-        return bool(asked.strip()) and moved and screens.prompt(after) == asked
 
     # screen
 
@@ -377,7 +290,7 @@ class Native(Toolset):
     async def _list(self, *, all: bool) -> Answer:
         return listed(await self.hf.sessions(owner=self.owner, all=True), self._seen, all=all)
 
-    async def _signals(self, *, ack: list[str] | None) -> Answer:
+    async def _signals(self, ack: list[str] | None) -> Answer:
         consumer = self.consumer()
         settled = 0
         for id in ack or ():
@@ -396,6 +309,10 @@ class Native(Toolset):
 
     # What they share.
 
+    async def _off(self, session: AsyncSession, read: Callable[[], Excerpt]) -> Excerpt:
+        """What takes long does not hold up the loop."""
+        return read() if session.log_bytes <= _AT_ONCE_BYTES else await asyncio.to_thread(read)
+
     def _log(self, session: AsyncSession) -> Log:
         return Log(self.hf.home.session(session.id))
 
@@ -411,12 +328,13 @@ class Native(Toolset):
         last_line: bool = False,
         step: bool = False,
         others: str = "",
+        answered: bool = False,
     ) -> Answer:
         """A session with what is new to the agent, which has seen it then. `asked`: for nothing but that. `step`: say
         what to do with one that runs on."""
         since = self._seen.cursor(session.id)
         log = self._log(session)
-        found = await asyncio.to_thread(excerpt.read, log, since, stream, raw=raw)
+        found = await self._off(session, lambda: excerpt.read(log, since, stream, raw=raw))
         new = bool(found.lines or found.lost)
         said = tuple(filter(None, said))
         if asked and not new:
@@ -440,7 +358,7 @@ class Native(Toolset):
             sheet.add(f"next: {others}")
         elif step and not (asked and new) and (following := next_step(session)):
             sheet.add(f"next: {following}")
-        self._seen.move(session.id, found.cursor)
+        self._seen.move(session.id, found.cursor, told=answered)
         await self._told(session)
         more = {} if reason is None else {"reason": reason}
         return self._text(sheet, session, output, **more)
@@ -475,21 +393,3 @@ def _probe(ready: str) -> str:
     """Lines are named by a regex here, as everywhere in these tools."""
     word, _, pattern = ready.partition(":")
     return f"line:/{pattern}/" if word == "line" and not pattern.startswith("/") else ready
-
-
-def _why(woke: Woke, pattern: str | None) -> str:
-    if woke.reason == "match":
-        return f"matched {quoted(woke.match or '')}"
-    if woke.reason == "idle":
-        return f"quiet for {spell(float(pattern or IDLE_S))}"
-    return f"port {pattern} is open" if woke.reason == "port" else ""
-
-
-def _number(argument: str, given: str | None, default: float | None, wanted: str) -> float:
-    try:
-        found = default if given is None else float(given)
-    except ValueError:
-        found = None
-    if found is None:
-        raise BadArgument(argument, f"{given!a} is no number" if given else "is required", f"give {wanted}")
-    return found
