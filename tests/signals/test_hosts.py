@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import threading
 from datetime import datetime
 from typing import Any
 
@@ -249,3 +250,27 @@ def test_a_lost_session_has_a_record_of_its_end_too(world: World) -> None:
         (lost,) = (each.id for each in batch.signals if each.ends_session)
     assert session.wait(timeout=BOUND_S).signal_id == lost
     hf.collect()  # what the killed runner left in the runtime directory
+
+
+@pytest.mark.parametrize("way", ["ack", "note"])
+def test_an_end_that_is_taken_note_of_before_its_record_is_written_is_not_told(
+    world: World, points: Points, way: str
+) -> None:
+    """The exit record names it first. On faulty code there was nothing to settle yet, and so it was told after all."""
+    points.set("runner.exit_written=pause")
+    hf = world.open()
+    consumer = hf.signals(OWNER)
+    session = hf.start(world.probe("exit", 3), owner=OWNER)
+    runner = points.wait("runner.exit_written")
+    woke = session.wait(timeout=BOUND_S)
+    assert (woke.reason, woke.signal_id) == ("exit", f"{session.id}.2")
+    release = threading.Timer(0.2, runner.release)
+    release.start()
+    assert woke.signal_id is not None
+    if way == "ack":
+        assert consumer.ack(woke.signal_id) == 1
+    else:
+        consumer.note(woke.signal_id).settle()
+    release.join()
+    assert not consumer.is_open(woke.signal_id)
+    assert consumer.drain().signals == []

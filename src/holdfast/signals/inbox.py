@@ -9,6 +9,7 @@ from _weakref import ref
 
 from ..errors import BadArgument, HoldfastError, IndexBusy
 from .bodies import load
+from .indexing import is_coming
 from .records import Signal, split_id
 
 TYPE_CHECKING = False
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
 _LOOK_S = 2.0
 _SETTLE_S = 10.0
 _AGAIN_S = 0.05
+# How long a record that is named elsewhere already is waited for, and how often it is looked for meanwhile.
+_APPEND_S = 1.0
+_SOON_S = 0.005
 _WHY_CHARACTERS = 200
 _KNOWN_S = 3600.0
 
@@ -228,8 +232,7 @@ class Inbox:
     async def note(self, id: str) -> Claim:
         """Somebody got it by another way: it shares the fate of the claim that is open, or of the next that has
         something to show."""
-        self.hints.add(_session_of(id))
-        await self._look()
+        await self._look_for(id)
         claim = self._latest() if self._latest is not None else None
         if claim is None or not claim.open:
             claim = self._noted
@@ -253,8 +256,7 @@ class Inbox:
         if (id is None) == (upto is None):
             raise BadArgument("id", "one signal, or all up to one", "give `id` or `upto`")
         if id is not None:
-            self.hints.add(_session_of(id))
-            await self._look()
+            await self._look_for(id)
             return await self.insist(lambda: self.queue.settle([id]), _SETTLE_S)
         assert upto is not None
         self.hints.add(_session_of(upto))
@@ -302,6 +304,15 @@ class Inbox:
                 if waited >= bound_s:
                     raise IndexBusy(busy.path, round(waited, 2)) from None
             await self.driver.ready((), (), _AGAIN_S)
+
+    async def _look_for(self, id: str) -> None:
+        """As `_look`, with this signal in it. The exit record names that of the end, which is appended right behind
+        it: who was quicker than the runner waits for it, or it would be told in spite of what is said of it now."""
+        self.hints.add(_session_of(id))
+        deadline = time.monotonic() + _APPEND_S
+        while is_coming(self._home, id) and time.monotonic() < deadline:
+            await self.driver.ready((), (), _SOON_S)
+        await self._look()
 
     async def _look(self) -> None:
         """What was appended since the last look is entered. The lease is prolonged: we are here."""

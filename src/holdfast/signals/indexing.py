@@ -14,7 +14,7 @@ from ..index import audience, pointers
 from ..index.pointers import Pointer, Progress
 from ..runner import records
 from ..runner.signalfile import FILE, HOME, OLDER
-from .records import AUTO, Bad, Note, Signal, parse
+from .records import AUTO, Bad, Note, Signal, parse, split_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -284,3 +284,11 @@ def told(home: Home, session: str) -> list[Signal | Note]:
             # A rotation carries records over.
             found.setdefault(each.seq if isinstance(each, Signal) else each, each)
     return list(found.values())
+
+
+def is_coming(home: Home, id: str) -> bool:
+    """Is it not in its file yet, and somebody there to append it?"""
+    session, seq = split_id(id) or (HOME, 0)
+    if session == HOME or not runner_lives(home, session):
+        return False
+    return not any(isinstance(each, Signal) and each.seq >= seq for each in told(home, session))
