@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast.signals.names import default_name
+from support import processes
 from support.hermes import drain, drained, over, process, start
-from support.waiting import until
+from support.waiting import until, wait_gone
+from support.wounds import kill_runner, sweep_up
 
 if TYPE_CHECKING:
     from support.agents import Agent, Agents
@@ -226,3 +228,78 @@ def test_text_of_output_cannot_close_the_notice(library: Agents) -> None:
     until(told)
     assert shown.count("]") == 1
     assert len([line for line in shown if line.startswith("[IMPORTANT")]) == 1
+
+
+def test_a_foreground_command_that_was_answered_is_told_nowhere_else(library: Agents) -> None:
+    agent = library("hermes")
+    for command in ("exit 1", "kill -9 $$", "sleep 300 & exit 0"):
+        assert agent.call("terminal", command=command).data["exit_code"] is not None
+    answer = agent.call("terminal", command="sleep 300", timeout=1)
+    assert answer.data["exit_code"] == 124
+    for session in agent.run(agent.hf.sessions(all=True)):
+        assert not any(signal.routed is True for signal in signals(agent, session.id)), "not even on its way"
+    assert drain(agent) == []
+    agent.run(agent.hf.stop_all([session.id for session in agent.run(agent.hf.sessions())], 0))
+
+
+def its_runner_is_done(world: World, agent: Agent) -> None:
+    """Nothing more will be told by it."""
+    (session,) = agent.run(agent.hf.sessions(all=True))
+    endpoint = world.runtime / f"{session.id}.sock"
+    until(lambda: not endpoint.exists(), watch=world.runtime, what="the end of the runner")
+
+
+def signals(agent: Agent, id: str) -> list[Any]:
+    session = agent.run(agent.hf.get(id))
+    return [each for each in agent.run(session.told()) if getattr(each, "ends_session", False)]
+
+
+def test_a_yielded_command_that_is_waited_for_is_not_told_again(library: Agents, world: World) -> None:
+    agent = library("hermes", server_wait_s=0.2)
+    gate = world.gate()
+    answer = agent.call("terminal", command=f"read x <{gate}; exit 5 # ; uvicorn")
+    assert answer.data["status"] == "yielded_to_background"
+    with open(gate.path, "wb") as file:
+        file.write(b"\n")
+    assert process(agent, "wait", answer.data["session_id"])["exit_code"] == 5
+    its_runner_is_done(world, agent)
+    assert drain(agent) == []
+
+
+def test_an_interrupted_command_is_told_by_the_reply_alone(library: Agents, world: World) -> None:
+    agent = library("hermes")
+    gate = world.gate()
+
+    async def interrupted() -> Any:
+        call = asyncio.ensure_future(agent.tools.call("terminal", {"command": f"echo up >{gate}; sleep 300"}))
+        await asyncio.to_thread(gate.line)
+        agent.tools.interrupt()
+        return (await call).data
+
+    assert agent.run(interrupted())["exit_code"] == 130
+    its_runner_is_done(world, agent)
+    assert drain(agent) == []
+
+
+@pytest.mark.parametrize("way", ["wait", "ack", "kill"])
+def test_a_session_that_was_lost_is_told_once_too(library: Agents, world: World, way: str) -> None:
+    agent = library("hermes")
+    told, silent = (start(agent, "exec sleep 300", notify=True) for _ in range(2))
+    hf = world.open()
+    for id in (told, silent):
+        session = hf.get(id)
+        kill_runner(session)
+        assert session.pid is not None
+        row = processes.look(session.pid)
+        assert row is not None
+        processes.end(row)
+        wait_gone(session.pid)
+    answer = process(agent, way, told)
+    assert answer["event_id"]
+    if way != "ack":
+        assert (answer["completion_reason"], answer["exit_code"]) == ("lost", None)
+    (event,) = drained(agent)
+    assert (event["session_id"], event["completion_reason"], event["exit_code"]) == (silent, "lost", None)
+    assert event["termination_source"] == "backend_lost"
+    assert drain(agent) == []
+    sweep_up(world, hf)

@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.tools.hermes import limits
 from support import processes
-from support.hermes import Event, drain, over, printed, process, start
+from support.hermes import drain, drained, over, printed, process, start
 from support.levers import namespace_argv
 from support.waiting import until, wait_gone
 from support.wounds import kill_runner, sweep_up, wedged
@@ -362,6 +362,37 @@ def test_progress_is_folded_unless_raw_is_wanted(agents: Agents) -> None:
     assert process(agent, "log", id, raw=True)["output"] == "10%\r50%\r\x1b[32m100%\x1b[0m\nnext"
 
 
+def test_a_terminal_can_be_read_raw(agents: Agents) -> None:
+    agent = agents("hermes")
+    id = start(agent, r"printf '\033[32mgreen\033[0m\nnext\n'", pty=True)
+    assert over(agent, id)["output_preview"] == "green\nnext\n"
+    assert process(agent, "log", id, raw=True, offset=0)["output"] == "\x1b[32mgreen\x1b[0m\r\nnext\r"
+
+
+def test_a_poll_gives_everything_new_in_parts_that_fit(agents: Agents) -> None:
+    agent = agents("hermes")
+    id = start(agent, "seq 100000")
+    over(agent, id)
+    text, cursor = "", "0"
+    for _ in range(10):
+        told = process(agent, "poll", id, since=cursor)
+        text, cursor = text + told["output_preview"], told["cursor"]
+        assert len(told["output_preview"]) <= limits.REPLY_CHARS
+        assert "output_cut" not in told
+        if "note" not in told:
+            break
+    assert text == "".join(f"{n}\n" for n in range(1, 100_001))
+
+
+def test_the_newest_of_very_long_lines_is_shown(agents: Agents) -> None:
+    agent = agents("hermes")
+    id = start(agent, "head -c 300000 /dev/zero | tr '\\0' x; echo; echo end; head -c 300000 /dev/zero | tr '\\0' y")
+    told = over(agent, id)
+    assert len(told["output_preview"]) <= limits.POLL_CHARS
+    assert told["output_preview"].endswith("yyy")
+    assert told["output_cut"] is True
+
+
 def test_noise_of_a_shell_is_left_out_until_something_else_is_said(agents: Agents) -> None:
     agent = agents("hermes")
     noise = "bash: no job control in this shell"
@@ -395,20 +426,14 @@ def test_characters_that_come_byte_by_byte_come_out_whole(library: Agents, world
     id = start(agent, command, pty=pty, notify=True)
     ended = over(agent, id)
     assert ended["output_preview"].splitlines() == [whole, "\ufffd"]
+    (completion,) = drained(agent)
+    assert completion["output"].splitlines() == [whole, "\ufffd"]
     assert process(agent, "log", id, offset=0)["output"].splitlines() == [whole, "\ufffd"]
     other = start(
         agent, shlex.join(world.probe("quiet", *words, "say", "")), pty=pty, watch_patterns=["🎉"], stdin=None
     )
-    found: list[Event] = []
-
-    def matched() -> list[Event]:
-        found.extend(drain(agent))
-        return [event for event in found if event["session_id"] == other]
-
-    (event,) = until(matched, what="the match")
-    assert (event["type"], event["output"]) == ("watch_match", whole)
-    (completion,) = [event for event in found if event["session_id"] == id]
-    assert completion["output"].splitlines() == [whole, "\ufffd"]
+    (event,) = drained(agent)
+    assert (event["type"], event["session_id"], event["output"]) == ("watch_match", other, whole)
 
 
 def test_input_after_the_end_and_to_a_closed_stdin_is_told(agents: Agents) -> None:

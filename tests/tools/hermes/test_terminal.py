@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shlex
 import sys
 import time
@@ -58,14 +59,15 @@ def test_a_foreground_command_ends_at_its_limit_and_not_before_its_end(agents: A
     agent = agents("hermes")
     shown(agent, "true")  # the login shell is asked once
     began = time.monotonic()
-    late = shown(agent, "echo $$; sleep 300; sleep 301", timeout=1)
+    mine = f"sleep 300.{os.getpid()}"
+    late = shown(agent, f"echo $$; {mine}; sleep 301", timeout=1)
     assert time.monotonic() - began < 4
     assert late["exit_code"] == 124
     pid, last = late["output"].splitlines()
     assert last == "[Command timed out after 1s]"
     assert late["cause"] == "overall_timeout"
     wait_gone(int(pid))
-    assert not [pid for pid in processes.table() if processes.command_line(pid) == "sleep 300"]
+    assert not [pid for pid in processes.table() if processes.command_line(pid) == mine]
     began = time.monotonic()
     assert shown(agent, "sleep 2; echo done", timeout=900)["output"] == "done\n"
     assert 2 <= time.monotonic() - began < 6
@@ -134,17 +136,18 @@ def test_a_terminal_works_in_the_foreground(agents: Agents) -> None:
 
 
 @pytest.mark.covers("hermes:30")
+@pytest.mark.slow
 def test_a_user_message_lets_the_command_go_on_past_its_default_limit(
     library: Agents, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TERMINAL_TIMEOUT", "1")
+    monkeypatch.setenv("TERMINAL_TIMEOUT", "3")
     agent = library("hermes")
-    gate = world.gate()
-    command = shlex.join(world.probe("say", "up", "tell", gate, "up", "await", gate, "exit", 5))
+    up, gate = world.gate(), world.gate()
 
     async def interrupted() -> Any:
-        call = asyncio.ensure_future(agent.tools.call("terminal", {"command": f"exec {command}"}))
-        await asyncio.to_thread(gate.line)
+        command = f"echo up | tee {up}; read x <{gate}; exit 5"
+        call = asyncio.ensure_future(agent.tools.call("terminal", {"command": command}))
+        await asyncio.to_thread(up.line)
         agent.tools.yield_now()
         return (await call).data
 
@@ -152,14 +155,15 @@ def test_a_user_message_lets_the_command_go_on_past_its_default_limit(
     assert (told["status"], told["exit_code"], told["error"]) == ("yielded_to_background", None, None)
     assert "up" in told["output"]
     assert told["notify_on_complete"] is True
-    waited = process(agent, "wait", told["session_id"], timeout=2)
+    waited = process(agent, "wait", told["session_id"], timeout=4)
     assert (waited["status"], waited["process_running"]) == ("timeout", True)
     assert "clamped" in waited["timeout_note"]
     process(agent, "wait", told["session_id"], timeout=1)
     polled = process(agent, "poll", told["session_id"])
     assert (polled["status"], polled["pid"]) == ("running", told["pid"])
     assert agent.call("process", action="list").data["processes"][0]["session_id"] == told["session_id"]
-    gate.release()
+    with open(gate.path, "wb") as file:
+        file.write(b"\n")
     (event,) = drained(agent)
     assert (event["type"], event["exit_code"], event["session_id"]) == ("completion", 5, told["session_id"])
 
@@ -291,6 +295,20 @@ def test_a_directory_that_is_not_there_is_no_other_one(agents: Agents, world: Wo
     assert "Failed to start background process" in answer.data["error"]
     (row,) = agent.call("process", action="list").data["processes"]
     assert (row["status"], row["completion_reason"], row["exit_code"]) == ("exited", "failed_start", None)
+    assert not ran(world)
+
+
+def test_a_task_finds_its_way_out_of_a_directory_that_was_removed(agents: Agents, world: World) -> None:
+    (world.root / "gone").mkdir()
+    agent = agents("hermes")
+    shown(agent, f"cd {world.root}/gone")
+    (world.root / "gone").rmdir()
+    for background in (False, True):
+        told = shown(agent, "touch ran", background=background)
+        assert told["error_code"] == "spawn-error"
+        assert "terminal(command='cd ~', workdir='/')" in told["error"]
+    assert shown(agent, "cd ~", workdir="/")["cwd"] == f"{world.root}/user"
+    assert shown(agent, "pwd")["output"] == f"{world.root}/user\n"
     assert not ran(world)
 
 

@@ -10,8 +10,9 @@
 
 from __future__ import annotations
 
+from .events import is_wanted
 from .registry import Registry
 from .settings import Settings
 from .toolset import Hermes
 
-__all__ = ["Hermes", "Registry", "Settings"]
+__all__ = ["Hermes", "Registry", "Settings", "is_wanted"]

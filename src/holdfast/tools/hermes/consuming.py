@@ -33,6 +33,15 @@ class Consuming:
             self._consumer = self._hf.consumer(name, [self._owner], variants=VARIANTS)
         return self._consumer
 
+    async def event_of(self, session: AsyncSession) -> str | None:
+        """The record of the end of a session that has ended. One that lost its runner has none before somebody who
+        wants to be told of it looks."""
+        found = (await session.wait(timeout=0)).signal_id
+        if found is None and self._settings.drains:
+            await self.consumer.pending()
+            found = (await session.wait(timeout=0)).signal_id
+        return found
+
     async def told(self, session: AsyncSession, event_id: str | None, *, at_once: bool = False) -> None:
         """A reply has told the end: no notice is wanted. Only its owner can say so."""
         if event_id is None or session.owner != self._owner or not self._settings.drains:
@@ -44,8 +53,3 @@ class Consuming:
 
     async def is_told(self, session: AsyncSession, event_id: str | None) -> bool:
         return event_id is not None and not await self.consumer.is_open(event_id)
-
-
-async def event_of(session: AsyncSession) -> str | None:
-    """The record of the end of a session that has ended."""
-    return (await session.wait(timeout=0)).signal_id

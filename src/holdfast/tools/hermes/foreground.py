@@ -76,6 +76,10 @@ async def in_foreground(hf: AsyncHoldfast, starting: Starting, settings: Setting
 
 
 async def _interrupted(session: AsyncSession, settings: Settings) -> Facts:
+    try:
+        await session.update(notify="never")  # this reply tells it
+    except SessionEnded:
+        pass
     await session.stop(grace=settings.daemon_term_grace_seconds or None, by="interrupt")
     text, _ = views.window(settings.redact(views.without_noise(await session.text())))
     facts: Facts = {"output": _with_line(text, texts.INTERRUPTED), "exit_code": 130, "error": None}

@@ -10,7 +10,6 @@ from ...host.text import clean, decode
 if TYPE_CHECKING:
     from ...host.aio import AsyncSession
 
-_STREAM = "stdout"
 _PAGE_BYTES = 1 << 20
 
 
@@ -26,22 +25,29 @@ class Window:
 
 async def numbered(session: AsyncSession, first: int | None, count: int, *, raw: bool = False) -> Window:
     """`count` lines from `first` on, or the last ones."""
-    # A terminal, or a session of somebody else with two streams: its text has no line numbers of its own.
-    if session.tty or tuple(session.ends) not in ((), (_STREAM,)):
+    stream = only_stream(session)
+    # The rows of a terminal are not its bytes, and two streams have no numbers in common.
+    if stream is None or (session.tty and not raw):
         return _of_text(await session.text(), first, count)
-    end = session.ends.get(_STREAM, 0)
-    begin = session.dropped_before.get(_STREAM, 0)
-    dropped = await session.lines_before(_STREAM, begin)
-    ended = await session.lines_before(_STREAM, end)
-    last = b"" if end == begin else await _bytes(session, end - 1, end)
+    end = session.ends.get(stream, 0)
+    begin = session.dropped_before.get(stream, 0)
+    dropped = await session.lines_before(stream, begin)
+    ended = await session.lines_before(stream, end)
+    last = b"" if end == begin else (await session.read(f"{stream}:{end - 1}", stream=stream, limit=1)).data
     total = ended + (last not in (b"", b"\n"))
     start = max(dropped, total - count if first is None else first)
-    data = await _between(session, begin, end, start - dropped, count)
+    data = await _between(session, stream, begin, end, start - dropped, count)
     text = decode(data) if raw else clean(data)
     lines = text.split("\n")
     if lines and not lines[-1]:
         lines.pop()
     return Window(lines, start, total, dropped)
+
+
+def only_stream(session: AsyncSession) -> str | None:
+    """Where all its output is; None for a session of somebody else that has two."""
+    streams = tuple(session.ends) or ("stdout",)
+    return streams[0] if len(streams) == 1 else None
 
 
 def _of_text(text: str, first: int | None, count: int) -> Window:
@@ -52,16 +58,12 @@ def _of_text(text: str, first: int | None, count: int) -> Window:
     return Window(lines[start : start + count], start, len(lines), 0)
 
 
-async def _bytes(session: AsyncSession, begin: int, end: int) -> bytes:
-    return (await session.read(f"{_STREAM}:{begin}", stream=_STREAM, limit=end - begin)).data
-
-
-async def _between(session: AsyncSession, begin: int, end: int, skip: int, count: int) -> bytes:
+async def _between(session: AsyncSession, stream: str, begin: int, end: int, skip: int, count: int) -> bytes:
     """`count` lines behind the first `skip`, of the bytes from `begin` to `end`."""
     found: list[bytes] = []
     at = begin
     while at < end and count > 0:
-        page = await session.read(f"{_STREAM}:{at}", stream=_STREAM, limit=min(_PAGE_BYTES, end - at))
+        page = await session.read(f"{stream}:{at}", stream=stream, limit=min(_PAGE_BYTES, end - at))
         if not page.chunks:
             break
         _, offset, newest = page.chunks[-1]

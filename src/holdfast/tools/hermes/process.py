@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from ...errors import BadArgument, NotFound, SessionEnded, StillRunning
 from . import limits, scope, texts, views
-from .consuming import event_of
 from .lines import numbered
 
 if TYPE_CHECKING:
@@ -70,18 +69,21 @@ class Process:
 
     async def poll(self, ref: object, *, since: str | None = None, acknowledge: bool = False) -> Facts:
         session = await self.find(ref)
+        more = False
         if since is None:
             cursor = session.cursor
             preview, cut = await views.tail(session, limits.POLL_CHARS, self._settings.redact)
         else:
-            page = await session.read(since)
+            page = await session.read(since, limit=limits.REPLY_CHARS)
             cursor = page.cursor
             preview, cut = views.last(self._settings.redact(page.text), limits.REPLY_CHARS)
+            more = page.more
         facts = self._head(session)
         facts |= {"pid": session.pid, "uptime_seconds": views.uptime(session), "output_preview": preview}
         facts |= {"cursor": cursor, **({"output_cut": True} if cut else {})}
+        facts |= {"note": texts.MORE_FOLLOWS} if more else {}
         if session.exit is not None and scope.is_over(session):
-            event = await event_of(session)
+            event = await self._consuming.event_of(session)
             facts |= {**views.how_it_ended(session, session.exit), "event_id": event}
             self._consuming.observed.add(session.id)
             if acknowledge:
@@ -114,7 +116,7 @@ class Process:
         if cut:
             facts["output_cut"] = True
         if session.exit is not None and scope.is_over(session) and reaches_end and session.exit.complete:
-            await self._consuming.told(session, await event_of(session))
+            await self._consuming.told(session, await self._consuming.event_of(session))
         return facts
 
     async def wait(self, ref: object, *, timeout: int | None = None, waiting: Waiting | None = None) -> Facts:
@@ -130,9 +132,10 @@ class Process:
             text, cut = await views.tail(session, limits.WAIT_EXITED_CHARS, self._settings.redact)
             facts = self._head(session) | {"status": "exited", "output": text}
             facts |= {"output_cut": True} if cut else {}
-            facts |= {**views.how_it_ended(session, session.exit), "event_id": woke.signal_id}
+            event = woke.signal_id or await self._consuming.event_of(session)
+            facts |= {**views.how_it_ended(session, session.exit), "event_id": event}
             facts |= {"timeout_note": clamped} if clamped else {}
-            await self._consuming.told(session, woke.signal_id)
+            await self._consuming.told(session, event)
             return facts | views.survivors(session.exit)
         text, _ = await views.tail(session, limits.WAIT_RUNNING_CHARS, self._settings.redact)
         facts = self._head(session) | {"process_running": True, "output": text}
@@ -154,7 +157,7 @@ class Process:
         if pids or not scope.is_over(session):
             error = {"error": texts.still_there(pids), "error_code": StillRunning.code, "survivors": pids}
             return {"status": "error", **head, "process_running": not scope.is_over(session), **error}
-        event = await event_of(session)
+        event = await self._consuming.event_of(session)
         await self._consuming.told(session, event)
         ended = {} if session.exit is None else views.how_it_ended(session, session.exit)
         text, cut = await views.tail(session, limits.WAIT_EXITED_CHARS, self._settings.redact)
@@ -205,7 +208,7 @@ class Process:
         session = await self.find(ref)
         if not scope.is_over(session):
             raise StillRunning(scope.called(session))
-        event = await event_of(session)
+        event = await self._consuming.event_of(session)
         await self._consuming.told(session, event, at_once=True)
         return {"status": "ok", "event_id": event}
 
@@ -215,7 +218,9 @@ class Process:
             session = await self.find(ref)
         except NotFound:
             return False
-        return scope.is_over(session) and await self._consuming.is_told(session, await event_of(session))
+        return scope.is_over(session) and await self._consuming.is_told(
+            session, await self._consuming.event_of(session)
+        )
 
     def _head(self, session: AsyncSession) -> Facts:
         return {

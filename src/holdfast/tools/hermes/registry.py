@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from typing import Any, Self
 
     from ...host.aio import AsyncSession
-    from ...host.api import Holdfast
+    from ...host.api import Holdfast, Session
     from ...model import Snapshot
     from ...signals.records import Signal
     from .events import Drained, Event
@@ -67,6 +67,7 @@ class Registry:
     def __init__(
         self, hf: Holdfast, *, task_id: str = "default", session_key: str | None = None, **options: Any
     ) -> None:
+        self._blocking = hf
         self._hf = hf.coroutines()
         self.owner = _owner(session_key, task_id)
         self.settings = Settings(task_id, **options)
@@ -118,8 +119,8 @@ class Registry:
         check_place(env)
         return self.spawn_local(command, **options)
 
-    def get(self, session_id: str) -> Snapshot:
-        return drive(self._process.find(session_id))
+    def get(self, session_id: str) -> Session:
+        return self._blocking.get(drive(self._process.find(session_id)).id)
 
     def poll(self, session_id: str, *, since: str | None = None, acknowledge: bool = False) -> Facts:
         return drive(self._process.poll(session_id, since=since, acknowledge=acknowledge))

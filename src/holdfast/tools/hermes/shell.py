@@ -24,8 +24,8 @@ _WRAPPER = f"trap '{{ pwd -P >/proc/self/fd/{DIRECTORY_FD}; }} 2>/dev/null' EXIT
 _MARK = "holdfast-path:"
 _PATH_MAX_BYTES = 4096
 
-# By shell and the PATH that it began with: asked once, for profiles are slow.
-_login_paths: dict[tuple[str, str], tuple[str, str | None]] = {}
+# By shell, and the HOME and PATH that it began with: asked once, for profiles are slow.
+_login_paths: dict[tuple[str, str, str], str] = {}
 
 
 def chosen(environ: Mapping[str, str]) -> str:
@@ -41,11 +41,12 @@ def wrapped(shell: str) -> list[str]:
 
 
 async def login_path(hf: AsyncHoldfast, shell: str, env: Mapping[str, str]) -> tuple[str, str | None]:
-    """The PATH of a login shell, what the host has besides behind it; and what went wrong, if anything."""
-    key = (shell, env.get("PATH", ""))
-    if key not in _login_paths:
-        _login_paths[key] = await _ask_login_path(hf, shell, env)
-    return _login_paths[key]
+    """The PATH of a login shell, what the host has besides behind it; and what went wrong, told once."""
+    key = (shell, env.get("HOME", ""), env.get("PATH", ""))
+    if key in _login_paths:
+        return _login_paths[key], None
+    _login_paths[key], problem = await _ask_login_path(hf, shell, env)
+    return _login_paths[key], problem
 
 
 async def _ask_login_path(hf: AsyncHoldfast, shell: str, env: Mapping[str, str]) -> tuple[str, str | None]:

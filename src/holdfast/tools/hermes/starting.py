@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -88,6 +89,15 @@ def _is_label(value: str) -> bool:
         return False
 
 
+def _still_there(directory: str) -> str:
+    """The directory of a task may be removed, and then every command would fail without a way out."""
+    if not os.path.isdir(directory):
+        problem = SpawnError(errno.ENOENT, "cwd", directory)
+        problem.fix = texts.GONE_DIRECTORY
+        raise problem
+    return directory
+
+
 def check_place(name: str | None = None) -> None:
     """Nothing runs where nobody asked for it: another place than this machine is refused, not replaced."""
     place = (os.environ.get("TERMINAL_ENV", "") if name is None else name).strip() or "local"
@@ -107,14 +117,19 @@ class Starting:
     def task_directory(self) -> str:
         settings = self._settings
         found = self._kept.get(f"task:{settings.task_id}", _CWD)
-        return found if isinstance(found, str) else settings.cwd or os.environ.get("TERMINAL_CWD") or os.getcwd()
+        if isinstance(found, str):
+            return found
+        try:
+            return settings.cwd or os.environ.get("TERMINAL_CWD") or os.getcwd()
+        except FileNotFoundError:
+            raise SpawnError(errno.ENOENT, "cwd", None) from None
 
     def move_task(self, directory: str) -> None:
         self._kept.put(f"task:{self._settings.task_id}", _CWD, directory)
 
     def directory(self, wanted: Wanted, env: dict[str, str]) -> str:
         if wanted.workdir is None:
-            return self.task_directory()
+            return _still_there(self.task_directory())
         path = wanted.workdir
         if path == "~" or path.startswith("~/"):
             path = env.get("HOME", os.path.expanduser("~")) + path[1:]
@@ -172,6 +187,17 @@ class Starting:
         running = [each for each in running if not scope.is_over(each)]
         if settings.max_running is not None and len(running) >= settings.max_running:
             raise TooManySessions(settings.max_running)
+        try:
+            session, asked, hints = await self._start(wanted)
+        except (SpawnError, PtyUnavailable) as problem:
+            said = texts.cannot_start(str(problem))
+            return {"output": "", "exit_code": -1, "error": said, "error_code": problem.code}
+        hints += self._hints(wanted, session, running)
+        return self._started(wanted, session, asked, hints)
+
+    async def _start(self, wanted: Wanted) -> tuple[AsyncSession, dict[str, Any], list[str]]:
+        """The session, what was asked for in the words of this toolset, and what the caller should be told."""
+        settings = self._settings
         options, hints = await self.options(wanted)
         watches = [] if wanted.notifies else wanted.watch_patterns
         options["notify"] = "exit" if wanted.notifies else "never"
@@ -186,13 +212,7 @@ class Starting:
         if settings.completion_output_chars != limits.EVENT_CHARS:
             asked["completion_output_chars"] = settings.completion_output_chars
         options["metadata"]["hermes"] |= asked
-        try:
-            session = await self._hf.start(wanted.command, **options)
-        except (SpawnError, PtyUnavailable) as problem:
-            said = texts.cannot_start(str(problem))
-            return {"output": "", "exit_code": -1, "error": said, "error_code": problem.code}
-        hints += self._hints(wanted, session, running)
-        return self._started(wanted, session, asked, hints)
+        return await self._hf.start(wanted.command, **options), asked, hints
 
     def _heartbeat_s(self, wanted: Wanted) -> int:
         return max(wanted.heartbeat, round(self._hf.config.session_heartbeat_floor))

@@ -48,9 +48,11 @@ NOTIFY_WINS = "notify was given too: one notice comes at the end, none for patte
 NOBODY_LISTENS = "this host delivers no notices for this session; use process(action='poll') or wait"
 HINT_NO_NOTICE = "nothing will tell you when it ends: poll it, or start with notify=true or watch_patterns"
 HINT_SURVIVORS = "processes live on after the shell; to keep something running use background=true instead of &"
+GONE_DIRECTORY = "the working directory of this task is gone; call terminal(command='cd ~', workdir='/') to leave it"
 DETACHED = "its supervisor is gone while the command lives: status and kill work, output up to then can be read"
 UNREACHABLE = "its supervisor is alive but does not answer; what it printed can be read"
 STARTING = "it is just being started"
+MORE_FOLLOWS = "more output follows: poll again with this cursor"
 YIELDED = "still running in the background; a notice comes when it ends, and the process tool can look after it"
 WAIT_INTERRUPTED = "the waiting was interrupted; the process goes on"
 HEALTH = {"stale": DETACHED, "unreachable": UNREACHABLE, "starting": STARTING}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ...model import STALE, STARTING, UNREACHABLE
 from ...runner.kernel_signals import NUMBERS
 from . import limits, scope, texts
+from .lines import only_stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -46,6 +47,7 @@ _MEANINGS = {
     ("curl", 28): "the operation timed out",
     ("git", 1): "often no error: differences were found, or nothing was there to do",
 }
+_NEWEST_BYTES = 32 << 10
 _LAST_COMMAND = re.compile(r"(?:&&|\|\||[;|\n])")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 
@@ -134,14 +136,30 @@ def without_noise(text: str) -> str:
 
 
 async def tail(session: AsyncSession, characters: int, redact: Redact) -> tuple[str, bool]:
-    """The last so many characters of output, from a line start, and whether there is more before them. No line is
-    shorter than its end, so that so many lines are enough."""
+    """The last so many characters of output, from a line start, and whether there is more before them."""
     if session.metadata.get("alt_screen") and not scope.is_over(session):
         return last(redact((await session.screen()).text), characters)
-    text = await session.tail(characters)
-    whole = len(text.splitlines()) < characters
+    text, whole = await _newest(session, characters)
     shown, cut = last(redact(without_noise(text) if whole else text), characters)
     return shown, cut or not whole
+
+
+async def _newest(session: AsyncSession, characters: int) -> tuple[str, bool]:
+    """Text that holds so many of the last characters, and whether it is all there is."""
+    stream = only_stream(session)
+    if stream is None or session.tty:
+        # No line is shorter than its end, so that so many lines are enough.
+        text = await session.tail(characters)
+        return text, len(text.splitlines()) < characters
+    begin, end = session.dropped_before.get(stream, 0), session.ends.get(stream, 0)
+    # Colours and progress are left out of the text; a line may be long.
+    start = max(begin, end - max(_NEWEST_BYTES, 4 * characters))
+    if start == end:
+        return "", begin == 0
+    text = (await session.read(f"{stream}:{start}", stream=stream, limit=end - start)).text
+    if start > begin and "\n" in text[:-1]:
+        text = text.partition("\n")[2]
+    return text, start == 0
 
 
 def last(text: str, characters: int) -> tuple[str, bool]:
