@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from support.waiting import until
+from support.waiting import until, wait_gone
 from support.wounds import kill_runner
 
 if TYPE_CHECKING:
@@ -242,6 +242,7 @@ def test_a_recovered_daemon_wakes_nobody_and_a_lost_one_does_once(agents: Agents
     for daemon in (stale, lost):
         kill_runner(world.open().get(daemon.data["session"]))
     os.kill(lost.data["pid"], signal.SIGKILL)
+    wait_gone(lost.data["pid"])
     assert agent.run(agent.tools.recover())["stopped"] == [stale.data["session"]]
     ((_, text),) = Dialogs(agent, "main").serve(1)
     assert f"- PID: {lost.data['pid']}" in text
