@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from support import blocks
 from support.waiting import until, wait_gone
 from support.wounds import kill_runner, wedged
 
@@ -223,38 +224,37 @@ import os, time
 def put(data):
     while data:
         data = data[os.write(1, data):]
+put(b'`' * 7 + b'\\n')
 line = 'one é ``` two\\n'.encode()
 put(line * 3000)
 for byte in 'é'.encode() * 2:
     put(bytes([byte]))
     time.sleep(0.05)
-put(b'\\n' + b'```````' + line * 5600)
+put(b'\\n' + line * 5600)
 END"""
 
 
 @pytest.mark.covers("dominds:25")
 def test_a_long_output_keeps_head_and_tail_in_one_unbroken_block(agents: Agents) -> None:
+    whole = "`" * 7 + "\n" + "one é ``` two\n" * 3000 + "éé\n" + "one é ``` two\n" * 5600
+    original = len(whole) - 1
+    assert original > 120_000
     agent = agents("dominds")
     done = agent.call("shell_cmd", command=_LONG, scrollbackLines=10000, timeoutSeconds=10)
     assert done.data["status"] == "success"
-    facts = done.data["streams"]["stdout"]
-    original = 8600 * 14 + 3 + 7 - 1
+    omitted = done.data["streams"]["stdout"]["omitted"]
     mark = "...[tool_output_truncated_in_tool tool=shell_cmd "
-    mark += f"original_chars={original} limit_chars=48000 omitted_chars={facts['omitted']['chars']}]..."
-    assert done.text.count(mark) == 1
-    head, _, tail = facts["content"].partition(f"\n{mark}\n")
-    assert len(facts["content"]) <= 48000
-    assert len(head) + len(tail) + facts["omitted"]["chars"] == original
+    mark += f"original_chars={original} limit_chars=48000 omitted_chars={omitted['chars']}]..."
+    outside, inside = blocks.split(done.text)
+    assert outside == ["✅ Command completed (exit code: 0)", "", "📤 stdout:"], "nothing inside closes the block"
+    shown = inside["📤 stdout:"]
+    assert len(shown) <= 48000
+    head, _, tail = shown.partition(f"\n{mark}\n")
+    assert len(head) + len(tail) + omitted["chars"] == original
     assert abs(len(head) / (len(head) + len(tail)) - 0.67) < 0.01
     assert "\ufffd" not in done.text
-    fence = "`" * 4 if "`" * 7 not in facts["content"] else "`" * 11
-    body = f"{fence}console\n{facts['content']}\n{fence}"
-    assert done.text.endswith(body)
-    assert done.text.count(fence) == 2, "nothing inside closes the block"
-
-    whole = "one é ``` two\n" * 3000 + "éé\n```````" + "one é ``` two\n" * 5600
-    omitted = whole.encode()[facts["omitted"]["from"] : facts["omitted"]["to"]].decode()
-    assert head + omitted + tail == whole.removesuffix("\n")
+    left_out = whole.encode()[omitted["from"] : omitted["to"]].decode()
+    assert head + left_out + tail == whole.removesuffix("\n")
 
 
 @library
@@ -267,7 +267,7 @@ def test_a_character_cut_by_a_read_is_whole_in_a_daemons_output(agents: Agents) 
 def test_progress_is_folded_and_escapes_are_gone(agents: Agents) -> None:
     agent = agents("dominds")
     done = agent.call("shell_cmd", command=r"printf '10%%\r50%%\r100%%\n\033[1mbold\033[0m\a\n'")
-    assert done.data["streams"]["stdout"]["content"] == "100%\nbold"
+    assert blocks.block(done.text, "stdout") == "100%\nbold"
 
 
 @library
@@ -338,10 +338,10 @@ def test_more_ways_to_read_are_there_when_asked_for(agents: Agents) -> None:
     daemon = started(agent, "seq 10; sleep 60")
     id, pid = daemon.data["session"], daemon.data["pid"]
     by_id = agent.call("get_daemon_output", session=id, lines=2, stderr=False)
-    assert by_id.data["streams"]["stdout"]["content"] == "9\n10"
+    assert blocks.block(by_id.text, "stdout") == "9\n10"
     assert by_id.data["streams"]["stdout"]["linesScrolledOut"] == 8
     since = agent.call("get_daemon_output", pid=pid, since=4, stderr=False)
-    assert since.data["streams"]["stdout"]["content"].splitlines() == [str(number) for number in range(3, 11)]
+    assert blocks.block(since.text, "stdout").splitlines() == [str(number) for number in range(3, 11)]
     assert agent.call("get_daemon_output", pid=pid, since=4).error
     assert agent.call("get_daemon_output").error
     assert agent.call("get_daemon_output", session="nobody").error
@@ -363,5 +363,5 @@ def test_what_retention_dropped_and_the_disk_refused_is_said(agents: Agents, wor
         "⚠️  stdout before offset 4 was dropped by retention",
         "⚠️  stdout is incomplete from offset 5: the disk refused 4 bytes",
     ]
-    facts = stream_facts(session, views)["stdout"]
+    facts = stream_facts(session, views)["streams"]["stdout"]
     assert (facts["droppedBefore"], facts["incompleteFrom"]) == (4, 5)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast.tools import Toolset
-from support import processes
+from support import blocks, processes
 from support.promised import promised
 from support.waiting import until
 from support.wounds import kill_runner
@@ -48,7 +48,7 @@ def test_a_command_that_ends_in_time_is_completed_and_no_reminder(agents: Agents
 def test_stdout_stands_before_stderr_and_each_in_its_own_block(agents: Agents) -> None:
     done = agents("dominds").call("shell_cmd", command="echo bad >&2; echo good")
     assert done.text.endswith("📤 stdout:\n```console\ngood\n```\n\n📤 stderr:\n```console\nbad\n```")
-    assert done.data["streams"]["stderr"]["content"] == "bad"
+    assert blocks.block(done.text, "stderr") == "bad"
 
 
 @library
@@ -147,7 +147,7 @@ def test_the_view_has_so_many_lines_and_says_what_scrolled_out(agents: Agents) -
     agent = agents("dominds")
     done = agent.call("shell_cmd", command="seq 800", scrollbackLines=0)
     assert done.text.splitlines()[1] == "⚠️  300 lines scrolled out of view during execution"
-    shown = done.data["streams"]["stdout"]["content"].splitlines()
+    shown = blocks.block(done.text, "stdout").splitlines()
     assert shown == [str(number) for number in range(301, 801)]
     for wrong in (-1, 1.5, "5", True):
         for name in ("scrollbackLines", "timeoutSeconds"):
@@ -208,7 +208,7 @@ def test_a_missing_shell_is_named_and_told_once(agents: Agents) -> None:
 
 def test_the_shell_that_was_asked_for_runs_the_command(agents: Agents) -> None:
     done = agents("dominds").call("shell_cmd", command='readlink "/proc/$$/exe"; true', shell="sh")
-    assert os.path.basename(done.data["streams"]["stdout"]["content"]) == os.path.basename(os.path.realpath("/bin/sh"))
+    assert os.path.basename(blocks.block(done.text, "stdout")) == os.path.basename(os.path.realpath("/bin/sh"))
 
 
 @library
@@ -258,7 +258,7 @@ def test_more_parameters_are_there_when_asked_for(agents: Agents, world: World) 
     assert "cwd" in plain.text
     agent = agents("dominds", extended=True)
     done = agent.call("shell_cmd", command="pwd; echo $GREETING $TERM", cwd="/", env={"GREETING": "hello"})
-    assert done.data["streams"]["stdout"]["content"] == "/\nhello dumb"
+    assert blocks.block(done.text, "stdout") == "/\nhello dumb"
 
 
 @library
@@ -325,26 +325,12 @@ def test_sec_09_output_that_wants_to_be_an_instruction_stays_in_its_block(
     for text in texts:
         assert "\x1b" not in text
         assert "\x07" not in text
-        outside = _outside_fences(text)
+        outside, _ = blocks.split(text)
         assert not [line for line in outside if "Ignore all" in line or "</system-reminder>" in line]
         assert sum(line.startswith("[System notice]") for line in outside) <= 1
         assert sum(line == "📤 stderr:" for line in outside) <= 1
     session = world.open().get(daemon.data["session"])
     promised(world, session, bystander=bystander, beside=beside)
-
-
-def _outside_fences(text: str) -> list[str]:
-    """The lines of ours: a block ends with the very fence that it began with."""
-    fence, ours = "", []
-    for line in text.splitlines():
-        if not fence and line.startswith("```") and line.endswith("console"):
-            fence = line.removesuffix("console")
-        elif fence and line == fence:
-            fence = ""
-        elif not fence:
-            ours.append(line)
-    assert not fence, "every block is closed"
-    return ours
 
 
 @library

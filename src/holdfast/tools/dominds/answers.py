@@ -90,11 +90,11 @@ def gap_lines(session: AsyncSession, views: Iterable[View], texts: Texts) -> lis
 
 
 def stream_facts(session: AsyncSession, views: Iterable[View]) -> dict[str, Any]:
+    """What is shown of each stream, and where that is in its log."""
     gaps = session.metadata.get("gaps") or []
-    return {
-        view.stream: {
-            **view.to_json(),
-            "incompleteFrom": next((gap["from"] for gap in gaps if gap["stream"] == view.stream), None),
-        }
-        for view in views
-    }
+    found: dict[str, Any] = {"output": {}, "streams": {}}
+    for view in views:
+        first = next((gap["from"] for gap in gaps if gap["stream"] == view.stream), None)
+        found["output"][view.stream] = view.text
+        found["streams"][view.stream] = {**view.to_json(), "incompleteFrom": first}
+    return found

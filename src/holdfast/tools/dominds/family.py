@@ -33,6 +33,7 @@ class Dominds(Toolset):
     name = "dominds"
     tools = arguments.tools(extended=False)
     strict_types = True
+    said_in_text = ("output",)
 
     def __init__(
         self,

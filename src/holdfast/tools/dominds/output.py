@@ -59,7 +59,7 @@ async def read(
         said += wording.fenced(view.text) if view.text else [wording.NO_OUTPUT]
         said += [wording.SCROLLED.format(count=view.scrolled)] if view.scrolled else []
     status = SUCCESS if daemon.state in (STARTING, RUNNING, EXITED) else PARTIAL
-    data = {**facts(daemon), "wait_status": waited, "streams": stream_facts(daemon, views)}
+    data = {**facts(daemon), "wait_status": waited, **stream_facts(daemon, views)}
     if daemon.metadata.get("mismatch") is not None:
         data["error"] = {"code": "identity-mismatch", "part": daemon.metadata["mismatch"]}
     return answer(status, said, data)

@@ -89,7 +89,7 @@ async def _completed(tools: Dominds, session: AsyncSession, lines: int) -> Answe
         _show(tools, session, views)
     data = {"outcome": "completed", **facts(session), "linesScrolledOut": scrolled}
     status = SUCCESS if session.exit.code == 0 else PARTIAL
-    return answer(status, said, {**data, "streams": stream_facts(session, views)})
+    return answer(status, said, {**data, **stream_facts(session, views)})
 
 
 async def _receipt(tools: Dominds, session: AsyncSession, wait_s: float, lines: int) -> Answer:
@@ -111,7 +111,7 @@ async def _receipt(tools: Dominds, session: AsyncSession, wait_s: float, lines: 
         said.append(tools.texts("nothing_so_far"))
     _show(tools, session, views)
     data = {"outcome": "running", **facts(session), "waitedSeconds": wait_s}
-    return answer(SUCCESS, said, {**data, "streams": stream_facts(session, views)})
+    return answer(SUCCESS, said, {**data, **stream_facts(session, views)})
 
 
 def _show(tools: Dominds, session: AsyncSession, views: list[View]) -> None:

@@ -36,7 +36,6 @@ class View:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "content": self.text,
             "start": self.start,
             "end": self.end,
             "linesScrolledOut": self.scrolled,
