@@ -56,19 +56,13 @@ def test_the_notice_names_its_session_and_how_to_acknowledge(agents: Agents, wor
 
 
 def test_many_are_acknowledged_by_the_last(agents: Agents, world: World) -> None:
-    agent = agents("native")
+    agent = agents.library("native")
     gate = world.gate()
-    command = world.probe("await", gate, "exit", 1)
     for _ in range(5):
-        agent.call("run", command=command, wait_s=0)
+        agent.call("run", command=world.probe("await", gate, "exit", 1), wait_s=0)
     gate.release(5)
-
-    def five() -> str:
-        answer = agent.call("signals")
-        return answer.text if len(answer.data["signals"]) == 5 else ""
-
-    text = until(five, 20)
-    upto = re.search(r'signals\(ack=\["(upto:\w+\.\d+)"\]\)', text)
+    until(lambda: agent.run(agent.tools.consumer().pending()) == 5, 10)
+    upto = re.search(r'signals\(ack=\["(upto:\w+\.\d+)"\]\)', agent.call("signals").text)
     assert upto is not None
     assert agent.call("signals", ack=[upto[1]]).data == {"signals": [], "acknowledged": 5}
 

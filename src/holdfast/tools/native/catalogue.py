@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..parameters import BOOLEAN, INTEGER, NUMBER, PAIRS, STRING, STRINGS, WORDS, Parameter
 from ..toolset import Tool
+from ..unread import SIGNALS
 
 WAIT_MAX_S = 600
 BUDGET_MAX = 100_000
@@ -100,11 +101,4 @@ LIST = Tool(
     (Parameter("all", BOOLEAN, "ended ones too", default=False),),
     reads=True,
 )
-SIGNALS = Tool(
-    "signals",
-    "What happened to your sessions and was not acknowledged yet: ends, matches, questions.",
-    (Parameter("ack", STRINGS, "ids you have dealt with, or upto:ID"),),
-    repeats=True,
-)
-
 TOOLS = (RUN, READ, WAIT, SEND, SCREEN, STOP, LIST, SIGNALS)

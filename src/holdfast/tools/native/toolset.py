@@ -14,9 +14,10 @@ from ...signals.records import Signal
 from ...signals.words import spell
 from ..answer import Answer
 from ..toolset import PROGRESS_S, Toolset
+from ..unread import SIGNALS
 from . import excerpt, problems, report, screens, sending, wording
 from .budget import cost
-from .catalogue import SIGNALS, TOOLS
+from .catalogue import TOOLS
 from .listing import listed
 from .report import TROUBLE, Output, budget_for, facts, failed, next_step, status
 from .seen import Seen
@@ -268,7 +269,7 @@ class Native(Toolset):
         }
         return Answer(sheet.text(), {**facts(session), "screen": data})
 
-    # stop, list, signals
+    # stop, list
 
     async def _stop(self, *, ids: list[str] | None, all: bool, grace_s: float) -> Answer:
         if all == bool(ids):
@@ -289,23 +290,6 @@ class Native(Toolset):
 
     async def _list(self, *, all: bool) -> Answer:
         return listed(await self.hf.sessions(owner=self.owner, all=True), self._seen, all=all)
-
-    async def _signals(self, ack: list[str] | None) -> Answer:
-        consumer = self.consumer()
-        settled = 0
-        for id in ack or ():
-            upto = id.removeprefix("upto:")
-            settled += await (consumer.ack(upto=upto) if upto != id else consumer.ack(id))
-        notice = await consumer.drain("native")
-        ids = notice.ids
-        text = notice.text
-        # What was shown is done when it is acknowledged: an answer may be lost on its way.
-        await notice.release("shown, and not acknowledged yet")
-        if not text:
-            return Answer("no news of your sessions", {"signals": [], "acknowledged": settled})
-        step = call("signals", ack=ids if len(ids) <= 3 else [f"upto:{ids[-1]}"])
-        data = {"signals": ids, "acknowledged": settled, "remaining": notice.remaining}
-        return Answer(f"{text}\nwhen dealt with: {step}; else they come again", data)
 
     # What they share.
 
@@ -381,8 +365,10 @@ class Native(Toolset):
         over = session.state in FINAL_STATES
         if over and not self._seen.is_told(session.id):
             self._seen.move(session.id, None, told=True)
-            if session.metadata.get("signal_id"):
-                await self.consumer().ack(session.metadata["signal_id"])
+            # The exit record names it, unless its runner was killed.
+            signal = session.metadata.get("signal_id") or (await session.wait(timeout=0)).signal_id
+            if signal:
+                await self.consumer().ack(signal)
         if not over and (session.needs_input or (session.metadata.get("ready") or {}).get("ok") is not None):
             for each in await session.told():
                 if isinstance(each, Signal) and each.variant in ("ready", "needs_input"):
