@@ -86,6 +86,8 @@ class Toolset:
     tools: tuple[Tool, ...] = ()
     # Whether arguments of another type than the declared one are refused.
     strict_types = False
+    # Keys of the data that repeat the text at length: who gets both over a wire gets them once.
+    said_in_text: tuple[str, ...] = ()
 
     def __init__(self, hf: AsyncHoldfast, owner: str, *, approve: Approve | None = None) -> None:
         if not owner.strip():

@@ -63,6 +63,8 @@ def test_an_ended_command_tells_its_code_and_two_codes_of_the_shell_are_failures
     three = agent.call("exec", command="echo out; exit 3")
     assert (three.data["status"], three.data["exitCode"]) == ("completed", 3)
     assert three.text == "out\n\n(Command exited with code 3)"
+    assert three.data["totalChars"] == 4
+    assert three.data.get("aggregated") == ("out\n" if agents.via == "library" else None)
     missing = agent.call("exec", command="no-such-command-at-all")
     assert (missing.data["status"], missing.data["failureKind"]) == ("failed", "shell-command-not-found")
     assert missing.data["exitCode"] == 127
@@ -256,3 +258,14 @@ def test_a_policy_decides_and_an_approval_is_for_what_was_asked(agents: Agents, 
     run = agent.call("exec", command="touch here", security="full", ask="always")
     assert run.data["status"] == "completed"
     assert [path.name for path in world.cwd.iterdir()] == ["here"]
+
+
+def test_what_a_call_told_whole_is_in_no_list_also_for_the_next_host(agents: Agents, world: World) -> None:
+    for notify in ("true", "failure", "false"):
+        asked = json.dumps({"command": "echo told", "notifyOnExit": notify})
+        host = world.host(HOST, "{}", asked, "wait")
+        assert json.loads(host.line(10) or host.errors())["status"] == "completed"
+        host.kill()
+    agent = agents("openclaw")
+    agent.call("exec", command="echo told here too")
+    assert agent.call("process", action="list").text == "No running or recent sessions."

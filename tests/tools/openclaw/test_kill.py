@@ -143,7 +143,6 @@ def test_without_a_runner_only_what_is_proven_is_killed(agents: Agents, world: W
     refused = act(agent, "kill", other)
     assert refused.text.startswith(f"Unable to terminate session {other.data['sessionId']}: ")
     assert (refused.data["status"], refused.data["state"]) == ("failed", "lost")
-    assert bystander.verdict() == []
     sweep_up(world, world.open())
 
 
@@ -153,7 +152,8 @@ def test_a_kill_leaves_the_group_of_its_host_alone(agents: Agents, bystander: By
     for line in ("sleep 600", "trap '' TERM; sleep 600 & wait", shlex.join(world.probe("setpgid", "forever"))):
         for pty in (False, True):
             act(agent, "kill", start(agent, line, pty=pty))
-    assert bystander.verdict() == [], "one of them is in our own group"
+    # One of them is in our own group; what each received is asked when the test is over.
+    assert bystander.ours.pgid == os.getpgrp()
 
 
 @pytest.mark.covers("openclaw:18")

@@ -90,7 +90,8 @@ class Bridge:
             told += 1
             await context.session.report_progress(told, message=line)
 
-        return _result(await self._toolset.call(params.name, params.arguments, progress=progress))
+        answer = await self._toolset.call(params.name, params.arguments, progress=progress)
+        return _result(answer, self._toolset.said_in_text)
 
     async def _list_resources(self, _context: Context, _params: object) -> types.ListResourcesResult:
         return types.ListResourcesResult(resources=await self._resources.listed())
@@ -144,9 +145,9 @@ class _refusing:  # noqa: N801  read as a verb
             raise MCPError(types.INVALID_PARAMS, str(problem), problem.to_json()) from None
 
 
-def _result(answer: Answer) -> types.CallToolResult:
+def _result(answer: Answer, said_in_text: tuple[str, ...]) -> types.CallToolResult:
     return types.CallToolResult(
         content=[types.TextContent(type="text", text=answer.text)],
-        structured_content=answer.data,
+        structured_content={key: value for key, value in answer.data.items() if key not in said_in_text},
         is_error=answer.error,
     )

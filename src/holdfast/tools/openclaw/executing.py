@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import os
 from typing import TYPE_CHECKING
@@ -66,14 +65,17 @@ async def _first_answer(tools: OpenClaw, run: ManagedRun) -> Answer:
     if session.state in FINAL_STATES:
         if runs.BACKGROUND_LABEL in session.labels:
             return await running(tools, session)
-        if not (session.exit and session.exit.survivors):
-            tools.notes.put(session.id, rows.ROW, rows.TOLD)
-        await tools.acknowledge(session)
+        if (await session.records())["spec"]["notify"] != "auto" or session.state == LOST:
+            # Else its runner knows that it was told, and a short command costs no write.
+            if not (session.exit and session.exit.survivors):
+                tools.notes.put(session.id, rows.ROW, rows.TOLD)
+            await tools.acknowledge(session)
         return await ended(tools, session)
     if runs.BACKGROUND_LABEL not in session.labels:
-        # One that ends in this moment needs no label: it was not told.
-        with contextlib.suppress(HoldfastError):
-            await session.update(labels={**session.labels, runs.BACKGROUND_LABEL: "yielded"})
+        try:
+            await session.update(labels={**session.labels, runs.BACKGROUND_LABEL: rows.YIELDED})
+        except HoldfastError:
+            tools.notes.put(session.id, rows.ROW, rows.YIELDED)
     return await running(tools, session, reused=run.reused)
 
 

@@ -134,7 +134,7 @@ async def _polled(
         tools.notes.put(session.id, rows.EMPTY_POLLS, None)
         await tools.acknowledge(session)
         data |= rows.ended_facts(session)
-        data["aggregated"] = text
+        data |= {"aggregated": text, "totalChars": len(text)}
         said.append(_how_it_ended(session, name))
         if "survivors" in data:
             said.append(texts.survivors_left(texts.processes(data["survivors"])))

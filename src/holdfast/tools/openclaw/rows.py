@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ...model import FINAL_STATES, PENDING, RUNNING, STALE, UNREACHABLE
 from ...runner import tree
+from ...signals.records import Note
 from . import reading, runs, settings, texts
 from .runs import SCOPE_LABEL, at_ms, is_backgrounded
 from .scopes import label
@@ -21,20 +22,34 @@ if TYPE_CHECKING:
 
 # What is kept about a session, beside how far its output was polled.
 ROW, POSITION, EMPTY_POLLS, INPUT_CLOSED = "row", "position", "empty", "eof"
-# Why it has no row: its call gave all of it; the agent wants to see it no more.
-TOLD, CLEARED, REMOVED = "told", "cleared", "removed"
+# Why it has no row: its call gave all of it; the agent wants to see it no more. And why it has one all the same: its
+# call let go of it in the moment of its end.
+TOLD, CLEARED, REMOVED, YIELDED = "told", "cleared", "removed", "yielded"
 
 
 async def listed(tools: OpenClaw) -> list[AsyncSession]:
     """Newest first: what runs in the background, and what ended there lately."""
-    hidden = tools.notes.all(ROW)
+    noted = tools.notes.all(ROW)
+    hidden = {id for id, why in noted.items() if why != YIELDED}
     found = [each for each in await of_scope(tools, all=True) if each.id not in hidden]
     running = [each for each in found if each.state not in FINAL_STATES and is_backgrounded(each)]
     since = now_ms() - tools.settings.rows_ms
     over = [each for each in found if each.state in FINAL_STATES and runs.reason(each) != runs.SPAWN_ERROR]
-    recent = sorted(over, key=ended_at_ms)[-settings.ROWS :]
-    recent = [each for each in recent if ended_at_ms(each) >= since or (each.exit and each.exit.survivors)]
+    over = [each for each in over if ended_at_ms(each) >= since or (each.exit and each.exit.survivors)]
+    recent = sorted([each for each in over if not await _told_in_its_call(tools, each)], key=ended_at_ms)
+    recent = recent[-settings.ROWS :]
     return sorted([*running, *recent], key=lambda each: (each.created_at or "", each.id), reverse=True)
+
+
+async def _told_in_its_call(tools: OpenClaw, session: AsyncSession) -> bool:
+    """The call that started it gave its end: known by the caller, who lives, or by what it told the runner."""
+    if runs.BACKGROUND_LABEL in session.labels or (session.exit and session.exit.survivors):
+        return False
+    if tools.notes.get(session.id, ROW) == YIELDED:
+        return False
+    return not is_backgrounded(session) or any(
+        isinstance(each, Note) and each.answered is not None for each in await session.told()
+    )
 
 
 async def of_scope(tools: OpenClaw, *, all: bool = False) -> list[AsyncSession]:

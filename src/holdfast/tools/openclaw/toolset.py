@@ -93,6 +93,7 @@ class OpenClaw(Toolset):
 
     name = "openclaw"
     tools: tuple[Tool, ...] = (_EXEC, _PROCESS)
+    said_in_text = ("aggregated",)
 
     def __init__(
         self,

@@ -1,0 +1,26 @@
+"""The scripted agent with the tools of openclaw does what it says, and leaves nothing running."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from support.world import World
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "openclaw_agent.py"
+
+
+def test_the_agent_breaks_is_told_and_repairs_across_its_own_restart(world: World) -> None:
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLE), str(world.cwd)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr + done.stdout
+    said = done.stdout
+    order = ["now it is broken", "I replace myself", "< Exec failed (", "the error: NameError"]
+    places = [said.index(part) for part in order]
+    assert places == sorted(places)
+    assert said.count("the server answers: True") == 2
+    rows = [line.split()[1] for line in said.splitlines()[-3:]]
+    assert rows == ["killed", "failed", "killed"]
+    assert world.open().sessions() == []
