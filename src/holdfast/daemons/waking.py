@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 
+from ..errors import ShuttingDown
 from ..runner.loop import READ
 
 TYPE_CHECKING = False
@@ -53,7 +54,10 @@ class Waking:
             self._not_again()
             self._waker.close()
 
-        self._host.call(forget)
+        try:
+            self._host.call(forget)
+        except ShuttingDown:
+            self._waker.close()
 
     def look(self, *, heard: bool = False) -> None:
         """Call back if something is due that nobody was called for; else when the next thing is. `heard`: observers

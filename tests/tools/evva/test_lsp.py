@@ -29,6 +29,10 @@ def test_a_killed_server_comes_back_a_failing_one_is_given_up_and_all_go_with_th
     server = state.start_lsp(lsp_server.argv(), server="toy")
     assert server.request("echo", 1) == 1
     assert state.start_lsp(lsp_server.argv(), server="toy") is server, "one at a time"
+    other = world.closing.enter_context(DaemonState(state._hf, "somebody else"))
+    theirs_too = other.start_lsp(lsp_server.argv(), server="toy")
+    assert theirs_too.id != server.id
+    theirs_too.stop()
     (shot,) = state.snapshot_by_kind("lsp")
     assert shot.metadata == Lsp("toy", shot.metadata.command, "running", None, 0, 3, 0, shot.metadata.read)
     pid = world.open().get(server.id).pid

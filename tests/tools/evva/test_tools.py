@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 import signal
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -218,6 +219,50 @@ def test_an_aborted_call_ends_its_command(library: Library, world: World) -> Non
 
     agent.run(abort())
     until(lambda: living(world, "sleep 62.25") == [], what="the end of the tree")
+
+
+def test_who_asks_for_progress_is_told_the_last_line(
+    library: Library, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules["holdfast.tools.toolset"], "PROGRESS_S", 0.05)
+    agent = library("evva")
+    gate = world.gate()
+    told: list[str] = []
+
+    async def tell(line: str) -> None:
+        told.append(line)
+        if line == "halfway":
+            gate.release()
+
+    command = " ".join(world.probe("quiet", "say", "halfway", "await", gate))
+    answer = agent.run(agent.tools.call("bash", {"command": command}, progress=tell))
+    assert answer.text == "halfway\n"
+    assert "halfway" in told
+
+
+def test_calls_that_leave_nothing_behind_are_no_daemons(library: Library, world: World) -> None:
+    agent = library("evva")
+    changes: list[tuple[str, str]] = []
+
+    async def watch() -> None:
+        agent.tools.state.subscribe(lambda change: changes.append((change.op, change.id)))
+
+    agent.run(watch())
+    agent.call("bash", command="true")
+    left = agent.call("bash", command="sleep 60 & true").data["daemon_id"]
+    id = background(agent, "true")
+    gone(agent, id)
+    agent.call("daemon_stop", daemon_id=left)
+    gone(agent, left)
+
+    async def told() -> bool:
+        await asyncio.to_thread(lambda: None)
+        return ("completed", id) in changes
+
+    until(lambda: agent.run(told()), what="the end of the last")
+    assert {told for _, told in changes} == {left, id}
+    assert [op for op, told in changes if told == id] == ["added", "running", "completed"]
+    assert listed(agent, include_terminal=True).splitlines()[0] == "2 daemon(s):"
 
 
 def test_without_a_host_for_daemons_nothing_runs_in_the_background(library: Library) -> None:

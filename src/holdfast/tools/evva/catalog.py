@@ -169,6 +169,9 @@ class Catalog:
         except (NotFound, DamagedRecord):
             return False
 
+    def is_mine(self, id: str) -> bool:
+        return self._session(id) is not None
+
     def _session(self, id: str) -> Snapshot | None:
         """One of the owner's, from its files."""
         if not is_id(id):

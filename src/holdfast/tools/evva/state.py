@@ -77,6 +77,12 @@ class State:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self.owner}>"
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def close(self) -> None:
         """Let go: nobody is told or woken any more. What runs, runs on; what was not settled comes again."""
         with self._lock:
@@ -233,9 +239,9 @@ class State:
         shot = change.snapshot
         if shot is None or shot.owner != self.owner:
             return
-        if shot.status in ("pending", "running") and self._catalog.is_call(change.id):
-            return
-        self._listeners.tell(Change(change.op, change.id, self._catalog.of(shot), change.at))
+        told = self._catalog.of(shot)
+        if told.survivors or not self._catalog.is_call(change.id):
+            self._listeners.tell(Change(change.op, change.id, told, change.at))
 
     # Starting.
 
@@ -290,8 +296,9 @@ class State:
             self._view.deliver(lambda: self._listeners.tell(Change("removed", agent.id, last)))
 
     def _server(self, name: str) -> LanguageServer | None:
-        """The one of that name that this host speaks to: one at a time."""
-        return next((each for each in self._view.servers.values() if each.server == name and not each.over), None)
+        """The owner's of that name, where this host speaks to it."""
+        found = [each for each in self._view.servers.values() if each.server == name and not each.over]
+        return next((each for each in found if self._catalog.is_mine(each.id)), None)
 
 
 class DaemonState(State):
@@ -301,19 +308,15 @@ class DaemonState(State):
         super().__init__(hf._core, hf.daemons, owner, quote, ended_tail_chars)
         self._hf = hf
         self.gate = Gate(self)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+        self._one_server = threading.Lock()
 
     def start(self, command: Command, **options: Unpack[StartOptions]) -> Session:
         return self._hf.start(command, **self._options(options))
 
     def start_lsp(self, command: Command, *, server: str, **options: Any) -> LanguageServer:
         """The language server of that name, started if this host has none."""
-        return self._server(server) or self._hf.daemons.lsp(command, server=server, owner=self.owner, **options)
+        with self._one_server:
+            return self._server(server) or self._hf.daemons.lsp(command, server=server, owner=self.owner, **options)
 
     def stop(self, id: str) -> DaemonSnapshot:
         """Ask for its end; what it was before. Its owner tells the ending, never this call."""
@@ -336,6 +339,7 @@ class AsyncDaemonState(State):
         super().__init__(core, hf.daemons, owner, quote, ended_tail_chars)
         self._hf = hf
         self.gate = AsyncGate(self)
+        self._one_server = asyncio.Lock()
 
     async def start(self, command: Command, **options: Unpack[StartOptions]) -> AsyncSession:
         return await self._hf.start(command, **self._options(options))
@@ -343,10 +347,11 @@ class AsyncDaemonState(State):
     async def start_lsp(self, command: Command, *, server: str, **options: Any) -> AsyncLanguageServer:
         from ...daemons.aiolsp import AsyncLanguageServer
 
-        found = self._server(server)
-        if found is not None:
-            return AsyncLanguageServer(found)
-        return await self._hf.daemons.lsp(command, server=server, owner=self.owner, **options)
+        async with self._one_server:
+            found = self._server(server)
+            if found is not None:
+                return AsyncLanguageServer(found)
+            return await self._hf.daemons.lsp(command, server=server, owner=self.owner, **options)
 
     async def stop(self, id: str) -> DaemonSnapshot:
         daemon, before = await asyncio.to_thread(_to_stop, self, id)

@@ -148,20 +148,28 @@ class Evva(Toolset):
         limit_s = (BASH_MS if timeout <= 0 else min(timeout, BASH_MOST_MS)) / 1000
         options: StartOptions = {**self._base, "owner": self.owner, "description": description, "grace": GRACE_S}
         lets_go = self._on_timeout == BACKGROUND and self._state is not None
+        options["lifetime"] = "call"
+        options["timeout"] = None if lets_go else limit_s
         try:
-            session = await self.hf.run(
-                command,
-                wait=limit_s if lets_go else None,
-                timeout=None if lets_go else limit_s,
-                lifetime="call",
-                **options,  # type: ignore[misc]
-            )
+            session = await self._run(command, limit_s if lets_go else None, options)
         except asyncio.CancelledError:
             # The connection is closed by now, and with it the call that the command lived in.
             raise asyncio.CancelledError(texts.CANCELLED) from None
         if session.exit is None:
             return self._in_background(session)
         return await self._ended(session, limit_s)
+
+    async def _run(self, command: str, wait_s: float | None, options: StartOptions) -> AsyncSession:
+        """Until it ends; whoever asked for progress is told how it goes."""
+        began: asyncio.Future[AsyncSession] = asyncio.get_running_loop().create_future()
+        outcome = asyncio.ensure_future(self.hf.run(command, wait=wait_s, started=began.set_result, **options))
+        try:
+            await asyncio.wait([began, outcome], return_when=asyncio.FIRST_COMPLETED)
+            return await self.waiting([began.result()] if began.done() else [], outcome)
+        finally:
+            if not outcome.done():
+                outcome.cancel()
+                await asyncio.wait([outcome])
 
     async def _ended(self, session: AsyncSession, limit_s: float) -> Answer:
         exit = session.exit
