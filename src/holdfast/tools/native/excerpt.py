@@ -81,9 +81,10 @@ def read(log: Log, since: str | int | None, stream: str | None = None, *, raw: b
     page = log.read(since, stream=stream, limit=HEAD_BYTES + TAIL_BYTES)
     if not page.more:
         lines = _lines(log, page, raw)
-        at = log.parse(since, stream=stream)
+        at = _retained(log.parse(since, stream=stream), page)
         return Excerpt(list(lines) if raw else fold(lines), begin=at, cursor=page.cursor, lost=_lost(page))
-    head = begin(log, since, stream, raw=raw)
+    # What is overwritten again and again is seen at its end.
+    head = begin(log, since, stream, raw=raw, overwritten=False)
     behind = head.behind
     ends = {name: log.ends().get(name, 0) for name in behind}
     start = {name: max(behind[name], end - TAIL_BYTES) for name, end in ends.items()}
@@ -96,13 +97,17 @@ def read(log: Log, since: str | int | None, stream: str | None = None, *, raw: b
     return head
 
 
-def begin(log: Log, since: str | int | None, stream: str | None = None, *, raw: bool = False) -> Excerpt:
-    """The beginning of what lies behind a cursor; the rest is counted."""
+def begin(
+    log: Log, since: str | int | None, stream: str | None = None, *, raw: bool = False, overwritten: bool = True
+) -> Excerpt:
+    """The beginning of what lies behind a cursor; the rest is counted. A line that is too long for it is shown in part,
+    unless it is `overwritten` and such are not wanted."""
     page = log.read(since, stream=stream, limit=HEAD_BYTES)
     lines = _lines(log, page, raw)
-    found = Excerpt([], begin=log.parse(since, stream=stream), cursor=page.cursor, lost=_lost(page))
+    found = Excerpt([], begin=_retained(log.parse(since, stream=stream), page), cursor=page.cursor, lost=_lost(page))
     if page.more:
-        lines = _whole(lines, page)
+        partly = lines if overwritten or not _overwritten(page.data) else []
+        lines = _whole(lines, page) or partly
         found.behind.update((line.stream, line.end) for line in lines)
         found.pass_over(log, {name: log.ends().get(name, 0) for name in found.begin})
     found.lines = list(lines) if raw else fold(lines)
@@ -124,6 +129,11 @@ def _lines_between(log: Log, stream: str, begin: int, end: int) -> int:
     # None is of a place that the log dropped while we looked.
     dropped = log.lines_dropped().get(stream, 0)
     return (dropped if behind is None else behind) - (dropped if before is None else before)
+
+
+def _retained(offsets: Mapping[str, int], page: Page) -> dict[str, int]:
+    """Behind what was dropped."""
+    return {name: max(at, page.dropped_before.get(name, 0)) for name, at in offsets.items()}
 
 
 def _lost(page: Page) -> int:
@@ -183,7 +193,7 @@ def _terminal_lines(log: Log, page: Page, cut: bool) -> list[Line]:
 
 def _overwritten(data: bytes) -> bool:
     """Is its first line written again and again, so that its end is all that is seen of it?"""
-    return b"\r" in data[: data.find(b"\n") + 1][:-2]
+    return b"\r" in data.partition(b"\n")[0][:-1]
 
 
 class _Stream:
