@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from holdfast import errors
 from support.waiting import until, wait_gone
-from support.wounds import kill_runner, sweep_up
+from support.wounds import kill_runner, sweep_up, wedged
 
 if TYPE_CHECKING:
     from holdfast import Holdfast
@@ -154,3 +155,15 @@ def test_a_runner_that_does_not_listen_yet_is_starting(hf: Holdfast, world: Worl
     assert host.line(20) == "started"
     assert session.refresh().state == "running"
     session.stop(grace=0)
+
+
+def test_a_runner_of_another_owner_that_stands_still_delays_no_listing(hf: Holdfast, world: World) -> None:
+    mine = hf.start(world.probe("forever"), owner="agent-7")
+    theirs = hf.start(world.probe("forever"), owner="agent-8")
+    with wedged(theirs):
+        began = time.monotonic()
+        for all_of_them in (True, False):
+            assert [each.id for each in hf.sessions(all=all_of_them, owner="agent-7")] == [mine.id]
+        assert time.monotonic() - began < hf.config.hosts_sweep_timeout
+    mine.stop(grace=0)
+    theirs.stop(grace=0)

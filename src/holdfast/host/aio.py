@@ -372,7 +372,7 @@ class AsyncHoldfast:
         search: str | None = None,
     ) -> list[AsyncSession]:
         fits = verbs.fits(owner=owner, labels=labels, status=status, state=state, name=name, search=search)
-        return [AsyncSession(self._core, shot) for shot in await self._core.sessions(all=all, fits=fits)]
+        return [AsyncSession(self._core, shot) for shot in await self._core.sessions(all=all, fits=fits, owner=owner)]
 
     async def recover(self) -> Recovered:
         return verbs.handles(await self._core.recover(), lambda shot: AsyncSession(self._core, shot))

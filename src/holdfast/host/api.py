@@ -424,7 +424,7 @@ class Holdfast:
     ) -> list[Session]:
         """Live sessions, or all that are retained, oldest first."""
         fits = verbs.fits(owner=owner, labels=labels, status=status, state=state, name=name, search=search)
-        shots = drive(self._core.sessions(all=all, fits=fits))
+        shots = drive(self._core.sessions(all=all, fits=fits, owner=owner))
         return [Session(self._core, shot) for shot in shots]
 
     def recover(self) -> Recovered:

@@ -325,17 +325,19 @@ class Core:
         if gone:
             self.consumers.catchup.bury(gone)
 
-    async def sessions(self, *, all: bool, fits: Callable[[Snapshot], bool]) -> list[Snapshot]:
-        """Live ones, or all; newest last."""
+    async def sessions(
+        self, *, all: bool, fits: Callable[[Snapshot], bool], owner: str | None = None
+    ) -> list[Snapshot]:
+        """Live ones, or all; newest last. With an owner, runners of others are not even asked."""
         self.note_all()
-        look = self.index.query() if all else self.index.look()
+        look = self.index.query(owner=owner) if all else self.index.look()
         shots, unread = [], []
         for id, record in look.records.items():
             try:
                 shots.append(Snapshot(**{**record, "exit": _exit_from(record)}))
             except (KeyError, AttributeError):
                 unread.append(id)  # of another release, or damaged: its directory tells
-        seen, _ = await self._observe_all([*look.unfinished, *unread])
+        seen, _ = await self._observe_all([*look.unfinished, *unread], owner)
         shots += [each.snapshot() for each in seen if all or each.state in LIVE_STATES or _survivors(each)]
         return sorted(filter(fits, shots), key=lambda shot: (shot.created_at or "", shot.id))
 
@@ -357,7 +359,7 @@ class Core:
             took_s=round(time.monotonic() - began, 3),
         )
 
-    async def _observe_all(self, ids: Iterable[str]) -> tuple[list[Observed], list[str]]:
+    async def _observe_all(self, ids: Iterable[str], owner: str | None = None) -> tuple[list[Observed], list[str]]:
         files, damaged = [], []
         for id in ids:
             try:
@@ -366,6 +368,8 @@ class Core:
                 continue  # a start that is just beginning, or its remains: gc knows
             except DamagedRecord as problem:
                 damaged.append(problem.path)
+        if owner is not None:
+            files = [each for each in files if each.now().get("owner") == owner]
         seen = await self._sweep(files)
         for each in seen:
             self.note(each)
