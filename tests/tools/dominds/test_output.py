@@ -205,12 +205,14 @@ def test_no_byte_is_missing_after_all_hosts_were_killed_while_output_flowed(agen
     gate = world.gate()
     probe = " ".join(map(str, world.probe("quiet", "lines", 3000, 0.0003, "await", gate)))
     hosts = [world.host(_HOST, probe, 1) for _ in range(2)]
-    agent = agents.library("dominds")
-    until(lambda: sum(each.ends["stdout"] > 100 for each in agent.run(agent.tools.own_sessions())) == 2, 20)
+    logs = world.home / "sessions"
+    until(lambda: sum(path.stat().st_size > 100 for path in logs.glob("*/stdout.0*")) == 2, 20, what="the flow")
     for host in hosts:
         host.signal(signal.SIGKILL)
         host.wait()
+    agent = agents.library("dominds")
     flowing = agent.run(agent.tools.own_sessions())
+    assert len(flowing) == 2
     for session in flowing:
         assert agent.run(session.wait(match="^line 3000$", timeout=20)).reason == "match"
         lines = agent.run(session.text("stdout")).splitlines()

@@ -104,12 +104,11 @@ asyncio.run(main())
 @pytest.mark.covers("dominds:7")
 def test_a_host_that_died_while_it_waited_loses_nothing(agents: Agents, world: World) -> None:
     host = world.host(_HOST)
-    agent = agents.library("dominds")
 
     def a_second_into_it() -> bool:
-        for session in agent.run(agent.tools.own_sessions()):
-            if session.started_at is not None:
-                return time.time() - datetime.fromisoformat(session.started_at).timestamp() >= 1
+        for path in world.home.glob("sessions/*/state.json"):
+            started_at = json.loads(path.read_text())["started_at"]
+            return time.time() - datetime.fromisoformat(started_at).timestamp() >= 1
         return False
 
     until(a_second_into_it, 15, what="the first second of the command")
@@ -313,6 +312,33 @@ def test_a_dialog_that_becomes_idle_is_told_without_polling(agents: Agents, worl
 
     agent.run(loop())
     assert len(dialogs.told) == 1
+
+
+def test_two_loops_of_one_agent_share_and_go_on(agents: Agents, world: World) -> None:
+    agent = agents.library("dominds")
+    gate = world.gate()
+    dialogs = Dialogs(agent, "main")
+    pids = [started(agent, f"read -n 1 < {gate}; exit {code}").data["pid"] for code in (1, 2)]
+
+    async def loops() -> None:
+        wakeups = [agent.tools.wakeups(dialogs.place, dialogs.inject) for _ in range(2)]
+        serving = [asyncio.ensure_future(each.serve()) for each in wakeups]
+        try:
+            for count in (1, 2):
+                gate.release()
+                async with asyncio.timeout(10):
+                    while len(dialogs.told) < count:
+                        await asyncio.wait(serving, timeout=0.01)
+        finally:
+            for each in serving:
+                each.cancel()
+            await asyncio.gather(*serving, return_exceptions=True)
+            for loop in wakeups:
+                loop.close()
+
+    agent.run(loops())
+    told = "".join(text for _, text in dialogs.told)
+    assert [told.count(f"- PID: {pid}\n") for pid in pids] == [1, 1]
 
 
 def test_output_and_extinction_wake_nobody(agents: Agents, world: World) -> None:

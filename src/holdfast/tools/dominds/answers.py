@@ -9,7 +9,7 @@ from ..answer import Answer
 from . import sessions, wording
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
     from ...host.aio import AsyncSession
@@ -71,8 +71,13 @@ def state_lines(session: AsyncSession, texts: Texts) -> list[str]:
 
 
 def survivor_lines(session: AsyncSession) -> list[str]:
-    left = sessions.survivors(session)
-    return [wording.STILL_RUNNING.format(count=len(left), named=sessions.named(left))] if left else []
+    return still_running(sessions.survivors(session), session.exit.survivors_more if session.exit else 0)
+
+
+def still_running(left: Sequence[Mapping[str, Any]], more: int) -> list[str]:
+    if not left:
+        return []
+    return [wording.STILL_RUNNING.format(count=len(left) + more, named=sessions.named(left, more))]
 
 
 def gap_lines(session: AsyncSession, views: Iterable[View], texts: Texts) -> list[str]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import BadArgument, HoldfastError, NotFound, StillRunning
 from ...home import check_labels
-from ...model import LOST, STALE, UNREACHABLE
+from ...model import FINAL_STATES, LOST, STALE, UNREACHABLE
 from ...signals.names import default_name
 from ..toolset import Toolset
 from . import arguments, output, sessions, shell, stop, wording
@@ -103,7 +103,8 @@ class Dominds(Toolset):
         found = []
         for session in await self.own_sessions():
             if session.id not in retired:
-                told = await session.told()
+                # What was told of it matters once it has ended.
+                told = await session.told() if session.state in FINAL_STATES else []
                 if is_reminder(session, told):
                     found.append(await Reminder.of(self, session, told))
         return sorted(found, key=lambda each: (each.started_at, each.id))

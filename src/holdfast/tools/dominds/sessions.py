@@ -83,8 +83,9 @@ def _liveness(session: AsyncSession, pid: int) -> int:
     return 1 if session.state in LIVE_STATES else 0
 
 
-def named(processes: Sequence[Mapping[str, Any]], *, states: bool = False) -> str:
-    """`12 sleep, 13 node`; with what each is doing, where somebody has to find out why it lives on."""
+def named(processes: Sequence[Mapping[str, Any]], more: int = 0, *, states: bool = False) -> str:
+    """`12 sleep, 13 node`; with what each is doing, where somebody has to find out why it lives on. `more` are counted
+    alone."""
     said = []
     for each in processes[:_NAMED_MAX]:
         text = f"{each['pid']} {_name(each)}"
@@ -94,8 +95,8 @@ def named(processes: Sequence[Mapping[str, Any]], *, states: bool = False) -> st
             what += [str(each["error"])] if each.get("error") else []
             text += f" ({', '.join(what)})" if what else ""
         said.append(text)
-    more = len(processes) - _NAMED_MAX
-    return ", ".join(said) + (f" and {more} more" if more > 0 else "")
+    more += max(0, len(processes) - _NAMED_MAX)
+    return ", ".join(said) + (f" and {more} more" if more else "")
 
 
 def _name(process: Mapping[str, Any]) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import HoldfastError, IndexBusy
 from . import sessions, wording
-from .answers import FAILURE, SUCCESS, answer, facts, how
+from .answers import FAILURE, SUCCESS, answer, facts, how, still_running
 from .output import find, not_found, same_pid_lines
 from .reminder import ended_id
 
@@ -39,7 +39,8 @@ async def stop(tools: Dominds, *, pid: int, entire_pg: bool | None) -> Answer:
     left = _left(daemon, stopped, entire)
     data = {**facts(daemon), "rung": stopped.rung, "already": stopped.already, "survivors": stopped.survivors}
     if left:
-        why = tools.texts("survivors", count=len(left), named=sessions.named(left, states=True))
+        more = stopped.survivors_more
+        why = tools.texts("survivors", count=len(left) + more, named=sessions.named(left, more, states=True))
         return answer(FAILURE, [_not_stopped(pid, why), *same_pid_lines(tools, found, pid)], data)
     if not stopped.survivors:
         tools.retire(daemon)
@@ -97,11 +98,9 @@ def _stopped(tools: Dominds, daemon: AsyncSession, stopped: Stopped, pid: int) -
     if stopped.rung is None:
         said = [wording.ALREADY.format(pid=pid, command=command, how=how(daemon))]
     else:
-        said = [wording.STOPPED.format(pid=pid, command=command), tools.texts("exit", how=how(daemon))]
-    said += [tools.texts("rung", rung=stopped.rung)] if stopped.rung else []
-    if stopped.survivors:
-        left = stopped.survivors
-        said.append(wording.STILL_RUNNING.format(count=len(left), named=sessions.named(left)))
+        said = [wording.STOPPED.format(pid=pid, command=command)]
+        said += [tools.texts("ended", how=how(daemon), rung=stopped.rung)]
+    said += still_running(stopped.survivors, stopped.survivors_more)
     return "\n".join(said)
 
 

@@ -62,7 +62,8 @@ class Wakeups:
         while True:
             await self.waker
             self._freed.clear()
-            if not await self.deliver():
+            told = await self.deliver()
+            if not told and await self._consumer.pending() and not await self._due():
                 await self._freed.wait()
 
     async def tell(self, dialog: str | None, signals: Sequence[Signal]) -> str:
