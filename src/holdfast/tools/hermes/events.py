@@ -68,7 +68,7 @@ class Drained:
 async def drain(
     hf: AsyncHoldfast,
     consuming: Consuming,
-    redact: Callable[[str], str],
+    shown: Callable[[str], str],
     *,
     limit: int | None = None,
     seen: Callable[[str], bool] | None = None,
@@ -76,7 +76,7 @@ async def drain(
 ) -> Drained:
     style = Style(observed=frozenset(consuming.observed))
     notice = await consuming.consumer.drain(style, limit=limit, seen=seen, owns=owns)
-    made = _Events(hf, consuming.observed, redact)
+    made = _Events(hf, consuming.observed, shown)
     return Drained(notice, [each for each in [await made.of(signal) for signal in _told(notice.signals)] if each])
 
 
@@ -99,10 +99,10 @@ def _told(signals: Sequence[Signal]) -> list[Signal]:
 
 
 class _Events:
-    def __init__(self, hf: AsyncHoldfast, observed: set[str], redact: Callable[[str], str]) -> None:
+    def __init__(self, hf: AsyncHoldfast, observed: set[str], shown: Callable[[str], str]) -> None:
         self._hf = hf
         self._observed = observed
-        self._redact = redact
+        self._shown = shown
 
     async def of(self, signal: Signal) -> Event | None:
         """None for what this toolset has no event for."""
@@ -135,7 +135,7 @@ class _Events:
             "event_id": signal.id,
             "session_id": facts.text(labels, scope.ID) or facts.text(shot, "name") or signal.session or "",
             "session_key": signal.owner or "",
-            "command": self._redact(facts.text(shot, "command")),
+            "command": self._shown(facts.text(shot, "command")),
             "task_id": facts.text(labels, scope.TASK),
             "owner_task_id": facts.text(labels, scope.OWNER_TASK),
             **{name: facts.text(labels, scope.ORIGIN + name) or facts.text(origin, name) for name in ORIGIN},
@@ -164,18 +164,18 @@ class _Events:
         asked = facts.table(facts.table(signal.snapshot, "metadata"), "hermes")
         characters = facts.number(asked, "completion_output_chars") or limits.EVENT_CHARS
         try:
-            return await views.tail(await self._hf.get(signal.session), characters, self._redact)
+            return await views.tail(await self._hf.get(signal.session), characters, self._shown)
         except HoldfastError:
             tails = facts.table(signal.fields, "tail")
             kept = [facts.text(facts.table(tails, stream), "text") for stream in ("stdout", "stderr", "tty")]
-            text, _ = views.last(self._redact("".join(kept)), characters)
+            text, _ = views.last(self._shown("".join(kept)), characters)
             return text, True
 
     def _match(self, signal: Signal) -> Event:
         fields = signal.fields
         text = "\n".join(facts.texts(fields, "lines"))
         cut = len(text) > limits.EVENT_CHARS or bool(facts.count(fields, "more"))
-        text = self._redact(text)[: limits.EVENT_CHARS]
+        text = self._shown(text)[: limits.EVENT_CHARS]
         return {
             "pattern": facts.text(fields, "text") or facts.text(fields, "pattern"),
             "output": f"{text}\n{texts.TRUNCATED}" if cut else text,
@@ -189,6 +189,6 @@ class _Events:
             "seq": facts.count(fields, "n"),
             "interval": fields.get("interval_s"),
             "elapsed": fields.get("elapsed_s"),
-            "output": views.last(self._redact(facts.text(fields, "tail")), limits.EVENT_CHARS)[0],
+            "output": views.last(self._shown(facts.text(fields, "tail")), limits.EVENT_CHARS)[0],
             "started_at": facts.text(signal.snapshot, "started_at"),
         }

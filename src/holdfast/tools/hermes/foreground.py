@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 INTERRUPT = "interrupt"
 YIELD = "yield"
 
+# Looking for secrets in more than this takes so long that others would wait for it.
+_LONG_CHARS = 1 << 20
 _SERVERS = re.compile(
     r"""(?x) (?:^|[;&|(]\s*|\b(?:env|exec|sudo|time|uv\ run|poetry\ run|npx|pnpm\ exec|yarn\ exec)\s+)
     (?: (?:npm|pnpm|yarn|bun)\s+(?:run\s+)?(?:dev|start|serve|watch|preview)\b
@@ -81,7 +83,7 @@ async def _interrupted(session: AsyncSession, settings: Settings) -> Facts:
     except SessionEnded:
         pass
     await session.stop(grace=settings.daemon_term_grace_seconds or None, by="interrupt")
-    text, _ = views.window(settings.redact(views.without_noise(await session.text())))
+    text, _, _ = await _output(session, settings)
     facts: Facts = {"output": _with_line(text, texts.INTERRUPTED), "exit_code": 130, "error": None}
     return facts | views.survivors(session.exit)
 
@@ -96,7 +98,7 @@ async def _yielded(session: AsyncSession, settings: Settings, wanted: Wanted) ->
         await session.update(**changes)
     except SessionEnded:
         pass  # just now: nobody waited any more, and so its end is told
-    text, _ = views.window(settings.redact(views.without_noise(await session.text())))
+    text, _, _ = await _output(session, settings)
     return {
         "output": text,
         "exit_code": None,
@@ -121,8 +123,7 @@ async def _ended(
 ) -> Facts:
     exit = session.exit
     code = None if exit is None else views.exit_code(exit.code, exit.signal)
-    whole = views.without_noise(await session.text())
-    text, cut = views.window(settings.redact(whole))
+    text, cut, characters = await _output(session, settings)
     late = exit is not None and exit.cause == "overall_timeout"
     facts: Facts = {
         "output": _with_line(text, texts.timed_out(limit)) if late else text,
@@ -140,13 +141,22 @@ async def _ended(
     if survivors:
         hints = [*hints, texts.HINT_SURVIVORS]
     if cut:
-        facts |= {"output_total_chars": len(whole), "truncation_note": texts.read_the_rest(scope.called(session))}
+        facts |= {"output_total_chars": characters, "truncation_note": texts.read_the_rest(scope.called(session))}
         facts["full_output_path"] = _log_path(hf, session)
     if cut or survivors or late:
         facts["session_id"] = scope.called(session)
     meaning = None if late else views.meaning(wanted.command, code)
     facts |= {"exit_code_meaning": meaning} if meaning else {}
     return facts | survivors | ({"hint": "; ".join(hints)} if hints else {})
+
+
+async def _output(session: AsyncSession, settings: Settings) -> tuple[str, bool, int]:
+    """As much of it as is shown, whether that is not all, and how much there is."""
+    whole = views.without_noise(await session.text())
+    if len(whole) < _LONG_CHARS:
+        return *views.window(settings.shown(whole)), len(whole)
+    text = await asyncio.to_thread(settings.shown, whole)
+    return *views.window(text), len(whole)
 
 
 def _log_path(hf: AsyncHoldfast, session: AsyncSession) -> str:

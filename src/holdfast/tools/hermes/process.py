@@ -41,10 +41,10 @@ class Process:
 
     async def _row(self, session: AsyncSession, task_id: str) -> Facts:
         asked = session.metadata.get("hermes") or {}
-        preview, _ = await views.tail(session, limits.LIST_PREVIEW_CHARS, self._settings.redact)
+        preview, _ = await views.tail(session, limits.LIST_PREVIEW_CHARS, self._settings.shown)
         row: Facts = {
             "session_id": scope.called(session),
-            "command": self._settings.redact(session.command)[: limits.LIST_COMMAND_CHARS],
+            "command": self._settings.shown(session.command)[: limits.LIST_COMMAND_CHARS],
             "cwd": session.cwd,
             "pid": session.pid,
             "started_at": views.local_time(session.started_at or session.created_at),
@@ -72,11 +72,11 @@ class Process:
         more = False
         if since is None:
             cursor = session.cursor
-            preview, cut = await views.tail(session, limits.POLL_CHARS, self._settings.redact)
+            preview, cut = await views.tail(session, limits.POLL_CHARS, self._settings.shown)
         else:
             page = await session.read(since, limit=limits.REPLY_CHARS)
             cursor = page.cursor
-            preview, cut = views.last(self._settings.redact(page.text), limits.REPLY_CHARS)
+            preview, cut = views.last(self._settings.shown(page.text), limits.REPLY_CHARS)
             more = page.more
         facts = self._head(session)
         facts |= {"pid": session.pid, "uptime_seconds": views.uptime(session), "output_preview": preview}
@@ -99,7 +99,8 @@ class Process:
             shown = views.without_noise("\n".join(lines)).split("\n") if lines else []
             first, lines = first + len(lines) - len(shown), shown
         # Redacted as one text, for a key may stand on several lines; lines stay lines.
-        lines = self._settings.redact("\n".join(lines)).split("\n") if lines else []
+        seen = self._settings.redact if raw else self._settings.shown
+        lines = seen("\n".join(lines)).split("\n") if lines else []
         kept = views.within(lines, limits.REPLY_CHARS, from_end=offset is None)
         cut = len(kept) < len(lines) or any(len(line) > limits.REPLY_CHARS for line in lines)
         if offset is None:
@@ -129,7 +130,7 @@ class Process:
         woke = await (outcome if waiting is None else waiting(session, outcome))
         clamped = texts.wait_clamped(timeout, allowed) if timeout is not None and timeout > allowed else None
         if woke is not None and woke.reason in ("exit", "lost") and session.exit is not None:
-            text, cut = await views.tail(session, limits.WAIT_EXITED_CHARS, self._settings.redact)
+            text, cut = await views.tail(session, limits.WAIT_EXITED_CHARS, self._settings.shown)
             facts = self._head(session) | {"status": "exited", "output": text}
             facts |= {"output_cut": True} if cut else {}
             event = woke.signal_id or await self._consuming.event_of(session)
@@ -137,7 +138,7 @@ class Process:
             facts |= {"timeout_note": clamped} if clamped else {}
             await self._consuming.told(session, event)
             return facts | views.survivors(session.exit)
-        text, _ = await views.tail(session, limits.WAIT_RUNNING_CHARS, self._settings.redact)
+        text, _ = await views.tail(session, limits.WAIT_RUNNING_CHARS, self._settings.shown)
         facts = self._head(session) | {"process_running": True, "output": text}
         if woke is None:
             return facts | {"status": "interrupted", "note": texts.WAIT_INTERRUPTED}
@@ -160,7 +161,7 @@ class Process:
         event = await self._consuming.event_of(session)
         await self._consuming.told(session, event)
         ended = {} if session.exit is None else views.how_it_ended(session, session.exit)
-        text, cut = await views.tail(session, limits.WAIT_EXITED_CHARS, self._settings.redact)
+        text, cut = await views.tail(session, limits.WAIT_EXITED_CHARS, self._settings.shown)
         facts = head | ended | {"output": text, "output_cut": cut, "event_id": event}
         if over_before or ended.get("completion_reason") != "killed":
             descendants = {"descendants_stopped": [each["pid"] for each in found]} if found else {}
@@ -225,7 +226,7 @@ class Process:
     def _head(self, session: AsyncSession) -> Facts:
         return {
             "session_id": scope.called(session),
-            "command": self._settings.redact(session.command),
+            "command": self._settings.shown(session.command),
             "status": views.status(session),
         }
 

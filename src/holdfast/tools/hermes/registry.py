@@ -158,8 +158,8 @@ class Registry:
         owns: Callable[[Signal], bool] | None = None,
     ) -> Events:
         """What happened since the last drain that was settled."""
-        redact = self.settings.redact
-        return Events(drive(drain(self._hf, self._consuming, redact, limit=limit, seen=seen, owns=owns)))
+        shown = self.settings.shown
+        return Events(drive(drain(self._hf, self._consuming, shown, limit=limit, seen=seen, owns=owns)))
 
     def list_sessions(self, task_id: str | None = None, session_key: str | None = None) -> list[Facts]:
         """Those of the task, and those of the same session key under other tasks."""

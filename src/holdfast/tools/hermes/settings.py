@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ...errors import BadArgument
+from ...host.text import visible
 from ...signals.redact import redact as redact_all
 from . import limits
 
@@ -36,6 +37,10 @@ class Settings:
     turns: bool = False
     drains: bool = True
     redact: Callable[[str], str] = redact_all
+
+    def shown(self, text: str) -> str:
+        """As it may be seen: without secrets, and with nothing in it that cannot be seen."""
+        return visible(self.redact(text), joiners=True)
 
     def __post_init__(self) -> None:
         if self.foreground_guard not in GUARDS:

@@ -106,7 +106,7 @@ class Hermes(Toolset):
         owns: Callable[[Signal], bool] | None = None,
     ) -> Drained:
         """What happened, as events and as one message. `owns` may leave signals to others; where it fails, all stay."""
-        return await drain(self.hf, self._consuming, self.settings.redact, limit=limit, seen=seen, owns=owns)
+        return await drain(self.hf, self._consuming, self.settings.shown, limit=limit, seen=seen, owns=owns)
 
     async def is_completion_consumed(self, session_id: str) -> bool:
         return await self._process_actions.is_consumed(session_id)
@@ -193,17 +193,10 @@ class Hermes(Toolset):
         return None if isinstance(woke, str) else woke
 
     async def _race(self, outcome: Awaitable[AsyncSession], began: asyncio.Future[AsyncSession]) -> AsyncSession | str:
-        found: AsyncSession | str = await self._raced(self._telling(outcome, began), began)
+        sessions: list[AsyncSession] = []
+        began.add_done_callback(lambda begun: sessions.append(begun.result()))
+        found: AsyncSession | str = await self._raced(self.waiting(sessions, outcome), began)
         return found
-
-    async def _telling(self, outcome: Awaitable[AsyncSession], began: asyncio.Future[AsyncSession]) -> AsyncSession:
-        """With progress, from the moment on when there is a session to tell of."""
-        run = asyncio.ensure_future(outcome)
-        try:
-            await asyncio.wait({run, began}, return_when=asyncio.FIRST_COMPLETED)
-            return await run if run.done() else await self.waiting([began.result()], run)
-        finally:
-            run.cancel()
 
     async def _raced(self, outcome: Awaitable[Any], began: asyncio.Future[Any] | None = None) -> Any:
         """The outcome, or the word of whoever ended the waiting. A start that is under way is not aborted."""

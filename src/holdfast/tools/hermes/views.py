@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ...host.aio import AsyncSession
     from ...model import Exit, Snapshot
 
-    Redact = Callable[[str], str]
+    Shown = Callable[[str], str]
 
 # What shells say of a terminal that they do not have. It helps nobody.
 _NOISE = (
@@ -135,13 +135,13 @@ def without_noise(text: str) -> str:
     return text
 
 
-async def tail(session: AsyncSession, characters: int, redact: Redact) -> tuple[str, bool]:
+async def tail(session: AsyncSession, characters: int, shown: Shown) -> tuple[str, bool]:
     """The last so many characters of output, from a line start, and whether there is more before them."""
     if session.metadata.get("alt_screen") and not scope.is_over(session):
-        return last(redact((await session.screen()).text), characters)
+        return last(shown((await session.screen()).text), characters)
     text, whole = await _newest(session, characters)
-    shown, cut = last(redact(without_noise(text) if whole else text), characters)
-    return shown, cut or not whole
+    seen, cut = last(shown(without_noise(text) if whole else text), characters)
+    return seen, cut or not whole
 
 
 async def _newest(session: AsyncSession, characters: int) -> tuple[str, bool]:
