@@ -15,6 +15,7 @@ import pytest
 
 from holdfast.errors import DamagedRecord, StillRunning
 from holdfast.home import Home
+from holdfast.host import claims
 from holdfast.host.claims import Claim
 from holdfast.host.collect import Facts, Limits, Moment, collect, remove, write_stamp
 from holdfast.index import Index, Row
@@ -290,6 +291,21 @@ def test_claims_go_with_their_holder_and_never_while_held(place: Place) -> None:
         }
         assert len(done.swept) == 6
     assert collect(place.home, place.index, Limits(), place.observe).swept == [held_path(place, "starting")]
+
+
+def test_what_stands_beside_a_claim_goes_when_it_is_old_and_nobody_holds_it(place: Place) -> None:
+    claim = Claim(place.home, "key", "scope")
+    for suffix in claims.BESIDE:
+        Path(claim.path + suffix).touch()
+    assert collect(place.home, place.index, Limits(), place.observe).swept == []
+    for suffix in claims.BESIDE:
+        age(Path(claim.path + suffix), 7200)
+    with open(claim.path + claims.STARTUPS) as starting:
+        assert claims.lock_now(starting.fileno())
+        collect(place.home, place.index, Limits(), place.observe)
+        assert os.listdir(place.home.locks) == [os.path.basename(claim.path) + claims.STARTUPS]
+    collect(place.home, place.index, Limits(), place.observe)
+    assert os.listdir(place.home.locks) == []
 
 
 def held_path(place: Place, name: str) -> str:

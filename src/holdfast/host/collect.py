@@ -36,7 +36,7 @@ __all__ = ["Facts", "Limits", "Moment", "Plan", "collect", "plan", "remove", "wr
 # A start takes milliseconds and gives up after seconds; after a minute nobody is coming back.
 _HALF_AGE_S = 60.0
 # No start waits this long for its turn: the numbers that were drawn are worth nothing.
-_TICKETS_AGE_S = 3600.0
+_BESIDE_AGE_S = 3600.0
 
 _TRASH = ".trash-"
 _LIVED = re.compile(r"(state|exit)\.json|frames|(stdout|stderr|tty)\.\d{20}")
@@ -276,7 +276,7 @@ class _Sweep:
 
     def locks(self, removed: set[str]) -> None:
         """Claims whose holder is gone; each under its own lock, so that nobody is just claiming."""
-        for name in sorted({name.removesuffix(claims.TICKETS) for name in os.listdir(self._home.locks)}):
+        for name in sorted({name.partition(".")[0] for name in os.listdir(self._home.locks)}):
             if _LOCK.fullmatch(name):
                 path = os.path.join(self._home.locks, name)
                 if self.attempt(name, self._unlink_stale, path, removed):
@@ -286,7 +286,7 @@ class _Sweep:
         try:
             fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
         except FileNotFoundError:
-            return self._unlink_tickets(path)
+            return self._unlink_beside(path)
         try:
             if not claims.lock_now(fd) or not claims.stands_at(fd, path):
                 return False
@@ -294,17 +294,26 @@ class _Sweep:
             if holder and holder not in removed and os.path.lexists(self._home.session(holder)):
                 return False
             if not self._dry_run:
-                self._unlink_tickets(path)
+                self._unlink_beside(path)
                 os.unlink(path)
             return True
         finally:
             os.close(fd)
 
-    def _unlink_tickets(self, path: str) -> bool:
-        old = _is_old(path + claims.TICKETS, _TICKETS_AGE_S)
-        if old and not self._dry_run:
-            os.unlink(path + claims.TICKETS)
-        return old
+    def _unlink_beside(self, path: str) -> bool:
+        """What stands beside a claim goes when it is old and nobody holds it."""
+        old = [path + suffix for suffix in claims.BESIDE if _is_old(path + suffix, _BESIDE_AGE_S)]
+        return bool([each for each in old if self._unlink_unheld(each)])
+
+    def _unlink_unheld(self, path: str) -> bool:
+        fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            held = not claims.lock_now(fd) or not claims.stands_at(fd, path)
+            if not held and not self._dry_run:
+                os.unlink(path)
+            return not held
+        finally:
+            os.close(fd)
 
     def broken_indexes(self, age_s: float | None) -> None:
         """Damaged indexes that were set aside."""
