@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from holdfast.errors import NotAllowed
 from holdfast.tools.openclaw import hardening, shell
-from holdfast.tools.openclaw.hardening import SecurityViolation
 
 if TYPE_CHECKING:
     from support.agents import Agents
@@ -56,7 +56,7 @@ def test_dangerous_variables_are_refused_and_secrets_of_the_host_stay_with_it(
     ],
 )
 def test_every_class_of_names_is_refused_in_any_case(name: str) -> None:
-    with pytest.raises(SecurityViolation):
+    with pytest.raises(NotAllowed, match="Security Violation"):
         hardening.check({name: "x"})
 
 
@@ -66,7 +66,7 @@ def test_what_looks_similar_may_be_set() -> None:
 
 def test_after_an_approval_only_the_looks_may_change() -> None:
     hardening.check({"TERM": "x", "LC_ALL": "C", "NO_COLOR": "1"}, approved=True)
-    with pytest.raises(SecurityViolation):
+    with pytest.raises(NotAllowed):
         hardening.check({"DEBUG": "1"}, approved=True)
 
 

@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from holdfast.errors import PtyUnavailable
+from holdfast.tools.openclaw import rows, settings
 from support.waiting import until, wait_for_file
+from support.wounds import wedged
 
 if TYPE_CHECKING:
     from support.agents import Agent, Agents
@@ -239,3 +242,53 @@ def test_silence_with_open_input_may_be_waiting(agents: Agents) -> None:
     assert f"Use process write, send-keys or submit on session {name}" in waiting.text
     assert "[input-wait]" in agent.call("process", action="list").text
     agent.call("process", action="kill", sessionId=name)
+
+
+def test_rows_leave_by_age_and_number_and_ids_still_answer(agents: Agents, monkeypatch: pytest.MonkeyPatch) -> None:
+    agent = agents.library("openclaw")
+    monkeypatch.setattr(settings, "ROWS", 3)
+    names = []
+    for number in range(5):
+        names.append(start(agent, f"echo run {number}"))
+        until(lambda: poll(agent, names[-1], timeout=500).data["status"] == "completed", 10)
+    running = start(agent, "sleep 600")
+    listed = [row["sessionId"] for row in agent.call("process", action="list").data["sessions"]]
+    assert listed == [running, *reversed(names[2:])]
+    now = rows.now_ms()
+    monkeypatch.setattr(rows, "now_ms", lambda: now + 31 * 60_000)
+    assert [row["sessionId"] for row in agent.call("process", action="list").data["sessions"]] == [running]
+    assert agent.call("process", action="log", sessionId=names[0]).text == "run 0"
+    agent.call("process", action="kill", sessionId=running)
+
+
+def test_a_runner_that_does_not_answer_is_said_at_once(
+    agents: Agents, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_HOSTS_SWEEP_TIMEOUT", "0.3")
+    agent = agents.library("openclaw")
+    name = start(agent, "echo before; sleep 600")
+    log_has(agent, name, "before")
+    with wedged(world.open().get(name)):
+        began = time.monotonic()
+        polled = poll(agent, name, timeout=30_000)
+        again = poll(agent, name, timeout=30_000)
+        assert time.monotonic() - began < 5
+    assert polled.text.startswith("before\n\n")
+    assert f"Session {name} is unreachable" in polled.text
+    assert (polled.data["health"], again.text.startswith("(no new output)")) == ("unreachable", True)
+    agent.call("process", action="kill", sessionId=name)
+
+
+def test_a_terminal_that_cannot_be_had_is_said_and_nothing_runs(
+    agents: Agents, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = agents.library("openclaw")
+
+    async def none_left(*_: Any, **__: Any) -> Any:
+        raise PtyUnavailable(28, 4096, 4096)
+
+    monkeypatch.setattr(agent.hf, "run", none_left)
+    refused = agent.call("exec", command="touch x", pty=True)
+    assert (refused.data["status"], refused.data["error"]) == ("failed", "pty-unavailable")
+    assert refused.data["failureKind"] == "runtime-error"
+    assert list(world.cwd.iterdir()) == []

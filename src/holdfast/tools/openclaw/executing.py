@@ -6,7 +6,7 @@ import inspect
 import os
 from typing import TYPE_CHECKING
 
-from ...errors import BadArgument, HoldfastError, KeyReused, NotAllowed, PlaceUnsupported, SpawnError
+from ...errors import BadArgument, HoldfastError, KeyReused, NotAllowed, PlaceUnsupported, PtyUnavailable, SpawnError
 from ...model import FINAL_STATES, LOST
 from ..answer import Answer
 from . import hardening, policy, reading, rows, runs, settings, shell, texts
@@ -47,7 +47,7 @@ async def execute(tools: OpenClaw, **asked: Any) -> Answer:
     input = _input(tools, asked, command, cwd, overrides, foreground=wait_s != 0)
     try:
         run = await tools.supervisor.spawn(input, wait_s=wait_s)
-    except SpawnError as problem:
+    except (SpawnError, PtyUnavailable) as problem:
         return failed(str(problem), problem.code, failureKind="runtime-error")
     except KeyReused:
         # Somebody else started another command under it in this very moment.
@@ -251,6 +251,8 @@ def _outcome(session: AsyncSession, spec: dict[str, Any]) -> tuple[str, dict[str
         return texts.timed_out(spec.get("timeout")), {"failureKind": "overall-timeout"}
     if why == runs.NO_OUTPUT_TIMEOUT:
         return texts.silent_too_long(spec.get("idle_timeout")), {"failureKind": "no-output-timeout"}
+    if session.state == LOST and why == runs.MANUAL_CANCEL:
+        return texts.ABORTED, {"failureKind": "aborted"}
     if session.state == LOST:
         return texts.lost(runs.run_id(session)), {"failureKind": "runtime-error", "error": "runner-gone"}
     if exit.signal is not None:

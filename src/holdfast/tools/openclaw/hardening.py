@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ...errors import BadArgument, HoldfastError
+from ...errors import BadArgument, HoldfastError, NotAllowed
 from .. import environment as base
 
 if TYPE_CHECKING:
@@ -39,16 +39,14 @@ _REDIRECTING = re.compile(
 _AFTER_APPROVAL = re.compile(r"TERM|LANG|LC_\w*|COLORTERM|NO_COLOR|FORCE_COLOR", re.IGNORECASE)
 
 
-class SecurityViolation(HoldfastError):
-    """A variable that may not be set for a command on the host. Nothing was started."""
-
-    code, http_status, exit_code = "security-violation", 403, 1
+def violation(variable: str) -> HoldfastError:
+    """Nothing is started with it."""
+    what = "Custom 'PATH' variable" if variable.upper() == "PATH" else f"Environment variable '{variable}'"
+    text = f"Security Violation: {what} is forbidden during host execution."
     fix = "leave it out; put what is needed into the command itself"
-    variable: str
-
-    def __init__(self, variable: str) -> None:
-        what = "Custom 'PATH' variable" if variable.upper() == "PATH" else f"Environment variable '{variable}'"
-        super().__init__(f"Security Violation: {what} is forbidden during host execution.", variable=variable)
+    return HoldfastError.from_wire(
+        {"code": NotAllowed.code, "message": text, "fix": fix, "facts": {"tool": "exec", "why": variable}}
+    )
 
 
 def check(overrides: Mapping[str, str], *, approved: bool = False) -> None:
@@ -57,7 +55,7 @@ def check(overrides: Mapping[str, str], *, approved: bool = False) -> None:
             raise BadArgument("env", f"{name[:40]!a} is not the name of a variable", "use letters, digits and _")
         forbidden = name.upper() == "PATH" or _LOADERS.fullmatch(name) or _REDIRECTING.fullmatch(name)
         if forbidden or base.denied(name) or (approved and not _AFTER_APPROVAL.fullmatch(name)):
-            raise SecurityViolation(name)
+            raise violation(name)
 
 
 def environment(

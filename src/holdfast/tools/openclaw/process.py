@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import (
     AmbiguousId,
+    Busy,
     HoldfastError,
     IdentityMismatch,
     NotATty,
@@ -55,9 +56,9 @@ async def act(tools: OpenClaw, **asked: Any) -> Answer:
         return failed(texts.unknown(action, ref), "not-found")
     name = runs.run_id(session)
     if session.state not in FINAL_STATES and not runs.is_backgrounded(session):
-        return failed(texts.not_backgrounded(name), "not-backgrounded", sessionId=name)
+        return failed(texts.not_backgrounded(name), Busy.code, sessionId=name)
     if action in ("write", "kill", "remove") and rows.is_finalizing(session):
-        return failed(texts.finalizing(name), "finalizing", sessionId=name)
+        return failed(texts.finalizing(name), Busy.code, sessionId=name)
     return await _ACTIONS[action](tools, session, asked)
 
 
@@ -67,6 +68,8 @@ async def _find(tools: OpenClaw, ref: str) -> AsyncSession | None:
         session = await tools.find(ref)
     except (NotFound, Removed):
         return None
+    if ref.isdecimal() and session.state in FINAL_STATES:
+        return None  # a pid is of somebody who lives
     hidden = tools.notes.get(session.id, rows.ROW) in (rows.CLEARED, rows.REMOVED)
     return None if hidden or runs.METADATA not in session.metadata else session
 
@@ -97,7 +100,8 @@ async def _poll(tools: OpenClaw, session: AsyncSession, asked: dict[str, Any]) -
         screen = await _full_screen(session)
         output = await reading.new_output(session, since, tools.settings.poll_chars)
         left_s = deadline - time.monotonic()
-        if not output.text and not output.discarded and session.state not in FINAL_STATES and left_s > 0:
+        may_wait = session.state not in (*FINAL_STATES, UNREACHABLE) and left_s > 0
+        if not output.text and not output.discarded and may_wait:
             try:
                 # Behind what was looked at: half a character is no news.
                 await session.wait(output=True, since=output.seen, timeout=left_s)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ...errors import BadArgument, Busy
 from ...home import LABEL_VALUE_CHARACTERS, check_labels
-from ...host.claims import Claim, lock_within
+from ...host.claims import CANCELLED, STARTUPS, Claim, lock_within, stands_at
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -88,29 +88,35 @@ class Scope:
         os.close(await self._startups(fcntl.LOCK_EX))
 
     async def _startups(self, kind: int) -> int:
-        fd = os.open(self._starting, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        while True:
+            fd = os.open(self._starting, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            await self._lock(fd, kind)
+            if stands_at(fd, self._starting):
+                return fd
+            # The file was swept between open and lock.
+            os.close(fd)
+
+    async def _lock(self, fd: int, kind: int) -> None:
         try:
             fcntl.flock(fd, kind | fcntl.LOCK_NB)
+            return
         except BlockingIOError:
             pass
         except OSError:
             os.close(fd)
             raise
-        else:
-            return fd
         if not await apart(lambda: lock_within(fd, _STARTUPS_S), lambda came: os.close(fd) if came else None):
             raise Busy(f"starts in the scope {self.key[:80]!r} took more than {_STARTUPS_S:g} s")
         if kind == fcntl.LOCK_SH:
             fcntl.flock(fd, fcntl.LOCK_SH)
-        return fd
 
     @property
     def _cancelled(self) -> str:
-        return self._claim.path + ".cancelled"
+        return self._claim.path + CANCELLED
 
     @property
     def _starting(self) -> str:
-        return self._claim.path + ".startups"
+        return self._claim.path + STARTUPS
 
 
 def moment() -> int:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
-from ...errors import HoldfastError, NameTaken, NotFound
+from ...errors import HoldfastError, NameTaken, NotFound, ShuttingDown
 from ...model import FINAL_STATES
 from ...runner import records
 from . import runs, settings, slugs
@@ -32,14 +32,7 @@ if TYPE_CHECKING:
 
 _FINALIZED = "finalized.json"
 _NAME_TRIES = 3
-
-
-class ShutDown(HoldfastError):
-    code, http_status, exit_code = "shutting-down", 503, 1
-    fix = "open another supervisor"
-
-    def __init__(self) -> None:
-        super().__init__("process supervisor is shut down")
+_SHUT_DOWN = "process supervisor is shut down"
 
 
 class Withdrawn(ManagedRun):
@@ -104,7 +97,7 @@ class Supervisor:
         """Start it; with `replace_existing_scope` after everything earlier in its scope has ended. Whoever will wait
         for its end says how long (None: until it comes) and goes on with `first_wait`."""
         if self._shut_down:
-            raise ShutDown
+            raise HoldfastError.from_wire({"code": ShuttingDown.code, "message": _SHUT_DOWN, "fix": "open another"})
         input.check()
         for attempt in range(_NAME_TRIES):
             run_id = input.run_id or await slugs.new_slug(self._is_free)
