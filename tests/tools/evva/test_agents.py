@@ -236,5 +236,11 @@ def test_the_message_has_the_summary_and_the_error(world: World) -> None:
         assert f"<system-reminder>daemon {agents[0].id} [local_agent] completed\n| found 3 bugs\n| in 2 files\n" in text
         assert f"<system-reminder>daemon {agents[1].id} [local_agent] failed\n" in text
         assert "[subagent paused at iteration limit]" in text
+        async with holdfast.open_async() as hf:
+            tools = toolset("evva", hf, owner=OWNER)
+            whole = await tools.call("daemon_output", {"daemon_id": agents[0].id})
+            assert whole.text.endswith("type=explorer async phase=ready_report\n---\nfound 3 bugs\nin 2 files")
+            last = await tools.call("daemon_output", {"daemon_id": agents[0].id, "tail": 1})
+            assert last.text.endswith("\n---\nin 2 files")
 
     run(test)

@@ -67,6 +67,14 @@ def test_a_failed_command_shows_its_output_and_how_it_ended(agents: Agents) -> N
     assert (answer.data["exit_code"], answer.data["exit_signal"]) == (None, "SIGKILL")
 
 
+def test_a_command_whose_runner_dies_has_no_exit_code(agents: Agents, world: World) -> None:
+    agent = agents("evva")
+    answer = agent.call("bash", command="echo before; sleep 0.3; kill -KILL $PPID")
+    assert answer.error
+    assert answer.text == "before\n--- no exit code, cause lost ---"
+    (world.runtime / f"{answer.data['daemon_id']}.sock").unlink()
+
+
 def test_long_output_is_cut_at_a_line_and_says_who_has_all(agents: Agents) -> None:
     agent = agents("evva")
     answer = agent.call("bash", command="seq 1 100000")

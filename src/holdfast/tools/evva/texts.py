@@ -10,6 +10,7 @@ from .snapshot import DESCRIPTION_CHARACTERS, LocalAgent, LocalBash, Lsp, Monito
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from ...model import Exit
     from .snapshot import DaemonSnapshot
 
 AGENT_CRUSHED = "[subagent crushed]"
@@ -53,15 +54,24 @@ def timed_out(seconds: float, output: str) -> str:
     return f"bash: command timed out after {duration(seconds)}\n--- partial output ---\n{output or NO_OUTPUT}"
 
 
-def ended(output: str, code: int | None, signal: str | None) -> str:
+def ended(output: str, exit: Exit) -> str:
     """Output of a command that failed, and how."""
-    how = f"signal {signal}" if signal is not None else f"exit code {code}"
+    if exit.signal is not None:
+        how = f"signal {exit.signal}"
+    else:
+        how = f"exit code {exit.code}" if exit.code is not None else f"no exit code, cause {exit.cause}"
     return f"{_line(output)}--- {how} ---"
 
 
-def survivors(count: int, id: str) -> str:
+def with_survivors(text: str, count: int, id: str) -> str:
     runs = "1 process it left behind still runs" if count == 1 else f"{count} processes it left behind still run"
-    return f"({runs}: daemon_stop {id} ends {'it' if count == 1 else 'them'})"
+    return f"{_line(text)}({runs}: daemon_stop {id} ends {'it' if count == 1 else 'them'})"
+
+
+def out_of_reach(id: str, state: str) -> str:
+    """Nobody can say how it ends."""
+    ways = f"`daemon_output {id}` shows what it printed, `daemon_stop {id}` ends it"
+    return f"bash: {id} is {state} and may still run; {ways}"
 
 
 def beginning_cut(tail: Tail, id: str) -> str:
@@ -100,9 +110,13 @@ def list_line(shot: DaemonSnapshot) -> str:
     return f"{head} started={instant(shot.started_at)}{_kind_facts(shot)}{_more(shot)}"
 
 
-def output(shot: DaemonSnapshot, body: Tail) -> str:
+def output(shot: DaemonSnapshot, body: Tail, tail: int | None = None) -> str:
+    """What it printed or reported. `body` has its last lines already, where it is output."""
     head = f"daemon {shot.id} [{one_line(shot.kind)}/{shot.status}]{_kind_facts(shot, full=True)}{_more(shot)}"
-    return f"{head}\n---\n{_body(shot, body)}"
+    text = _body(shot, body)
+    if tail is not None and isinstance(shot.metadata, LocalAgent):
+        text = "\n".join(text.splitlines()[-tail:])
+    return f"{head}\n---\n{text}"
 
 
 def _kind_facts(shot: DaemonSnapshot, *, full: bool = False) -> str:

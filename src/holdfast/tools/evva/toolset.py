@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ...host.aio import AsyncHoldfast, AsyncSession
-    from ...model import StartOptions
+    from ...host.log import Log
+    from ...model import Exit, StartOptions
     from ..toolset import Approve
     from .catalog import Daemon
     from .snapshot import DaemonSnapshot
@@ -155,9 +156,11 @@ class Evva(Toolset):
         except asyncio.CancelledError:
             # The connection is closed by now, and with it the call that the command lived in.
             raise asyncio.CancelledError(texts.CANCELLED) from None
-        if session.exit is None:
+        if session.exit is not None:
+            return await self._ended(session, session.exit, limit_s)
+        if lets_go:
             return self._in_background(session)
-        return await self._ended(session, limit_s)
+        return _refused(texts.out_of_reach(session.id, session.state))
 
     async def _run(self, command: str, wait_s: float | None, options: StartOptions) -> AsyncSession:
         """Until it ends; whoever asked for progress is told how it goes."""
@@ -171,9 +174,7 @@ class Evva(Toolset):
                 outcome.cancel()
                 await asyncio.wait([outcome])
 
-    async def _ended(self, session: AsyncSession, limit_s: float) -> Answer:
-        exit = session.exit
-        assert exit is not None
+    async def _ended(self, session: AsyncSession, exit: Exit, limit_s: float) -> Answer:
         tail = await asyncio.to_thread(Tail.of, self._log(session.id))
         text = texts.beginning_cut(tail, session.id)
         left = len(exit.survivors) + exit.survivors_more
@@ -185,9 +186,9 @@ class Evva(Toolset):
         elif exit.cause in ("stop", "owner_gone"):
             text = f"{texts.CANCELLED}\n{text}".rstrip("\n")
         elif failed:
-            text = texts.ended(text, exit.code, exit.signal)
+            text = texts.ended(text, exit)
         if left:
-            text = "\n".join([*text.splitlines(), texts.survivors(left, session.id)])
+            text = texts.with_survivors(text, left, session.id)
         return Answer(text or texts.NO_OUTPUT, data, error=failed)
 
     async def _background(self, command: str, description: str | None) -> Answer:
@@ -217,12 +218,12 @@ class Evva(Toolset):
     # Looking and ending.
 
     async def _daemon_list(self, kind: str | None, include_terminal: bool) -> Answer:
-        state = self.state
-        found, left_out = await asyncio.to_thread(_all, state, kind) if include_terminal else (None, 0)
-        if found is None:
-            shots = await asyncio.to_thread(state.snapshot)
-            found = [shot for shot in shots if not shot.is_terminal or shot.survivors]
-            found = [shot for shot in found if kind in (None, shot.kind)]
+        shots = await asyncio.to_thread(self.state.everything if include_terminal else self.state.snapshot)
+        wanted = [shot for shot in shots if kind in (None, shot.kind)]
+        over = [shot.id for shot in wanted if shot.is_terminal and not shot.survivors]
+        hidden = set(over[:-TERMINAL_LISTED] if include_terminal else over)
+        left_out = len(hidden) if include_terminal else 0
+        found = [shot for shot in wanted if shot.id not in hidden]
         return Answer(texts.listed(found, left_out), {"daemons": [_told(shot) for shot in found], "more": left_out})
 
     async def _daemon_output(self, daemon_id: str, tail: int | None) -> Answer:
@@ -231,14 +232,14 @@ class Evva(Toolset):
             return shot, self._body(daemon, shot, tail)
 
         shot, body = await asyncio.to_thread(read, self._found(daemon_id))
-        return Answer(texts.output(shot, body), {**_told(shot), "output": body.text, "bytes_cut": body.cut})
+        return Answer(texts.output(shot, body, tail), {**_told(shot), "output": body.text, "bytes_cut": body.cut})
 
     async def _daemon_stop(self, daemon_id: str) -> Answer:
-        self._found(daemon_id)
+        id = self._found(daemon_id).id
         try:
-            before = await self.state.stop(daemon_id)
+            before = await self.state.stop(id)
         except AlreadyEnded as ended:
-            return Answer(texts.already(daemon_id, ended.status), {"daemon_id": daemon_id, "status": ended.status})
+            return Answer(texts.already(id, ended.status), {"daemon_id": id, "status": ended.status})
         except NotFound:
             raise
         except Exception as problem:  # noqa: BLE001  a host's own object may fail in any way
@@ -260,7 +261,7 @@ class Evva(Toolset):
         stream = "stderr" if isinstance(shot.metadata, Lsp) else None
         return Tail.of(self._log(shot.id), lines=tail, stream=stream)
 
-    def _log(self, id: str) -> Any:
+    def _log(self, id: str) -> Log:
         return self.hf._core.log(id)
 
     # Words.
@@ -271,9 +272,8 @@ class Evva(Toolset):
 
 def _in_words(tool: Tool, problem: HoldfastError) -> str:
     if isinstance(problem, NotFound):
-        return (
-            texts.not_found(tool.name, problem.ref) if problem.ref.strip() else texts.ID_REQUIRED.format(tool=tool.name)
-        )
+        found = texts.not_found(tool.name, problem.ref)
+        return found if problem.ref.strip() else texts.ID_REQUIRED.format(tool=tool.name)
     if isinstance(problem, BadArgument):
         if problem.argument == "daemon_host":
             return texts.NO_STATE.format(tool=tool.name)
@@ -289,14 +289,6 @@ def _in_words(tool: Tool, problem: HoldfastError) -> str:
 
 def _refused(text: str) -> Answer:
     return Answer(text, {"error": {"message": text}}, error=True)
-
-
-def _all(state: AsyncDaemonState, kind: str | None) -> tuple[list[DaemonSnapshot], int]:
-    """Those in the catalog, and the newest of what is kept; how many older ones there are."""
-    shots = [shot for shot in state.everything() if kind in (None, shot.kind)]
-    ended = [shot for shot in shots if shot.is_terminal and not shot.survivors]
-    hidden = {shot.id for shot in ended[:-TERMINAL_LISTED]}
-    return [shot for shot in shots if shot.id not in hidden], len(hidden)
 
 
 def _told(shot: DaemonSnapshot) -> dict[str, Any]:
