@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from holdfast.host.aio import coroutines
 from holdfast.host.driver import drive
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ def test_coroutines_of_a_blocking_host_run_to_their_end_without_a_loop(world: Wo
     hf = world.open()
 
     async def both() -> str:
-        again = hf.coroutines()
+        again = coroutines(hf)
         session = await again.start("echo hello; sleep 60", owner="a")
         await session.wait(match="hello", timeout=10)
         (stopped,) = await again.stop_all([session.id], grace=1, by="somebody")

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ..signals.consumer import AsyncConsumer
     from ..signals.records import Note, Signal
     from ..terminal.screen import Screen
+    from .api import Holdfast
     from .attach import AsyncAttachment
     from .log import Page
     from .request import Command
@@ -36,6 +37,12 @@ def open_async(
 ) -> AsyncHoldfast:
     """As `open`, for asyncio."""
     return AsyncHoldfast(home, config=config, author=author)
+
+
+def coroutines(hf: Holdfast) -> AsyncHoldfast:
+    """A blocking host as coroutines that await nothing but its thread, for whoever writes once for both kinds of host:
+    `drive` runs them to their end."""
+    return AsyncHoldfast(core=hf._core)
 
 
 class AsyncSession(Snapshot):

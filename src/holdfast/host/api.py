@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from ..signals.consumer import Consumer
     from ..signals.records import Note, Signal
     from ..terminal.screen import Screen
-    from .aio import AsyncHoldfast
     from .attach import Attachment
     from .log import Page
     from .request import Command
@@ -323,13 +322,6 @@ class Holdfast:
 
     def __repr__(self) -> str:
         return f"<Holdfast {self._core.home.path}>"
-
-    def coroutines(self) -> AsyncHoldfast:
-        """The same host as coroutines that await nothing but this thread, for whoever writes once for both kinds of
-        host: `drive` runs them to their end."""
-        from .aio import AsyncHoldfast
-
-        return AsyncHoldfast(core=self._core)
 
     @property
     def home(self) -> Home:

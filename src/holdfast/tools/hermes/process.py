@@ -96,8 +96,8 @@ class Process:
         first, lines = window.first, window.lines
         reaches_end = first + len(lines) >= window.total
         if first == 0 and not raw:
-            shown = views.without_noise("\n".join(lines)).split("\n") if lines else []
-            first, lines = first + len(lines) - len(shown), shown
+            first = views.noise(lines)
+            lines = lines[first:]
         # Redacted as one text, for a key may stand on several lines; lines stay lines.
         seen = self._settings.redact if raw else self._settings.shown
         lines = seen("\n".join(lines)).split("\n") if lines else []

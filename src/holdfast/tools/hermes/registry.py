@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...errors import BadArgument
+from ...host.aio import coroutines
 from ...host.driver import drive
 from . import limits, scope
 from .consuming import Consuming
@@ -68,7 +69,7 @@ class Registry:
         self, hf: Holdfast, *, task_id: str = "default", session_key: str | None = None, **options: Any
     ) -> None:
         self._blocking = hf
-        self._hf = hf.coroutines()
+        self._hf = coroutines(hf)
         self.owner = _owner(session_key, task_id)
         self.settings = Settings(task_id, **options)
         self._consuming = Consuming(self._hf, self.owner, self.settings)

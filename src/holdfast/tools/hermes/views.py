@@ -129,8 +129,15 @@ def local_time(text: str | None) -> str:
 # Output.
 
 
+def noise(lines: Sequence[str]) -> int:
+    """How many lines at the beginning are nothing but that."""
+    others = (number for number, line in enumerate(lines) if not any(each in line for each in _NOISE))
+    return next(others, len(lines))
+
+
 def without_noise(text: str) -> str:
-    while any(noise in text.partition("\n")[0] for noise in _NOISE):
+    # Seldom more than two; what follows may be long.
+    while any(each in text.partition("\n")[0] for each in _NOISE):
         text = text.partition("\n")[2]
     return text
 
