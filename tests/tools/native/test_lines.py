@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.tools.native.lines import DIGITS_RUN, Line, fold
+from holdfast.tools.native.lines import DIGITS_RUN, Line, fold, tighten
 
 WORDS = st.sampled_from(["", " ", "a", "b  ", "item 1", "item 22", "50% [##  ]", "51% [### ]", "}", "\u202ex"])
 PIECES = st.lists(st.tuples(st.sampled_from(["stdout", "stderr"]), WORDS, st.integers(1, 30)), max_size=12)
@@ -32,7 +32,14 @@ def test_lines_that_differ_in_digits_are_told_once_by_the_last() -> None:
 
 
 def test_a_few_numbers_are_data() -> None:
-    assert texts(made(*map(str, range(DIGITS_RUN - 1)))) == [str(n) for n in range(DIGITS_RUN - 1)]
+    few = [f"item {n}" for n in range(DIGITS_RUN - 1)]
+    assert texts(made(*few)) == few
+
+
+def test_columns_of_numbers_are_folded_where_there_is_no_room_for_them() -> None:
+    rows = made(*(f"{n},{n * 7},{n * n}" for n in range(500)))
+    assert len(fold(rows)) == 500
+    assert [line.text for line in tighten(fold(rows))] == ["499,3493,249001 (x500, digits differ)"]
 
 
 def test_a_progress_bar_on_lines_of_its_own_is_its_last_state() -> None:
@@ -69,3 +76,6 @@ def test_every_line_is_counted_and_stands_where_it_stood(pieces: list[tuple[str,
         line.begin for line in folded if line.stream == "stdout"
     )
     assert len(folded) <= len(lines)
+    tight = tighten(folded)
+    assert sum(line.times for line in tight) == sum(line.times for line in folded)
+    assert all(line.end - line.begin == 5 * line.times for line in tight)

@@ -120,6 +120,7 @@ def test_twenty_thousand_rewrites_are_their_last_state(agents: Agents, world: Wo
     )
     answer = agents("native").call("run", command=script(world, code), tty=tty, wait_s=30)
     assert len(answer.text) < 1500
+    assert len(answer.text.splitlines()) == 3
     assert f"[{'#' * 40}] 20000/20000 100%" in answer.text
     assert answer.text.endswith("Successfully installed thing-1.0")
 
@@ -160,6 +161,11 @@ def test_a_failing_test_run_shows_its_summary_and_assertion_stderr_first(
     assert lines[1:4] == ["stderr:", "coverage: no data was written", "stdout:"]
     assert "E       assert 3 == 4" in lines
     assert lines[-2:] == ["FAILED tests/test_sum.py::test_sum - assert 3 == 4", "1 failed, 8000 passed"]
+
+
+def test_a_short_column_of_numbers_is_data(agents: Agents) -> None:
+    answer = agents("native").call("run", command="seq 100")
+    assert answer.data["output"] == "\n".join(map(str, range(1, 101)))
 
 
 def test_both_streams_of_a_success_come_in_order_and_are_told_apart(agents: Agents) -> None:

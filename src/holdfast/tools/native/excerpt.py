@@ -15,7 +15,8 @@ from ...host.segments import TERMINAL
 from ...host.terminal_log import Reading, pieces
 from ...host.text import Cleaner
 from ...model import format_cursor
-from .lines import Line, fold
+from .budget import cost
+from .lines import Line, fold, tighten
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 HEAD_BYTES = 256 << 10
 TAIL_BYTES = 1 << 20
 
+_REWRITTEN = re.compile(r"\[rewritten \d+ times\]\n?").fullmatch
 _ACTING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
@@ -53,6 +55,14 @@ class Excerpt:
         self.lost = lost
         self.gap = gap
         self.passed = dict(passed or {})
+
+    def fit(self, budget: int) -> None:
+        """Fold more where it does not fit otherwise."""
+        if cost(self.lines) > budget:
+            at = len(self.lines) if self.gap is None else self.gap
+            first, last = tighten(self.lines[:at]), tighten(self.lines[at:])
+            self.lines = first + last
+            self.gap = None if self.gap is None else len(first)
 
     def pass_over(self, log: Log, upto: Mapping[str, int]) -> None:
         self.passed = {
@@ -183,6 +193,8 @@ def _terminal_lines(log: Log, page: Page, cut: bool) -> list[Line]:
         found += reading.finish(cut=False)
     while found and not found[-1][1]:
         found.pop()
+    # That a line was rewritten is told beside it. To an agent its last state is enough.
+    found = [each for n, each in enumerate(found) if not (n and each[0] == found[n - 1][0] and _REWRITTEN(each[1]))]
     lines: list[Line] = []
     for offset, text in reversed(found):
         # A remark about a line stands where that line does.

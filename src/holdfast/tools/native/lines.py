@@ -19,7 +19,10 @@ EQUAL_RUN = 3
 PROGRESS_RUN = 3
 DIGITS_RUN = 12
 
+_DIFFER = ", digits differ"
 _DIGITS = re.compile(r"\d+")
+# Something that is no column of numbers.
+_WORD = re.compile(r"[^\W\d_]{2}|%")
 _PERCENT = re.compile(r"\d ?%")
 # What bars are drawn with, and what they are filled up with.
 _BAR = re.compile("[#=>*.\\-_ \u2500-\u259f\u25a0-\u25ff\u2800-\u28ff]+")
@@ -38,7 +41,12 @@ class Line(NamedTuple):
 def fold(lines: Iterable[Line]) -> list[Line]:
     """As they are shown. The counts add up to those of the lines given, but for blank ones at both ends."""
     cleaned = [line._replace(text=shown(line.text)) for line in lines]
-    return _trimmed(_alike(_alike(_blanks(cleaned), _same, EQUAL_RUN, ""), _shape, DIGITS_RUN, ", digits differ"))
+    return _trimmed(_alike(_alike(_blanks(cleaned), _same, EQUAL_RUN, ""), _shape, DIGITS_RUN, _DIFFER))
+
+
+def tighten(lines: Sequence[Line]) -> list[Line]:
+    """Folded lines, for less room: columns of numbers too, which are told whole where they fit."""
+    return _alike(lines, _numbers, DIGITS_RUN, _DIFFER)
 
 
 def shown(text: str) -> str:
@@ -87,8 +95,14 @@ def _same(line: Line) -> tuple[str, str]:
     return line.stream, line.text
 
 
+def _numbers(line: Line) -> tuple[object, ...]:
+    """Alike but for digits, whatever it says."""
+    return (line.stream, line.begin) if line.times > 1 else (line.stream, _DIGITS.sub("0", line.text))
+
+
 def _shape(line: Line) -> tuple[object, ...]:
-    if line.times > 1:
+    """The same of lines that have words."""
+    if line.times > 1 or not _WORD.search(line.text):
         return line.stream, line.begin
     shape = _DIGITS.sub("0", line.text)
     return line.stream, _BAR.sub("~", shape) if _PERCENT.search(shape) else shape

@@ -36,7 +36,10 @@ async def _worded(tools: Toolset, tool: Tool, problem: HoldfastError) -> str:
     if isinstance(problem, errors.NameTaken):
         return await _name_taken(tools, problem)
     if isinstance(problem, errors.KeyReused):
-        return "the key stands for another running command; give replace=true to stop that one first, or another key"
+        return (
+            f"the key stands for another command, which runs as {problem.holder}; run(..., replace=true) stops it "
+            "first, or give another key"
+        )
     if isinstance(problem, errors.BadKey):
         near = f"did you mean {' or '.join(problem.suggestions[:3])}? " if problem.suggestions else ""
         return f"no key {quoted(problem.key)}; {near}text goes in text=, keys are such as Enter, C-c, M-x, Up, F5"

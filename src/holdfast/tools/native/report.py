@@ -115,10 +115,12 @@ class Output:
         self._both = sum(end > 0 for end in session.ends.values()) > 1
         self.left: list[dict[str, Any]] = []
 
-    def add(self, found: Excerpt, budget: int, *, trouble: Sequence[Hit] = ()) -> None:
+    def add(self, found: Excerpt, budget: int, *, trouble: Sequence[Hit] = (), raw: bool = False) -> None:
         """In the order of arrival; of a failure, what it said on stderr first. Streams are told apart where both
         spoke. `trouble`: lines that look like the reason of a failure; the first that would be left out is shown."""
         self._tell_lost(found)
+        if not raw:
+            found.fit(budget)
         if len(found.streams) > 1 and failed(self._session):
             for stream, share in _shares(found, budget):
                 self._sheet.add(f"{stream}:")
@@ -126,16 +128,20 @@ class Output:
         else:
             self._cut(self._told_apart(found, None), budget, "", trouble)
 
-    def first(self, found: Excerpt, budget: int, stream: str | None) -> None:
+    def first(self, found: Excerpt, budget: int, stream: str | None, *, raw: bool = False) -> None:
         """From the beginning on, as much as fits, and how to go on."""
         self._tell_lost(found)
+        if not raw:
+            found.fit(budget)
         parts = cut(self._told_apart(found, stream).lines, budget, ahead=1, gap=found.gap)
         self._sheet.output([line.text for line in parts.head])
         if left := self._left(found, parts):
             self._sheet.add(f"... {lines_and_bytes(left['lines'], left['bytes'])} more; {self._again(left, stream)}")
 
-    def last(self, found: Excerpt, budget: int, stream: str | None) -> None:
+    def last(self, found: Excerpt, budget: int, stream: str | None, *, raw: bool = False) -> None:
         """From the end back, as much as fits."""
+        if not raw:
+            found.fit(budget)
         parts = cut(self._told_apart(found, stream).lines, budget, ahead=0)
         if left := self._left(found, parts):
             said = f"... {lines_and_bytes(left['lines'], left['bytes'])} left out; {self._again(left, stream)}"
@@ -167,7 +173,7 @@ class Output:
             if quoted:
                 self._sheet.add("... among them:")
                 self._sheet.output(quoted)
-                self._sheet.add("...")
+                self._sheet.add("... and so on")
         self._sheet.output([line.text for line in parts.tail])
 
     def _left(self, found: Excerpt, parts: Cut) -> dict[str, Any] | None:

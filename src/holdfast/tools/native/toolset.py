@@ -147,7 +147,7 @@ class Native(Toolset):
             found = await self._off(session, lambda: excerpt.last(log, tail, stream, raw=raw))
             sheet = Sheet(status(session))
             output = Output(sheet, session)
-            output.last(found, budget, stream)
+            output.last(found, budget, stream, raw=raw)
             at = log.parse(self._seen.cursor(session.id))
             if all(found.begin.get(name, 0) <= offset for name, offset in at.items()):
                 self._seen.move(session.id, found.cursor)
@@ -156,7 +156,7 @@ class Native(Toolset):
             found = await self._off(session, lambda: excerpt.begin(log, since, stream, raw=raw))
             sheet = Sheet(status(session))
             output = Output(sheet, session)
-            output.first(found, budget, stream)
+            output.first(found, budget, stream, raw=raw)
             if not found.lines:
                 sheet.add(f"nothing behind {since}" if not found.lost else "nothing else")
             return self._text(sheet, session, output)
@@ -337,7 +337,7 @@ class Native(Toolset):
             sheet.output(screens.rows(screen))
         else:
             room = budget or budget_for(session)
-            output.add(found, room, trouble=await self._trouble(session, found, room))
+            output.add(found, room, trouble=await self._trouble(session, found, room), raw=raw)
         if others:
             sheet.add(f"next: {others}")
         elif step and not (asked and new) and (following := next_step(session)):

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 _QUOTED_CHARACTERS = 100
 # Lines of a program that could be taken for ours: in brackets, beginning as ours do, or a tag of whoever embeds us.
 _LOOK_ALIKE = re.compile(
-    r"^\s*(?:#[0-9a-f]{4}\b|\[.*\]\s*$|\.\.\. .*left out|next: |(?:stdout|stderr):|\(stderr\) "
+    r"^\s*(?:#[0-9a-f]{4}\b"
+    r"|\[(?!full screen: [\d.]+ s\]$).*\]\s*$"
+    r"|\.\.\. (?:[\d,.]+ \w+|among them|and so on|older matches)"
+    r"|next: |(?:stdout|stderr):|\(stderr\) |at (?:stdout|stderr|tty):\d+$|searched \d|nothing (?:changed|behind|else)"
     r"|</?(?:[\w:-]*(?:notice|reminder|result|output|system|function|tool|instruction|human|user|assistant)))",
     re.IGNORECASE | re.MULTILINE,
 )
