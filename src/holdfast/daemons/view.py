@@ -131,11 +131,14 @@ class View:
         aside.call(host, keeper.begin)
         return relay
 
-    def waken(self, consumer: Consumer, callback: Callable[[], None]) -> Waking:
+    def waken(self, consumer: Consumer, callback: Callable[[], object]) -> Waking:
         """Call back whenever something is due for this consumer, after observers heard of it."""
         from .waking import Waking
 
         host = self._hosting()
+        with self._lock:
+            if self._deliverer is None:
+                self._deliverer = self._new_deliverer()
         waking = Waking(host, consumer, self._hear, self.deliver, callback)
         waking.begin()
         return waking
@@ -147,11 +150,11 @@ class View:
 
     def deliver(self, work: Callable[[], None]) -> None:
         """Do it after what observers are still to be told."""
-        with self._lock:
-            if self._deliverer is None:
-                self._deliverer = self._new_deliverer()
-            deliverer = self._deliverer
-        deliverer.deliver(work)
+        deliverer = self._deliverer
+        if deliverer is None:
+            work()  # nobody is told anything
+        else:
+            deliverer.deliver(work)
 
     async def _start_server(
         self,

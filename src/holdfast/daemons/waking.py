@@ -15,10 +15,14 @@ from ..runner.loop import READ
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
     from ..runner.loop import Timer
     from ..signals.consumer import Consumer
     from .hostloop import HostLoop
+
+# After a look that failed.
+_AGAIN_S = 1.0
 
 
 class Waking:
@@ -31,7 +35,7 @@ class Waking:
         consumer: Consumer,
         hear: Callable[[set[str]], None],
         deliver: Callable[[Callable[[], None]], None],
-        callback: Callable[[], None],
+        callback: Callable[[], object],
     ) -> None:
         self._host = host
         self._consumer = consumer
@@ -68,7 +72,7 @@ class Waking:
             fresh = due is not None and due != self._called_for
             self._called_for = due
         if fresh and heard:
-            self._callback()
+            self._call()
         elif fresh:
             # It may be newer than what brought us here.
             sessions = self._consumer.untold()
@@ -83,17 +87,39 @@ class Waking:
 
     def _stirred(self, _events: int) -> None:
         self._hear(self._waker.hinted())
-        self._deliver(self.look)
+        self._deliver(self._look)
+
+    def _look(self) -> None:
+        """On the thread that tells observers, which has to live on."""
+        try:
+            self.look()
+        except ShuttingDown:
+            pass
+        except Exception:  # noqa: BLE001  a busy index most often: nobody may be left asleep for that
+            _logger().exception("what is due for %s could not be looked up", self._consumer.name)
+            self._host.post(lambda: self._look_after(_AGAIN_S))
+
+    def _call(self) -> None:
+        try:
+            self._callback()
+        except Exception:  # noqa: BLE001  it is the host's own
+            _logger().exception("the wake for %s failed", self._consumer.name)
 
     def _call_after(self, sessions: set[str]) -> None:
         self._hear(sessions)
-        self._deliver(self._callback)
+        self._deliver(self._call)
 
     def _look_after(self, seconds: float) -> None:
         self._not_again()
-        self._again = self._host.loop.after(seconds, lambda: self._deliver(self.look))
+        self._again = self._host.loop.after(seconds, lambda: self._deliver(self._look))
 
     def _not_again(self) -> None:
         if self._again is not None:
             self._again.cancel()
             self._again = None
+
+
+def _logger() -> Any:
+    import logging
+
+    return logging.getLogger("holdfast.daemons")

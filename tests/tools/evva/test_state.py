@@ -27,6 +27,10 @@ def line(text: str, id: str = "x00000001") -> Signal:
     return Signal(id, "webcam", event=Event(text))
 
 
+def broken_wake() -> None:
+    raise RuntimeError("a wake of the test")
+
+
 def ended(status: str, id: str = "x00000001", **facts: Any) -> Signal:
     return Signal(id, "webcam", lifecycle=Lifecycle(status, **facts))
 
@@ -170,6 +174,14 @@ def test_an_observer_that_raises_keeps_nobody_from_being_told(
     state.emit(line("one"))
     until(lambda: heard == ["added", "running", "event", "wake"], what="all of them")
     assert "an observer of the test" in caplog.text
+    state.drain_signals().settle()
+    state.set_wake(broken_wake)
+    session = state.start("true")
+    until(lambda: "a wake of the test" in caplog.text, what="the wake")
+    state.set_wake(lambda: heard.append("wake"))
+    assert heard[-1] == "wake", "who comes after one that failed is called"
+    assert session.wait(timeout=BOUND_S).reason == "exit"
+    assert "completed" in heard
 
 
 @pytest.mark.covers("evva:8")
