@@ -38,6 +38,10 @@ def test_the_whole_life_of_a_session(world: World) -> None:
         registry.poll("proc_000000000000")
     with pytest.raises(BadArgument):
         registry.read_log(id, offset=-1)
+    for wrong in ({"heartbeat": -1}, {"deadline": 0}, {"cwd": ""}, {"stdin": "half"}, {"watch_patterns": [""]}):
+        with pytest.raises(BadArgument):
+            registry.spawn_local("true", **wrong)
+    assert len(registry.list_sessions()) == 1
 
 
 def test_a_drain_is_settled_by_a_loop_that_ends_and_given_back_by_one_that_does_not(world: World) -> None:

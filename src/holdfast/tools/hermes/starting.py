@@ -54,6 +54,8 @@ class Wanted:
             not self.workdir or any(ord(each) < 32 or ord(each) == 127 for each in self.workdir)
         ):
             raise BadArgument("workdir", "is empty or holds control characters", "give the path of a directory")
+        if self.heartbeat < 0:
+            raise BadArgument("heartbeat", f"{self.heartbeat} is out of bounds", "give seconds, or 0 for none")
         if self.pty and self.stdin == "closed":
             raise BadArgument("stdin", "a terminal is both input and output", "leave stdin out, or pty")
 
