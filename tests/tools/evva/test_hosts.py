@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import threading
 
 import pytest
@@ -209,3 +210,44 @@ def test_a_host_that_waits_is_woken_by_the_end_that_another_caused(world: World)
     with other.fold() as fold:
         assert f"daemon {session.id} [local_bash] killed, signal SIGTERM, cause=stop, by={OWNER}" in fold.text
     assert len(state) == 0, "settled by one host, it is out of the catalog of all"
+
+
+def test_the_death_of_a_runner_and_of_a_host_that_held_signals_wakes(world: World) -> None:
+    state = state_of(world)
+    woken = threading.Event()
+    state.set_wake(woken.set)
+    session = state.start("exec sleep 60")
+    shot = session.refresh()
+    assert shot.runner_pid is not None
+    assert shot.pid is not None
+    # Only a look tells whom to watch: the start was one.
+    until(lambda: session.id in [each.id for each in state.snapshot()], what="the session")
+    for pid in (shot.runner_pid, shot.pid):
+        os.kill(pid, signal.SIGKILL)
+    assert woken.wait(BOUND_S)
+    (lost,) = until(lambda: lifecycles(state.drain_signals()), what="the end")
+    assert lost.lifecycle is not None
+    assert (lost.lifecycle.status, lost.lifecycle.cause) == ("failed", "lost")
+    assert len(state.drain_signals()) == 0
+    (world.runtime / f"{session.id}.sock").unlink()
+
+    state.set_wake(None)
+    state.start("true")
+    host = world.host(
+        HEAD
+        + """
+state = DaemonState(holdfast.open(), OWNER)
+while not (batch := state.drain_signals()):
+    pass
+print(*batch.ids, flush=True)
+threading.Event().wait()
+"""
+    )
+    (id,) = host.line(20).split()
+    woken.clear()
+    state.set_wake(woken.set)
+    assert not woken.is_set(), "somebody who lives holds it"
+    host.kill()
+    assert woken.wait(BOUND_S)
+    (again,) = state.drain_signals()
+    assert (again.id, again.redelivered) == (id, True)
