@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from support.agents import Agent, Agents
     from support.world import World
 
+# What needs the object itself is not run over MCP.
+ON_LIBRARY = pytest.mark.parametrize("agents", ["library"], indirect=True)
+
 
 def start(agent: Agent, command: str | list[str], **more: Any) -> str:
     line = command if isinstance(command, str) else shlex.join(command)
@@ -31,10 +34,19 @@ def poll(agent: Agent, name: str, **more: Any) -> Any:
     return agent.call("process", action="poll", sessionId=name, **more)
 
 
+async def turn() -> None:
+    """One turn of the event loop."""
+    loop = asyncio.get_running_loop()
+    over = loop.create_future()
+    loop.call_soon(over.set_result, None)
+    await over
+
+
 def log_has(agent: Agent, name: str, text: str, bound: float = 10) -> None:
     until(lambda: text in agent.call("process", action="log", sessionId=name).text, bound, what=f"{text!r} in the log")
 
 
+@ON_LIBRARY
 @pytest.mark.covers("openclaw:7")
 def test_an_aborted_poll_loses_nothing_and_two_at_once_repeat_nothing(agents: Agents) -> None:
     agent = agents.library("openclaw")
@@ -45,7 +57,7 @@ def test_an_aborted_poll_loses_nothing_and_two_at_once_repeat_nothing(agents: Ag
         """The answer, where it came before the abort."""
         calling = asyncio.ensure_future(agent.tools.call("process", {"action": "poll", "sessionId": name}))
         for _ in range(steps):
-            await asyncio.sleep(0)
+            await turn()
         calling.cancel()
         outcome: Any = (await asyncio.gather(calling, return_exceptions=True))[0]
         return None if isinstance(outcome, asyncio.CancelledError) else outcome
@@ -234,6 +246,7 @@ def test_what_survivors_print_is_in_the_log_alone_and_marked(agents: Agents, wor
     assert "late" not in poll(agent, name).text
 
 
+@ON_LIBRARY
 def test_silence_with_open_input_may_be_waiting(agents: Agents) -> None:
     agent = agents.library("openclaw", exec={"inputWaitIdleMs": 1000})
     name = start(agent, "read x", stdin="open")
@@ -244,6 +257,7 @@ def test_silence_with_open_input_may_be_waiting(agents: Agents) -> None:
     agent.call("process", action="kill", sessionId=name)
 
 
+@ON_LIBRARY
 def test_rows_leave_by_age_and_number_and_ids_still_answer(agents: Agents, monkeypatch: pytest.MonkeyPatch) -> None:
     agent = agents.library("openclaw")
     monkeypatch.setattr(settings, "ROWS", 3)
@@ -261,6 +275,7 @@ def test_rows_leave_by_age_and_number_and_ids_still_answer(agents: Agents, monke
     agent.call("process", action="kill", sessionId=running)
 
 
+@ON_LIBRARY
 def test_a_runner_that_does_not_answer_is_said_at_once(
     agents: Agents, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -279,6 +294,7 @@ def test_a_runner_that_does_not_answer_is_said_at_once(
     agent.call("process", action="kill", sessionId=name)
 
 
+@ON_LIBRARY
 def test_a_terminal_that_cannot_be_had_is_said_and_nothing_runs(
     agents: Agents, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

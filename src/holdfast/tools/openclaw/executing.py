@@ -6,7 +6,16 @@ import inspect
 import os
 from typing import TYPE_CHECKING
 
-from ...errors import BadArgument, HoldfastError, KeyReused, NotAllowed, PlaceUnsupported, PtyUnavailable, SpawnError
+from ...errors import (
+    BadArgument,
+    HoldfastError,
+    KeyReused,
+    NotAllowed,
+    PlaceUnsupported,
+    PtyUnavailable,
+    SpawnError,
+    Unreachable,
+)
 from ...model import FINAL_STATES, LOST
 from ..answer import Answer
 from . import hardening, policy, reading, rows, runs, settings, shell, texts
@@ -60,8 +69,12 @@ async def execute(tools: OpenClaw, **asked: Any) -> Answer:
 
 
 async def _first_answer(tools: OpenClaw, run: ManagedRun) -> Answer:
-    await tools.waiting([run.session], run.first_wait())
     session = run.session
+    try:
+        await tools.waiting([session], run.first_wait())
+        session = run.session
+    except Unreachable:
+        await session.refresh()
     if session.state in FINAL_STATES:
         if runs.BACKGROUND_LABEL in session.labels:
             return await running(tools, session)

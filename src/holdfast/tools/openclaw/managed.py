@@ -65,6 +65,7 @@ class ManagedRun:
         heard = {stream: listener for stream, listener in listeners.items() if listener}
         if heard:
             self._telling = asyncio.ensure_future(_tell(session, heard))
+            self._telling.add_done_callback(_looked_at)
 
     def __repr__(self) -> str:
         return f"<ManagedRun {self.run_id}>"
@@ -135,6 +136,7 @@ class ManagedRun:
         if self._stopping is None or (self._stopping.done() and self._stopping.exception() is not None):
             by = self._by if reason == MANUAL_CANCEL else f"{self._by or 'supervisor'} ({reason})"
             self._stopping = asyncio.ensure_future(self.session.stop(by=by))
+            self._stopping.add_done_callback(_looked_at)
         return self._stopping
 
     async def _settled(self) -> RunExit:
@@ -204,6 +206,12 @@ class ManagedRun:
         for stream, end in ends.items():
             texts[_SERVED[stream]] = await _last(self.session, stream, end, self._cap)
         return texts["stdout"], texts["stderr"]
+
+
+def _looked_at(done: asyncio.Task[Any]) -> None:
+    """Nobody may be left to hear of what went wrong; that is no news to the event loop."""
+    if not done.cancelled():
+        done.exception()
 
 
 async def recorded_ends(session: AsyncSession) -> dict[str, int] | None:

@@ -23,6 +23,7 @@ from ...model import FINAL_STATES, LOST, STALE, UNREACHABLE
 from ..answer import Answer
 from . import reading, rows, runs, settings, texts
 from .executing import failed
+from .managed import ManagedRun
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -33,9 +34,6 @@ if TYPE_CHECKING:
     from .toolset import OpenClaw
 
     Action = Callable[[OpenClaw, AsyncSession, dict[str, Any]], Awaitable[Answer]]
-
-# Whoever is asked to end something is told so within this time; the rest is done without us.
-_ASKED_S = 0.5
 
 
 async def act(tools: OpenClaw, **asked: Any) -> Answer:
@@ -55,7 +53,7 @@ async def act(tools: OpenClaw, **asked: Any) -> Answer:
     if session is None or not _is_in_reach(action, session):
         return failed(texts.unknown(action, ref), "not-found")
     name = runs.run_id(session)
-    if session.state not in FINAL_STATES and not runs.is_backgrounded(session):
+    if session.state not in FINAL_STATES and not rows.is_backgrounded(tools, session):
         return failed(texts.not_backgrounded(name), Busy.code, sessionId=name)
     if action in ("write", "kill", "remove") and rows.is_finalizing(session):
         return failed(texts.finalizing(name), Busy.code, sessionId=name)
@@ -346,9 +344,7 @@ async def _remove(tools: OpenClaw, session: AsyncSession, _asked: dict[str, Any]
         with contextlib.suppress(HoldfastError):
             await session.update(notify="never")
     tools.notes.put(session.id, rows.ROW, rows.REMOVED)
-    stopping = asyncio.ensure_future(session.stop(by=tools.owner))
-    stopping.add_done_callback(lambda done: done.cancelled() or done.exception())
-    await asyncio.wait({stopping}, timeout=_ASKED_S)
+    await ManagedRun(session, by=tools.owner).begin_cancel()
     return Answer(texts.removed(name, stopped=True), {"status": "completed", "sessionId": name})
 
 

@@ -10,7 +10,7 @@ from ...model import FINAL_STATES, PENDING, RUNNING, STALE, UNREACHABLE
 from ...runner import tree
 from ...signals.records import Note
 from . import reading, runs, settings, texts
-from .runs import SCOPE_LABEL, at_ms, is_backgrounded
+from .runs import SCOPE_LABEL, at_ms
 from .scopes import label
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ async def listed(tools: OpenClaw) -> list[AsyncSession]:
     noted = tools.notes.all(ROW)
     hidden = {id for id, why in noted.items() if why != YIELDED}
     found = [each for each in await of_scope(tools, all=True) if each.id not in hidden]
-    running = [each for each in found if each.state not in FINAL_STATES and is_backgrounded(each)]
+    running = [each for each in found if each.state not in FINAL_STATES and is_backgrounded(tools, each)]
     since = now_ms() - tools.settings.rows_ms
     over = [each for each in found if each.state in FINAL_STATES and runs.reason(each) != runs.SPAWN_ERROR]
     over = [each for each in over if ended_at_ms(each) >= since or (each.exit and each.exit.survivors)]
@@ -47,9 +47,14 @@ async def _told_in_its_call(tools: OpenClaw, session: AsyncSession) -> bool:
         return False
     if tools.notes.get(session.id, ROW) == YIELDED:
         return False
-    return not is_backgrounded(session) or any(
+    return not runs.is_backgrounded(session) or any(
         isinstance(each, Note) and each.answered is not None for each in await session.told()
     )
+
+
+def is_backgrounded(tools: OpenClaw, session: Snapshot) -> bool:
+    """Its call let go of it, or its caller is gone."""
+    return runs.is_backgrounded(session) or tools.notes.get(session.id, ROW) == YIELDED
 
 
 async def of_scope(tools: OpenClaw, *, all: bool = False) -> list[AsyncSession]:
@@ -155,7 +160,7 @@ def short_name(command: str) -> str:
     except ValueError:
         words = command.split()
     target = next((word for word in words[1:] if not word.startswith("-")), "")
-    return " ".join(filter(None, [*words[:1], target]))[: settings.NAME_CHARACTERS].strip()
+    return texts.one_line(" ".join([*words[:1], target]), settings.NAME_CHARACTERS)
 
 
 def now_ms() -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...host.text import visible
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
@@ -167,9 +169,14 @@ def still_there(named: str) -> str:
 
 
 def processes(found: Sequence[Mapping[str, Any]]) -> str:
-    named = [f"pid {each.get('pid')} {str(each.get('command') or '')[:60]}".strip() for each in found[:5]]
+    named = [f"pid {each.get('pid')} {one_line(str(each.get('command') or ''), 60)}".strip() for each in found[:5]]
     more = [f"and {len(found) - 5} more"] if len(found) > 5 else []
     return ", ".join([*named, *more])
+
+
+def one_line(text: str, limit: int) -> str:
+    """Of what others wrote, so that it cannot look like a line of ours."""
+    return visible("".join(each if each.isprintable() else " " for each in text[: 4 * limit]).strip())[:limit]
 
 
 def duration(ms: float) -> str:
