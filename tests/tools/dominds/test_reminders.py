@@ -92,7 +92,7 @@ def test_a_running_daemon_is_rendered_with_everything_about_it(agents: Agents) -
 def test_rendering_does_not_count_as_showing(agents: Agents, world: World) -> None:
     agent = agents.library("dominds")
     gate = world.gate()
-    daemon = started(agent, f"read -n 1 < {gate}; echo fresh; sleep 60")
+    daemon = started(agent, f"read -n 1 < {gate}; echo fr''esh; sleep 60")
     gate.release()
     until(lambda: "fresh" in only(agent).render(), what="the line in the reminder")
     read = agent.call("get_daemon_output", pid=daemon.data["pid"], timeout_ms=0)

@@ -341,3 +341,18 @@ def test_another_place_is_not_reached_by_a_pid_of_this_one(agents: Agents) -> No
     assert elsewhere.call("get_daemon_output", pid=pid).text == f"❌ No daemon process found with PID {pid}"
     assert elsewhere.run(elsewhere.tools.reminders()) == []
     assert elsewhere.call("shell_cmd", command="true").text.startswith("❌ Failed to execute command: ")
+
+
+def test_names_that_are_no_text_reach_the_agent_all_the_same(agents: Agents) -> None:
+    agent = agents("dominds")
+    done = agent.call("shell_cmd", command="(exec -a $'odd\\xff' sleep 300) & echo $'\\xff'")
+    assert done.data["status"] == "success"
+    (left,) = done.data["survivors"]
+    assert left["command"].startswith("odd")
+    assert "odd" in done.text
+
+
+@pytest.mark.parametrize("lines", [10**12, 10**30])
+def test_a_view_may_be_larger_than_any_log(agents: Agents, lines: int) -> None:
+    done = agents("dominds").call("shell_cmd", command="seq 3", scrollbackLines=lines)
+    assert blocks.block(done.text, "stdout") == "1\n2\n3"

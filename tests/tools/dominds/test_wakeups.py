@@ -350,3 +350,15 @@ def test_output_and_extinction_wake_nobody(agents: Agents, world: World) -> None
     until(lambda: agent.run(agent.tools.reminders())[0].completed, what="the extinction")
     started(agent, "sleep 1.1; echo more; sleep 60")
     assert pending(agent) == 0
+
+
+def test_what_a_daemon_leaves_is_told_with_its_end(agents: Agents, world: World) -> None:
+    agent = agents.library("dominds")
+    gate = world.gate()
+    daemon = started(agent, f"sleep 300 & read -n 1 < {gate}; kill -9 $$")
+    gate.release()
+    until(lambda: pending(agent) == 1, what="the ending")
+    ((_, text),) = Dialogs(agent, "main").deliver()
+    assert f"- PID: {daemon.data['pid']}\n" in text
+    assert "- Exit status: code null, signal SIGKILL" in text
+    assert "1 of its processes still runs" in text

@@ -105,7 +105,7 @@ class Dominds(Toolset):
             if session.id not in retired:
                 # What was told of it matters once it has ended.
                 told = await session.told() if session.state in FINAL_STATES else []
-                if is_reminder(session, told):
+                if is_reminder(session, told, receipt=bool(self.shown(session.id))):
                     found.append(await Reminder.of(self, session, told))
         return sorted(found, key=lambda each: (each.started_at, each.id))
 

@@ -26,12 +26,11 @@ if TYPE_CHECKING:
 
 # An ending that whoever waited for it has not confirmed yet may be on its way to him. It takes a second at most.
 _ON_ITS_WAY_S = 2.0
-# So much later than asked for a wait may end.
-_LATE_S = 0.1
 
 
-def is_reminder(session: AsyncSession, told: Sequence[Signal | Note]) -> bool:
-    """Does the agent have to be reminded of it? Not of what a call told, nor of what a call still waits for."""
+def is_reminder(session: AsyncSession, told: Sequence[Signal | Note], *, receipt: bool) -> bool:
+    """Does the agent have to be reminded of it? Not of what a call told, nor of what a call still waits for. `receipt`:
+    the call that started it waits no more."""
     if session.state not in FINAL_STATES:
         return _age_s(session.created_at) >= sessions.wait_s(session)
     if session.exit is not None and session.exit.cause == "spawn_error":
@@ -43,13 +42,7 @@ def is_reminder(session: AsyncSession, told: Sequence[Signal | Note]) -> bool:
     if ended is not None and any(note.answered == ended for note in notes):
         return False
     undecided = session.state == EXITED and not any(note.queued == ended for note in notes)
-    return not (undecided and _was_waited_for(session) and _age_s(session.ended_at) < _ON_ITS_WAY_S)
-
-
-def _was_waited_for(session: AsyncSession) -> bool:
-    """Did it end while the call that started it still waited?"""
-    ran = _seconds_between(session.started_at or "", session.ended_at or "")
-    return ran < sessions.wait_s(session) + _LATE_S
+    return receipt or not undecided or _age_s(session.ended_at) >= _ON_ITS_WAY_S
 
 
 def ended_id(told: Sequence[Signal | Note]) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...errors import HoldfastError, IndexBusy
+from ...errors import HoldfastError
 from . import sessions, wording
 from .answers import FAILURE, SUCCESS, answer, facts, how, still_running
 from .output import find, not_found, same_pid_lines
@@ -81,15 +81,16 @@ def _left(daemon: AsyncSession, stopped: Stopped, entire: bool) -> list[Any]:
 
 
 async def _acknowledge(tools: Dominds, daemon: AsyncSession, stopped: Stopped) -> None:
-    """This answer tells the end: nobody is woken for it. Where the index refuses that, our name on the stop does it."""
-    consumer = tools.consumer()
+    """This answer tells the end: nobody is woken for it. Where that cannot be noted, our name on the stop does it, and
+    the stop is done all the same."""
     try:
+        consumer = tools.consumer()
         if stopped.signal_id is None:
             await consumer.pending()  # whoever looks writes what a dead runner did not
         ended = stopped.signal_id or ended_id(await daemon.told())
         if ended is not None:
             await consumer.ack(ended)
-    except IndexBusy:
+    except HoldfastError:
         pass
 
 

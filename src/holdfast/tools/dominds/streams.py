@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 STREAMS = ("stdout", "stderr")
 # Of what may be shown of a long text, so much is its beginning.
 _HEAD_SHARE = 0.67
+# More than any log holds, and a number that the machine can count to.
+_LINES_MAX = 1 << 40
 
 
 class View:
@@ -67,7 +69,7 @@ class View:
 
 
 async def last_lines(session: AsyncSession, stream: str, lines: int) -> View:
-    return await _view(session, stream, await session.last(lines, stream=stream))
+    return await _view(session, stream, await session.last(min(lines, _LINES_MAX), stream=stream))
 
 
 async def lines_since(session: AsyncSession, stream: str, offset: int) -> View:
