@@ -13,6 +13,7 @@ import pytest
 
 import holdfast
 from holdfast import Holdfast
+from holdfast.host.driver import drive
 from support.points import Points
 from support.waiting import BOUND_S, until, wait_gone
 from support.world import World
@@ -273,4 +274,19 @@ def test_an_end_that_is_taken_note_of_before_its_record_is_written_is_not_told(
         consumer.note(woke.signal_id).settle()
     release.join()
     assert not consumer.is_open(woke.signal_id)
+    assert consumer.drain().signals == []
+
+
+def test_an_end_that_is_acknowledged_while_another_may_still_answer_it_is_not_told(world: World) -> None:
+    """Who started it waited, and left without a word. On faulty code the end was not in the queue yet when it was
+    acknowledged, and was told after all."""
+    hf = world.open()
+    consumer = hf.signals(OWNER)
+    asked = {"type": "wait", "id": 0, "exit": True, "confirm": True}
+    seen, connection = drive(hf._core.start(["true"], {"owner": OWNER, "notify": "auto"}, then=asked))
+    assert connection is not None
+    woke = hf.get(seen.files.id).wait(timeout=BOUND_S)
+    assert woke.signal_id is not None
+    assert consumer.ack(woke.signal_id) == 1
+    connection.close()
     assert consumer.drain().signals == []

@@ -36,8 +36,9 @@ if TYPE_CHECKING:
 _LOOK_S = 2.0
 _SETTLE_S = 10.0
 _AGAIN_S = 0.05
-# How long a record that is named elsewhere already is waited for, and how often it is looked for meanwhile.
-_APPEND_S = 1.0
+# How long a record that is named elsewhere already is waited for, and how often it is looked for meanwhile. Whoever
+# waited for an end has a second to say that he told it.
+_APPEND_S = 2.0
 _SOON_S = 0.005
 _WHY_CHARACTERS = 200
 _KNOWN_S = 3600.0

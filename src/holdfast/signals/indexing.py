@@ -287,8 +287,13 @@ def told(home: Home, session: str) -> list[Signal | Note]:
 
 
 def is_coming(home: Home, id: str) -> bool:
-    """Is it not in its file yet, and somebody there to append it?"""
+    """Is it not in its file yet, or not decided whether it is for the queue, and somebody there to do that?"""
     session, seq = split_id(id) or (HOME, 0)
     if session == HOME or not runner_lives(home, session):
         return False
-    return not any(isinstance(each, Signal) and each.seq >= seq for each in told(home, session))
+    said = told(home, session)
+    if any(seq in (each.answered, each.queued) for each in said if isinstance(each, Note)):
+        return False
+    return not any(
+        (each.seq == seq and each.routed != AUTO) or each.seq > seq for each in said if isinstance(each, Signal)
+    )
