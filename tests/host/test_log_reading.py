@@ -545,6 +545,19 @@ def test_tail_over_two_streams_is_the_last_lines_as_they_were_finished(directory
     assert reader.tail(2, "stdout").text == "d\ne\n"
 
 
+def test_tail_below_the_ends_of_a_moment_is_what_it_was_then(directory: Path, writer: Write) -> None:
+    log = writer()
+    log.append("stdout", b"a\nhalf")
+    reader = Log(str(directory))
+    then = reader.ends()
+    log.append("stderr", b"E1\n")
+    log.append("stdout", b" a line\nlater\n")
+    assert reader.tail(9, until=then).text == "a\nhalf"
+    assert reader.tail(1, until=then).text == "half"
+    assert reader.tail(9, until={}).text == ""
+    assert reader.tail(9).text == "a\nE1\nhalf a line\nlater\n"
+
+
 def test_tail_of_an_endless_line_is_bounded_and_says_so(directory: Path, writer: Write) -> None:
     log = writer(streams=("stdout",))
     log.append("stdout", b"x" * 200_000)

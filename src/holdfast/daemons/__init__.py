@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from .kinds import Kind, Output, register
     from .lsp import LanguageServer
     from .observers import Change
+    from .relay import Relay
 
 _PLACES = {
     "AsyncLanguageServer": "aiolsp",
@@ -21,9 +22,10 @@ _PLACES = {
     "Kind": "kinds",
     "LanguageServer": "lsp",
     "Output": "kinds",
+    "Relay": "relay",
     "register": "kinds",
 }
-__all__ = ["AsyncLanguageServer", "Change", "Handle", "Kind", "LanguageServer", "Output", "register"]
+__all__ = ["AsyncLanguageServer", "Change", "Handle", "Kind", "LanguageServer", "Output", "Relay", "register"]
 
 
 def __getattr__(name: str) -> object:

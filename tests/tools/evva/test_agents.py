@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 import holdfast
+from holdfast.errors import BadArgument
 from holdfast.tools import toolset
-from holdfast.tools.evva import Agent, AsyncDaemonState, Change, Lifecycle, Signal
+from holdfast.tools.evva import Agent, AsyncDaemonState, Change, DaemonState, Lifecycle, Signal
 from support.own_daemon import OWNER
 from support.waiting import BOUND_S
 from support.world import World
@@ -27,7 +28,7 @@ async def opened() -> AsyncIterator[AsyncDaemonState]:
             state.close()
 
 
-def spawn(state: AsyncDaemonState, work: Any, **more: Any) -> Agent:
+def spawn(state: AsyncDaemonState | DaemonState, work: Any, **more: Any) -> Agent:
     agent = state.spawn_agent(work, name="scout", agent_type="explorer", prompt="look around", **more)
     assert isinstance(agent, Agent)
     return agent
@@ -244,3 +245,10 @@ def test_the_message_has_the_summary_and_the_error(world: World) -> None:
             assert last.text.endswith("\n---\nin 2 files")
 
     run(test)
+
+
+def test_an_agent_needs_a_running_loop(world: World) -> None:
+    state = world.closing.enter_context(DaemonState(world.open(), OWNER))
+    with pytest.raises(BadArgument, match="running event loop"):
+        spawn(state, asyncio.Event().wait())
+    assert len(state) == 0

@@ -81,7 +81,12 @@ def spawn(view: View, work: Work, **options: Unpack[DaemonOptions]) -> Agent:
         return agents[0].live(work)
 
     options["kind"] = "local_agent"
-    handle = view.task(begin, **options)
+    try:
+        handle = view.task(begin, **options)
+    except BaseException:
+        if asyncio.iscoroutine(work):
+            work.close()  # nobody else will, and Python complains about those
+        raise
     if handle.task is not None and asyncio.iscoroutine(work):
         # One that was cancelled before its first step would be left as it is.
         handle.task.add_done_callback(lambda _: work.close())
