@@ -248,7 +248,7 @@ async def ended(tools: OpenClaw, session: AsyncSession) -> Answer:
         "cwd": session.cwd,
         **more,
     }
-    said = [shown.rstrip("\n")] if shown.strip() else [] if outcome else [texts.NO_OUTPUT]
+    said = [shown.rstrip("\r\n")] if shown.strip() else [] if outcome else [texts.NO_OUTPUT]
     said += [outcome] if outcome else []
     if "survivors" in data:
         data["sessionId"] = runs.run_id(session)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from ...errors import HoldfastError, Unreachable
 from ...host.agent_text import Decoder
 from ...model import FINAL_STATES
-from . import settings
 from .runs import MANUAL_CANCEL, RunExit, at_ms, exit_of, run_id
+from .spawning import CAPTURED_CHARS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,7 +57,7 @@ class ManagedRun:
         # The start that also waits for the end, until its caller lets go.
         self._foreground: asyncio.Task[AsyncSession] | None = None
         self._capture = input is None or input.capture_output
-        self._cap = settings.CAPTURED_CHARS if input is None else input.max_captured_output_chars
+        self._cap = CAPTURED_CHARS if input is None else input.max_captured_output_chars
         self._exit: RunExit | None = None
         self._stopping: asyncio.Task[Stopped] | None = None
         self._telling: asyncio.Task[None] | None = None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import (
     AmbiguousId,
+    BadKey,
     Busy,
     HoldfastError,
     IdentityMismatch,
@@ -124,7 +125,7 @@ async def _polled(
 ) -> Answer:
     name = runs.run_id(session)
     text = output.noted if screen is None or not output.text else screen
-    said = [text.rstrip("\n")] if text.strip() else [texts.NO_NEW_OUTPUT]
+    said = [text.rstrip("\r\n")] if text.strip() else [texts.NO_NEW_OUTPUT]
     data: dict[str, Any] = {
         "status": rows.status(session),
         "sessionId": name,
@@ -236,7 +237,7 @@ async def _send_keys(_tools: OpenClaw, session: AsyncSession, asked: dict[str, A
 
     async def typed() -> str:
         if not session.tty and not keys:
-            raw = (literal or "").encode() + bytes.fromhex("".join(map(_digits, codes)))
+            raw = (literal or "").encode(errors="replace") + b"".join(map(_byte, codes))
             return texts.sent((await session.send(raw)).accepted, name, ())
         tokens = [f"text:{literal}"] if literal else []
         tokens += [f"hex:{_digits(each)}" for each in codes] + [f"key:{each}" for each in keys]
@@ -280,6 +281,13 @@ async def _typing(action: str, session: AsyncSession, typed: Callable[[], Awaita
     except SessionEnded:
         return failed(texts.unknown(action, name), "not-found", sessionId=name)
     return Answer(said, {"status": "running", "sessionId": name})
+
+
+def _byte(code: str) -> bytes:
+    try:
+        return bytes.fromhex(_digits(code))
+    except ValueError:
+        raise BadKey(code, why="bytes are written as pairs of hexadecimal digits, such as 1b") from None
 
 
 def _digits(code: str) -> str:

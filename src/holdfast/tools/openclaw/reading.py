@@ -100,12 +100,12 @@ async def all_lines(session: AsyncSession) -> tuple[list[str], int]:
     """Every retained line, and how many of them survivors printed after the end."""
     ends, final = await ends_of(session)
     streams = await _read(session, dict.fromkeys(ends, 0), ends, final=True)
-    lines = "".join(text for _, text in streams.pieces).splitlines()
+    lines = _lines(streams)
     later = {stream: end for stream, end in session.ends.items() if end > ends.get(stream, 0)} if final else {}
     if not later:
         return lines, 0
     behind = await _read(session, {stream: ends.get(stream, 0) for stream in later}, later, final=True)
-    after = "".join(text for _, text in behind.pieces).splitlines()
+    after = _lines(behind)
     return [*lines, texts.AFTER_EXIT, *after], len(after)
 
 
@@ -123,6 +123,11 @@ async def _read(session: AsyncSession, begin: dict[str, int], ends: dict[str, in
     if final:
         streams.flush()
     return streams
+
+
+def _lines(streams: _Streams) -> list[str]:
+    lines = "".join(text for _, text in streams.pieces).replace("\r\n", "\n").split("\n")
+    return lines if lines[-1] else lines[:-1]
 
 
 def _offsets(cursor: str, ends: dict[str, int]) -> dict[str, int]:

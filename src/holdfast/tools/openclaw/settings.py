@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from ...errors import BadArgument
+from .spawning import KILL_GRACE_MAX_MS, KILL_GRACE_MS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,14 +22,9 @@ TAIL_CHARS = 2000
 INPUT_WAIT_MS, INPUT_WAIT_MIN_MS, INPUT_WAIT_MAX_MS = 15_000, 1000, 600_000
 ROWS_MS, ROWS_MIN_MS, ROWS_MAX_MS = 1_800_000, 60_000, 10_800_000
 ROWS = 50
-RECORDS = 2000
 NAME_CHARACTERS = 48
 # Empty polls in a row: when it makes sense to come again.
 RETRY_MS = (5000, 10_000, 30_000, 60_000)
-KILL_GRACE_MS, KILL_GRACE_MAX_MS = 5000, 60_000
-SETTLE_MS = 4000
-CAPTURED_CHARS, CAPTURED_MIN_CHARS = 1 << 20, 256
-SIZE = (30, 120)
 
 SECURITY = ("deny", "allowlist", "full")  # from the strictest on
 ASK = ("off", "on-miss", "always")  # the last asks most

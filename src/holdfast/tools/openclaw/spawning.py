@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...errors import BadArgument, PlaceUnsupported, TooLarge
-from . import scopes, settings
+from . import scopes
 from .runs import METADATA, SCOPE_LABEL
 
 if TYPE_CHECKING:
@@ -15,6 +15,12 @@ if TYPE_CHECKING:
     from typing import Any
 
 CHILD, PTY = "child", "pty"
+
+KILL_GRACE_MS, KILL_GRACE_MAX_MS = 5000, 60_000
+# What the last rung may take to take effect.
+SETTLE_MS = 4000
+CAPTURED_CHARS, CAPTURED_MIN_CHARS = 1 << 20, 256
+SIZE = (30, 120)
 
 # What only one of the modes has.
 _CHILD_ONLY = ("argv", "argv0", "shell_command", "input", "stdin_mode")
@@ -56,7 +62,7 @@ class SpawnInput:
     timeout_ms: int | None = None
     no_output_timeout_ms: int | None = None
     capture_output: bool = True
-    max_captured_output_chars: int = settings.CAPTURED_CHARS
+    max_captured_output_chars: int = CAPTURED_CHARS
     on_stdout: Callable[[str], object] | None = None
     on_stderr: Callable[[str], object] | None = None
     place: str = "local"
@@ -91,8 +97,8 @@ class SpawnInput:
             raise BadArgument(
                 "secret_input", f"{self.secret_input.fd} is one of the standard streams", "give 3 or more"
             )
-        if self.max_captured_output_chars < settings.CAPTURED_MIN_CHARS:
-            low = settings.CAPTURED_MIN_CHARS
+        if self.max_captured_output_chars < CAPTURED_MIN_CHARS:
+            low = CAPTURED_MIN_CHARS
             raise BadArgument("max_captured_output_chars", "is too small", f"give at least {low}")
         if self.place != "local":
             raise PlaceUnsupported(self.place)
@@ -131,7 +137,7 @@ class SpawnInput:
             "input": self.input,
             "stdin": "open" if self.stdin_mode == "pipe-open" else None if tty or self.input is not None else "closed",
             "tty": tty or None,
-            "size": settings.SIZE if tty else None,
+            "size": SIZE if tty else None,
             "timeout": self.timeout_ms / 1000 if self.timeout_ms else None,
             "idle_timeout": self.no_output_timeout_ms / 1000 if self.no_output_timeout_ms else None,
             "lifetime": self.lifetime,
@@ -154,7 +160,7 @@ def ladder(grace_ms: int, *, tty: bool) -> list[dict[str, Any]]:
         ]
     else:
         soft = [{"signal": "TERM", "target": "group", "wait_s": grace_s}]
-    return [*soft, {"signal": "KILL", "target": "tree", "wait_s": settings.SETTLE_MS / 1000}]
+    return [*soft, {"signal": "KILL", "target": "tree", "wait_s": SETTLE_MS / 1000}]
 
 
 class Secret:

@@ -15,11 +15,11 @@ from weakref import WeakValueDictionary
 from ...errors import HoldfastError, NameTaken, NotFound, ShuttingDown
 from ...model import FINAL_STATES
 from ...runner import records
-from . import runs, settings, slugs
+from . import runs, slugs
 from .managed import ManagedRun
 from .runs import MANUAL_CANCEL, METADATA, SCOPE_LABEL, RunExit
 from .scopes import Scope, label, moment
-from .spawning import Secret
+from .spawning import KILL_GRACE_MAX_MS, KILL_GRACE_MS, Secret
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 _FINALIZED = "finalized.json"
 _NAME_TRIES = 3
+# Of those that ended, so many are shown.
+_RECORDS = 2000
 _SHUT_DOWN = "process supervisor is shut down"
 
 
@@ -77,12 +79,12 @@ class Supervisor:
         owner: str | None = None,
         *,
         by: str | None = None,
-        kill_grace_ms: int = settings.KILL_GRACE_MS,
+        kill_grace_ms: int = KILL_GRACE_MS,
     ) -> None:
         self._hf = hf
         self._owner = owner
         self._by = by or owner
-        self._grace_ms = min(max(kill_grace_ms, 0), settings.KILL_GRACE_MAX_MS)
+        self._grace_ms = min(max(kill_grace_ms, 0), KILL_GRACE_MAX_MS)
         self._startups: dict[str, _Startup] = {}
         # By this its own runs are known.
         self._instance = os.urandom(8).hex()
@@ -156,7 +158,7 @@ class Supervisor:
         if not scope_key.strip():
             return []
         found = await self._members(scope_key, all=True)
-        over = [each for each in found if _is_over(each)][-settings.RECORDS :]
+        over = [each for each in found if _is_over(each)][-_RECORDS:]
         shown = {each.id for each in over}
         return [runs.record(each) for each in found if each.id in shown or not _is_over(each)]
 
@@ -168,7 +170,7 @@ class Supervisor:
     async def finalize(self, run_id: str, **metadata: Any) -> Finalized | None:
         """Say once, for all hosts, what became of a run's result. None: there is no such run, or it has not ended."""
         session = await self._find(run_id)
-        if session is None or not _is_over(session):
+        if session is None or session.state not in FINAL_STATES:
             return None
         said, first = _say_once(self._hf.home.session(session.id), metadata)
         return Finalized(first, runs.record(session), said)
