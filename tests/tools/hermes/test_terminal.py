@@ -161,7 +161,8 @@ def test_a_user_message_lets_the_command_go_on_past_its_default_limit(
     process(agent, "wait", told["session_id"], timeout=1)
     polled = process(agent, "poll", told["session_id"])
     assert (polled["status"], polled["pid"]) == ("running", told["pid"])
-    assert agent.call("process", action="list").data["processes"][0]["session_id"] == told["session_id"]
+    (row,) = agent.call("process", action="list").data["processes"]
+    assert (row["session_id"], row["notify_on_complete"]) == (told["session_id"], True)
     with open(gate.path, "wb") as file:
         file.write(b"\n")
     (event,) = drained(agent)

@@ -56,7 +56,10 @@ class Process:
             ended = views.how_it_ended(session, session.exit)
             row |= {"exit_code": ended["exit_code"], "exited_at": views.local_time(session.ended_at)}
             row["completion_reason"] = ended["completion_reason"]
-        row |= {key: asked[key] for key in ("notify_on_complete", "watch_patterns") if asked.get(key)}
+        if asked.get("notify_on_complete") or session.labels.get(scope.MODE) == scope.YIELDED:
+            row["notify_on_complete"] = True
+        if asked.get("watch_patterns"):
+            row["watch_patterns"] = asked["watch_patterns"]
         if (session.metadata.get("watch") or {}).get("hits"):
             row["watch_hit"] = True
         if scope.PERSIST in session.labels:
