@@ -131,6 +131,7 @@ def test_a_supervisor_that_is_gone_is_said_and_what_still_works(agents: Agents, 
     agent = agents.library("native")
     hf = world.open()
     session = hf.start(world.probe("forever"), name="web", stdin="open", owner="agent-7")
+    assert session.wait(match="ready", timeout=5).reason == "match"
     kill_runner(session)
     text = problem(agent, "send", id="web", text="x")
     assert text.startswith(f"the supervisor of web {session.id} is gone, its command still runs: ")

@@ -85,3 +85,12 @@ def test_what_wait_told_is_not_announced(agents: Agents, world: World) -> None:
     gate.release()
     assert "exit 3" in agent.call("wait", ids=id).text
     assert agent.call("signals").data["signals"] == []
+
+
+def test_an_end_that_races_with_the_limit_of_its_run_is_told_once(agents: Agents) -> None:
+    """In the answer of the run, or in that of the wait, and then not again."""
+    agent = agents("native")
+    for number in range(24):
+        ran = agent.call("run", command=["sh", "-c", "exit 2"], wait_s=(number % 8) / 1000)
+        assert "exit 2" in agent.call("wait", ids=ran.data["id"], timeout_s=20).text
+        assert agent.call("signals").data["signals"] == []

@@ -125,7 +125,7 @@ def test_a_screen_shows_text_cursor_and_whether_somebody_is_asked(agents: Agents
     shown = agent.call("screen", id="menu")
     assert shown.data["screen"]["rows"] == ["Choose a color:", "> red", "  green", "Continue? [Y/n]"]
     assert shown.data["screen"]["cursor"]["row"] == 3
-    assert 'waits for input at "Continue? [Y/n]" (it reads the terminal and' in shown.text
+    assert 'waits for input at "Continue? [Y/n]" (it reads its input and' in shown.text
     nap = agent.call("screen", id="nap")
     assert "waits for" not in nap.text
     assert "needs_input" not in nap.data

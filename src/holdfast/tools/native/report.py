@@ -159,20 +159,20 @@ class Output:
 
     def _cut(self, found: Excerpt, budget: int, stream: str, trouble: Sequence[Hit] = ()) -> None:
         parts = cut(found.lines, budget, gap=found.gap)
-        quoted: list[str] = []
+        reason: list[str] = []
         if trouble and (hit := _first_left(found, parts, trouble)) is not None:
-            quoted = [clip(shown(line), budget // 16) for line in (*hit.before, hit.text, *hit.after)]
-            while sum(len(line) + 1 for line in quoted) > budget // 4:
-                quoted.pop()
-            parts = cut(found.lines, budget - sum(len(line) + 1 for line in quoted), gap=found.gap)
+            reason = [clip(shown(line), budget // 16) for line in (*hit.before, hit.text, *hit.after)]
+            while sum(len(line) + 1 for line in reason) > budget // 4:
+                reason.pop()
+            parts = cut(found.lines, budget - sum(len(line) + 1 for line in reason), gap=found.gap)
         self._sheet.output([line.text for line in parts.head])
         if left := self._left(found, parts):
             search = call("read", id=ref(self._session), search="...")
             said = f"... {lines_and_bytes(left['lines'], left['bytes'])} left out"
             self._sheet.add(f"{said}; {self._again(left, stream)} or {search}")
-            if quoted:
+            if reason:
                 self._sheet.add("... among them:")
-                self._sheet.output(quoted)
+                self._sheet.output(reason)
                 self._sheet.add("... and so on")
         self._sheet.output([line.text for line in parts.tail])
 

@@ -31,12 +31,20 @@ class Seen:
     def is_told(self, id: str) -> bool:
         return (self._kept.get(id, _TOPIC) or {}).get("told") is True
 
-    def move(self, id: str, cursor: str | None, *, told: bool = False) -> None:
+    def told_upto(self, id: str) -> int:
+        """The number of the last signal of a running session that was told in an answer."""
+        return int((self._kept.get(id, _TOPIC) or {}).get("upto") or 0)
+
+    def move(self, id: str, cursor: str | None, *, told: bool = False, upto: int = 0) -> None:
         """Forward only: two calls at once may end in any order. `told`: its end was told."""
         known = self._kept.get(id, _TOPIC) or {}
         before, after = _offsets(known), _offsets({"at": cursor})
         furthest = {name: max(before.get(name, 0), after.get(name, 0)) for name in STREAMS if name in {*before, *after}}
-        changed = {"at": format_cursor(furthest), "told": told or known.get("told") is True}
+        changed = {
+            "at": format_cursor(furthest),
+            "told": told or known.get("told") is True,
+            "upto": max(upto, known.get("upto") or 0),
+        }
         if changed != known:
             self._kept.put(id, _TOPIC, changed)
 

@@ -103,10 +103,12 @@ class Native(Toolset):
             session = await self.hf.start(command, ready=_probe(ready), **options)
             await self.waiting([session], session.wait(ready=True, timeout=wait_s))
         else:
-            # A brief one is waited for on the connection that started it.
-            session = await self.hf.run(command, wait=min(wait_s, PROGRESS_S), **options)
-            # Its runner knows then that we know, and nothing is queued.
-            answered = notify == "auto" and session.exit is not None and session.exit.cause != CAUSE_LOST
+            # A brief one is waited for on the connection that started it. If it ended before the time was over, its
+            # runner knows that we know, and nothing is queued.
+            limit, began = min(wait_s, PROGRESS_S), time.monotonic()
+            session = await self.hf.run(command, wait=limit, **options)
+            over = session.exit is not None and session.exit.cause != CAUSE_LOST
+            answered = notify == "auto" and over and time.monotonic() - began < limit
             if session.exit is None and wait_s > PROGRESS_S:
                 await self.waiting([session], session.wait(timeout=wait_s - PROGRESS_S))
         existing = key is not None and session.metadata.get("call") != mine
@@ -370,9 +372,11 @@ class Native(Toolset):
             if signal:
                 await self.consumer().ack(signal)
         if not over and (session.needs_input or (session.metadata.get("ready") or {}).get("ok") is not None):
+            known = self._seen.told_upto(session.id)
             for each in await session.told():
-                if isinstance(each, Signal) and each.variant in ("ready", "needs_input"):
+                if isinstance(each, Signal) and each.variant in ("ready", "needs_input") and each.seq > known:
                     await self.consumer().ack(each.id)
+                    self._seen.move(session.id, None, upto=each.seq)
 
 
 def _probe(ready: str) -> str:

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from ...model import FINAL_STATES, LOST, STALE, UNREACHABLE
-from ...signals.quoting import clean, cut, visible
+from ...signals.quoting import clean, visible
 from ...signals.words import spell
 
 if TYPE_CHECKING:
@@ -34,6 +34,18 @@ _LIMITS = {
     "owner_gone": "ended with its owner",
     "out_of_memory": "killed, out of memory",
     "lost": "lost, nobody saw how it ended",
+}
+
+_WARNINGS = {
+    "tty_raw": "the program reads single keys and may not take this as an end",
+    "canonical_limit": "a line this long may be cut by the terminal",
+}
+_EVIDENCE = {
+    "blocked_read": "it reads its input",
+    "echo_off": "echo is off",
+    "prompt_mark": "it marked a prompt",
+    "pattern": "the line looks like a question",
+    "bell": "it rang the bell",
 }
 
 
@@ -157,12 +169,8 @@ def moment(at: str) -> datetime:
 def size(count: int) -> str:
     """120 bytes, 3.4 KB, 1.2 MB."""
     if count < 1000:
-        return f"{count} bytes" if count != 1 else "1 byte"
-    for unit in ("KB", "MB"):
-        count_f = count / 1000 if unit == "KB" else count / 1_000_000
-        if count_f < 999.95:
-            return f"{count_f:.1f} {unit}"
-    return f"{count / 1_000_000_000:.1f} GB"
+        return "1 byte" if count == 1 else f"{count} bytes"
+    return f"{count / 1000:.1f} KB" if count < 999_950 else f"{count / 1_000_000:,.1f} MB"
 
 
 def lines_and_bytes(lines: int, count: int) -> str:
@@ -189,36 +197,3 @@ def warning(said: str) -> str:
     """Of `name: explanation`, or a name alone."""
     name, _, explanation = said.partition(": ")
     return explanation or _WARNINGS.get(name, name)
-
-
-_WARNINGS = {
-    "tty_raw": "the program reads single keys and may not take this as an end",
-    "canonical_limit": "a line this long may be cut by the terminal",
-}
-_EVIDENCE = {
-    "blocked_read": "it reads the terminal",
-    "echo_off": "echo is off",
-    "prompt_mark": "it marked a prompt",
-    "pattern": "the line looks like a question",
-    "bell": "it rang the bell",
-    "stdin_wait": "it reads its input",
-}
-
-__all__ = [
-    "Sheet",
-    "ago",
-    "call",
-    "called",
-    "cursor",
-    "cut",
-    "ending",
-    "label",
-    "lines_and_bytes",
-    "quoted",
-    "ref",
-    "seconds",
-    "size",
-    "standing",
-    "waits",
-    "warning",
-]
