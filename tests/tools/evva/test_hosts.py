@@ -80,7 +80,8 @@ with holdfast.open() as hf, DaemonState(hf, OWNER) as state:
     )
     first = world.open()
     starter = DaemonState(first, OWNER)
-    hosts = [world.host(code) for _ in range(2)]
+    # Few at a time, so that they come in between each other.
+    hosts = [world.host(code, env={"HOLDFAST_SIGNALS_CLAIM_LIMIT": "3"}) for _ in range(2)]
     for host in hosts:
         assert host.line(20) == "ready"
     sessions = [starter.start("true") for _ in range(count)]

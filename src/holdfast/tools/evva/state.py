@@ -326,8 +326,8 @@ class DaemonState(State):
 
 
 class AsyncDaemonState(State):
-    """For asyncio: the same, and what may take long is awaited. The rest asks the index, and blocks while that is
-    locked, for at most some seconds."""
+    """For asyncio: the same, and what may take long is awaited. The rest asks the index, and `snapshot` the runners: it
+    holds the loop up as long as that takes, which is bounded."""
 
     def __init__(
         self, hf: AsyncHoldfast, owner: str, *, quote: str = "prefix", ended_tail_chars: int | None = None
