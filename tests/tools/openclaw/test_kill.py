@@ -173,10 +173,10 @@ def test_removing_hides_at_once_and_keeps_the_name_until_nothing_lives(agents: A
     assert agent.call("process", action="list").text == "No running or recent sessions."
     assert act(agent, "poll", run).text == f"No session found for {name}"
     assert agent.run(agent.tools.active()) == 1
-    assert not agent.run(agent.tools.supervisor._is_free(name))
+    assert not agent.tools.supervisor._is_free(name)
     wait_gone(run.data["pid"], 10)
     until(lambda: agent.run(agent.tools.active()) == 0, 10)
-    assert not agent.run(agent.tools.supervisor._is_free(name)), "what it printed is still kept under that name"
+    assert not agent.tools.supervisor._is_free(name), "what it printed is still kept under that name"
 
     async def told() -> str:
         async with await agent.tools.drain() as notice:

@@ -6,7 +6,7 @@ import secrets
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
 
 _ADJECTIVES = (
     "amber azure bold brave brisk calm clear cool coral crisp dawn deep eager faint fast fleet fresh gentle glad "
@@ -24,13 +24,13 @@ _NOUNS = (
 _PLAIN_TRIES = 12
 
 
-async def new_slug(is_free: Callable[[str], Awaitable[bool]]) -> str:
+def new_slug(is_free: Callable[[str], bool]) -> str:
     """One that nobody bears; with a number behind it once plain ones have become rare."""
     for _ in range(_PLAIN_TRIES):
         slug = f"{secrets.choice(_ADJECTIVES.split())}-{secrets.choice(_NOUNS.split())}"
-        if await is_free(slug):
+        if is_free(slug):
             return slug
     number = 2
-    while not await is_free(f"{slug}-{number}"):
+    while not is_free(f"{slug}-{number}"):
         number += 1
     return f"{slug}-{number}"

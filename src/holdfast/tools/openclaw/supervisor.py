@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from ...errors import HoldfastError, NameTaken, NotFound, ShuttingDown
+from ...host.claims import Claim
 from ...model import FINAL_STATES
 from ...runner import records
 from . import runs, slugs
@@ -102,7 +103,7 @@ class Supervisor:
             raise HoldfastError.from_wire({"code": ShuttingDown.code, "message": _SHUT_DOWN, "fix": "open another"})
         input.check()
         for attempt in range(_NAME_TRIES):
-            run_id = input.run_id or await slugs.new_slug(self._is_free)
+            run_id = input.run_id or slugs.new_slug(self._is_free)
             startup = self._startups[run_id] = _Startup(input.scope)
             try:
                 run = await self._in_scope(input, run_id, startup, wait_s)
@@ -279,13 +280,10 @@ class Supervisor:
 
     # Finding.
 
-    async def _is_free(self, name: str) -> bool:
-        """Nobody bears it, not even one whose output is still kept."""
-        try:
-            await self._hf.get(name)
-        except NotFound:
-            return True
-        return False
+    def _is_free(self, name: str) -> bool:
+        """Nobody bears it, not even one whose output is still kept: so long its claim stands."""
+        holder = Claim(self._hf.home, "name", name).peek()
+        return holder is None or not os.path.lexists(self._hf.home.session(holder))
 
     async def _find(self, run_id: str) -> AsyncSession | None:
         try:
