@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from ..errors import BadArgument, HoldfastError, NotAllowed
 from . import parameters
 from .answer import Answer
+from .tool import Tool
+from .unread import SIGNALS, signals
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -17,49 +19,19 @@ if TYPE_CHECKING:
     from ..host.aio import AsyncHoldfast, AsyncSession
     from ..index.kept import Kept
     from ..signals.consumer import AsyncConsumer
-    from .parameters import Parameter
 
     T = TypeVar("T")
     Approve = Callable[["Call"], Awaitable[bool | str]]
     # Called with the last line that a session printed while somebody waits for it.
     Progress = Callable[[str], Awaitable[None]]
 
+__all__ = ["PROGRESS_S", "SHAPES", "Call", "Tool", "Toolset"]
+
 SHAPES = ("mcp", "openai", "anthropic")
 # So often whoever waits is told how it goes.
 PROGRESS_S = 3.0
 
 _progress: ContextVar[Progress | None] = ContextVar("progress", default=None)
-
-
-class Tool:
-    """One tool as a model sees it. `reads` changes nothing; `destroys` may end what runs; `repeats` may be called again
-    with the same arguments and changes nothing more; `opens` reaches beyond this machine's own records."""
-
-    __slots__ = ("description", "destroys", "name", "opens", "parameters", "reads", "repeats", "title")
-
-    def __init__(
-        self,
-        name: str,
-        description: str,
-        parameters: Sequence[Parameter] = (),
-        *,
-        title: str = "",
-        reads: bool = False,
-        destroys: bool = False,
-        repeats: bool = False,
-        opens: bool = False,
-    ) -> None:
-        self.name = name
-        self.title = title
-        self.description = description
-        self.parameters = tuple(parameters)
-        self.reads = reads
-        self.destroys = destroys
-        self.repeats = repeats or reads
-        self.opens = opens
-
-    def __repr__(self) -> str:
-        return f"<Tool {self.name}>"
 
 
 class Call:
@@ -154,15 +126,11 @@ class Toolset:
 
     def offer_signals(self) -> None:
         """For agents that nobody tells by itself: one tool more, where the family has none for it."""
-        from .unread import SIGNALS
-
         if SIGNALS.name not in self._by_name:
             self.tools = (*self.tools, SIGNALS)
             self._by_name[SIGNALS.name] = self._offered = SIGNALS
 
     async def _signals(self, ack: list[str] | None) -> Answer:
-        from .unread import signals
-
         return await signals(self, ack)
 
     # For the families.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from .answer import Answer
 from .parameters import STRINGS, Parameter
-from .toolset import Tool
+from .tool import Tool
 
 if TYPE_CHECKING:
     from .toolset import Toolset
