@@ -11,6 +11,7 @@ import pytest
 
 from holdfast.tools.openclaw import settings
 from holdfast.tools.openclaw.policy import Allow, Deny, Pending, Request, Unavailable
+from holdfast.tools.openclaw.supervisor import Withdrawn
 from support import processes
 from support.waiting import until, wait_for_file, wait_gone
 
@@ -208,6 +209,8 @@ def test_what_cannot_run_is_said_and_nothing_runs(agents: Agents, world: World) 
     assert agent.call("exec", command="touch x", host="node", node="n1").data["error"] == "place-unsupported"
     approving = agent.call("exec", command="/approve 12345678 allow")
     assert (approving.data["error"], approving.error) == ("not-allowed", True)
+    denied = agent.call("exec", command="touch x", security="deny")
+    assert (denied.data["error"], "security is deny" in denied.text) == ("not-allowed", True)
     typo = agent.call("exec", command="touch x", yeildMs=5)
     assert "yeildMs" in typo.text
     assert list(world.cwd.iterdir()) == []
@@ -276,3 +279,16 @@ def test_what_a_call_told_whole_is_in_no_list_also_for_the_next_host(agents: Age
     agent = agents("openclaw")
     agent.call("exec", command="echo told here too")
     assert agent.call("process", action="list").text == "No running or recent sessions."
+
+
+@ON_LIBRARY
+def test_a_start_that_was_withdrawn_is_said_to_be_aborted(agents: Agents, monkeypatch: pytest.MonkeyPatch) -> None:
+    agent = agents.library("openclaw")
+
+    async def withdrawn(*_: object, **__: object) -> Withdrawn:
+        return Withdrawn("amber-atlas")
+
+    monkeypatch.setattr(agent.tools.supervisor, "spawn", withdrawn)
+    aborted = agent.call("exec", command="true")
+    assert (aborted.data["status"], aborted.data["failureKind"]) == ("failed", "aborted")
+    assert aborted.text.startswith("Command aborted before exit code was captured")

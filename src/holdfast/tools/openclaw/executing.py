@@ -14,6 +14,7 @@ from ...errors import (
     PlaceUnsupported,
     PtyUnavailable,
     SpawnError,
+    Superseded,
     Unreachable,
 )
 from ...model import FINAL_STATES, LOST
@@ -22,6 +23,7 @@ from . import hardening, policy, reading, rows, runs, settings, shell, texts
 from .policy import Allow, Deny, Request, Unavailable
 from .policy import Pending as AskedFor
 from .spawning import CHILD, PTY, SpawnInput
+from .supervisor import Withdrawn
 
 if TYPE_CHECKING:
     from typing import Any
@@ -41,14 +43,14 @@ async def execute(tools: OpenClaw, **asked: Any) -> Answer:
     if command.lstrip().startswith("/approve"):
         return failed(texts.NO_APPROVING, NotAllowed.code)
     overrides: dict[str, str] = asked["env"] or {}
-    cwd = _directory(asked["workdir"] or tools.cwd)
     place = _place(asked["host"], asked["node"])
+    if place != "local":
+        raise PlaceUnsupported(place)
+    cwd = _directory(asked["workdir"] or tools.cwd)
     hardening.check(overrides)
     refusal = await _refused(tools, asked, command, cwd, place, overrides)
     if refusal is not None:
         return refusal
-    if place != "local":
-        raise PlaceUnsupported(place)
     reused = await _with_key(tools, asked["key"])
     if reused is not None:
         return await running(tools, reused, reused=True)
@@ -64,6 +66,10 @@ async def execute(tools: OpenClaw, **asked: Any) -> Answer:
         if holder is None:
             raise
         return await running(tools, holder, reused=True)
+    if isinstance(run, Withdrawn):
+        return failed(
+            f"{texts.ABORTED}: everything of this agent was cancelled", Superseded.code, failureKind="aborted"
+        )
     answer = await _first_answer(tools, run)
     return answer if warning is None else Answer(f"{warning}\n{answer.text}", answer.data, error=answer.error)
 

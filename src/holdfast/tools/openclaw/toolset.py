@@ -13,7 +13,7 @@ from ..answer import Answer
 from ..parameters import BOOLEAN, INTEGER, MAP, NUMBER, STRING, STRINGS, Parameter
 from ..toolset import Tool, Toolset
 from . import executing, process, rows, settings, texts
-from .policy import allow_all
+from .policy import usual
 from .supervisor import Supervisor
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class OpenClaw(Toolset):
         *,
         approve: Approve | None = None,
         exec: Mapping[str, Any] | None = None,
-        policy: Decide = allow_all,
+        policy: Decide = usual,
         offered: Sequence[str] = ("exec", "process"),
         cwd: str | None = None,
         environ: Mapping[str, str] | None = None,
