@@ -98,6 +98,26 @@ def test_pages_of_two_streams_follow_each_other_too(agents: Agents, world: World
     assert all(line.startswith("(stderr) ") == ("e" in line.split()[-1]) for line in seen)
 
 
+def test_an_end_that_is_long_is_counted_too(agents: Agents, world: World) -> None:
+    agent = agents("native")
+    program = world.cwd / "program.py"
+    program.write_text(
+        "for n in range(12000): print(n, ''.join(chr(97 + int(digit)) for digit in str(n)) * 60)\n"
+        "print('the end', end='')\n"
+    )
+    id = agent.call("run", command=["python3", str(program)], wait_s=30).data["id"]
+    answer = agent.call("read", id=id, tail=9000, budget=2000)
+    assert len(answer.text) < 2400
+    shown = [line for line in body(answer.text) if not line.startswith("...")]
+    assert shown[-1] == "the end"
+    left = answer.data["left_out"][0]
+    assert left["lines"] == 9000 - len(shown)
+    there = agent.call("read", id=id, since=left["since"], budget=1000)
+    assert body(there.text)[0].split()[0] == str(12_001 - 9000)
+    few = agent.call("read", id=id, tail=3, budget=8000)
+    assert [line.split()[0] for line in body(few.text)] == ["11998", "11999", "the"]
+
+
 def test_the_truth_is_there_raw(agents: Agents) -> None:
     agent = agents("native")
     id = agent.call("run", command=r"printf '\033[31mred\033[0m  \r\nab\rc\n\n\n\nz\nz\nz\nz\nz\n'").data["id"]

@@ -12,7 +12,7 @@ BUDGET_MAX = 100_000
 UNTIL = ("exit", "match", "idle", "output", "port", "ready")
 STREAMS = ("stdout", "stderr", "tty")
 
-_ID = Parameter("id", STRING, "id, unique prefix, name or last", required=True, aliases=("ids",))
+_ID = Parameter("id", STRING, "id, prefix, name or last", required=True, aliases=("ids",))
 
 RUN = Tool(
     "run",
@@ -26,8 +26,8 @@ RUN = Tool(
         Parameter("env", PAIRS, "NAME=VALUE"),
         Parameter("tty", BOOLEAN, "for REPLs, full-screen programs", default=False),
         Parameter("stdin", STRING, default="closed", choices=("closed", "open")),
-        Parameter("timeout_s", NUMBER, "end it then", minimum=0),
-        Parameter("idle_timeout_s", NUMBER, "end it when silent so long", minimum=0),
+        Parameter("timeout_s", NUMBER, "end it then"),
+        Parameter("idle_timeout_s", NUMBER, "end it when silent so long"),
         Parameter("ready", STRING, "answer then: port:3000, http:URL, line:REGEX"),
         Parameter("watch", STRINGS, "signal lines with this text or /regex/"),
         Parameter("notify", STRING, "signal its end", default="auto", choices=("auto", "exit", "failure", "never")),
@@ -42,7 +42,7 @@ READ = Tool(
     (
         _ID,
         Parameter("since", STRING, "cursor, such as stdout:2048; 0 is the beginning"),
-        Parameter("tail", INTEGER, "last lines", minimum=1),
+        Parameter("tail", INTEGER, "last lines", minimum=1, maximum=10_000),
         Parameter("search", STRING, "regex, newest matches first; (?i) ignores case"),
         Parameter("context", INTEGER, "lines around a match", default=2, minimum=0, maximum=50),
         Parameter("stream", STRING, choices=STREAMS),
@@ -80,7 +80,7 @@ SEND = Tool(
 )
 SCREEN = Tool(
     "screen",
-    "What a person would see of a terminal session, its cursor as a block, and whether it waits for input.",
+    "What a person would see of a terminal session, the cursor as a block; whether it waits for input.",
     (_ID, Parameter("history", INTEGER, "rows above the screen", default=0, minimum=0, maximum=1000)),
     reads=True,
 )
@@ -90,7 +90,7 @@ STOP = Tool(
     (
         Parameter("ids", STRINGS, aliases=("id",)),
         Parameter("all", BOOLEAN, "all of yours", default=False),
-        Parameter("grace_s", NUMBER, "before it is killed", default=5, minimum=0, maximum=WAIT_MAX_S),
+        Parameter("grace_s", NUMBER, "until it is killed", default=5, minimum=0, maximum=WAIT_MAX_S),
     ),
     destroys=True,
     repeats=True,

@@ -126,12 +126,26 @@ def begin(
 
 
 def last(log: Log, count: int, stream: str | None = None, *, raw: bool = False) -> Excerpt:
-    """The last lines, so many of the log's own, an unfinished one included."""
+    """The last lines, so many of the log's own, an unfinished one included. Those that are too many to be read are
+    counted."""
     page = log.tail(count, stream=stream, limit=TAIL_BYTES)
-    begin = log.parse(page.cursor, stream=stream)
-    begin.update((name, offset) for name, offset, _ in reversed(page.chunks))
-    lines = _lines(log, page, raw)
-    return Excerpt(list(lines) if raw else fold(lines), begin=begin, cursor=page.cursor)
+    first = _first_offsets(log, page, stream)
+    found = Excerpt([], begin=first, cursor=page.cursor)
+    if page.more:
+        found.begin = found.behind = _first_offsets(log, log.tail(count, stream=stream), stream)
+    lines = _lines(log, page, raw, cut=[name for name in first if first[name] > found.begin[name]])
+    if page.more:
+        found.gap = 0
+        found.pass_over(log, {**first, **{line.stream: line.begin for line in reversed(lines)}})
+    found.lines = list(lines) if raw else fold(lines)
+    return found
+
+
+def _first_offsets(log: Log, page: Page, stream: str | None) -> dict[str, int]:
+    """Where a page begins; a stream that it has nothing of is at its end."""
+    offsets = log.parse(page.cursor, stream=stream)
+    offsets.update((name, offset) for name, offset, _ in reversed(page.chunks))
+    return offsets
 
 
 def _lines_between(log: Log, stream: str, begin: int, end: int) -> int:

@@ -54,6 +54,8 @@ def _line(session: Snapshot, unread: int) -> str:
     said = [f"{session.id}{name} {standing(session)}: {label(session.command, _COMMAND_CHARACTERS)}"]
     if session.needs_input:
         said.append("waits for input")
+    elif session.exit is None and (session.metadata.get("ready") or {}).get("ok", True) is None:
+        said.append("not ready yet")
     if unread:
         said.append(f"{size(unread)} unread")
     return "; ".join(said)

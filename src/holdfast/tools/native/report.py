@@ -66,7 +66,7 @@ def next_step(session: Snapshot) -> str:
         return ""
     name = ref(session)
     if session.needs_input or session.metadata.get("input_state") == "at_prompt":
-        return call("send", id=name, text="...")
+        return call("send", id=name, text="...", **({} if session.tty else {"submit": True}))
     if session.tty:
         return f"{call('send', id=name, text='...')} or {call('wait', ids=name)}"
     ready = session.metadata.get("ready")
@@ -142,7 +142,7 @@ class Output:
         """From the end back, as much as fits."""
         if not raw:
             found.fit(budget)
-        parts = cut(self._told_apart(found, stream).lines, budget, ahead=0)
+        parts = cut(self._told_apart(found, stream).lines, budget, ahead=0, gap=found.gap)
         if left := self._left(found, parts):
             said = f"... {lines_and_bytes(left['lines'], left['bytes'])} left out; {self._again(left, stream)}"
             self._sheet.add(said)
