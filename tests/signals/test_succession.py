@@ -187,6 +187,22 @@ def test_runner_killed_around_the_telling_of_its_end_is_told_once(world: World, 
     assert hf._core.index.unfinished() == []
 
 
+def test_ending_that_a_host_tells_has_the_counts_and_the_limit_of_the_exit_record(world: World, points: Points) -> None:
+    points.set("runner.exit_written=kill")
+    hf = opened(world)
+    session = hf.start(
+        world.probe("say", "an ERROR", "sleep", 1000), owner="conv-1", watch=["ERROR"], monitor=True, timeout=1.5
+    )
+    points.clear()
+    assert session.runner_pid is not None
+    wait_gone(session.runner_pid)
+    hf.signals("conv-1").pending()
+    ended = told(world, session.id)[-1].fields
+    assert (ended["phase"], ended["cause"], ended["limit_s"]) == ("ended", "overall_timeout", 1.5)
+    assert ended["watch"] == {"hits": 1, "suppressed": 0, "unscanned": 0}
+    assert ended["events"] == {"count": 2, "suppressed": 0}
+
+
 def test_lost_session_is_told_by_whoever_lists_first(world: World) -> None:
     hf = opened(world)
     session = hf.start(world.probe("sleep", 1000), owner="conv-1")

@@ -7,6 +7,7 @@ import os
 from ..errors import NotFound
 from ..model import EXITED, LOST, STALE
 from ..runner import jsontext
+from ..runner.deadlines import CAUSES
 from ..runner.lines import tail
 from ..runner.signalfile import FILE
 from ..signals.succession import Outcome
@@ -30,6 +31,10 @@ _TAIL_BYTES = 16 << 10
 _SNAPSHOT_MAX_BYTES = 4096
 # The death of any of so many may change the picture.
 _WATCHED = 16
+# Which option set the limit that was reached.
+_LIMITS = {cause: option for option, cause in CAUSES.items()}
+# What the exit record knows beside the exit, and a runner would have told.
+_COUNTED = ("watch", "events", "start_limit")
 # Of a session's keys those that a signal has no room or no use for.
 _NOT_IN_SIGNALS = ("cursor", "observed_at", "endpoint", "runner_pid", "needs_input", "attached", "size")
 
@@ -68,6 +73,9 @@ def outcome(home: Home, id: str, row_of: Callable[[Observed], Row]) -> Outcome |
 def _ended(seen: Observed, shot: Snapshot) -> dict[str, Any]:
     exit = shot.exit
     assert exit is not None
+    recorded = seen.files.exit or {}
+    # What a language server writes to stdout are messages of its protocol, and nobody's to read.
+    silent = ("stdout",) if shot.kind == "lsp" else ()
     return {
         "status": shot.status,
         "code": exit.code,
@@ -77,7 +85,13 @@ def _ended(seen: Observed, shot: Snapshot) -> dict[str, Any]:
         "duration_s": _duration_s(shot.started_at, shot.ended_at),
         "output_complete": exit.complete,
         "ends": shot.ends,
-        "tail": {stream: _tail(seen.files.directory, stream, end) for stream, end in shot.ends.items() if end},
+        "tail": {
+            stream: _tail(seen.files.directory, stream, end)
+            for stream, end in shot.ends.items()
+            if end and stream not in silent
+        },
+        **({"limit_s": seen.files.now().get(_LIMITS[exit.cause])} if exit.cause in _LIMITS else {}),
+        **{name: recorded[name] for name in _COUNTED if name in recorded},
         "evidence": seen.evidence,
     }
 
