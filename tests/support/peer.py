@@ -76,12 +76,19 @@ class Peer:
 
     def ask(self, type: str, **fields: Any) -> dict[str, Any]:
         """The reply, or the error, to this request; what comes before it is passed over."""
+        return self.answer(self.ask_later(type, **fields))
+
+    def ask_later(self, type: str, **fields: Any) -> int:
+        """Send a request whose answer is not waited for here: its number, for `answer`."""
         self._serial += 1
         assert self.send(wire.control({"type": type, "id": self._serial, **fields}))
+        return self._serial
+
+    def answer(self, number: int, bound: float = BOUND_S) -> dict[str, Any]:
         while True:
-            frame = self.frame()
-            assert frame is not None, f"hung up on {type}"
-            if isinstance(frame, dict) and frame.get("id") == self._serial and frame["type"] in ("reply", "error"):
+            frame = self.frame(bound)
+            assert frame is not None, f"hung up on request {number}"
+            if isinstance(frame, dict) and frame.get("id") == number and frame["type"] in ("reply", "error"):
                 return frame
 
     def rest(self, bound: float = BOUND_S) -> list[Frame]:

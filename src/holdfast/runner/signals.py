@@ -126,7 +126,10 @@ class Signals:
         self.ended = self.emit("lifecycle", fields, routed=routed, durable=durable)
         if routed == "auto":
             self._undecided = self.ended["seq"]
-            if not confirmers:
+            if confirmers:
+                # From now on: whoever waits may be given something else first, and never be asked.
+                self._grace = life.loop.after(self._answer_grace_s, self._queue)
+            else:
                 self._queue()
 
     def survivors(self, exit: dict[str, Any], after: str, holds: list[str]) -> None:
@@ -143,8 +146,6 @@ class Signals:
     def expect(self, client: Client) -> None:
         if self._undecided is not None and client not in self._asked:
             self._asked.append(client)
-            if self._grace is None:
-                self._grace = self._life.loop.after(self._answer_grace_s, self._queue)
 
     def gone(self, client: Client) -> None:
         if client in self._asked:
@@ -157,8 +158,9 @@ class Signals:
         self._wake(self.seq)
 
     def answered(self, client: Client, seq: int) -> bool:
-        """`client` has told the ending: it stays out of the queue. False when that comes too late."""
-        if self._undecided != seq:
+        """`client` has told the ending: it stays out of the queue. False when that comes too late, or from somebody
+        who was not given it."""
+        if self._undecided != seq or client not in self._asked:
             return False
         self._file.note({"answered": seq, "by": client.author, "at": clock.now_text()})
         self._decide()
