@@ -133,3 +133,18 @@ def test_the_answer_for_a_host_that_died_is_taken_once_by_the_next(agent: Agent,
     assert [each.text for each in taken] == ["answered\n"]
     assert agent.run(runner.take("c1")) is None
     assert agent.run(runner.take("c9")) is None
+
+
+def test_a_compaction_is_given_more_time_for_its_silence(agent: Agent, world: World) -> None:
+    gate = world.gate()
+    runner = cli(agent, "sh", "-c", f"head -c 1 {gate} > /dev/null; echo compacted", watchdogs=SILENCE)
+
+    async def compacted() -> Any:
+        run = await runner.ask(Turn("c1", "hello"))
+        await runner.compacts(run)
+        silent = await run.session.wait(timeout=1.5)
+        gate.release()
+        return silent.reason, await run.wait()
+
+    reason, exit = agent.run(compacted())
+    assert (reason, exit.reason, exit.stdout) == ("timeout", "exit", "compacted\n")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast import errors
+from holdfast.tools.openclaw import managed
 from holdfast.tools.openclaw.spawning import SecretInput, SpawnInput
 from holdfast.tools.openclaw.supervisor import Supervisor
 from support import processes, told
@@ -300,3 +301,21 @@ def test_a_spawn_that_fails_is_an_error_and_a_record(agent: Agent, world: World)
     assert (record.state, record.termination_reason, record.pid) == ("exited", "spawn-error", None)
     (session,) = agent.run(agent.hf.sessions(all=True))
     assert len(told.endings(world, session.id)) == 1
+
+
+@pytest.mark.parametrize("limit", ["overall-timeout", "no-output-timeout"])
+def test_a_wait_settles_also_where_a_limit_cannot_end_the_command(
+    agent: Agent, points: Points, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    points.set("tree.kill=error:EPERM")
+    monkeypatch.setattr(managed, "_LOOK_S", 1.0)
+    limits = {"timeout_ms": 500} if limit == "overall-timeout" else {"no_output_timeout_ms": 500}
+    input = SpawnInput(argv=["sleep", "600"], **limits)  # type: ignore[arg-type]
+    run = agent.run(supervisor(agent, kill_grace_ms=100).spawn(input))
+    exit = agent.run(run.wait())
+    assert (exit.reason, exit.timed_out, exit.exit_signal) == (limit, True, "SIGKILL")
+    assert [each["pid"] for each in exit.survivors] == [run.pid]
+    left = processes.look(run.pid or 0)
+    assert left is not None
+    processes.end(left)
+    wait_gone(left.pid)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from ...errors import HoldfastError, Unreachable
 from ...host.agent_text import Decoder
 from ...model import FINAL_STATES
-from .runs import MANUAL_CANCEL, RunExit, at_ms, exit_of, run_id
+from ...runner.causes import LIMIT
+from .runs import MANUAL_CANCEL, NO_OUTPUT_TIMEOUT, OVERALL_TIMEOUT, RunExit, at_ms, exit_of, run_id
 from .spawning import CAPTURED_CHARS
 
 if TYPE_CHECKING:
@@ -84,6 +85,9 @@ class ManagedRun:
                 await asyncio.wait({work, begun}, return_when=asyncio.FIRST_COMPLETED)
             except asyncio.CancelledError as abort:
                 aborted = abort
+        if aborted is not None and not begun.done():
+            work.exception()  # it never began, and nobody is left to be told why
+            raise aborted
         run = cls(begun.result() if begun.done() else work.result(), input, by=by)
         run._foreground = work
         if aborted is not None:
@@ -133,7 +137,7 @@ class ManagedRun:
             self._telling.cancel()
 
     def _stop(self, reason: str) -> asyncio.Task[Stopped]:
-        if self._stopping is None or (self._stopping.done() and self._stopping.exception() is not None):
+        if self._stopping is None or self._stopping.done():
             by = self._by if reason == MANUAL_CANCEL else f"{self._by or 'supervisor'} ({reason})"
             self._stopping = asyncio.ensure_future(self.session.stop(by=by))
             self._stopping.add_done_callback(_looked_at)
@@ -155,7 +159,8 @@ class ManagedRun:
                     ending.cancel()
                     await asyncio.gather(ending, return_exceptions=True)
             if self.session.state not in FINAL_STATES and self._overdue():
-                return await self._unconfirmed([])
+                # Its end would be on record if the command itself were gone.
+                return await self._unconfirmed([{"pid": self.session.pid, "command": self.session.command}])
         if self._telling is not None:
             await asyncio.gather(self._telling, return_exceptions=True)
         out, err = await self.captured()
@@ -186,9 +191,12 @@ class ManagedRun:
         await self.session.refresh()
         began, now = at_ms(self.session.started_at), at_ms(self.session.observed_at)
         out, err = await self.captured()
+        why = await self._why_it_is_stopped()
         return RunExit(
-            MANUAL_CANCEL,
+            why,
             exit_signal="SIGKILL",
+            timed_out=why != MANUAL_CANCEL,
+            no_output_timed_out=why == NO_OUTPUT_TIMEOUT,
             duration_ms=now - began if began is not None and now is not None else 0,
             stdout=out,
             stderr=err,
@@ -196,6 +204,15 @@ class ManagedRun:
             output_complete=False,
             requested_by=self._by,
         )
+
+    async def _why_it_is_stopped(self) -> str:
+        """The end is not on record, and so its reason is not: but who asked is known, and which limits there are."""
+        if (self.session.stopping or {}).get("by") != LIMIT:
+            return MANUAL_CANCEL
+        limit_s = (await self.session.records())["spec"].get("timeout")
+        asked, stopped = at_ms(self.session.created_at), at_ms((self.session.stopping or {}).get("since"))
+        late = limit_s is not None and asked is not None and stopped is not None and stopped - asked >= limit_s * 1000
+        return OVERALL_TIMEOUT if late else NO_OUTPUT_TIMEOUT
 
     async def captured(self) -> tuple[str, str]:
         """The end of what it printed on each stream, up to its own end; what survivors print later is not its."""

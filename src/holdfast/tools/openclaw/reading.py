@@ -42,7 +42,6 @@ class _Streams:
     """Texts in the order in which they came."""
 
     ends: dict[str, int]
-    final: bool
     pieces: list[tuple[str, str]] = field(default_factory=list)
     texts: dict[str, AgentText] = field(default_factory=dict)
 
@@ -110,7 +109,7 @@ async def all_lines(session: AsyncSession) -> tuple[list[str], int]:
 
 
 async def _read(session: AsyncSession, begin: dict[str, int], ends: dict[str, int], final: bool) -> _Streams:
-    streams = _Streams(ends, final)
+    streams = _Streams(ends)
     at = dict(begin)
     while any(at[stream] < end for stream, end in ends.items()):
         page = await session.read(since=format_cursor(at), limit=_PAGE_BYTES)
