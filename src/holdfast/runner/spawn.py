@@ -105,9 +105,10 @@ def _spawn_on(tty: Tty, spec: dict[str, Any], environment: dict[str, str], passe
 
 
 def arguments(spec: dict[str, Any]) -> list[str]:
-    command, shell = spec["command"], spec["shell"]
+    command = spec["command"]
     if not isinstance(command, str):
         return list(command)
+    shell = spec["shell"]
     return [*shell, command] if isinstance(shell, list) else [shell, "-c", command]
 
 
