@@ -205,6 +205,7 @@ def test_two_ends_in_a_short_time_are_one_message_until_it_is_settled(agents: Ag
     again.wait()
     never = world.host(_CRASHING, "settle")
     assert never.line(20) == "told 0"
+    never.wait()
 
 
 @pytest.mark.covers("dominds:24")
