@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from support.world import World
 
 MENU = """
-import sys, termios, tty
-sys.stdout.write("Choose a color:\\r\\n\\033[7m> red\\033[0m\\r\\n  green\\r\\n")
-sys.stdout.write("Continue? [Y/n] ")
+import os, sys, tty
+tty.setcbreak(0)
+sys.stdout.write("? Choose a color:\\n\u276f red\\n  green\\n")
 sys.stdout.flush()
-sys.stdin.readline()
+os.read(0, 1)
 print("chosen")
 """
 
@@ -123,9 +123,10 @@ def test_a_screen_shows_text_cursor_and_whether_somebody_is_asked(agents: Agents
     agent.call("run", command="sleep 600", tty=True, name="nap", wait_s=0)
     until(lambda: waits_for_input(agent, "menu"), 20)
     shown = agent.call("screen", id="menu")
-    assert shown.data["screen"]["rows"] == ["Choose a color:", "> red", "  green", "Continue? [Y/n]"]
-    assert shown.data["screen"]["cursor"]["row"] == 3
-    assert 'waits for input at "Continue? [Y/n]" (it reads its input and' in shown.text
+    assert shown.data["screen"]["rows"] == ["? Choose a color:", "\u276f red", "  green"]
+    assert shown.data["screen"]["cursor"] == {"row": 3, "col": 0, "visible": True}
+    assert shown.data["needs_input"]["kind"] == "menu"
+    assert 'waits for input at "\u276f red" (it reads its input and the line looks like a question)' in shown.text
     nap = agent.call("screen", id="nap")
     assert "waits for" not in nap.text
     assert "needs_input" not in nap.data
