@@ -56,7 +56,6 @@ ENGLISH = {
     "ended": "Ended with {how}, by {rung}",
     "survivors": "{count} process(es) survived: {named}",
     "state_exited": "State: exited ({how})",
-    "state_running": "State: running",
     "state_unreachable": "State: unreachable: {evidence}. The log is readable and may lag",
     "state_mismatch": "State: unreachable (identity-mismatch of {part}): {evidence}. The log is this daemon's own",
     "state_stale": "State: stale: the runner is gone, the process lives. Later output is not captured; {stop} ends it",
