@@ -59,6 +59,19 @@ def test_the_sixth_start_within_the_window_never_happens(world: World) -> None:
     assert session.metadata["start_limit"] is True
 
 
+def test_the_start_limit_after_an_attempt_that_took_too_long_is_a_failure_in_record_and_session(world: World) -> None:
+    """On faulty code the record said `killed`: who had asked for a limit of one attempt had asked for no end."""
+    hf = world.open()
+    session = hf.start(world.probe("forever"), timeout=0.2, restart={**QUICK, "attempts": 2})
+    assert session.wait(timeout=10).reason == "exit"
+    assert session.exit is not None
+    assert (session.status, session.exit.cause, session.attempt) == ("failed", "overall_timeout", 2)
+    record = until(lambda: [each for each in records(world, session.id) if _phase(each) == "ended"], what="the ending")
+    ended = record[0]["lifecycle"]
+    assert (ended["status"], ended["cause"], ended["start_limit"]) == ("failed", "overall_timeout", True)
+    assert record[0]["snapshot"]["status"] == "failed"
+
+
 @pytest.mark.covers("signals:39", "KIL-08")
 @pytest.mark.parametrize(
     "point, action",

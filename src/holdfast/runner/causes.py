@@ -13,8 +13,9 @@ LIMIT = "limit"
 
 
 def status_of(exit: dict[str, Any]) -> str:
+    if exit.get("start_limit"):
+        # What ended its last attempt may have been asked for; that there is no next one was not.
+        return "failed"
     if exit["cause"] in ASKED_CAUSES:
         return "killed"
-    if exit.get("start_limit"):
-        return "failed"
     return "completed" if exit["cause"] == "exit" and exit["code"] == 0 else "failed"

@@ -496,7 +496,7 @@ class Life:
         self.family.somebody_died = True
 
     def _ended_extra(self) -> dict[str, Any]:
-        limited = self.restarts is not None and self.restarts.limit_reached
+        limited = self.ending.exit is not None and self.ending.exit.get("start_limit")
         return {**self.features.ended(), **({"start_limit": True} if limited else {})}
 
     def last_facts(self) -> dict[str, Any]:
