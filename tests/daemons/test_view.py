@@ -14,7 +14,9 @@ import holdfast
 from holdfast.daemons.handle import Handle
 from holdfast.daemons.observers import Change
 from holdfast.errors import AlreadyEnded, BadArgument, NotFound
+from support import lsp_server
 from support.points import Points
+from support.told import endings
 from support.waiting import BOUND_S, until
 from support.world import World
 
@@ -149,6 +151,34 @@ def test_observers_hear_of_sessions_that_anybody_starts_from_then_on(world: Worl
     count = len(noted.changes)
     hf.close()
     assert len(noted.changes) == count
+
+
+def test_observers_of_a_monitor_see_it_as_it_was_at_each_change(world: World) -> None:
+    hf = world.open()
+    noted = Noted()
+    hf.daemons.observe(noted)
+    session = hf.start(world.probe("say", "one", "say", "two"), kind="monitor", monitor={"limit": 300})
+    ended = noted.wait(session.id, "completed").snapshot
+    assert ended is not None
+    assert [ended.metadata[name] for name in ("events", "suppressed", "level", "persistent")] == [3, 0, "live", False]
+    now = hf.daemons.get(session.id).metadata
+    assert {name: ended.metadata[name] for name in ("deadline", "command")} == {
+        name: now[name] for name in ("deadline", "command")
+    }
+    assert [now[name] for name in ("events", "suppressed", "level", "persistent")] == [3, 0, "live", False]
+    (record,) = endings(world, session.id)
+    assert record["snapshot"]["metadata"]["deadline"] == now["deadline"]
+
+
+def test_observers_of_a_language_server_see_the_state_it_had_at_each_change(world: World) -> None:
+    hf = world.open()
+    noted = Noted()
+    hf.daemons.observe(noted)
+    server = hf.daemons.lsp(lsp_server.argv(), server="toy")
+    server.request("echo", "x")
+    shots = [noted.wait(server.id, op).snapshot for op in ("running", "ready", "health")]
+    assert [shot and shot.metadata["state"] for shot in shots] == ["starting", "running", "running"]
+    server.stop()
 
 
 def test_observers_hear_of_daemons_inside_another_host(world: World) -> None:

@@ -102,12 +102,16 @@ class Attempt:
         self.ending = WorkerEnding(loop, directory, log, diary, reserve, facts=facts, settled=settled)
         self._outlived = outlived
         self.began = time.monotonic()
-        self.started_at: str | None = None
+        self.started_ns: int | None = None
         self.stopping: dict[str, Any] | None = None
         self.stop_answer: dict[str, Any] | None = None
         self._stop_began = 0.0
         self._found: list[dict[str, Any]] = []
         self._grace: Timer | None = None
+
+    @property
+    def started_at(self) -> str | None:
+        return None if self.started_ns is None else clock.rfc3339(self.started_ns)
 
     @property
     def stop_under_way(self) -> bool:

@@ -123,7 +123,7 @@ class Keeper:
     # Running.
 
     def begin(self) -> None:
-        self.attempt.started_at = clock.now_text()
+        self.attempt.started_ns = clock.wall_ns()
         self.write_state()
         self.signals.started()
 

@@ -123,9 +123,12 @@ class Monitor(Kind):
     lines = _MONITOR_LINES
 
     def metadata(self, shot: Snapshot, spec: Spec) -> dict[str, Any]:
+        told = shot.metadata
+        events = told.get("events")
+        if "monitor" not in told and isinstance(events, int):
+            return {"command": shot.command}  # the snapshot of a signal tells the rest as it was
         # Once it has ended, the exit record has its counts.
-        events = shot.metadata.get("events")
-        facts = {**(events if isinstance(events, dict) else {}), **(shot.metadata.get("monitor") or {})}
+        facts = {**(events if isinstance(events, dict) else {}), **(told.get("monitor") or {})}
         return {
             "command": shot.command,
             "events": facts.get("count", 0),
@@ -274,6 +277,9 @@ def _server_state(shot: Snapshot) -> str:
     """As far as anybody but the host that speaks to it can tell."""
     if shot.state in FINAL_STATES:
         return "stopped" if shot.status in ("completed", "killed") else "error"
+    # A signal carries what its runner knew at that time.
+    if shot.metadata.get("state") in ("starting", "running", "stopping", "error", "stopped"):
+        return str(shot.metadata["state"])
     if shot.stopping:
         return "stopping"
     if shot.health == "unhealthy":

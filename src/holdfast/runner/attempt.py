@@ -39,12 +39,17 @@ class Attempt:
             facts=self._exit_facts,
             settled=life.settle_rest,
         )
-        self.started_at: str | None = None
+        # On the wall clock, for people.
+        self.started_ns: int | None = None
         self.began = time.monotonic()
         self.is_over = False
         self._stopping: Stopping | None = None
         self._drain_until = 0.0
         self._drain_timer: Timer | None = None
+
+    @property
+    def started_at(self) -> str | None:
+        return None if self.started_ns is None else clock.rfc3339(self.started_ns)
 
     # Stopping.
 

@@ -119,6 +119,11 @@ class Features:
             facts.update(part.facts())
         return facts
 
+    def last(self) -> dict[str, Any]:
+        """What the exit record keeps of them beside that."""
+        facts = self.facts()
+        return {name: facts[name] for name in ("monitor", "health") if name in facts}
+
     def ended(self) -> dict[str, Any]:
         """What the record of the ending says of them."""
         told = (self._watch, self._monitor)

@@ -268,7 +268,7 @@ class Life:
             return
         if points.ACTIVE:
             points.hit("runner.spawned")
-        self.attempt.started_at = clock.now_text()
+        self.attempt.started_ns = clock.wall_ns()
         self.family.command = {
             "pid": started.pid,
             "start": tree.start_time(started.pid),
@@ -502,7 +502,7 @@ class Life:
     def last_facts(self) -> dict[str, Any]:
         """What the exit record says beside the exit."""
         facts: dict[str, Any] = {"attempt": self.attempt.number, "signal_id": f"{self.id}.{self._ended_seq()}"}
-        facts.update(self._ended_extra(), desired=self.desired.facts())
+        facts.update(self._ended_extra(), desired=self.desired.facts(), **self.features.last())
         if self.restarts is not None:
             facts["attempts"] = self.restarts.attempts
             facts["failed_starts"] = self.restarts.failed_starts

@@ -149,12 +149,17 @@ def _metadata(life: Life, facts: dict[str, Any]) -> dict[str, Any]:
     monitor = facts.get("monitor")
     if monitor is not None and life.spec["kind"] == "monitor":
         told.update(events=monitor["count"], suppressed=monitor["suppressed"], level=monitor["level"])
-        told.update(persistent=life.spec["monitor"]["persistent"], deadline=life.now("timeout"))
+        told.update(persistent=life.spec["monitor"]["persistent"], deadline=_deadline(life))
     if life.restarts is not None:
         told.update(restarts=life.attempt.number - 1, failed_starts=life.restarts.failed_starts)
     if life.spec["kind"] == "lsp":
         told["state"] = _server_state(life, facts)
     return told
+
+
+def _deadline(life: Life) -> str | None:
+    began, limit_s = life.attempt.started_ns, life.now("timeout")
+    return None if began is None or limit_s is None else clock.rfc3339(began + round(limit_s * 1e9))
 
 
 def _server_state(life: Life, facts: dict[str, Any]) -> str:
