@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -103,3 +104,19 @@ def test_the_last_lines_are_those_of_the_log() -> None:
         found = excerpt.last(log, 2)
         assert [line.text for line in found.lines] == ["eeeee", "fffff"]
         assert found.begin["stdout"] == 24
+
+
+@pytest.mark.slow
+def test_the_size_of_a_log_costs_no_memory() -> None:
+    line = "some words of a line that is as long as lines are, more or less, and says nothing"
+    with written([("stdout", [line + "abcdefgh"[n % 8] for n in range(5000)], False)] * 100) as (log, _):
+        assert log.ends()["stdout"] > 40_000_000
+        tracemalloc.start()
+        try:
+            found = excerpt.read(log, None)
+            excerpt.begin(log, None)
+            excerpt.last(log, 100)
+            assert tracemalloc.get_traced_memory()[1] < 25_000_000
+        finally:
+            tracemalloc.stop()
+        assert sum(count for count, _ in found.passed.values()) + sum(each.times for each in found.lines) == 500_000
