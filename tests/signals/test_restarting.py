@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.errors import BadArgument
+from support.peer import Peer
 from support.points import Points
 from support.told import records
 from support.waiting import until
@@ -131,6 +132,37 @@ def test_a_restart_that_is_asked_for_begins_the_next_attempt_at_once(world: Worl
     assert session.desired["epoch"] == 2
     assert session.stop().done
     assert session.attempt == 2
+
+
+def test_a_restart_between_two_attempts_does_not_wait_for_the_back_off(world: World) -> None:
+    hf = world.open()
+    gate = world.gate()
+    session = hf.start(world.probe("await", gate, "exit", 7), restart={"policy": "on-failure", "delay": 60})
+    gate.release()
+    until(lambda: "restarting" in phases(world, session.id), what="the back-off")
+    session.restart()
+    until(lambda: session.refresh().attempt == 2 and session.state == "running", what="the second attempt")
+    assert session.stop(grace=0).done
+
+
+def test_a_stop_that_a_restart_overtakes_is_answered(world: World) -> None:
+    """On faulty code who had asked for the stop waited until the whole session ended."""
+    hf = world.open()
+    session = hf.start(world.probe("ignore", "TERM", "say", "deaf", "forever"), restart={"policy": "always"})
+    assert session.wait(match="deaf", timeout=10).reason == "match"
+    assert session.endpoint is not None
+    with Peer(session.endpoint) as stopper, Peer(session.endpoint) as restarter:
+        stopper.hello()
+        asked = stopper.ask_later("stop", grace=0.3, by="stopper")
+        assert stopper.ask("ping")["status"]["desired"]["state"] == "down"
+        restarter.hello()
+        assert restarter.ask("restart", by="restarter")["desired"]["state"] == "up"
+        answer = stopper.answer(asked)
+    assert [each["pid"] for each in answer["found"]] == [session.pid]
+    assert (answer["survivors"], answer["signal_id"]) == ([], None)
+    assert (answer["status"]["desired"]["state"], answer["status"]["desired"]["by"]) == ("up", "restarter")
+    until(lambda: session.refresh().attempt == 2 and session.state == "running", what="the second attempt")
+    assert session.stop(grace=0).done
 
 
 def test_a_terminal_is_the_same_one_for_every_attempt(world: World) -> None:

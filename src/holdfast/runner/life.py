@@ -363,7 +363,9 @@ class Life:
         self.desired.ask(UP, by, clock.now_text())
         self.write_state()
         if self._restart_timer is not None:
-            self._begin_again()
+            self._restart_timer.cancel()
+            epoch = self.desired.epoch
+            self._restart_timer = self.loop.after(0, lambda: self._restart_due(epoch))
         else:
             self._restart_asked = True
             self.ending.blame("stop", by)
@@ -386,8 +388,10 @@ class Life:
             self._give_up_restart(cause, by)
 
     def stop_answer(self) -> dict[str, Any] | None:
-        """The answer of a finished stop, once the exit it led to is recorded too."""
-        if self.exit is None and (self.family.command_gone or self.family.command is None):
+        """The answer of a finished stop, once the exit it led to is recorded too; of one that a restart overtook there
+        is none to wait for."""
+        overtaken = self._restart_timer is not None
+        if self.exit is None and not overtaken and (self.family.command_gone or self.family.command is None):
             return None
         return self.attempt.stop_answer
 
@@ -445,6 +449,7 @@ class Life:
 
     def _begin_again(self) -> None:
         assert self._restart_timer is not None
+        requests.answer_waiters(self)  # whoever stopped this attempt: the next knows nothing of it
         self._restart_timer.cancel()
         self._restart_timer = None
         if self.terminal is None:
