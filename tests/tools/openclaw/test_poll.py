@@ -198,6 +198,8 @@ def test_a_read_position_survives_its_host_and_a_cursor_moves_nothing(agents: Ag
     first = poll(one, name)
     assert first.text.startswith("early")
     assert poll(one, name, cursor=first.data["nextCursor"]).text.startswith("(no new output)")
+    assert poll(one, name, cursor="yesterday").data["error"] == "bad-cursor"
+    assert poll(one, name, cursor="stdout:99999,stderr:0").data["error"] == "offset-ahead"
     another = agents("openclaw")
     assert poll(another, name).text.startswith("(no new output)")
     another.call("process", action="kill", sessionId=name)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ...errors import BadCursor, OffsetAhead
 from ...host.agent_text import AgentText
 from ...model import FINAL_STATES, format_cursor
 from . import texts
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 # Of what a poll has to skip anyway, so many bytes of each stream are looked at: escape sequences count as bytes.
 _LOOK_BYTES = 512 << 10
 _PAGE_BYTES = 1 << 20
+_CURSOR = re.compile(r"(?:stdout|stderr|tty):[0-9]{1,18}(?:,(?:stdout|stderr|tty):[0-9]{1,18})*")
 
 
 @dataclass
@@ -66,7 +69,7 @@ async def ends_of(session: AsyncSession) -> tuple[dict[str, int], bool]:
 async def new_output(session: AsyncSession, since: str, cap: int) -> Output:
     """What came behind a cursor: of each stream at most `cap` characters, the newest."""
     ends, final = await ends_of(session)
-    at = _offsets(since, ends)
+    at = _asked(since, ends)
     begin = {stream: max(at[stream], end - _LOOK_BYTES) for stream, end in ends.items()}
     discarded = any(at[stream] < session.dropped_before.get(stream, 0) for stream in ends)
     omitted = any(begin[stream] > max(at[stream], session.dropped_before.get(stream, 0)) for stream in ends)
@@ -132,8 +135,19 @@ def _lines(streams: _Streams) -> list[str]:
 def _offsets(cursor: str, ends: dict[str, int]) -> dict[str, int]:
     """By stream; `0` is the beginning of all of them."""
     found = dict.fromkeys(ends, 0)
-    for part in cursor.split(",") if ":" in cursor else ():
+    for part in cursor.split(",") if cursor != "0" else ():
         stream, _, offset = part.partition(":")
-        if stream in found and offset.isdecimal():
+        if stream in found:
             found[stream] = int(offset)
+    return found
+
+
+def _asked(cursor: str, ends: dict[str, int]) -> dict[str, int]:
+    """The same for one that somebody wrote."""
+    if cursor != "0" and not _CURSOR.fullmatch(cursor):
+        raise BadCursor(cursor)
+    found = _offsets(cursor, ends)
+    for stream, offset in found.items():
+        if offset > ends[stream]:
+            raise OffsetAhead(stream, offset, ends[stream])
     return found
