@@ -171,8 +171,14 @@ def test_what_was_given_up_on_is_listed_with_the_reason(
         (f"{id}.2", "parked", "it crashed the agent")
     ]
     assert "it crashed the agent" in world.hold("signals", "--owner", "a", "--parked", check=True).stdout
-    world.hold("ack", f"{id}.2", "--owner", "a", check=True)
-    assert listed(world, "--owner", "a", "--parked") == []
+    # Where a notice says `hold signals --parked`, it need not be known whose it is.
+    assert listed(world, "--parked") == parked
+    assert parked[0]["consumer"] == "owner:a"
+    shown = world.hold("signals", "--parked", check=True).stdout.splitlines()
+    assert shown[0].split() == ["ID", "AGE", "OWNER", "CONSUMER", "STATE", "WHAT"]
+    assert "  owner:a  " in shown[1]
+    world.hold("ack", f"{id}.2", "--consumer", "owner:a", check=True)
+    assert listed(world, "--owner", "a", "--parked") == listed(world, "--parked") == []
 
 
 def follow(world: World, *words: str) -> Program:

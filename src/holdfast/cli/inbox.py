@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from ..host.core import Core
     from ..index.audience import Filter
     from ..signals.consumer import Consumer
-    from ..signals.listing import Listing
+    from ..signals.listing import Listing, Waiting
 
 
 def add_consumer(parser: argparse.ArgumentParser, verb: str) -> None:
@@ -30,6 +30,20 @@ def listing(core: Core, args: argparse.Namespace) -> Listing:
     if args.owner is not None:
         return core.consumers.listing(default_name(args.owner), Filter([check_owner(args.owner)]))
     return persons(core)
+
+
+async def parked(core: Core, args: argparse.Namespace) -> list[Waiting]:
+    """What was given up on: of the consumer that is meant, and where none is named, of every one there is."""
+    if args.consumer is not None or args.owner is not None:
+        return await listing(core, args).waiting(args.lines, parked=True)
+    from ..index.audience import Filter
+
+    found: list[Waiting] = []
+    for each in core.consumers.known():
+        if each["parked"]:
+            found += await core.consumers.listing(each["name"], Filter.from_json(each)).waiting(parked=True)
+    found.sort(key=lambda each: each.pos)
+    return found if args.lines is None else found[max(0, len(found) - args.lines) :]
 
 
 def persons(core: Core) -> Listing:

@@ -11,7 +11,7 @@ With --follow, what comes from now on is shown too, until Ctrl-C. With --json: o
 from __future__ import annotations
 
 from .door import core as open_core
-from .inbox import add_consumer, listing
+from .inbox import add_consumer, listing, parked
 from .output import is_terminal, note, say, say_json
 from .parsing import Parser, add_json, count, usage
 from .tables import DIM, RED, YELLOW, age, printable, style, table
@@ -52,14 +52,17 @@ def main(args: Namespace) -> int:
         raise usage("--parked are those that come no more: there is nothing to follow", "hold signals")
     core = open_core()
     try:
-        queue = listing(core, args)
-        wanted = drive(queue.waiting(args.lines, parked=args.parked))
-        if args.follow:
-            return _follow(queue, wanted, as_json=args.json)
+        if args.parked:
+            wanted = drive(parked(core, args))
+        else:
+            queue = listing(core, args)
+            wanted = drive(queue.waiting(args.lines))
+            if args.follow:
+                return _follow(queue, wanted, as_json=args.json)
         if args.json:
             say_json([record(each) for each in wanted])
         elif wanted:
-            say(_listed(wanted, style(core.config)))
+            say(_listed(wanted, style(core.config), whose=args.parked))
         elif is_terminal(1):
             note("nothing is parked" if args.parked else "nothing waits")
         for trouble in (core.index.trouble, core.consumers.catchup.trouble):
@@ -112,7 +115,7 @@ def _leave(number: int, _frame: FrameType | None) -> None:
     raise _Leave(number)
 
 
-def _listed(found: list[Waiting], style: Style) -> str:
+def _listed(found: list[Waiting], style: Style, *, whose: bool) -> str:
     rows = []
     for each in found:
         signal = each.signal
@@ -124,11 +127,12 @@ def _listed(found: list[Waiting], style: Style) -> str:
                 (signal.id, ""),
                 (age(signal.at), DIM),
                 (signal.owner or "", ""),
+                (each.consumer if whose else "", ""),
                 (state, RED if each.state == "parked" else YELLOW),
                 (words(each) + (f" (given back: {each.why})" if each.why else ""), ""),
             )
         )
-    return table(("ID", "AGE", "OWNER", "STATE", "WHAT"), rows, style)
+    return table(("ID", "AGE", "OWNER", "CONSUMER", "STATE", "WHAT"), rows, style)
 
 
 def words(each: Waiting) -> str:
@@ -139,8 +143,8 @@ def words(each: Waiting) -> str:
 
 
 def record(each: Waiting) -> dict[str, Any]:
-    told = {"state": each.state, "deliveries": each.deliveries, "why": each.why, "replayed": each.signal.replayed}
-    return {**_told(each).record(), **told}
+    told = {"consumer": each.consumer, "state": each.state, "deliveries": each.deliveries, "why": each.why}
+    return {**_told(each).record(), **told, "replayed": each.signal.replayed}
 
 
 def _told(each: Waiting) -> Notice:

@@ -40,11 +40,12 @@ _STATE = "SELECT pos, deliveries, parked, why, holder, not_before FROM pending W
 
 
 class Waiting:
-    """A signal in a queue: due, held by somebody, given back and due later, or parked, and then `why`."""
+    """A signal in a consumer's queue: due, held by somebody, given back and due later, or parked, and then `why`."""
 
-    __slots__ = ("deliveries", "pos", "signal", "state", "why")
+    __slots__ = ("consumer", "deliveries", "pos", "signal", "state", "why")
 
-    def __init__(self, pos: int, signal: Signal, state: str, deliveries: int, why: str | None) -> None:
+    def __init__(self, consumer: str, pos: int, signal: Signal, state: str, deliveries: int, why: str | None) -> None:
+        self.consumer = consumer
         self.pos = pos
         self.signal = signal
         self.state = state
@@ -137,7 +138,7 @@ class Listing:
     def _loaded(self, found: list[tuple[Pointer, str, int, str | None]]) -> list[Waiting]:
         signals = {signal.id: signal for signal in load(self._home, [(each[0], each[2]) for each in found])[0]}
         return [
-            Waiting(pointer.pos, signals[pointer.id], state, deliveries, why)
+            Waiting(self._name, pointer.pos, signals[pointer.id], state, deliveries, why)
             for pointer, state, deliveries, why in found
             if pointer.id in signals
         ]
