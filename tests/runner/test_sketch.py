@@ -146,9 +146,17 @@ _DRAWN = st.one_of(
 @settings(max_examples=300, deadline=None)
 def test_what_programs_draw_with_is_drawn_as_an_emulator_does(pieces: list[bytes]) -> None:
     assume(not at_edge(pieces))
+    # Above the scroll region nothing can be inserted or deleted; avt does it all the same.
+    finals = {piece[-1:] for piece in pieces}
+    assume(not (b"r" in finals and finals & {b"L", b"M"}))
     data = b"".join(pieces)
     seen = drawn(data)
     assert (seen.rows, seen.column) == of_grid(data)
+
+
+@pytest.mark.parametrize("final", [b"L", b"M"])
+def test_above_the_scroll_region_no_line_is_inserted_or_deleted(final: bytes) -> None:
+    assert drawn(b"a\x1b[2r\x1b[" + final).rows == ["a"]
 
 
 @given(
