@@ -129,6 +129,12 @@ def test_in_a_strict_schema_everything_is_required_and_may_be_null() -> None:
     jsonschema.validate({**dict.fromkeys(made["properties"]), "command": "ls"}, made)
 
 
+def test_in_a_strict_schema_without_nulls_only_what_has_no_default_is_optional() -> None:
+    made = strict_schema(EVERYTHING, nullable=False)
+    assert made["required"] == [each.name for each in EVERYTHING if each.required or each.default is not None]
+    assert "null" not in str(made)
+
+
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),

@@ -131,15 +131,16 @@ def schema(parameters: Sequence[Parameter]) -> dict[str, Any]:
     return found
 
 
-def strict_schema(parameters: Sequence[Parameter]) -> dict[str, Any]:
+def strict_schema(parameters: Sequence[Parameter], *, nullable: bool = True) -> dict[str, Any]:
     """For the strict modes of model APIs: every property is required, one that may be left out may be null, and what
-    such a mode does not know (bounds, defaults) is said in words."""
+    such a mode does not know (bounds, defaults) is said in words. Not `nullable` is for a mode that knows optional
+    properties, but few of them and few unions: then only those without a default are optional."""
     properties: dict[str, Any] = {}
     for each in parameters:
         found = dict(_SCHEMAS[each.type])
         if each.choices:
             found["enum"] = list(each.choices)
-        if not each.required:
+        if nullable and not each.required:
             found = {"anyOf": [*found.get("anyOf", [found]), {"type": "null"}]}
         said = [each.doc] if each.doc else []
         if each.minimum is not None or each.maximum is not None:
@@ -152,7 +153,7 @@ def strict_schema(parameters: Sequence[Parameter]) -> dict[str, Any]:
     return {
         "type": "object",
         "properties": properties,
-        "required": [each.name for each in parameters],
+        "required": [each.name for each in parameters if nullable or each.required or each.default is not None],
         "additionalProperties": False,
     }
 

@@ -174,8 +174,10 @@ async def _tell(tell: Progress, sessions: Sequence[AsyncSession]) -> None:
 
 
 def _shaped(tool: Tool, shape: str, strict: bool) -> dict[str, Any]:
-    make = parameters.strict_schema if strict else parameters.schema
-    schema = make(tool.parameters)
+    if strict:
+        schema = parameters.strict_schema(tool.parameters, nullable=shape != "anthropic")
+    else:
+        schema = parameters.schema(tool.parameters)
     if shape == "openai":
         function = {"name": tool.name, "description": tool.description, "parameters": schema, "strict": strict}
         return {"type": "function", "function": function}

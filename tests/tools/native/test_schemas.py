@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 # What the strict modes accept of JSON Schema.
 STRICT_WORDS = {"type", "properties", "required", "additionalProperties", "items", "enum", "anyOf", "description"}
 
+# What one of them takes in one request.
+STRICT_TOOLS, STRICT_OPTIONAL, STRICT_UNIONS = 20, 24, 16
+
 
 def inputs(tool: dict[str, Any]) -> dict[str, Any]:
     inner = tool.get("function", tool)
@@ -43,10 +46,16 @@ def test_schemas_are_valid_strict_and_short(agents: Agents) -> None:
             assert tool.get("function", tool)["strict"] is True
             for node in nodes(inputs(tool)):
                 assert set(node) <= STRICT_WORDS
-                assert set(node.get("enum", ())) <= {each for each in node.get("enum", ()) if isinstance(each, str)}
-                if node.get("type") == "object":
-                    assert node["additionalProperties"] is False
-                    assert node["required"] == list(node["properties"])
+                assert all(isinstance(each, str) for each in node.get("enum", ()))
+                assert node.get("additionalProperties", False) is False
+    # The one wants everything required, the other bounds what is optional and unions, over all tools together.
+    assert all(
+        inputs(each)["required"] == list(inputs(each)["properties"]) for each in tools.schemas("openai", strict=True)
+    )
+    bounded = [inputs(each) for each in tools.schemas("anthropic", strict=True)]
+    assert len(bounded) <= STRICT_TOOLS
+    assert sum(len(each["properties"]) - len(each["required"]) for each in bounded) <= STRICT_OPTIONAL
+    assert sum("anyOf" in node for each in bounded for node in nodes(each)) <= STRICT_UNIONS
     assert all(len(tool["description"]) < 600 for tool in tools.schemas("mcp"))
     for node in (node for tool in tools.schemas("mcp") for node in nodes(inputs(tool))):
         assert len(node.get("description", "")) < 600
