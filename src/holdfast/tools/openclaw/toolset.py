@@ -120,6 +120,7 @@ class OpenClaw(Toolset):
         self.supervisor = Supervisor(hf, owner, kill_grace_ms=self.settings.kill_grace_ms)
         # Rows and read positions; they survive this host.
         self.notes = self.kept()
+        self._consumer: AsyncConsumer | None = None
 
     async def open(self) -> None:
         """Be known as somebody who wants to hear of endings."""
@@ -127,7 +128,9 @@ class OpenClaw(Toolset):
 
     def consumer(self) -> AsyncConsumer:
         """Where endings wait until they are drained, or were polled."""
-        return self.hf.consumer(default_name(self.owner, "openclaw"), owners=[self.owner])
+        if self._consumer is None:
+            self._consumer = self.hf.consumer(default_name(self.owner, "openclaw"), owners=[self.owner])
+        return self._consumer
 
     async def drain(self) -> AsyncNotice:
         """What happened in the background, as one message; settled by a clean `async with`."""
