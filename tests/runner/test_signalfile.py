@@ -122,6 +122,25 @@ def test_what_a_full_disk_refuses_waits_and_comes_in_order(tmp_path: Path) -> No
     assert said
 
 
+def test_an_ending_that_had_to_wait_is_synced_when_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr("holdfast.runner.signalfile.os.fsync", lambda _fd: synced.append(file._size))
+    with opened(tmp_path) as file:
+        write(file, n=1)
+        size = (tmp_path / FILE).stat().st_size
+        with no_room(size + 5):
+            file.write("lifecycle", {}, kind=None, owner=None, attempt=1, routed=True, snapshot=None, durable=True)
+        synced.clear()
+        assert file.retry()
+        assert synced, "a power loss would have taken it"
+        assert min(synced) == (tmp_path / FILE).stat().st_size > size
+        synced.clear()
+        write(file, n=2)
+        assert not synced
+
+
 @contextmanager
 def no_room(size: int) -> Iterator[None]:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)

@@ -246,7 +246,7 @@ class Keeper:
         if not self._over or self.family.living() or self._leaving is not None:
             return
         self._name_survivors([])
-        if not self.ending.untold and self.signals.decided:
+        if not self.ending.untold and self.signals.decided and not self.signals.untold:
             self._leaving = self.loop.after(_FAREWELL_S, self._let_go)
             self.endpoint.close()
 

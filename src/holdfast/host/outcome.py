@@ -64,6 +64,7 @@ def outcome(home: Home, id: str, row_of: Callable[[Observed], Row]) -> Outcome |
         notify=now.get("notify") or "exit",
         snapshot=_bounded(shot),
         ended=_ended(seen, shot) if seen.state in (EXITED, LOST) else None,
+        ended_id=(files.exit or {}).get("signal_id"),
         evidence=seen.evidence,
         watch=processes[:_WATCHED],
         row=row_of(seen),

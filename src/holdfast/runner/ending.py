@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 # A record that the disk refused is written again after this; without it we leave after so long.
 AGAIN_S = 0.25
-_UNTOLD_S = 10.0
+UNTOLD_S = 10.0
 # Of the survivors the record names this many: its room was taken at the start.
 _RECORDED_MAX = 20
 
@@ -141,7 +141,7 @@ class Ending:
         directory somebody removed, is left to say `lost`."""
         now = time.monotonic()
         if self._untold_until is None:
-            self._untold_until = now + _UNTOLD_S
+            self._untold_until = now + UNTOLD_S
         if problem.errno == errno.ENOENT or now > self._untold_until:
             return False
         if self._timer is not None:

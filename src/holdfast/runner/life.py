@@ -155,7 +155,7 @@ class Life:
             requests.serve(self, client, then)
         if points.ACTIVE:
             points.hit("runner.answered")
-        if self.exit is None or self.ending.untold or not self.signals.decided:
+        if not self._all_told():
             self.loop.run(self._turn)
         requests.answer_waiters(self)
         self._farewell()
@@ -530,8 +530,11 @@ class Life:
             self.ending.write(durable=True)
             if had_survivors:
                 self.signals.survivors(self.exit, "exit", self.outputs.names)
-        if not self.ending.untold and self.signals.decided:
+        if self._all_told():
             self.loop.leave()
+
+    def _all_told(self) -> bool:
+        return self.exit is not None and not self.ending.untold and self.signals.decided and not self.signals.untold
 
     def _farewell(self) -> None:
         """Unlink the endpoint, let answers go out, leave nothing open behind the last reader."""

@@ -56,6 +56,8 @@ class SignalFile:
         self._waiting: list[tuple[int | None, bytes]] = []
         self._lost = 0
         self._synced_name = False
+        # Waits something that has to be synced when it is written?
+        self._sync_due = False
         self._fd = -1
         self._size = 0
         self._rotate_above = max_bytes
@@ -110,6 +112,7 @@ class SignalFile:
         self._append(None, jsontext.write(fields).encode() + b"\n")
 
     def sync(self) -> None:
+        self._sync_due = bool(self._waiting)
         if self._fd < 0:
             return
         try:
@@ -131,7 +134,16 @@ class SignalFile:
             if not self._put(self._waiting[0][1]):
                 return False
             del self._waiting[0]
+        if self._sync_due:
+            self.sync()
         return True
+
+    def skip_to(self, seq: int) -> None:
+        """The next record gets this number, which was named already. What was to come before it is lost, and counted
+        here."""
+        if seq > self.seq + 1:
+            self.note({"lost": seq - self.seq - 1, "before": seq})
+            self.seq = seq - 1
 
     def after(self, seq: int, limit: int) -> list[Record]:
         """The first records behind `seq`, as they stand in the file."""
@@ -174,7 +186,8 @@ class SignalFile:
         for line in _lines(self._fd):
             record = read(line)
             if record is not None:
-                self.seq = max(self.seq, record.get("seq", 0), record.get("dropped_before_seq", 1) - 1)
+                known = (record.get("dropped_before_seq", 1) - 1, record.get("before", 1) - 1)
+                self.seq = max(self.seq, record.get("seq", 0), *known)
 
     def _append(self, seq: int | None, line: bytes) -> None:
         if points.ACTIVE:

@@ -8,6 +8,7 @@ import time
 from . import clock, points, telling, wake
 from .causes import status_of
 from .deadlines import CAUSES
+from .ending import UNTOLD_S
 from .lines import tail
 from .signalfile import FILE_MAX_BYTES, SignalFile
 
@@ -45,6 +46,7 @@ class Signals:
         self._runtime = os.path.dirname(life.spec["endpoint"])
         self._again: Timer | None = None
         self._again_s = _AGAIN_S
+        self._untold_until: float | None = None
         # Who was given the ending and may confirm it, while it is not decided whether it enters the queue.
         self._asked: list[Client] = []
         self._undecided: int | None = None
@@ -64,6 +66,16 @@ class Signals:
     def decided(self) -> bool:
         return self._undecided is None
 
+    @property
+    def untold(self) -> bool:
+        """Of a session that is over: are there records that the disk may yet take? Nobody else has them, and their
+        numbers are named already. Not where somebody removed the directory, nor for ever."""
+        if not self._file.blocked or os.fstat(self._life.directory).st_nlink == 0:
+            return False
+        if self._untold_until is None:
+            self._untold_until = time.monotonic() + UNTOLD_S
+        return time.monotonic() < self._untold_until
+
     def after(self, seq: int, limit: int) -> list[dict[str, Any]]:
         return self._file.after(seq, limit)
 
@@ -82,7 +94,7 @@ class Signals:
             durable=durable,
         )
         if self._file.blocked and self._again is None:
-            self._again = life.loop.after(self._again_s, self._try_again)
+            self._try_again_later()
         if routed is True:
             self._wake(record["seq"])
             life.people_called(variant, record)
@@ -124,6 +136,10 @@ class Signals:
         }
         durable = routed is True or (routed == "auto" and not confirmers)
         self.ended = self.emit("lifecycle", fields, routed=routed, durable=durable)
+        if self._again is not None:
+            # We stay for it, and not for long.
+            self._again.cancel()
+            self._try_again_later()
         if routed == "auto":
             self._undecided = self.ended["seq"]
             if confirmers:
@@ -195,14 +211,21 @@ class Signals:
             points.hit("signals.before_wake")
         wake.call(self._runtime, self._life.now("owner"), self._life.id, seq)
 
+    def _try_again_later(self) -> None:
+        if self.ended is not None:
+            self._again_s = _AGAIN_S
+        self._again = self._life.loop.after(self._again_s, self._try_again)
+
     def _try_again(self) -> None:
         self._again = None
         if not self._file.retry():
             self._again_s = min(2 * self._again_s, _AGAIN_MAX_S)
-            self._again = self._life.loop.after(self._again_s, self._try_again)
+            self._try_again_later()
         else:
             self._again_s = _AGAIN_S
             self._wake(self.seq)
+        if self.ended is not None:
+            self._life.settle_rest()
 
     def _outcome(self, exit: dict[str, Any]) -> dict[str, Any]:
         return {

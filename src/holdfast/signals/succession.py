@@ -11,7 +11,7 @@ import os
 from ..runner import clock, points, tree, wake
 from ..runner.signalfile import SignalFile
 from .indexing import directory_of, generations, lines
-from .records import Signal, parse
+from .records import Signal, parse, split_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,10 +25,14 @@ EXITED, STALE, LOST = "exited", "stale", "lost"
 
 
 class Outcome:
-    """What a host knows of a session whose runner is gone. `ended` are the fields of the ending, of one that is over;
-    `evidence` says why it is stale; `watch` are processes whose death changes the picture; `row` is for the index."""
+    """What a host knows of a session whose runner is gone. `ended` are the fields of the ending, of one that is over,
+    and `ended_id` its id where the runner named one; `evidence` says why it is stale; `watch` are processes whose death
+    changes the picture; `row` is for the index."""
 
-    __slots__ = ("attempt", "ended", "evidence", "kind", "notify", "owner", "row", "snapshot", "state", "watch")
+    __slots__ = (
+        *("attempt", "ended", "ended_id", "evidence", "kind", "notify", "owner"),
+        *("row", "snapshot", "state", "watch"),
+    )
 
     def __init__(
         self,
@@ -40,6 +44,7 @@ class Outcome:
         notify: str | None,
         snapshot: dict[str, Any] | None,
         ended: dict[str, Any] | None = None,
+        ended_id: str | None = None,
         evidence: str = "",
         watch: list[tuple[int, int]] | None = None,
         row: Row | None = None,
@@ -51,6 +56,7 @@ class Outcome:
         self.notify = notify
         self.snapshot = snapshot
         self.ended = ended
+        self.ended_id = ended_id
         self.evidence = evidence
         self.watch = watch or []
         self.row = row
@@ -114,6 +120,9 @@ def _append_missing(file: SignalFile, told: list[Signal], outcome: Outcome) -> i
         file.write("health", fields, routed=True, **common)
     else:
         fields = {"phase": "ended", **(outcome.ended or {})}
+        named = split_id(outcome.ended_id)
+        if named is not None:
+            file.skip_to(named[1])
         file.write("lifecycle", fields, routed=outcome.ending_is_routed, durable=True, **common)
     return file.seq
 
