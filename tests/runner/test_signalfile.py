@@ -125,17 +125,18 @@ def test_what_a_full_disk_refuses_waits_and_comes_in_order(tmp_path: Path) -> No
 def test_an_ending_that_had_to_wait_is_synced_when_it_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    path = tmp_path / FILE
     synced: list[int] = []
-    monkeypatch.setattr("holdfast.runner.signalfile.os.fsync", lambda _fd: synced.append(file._size))
+    monkeypatch.setattr("holdfast.runner.signalfile.os.fsync", lambda _fd: synced.append(path.stat().st_size))
     with opened(tmp_path) as file:
         write(file, n=1)
-        size = (tmp_path / FILE).stat().st_size
+        size = path.stat().st_size
         with no_room(size + 5):
             file.write("lifecycle", {}, kind=None, owner=None, attempt=1, routed=True, snapshot=None, durable=True)
         synced.clear()
         assert file.retry()
         assert synced, "a power loss would have taken it"
-        assert min(synced) == (tmp_path / FILE).stat().st_size > size
+        assert min(synced) == path.stat().st_size > size
         synced.clear()
         write(file, n=2)
         assert not synced
