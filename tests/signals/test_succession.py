@@ -18,6 +18,7 @@ from holdfast.signals.succession import Outcome, succeed
 from support.points import Points
 from support.waiting import BOUND_S, until, wait_gone, wait_readable
 from support.world import World
+from support.wounds import kill_runner
 from support.written import ENDED, Desk, Writer
 
 # Waits for signals and prints each as it comes.
@@ -216,6 +217,29 @@ def test_lost_session_is_told_by_whoever_lists_first(world: World) -> None:
     assert [each.fields.get("cause") for each in told(world, session.id)] == [None, "lost"]
     with hf.signals("conv-1").claim() as batch:
         assert [each.cause for each in batch] == ["lost"]
+
+
+def test_status_and_stop_of_a_lost_session_name_the_record_of_its_end(world: World) -> None:
+    hf = opened(world)
+    session = hf.start(world.probe("sleep", 1000), owner="conv-1")
+    assert session.pid is not None
+    kill_runner(session)
+    os.kill(session.pid, signal.SIGKILL)
+    wait_gone(session.pid)
+    assert hf.get(session.id).metadata["signal_id"] == f"{session.id}.2"
+    again = hf.get(session.id).stop()
+    assert (again.already, again.signal_id) == (True, f"{session.id}.2")
+    assert hf.signals("conv-1").ack(again.signal_id) == 1
+    assert hf.signals("conv-1").pending() == 0
+
+
+def test_stop_without_a_runner_names_the_record_of_the_end_it_led_to(world: World) -> None:
+    hf = opened(world)
+    session = hf.start(world.probe("sleep", 1000), owner="conv-1")
+    kill_runner(session)
+    stopped = session.stop(grace=0, by="conv-1")
+    (ended,) = [each for each in told(world, session.id) if each.ends_session]
+    assert (stopped.signal_id, ended.cause, ended.fields["by"]) == (ended.id, "stop", "conv-1")
 
 
 @pytest.mark.covers("signals:2")

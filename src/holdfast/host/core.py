@@ -27,6 +27,7 @@ from ..home import Home, check_labels, check_name, check_owner, is_id, runtime_d
 from ..index import Index, Row
 from ..model import (
     EXITED,
+    FINAL_STATES,
     LIVE_STATES,
     LOST,
     RUNNING,
@@ -299,8 +300,24 @@ class Core:
     async def observe(self, id: str) -> Observed:
         """One session, identity proven where its runner lives."""
         seen = (await self._sweep([read_files(self.home, id)]))[0]
+        if seen.state == LOST:
+            seen.signal_id = self.ended_signal(id)
         self.note(seen)
         return seen
+
+    def ended_signal(self, id: str) -> str | None:
+        """The record of the ending, for whoever tells it in another way than from the queue. A runner that was killed
+        named none in its exit record: then whichever host finds it writes one, and this may be the first."""
+        files = read_files(self.home, id)
+        named: str | None = (files.exit or {}).get("signal_id")
+        if named is None and from_files(files).state in FINAL_STATES:
+            from ..signals.indexing import ended_id
+
+            named = ended_id(self.home, id)
+            if named is None:
+                self.consumers.catchup.bury([id])
+                named = ended_id(self.home, id)
+        return named
 
     def note(self, seen: Observed) -> None:
         """What is over need not be read again. A few at a time, for a row costs less than its transaction; what is
@@ -551,10 +568,12 @@ class Core:
         if seen.state != EXITED:
             refuse_unproven(seen.files)
         if seen.final:
-            return Stopped(id, already=True, signal_id=(seen.files.exit or {}).get("signal_id"))
+            return Stopped(id, already=True, signal_id=self.ended_signal(id))
         if seen.files.in_process:
             raise self._no_runner(Observed(seen.files, UNREACHABLE, seen.evidence), self.config.hosts_reply_timeout)
-        return await stop_from_records(self.driver, seen.files, grace=grace, by=by or self.author, ladder=ladder)
+        stopped = await stop_from_records(self.driver, seen.files, grace=grace, by=by or self.author, ladder=ladder)
+        stopped.signal_id = self.ended_signal(id)
+        return stopped
 
     async def remove(self, id: str) -> None:
         from .collect import remove

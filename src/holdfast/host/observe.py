@@ -130,7 +130,7 @@ class Files:
 class Observed:
     """What one look at a session found: its state, why we say so, and the runner's own status if it answered."""
 
-    __slots__ = ("consumers", "evidence", "files", "live", "mismatch", "orphans", "state")
+    __slots__ = ("consumers", "evidence", "files", "live", "mismatch", "orphans", "signal_id", "state")
 
     def __init__(
         self,
@@ -148,6 +148,8 @@ class Observed:
         self.orphans = orphans or []
         # The part of its identity that another has who answers in its place.
         self.mismatch: str | None = None
+        # The record of its end, where a host wrote it.
+        self.signal_id: str | None = None
         # Right after the start: how many would be told of its end.
         self.consumers: int | None = None
 
@@ -180,6 +182,8 @@ class Observed:
         shot.metadata["evidence"] = self.evidence
         if self.mismatch is not None:
             shot.metadata["mismatch"] = self.mismatch
+        if self.signal_id is not None:
+            shot.metadata["signal_id"] = self.signal_id
         if self.consumers is not None:
             shot.metadata["consumers"] = self.consumers
         return shot

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from ..errors import BadArgument, HoldfastError, IndexBusy, RunnerGone
-from ..model import FINAL_STATES, Exported, Recovered, Snapshot, Stopped, Woke, seconds
+from ..model import Exported, Recovered, Snapshot, Stopped, Woke, seconds
 from ..runner import clock
 from .observe import Observed, from_files, read_files
 
@@ -49,18 +49,6 @@ def _count_listeners(core: Core, seen: Observed, options: StartOptions) -> None:
     if asked and owner is not None and not seen.consumers:
         notes = [*(spec.get("notes") or ()), f"nobody listens for signals of owner {owner} yet; they wait"]
         seen.files.spec = {**spec, "notes": notes}
-
-
-def ended_signal(core: Core, id: str) -> str | None:
-    """The record of the ending, for whoever tells it in another way than from the queue. A runner that was killed
-    named none in its exit record: then whichever host found it wrote one."""
-    files = read_files(core.home, id)
-    named: str | None = (files.exit or {}).get("signal_id")
-    if named is None and from_files(files).state in FINAL_STATES:
-        from ..signals.indexing import ended_id
-
-        named = ended_id(core.home, id)
-    return named
 
 
 def records(core: Core, id: str) -> dict[str, Any]:
@@ -157,7 +145,7 @@ async def wait(
     )
     woke = await waiting.run()
     if woke.reason in ("exit", "lost"):
-        woke.signal_id = ended_signal(core, id)
+        woke.signal_id = core.ended_signal(id)
     return woke
 
 
@@ -254,7 +242,7 @@ def export(
 def read(core: Core, id: str, since: str | int | None, stream: str | None, limit: int | None) -> Page:
     page = core.log(id).read(since, stream=stream, limit=limit)
     if not page.more:
-        page.signal_id = ended_signal(core, id)
+        page.signal_id = core.ended_signal(id)
     return page
 
 
