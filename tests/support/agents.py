@@ -110,3 +110,9 @@ class Agents:
 @pytest.fixture(params=["library", "mcp"])
 def agents(world: World, request: pytest.FixtureRequest) -> Agents:
     return Agents(world, request.param)
+
+
+@pytest.fixture
+def direct(world: World) -> Agents:
+    """For tests of what only the library has."""
+    return Agents(world, "library")

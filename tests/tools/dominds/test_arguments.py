@@ -19,8 +19,8 @@ library = pytest.mark.parametrize("agents", ["library"], indirect=True)
 
 
 @library
-def test_the_schemas_have_the_parameters_of_dominds_and_no_others(agents: Agents) -> None:
-    agent = agents.library("dominds")
+def test_the_schemas_have_the_parameters_of_dominds_and_no_others(direct: Agents) -> None:
+    agent = direct("dominds")
     found = {each["name"]: each["inputSchema"] for each in agent.tools.schemas()}
     assert {name: list(schema["properties"]) for name, schema in found.items()} == {
         "shell_cmd": ["command", "shell", "scrollbackLines", "timeoutSeconds"],
@@ -36,8 +36,8 @@ def test_the_schemas_have_the_parameters_of_dominds_and_no_others(agents: Agents
 
 
 @library
-def test_extended_schemas_add_and_take_nothing_away(agents: Agents) -> None:
-    plain, extended = agents.library("dominds"), agents.library("dominds", extended=True)
+def test_extended_schemas_add_and_take_nothing_away(direct: Agents) -> None:
+    plain, extended = direct("dominds"), direct("dominds", extended=True)
     for before, after in zip(plain.tools.schemas(), extended.tools.schemas(), strict=True):
         assert set(before["inputSchema"]["properties"]) <= set(after["inputSchema"]["properties"])
     names = {each["name"]: set(each["inputSchema"]["properties"]) for each in extended.tools.schemas()}
@@ -85,8 +85,8 @@ def test_an_unknown_parameter_is_refused_by_name(agents: Agents) -> None:
 
 @library
 @pytest.mark.covers("dominds:9")
-def test_a_wrong_read_is_refused_without_contact_with_the_runner(agents: Agents, world: World) -> None:
-    agent = agents.library("dominds")
+def test_a_wrong_read_is_refused_without_contact_with_the_runner(direct: Agents, world: World) -> None:
+    agent = direct("dominds")
     receipt = agent.call("shell_cmd", command="sleep 60", timeoutSeconds=1)
     pid = receipt.data["pid"]
     with wedged(world.open().get(receipt.data["session"])):
@@ -110,15 +110,15 @@ def test_a_wrong_read_is_refused_without_contact_with_the_runner(agents: Agents,
 @pytest.mark.parametrize(
     "options", [{"stale_policy": "kill"}, {"stop_grace_s": -1}, {"result_chars": -1}, {"texts": {"nonsense": ""}}]
 )
-def test_a_wrong_option_is_refused(agents: Agents, options: dict[str, Any]) -> None:
-    agent = agents.library("dominds")
+def test_a_wrong_option_is_refused(direct: Agents, options: dict[str, Any]) -> None:
+    agent = direct("dominds")
     with pytest.raises(errors.BadArgument):
         toolset("dominds", agent.hf, owner="agent-7", **options)
 
 
 @library
-def test_another_language_leaves_what_is_matched_as_it_is(agents: Agents) -> None:
-    agent = agents.library("dominds", texts={"nothing_so_far": "(noch nichts)"})
+def test_another_language_leaves_what_is_matched_as_it_is(direct: Agents) -> None:
+    agent = direct("dominds", texts={"nothing_so_far": "(noch nichts)"})
     receipt = agent.call("shell_cmd", command="sleep 60", timeoutSeconds=1)
     assert receipt.text.endswith("(noch nichts)")
     assert receipt.text.startswith("🟢 sleep 60 is now running in the background (PID: ")

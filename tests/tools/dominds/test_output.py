@@ -119,8 +119,8 @@ def test_what_was_not_shown_is_given_at_once_and_a_silent_exit_ends_a_wait(agent
 
 
 @library
-def test_a_line_that_comes_while_it_is_waited_for_ends_the_wait(agents: Agents, world: World) -> None:
-    agent = agents.library("dominds")
+def test_a_line_that_comes_while_it_is_waited_for_ends_the_wait(direct: Agents, world: World) -> None:
+    agent = direct("dominds")
     gate = world.gate()
     daemon = started(agent, f"read -n 1 < {gate}; echo now; sleep 60")
 
@@ -154,14 +154,14 @@ def test_what_is_left_of_an_ended_command_is_waited_for_too(agents: Agents, worl
 
 @library
 @pytest.mark.covers("dominds:12")
-def test_an_ended_daemon_without_runner_reads_the_same_each_time_and_everywhere(agents: Agents, world: World) -> None:
-    agent = agents.library("dominds")
+def test_an_ended_daemon_without_runner_reads_the_same_each_time_and_everywhere(direct: Agents, world: World) -> None:
+    agent = direct("dominds")
     gate = world.gate()
     daemon = started(agent, f"seq 40; read -n 1 < {gate}; echo last >&2; exit 9")
     gate.release()
     ended(world, daemon)
     pid = daemon.data["pid"]
-    other = agents.library("dominds")
+    other = direct("dominds")
     reads = [each.call("get_daemon_output", pid=pid) for each in (agent, agent, other, other)]
     texts = {read.text for read in reads}
     assert len(texts) == 1
@@ -201,7 +201,7 @@ asyncio.run(main())
 
 @library
 @pytest.mark.covers("dominds:13")
-def test_no_byte_is_missing_after_all_hosts_were_killed_while_output_flowed(agents: Agents, world: World) -> None:
+def test_no_byte_is_missing_after_all_hosts_were_killed_while_output_flowed(direct: Agents, world: World) -> None:
     gate = world.gate()
     probe = " ".join(map(str, world.probe("quiet", "lines", 3000, 0.0003, "await", gate)))
     hosts = [world.host(_HOST, probe, 1) for _ in range(2)]
@@ -210,7 +210,7 @@ def test_no_byte_is_missing_after_all_hosts_were_killed_while_output_flowed(agen
     for host in hosts:
         host.signal(signal.SIGKILL)
         host.wait()
-    agent = agents.library("dominds")
+    agent = direct("dominds")
     flowing = agent.run(agent.tools.own_sessions())
     assert len(flowing) == 2
     for session in flowing:
@@ -260,8 +260,8 @@ def test_a_long_output_keeps_head_and_tail_in_one_unbroken_block(agents: Agents)
 
 
 @library
-def test_a_character_cut_by_a_read_is_whole_in_a_daemons_output(agents: Agents) -> None:
-    agent = agents.library("dominds")
+def test_a_character_cut_by_a_read_is_whole_in_a_daemons_output(direct: Agents) -> None:
+    agent = direct("dominds")
     daemon = started(agent, r"printf 'caf\303'; sleep 0.2; printf '\251 au lait'; sleep 60")
     assert "café au lait\n" in agent.call("get_daemon_output", pid=daemon.data["pid"]).text
 
@@ -273,8 +273,8 @@ def test_progress_is_folded_and_escapes_are_gone(agents: Agents) -> None:
 
 
 @library
-def test_a_runner_that_stands_still_is_unreachable_and_its_log_is_shown(agents: Agents, world: World) -> None:
-    agent = agents.library("dominds")
+def test_a_runner_that_stands_still_is_unreachable_and_its_log_is_shown(direct: Agents, world: World) -> None:
+    agent = direct("dominds")
     daemon = started(agent, "echo kept; sleep 60")
     with wedged(world.open().get(daemon.data["session"])):
         read = agent.call("get_daemon_output", pid=daemon.data["pid"])
@@ -288,8 +288,8 @@ def test_a_runner_that_stands_still_is_unreachable_and_its_log_is_shown(agents: 
 
 
 @library
-def test_a_lost_daemon_says_so_and_its_log_is_shown(agents: Agents, world: World) -> None:
-    agent = agents.library("dominds")
+def test_a_lost_daemon_says_so_and_its_log_is_shown(direct: Agents, world: World) -> None:
+    agent = direct("dominds")
     daemon = started(agent, "echo kept; exec sleep 60")
     session = world.open().get(daemon.data["session"])
     kill_runner(session)
@@ -316,8 +316,8 @@ def test_a_pid_of_nobody_and_of_another_owner_is_not_found(agents: Agents) -> No
 
 
 @library
-def test_an_earlier_session_with_the_same_pid_is_named(agents: Agents, world: World) -> None:
-    agent = agents.library("dominds")
+def test_an_earlier_session_with_the_same_pid_is_named(direct: Agents, world: World) -> None:
+    agent = direct("dominds")
     first = started(agent, "sleep 1.2")
     ended(world, first)
     second = started(agent, "echo mine; sleep 60")
@@ -350,8 +350,8 @@ def test_more_ways_to_read_are_there_when_asked_for(agents: Agents) -> None:
 
 
 @library
-def test_what_retention_dropped_and_the_disk_refused_is_said(agents: Agents, world: World) -> None:
-    agent = agents.library("dominds")
+def test_what_retention_dropped_and_the_disk_refused_is_said(direct: Agents, world: World) -> None:
+    agent = direct("dominds")
     daemon = started(agent, "seq 10; sleep 60")
     session = agent.run(agent.hf.get(daemon.data["session"]))
     session.metadata["gaps"] = [{"stream": "stdout", "from": 5, "to": 9, "reason": "disk"}]

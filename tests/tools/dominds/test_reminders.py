@@ -39,9 +39,9 @@ def only(agent: Agent) -> Reminder:
 
 @pytest.mark.covers("dominds:22")
 def test_a_reminder_is_the_same_bytes_until_something_changes(
-    agents: Agents, world: World, monkeypatch: pytest.MonkeyPatch
+    direct: Agents, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    agent = agents.library("dominds")
+    agent = direct("dominds")
     gate = world.gate()
     daemon = started(agent, f"echo out; echo err >&2; read -n 1 < {gate}; echo more; sleep 60")
     first = only(agent)
@@ -61,8 +61,8 @@ def test_a_reminder_is_the_same_bytes_until_something_changes(
     assert "more" in changed.render()
 
 
-def test_a_running_daemon_is_rendered_with_everything_about_it(agents: Agents) -> None:
-    agent = agents.library("dominds", reminder_chars=20)
+def test_a_running_daemon_is_rendered_with_everything_about_it(direct: Agents) -> None:
+    agent = direct("dominds", reminder_chars=20)
     daemon = started(agent, "seq 600; echo bad >&2; sleep 60")
     pid = daemon.data["pid"]
     reminder = only(agent)
@@ -89,8 +89,8 @@ def test_a_running_daemon_is_rendered_with_everything_about_it(agents: Agents) -
     ]
 
 
-def test_rendering_does_not_count_as_showing(agents: Agents, world: World) -> None:
-    agent = agents.library("dominds")
+def test_rendering_does_not_count_as_showing(direct: Agents, world: World) -> None:
+    agent = direct("dominds")
     gate = world.gate()
     daemon = started(agent, f"read -n 1 < {gate}; echo fr''esh; sleep 60")
     gate.release()
@@ -99,8 +99,8 @@ def test_rendering_does_not_count_as_showing(agents: Agents, world: World) -> No
     assert read.data["wait_status"] == "output"
 
 
-def test_each_state_has_its_summary(agents: Agents, world: World) -> None:
-    agent = agents.library("dominds", stale_policy="report")
+def test_each_state_has_its_summary(direct: Agents, world: World) -> None:
+    agent = direct("dominds", stale_policy="report")
     daemon = started(agent, "exec sleep 60")
     session = world.open().get(daemon.data["session"])
     with wedged(session):
@@ -115,8 +115,8 @@ def test_each_state_has_its_summary(agents: Agents, world: World) -> None:
     assert "delete" not in lost.to_json()
 
 
-def test_an_end_is_shown_with_its_cause_and_who_asked(agents: Agents, world: World) -> None:
-    agent = agents.library("dominds")
+def test_an_end_is_shown_with_its_cause_and_who_asked(direct: Agents, world: World) -> None:
+    agent = direct("dominds")
     daemon = started(agent, "sleep 60; true")
     world.open(author="cli:ada").get(daemon.data["session"]).stop(grace=1)
     reminder = only(agent)
@@ -127,8 +127,8 @@ def test_an_end_is_shown_with_its_cause_and_who_asked(agents: Agents, world: Wor
     assert (fields["completed"], fields["cause"], fields["requestedBy"]) == (True, "stop", "cli:ada")
 
 
-def test_a_reminder_of_descendants_stays_when_they_are_gone(agents: Agents, world: World) -> None:
-    agent = agents.library("dominds")
+def test_a_reminder_of_descendants_stays_when_they_are_gone(direct: Agents, world: World) -> None:
+    agent = direct("dominds")
     gate = world.gate()
     done = agent.call("shell_cmd", command=f"read -n 1 < {gate} & echo up")
     assert done.data["survivors"]
@@ -138,17 +138,17 @@ def test_a_reminder_of_descendants_stays_when_they_are_gone(agents: Agents, worl
     assert "exited (exit event notice)" in only(agent).render()
 
 
-def test_the_owner_has_one_list_for_all_dialogs_and_others_see_nothing(agents: Agents) -> None:
-    one, two = agents.library("dominds", dialog="a"), agents.library("dominds", dialog="b")
+def test_the_owner_has_one_list_for_all_dialogs_and_others_see_nothing(direct: Agents) -> None:
+    one, two = direct("dominds", dialog="a"), direct("dominds", dialog="b")
     started(one, "sleep 60; true")
     started(two, "sleep 61; true")
     assert [each.to_json()["originDialogId"] for each in reminders(one)] == ["a", "b"]
     assert [each.id for each in reminders(one)] == [each.id for each in reminders(two)]
-    assert reminders(agents.library("dominds", owner="agent-8")) == []
+    assert reminders(direct("dominds", owner="agent-8")) == []
 
 
-def test_dismissing_is_refused_while_something_lives(agents: Agents, world: World) -> None:
-    agent = agents.library("dominds")
+def test_dismissing_is_refused_while_something_lives(direct: Agents, world: World) -> None:
+    agent = direct("dominds")
     gate = world.gate()
     daemon = started(agent, f"read -n 1 < {gate}")
     with pytest.raises(errors.StillRunning) as refused:
@@ -165,8 +165,8 @@ def test_dismissing_is_refused_while_something_lives(agents: Agents, world: Worl
 
 @pytest.mark.slow
 @pytest.mark.covers("dominds:27")
-def test_a_lost_index_brings_back_at_most_the_ended_daemon(agents: Agents, world: World) -> None:
-    agent = agents.library("dominds")
+def test_a_lost_index_brings_back_at_most_the_ended_daemon(direct: Agents, world: World) -> None:
+    agent = direct("dominds")
     for _ in range(100):
         assert agent.call("shell_cmd", command="true").data["outcome"] == "completed"
     daemon = started(agent, "sleep 1.2")
@@ -175,12 +175,12 @@ def test_a_lost_index_brings_back_at_most_the_ended_daemon(agents: Agents, world
     assert reminders(agent) == []
     for path in world.home.glob("index.db*"):
         path.unlink()
-    again = agents.library("dominds")
+    again = direct("dominds")
     assert {each.id for each in reminders(again)} <= {daemon.data["session"]}
 
 
-def test_damaged_records_are_reported_and_block_nothing(agents: Agents, world: World) -> None:
-    agent = agents.library("dominds")
+def test_damaged_records_are_reported_and_block_nothing(direct: Agents, world: World) -> None:
+    agent = direct("dominds")
     daemon = started(agent, "sleep 60")
     broken = world.home / "sessions" / "b00000001"
     broken.mkdir(mode=0o700)

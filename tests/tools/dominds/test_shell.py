@@ -30,8 +30,8 @@ library = pytest.mark.parametrize("agents", ["library"], indirect=True)
 
 @library
 @pytest.mark.covers("dominds:1")
-def test_a_command_that_ends_in_time_is_completed_and_no_reminder(agents: Agents) -> None:
-    agent = agents.library("dominds")
+def test_a_command_that_ends_in_time_is_completed_and_no_reminder(direct: Agents) -> None:
+    agent = direct("dominds")
     done = agent.call("shell_cmd", command="echo hi")
     assert (done.data["status"], done.error) == ("success", False)
     assert done.text == "✅ Command completed (exit code: 0)\n\n📤 stdout:\n```console\nhi\n```"
@@ -54,8 +54,8 @@ def test_stdout_stands_before_stderr_and_each_in_its_own_block(agents: Agents) -
 @library
 @pytest.mark.slow
 @pytest.mark.covers("dominds:2")
-def test_a_command_shorter_than_the_wait_is_always_completed(agents: Agents) -> None:
-    agent = agents.library("dominds")
+def test_a_command_shorter_than_the_wait_is_always_completed(direct: Agents) -> None:
+    agent = direct("dominds")
 
     async def ten() -> list[str]:
         calls = [agent.tools.call("shell_cmd", {"command": "sleep 0.25", "timeoutSeconds": 1}) for _ in range(10)]
@@ -76,12 +76,12 @@ END"""
 @library
 @pytest.mark.covers("dominds:3")
 def test_a_command_has_no_input_no_terminal_and_no_colours(
-    agents: Agents, world: World, monkeypatch: pytest.MonkeyPatch
+    direct: Agents, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("FORCE_COLOR", "force_color", "conemuansi", "COLORTERM"):
         monkeypatch.setenv(name, "1")
     monkeypatch.setenv("TERM", "xterm-256color")
-    agent = agents.library("dominds")
+    agent = direct("dominds")
     began = time.monotonic()
     done = agent.call("shell_cmd", command="cat; test -t 1 || echo no terminal; ls --color=auto /; " + _COLOURFUL)
     assert time.monotonic() - began < 2
@@ -96,8 +96,8 @@ def test_a_command_has_no_input_no_terminal_and_no_colours(
 @library
 @pytest.mark.slow
 @pytest.mark.covers("dominds:4")
-def test_a_command_that_goes_on_gives_a_receipt_and_one_reminder(agents: Agents) -> None:
-    agent = agents.library("dominds", dialog="talk-1", root="root-1")
+def test_a_command_that_goes_on_gives_a_receipt_and_one_reminder(direct: Agents) -> None:
+    agent = direct("dominds", dialog="talk-1", root="root-1")
     began = time.monotonic()
     receipt = agent.call("shell_cmd", command="sleep 60")
     assert 4.5 <= time.monotonic() - began <= 5.5
@@ -160,8 +160,8 @@ def test_the_view_has_so_many_lines_and_says_what_scrolled_out(agents: Agents) -
 @library
 @pytest.mark.parametrize("whose", ["command", "child"])
 @pytest.mark.covers("dominds:6")
-def test_a_command_that_leaves_a_process_is_completed_and_stays_in_reach(agents: Agents, whose: str) -> None:
-    agent = agents.library("dominds")
+def test_a_command_that_leaves_a_process_is_completed_and_stays_in_reach(direct: Agents, whose: str) -> None:
+    agent = direct("dominds")
     began = time.monotonic()
     done = agent.call("shell_cmd", command="sleep 300 & echo up")
     assert time.monotonic() - began < 1
@@ -180,8 +180,8 @@ def test_a_command_that_leaves_a_process_is_completed_and_stays_in_reach(agents:
 
 @library
 @pytest.mark.covers("dominds:26")
-def test_a_disk_that_refuses_the_spec_makes_it_a_failure_without_a_child(agents: Agents, points: Points) -> None:
-    agent = agents.library("dominds")
+def test_a_disk_that_refuses_the_spec_makes_it_a_failure_without_a_child(direct: Agents, points: Points) -> None:
+    agent = direct("dominds")
     points.off("launcher")
     points.set("records.rename=1*error:ENOSPC")
     failed = agent.call("shell_cmd", command="touch made; sleep 5", timeoutSeconds=1)
@@ -196,8 +196,8 @@ def test_a_disk_that_refuses_the_spec_makes_it_a_failure_without_a_child(agents:
 
 
 @library
-def test_a_missing_shell_is_named_and_told_once(agents: Agents) -> None:
-    agent = agents.library("dominds")
+def test_a_missing_shell_is_named_and_told_once(direct: Agents) -> None:
+    agent = direct("dominds")
     failed = agent.call("shell_cmd", command="true", shell="no-such-shell")
     assert failed.data["status"] == "failure"
     assert failed.text.startswith("❌ Failed to execute command: ")
@@ -212,8 +212,8 @@ def test_the_shell_that_was_asked_for_runs_the_command(agents: Agents) -> None:
 
 
 @library
-def test_an_aborted_call_ends_the_waiting_alone(agents: Agents, world: World) -> None:
-    agent = agents.library("dominds")
+def test_an_aborted_call_ends_the_waiting_alone(direct: Agents, world: World) -> None:
+    agent = direct("dominds")
     gate = world.gate()
 
     async def aborted() -> None:
@@ -263,9 +263,9 @@ def test_more_parameters_are_there_when_asked_for(agents: Agents, world: World) 
 
 @library
 def test_a_runner_that_is_lost_while_it_is_waited_for_is_a_failure_that_says_where_to_look(
-    agents: Agents, world: World
+    direct: Agents, world: World
 ) -> None:
-    agent = agents.library("dominds", stale_policy="report")
+    agent = direct("dominds", stale_policy="report")
 
     async def lost() -> Answer:
         arguments = {"command": "echo kept; exec sleep 60", "timeoutSeconds": 2}
@@ -287,9 +287,9 @@ def test_a_runner_that_is_lost_while_it_is_waited_for_is_a_failure_that_says_whe
 
 @library
 @pytest.mark.slow
-def test_who_wants_progress_is_told_the_last_line(agents: Agents, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_wants_progress_is_told_the_last_line(direct: Agents, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules[Toolset.__module__], "PROGRESS_S", 0.2)
-    agent = agents.library("dominds")
+    agent = direct("dominds")
     told: list[str] = []
 
     async def tell(line: str) -> None:
@@ -308,9 +308,9 @@ printf '\033]0;title\007\033[2Jscreen\r\n' >&2
 @library
 @pytest.mark.covers("SEC-09")
 def test_sec_09_output_that_wants_to_be_an_instruction_stays_in_its_block(
-    agents: Agents, world: World, bystander: Bystanders, beside: Beside
+    direct: Agents, world: World, bystander: Bystanders, beside: Beside
 ) -> None:
-    agent = agents.library("dominds")
+    agent = direct("dominds")
     gate = world.gate()
     (world.cwd / "hostile.sh").write_text(_HOSTILE)
     done = agent.call("shell_cmd", command="sh hostile.sh")
@@ -334,10 +334,10 @@ def test_sec_09_output_that_wants_to_be_an_instruction_stays_in_its_block(
 
 
 @library
-def test_another_place_is_not_reached_by_a_pid_of_this_one(agents: Agents) -> None:
-    here = agents.library("dominds")
+def test_another_place_is_not_reached_by_a_pid_of_this_one(direct: Agents) -> None:
+    here = direct("dominds")
     pid = here.call("shell_cmd", command="sleep 60", timeoutSeconds=1).data["pid"]
-    elsewhere = agents.library("dominds", place="node:other")
+    elsewhere = direct("dominds", place="node:other")
     assert elsewhere.call("get_daemon_output", pid=pid).text == f"❌ No daemon process found with PID {pid}"
     assert elsewhere.run(elsewhere.tools.reminders()) == []
     assert elsewhere.call("shell_cmd", command="true").text.startswith("❌ Failed to execute command: ")

@@ -66,8 +66,8 @@ _SHELL_AND_STUBBORN_CHILD = "(trap '' TERM; exec sleep 300) & wait"
 @library
 @pytest.mark.parametrize("entire", [True, False])
 @pytest.mark.covers("dominds:15")
-def test_a_child_that_ignores_sigterm_is_gone_or_named(agents: Agents, entire: bool) -> None:
-    agent = agents.library("dominds", stop_grace_s=0.5)
+def test_a_child_that_ignores_sigterm_is_gone_or_named(direct: Agents, entire: bool) -> None:
+    agent = direct("dominds", stop_grace_s=0.5)
     pid = started(agent, _SHELL_AND_STUBBORN_CHILD).data["pid"]
     child = child_of(pid, "sleep")
     stopped = agent.call("stop_daemon", pid=pid, entire_pg=entire)
@@ -113,8 +113,8 @@ def test_a_child_in_a_session_of_its_own_is_gone_or_listed(agents: Agents) -> No
 
 @library
 @pytest.mark.covers("dominds:17")
-def test_a_group_kill_from_outside_leaves_the_runner(agents: Agents) -> None:
-    agent = agents.library("dominds")
+def test_a_group_kill_from_outside_leaves_the_runner(direct: Agents) -> None:
+    agent = direct("dominds")
     # What left the group keeps the runner at its post.
     pid = started(agent, "setsid sleep 301 & sleep 300; true").data["pid"]
     (reminder,) = agent.run(agent.tools.reminders())
@@ -135,9 +135,9 @@ def test_a_group_kill_from_outside_leaves_the_runner(agents: Agents) -> None:
 @pytest.mark.parametrize("part", ["line", "pid", "start"])
 @pytest.mark.covers("dominds:18")
 def test_a_record_that_was_tampered_with_is_a_mismatch_and_nobody_is_signalled(
-    agents: Agents, world: World, bystander: Bystanders, part: str
+    direct: Agents, world: World, bystander: Bystanders, part: str
 ) -> None:
-    agent = agents.library("dominds")
+    agent = direct("dominds")
     daemon = started(agent, "echo mine; sleep 60; true")
     row = processes.look(daemon.data["pid"])
     assert row is not None
@@ -161,9 +161,9 @@ def test_a_record_that_was_tampered_with_is_a_mismatch_and_nobody_is_signalled(
 @library
 @pytest.mark.covers("dominds:19")
 def test_a_pid_that_another_process_has_now_is_never_signalled(
-    agents: Agents, world: World, bystander: Bystanders
+    direct: Agents, world: World, bystander: Bystanders
 ) -> None:
-    agent = agents.library("dominds")
+    agent = direct("dominds")
     daemon = started(agent, "echo mine; exec sleep 60")
     session = world.open().get(daemon.data["session"])
     kill_runner(session)
@@ -192,9 +192,9 @@ def test_a_pid_that_another_process_has_now_is_never_signalled(
 
 @library
 @pytest.mark.covers("dominds:20")
-def test_a_stale_daemon_is_left_alone_until_somebody_acts(agents: Agents, world: World) -> None:
+def test_a_stale_daemon_is_left_alone_until_somebody_acts(direct: Agents, world: World) -> None:
     """Reading and rendering end nothing; a stop does, and so does a recovery where that is the policy."""
-    agent = agents.library("dominds", stale_policy="report")
+    agent = direct("dominds", stale_policy="report")
     first, second = started(agent, "echo one; exec sleep 300"), started(agent, "echo two; exec sleep 301")
     rows = []
     for daemon in (first, second):
@@ -218,7 +218,7 @@ def test_a_stale_daemon_is_left_alone_until_somebody_acts(agents: Agents, world:
     assert processes.is_gone(rows[0].pid, rows[0].start)
     assert not processes.is_gone(rows[1].pid, rows[1].start)
 
-    cleaner = agents.library("dominds", stale_policy="stop")  # it recovers as it opens
+    cleaner = direct("dominds", stale_policy="stop")  # it recovers as it opens
     assert processes.is_gone(rows[1].pid, rows[1].start)
     assert cleaner.run(cleaner.tools.reminders()) == []
 
@@ -226,8 +226,8 @@ def test_a_stale_daemon_is_left_alone_until_somebody_acts(agents: Agents, world:
 @library
 @pytest.mark.slow
 @pytest.mark.covers("dominds:21")
-def test_a_runner_that_stands_still_is_stopped_past_after_ten_seconds(agents: Agents, world: World) -> None:
-    agent = agents.library("dominds")
+def test_a_runner_that_stands_still_is_stopped_past_after_ten_seconds(direct: Agents, world: World) -> None:
+    agent = direct("dominds")
     daemon = started(agent, "echo kept; sleep 300; true")
     session = world.open().get(daemon.data["session"])
     with wedged(session):
@@ -255,10 +255,10 @@ def test_an_ended_daemon_had_already_exited(agents: Agents, world: World) -> Non
 
 
 @library
-def test_survivors_are_named_with_what_they_are_doing(agents: Agents) -> None:
+def test_survivors_are_named_with_what_they_are_doing(direct: Agents) -> None:
     from holdfast.tools.dominds.sessions import named
 
-    agent = agents.library("dominds")
+    agent = direct("dominds")
     daemon = started(agent, "exec sleep 60")
     survivor = {"pid": daemon.data["pid"], "start": 1, "command": "/usr/bin/sleep 60", "error": "EPERM"}
     assert named([survivor], states=True) == f"{daemon.data['pid']} sleep (sleeping, EPERM)"

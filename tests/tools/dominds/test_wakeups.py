@@ -102,7 +102,7 @@ asyncio.run(main())
 
 @pytest.mark.slow
 @pytest.mark.covers("dominds:7")
-def test_a_host_that_died_while_it_waited_loses_nothing(agents: Agents, world: World) -> None:
+def test_a_host_that_died_while_it_waited_loses_nothing(direct: Agents, world: World) -> None:
     host = world.host(_HOST)
 
     def a_second_into_it() -> bool:
@@ -114,7 +114,7 @@ def test_a_host_that_died_while_it_waited_loses_nothing(agents: Agents, world: W
     until(a_second_into_it, 15, what="the first second of the command")
     host.signal(signal.SIGKILL)
     host.wait()
-    fresh = agents.library("dominds")
+    fresh = direct("dominds")
     dialogs = Dialogs(fresh, "first")
     ((dialog, text),) = dialogs.serve(1)
     assert dialog == "first"
@@ -126,8 +126,8 @@ def test_a_host_that_died_while_it_waited_loses_nothing(agents: Agents, world: W
     assert pending(fresh) == 0
 
 
-def test_one_event_says_everything_there_is_to_know(agents: Agents, world: World) -> None:
-    agent = agents.library("dominds", dialog="first")
+def test_one_event_says_everything_there_is_to_know(direct: Agents, world: World) -> None:
+    agent = direct("dominds", dialog="first")
     gate = world.gate()
     daemon = started(agent, f"echo fine; echo trouble >&2; read -n 1 < {gate}; exit 3")
     gate.release()
@@ -177,8 +177,8 @@ asyncio.run(main())
 
 @pytest.mark.slow
 @pytest.mark.covers("dominds:23")
-def test_two_ends_in_a_short_time_are_one_message_until_it_is_settled(agents: Agents, world: World) -> None:
-    agent = agents.library("dominds")
+def test_two_ends_in_a_short_time_are_one_message_until_it_is_settled(direct: Agents, world: World) -> None:
+    agent = direct("dominds")
 
     async def both() -> list[Answer]:
         calls = [{"command": f"sleep {seconds}", "timeoutSeconds": 1} for seconds in (3.0, 3.1)]
@@ -209,8 +209,8 @@ def test_two_ends_in_a_short_time_are_one_message_until_it_is_settled(agents: Ag
 
 
 @pytest.mark.covers("dominds:24")
-def test_an_own_stop_wakes_nobody_and_a_persons_stop_names_the_person(agents: Agents, world: World) -> None:
-    agent = agents.library("dominds")
+def test_an_own_stop_wakes_nobody_and_a_persons_stop_names_the_person(direct: Agents, world: World) -> None:
+    agent = direct("dominds")
     own, other = started(agent, "sleep 60; true"), started(agent, "sleep 61; true")
     dialogs = Dialogs(agent, "main")
     assert agent.call("stop_daemon", pid=own.data["pid"]).data["status"] == "success"
@@ -225,8 +225,8 @@ def test_an_own_stop_wakes_nobody_and_a_persons_stop_names_the_person(agents: Ag
     assert (session.exit.by or "").startswith("cli:")
 
 
-def test_an_own_stop_wakes_nobody_even_where_it_could_not_be_acknowledged(agents: Agents, world: World) -> None:
-    agent = agents.library("dominds")
+def test_an_own_stop_wakes_nobody_even_where_it_could_not_be_acknowledged(direct: Agents, world: World) -> None:
+    agent = direct("dominds")
     own = started(agent, "sleep 60; true")
     # As a host does that is killed between the end and its acknowledgement.
     world.open().get(own.data["session"]).stop(grace=1, by="dominds:agent-7")
@@ -236,8 +236,8 @@ def test_an_own_stop_wakes_nobody_even_where_it_could_not_be_acknowledged(agents
     assert pending(agent) == 0
 
 
-def test_a_recovered_daemon_wakes_nobody_and_a_lost_one_does_once(agents: Agents, world: World) -> None:
-    agent = agents.library("dominds")
+def test_a_recovered_daemon_wakes_nobody_and_a_lost_one_does_once(direct: Agents, world: World) -> None:
+    agent = direct("dominds")
     stale, lost = started(agent, "exec sleep 60"), started(agent, "echo last; exec sleep 61")
     for daemon in (stale, lost):
         kill_runner(world.open().get(daemon.data["session"]))
@@ -251,8 +251,8 @@ def test_a_recovered_daemon_wakes_nobody_and_a_lost_one_does_once(agents: Agents
     assert Dialogs(agent, "main").deliver() == []
 
 
-def test_where_no_dialog_may_be_told_nothing_is_taken(agents: Agents, world: World) -> None:
-    agent = agents.library("dominds", dialog="first")
+def test_where_no_dialog_may_be_told_nothing_is_taken(direct: Agents, world: World) -> None:
+    agent = direct("dominds", dialog="first")
     gate = world.gate()
     started(agent, f"read -n 1 < {gate}")
     gate.release()
@@ -264,8 +264,8 @@ def test_where_no_dialog_may_be_told_nothing_is_taken(agents: Agents, world: Wor
     assert [dialog for dialog, _ in dialogs.deliver()] == ["second"], "an idle one of the same agent"
 
 
-def test_each_end_goes_to_the_dialog_it_began_in(agents: Agents, world: World) -> None:
-    first, second = agents.library("dominds", dialog="first"), agents.library("dominds", dialog="second")
+def test_each_end_goes_to_the_dialog_it_began_in(direct: Agents, world: World) -> None:
+    first, second = direct("dominds", dialog="first"), direct("dominds", dialog="second")
     gate = world.gate()
     one, two = started(first, f"read -n 1 < {gate}; exit 1"), started(second, f"read -n 1 < {gate}; exit 2")
     gate.release(2)
@@ -276,8 +276,8 @@ def test_each_end_goes_to_the_dialog_it_began_in(agents: Agents, world: World) -
     assert f"- PID: {two.data['pid']}" not in told["first"]
 
 
-def test_an_injection_that_fails_is_tried_again(agents: Agents, world: World) -> None:
-    agent = agents.library("dominds", dialog="first")
+def test_an_injection_that_fails_is_tried_again(direct: Agents, world: World) -> None:
+    agent = direct("dominds", dialog="first")
     gate = world.gate()
     daemon = started(agent, f"read -n 1 < {gate}")
     gate.release()
@@ -288,8 +288,8 @@ def test_an_injection_that_fails_is_tried_again(agents: Agents, world: World) ->
     assert "redelivered" in text
 
 
-def test_a_dialog_that_becomes_idle_is_told_without_polling(agents: Agents, world: World) -> None:
-    agent = agents.library("dominds", dialog="first")
+def test_a_dialog_that_becomes_idle_is_told_without_polling(direct: Agents, world: World) -> None:
+    agent = direct("dominds", dialog="first")
     gate = world.gate()
     started(agent, f"read -n 1 < {gate}")
     gate.release()
@@ -315,8 +315,8 @@ def test_a_dialog_that_becomes_idle_is_told_without_polling(agents: Agents, worl
     assert len(dialogs.told) == 1
 
 
-def test_two_loops_of_one_agent_share_and_go_on(agents: Agents, world: World) -> None:
-    agent = agents.library("dominds")
+def test_two_loops_of_one_agent_share_and_go_on(direct: Agents, world: World) -> None:
+    agent = direct("dominds")
     gate = world.gate()
     dialogs = Dialogs(agent, "main")
     pids = [started(agent, f"read -n 1 < {gate}; exit {code}").data["pid"] for code in (1, 2)]
@@ -342,8 +342,8 @@ def test_two_loops_of_one_agent_share_and_go_on(agents: Agents, world: World) ->
     assert [told.count(f"- PID: {pid}\n") for pid in pids] == [1, 1]
 
 
-def test_output_and_extinction_wake_nobody(agents: Agents, world: World) -> None:
-    agent = agents.library("dominds")
+def test_output_and_extinction_wake_nobody(direct: Agents, world: World) -> None:
+    agent = direct("dominds")
     gate = world.gate()
     done = agent.call("shell_cmd", command=f"read -n 1 < {gate} & echo up")
     assert done.data["survivors"]
@@ -353,8 +353,8 @@ def test_output_and_extinction_wake_nobody(agents: Agents, world: World) -> None
     assert pending(agent) == 0
 
 
-def test_what_a_daemon_leaves_is_told_with_its_end(agents: Agents, world: World) -> None:
-    agent = agents.library("dominds")
+def test_what_a_daemon_leaves_is_told_with_its_end(direct: Agents, world: World) -> None:
+    agent = direct("dominds")
     gate = world.gate()
     daemon = started(agent, f"sleep 300 & read -n 1 < {gate}; kill -9 $$")
     gate.release()

@@ -42,8 +42,8 @@ def test_unknown_ids_typos_and_numbers(agents: Agents, world: World) -> None:
     agent.call("stop", all=True, grace_s=0)
 
 
-def test_an_ambiguous_prefix_lists_what_it_fits(agents: Agents, world: World) -> None:
-    agent = agents.library("native")
+def test_an_ambiguous_prefix_lists_what_it_fits(direct: Agents, world: World) -> None:
+    agent = direct("native")
     ids = [agent.call("run", command="true").data["id"] for _ in range(2)]
     text = errors.AmbiguousId("b123", ids)
 
@@ -127,8 +127,8 @@ def test_no_terminal(agents: Agents, world: World) -> None:
     agent.call("stop", ids=id, grace_s=0)
 
 
-def test_a_supervisor_that_is_gone_is_said_and_what_still_works(agents: Agents, world: World) -> None:
-    agent = agents.library("native")
+def test_a_supervisor_that_is_gone_is_said_and_what_still_works(direct: Agents, world: World) -> None:
+    agent = direct("native")
     hf = world.open()
     session = hf.start(world.probe("forever"), name="web", stdin="open", owner="agent-7")
     assert session.wait(match="ready", timeout=5).reason == "match"
@@ -146,12 +146,12 @@ def test_a_supervisor_that_is_gone_is_said_and_what_still_works(agents: Agents, 
 
 
 def test_a_supervisor_that_does_not_answer_is_said(
-    agents: Agents, world: World, monkeypatch: pytest.MonkeyPatch
+    direct: Agents, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = world.root / "config.toml"
     config.write_text('[hosts]\nreply_timeout = "300ms"\nsweep_timeout = "100ms"\n')
     monkeypatch.setenv("HOLDFAST_CONFIG", str(config))
-    agent = agents.library("native")
+    agent = direct("native")
     hf = world.open()
     session = hf.start(world.probe("forever"), name="web", stdin="open", owner="agent-7")
     with wedged(session):
@@ -161,8 +161,8 @@ def test_a_supervisor_that_does_not_answer_is_said(
     session.stop(grace=0)
 
 
-def test_a_full_disk_has_its_own_words(agents: Agents, monkeypatch: pytest.MonkeyPatch) -> None:
-    agent = agents.library("native")
+def test_a_full_disk_has_its_own_words(direct: Agents, monkeypatch: pytest.MonkeyPatch) -> None:
+    agent = direct("native")
 
     async def full(*_: object, **__: object) -> None:
         raise errors.DiskFull("/somewhere/of/ours", 1200)
@@ -172,11 +172,11 @@ def test_a_full_disk_has_its_own_words(agents: Agents, monkeypatch: pytest.Monke
     assert text == "the disk is full, 1.2 KB are free: nothing was started; free some space and try again"
 
 
-def test_what_is_not_allowed_is_said(agents: Agents) -> None:
+def test_what_is_not_allowed_is_said(direct: Agents) -> None:
     async def approve(call: object) -> str:
         return "not today"
 
-    agent = agents.library("native", approve=approve)
+    agent = direct("native", approve=approve)
     assert (
         problem(agent, "run", command="true")
         == "run was not allowed: not today; do something else, or ask the person concerned"

@@ -38,8 +38,8 @@ def test_a_command_that_ends_gives_its_status_and_output_and_nothing_else(agents
 
 
 @pytest.mark.covers("native:2")
-def test_what_runs_on_is_waited_for_by_its_id_and_an_aborted_call_changes_nothing(agents: Agents, world: World) -> None:
-    agent = agents.library("native")
+def test_what_runs_on_is_waited_for_by_its_id_and_an_aborted_call_changes_nothing(direct: Agents, world: World) -> None:
+    agent = direct("native")
     gate = world.gate()
     answer = agent.call("run", command=world.probe("await", gate, "exit", 3), wait_s=0.2)
     id = answer.data["id"]
@@ -58,8 +58,8 @@ def test_what_runs_on_is_waited_for_by_its_id_and_an_aborted_call_changes_nothin
     assert re.match(rf"\[{id} exit 3 after", ended.text)
 
 
-def test_an_aborted_run_never_kills(agents: Agents, world: World) -> None:
-    agent = agents.library("native")
+def test_an_aborted_run_never_kills(direct: Agents, world: World) -> None:
+    agent = direct("native")
 
     async def aborted() -> None:
         with pytest.raises(TimeoutError):

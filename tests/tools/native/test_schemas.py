@@ -35,8 +35,8 @@ def nodes(schema: Any) -> list[dict[str, Any]]:
 
 
 @pytest.mark.covers("native:20")
-def test_schemas_are_valid_strict_and_short(agents: Agents) -> None:
-    tools = agents.library("native").tools
+def test_schemas_are_valid_strict_and_short(direct: Agents) -> None:
+    tools = direct("native").tools
     for shape in ("mcp", "openai", "anthropic"):
         for strict in (False, True):
             for tool in tools.schemas(shape, strict=strict):
@@ -62,8 +62,8 @@ def test_schemas_are_valid_strict_and_short(agents: Agents) -> None:
     assert len(json.dumps(tools.schemas("mcp"), separators=(",", ":"))) < 6000
 
 
-def test_the_defaults_of_a_call_fit_its_own_schema(agents: Agents) -> None:
-    for tool in agents.library("native").tools.tools:
+def test_the_defaults_of_a_call_fit_its_own_schema(direct: Agents) -> None:
+    for tool in direct("native").tools.tools:
         for each in tool.parameters:
             if each.default is not None:
                 jsonschema.validate({each.name: each.default}, {"properties": {each.name: each.schema()}})
@@ -72,15 +72,15 @@ def test_the_defaults_of_a_call_fit_its_own_schema(agents: Agents) -> None:
         jsonschema.validate(nothing, {**strict, "required": list(nothing)})
 
 
-def test_the_tools_say_what_they_do_to_the_world(agents: Agents) -> None:
-    by_name = {tool["name"]: tool["annotations"] for tool in agents.library("native").tools.schemas("mcp")}
+def test_the_tools_say_what_they_do_to_the_world(direct: Agents) -> None:
+    by_name = {tool["name"]: tool["annotations"] for tool in direct("native").tools.schemas("mcp")}
     assert {name for name, said in by_name.items() if said["readOnlyHint"]} == {"read", "wait", "screen", "list"}
     assert {name for name, said in by_name.items() if said["destructiveHint"]} == {"stop"}
     assert by_name["stop"]["idempotentHint"]
     assert {name for name, said in by_name.items() if said["openWorldHint"]} == {"run", "send"}
 
 
-def test_a_host_that_brings_signals_itself_leaves_that_tool_out(agents: Agents) -> None:
-    agent = agents.library("native", signals=False)
+def test_a_host_that_brings_signals_itself_leaves_that_tool_out(direct: Agents) -> None:
+    agent = direct("native", signals=False)
     assert "signals" not in [tool["name"] for tool in agent.tools.schemas()]
     assert agent.call("signals").error

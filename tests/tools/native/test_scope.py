@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.covers("native:17")
-def test_what_belongs_to_another_does_not_exist(agents: Agents, world: World) -> None:
-    a, b = agents.library("native", owner="a"), agents.library("native", owner="b")
+def test_what_belongs_to_another_does_not_exist(direct: Agents, world: World) -> None:
+    a, b = direct("native", owner="a"), direct("native", owner="b")
     id = b.call("run", command=world.probe("forever"), name="web", key="dev", wait_s=0.1).data["id"]
     theirs = b.run(b.hf.get(id))
     missing = a.call("read", id="nothing-like-it").text

@@ -55,8 +55,8 @@ def test_the_notice_names_its_session_and_how_to_acknowledge(agents: Agents, wor
     assert f'when dealt with: signals(ack=["{id}.' in text
 
 
-def test_many_are_acknowledged_by_the_last(agents: Agents, world: World) -> None:
-    agent = agents.library("native")
+def test_many_are_acknowledged_by_the_last(direct: Agents, world: World) -> None:
+    agent = direct("native")
     gate = world.gate()
     for _ in range(5):
         agent.call("run", command=world.probe("await", gate, "exit", 1), wait_s=0)

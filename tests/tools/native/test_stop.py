@@ -39,9 +39,9 @@ def test_a_tree_that_ignores_term_is_ended_and_a_second_stop_does_nothing(agents
 
 
 @pytest.mark.covers("native:16")
-def test_survivors_are_listed(agents: Agents, world: World, points: Points) -> None:
+def test_survivors_are_listed(direct: Agents, world: World, points: Points) -> None:
     points.set("tree.kill=error:EPERM")
-    agent = agents.library("native")
+    agent = direct("native")
     agent.call("run", command=world.probe("forever"), name="web", wait_s=0.2)
     session = agent.run(agent.hf.get("web"))
     answer = agent.call("stop", ids="web", grace_s=0.2)

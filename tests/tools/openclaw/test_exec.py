@@ -120,8 +120,8 @@ def test_the_time_limit_is_kept_without_any_host_and_zero_is_none(agents: Agents
 
 @ON_LIBRARY
 @pytest.mark.covers("openclaw:5")
-def test_aborting_the_call_ends_a_foreground_run_alone(agents: Agents, world: World) -> None:
-    agent = agents.library("openclaw")
+def test_aborting_the_call_ends_a_foreground_run_alone(direct: Agents, world: World) -> None:
+    agent = direct("openclaw")
     mark = world.cwd / "pid"
     line = f"echo $$ > {mark}.new; mv {mark}.new {mark}; exec sleep 60"
     backgrounded = agent.call("exec", command="sleep 60", background=True)
@@ -167,12 +167,12 @@ def test_a_foreground_run_whose_host_was_killed_is_found_and_told_whole(agents: 
 
 
 @ON_LIBRARY
-def test_a_run_that_somebody_waits_for_is_not_to_be_polled(agents: Agents, world: World) -> None:
+def test_a_run_that_somebody_waits_for_is_not_to_be_polled(direct: Agents, world: World) -> None:
     mark = world.cwd / "began"
     line = f"touch {mark}; sleep 60"
     host = world.host(HOST, "{}", json.dumps({"command": line, "yieldMs": 60000}), "go on")
     wait_for_file(mark, 10)
-    agent = agents.library("openclaw")
+    agent = direct("openclaw")
     (session,) = agent.run(agent.hf.sessions())
     refused = agent.call("process", action="poll", sessionId=session.name)
     assert refused.text == f"Session {session.name} is not backgrounded."
@@ -231,8 +231,8 @@ def test_limits_of_the_foreground_are_told_as_what_they_are(agents: Agents) -> N
 
 
 @ON_LIBRARY
-def test_without_the_process_tool_a_call_waits_for_the_end_and_says_so(agents: Agents) -> None:
-    agent = agents.library("openclaw", offered=["exec"])
+def test_without_the_process_tool_a_call_waits_for_the_end_and_says_so(direct: Agents) -> None:
+    agent = direct("openclaw", offered=["exec"])
     assert [each["name"] for each in agent.tools.schemas()] == ["exec"]
     done = agent.call("exec", command="sleep 0.3; echo done", yieldMs=10)
     assert done.data["status"] == "completed"
@@ -241,7 +241,7 @@ def test_without_the_process_tool_a_call_waits_for_the_end_and_says_so(agents: A
 
 
 @ON_LIBRARY
-def test_a_policy_decides_and_an_approval_is_for_what_was_asked(agents: Agents, world: World) -> None:
+def test_a_policy_decides_and_an_approval_is_for_what_was_asked(direct: Agents, world: World) -> None:
     approved: dict[str, str] = {}
     asked: list[Request] = []
 
@@ -253,7 +253,7 @@ def test_a_policy_decides_and_an_approval_is_for_what_was_asked(agents: Agents, 
             return Unavailable("no person is connected")
         return Allow(approved["id"]) if approved else Pending(123)
 
-    agent = agents.library("openclaw", policy=decide, exec={"security": "allowlist", "ask": "on-miss"})
+    agent = direct("openclaw", policy=decide, exec={"security": "allowlist", "ask": "on-miss"})
     denied = agent.call("exec", command="rm x")
     assert (denied.text, denied.data["status"]) == ("no rm here", "failed")
     assert agent.call("exec", command="far").data["status"] == "approval-unavailable"
@@ -282,8 +282,8 @@ def test_what_a_call_told_whole_is_in_no_list_also_for_the_next_host(agents: Age
 
 
 @ON_LIBRARY
-def test_a_start_that_was_withdrawn_is_said_to_be_aborted(agents: Agents, monkeypatch: pytest.MonkeyPatch) -> None:
-    agent = agents.library("openclaw")
+def test_a_start_that_was_withdrawn_is_said_to_be_aborted(direct: Agents, monkeypatch: pytest.MonkeyPatch) -> None:
+    agent = direct("openclaw")
 
     async def withdrawn(*_: object, **__: object) -> Withdrawn:
         return Withdrawn("amber-atlas")

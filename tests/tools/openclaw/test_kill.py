@@ -92,9 +92,9 @@ def test_a_kill_is_told_when_it_is_done(agents: Agents, world: World) -> None:
 @ON_LIBRARY
 @pytest.mark.slow
 @pytest.mark.covers("openclaw:15")
-def test_what_cannot_be_killed_is_named_and_kept(agents: Agents, points: Points, world: World) -> None:
+def test_what_cannot_be_killed_is_named_and_kept(direct: Agents, points: Points, world: World) -> None:
     points.set("tree.kill=error:EPERM")
-    agent = agents.library("openclaw")
+    agent = direct("openclaw")
     run = start(agent, world.probe("fork", "{", "forever", "}", "forever"))
     shown(agent, run, "ready")
     (child,) = until(lambda: processes.descendants(run.data["pid"]))
@@ -125,8 +125,8 @@ def test_what_cannot_be_killed_is_named_and_kept(agents: Agents, points: Points,
 
 @ON_LIBRARY
 @pytest.mark.covers("openclaw:16")
-def test_without_a_runner_only_what_is_proven_is_killed(agents: Agents, world: World, bystander: Bystanders) -> None:
-    agent = agents.library("openclaw", exec={"killGraceMs": 300})
+def test_without_a_runner_only_what_is_proven_is_killed(direct: Agents, world: World, bystander: Bystanders) -> None:
+    agent = direct("openclaw", exec={"killGraceMs": 300})
     orphan, other = start(agent, "sleep 600"), start(agent, "sleep 600")
     sessions = {each.name: each for each in agent.run(agent.hf.sessions())}
     for session in sessions.values():
@@ -153,8 +153,8 @@ def test_without_a_runner_only_what_is_proven_is_killed(agents: Agents, world: W
 
 @ON_LIBRARY
 @pytest.mark.covers("openclaw:17")
-def test_a_kill_leaves_the_group_of_its_host_alone(agents: Agents, bystander: Bystanders, world: World) -> None:
-    agent = agents.library("openclaw", exec={"killGraceMs": 300})
+def test_a_kill_leaves_the_group_of_its_host_alone(direct: Agents, bystander: Bystanders, world: World) -> None:
+    agent = direct("openclaw", exec={"killGraceMs": 300})
     for line in ("sleep 600", "trap '' TERM; sleep 600 & wait", shlex.join(world.probe("setpgid", "forever"))):
         for pty in (False, True):
             act(agent, "kill", start(agent, line, pty=pty))
@@ -164,8 +164,8 @@ def test_a_kill_leaves_the_group_of_its_host_alone(agents: Agents, bystander: By
 
 @ON_LIBRARY
 @pytest.mark.covers("openclaw:18")
-def test_removing_hides_at_once_and_keeps_the_name_until_nothing_lives(agents: Agents, world: World) -> None:
-    agent = agents.library("openclaw", exec={"killGraceMs": 1500})
+def test_removing_hides_at_once_and_keeps_the_name_until_nothing_lives(direct: Agents, world: World) -> None:
+    agent = direct("openclaw", exec={"killGraceMs": 1500})
     run = start(agent, world.probe("ignore", "TERM,HUP", "say", "up", "forever"))
     shown(agent, run, "up")
     name = run.data["sessionId"]

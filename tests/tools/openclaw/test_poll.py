@@ -48,8 +48,8 @@ def log_has(agent: Agent, name: str, text: str, bound: float = 10) -> None:
 
 @ON_LIBRARY
 @pytest.mark.covers("openclaw:7")
-def test_an_aborted_poll_loses_nothing_and_two_at_once_repeat_nothing(agents: Agents) -> None:
-    agent = agents.library("openclaw")
+def test_an_aborted_poll_loses_nothing_and_two_at_once_repeat_nothing(direct: Agents) -> None:
+    agent = direct("openclaw")
     name = start(agent, "echo first; cat", stdin="open")
     log_has(agent, name, "first")
 
@@ -249,8 +249,8 @@ def test_what_survivors_print_is_in_the_log_alone_and_marked(agents: Agents, wor
 
 
 @ON_LIBRARY
-def test_silence_with_open_input_may_be_waiting(agents: Agents) -> None:
-    agent = agents.library("openclaw", exec={"inputWaitIdleMs": 1000})
+def test_silence_with_open_input_may_be_waiting(direct: Agents) -> None:
+    agent = direct("openclaw", exec={"inputWaitIdleMs": 1000})
     name = start(agent, "read x", stdin="open")
     waiting = until(lambda: (it := poll(agent, name, timeout=200)).data["waitingForInput"] and it, 10)
     assert waiting.data["inputWaitEvidence"] in ("idle", "blocked")
@@ -260,8 +260,8 @@ def test_silence_with_open_input_may_be_waiting(agents: Agents) -> None:
 
 
 @ON_LIBRARY
-def test_rows_leave_by_age_and_number_and_ids_still_answer(agents: Agents, monkeypatch: pytest.MonkeyPatch) -> None:
-    agent = agents.library("openclaw")
+def test_rows_leave_by_age_and_number_and_ids_still_answer(direct: Agents, monkeypatch: pytest.MonkeyPatch) -> None:
+    agent = direct("openclaw")
     monkeypatch.setattr(settings, "ROWS", 3)
     names = []
     for number in range(5):
@@ -279,10 +279,10 @@ def test_rows_leave_by_age_and_number_and_ids_still_answer(agents: Agents, monke
 
 @ON_LIBRARY
 def test_a_runner_that_does_not_answer_is_said_at_once(
-    agents: Agents, world: World, monkeypatch: pytest.MonkeyPatch
+    direct: Agents, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOLDFAST_HOSTS_SWEEP_TIMEOUT", "0.3")
-    agent = agents.library("openclaw")
+    agent = direct("openclaw")
     name = start(agent, "echo before; sleep 600")
     log_has(agent, name, "before")
     with wedged(world.open().get(name)):
@@ -298,9 +298,9 @@ def test_a_runner_that_does_not_answer_is_said_at_once(
 
 @ON_LIBRARY
 def test_a_terminal_that_cannot_be_had_is_said_and_nothing_runs(
-    agents: Agents, world: World, monkeypatch: pytest.MonkeyPatch
+    direct: Agents, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    agent = agents.library("openclaw")
+    agent = direct("openclaw")
 
     async def none_left(*_: Any, **__: Any) -> Any:
         raise PtyUnavailable(28, 4096, 4096)
