@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import resource
@@ -101,6 +102,50 @@ def test_a_file_that_grew_is_turned_over_and_keeps_all_but_events(tmp_path: Path
     assert older == list(range(1, first_event))
     with opened(tmp_path, take_over=True) as successor:
         assert write(successor)["seq"] == last + 1
+
+
+@pytest.mark.covers("signals:9")
+def test_a_file_that_is_full_of_heartbeats_is_thinned_of_them_alone_and_says_how_many_went(tmp_path: Path) -> None:
+    """On faulty code the oldest went, whatever they were."""
+    with opened(tmp_path, max_bytes=20_000) as file:
+        write(file, "lifecycle", phase="started")
+        file.note({"owner": "her"})
+        write(file, "watch", pattern="w1", text="x" * 9000)
+        write(file, "ready", ok=True)
+        turned = 0
+        inode = (tmp_path / FILE).stat().st_ino
+        while turned < 3:
+            write(file, "heartbeat", tail="x" * 500)
+            now = (tmp_path / FILE).stat().st_ino
+            turned, inode = turned + (now != inode), now
+    kept = lines(tmp_path / FILE)
+    assert kept[1]["lifecycle"] == {"phase": "started"}
+    assert kept[2] == {"owner": "her"}
+    assert (kept[3]["seq"], kept[4]["seq"]) == (2, 3)
+    beats = [record["seq"] for record in kept if "heartbeat" in record]
+    assert beats == list(range(file.seq - len(beats) + 1, file.seq + 1)), "the oldest went"
+    assert kept[0]["thinned"] == file.seq - 3 - len(beats)
+
+
+def test_a_file_of_nothing_that_may_go_grows_on_and_is_not_turned_over_with_every_line(tmp_path: Path) -> None:
+    with opened(tmp_path, max_bytes=20_000) as file:
+        inodes = []
+        for number in range(100):
+            write(file, "watch", text="x" * 1000, n=number)
+            inodes.append((tmp_path / FILE).stat().st_ino)
+    assert [record["watch"]["n"] for record in lines(tmp_path / FILE) if "watch" in record] == list(range(100))
+    assert sum(one != other for one, other in itertools.pairwise(inodes)) <= 4
+
+
+def test_the_attempts_of_a_command_that_is_restarted_for_ever_are_bounded_but_never_the_ending(tmp_path: Path) -> None:
+    with opened(tmp_path, max_bytes=20_000) as file:
+        write(file, "lifecycle", phase="ended")
+        for _ in range(200):
+            write(file, "lifecycle", phase="restarting", error="x" * 300)
+    assert (tmp_path / FILE).stat().st_size < 21_000
+    kept = lines(tmp_path / FILE)
+    assert kept[1]["lifecycle"]["phase"] == "ended"
+    assert kept[0]["thinned"] + sum("lifecycle" in record for record in kept) == 201
 
 
 def test_what_a_full_disk_refuses_waits_and_comes_in_order(tmp_path: Path) -> None:

@@ -30,6 +30,10 @@ LINE_MAX_BYTES = 16 << 10
 FILE_MAX_BYTES = 4 << 20
 # What a disk refuses waits in memory, the newest of it.
 _WAITING_MAX = 256
+# Of a file whose every line is worth keeping these go first, the oldest of them: what is said again and again, then
+# what was of earlier attempts.
+_REPEATED = ("heartbeat", "deadline", "health", "needs_input", "gap", "overflow")
+_OF_AN_ATTEMPT = ("lifecycle", "ready")
 _SHORTENED = " ...[cut]"
 
 
@@ -230,10 +234,9 @@ class SignalFile:
     def _turn_over(self, next_seq: int) -> None:
         """The file becomes the older generation. What matters of it is carried over; of the lines of a monitor the log
         has all. At no moment is there no file."""
-        carried = [line for line in _lines(self._fd) if _is_kept(line)]
-        while sum(map(len, carried)) > self._max_bytes // 2:
-            del carried[0]
-        fresh = b"".join([jsontext.write({"dropped_before_seq": next_seq}).encode() + b"\n", *carried])
+        carried, thinned = _carried(_lines(self._fd), self._max_bytes // 2)
+        told: Record = {"dropped_before_seq": next_seq, **({"thinned": thinned} if thinned else {})}
+        fresh = b"".join([jsontext.write(told).encode() + b"\n", *carried])
         temporary = FILE + ".tmp"
         flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
@@ -255,7 +258,7 @@ class SignalFile:
             return
         os.close(self._fd)
         self._fd, self._size = fd, len(fresh)
-        self._rotate_above = self._max_bytes
+        self._rotate_above = max(self._max_bytes, 2 * len(fresh))
 
     def _replace(self, name: str, other: str) -> None:
         try:
@@ -287,9 +290,27 @@ def _lines(fd: int) -> list[bytes]:
         at += len(part)
 
 
-def _is_kept(line: bytes) -> bool:
-    record = read(line)
-    return record is not None and "event" not in record and "dropped_before_seq" not in record
+def _carried(lines: list[bytes], bound: int) -> tuple[list[bytes], int]:
+    """What goes into the next generation, and how many records but events did not, now and before. Whatever is told
+    only once stays, also above the bound."""
+    records = [(line, record) for line in lines for record in [read(line)] if record is not None]
+    thinned = sum(record.get("thinned", 0) for _, record in records)
+    kept = [(line, record) for line, record in records if "event" not in record and "dropped_before_seq" not in record]
+    excess = sum(len(line) for line, _ in kept) - bound
+    for variants in (_REPEATED, _OF_AN_ATTEMPT):
+        stay = []
+        for line, record in kept:
+            if excess > 0 and _is_thinned(record, variants):
+                excess -= len(line)
+                thinned += 1
+            else:
+                stay.append((line, record))
+        kept = stay
+    return [line for line, _ in kept], thinned
+
+
+def _is_thinned(record: Record, variants: tuple[str, ...]) -> bool:
+    return any(variant in record for variant in variants) and record.get("lifecycle", {}).get("phase") != "ended"
 
 
 def _line(record: Record, variant: str) -> bytes:
