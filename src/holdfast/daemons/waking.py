@@ -46,7 +46,7 @@ class Waking:
         # What it has said since it was made, the first look tells.
         self._waker.clear()
         self._lock = threading.Lock()
-        self._called_for: tuple[int, str | None] | None = None
+        self._called_for: tuple[int, str | None, int] | None = None
         self._again: Timer | None = None
 
     def begin(self) -> None:
@@ -64,26 +64,30 @@ class Waking:
             self._waker.close()
 
     def look(self, *, heard: bool = False) -> None:
-        """Call back if something is due that nobody was called for; else when the next thing is. `heard`: observers
+        """Call back if something is due that nobody was called for, and look again when the next thing is. `heard`: observers
         know of it already, so that we are called on this very thread."""
         pending = self._consumer.pending()
-        due = (int(pending), pending.oldest) if pending else None
+        due = (int(pending), pending.oldest, self._deliveries()) if pending else None
         with self._lock:
             fresh = due is not None and due != self._called_for
             self._called_for = due
+        if pending.next_due is not None:
+            left = max(0.0, pending.next_due - time.monotonic())
+            self._host.post(lambda: self._look_after(left))
         if fresh and heard:
             self._call()
         elif fresh:
             # It may be newer than what brought us here.
             sessions = self._consumer.untold()
             self._host.post(lambda: self._call_after(sessions))
-        elif pending.next_due is not None:
-            left = max(0.0, pending.next_due - time.monotonic())
-            self._host.post(lambda: self._look_after(left))
 
     def taken(self) -> None:
         with self._lock:
             self._called_for = None
+
+    def _deliveries(self) -> int:
+        """Of the oldest: what another host took and died with is due anew, though nothing else about it changed."""
+        return next((signal.deliveries for signal in self._consumer.peek(1)), 0)
 
     def _stirred(self, _events: int) -> None:
         self._hear(self._waker.hinted())

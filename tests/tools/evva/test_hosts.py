@@ -252,3 +252,42 @@ threading.Event().wait()
     assert woken.wait(BOUND_S)
     (again,) = state.drain_signals()
     assert (again.id, again.redelivered) == (id, True)
+
+
+def test_what_a_host_took_after_we_were_woken_for_it_and_died_with_wakes_again(world: World) -> None:
+    state = state_of(world)
+    woken = threading.Semaphore(0)
+    state.set_wake(woken.release)
+    state.start("true")
+    assert woken.acquire(timeout=BOUND_S)
+    host = world.host(
+        HEAD
+        + """
+state = DaemonState(holdfast.open(), OWNER)
+print(*state.drain_signals().ids, flush=True)
+threading.Event().wait()
+"""
+    )
+    (id,) = host.line(20).split()
+    assert not state.has_pending(), "somebody who lives holds it"
+    host.kill()
+    assert woken.acquire(timeout=BOUND_S), "the same signal as before, and due anew"
+    assert [each.id for each in state.drain_signals()] == [id]
+
+
+def test_what_is_backed_off_wakes_when_it_is_due_though_something_else_was_due_before(world: World) -> None:
+    state = state_of(world)
+    state.start("exit 3").wait(timeout=BOUND_S)
+    until(state.has_pending, what="the first end")
+    batch = state.drain_signals()
+    (first,) = batch.ids
+    batch.release("the test was not ready")
+    state.start("exit 4").wait(timeout=BOUND_S)
+    until(state.has_pending, what="the second end")
+    woken = threading.Semaphore(0)
+    state.set_wake(woken.release)
+    assert woken.acquire(timeout=BOUND_S)
+    with state.fold() as fold:
+        assert first not in fold.ids
+    assert woken.acquire(timeout=BOUND_S), "nobody else will ever call"
+    assert [each.id for each in state.drain_signals()] == [first]
