@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import sys
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast.errors import BadArgument
-from support.told import of
+from support.told import of, records
 from support.viewer import Viewer
 from support.waiting import until
 
@@ -218,6 +219,9 @@ def test_a_reader_of_a_pipe_needs_input_after_a_while(world: World, hf: Holdfast
         11,
     )
     assert session.refresh().needs_input is not None
+    (snapshot,) = (record["snapshot"] for record in records(world, session.id) if "needs_input" in record)
+    assert snapshot["needs_input"]["kind"] == "question"
+    assert "Your name" not in json.dumps({**snapshot, "command": None, "description": None}), "nothing that it printed"
     session.send("world\n")
     session.wait(timeout=10)
     assert session.text().endswith("hello world\n")

@@ -121,7 +121,7 @@ def snapshot(life: Life) -> dict[str, Any]:
         "log_bytes": facts["log_bytes"],
         "last_output_at": last_output_at(life),
         "health": attentive.get("health"),
-        "needs_input": attentive.get("needs_input"),
+        "needs_input": _without_text(attentive.get("needs_input")),
         "in_process": False,
         "metadata": _metadata(life, attentive),
     }
@@ -130,6 +130,11 @@ def snapshot(life: Life) -> dict[str, Any]:
             break
         shot[part] = None
     return shot
+
+
+def _without_text(asks: dict[str, Any] | None) -> dict[str, Any] | None:
+    """What the command asks is told by its own signal; others carry that it does."""
+    return asks and {part: value for part, value in asks.items() if part != "line"}
 
 
 def _attached(life: Life) -> dict[str, Any]:
