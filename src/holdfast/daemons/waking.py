@@ -64,8 +64,8 @@ class Waking:
             self._waker.close()
 
     def look(self, *, heard: bool = False) -> None:
-        """Call back if something is due that nobody was called for, and look again when the next thing is. `heard`: observers
-        know of it already, so that we are called on this very thread."""
+        """Call back if something is due that nobody was called for, and look again when the next thing is. `heard`:
+        observers know of it already, so that we are called on this very thread."""
         pending = self._consumer.pending()
         due = (int(pending), pending.oldest, self._deliveries()) if pending else None
         with self._lock:
