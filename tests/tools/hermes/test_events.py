@@ -48,6 +48,15 @@ def test_an_event_carries_where_its_session_came_from(library: Agents) -> None:
     assert event["started_at"] < event["ts"]
 
 
+def test_a_completion_names_what_lives_on(library: Agents) -> None:
+    agent = library("hermes")
+    id = start(agent, "sleep 1000 & exit 0", notify=True)
+    (event,) = drained(agent)
+    survivors = process(agent, "poll", id)["survivors"]
+    assert (event["survivors"], len(survivors)) == (survivors, 1)
+    assert process(agent, "kill", id)["descendants_stopped"] == survivors
+
+
 def test_a_completion_has_the_end_of_the_output_as_long_as_it_was_asked_for(library: Agents) -> None:
     agent = library("hermes")
     start(agent, "seq 10000", notify=True)

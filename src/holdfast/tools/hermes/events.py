@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
     from typing import Any, Self
 
-    from ...host.aio import AsyncHoldfast
+    from ...host.aio import AsyncHoldfast, AsyncSession
     from ...signals.consumer import AsyncNotice
     from ...signals.records import Signal
     from .consuming import Consuming
@@ -147,7 +147,8 @@ class _Events:
         fields, shot = signal.fields, signal.snapshot
         cause, by = facts.text(fields, "cause"), facts.text(fields, "by") or None
         mode = facts.text(facts.table(shot, "labels"), scope.MODE)
-        text, cut = await self._output(signal)
+        session = await self._session(signal)
+        text, cut = await self._output(signal, session)
         return {
             "exit_code": views.exit_code(facts.number(fields, "code"), facts.text(fields, "signal") or None),
             "completion_reason": views.reason(cause),
@@ -156,20 +157,30 @@ class _Events:
             "output_cut": cut,
             "started_at": facts.text(shot, "started_at"),
             "observed": signal.session in self._observed,
-            "survivors": [each.get("pid") for each in facts.tables(facts.table(shot, "exit"), "survivors")],
+            # The signal only counts them.
+            "survivors": [] if session is None else views.survivors(session.exit).get("survivors", []),
         }
 
-    async def _output(self, signal: Signal) -> tuple[str, bool]:
+    async def _session(self, signal: Signal) -> AsyncSession | None:
+        """None where nothing is left of it but the signal."""
+        try:
+            return await self._hf.get(signal.session)
+        except HoldfastError:
+            return None
+
+    async def _output(self, signal: Signal, session: AsyncSession | None) -> tuple[str, bool]:
         """From the log; where that is gone, what the record of the end keeps of it."""
         asked = facts.table(facts.table(signal.snapshot, "metadata"), "hermes")
         characters = facts.number(asked, "completion_output_chars") or limits.EVENT_CHARS
-        try:
-            return await views.tail(await self._hf.get(signal.session), characters, self._shown)
-        except HoldfastError:
-            tails = facts.table(signal.fields, "tail")
-            kept = [facts.text(facts.table(tails, stream), "text") for stream in ("stdout", "stderr", "tty")]
-            text, _ = views.last(self._shown("".join(kept)), characters)
-            return text, True
+        if session is not None:
+            try:
+                return await views.tail(session, characters, self._shown)
+            except HoldfastError:
+                pass
+        tails = facts.table(signal.fields, "tail")
+        kept = [facts.text(facts.table(tails, stream), "text") for stream in ("stdout", "stderr", "tty")]
+        text, _ = views.last(self._shown("".join(kept)), characters)
+        return text, True
 
     def _match(self, signal: Signal) -> Event:
         fields = signal.fields
