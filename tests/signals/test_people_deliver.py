@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -21,8 +22,9 @@ from holdfast.signals.calling import call_if_needed
 from holdfast.signals.consumers import Consumers
 from support.notified import Got, Receiver
 from support.points import Points
-from support.waiting import BOUND_S, until
+from support.waiting import BOUND_S, until, wait_gone
 from support.world import World
+from support.wounds import kill_runner
 
 SECRET = "s3cret"
 # A deliverer starts an interpreter and opens a home.
@@ -283,6 +285,43 @@ def test_a_deliverer_without_channels_or_with_a_broken_file_leaves(world: World,
     assert program.wait(COMES_S) == 1
     assert "broken.toml:2: people.bel: unknown key" in program.errors()
     assert world.program(argv).wait(COMES_S) == 2
+
+
+def test_people_are_told_of_an_end_that_a_host_wrote(world: World, configure: Configure) -> None:
+    with Receiver() as receiver:
+        hf = configure(hook=receiver.url)
+        world.closing.callback(hf.collect)
+        session = hf.start(world.probe("forever"), owner="conv-1")
+        assert session.pid is not None
+        kill_runner(session)
+        os.kill(session.pid, signal.SIGKILL)
+        wait_gone(session.pid)
+        assert hf.signals("conv-1").pending() == 1
+        record = _verified(receiver.next(COMES_S))
+        assert (record["session"], record["lifecycle"]["cause"]) == (session.id, "lost")
+        _gone(world)
+
+
+def test_people_are_told_of_a_release_that_a_host_wrote(
+    world: World, configure: Configure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"MAX": "1", "WINDOW": "60s", "COOLDOWN": "2s"}.items():
+        monkeypatch.setenv(f"HOLDFAST_BREAKER_{name}", value)
+    with Receiver() as receiver:
+        hf = configure(hook=receiver.url)
+        world.closing.callback(hf.collect)
+        sessions = [hf.start(world.probe("say", "x", "forever"), owner="conv-1", watch=["x"]) for _ in range(2)]
+        assert _verified(receiver.next(COMES_S))["overflow"]["state"] == "tripped"
+        for session in sessions:
+            kill_runner(session)
+        _gone(world)
+        consumer = hf.signals("conv-1")
+        until(lambda: [each for each in consumer.peek(10) if each.fields.get("state") == "released"], COMES_S)
+        assert _verified(receiver.next(COMES_S))["overflow"]["state"] == "released"
+        _gone(world)
+        for session in sessions:
+            session.stop(grace=0)
+        _gone(world)
 
 
 def test_a_host_calls_for_what_a_killed_deliverer_left(world: World, points: Points, configure: Configure) -> None:

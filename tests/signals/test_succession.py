@@ -236,6 +236,7 @@ def test_status_and_stop_of_a_lost_session_name_the_record_of_its_end(world: Wor
 def test_stop_without_a_runner_names_the_record_of_the_end_it_led_to(world: World) -> None:
     hf = opened(world)
     session = hf.start(world.probe("sleep", 1000), owner="conv-1")
+    session.wait(match="ready", timeout=BOUND_S)
     kill_runner(session)
     stopped = session.stop(grace=0, by="conv-1")
     (ended,) = [each for each in told(world, session.id) if each.ends_session]

@@ -102,7 +102,9 @@ class Core:
         if self._consumers is None:
             from ..signals.consumers import Consumers
 
-            self._consumers = Consumers(self.driver, self.index, self.home, self.config, self.runtime, self._outcome)
+            self._consumers = Consumers(
+                *(self.driver, self.index, self.home, self.config, self.runtime), self._outcome, self._call_people
+            )
         return self._consumers
 
     def close(self) -> None:
@@ -413,6 +415,11 @@ class Core:
         from .outcome import outcome
 
         return outcome(self.home, id, _row_of)
+
+    def _call_people(self, variant: str, record: dict[str, Any], notify: bool | None) -> None:
+        from ..signals.calling import call_for
+
+        call_for(self.home, self.config, variant, record, notify)
 
     # Acting.
 

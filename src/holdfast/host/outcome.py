@@ -34,7 +34,7 @@ _WATCHED = 16
 # Which option set the limit that was reached.
 _LIMITS = {cause: option for option, cause in CAUSES.items()}
 # What the exit record knows beside the exit, and a runner would have told.
-_COUNTED = ("watch", "events", "start_limit")
+_COUNTED = ("watch", "events", "start_limit", "error")
 # Of a session's keys those that a signal has no room or no use for.
 _NOT_IN_SIGNALS = ("cursor", "observed_at", "endpoint", "runner_pid", "needs_input", "attached", "size")
 
@@ -62,6 +62,7 @@ def outcome(home: Home, id: str, row_of: Callable[[Observed], Row]) -> Outcome |
         owner=shot.owner,
         attempt=shot.attempt,
         notify=now.get("notify") or "exit",
+        notify_people=now.get("notify_people"),
         snapshot=_bounded(shot),
         ended=_ended(seen, shot) if seen.state in (EXITED, LOST) else None,
         ended_id=(files.exit or {}).get("signal_id"),
@@ -92,7 +93,7 @@ def _ended(seen: Observed, shot: Snapshot) -> dict[str, Any]:
             if end and stream not in silent
         },
         **({"limit_s": seen.files.now().get(_LIMITS[exit.cause])} if exit.cause in _LIMITS else {}),
-        **{name: recorded[name] for name in _COUNTED if name in recorded},
+        **{name: recorded[name] for name in _COUNTED if recorded.get(name) is not None},
         "evidence": seen.evidence,
     }
 

@@ -1,6 +1,7 @@
 """What waits for people although nobody is there to tell them: their deliverer was killed, or could not be started.
 
-For hosts to ask now and then, as they collect; a runner calls at each new signal.
+For hosts to ask now and then, as they collect. A runner calls at each new signal, and so does a host that tells what a
+runner could not.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from ..runner.people import People
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from ..config import Config
     from ..home import Home
     from .consumers import Consumers
@@ -34,6 +37,13 @@ def call_if_needed(home: Home, config: Config, consumers: Consumers) -> bool:
         return False
     CalledByHost(home.path, spec, dict(os.environ), lambda _problem: None).call()
     return True
+
+
+def call_for(home: Home, config: Config, variant: str, record: dict[str, Any], notify: bool | None) -> None:
+    """This record is in the queue, written by a host: call a deliverer if people are to be told of it."""
+    spec = people_spec(config)
+    if spec is not None:
+        CalledByHost(home.path, spec, dict(os.environ), lambda _problem: None).called(variant, record, notify)
 
 
 class CalledByHost(People):

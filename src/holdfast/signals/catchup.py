@@ -22,12 +22,15 @@ from .succession import succeed, tell_home
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from typing import Any
 
     from ..index import Row
     from ..index.pointers import Progress
     from .indexing import Reading
     from .store import Store
     from .succession import Outcome
+
+    Told = Callable[[str, dict[str, Any], bool | None], None]
 
 # So many sessions enter in one transaction: others wait for less than they are ready to.
 _AT_ONCE = 200
@@ -51,13 +54,15 @@ class Live:
 
 
 class Catchup:
-    """`outcome` tells what became of a session whose runner is gone; without it nothing is written here."""
+    """`outcome` tells what became of a session whose runner is gone; without it nothing is written here. `told` is
+    called with what was: its variant, its record, and whether its session has people told."""
 
     def __init__(
         self,
         store: Store,
         runtime: str,
         outcome: Callable[[str], Outcome | None] | None = None,
+        told: Told = lambda _variant, _record, _notify: None,
     ) -> None:
         self.live: dict[str, Live] = {}
         # When somebody has to look again although nothing happened, on the monotonic clock.
@@ -66,7 +71,10 @@ class Catchup:
         self._store = store
         self.runtime = runtime
         self._outcome = outcome
-        self._breakers = Breakers(store.home.path, runtime, tree.boot_id())
+        self._told = told
+        self._breakers = Breakers(
+            store.home.path, runtime, tree.boot_id(), told=lambda variant, record: told(variant, record, None)
+        )
         self._lock = allocate_lock()
         self._mark: str | None = None
         self._looked = False
@@ -181,6 +189,7 @@ class Catchup:
         """Their runners are gone: what they did not tell is told, and what is over is noted as such."""
         rows: list[Row] = []
         written: dict[str, bool] = {}
+        told: list[tuple[dict[str, Any], bool | None]] = []
         for session in () if self._outcome is None else gone:
             live = self.live.setdefault(session, Live())
             if any(tree.same(*process) for process in live.watch):
@@ -190,8 +199,10 @@ class Catchup:
                 if outcome is None:
                     continue
                 live.owner, live.watch = outcome.owner, outcome.watch
-                if not live.ended and succeed(self._store.home, self.runtime, session, outcome):
+                record = None if live.ended else succeed(self._store.home, self.runtime, session, outcome)
+                if record is not None:
                     written[session] = False
+                    told.append((record, outcome.notify_people))
             except BlockingIOError:
                 self.again_ns = clock.mono_ns() + _AGAIN_NS
                 continue
@@ -206,6 +217,9 @@ class Catchup:
                 self.live.pop(row.id, None)
         if rows:
             self._store.index.note(rows)
+        for record, notify in told:
+            if record["routed"]:
+                self._told("health" if "health" in record else "lifecycle", record, notify)
 
     def _find_runner(self, session: str) -> None:
         live = self.live.setdefault(session, Live())

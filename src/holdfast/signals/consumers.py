@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ..home import Home
     from ..host.driver import Driver
     from ..index import Index
+    from .catchup import Told
     from .succession import Outcome
 
 # So many of those that were dropped are remembered, for `hold doctor`.
@@ -34,7 +35,7 @@ _DROPPED = "dropped_consumers"
 
 
 class Consumers:
-    """`outcome` tells what became of a session whose runner is gone."""
+    """`outcome` tells what became of a session whose runner is gone, `told` is called with what was written then."""
 
     def __init__(
         self,
@@ -44,12 +45,13 @@ class Consumers:
         config: Config,
         runtime: str,
         outcome: Callable[[str], Outcome | None] | None = None,
+        told: Told = lambda _variant, _record, _notify: None,
     ) -> None:
         self._driver = driver
         self._home = home
         self._config = config
         self._store = Store(index, home)
-        self.catchup = Catchup(self._store, runtime, outcome)
+        self.catchup = Catchup(self._store, runtime, outcome, told)
 
     def of_owner(self, owner: str) -> Inbox:
         """The default consumer of one owner."""

@@ -31,7 +31,7 @@ class Outcome:
 
     __slots__ = (
         *("attempt", "ended", "ended_id", "evidence", "kind", "notify", "owner"),
-        *("row", "snapshot", "state", "watch"),
+        *("notify_people", "row", "snapshot", "state", "watch"),
     )
 
     def __init__(
@@ -42,6 +42,7 @@ class Outcome:
         owner: str | None,
         attempt: int | None,
         notify: str | None,
+        notify_people: bool | None = None,
         snapshot: dict[str, Any] | None,
         ended: dict[str, Any] | None = None,
         ended_id: str | None = None,
@@ -54,6 +55,7 @@ class Outcome:
         self.owner = owner
         self.attempt = attempt
         self.notify = notify
+        self.notify_people = notify_people
         self.snapshot = snapshot
         self.ended = ended
         self.ended_id = ended_id
@@ -68,10 +70,10 @@ class Outcome:
         return self.notify != "never" and (self.notify != "failure" or failed)
 
 
-def succeed(home: Home, runtime: str, session: str, outcome: Outcome) -> bool:
-    """Append what is missing. BlockingIOError while another host does, or the runner lives after all."""
+def succeed(home: Home, runtime: str, session: str, outcome: Outcome) -> dict[str, Any] | None:
+    """Append what is missing, if anything is. BlockingIOError while another host does, or the runner lives after all."""
     if outcome.state not in (EXITED, STALE, LOST):
-        return False
+        return None
     directory = os.open(directory_of(home, session), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         file = SignalFile(directory, session, tree.boot_id(), take_over=True)
@@ -83,10 +85,9 @@ def succeed(home: Home, runtime: str, session: str, outcome: Outcome) -> bool:
             file.close()
     finally:
         os.close(directory)
-    if written is None:
-        return False
-    wake.call(runtime, outcome.owner, session, written)
-    return True
+    if written is not None:
+        wake.call(runtime, outcome.owner, session, written["seq"])
+    return written
 
 
 def tell_home(home: Home, runtime: str, variant: str, fields: dict[str, Any], owner: str | None) -> None:
@@ -104,7 +105,7 @@ def tell_home(home: Home, runtime: str, variant: str, fields: dict[str, Any], ow
     wake.call(runtime, owner, None, seq)
 
 
-def _append_missing(file: SignalFile, told: list[Signal], outcome: Outcome) -> int | None:
+def _append_missing(file: SignalFile, told: list[Signal], outcome: Outcome) -> dict[str, Any] | None:
     if any(signal.ends_session for signal in told):
         return None
     common: dict[str, Any] = {
@@ -117,14 +118,12 @@ def _append_missing(file: SignalFile, told: list[Signal], outcome: Outcome) -> i
         if any(signal.variant == "health" and signal.fields.get("state") == STALE for signal in told):
             return None
         fields = {"state": STALE, "evidence": outcome.evidence, "since": clock.now_text()}
-        file.write("health", fields, routed=True, **common)
-    else:
-        fields = {"phase": "ended", **(outcome.ended or {})}
-        named = split_id(outcome.ended_id)
-        if named is not None:
-            file.skip_to(named[1])
-        file.write("lifecycle", fields, routed=outcome.ending_is_routed, durable=True, **common)
-    return file.seq
+        return file.write("health", fields, routed=True, **common)
+    fields = {"phase": "ended", **(outcome.ended or {})}
+    named = split_id(outcome.ended_id)
+    if named is not None:
+        file.skip_to(named[1])
+    return file.write("lifecycle", fields, routed=outcome.ending_is_routed, durable=True, **common)
 
 
 def _told(home: Home, session: str) -> list[Signal]:
