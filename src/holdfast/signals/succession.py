@@ -71,7 +71,7 @@ class Outcome:
 
 
 def succeed(home: Home, runtime: str, session: str, outcome: Outcome) -> dict[str, Any] | None:
-    """Append what is missing, if anything is. BlockingIOError while another host does, or the runner lives after all."""
+    """Append what is missing, if anything. BlockingIOError while another host does, or the runner lives after all."""
     if outcome.state not in (EXITED, STALE, LOST):
         return None
     directory = os.open(directory_of(home, session), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
