@@ -160,6 +160,21 @@ def test_end_that_its_caller_was_given_is_not_told_again(hf: Holdfast, world: Wo
     assert world.open().signals(OWNER).pending() == 0
 
 
+@pytest.mark.parametrize("teller", ["runner", "host"])
+def test_the_notice_of_a_command_that_could_not_be_started_says_why(world: World, points: Points, teller: str) -> None:
+    if teller == "host":
+        points.set("runner.exit_written=kill")
+    hf = world.open()
+    world.closing.callback(hf.collect)
+    with pytest.raises((holdfast.errors.SpawnError, holdfast.errors.RunnerGone)):
+        hf.start(["/no/such/program"], owner=OWNER)
+    points.clear()
+    notice = hf.signals(OWNER).drain()
+    (signal,) = notice.signals
+    assert signal.fields["error"]["path"] == "/no/such/program"
+    assert "could not be started: exec: No such file or directory" in notice.text
+
+
 def test_end_that_its_caller_did_not_wait_for_is_told(hf: Holdfast, world: World) -> None:
     gate = world.gate()
     running = hf.run(world.probe("await", gate, "exit", 3), wait=0.01, owner=OWNER)

@@ -493,7 +493,8 @@ class Life:
         # Of a command that could not even be started, whoever asked for it is about to be told.
         about_to = self._then is not None and self._then.get("confirm") is True
         confirmers = about_to or any(waiter.confirms for waiter in self.waiters)
-        self.signals.end(exit, extra=self._ended_extra(), confirmers=confirmers)
+        why = {} if self.ending.error is None else {"error": self.ending.error}
+        self.signals.end(exit, extra={**self._ended_extra(), **why}, confirmers=confirmers)
         if exit["survivors"]:
             self.signals.survivors(exit, "stop" if exit["cause"] == "stop" else "exit", self.outputs.names)
         if self.terminal is not None:
