@@ -209,6 +209,17 @@ def test_a_person_who_types_is_not_told_what_they_see(world: World, hf: Holdfast
     session.kill()
 
 
+def test_a_soft_deadline_that_comes_later_counts_from_the_beginning_all_the_same(world: World, hf: Holdfast) -> None:
+    """On faulty code it counted from the update."""
+    session = hf.start(world.probe("sleep", 0.4, "say", "late", "forever"))
+    assert session.wait(match="late", timeout=10).reason == "match"
+    session.update(soft=0.1)
+    told = first(world, session, "deadline")
+    assert told["elapsed_s"] >= 0.4
+    assert told["n"] >= 4, "the last of those that have passed"
+    session.kill()
+
+
 def test_a_reader_of_a_pipe_needs_input_after_a_while(world: World, hf: Holdfast) -> None:
     session = hf.start(["sh", "-c", "printf 'Your name? '; read name; echo hello $name"], stdin="open")
     asked = first(world, session, "needs_input")

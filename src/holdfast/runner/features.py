@@ -98,9 +98,8 @@ class Features:
         """An `update` was taken."""
         if "soft" in changes and self._life.exit is None:
             if self._soft is None and changes["soft"] is not None:
-                self._soft = SoftDeadline(self._life, changes["soft"])
+                self._soft = SoftDeadline(self._life, changes["soft"], self._life.attempt.began)
                 self._all.append(self._soft)
-                self._soft.begin(self._life.attempt.number)
             elif self._soft is not None:
                 self._soft.set(changes["soft"])
 
