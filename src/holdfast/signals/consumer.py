@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from .drain import Message
-    from .inbox import Claim, Inbox, Owns, Seen
+    from .inbox import Claim, Inbox, Owns, Passing, Seen
     from .pending import Pending
     from .styles import Style
     from .waker import Waker
@@ -160,10 +160,12 @@ class Consumer:
         limit: int | None = None,
         seen: Seen | None = None,
         owns: Owns | None = None,
+        passing: Passing | None = None,
         quote: str = "prefix",
     ) -> Notice:
-        """Claim, as one bounded message."""
-        claim = drive(self._inbox.claim(limit, seen, owns))
+        """Claim, as one bounded message. What is `passing(signal)` and comes after the end of its session was settled
+        is settled and not told."""
+        claim = drive(self._inbox.claim(limit, seen, owns, passing))
         return Notice(claim, drive(self._inbox.render(claim, style, quote)))
 
     def note(self, id: str) -> Batch:
@@ -302,9 +304,10 @@ class AsyncConsumer:
         limit: int | None = None,
         seen: Seen | None = None,
         owns: Owns | None = None,
+        passing: Passing | None = None,
         quote: str = "prefix",
     ) -> AsyncNotice:
-        claim = await self._inbox.claim(limit, seen, owns)
+        claim = await self._inbox.claim(limit, seen, owns, passing)
         return AsyncNotice(claim, await self._inbox.render(claim, style, quote))
 
     async def note(self, id: str) -> AsyncBatch:

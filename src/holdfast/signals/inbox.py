@@ -9,7 +9,7 @@ from _weakref import ref
 
 from ..errors import BadArgument, HoldfastError, IndexBusy
 from .bodies import load
-from .indexing import is_coming
+from .indexing import ended_id, is_coming
 from .records import Signal, split_id
 
 TYPE_CHECKING = False
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     T = TypeVar("T")
     Seen = Callable[[str], bool]
     Owns = Callable[[Signal], bool]
+    Passing = Callable[[Signal], bool]
 
 # How long a call waits for an index that is locked. A turn that was made must not be made again for a short lock.
 _LOOK_S = 2.0
@@ -163,9 +164,11 @@ class Inbox:
         await self._look()
         return await self.insist(self.queue.untold, _LOOK_S)
 
-    async def claim(self, limit: int | None, seen: Seen | None, owns: Owns | None) -> Claim:
+    async def claim(
+        self, limit: int | None, seen: Seen | None, owns: Owns | None, passing: Passing | None = None
+    ) -> Claim:
         """The next signals. None that `seen` knows, none that `owns` does not: and nothing at all, neither shown nor
-        settled, where one of the two fails."""
+        settled, where one of the two fails. Nor what is `passing`, once the end of its session was settled here."""
         if limit is not None and limit < 1:
             raise BadArgument("limit", f"{limit} is too few", "give 1 or more")
         for waker in self.wakers():
@@ -181,7 +184,7 @@ class Inbox:
             claim.parked += claimed.parked
             signals, gone = load(self._home, claimed.taken)
             await self._count_gone(claim, gone)
-            claim.signals += await self._shown(claim, signals, seen, owns)
+            claim.signals += await self._shown(claim, signals, seen, owns, passing)
             if claim.signals or not claimed.taken:
                 break
         if claim.signals:
@@ -199,10 +202,20 @@ class Inbox:
             claim.gone[pointer.session] = claim.gone.get(pointer.session, 0) + 1
         claim.decided(pointer.id for pointer in gone)
 
-    async def _shown(self, claim: Claim, signals: list[Signal], seen: Seen | None, owns: Owns | None) -> list[Signal]:
+    async def _shown(
+        self,
+        claim: Claim,
+        signals: list[Signal],
+        seen: Seen | None,
+        owns: Owns | None,
+        passing: Passing | None,
+    ) -> list[Signal]:
         try:
             mine = {signal.id for signal in signals if owns is None or owns(signal)}
             known = {id for id in mine if seen is not None and seen(id)}
+            past = [signal for signal in signals if passing is not None and signal.id in mine and passing(signal)]
+            over = {session for session in {signal.session for signal in past} if await self._is_past(session)}
+            known |= {signal.id for signal in past if signal.session in over}
         except BaseException:
             ids = [signal.id for signal in signals]
             await self.insist(lambda: self.queue.untake(ids, claim.token), _SETTLE_S)
@@ -215,6 +228,11 @@ class Inbox:
             await self.insist(lambda: self.queue.settle(known), _SETTLE_S)
         claim.decided([*others, *known])
         return [signal for signal in signals if signal.id in mine and signal.id not in known]
+
+    async def _is_past(self, session: str | None) -> bool:
+        """Was this consumer told its end? What it gave back before comes later than that."""
+        ended = None if session is None else ended_id(self._home, session)
+        return ended is not None and await self.insist(lambda: self.queue.was_settled(ended), _LOOK_S)
 
     async def render(self, claim: Claim, style: str | Style, quote: str) -> Message:
         """What was claimed, as one message; what cannot be shown is given back. What was parked is named once."""

@@ -172,6 +172,19 @@ class Queue:
 
         return self.store.ask(question)
 
+    def was_settled(self, id: str) -> bool:
+        """Was it this consumer's, and is it done with? False for what was never meant for its queue."""
+        entered = "SELECT pos, owner, variant, kind FROM signals WHERE session = ? AND seq = ?"
+        open_still = "SELECT 1 FROM pending WHERE consumer = ? AND pos = ?"
+
+        def question(db: sqlite3.Connection) -> bool:
+            known, row = self._known(db), db.execute(entered, self._split(id)).fetchone()
+            if known is None or row is None or not self.filter.fits(*row[1:]):
+                return False
+            return db.execute(open_still, (known.id, row[0])).fetchone() is None
+
+        return self.store.ask(question)
+
     def parked(self) -> list[tuple[Pointer, int, str | None]]:
         """Those that come no more by themselves, how often each was delivered, and why it was last given back."""
 

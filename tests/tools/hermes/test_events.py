@@ -176,6 +176,49 @@ def test_a_heartbeat_that_was_overtaken_by_the_end_is_dropped(library: Agents) -
 
 
 @pytest.mark.parametrize(
+    "variant, options",
+    [("watch", {"watch": [{"literal": "ERROR"}], "notify": "exit"}), ("heartbeat", {"heartbeat": 1})],
+)
+def test_what_was_given_back_is_not_told_after_the_end(
+    library: Agents, monkeypatch: pytest.MonkeyPatch, variant: str, options: dict[str, Any]
+) -> None:
+    monkeypatch.setenv("HOLDFAST_SESSION_HEARTBEAT_FLOOR", "1")
+    agent = library("hermes")
+    session = agent.run(agent.hf.start("echo ERROR; read x; exit 3", owner="agent-7", stdin="open", **options))
+
+    def given_back() -> bool:
+        taken = agent.run(agent.tools.drain())
+        told = [event["type"] for event in taken.events]
+        agent.run(taken.release("the turn failed"))
+        return bool(told)
+
+    until(given_back, what=f"a {variant}")
+    agent.run(session.send("\n"))
+    agent.run(session.wait(timeout=20))
+    until(lambda: any(event["type"] == "completion" for event in drain(agent)), what="the completion")
+    told: list[str] = []
+
+    def settled() -> bool:
+        taken = agent.run(agent.tools.drain())
+        told.extend([*(event["type"] for event in taken.events), *([taken.text] if taken.text else [])])
+        agent.run(taken.settle())
+        return not agent.run(agent.tools.consumer().untold())
+
+    until(settled, what="an empty queue")
+    assert told == []
+
+
+def test_a_match_that_nobody_was_given_is_told_although_the_end_was_read(library: Agents) -> None:
+    agent = library("hermes")
+    options: dict[str, Any] = {"watch": [{"literal": "ERROR"}], "notify": "exit"}
+    session = agent.run(agent.hf.start("echo ERROR; exit 3", owner="agent-7", **options))
+    assert process(agent, "wait", session.id)["status"] == "exited"
+    (event,) = drained(agent)
+    assert (event["type"], event["output"]) == ("watch_match", "ERROR")
+    assert drain(agent) == []
+
+
+@pytest.mark.parametrize(
     "mode, wanted",
     [
         ("all", ["completion 0", "completion 1", "watch_match", "heartbeat"]),

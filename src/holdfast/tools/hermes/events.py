@@ -75,7 +75,7 @@ async def drain(
     owns: Callable[[Signal], bool] | None = None,
 ) -> Drained:
     style = Style(observed=frozenset(consuming.observed))
-    notice = await consuming.consumer.drain(style, limit=limit, seen=seen, owns=owns)
+    notice = await consuming.consumer.drain(style, limit=limit, seen=seen, owns=owns, passing=_is_passing)
     made = _Events(hf, consuming.observed, shown)
     return Drained(notice, [each for each in [await made.of(signal) for signal in _told(notice.signals)] if each])
 
@@ -90,6 +90,12 @@ def is_wanted(event: Event, mode: str) -> bool:
     if mode == "error":
         return bool(ended and event["exit_code"] != 0)
     return bool(ended if mode == "result" else event["type"] != "heartbeat")
+
+
+def _is_passing(signal: Signal) -> bool:
+    """What says nothing any more once the end was told. A match that nobody was given yet is told all the same: it is
+    not consumed by a reply that told the end."""
+    return signal.variant == "heartbeat" or (signal.variant == "watch" and signal.redelivered)
 
 
 def _told(signals: Sequence[Signal]) -> list[Signal]:
