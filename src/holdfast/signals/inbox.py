@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     Seen = Callable[[str], bool]
     Owns = Callable[[Signal], bool]
     Passing = Callable[[Signal], bool]
+    Redact = Callable[[str], str]
 
 # How long a call waits for an index that is locked. A turn that was made must not be made again for a short lock.
 _LOOK_S = 2.0
@@ -234,14 +235,16 @@ class Inbox:
         ended = None if session is None else ended_id(self._home, session)
         return ended is not None and await self.insist(lambda: self.queue.was_settled(ended), _LOOK_S)
 
-    async def render(self, claim: Claim, style: str | Style, quote: str) -> Message:
+    async def render(self, claim: Claim, style: str | Style, quote: str, redact: Redact | None = None) -> Message:
         """What was claimed, as one message; what cannot be shown is given back. What was parked is named once."""
         from .budget import Limits
         from .drain import render
+        from .redact import redact as redact_all
 
         try:
             parked = [*self.parked_untold, *claim.parked]
-            message = render(claim.signals, style, limits=Limits.of(self.config), quote=quote, parked=parked)
+            limits, hidden = Limits.of(self.config), redact or redact_all
+            message = render(claim.signals, style, limits=limits, quote=quote, parked=parked, redact=hidden)
         except BaseException as problem:
             await claim.release(f"{type(problem).__name__} while it was rendered: {problem}")
             raise

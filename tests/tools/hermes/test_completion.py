@@ -76,6 +76,18 @@ def test_an_end_that_nobody_saw_is_told_whole(library: Agents) -> None:
     assert "| printed" in lines
 
 
+def test_a_notice_holds_nothing_that_the_host_redacts(library: Agents) -> None:
+    agent = library("hermes", redact=lambda text: text.replace("heron", "***"))
+    id = start(agent, "echo a heron; exit 3", notify=True)
+    agent.run(agent.run(agent.hf.get(id)).wait(timeout=20))
+    taken = agent.run(agent.tools.drain())
+    agent.run(taken.settle())
+    assert "heron" not in taken.text
+    assert {"Command: echo a ***; exit 3", "| a ***"} <= set(taken.text.splitlines())
+    (event,) = taken.events
+    assert (event["command"], event["output"]) == ("echo a ***; exit 3", "a ***\n")
+
+
 @pytest.mark.covers("hermes:16")
 @pytest.mark.parametrize("way", ["poll", "ack", "wait"])
 def test_an_end_that_was_taken_note_of_is_not_told(library: Agents, way: str) -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ...signals.consumer import AsyncNotice
     from ...signals.records import Signal
     from .consuming import Consuming
+    from .settings import Settings
 
     Event = dict[str, Any]
 
@@ -68,15 +69,17 @@ class Drained:
 async def drain(
     hf: AsyncHoldfast,
     consuming: Consuming,
-    shown: Callable[[str], str],
+    settings: Settings,
     *,
     limit: int | None = None,
     seen: Callable[[str], bool] | None = None,
     owns: Callable[[Signal], bool] | None = None,
 ) -> Drained:
     style = Style(observed=frozenset(consuming.observed))
-    notice = await consuming.consumer.drain(style, limit=limit, seen=seen, owns=owns, passing=_is_passing)
-    made = _Events(hf, consuming.observed, shown)
+    notice = await consuming.consumer.drain(
+        style, limit=limit, seen=seen, owns=owns, passing=_is_passing, redact=settings.redact
+    )
+    made = _Events(hf, consuming.observed, settings.shown)
     return Drained(notice, [each for each in [await made.of(signal) for signal in _told(notice.signals)] if each])
 
 

@@ -159,8 +159,7 @@ class Registry:
         owns: Callable[[Signal], bool] | None = None,
     ) -> Events:
         """What happened since the last drain that was settled."""
-        shown = self.settings.shown
-        return Events(drive(drain(self._hf, self._consuming, shown, limit=limit, seen=seen, owns=owns)))
+        return Events(drive(drain(self._hf, self._consuming, self.settings, limit=limit, seen=seen, owns=owns)))
 
     def list_sessions(self, task_id: str | None = None, session_key: str | None = None) -> list[Facts]:
         """Those of the task, and those of the same session key under other tasks."""

@@ -106,7 +106,7 @@ class Hermes(Toolset):
         owns: Callable[[Signal], bool] | None = None,
     ) -> Drained:
         """What happened, as events and as one message. `owns` may leave signals to others; where it fails, all stay."""
-        return await drain(self.hf, self._consuming, self.settings.shown, limit=limit, seen=seen, owns=owns)
+        return await drain(self.hf, self._consuming, self.settings, limit=limit, seen=seen, owns=owns)
 
     async def is_completion_consumed(self, session_id: str) -> bool:
         return await self._process_actions.is_consumed(session_id)
