@@ -18,6 +18,7 @@ from holdfast.daemons import lsp as speaking
 from holdfast.daemons.lsp import LanguageServer
 from holdfast.errors import ServerGone, ServerRefused, Timeout
 from support import lsp_server
+from support.points import Points
 from support.told import records
 from support.waiting import BOUND_S, until, wait_gone
 from support.world import World
@@ -61,6 +62,15 @@ def test_a_server_is_greeted_and_answers_and_its_stderr_is_its_output(world: Wor
     ended = records(world, server.id)[-1]
     assert list(ended["lifecycle"]["tail"]) == ["stderr"], "the protocol is nobody's to read"
     assert ended["snapshot"]["metadata"]["state"] == "stopped"
+
+
+def test_a_server_whose_first_record_had_to_wait_for_the_disk_is_greeted(world: World, points: Points) -> None:
+    points.set("signals.data=1*error:ENOSPC")
+    hf = world.open()
+    server = hf.daemons.lsp(lsp_server.argv(), server="toy")
+    points.clear()
+    assert server.request("echo", 1) == 1
+    server.stop()
 
 
 def test_a_large_message_is_written_in_pieces_and_comes_back_whole(world: World) -> None:

@@ -66,13 +66,16 @@ class Reader:
             self._read(self._readable, told)
             return told
         try:
-            await self._sleep(until)
+            over = await self._sleep(until)
         except (RunnerGone, SessionEnded):
+            over = True
+        if over:
             self.close()
             self._read_rest(told)
         return told
 
-    async def _sleep(self, until: float) -> None:
+    async def _sleep(self, until: float) -> bool:
+        """Whether it is over, and nothing told so: the disk did not take the record of that."""
         reply_s = self._core.config.hosts_reply_timeout
         if self._connection is None:
             _, self._connection = await self._core.connect(self._id)
@@ -87,8 +90,7 @@ class Reader:
             self._readable = reply["status"]["ends"]["stdout"]
         elif reply["reason"] == "signals":
             self._records += reply["signals"]
-            if not reply["signals"]:
-                self._seq = reply["status"]["signals"]  # the disk does not take them now: there is nothing to read
+        return bool(reply["reason"] == "exit")
 
     def _take(self, record: dict[str, Any], told: Told) -> None:
         self._seq = max(self._seq, record["seq"])

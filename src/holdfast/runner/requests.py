@@ -328,8 +328,11 @@ def _met(life: Life, waiter: Waiter) -> dict[str, Any] | None:
         answer = life.stop_answer()
         return None if answer is None else {**answer, "signal_id": _ended_id(life)}
     after_signal = request.get("signals_after")
-    if after_signal is not None and life.signals.seq > after_signal:
-        return {"reason": "signals", "signals": life.signals.after(after_signal, _SIGNALS_MAX)}
+    # What the disk does not take yet is nobody's to read: it is answered when it is there.
+    if after_signal is not None and life.signals.seq - life.signals.blocked > after_signal:
+        found = life.signals.after(after_signal, _SIGNALS_MAX)
+        if found:
+            return {"reason": "signals", "signals": found}
     after = request.get("output_after")
     if after is not None:
         ends = life.log.ends()
