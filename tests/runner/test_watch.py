@@ -39,6 +39,8 @@ def test_a_match_is_told_after_a_moment_with_its_neighbours(stage: Stage) -> Non
             "more": 0,
             "suppressed": 0,
             "hits": 1,
+            "strikes": 0,
+            "until": 1015_000_000_000,
         }
     ]
 
@@ -369,19 +371,34 @@ def test_nothing_ticks_while_nothing_is_printed(stage: Stage) -> None:
 
 def test_the_counters_travel_in_the_facts(stage: Stage) -> None:
     watched = stage.watch("ERROR")
+    assert watched.watch.facts()["watch"]["until"] is None
     watched.prints("ERROR\n", then_s=1)
     watched.prints("ERROR\n", then_s=1)
 
     facts = watched.watch.facts()["watch"]
 
-    assert {part: facts[part] for part in ("state", "hits", "strikes", "suppressed", "disabled", "unscanned")} == {
+    parts = ("state", "hits", "strikes", "suppressed", "until", "disabled", "unscanned")
+    assert {part: facts[part] for part in parts} == {
         "state": "struck",
         "hits": 1,
         "strikes": 1,
         "suppressed": 1,
+        "until": 1015_000_000_000,
         "disabled": None,
         "unscanned": 0,
     }
+
+
+def test_a_strike_is_written_down_once(stage: Stage) -> None:
+    """On faulty code the state record knew of it only after the next match that was told."""
+    watched = stage.watch("ERROR")
+    watched.prints("ERROR\n", then_s=1)
+    written = len(watched.states)
+
+    watched.prints("ERROR\nERROR\n", then_s=1)
+    watched.prints("ERROR\n", then_s=1)
+
+    assert len(watched.states) == written + 1
 
 
 # What was typed.

@@ -271,8 +271,11 @@ class Watch:
         now = self._now()
         if self._batch is None:
             if not self._limiter.delivers(now):
+                strikes = self._limiter.strikes
                 if self._limiter.arrive(1, now, lambda: False).disabled is not None:
                     self._say_disabled()
+                elif self._limiter.strikes != strikes:
+                    self._life.write_state()
                 return
             self._batch = Batch(now, stream, pattern, line)
             self._gather_timer = self._life.loop.after(self._gather_s, self._tell)
@@ -303,6 +306,8 @@ class Watch:
                 "more": batch.more,
                 "suppressed": suppressed,
                 "hits": self._limiter.hits,
+                "strikes": self._limiter.strikes,
+                "until": self._limiter.until_ns,
             },
         )
         once = [pattern for pattern in batch.patterns if pattern.once]

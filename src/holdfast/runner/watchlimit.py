@@ -69,12 +69,18 @@ class Limiter:
         suppressed, self.suppressed = self.suppressed, 0
         return suppressed
 
+    @property
+    def until_ns(self) -> int | None:
+        """The same as signals tell time, in nanoseconds of the monotonic clock; None before the first window."""
+        return round(self.until * 1e9) if self.hits else None
+
     def facts(self) -> dict[str, Any]:
         return {
             "state": self.state,
             "hits": self.hits,
             "strikes": self.strikes,
             "suppressed": self.suppressed,
+            "until": self.until_ns,
             "disabled": self.reason,
         }
 
