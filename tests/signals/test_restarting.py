@@ -134,6 +134,17 @@ def test_a_restart_that_is_asked_for_begins_the_next_attempt_at_once(world: Worl
     assert session.attempt == 2
 
 
+def test_the_back_off_is_no_part_of_how_long_a_command_took(world: World) -> None:
+    hf = world.open()
+    session = hf.start("exit 7", restart={"policy": "on-failure", "delay": 60})
+    waiting = until(lambda: [each for each in records(world, session.id) if _phase(each) == "restarting"])
+    ran_s = waiting[0]["lifecycle"]["duration_s"]
+    assert session.wait(idle=0.5, timeout=10).reason == "idle"
+    assert session.stop(grace=0).done
+    ended = until(lambda: [each for each in records(world, session.id) if _phase(each) == "ended"])
+    assert (ended[0]["lifecycle"]["duration_s"], ended[0]["lifecycle"]["status"]) == (ran_s, "killed")
+
+
 def test_a_restart_between_two_attempts_does_not_wait_for_the_back_off(world: World) -> None:
     hf = world.open()
     gate = world.gate()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from ..runner import clock, wire
+from ..runner.causes import status_of
 from ..runner.ending import Ending
 
 TYPE_CHECKING = False
@@ -59,6 +60,26 @@ class Worked:
         raise problem
 
 
+class ToldEnd:
+    """How a host says that something ended which it runs in its own way; `survivors` is how many live on."""
+
+    __slots__ = ("cause", "code", "signal", "status", "survivors")
+
+    def __init__(
+        self,
+        status: str,
+        code: int | None = None,
+        signal: str | None = None,
+        cause: str | None = None,
+        survivors: int = 0,
+    ) -> None:
+        self.status = status
+        self.code = code
+        self.signal = signal
+        self.cause = cause or ("stop" if status == "killed" else "signal" if signal else "exit")
+        self.survivors = survivors
+
+
 class WorkerEnding(Ending):
     """A worker has no exit status: it told how it ended, or was seen to."""
 
@@ -77,6 +98,16 @@ class WorkerEnding(Ending):
             "survivors": survivors,
             "survivors_more": 0,
         }
+
+    def judge_told(self, told: ToldEnd, by: str) -> None:
+        """As its host says, unless somebody had asked for its end before."""
+        self.blame(told.cause, by if told.cause == "stop" else None)
+        self.judge_worker(told.code, [])
+        assert self.exit is not None
+        self.exit.update(signal=told.signal, survivors_more=told.survivors)
+        if self.exit["cause"] == told.cause and status_of(self.exit) != told.status:
+            # Cause and code do not say it: one that completed may have no code.
+            self.exit["status"] = told.status
 
 
 class Attempt:
@@ -102,6 +133,7 @@ class Attempt:
         self.ending = WorkerEnding(loop, directory, log, diary, reserve, facts=facts, settled=settled)
         self._outlived = outlived
         self.began = time.monotonic()
+        self.left: float | None = None
         self.started_ns: int | None = None
         self.stopping: dict[str, Any] | None = None
         self.stop_answer: dict[str, Any] | None = None
@@ -132,6 +164,7 @@ class Attempt:
         self.family.cancel()
 
     def worker_left(self) -> None:
+        self.left = time.monotonic()
         if self._grace is not None:
             self._grace.cancel()
             self._answer()

@@ -42,6 +42,8 @@ class Attempt:
         # On the wall clock, for people.
         self.started_ns: int | None = None
         self.began = time.monotonic()
+        # When the command was gone; how long the session goes on without one is no part of its time.
+        self.left: float | None = None
         self.is_over = False
         self._stopping: Stopping | None = None
         self._drain_until = 0.0
@@ -104,6 +106,7 @@ class Attempt:
         if points.ACTIVE:
             points.hit("runner.reaped")
         life = self._life
+        self.left = time.monotonic()
         self.ending.at = clock.now_text()
         late = life.deadlines.overdue()
         if late is not None:

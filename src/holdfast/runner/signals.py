@@ -228,13 +228,15 @@ class Signals:
             self._life.settle_rest()
 
     def _outcome(self, exit: dict[str, Any]) -> dict[str, Any]:
+        attempt = self._life.attempt
+        left = time.monotonic() if attempt.left is None else attempt.left
         return {
             "status": status_of(exit),
             "code": exit["code"],
             "signal": exit["signal"],
             "cause": exit["cause"],
             "by": exit["by"],
-            "duration_s": round(time.monotonic() - self._life.attempt.began, 3),
+            "duration_s": round(left - attempt.began, 3),
             **({"limit_s": self._life.now(_LIMITS[exit["cause"]])} if exit["cause"] in _LIMITS else {}),
         }
 
