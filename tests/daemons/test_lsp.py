@@ -184,18 +184,19 @@ def test_three_failed_starts_in_a_row_end_it_and_two_do_not(world: World) -> Non
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize(
     "words,why",
-    [(["silent"], "`initialize` was not answered"), (["garbage"], "no message")],
-    ids=["does not answer", "does not speak the protocol"],
+    [(["silent"], "`initialize` was not answered"), (["garbage"], "no message"), (["refuse"], "not with me")],
+    ids=["does not answer", "does not speak the protocol", "refuses"],
 )
 def test_a_server_that_lives_and_is_of_no_use_has_failed_to_start(
     world: World, monkeypatch: pytest.MonkeyPatch, words: list[str], why: str
 ) -> None:
-    monkeypatch.setattr(speaking, "INITIALIZE_S", 0.3)
+    if words == ["silent"]:
+        monkeypatch.setattr(speaking, "INITIALIZE_S", 0.3)
     hf = world.open()
     server = hf.daemons.lsp(lsp_server.argv(*words), server="toy", max_restarts=2)
     greeting: Future[Any] | None = until(lambda: server._greeting, what="the first greeting")
     assert greeting is not None
-    with pytest.raises(ServerGone, match=why):
+    with pytest.raises((ServerGone, ServerRefused), match=why):
         greeting.result(BOUND_S)
     over(server)
     shot = hf.daemons.get(server.id)
@@ -213,6 +214,20 @@ def test_a_server_that_begins_to_talk_nonsense_is_replaced(world: World) -> None
         waiting.result(BOUND_S)
     assert server.request("echo", 7) == 7
     assert server.restarts == 1
+    server.stop()
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_server_that_closes_its_output_and_lives_on_is_replaced(world: World) -> None:
+    hf = world.open()
+    server = hf.daemons.lsp(lsp_server.argv(), server="toy")
+    _, waiting = server.ask("hang")
+    server.notify("mute")
+    with pytest.raises(ServerGone, match="closed its output"):
+        waiting.result(BOUND_S)
+    assert server.request("echo", 7) == 7
+    assert server.restarts == 1
+    assert told(world, server.id, "health", "state") == ["healthy", "unhealthy", "healthy"]
     server.stop()
 
 

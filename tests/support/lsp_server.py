@@ -1,8 +1,9 @@
 """A language server for tests: speaks the protocol, and does what a test asks of it.
 
 Words: `fail N` (exit with 3 the first N times, counted in a file), `silent` (never answers `initialize`),
-`garbage` (prints what is no message), `deaf` (does not leave when it is told to). Requests of its own: `echo` gives
-its parameters back, `hang` is never answered, `die` exits, `mess` prints what is no message, `ask` asks the client.
+`refuse` (answers it with an error), `garbage` (prints what is no message), `deaf` (does not leave when it is told to).
+Requests of its own: `echo` gives its parameters back, `hang` is never answered, `die` exits, `mess` prints what is no
+message, `mute` closes its output and lives on, `ask` asks the client.
 """
 
 from __future__ import annotations
@@ -58,6 +59,8 @@ def serve(words: Sequence[str]) -> int:
         params: Any = message.get("params")
         if method is None:
             asked["answer"] = message
+        elif method == "initialize" and "refuse" in words:
+            send({"id": number, "error": {"code": BAD, "message": "not with me"}})
         elif method == "initialize" and "silent" not in words:
             send({"id": number, "result": {"capabilities": {"echo": True}, "pid": os.getpid()}})
         elif method == "echo":
@@ -71,6 +74,8 @@ def serve(words: Sequence[str]) -> int:
             os._exit(int(params["code"]))
         elif method == "mess":
             os.write(1, b"Hello from a print statement\r\n\r\n")
+        elif method == "mute":
+            os.close(1)
         elif method == "textDocument/didOpen":
             diagnose(params["textDocument"]["text"], params["textDocument"]["uri"])
         elif method == "shutdown":

@@ -11,7 +11,7 @@ import threading
 import time
 from concurrent.futures import Future
 
-from ..errors import HoldfastError, RunnerGone, SessionEnded, StdinClosed, Timeout, Unreachable
+from ..errors import HoldfastError, RunnerGone, ServerRefused, SessionEnded, StdinClosed, Timeout, Unreachable
 from ..host.driver import Blocking, drive
 from ..wire import as_text
 from .diagnostics import Diagnostics
@@ -76,6 +76,8 @@ class LanguageServer:
         self._over: str | None = None
         self._greeting: Future[Any] | None = None
         self._greeted_by = float("inf")
+        # Why the server did not let itself be greeted.
+        self._refused: str | None = None
         self._writing = threading.Lock()
         self._writer: Connection | None = None
         self._core = _with_driver(core, Blocking())
@@ -282,8 +284,10 @@ class LanguageServer:
                 told = await reader.next(self._greeted_by)
                 for message in told.messages:
                     self._hear(message)
-                if told.bad is not None:
-                    await self._give_up_attempt(core, told.bad)
+                bad = told.bad or self._refused
+                if bad is not None:
+                    self._refused = None
+                    await self._give_up_attempt(core, bad)
                 if told.began is not None:
                     self._greet(told.began)
                 if told.left is not None:
@@ -308,7 +312,10 @@ class LanguageServer:
         self._greeting.add_done_callback(self._greeted)
 
     def _greeted(self, answer: Future[Any]) -> None:
-        if answer.exception() is not None or self._greeting is not answer:
+        problem = answer.exception()
+        if isinstance(problem, ServerRefused) and self._greeting is answer:
+            self._refused = problem.message
+        if problem is not None or self._greeting is not answer:
             return  # the end of this attempt is noticed by itself, or its time is
         self._greeted_by = float("inf")
         result = answer.result()
@@ -336,6 +343,8 @@ class LanguageServer:
     async def _give_up_attempt(self, core: Core, why: str) -> None:
         """It lives and is of no use: its runner may start another."""
         self._lost(why)
+        if self._state == STOPPING:
+            return  # it is being ended already, and by rungs
         try:
             await core.request(self.id, "send_signal", signal="KILL", target="tree", attempt=self._attempt)
         except (SessionEnded, RunnerGone):

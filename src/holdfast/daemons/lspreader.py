@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from ..host.core import Core
 
 
+# A process that ends closes its output a moment before its end is known: only one that does not end has fallen silent.
+_CLOSED_S = 0.25
+
+
 class Told:
     """What the next look brought: messages, and what became of the attempt."""
 
@@ -53,6 +57,8 @@ class Reader:
         self._readable = 0
         # Nothing more of this attempt can be understood.
         self._deaf = False
+        # Its output is closed; at which time that will have been its own doing.
+        self._closed_at: float | None = None
         self._records: list[dict[str, Any]] = []
         self._connection: Connection | None = None
 
@@ -72,6 +78,9 @@ class Reader:
         if over:
             self.close()
             self._read_rest(told)
+        elif self._closed_at is not None and time.monotonic() >= self._closed_at and not self._records:
+            self._closed_at = None
+            self._deafen("it closed its output", told)
         return told
 
     async def _sleep(self, until: float) -> bool:
@@ -80,6 +89,10 @@ class Reader:
         if self._connection is None:
             _, self._connection = await self._core.connect(self._id)
         asked: dict[str, object] = {"exit": True, "output_after": {"stdout": self._cursor}, "signals_after": self._seq}
+        if self._closed_at is None and not self._deaf:
+            asked["closed"] = "stdout"
+        elif self._closed_at is not None:
+            until = min(until, self._closed_at)
         bound = None if until == float("inf") else max(0.0, until - time.monotonic())
         if bound is not None:
             asked["timeout"] = bound
@@ -90,6 +103,8 @@ class Reader:
             self._readable = reply["status"]["ends"]["stdout"]
         elif reply["reason"] == "signals":
             self._records += reply["signals"]
+        elif reply["reason"] == "closed":
+            self._closed_at = time.monotonic() + _CLOSED_S
         return bool(reply["reason"] == "exit")
 
     def _take(self, record: dict[str, Any], told: Told) -> None:
@@ -97,6 +112,7 @@ class Reader:
         fields = record.get("lifecycle")
         if fields is None:
             return
+        self._closed_at = None
         # What it printed before this moment comes first.
         end = ((record.get("snapshot") or {}).get("ends") or {}).get("stdout")
         self._read(end, told)

@@ -338,6 +338,9 @@ def _met(life: Life, waiter: Waiter) -> dict[str, Any] | None:
         ends = life.log.ends()
         if any(ends.get(stream, 0) > offset for stream, offset in after.items()):
             return {"reason": "output"}
+    closed = request.get("closed")
+    if closed is not None and _lives(life) and closed not in life.outputs.names:
+        return {"reason": "closed"}
     if request.get("ready") and life.features.ready is not None:
         return {"reason": "ready", "ok": life.features.ready}
     if life.exit is not None:
@@ -347,6 +350,10 @@ def _met(life: Life, waiter: Waiter) -> dict[str, Any] | None:
         if outlasts and not life.family.living():
             return {"reason": "extinct"}
     return {"reason": "timeout"} if waiter.timed_out else None
+
+
+def _lives(life: Life) -> bool:
+    return life.exit is None and life.family.command is not None and not life.family.command_gone
 
 
 def _ended_id(life: Life) -> str | None:
