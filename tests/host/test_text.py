@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from holdfast.host import text
-from holdfast.host.text import Cleaner, clean, plain, visible
+from holdfast.host.text import Cleaner, clean, plain, unfinished, visible
 
 PIECES = st.sampled_from(
     [
@@ -203,3 +203,26 @@ def test_hidden_characters_are_shown_and_joiners_kept_on_request() -> None:
     assert visible(hidden) == "a\\u{202e}b\\u{200b}c\\u{200d}d\\u{2066}e\\u{e0041}f\\u{feff}"
     assert visible(hidden, joiners=True) == "a\\u{202e}b\\u{200b}c\u200dd\\u{2066}e\\u{e0041}f\\u{feff}"
     assert visible("plain é") == "plain é"
+
+
+@pytest.mark.parametrize(
+    "data, count",
+    [
+        (b"", 0),
+        (b"plain", 0),
+        (b"a\xc3", 1),
+        (b"a\xf0\x9f\x8e", 3),
+        (b"a\xc3\xa9", 0),
+        (b"a\xff", 0),
+        (b"a\x1b", 1),
+        (b"a\x1b[3", 3),
+        (b"a\x1b[31m", 0),
+        (b"a\x1b]0;titl\xc3", 9),
+        (b"a\x1b]0;title\x07", 0),
+        (b"a\xc2\x9b3", 3),
+        (b"a\x1b[3\nb", 0),
+        (b"a\x1b]" + b"x" * 5000, 0),
+    ],
+)
+def test_what_is_only_begun_at_the_end_is_counted(data: bytes, count: int) -> None:
+    assert unfinished(data) == count

@@ -99,6 +99,25 @@ class Page:
             self._text = _text(self._directory, self.chunks)
         return self._text
 
+    def whole(self) -> Page:
+        """Without the beginning of a character or sequence at its end, which the next page tells: for somebody who
+        joins the texts of pages. The text of a terminal is like that anyway."""
+        from .text import unfinished
+
+        at = parse_cursor(self.cursor, STREAMS)
+        last = {stream: number for number, (stream, _, _) in enumerate(self.chunks) if stream != TERMINAL}
+        chunks = list(self.chunks)
+        for stream, number in last.items():
+            _, offset, data = chunks[number]
+            held = unfinished(data) if at.get(stream) == offset + len(data) else 0
+            if held:
+                chunks[number] = (stream, offset, data[:-held])
+                at[stream] -= held
+        if chunks == self.chunks:
+            return self
+        cursor = format_cursor(at)
+        return Page(chunks, cursor, self.dropped_before, self.gaps, self.more, directory=self._directory)
+
     def __repr__(self) -> str:
         size = sum(len(data) for _, _, data in self.chunks)
         notes = [f"{size} bytes", f"cursor {self.cursor}", *map(repr, self.gaps)]

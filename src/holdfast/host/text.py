@@ -25,6 +25,9 @@ _NOT_PLAIN = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f]")
 _NOT_PLAIN_NOR_LF = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 # What colouring tools print: at the end of a line, erasing up to its end changes nothing.
 _HARMLESS = re.compile("\x1b\\[(?:[0-9;:]*m|0?K)")
+_OPENER = re.compile(rb"\x1b|\xc2[\x80-\x9f]")
+# A sequence that is longer is not waited for: somebody may never end it.
+_SEQUENCE_MAX_BYTES = 4096
 _STRING_STOP = re.compile("[\x07\x0a\x18\x1a\x1b\x80-\x9f]")
 
 _GROUND, _ESCAPE, _INTERMEDIATE, _CSI, _OSC, _STRING = range(6)
@@ -69,6 +72,16 @@ def clean(data: bytes) -> str:
     return cleaner.feed(data) + cleaner.flush()
 
 
+def unfinished(data: bytes) -> int:
+    """How many bytes at the end begin a character or a sequence that what follows may finish."""
+    line = data[max(data.rfind(b"\n") + 1, len(data) - _SEQUENCE_MAX_BYTES) :]
+    openers = [found.start() for found in _OPENER.finditer(line)]
+    line = line[openers[-1] :] if openers else line
+    cleaner = Cleaner()
+    cleaner.feed(line)
+    return len(line) if cleaner.in_sequence else cleaner.undecoded
+
+
 def visible(text: str, *, joiners: bool = False) -> str:
     """Bidi controls, zero-width and tag characters as `\\u{...}`; `joiners` keeps those that join letters."""
 
@@ -97,7 +110,16 @@ class Cleaner:
     @property
     def idle(self) -> bool:
         """Nothing is pending: whatever comes is read as from the beginning of a line."""
-        return self._state == _GROUND and not self._length and not self._column and not self._undecoded()
+        return self._state == _GROUND and not self._length and not self._column and not self.undecoded
+
+    @property
+    def in_sequence(self) -> bool:
+        return self._state != _GROUND
+
+    @property
+    def undecoded(self) -> int:
+        """How many bytes it has of a character that is not whole."""
+        return len(self._decoder.getstate()[0])
 
     def feed(self, data: bytes) -> str:
         out: list[str] = []
@@ -126,11 +148,8 @@ class Cleaner:
         self._new_line()
         return "".join(out)
 
-    def _undecoded(self) -> bool:
-        return bool(self._decoder.getstate()[0])
-
     def _appending(self) -> bool:
-        return self._state == _GROUND and self._column == self._length and not self._undecoded()
+        return self._state == _GROUND and self._column == self._length and not self.undecoded
 
     def _append_lines(self, text: str, out: list[str]) -> None:
         cut = text.rfind("\n") + 1

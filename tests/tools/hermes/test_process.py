@@ -19,7 +19,7 @@ from support.waiting import until, wait_gone
 from support.wounds import kill_runner, sweep_up, wedged
 
 if TYPE_CHECKING:
-    from support.agents import Agents
+    from support.agents import Agent, Agents
     from support.points import Points
     from support.world import World
 
@@ -415,13 +415,36 @@ def test_a_poll_goes_on_where_the_last_one_was(agents: Agents, world: World) -> 
     process(agent, "kill", id)
 
 
+def logged(agent: Agent, id: str, count: int) -> None:
+    """So many bytes of its output are in the log."""
+    until(lambda: sum(agent.run(agent.hf.get(id)).ends.values()) >= count)
+
+
 @pytest.mark.covers("hermes:21")
 @pytest.mark.parametrize("pty", [False, True])
 def test_characters_that_come_byte_by_byte_come_out_whole(library: Agents, world: World, pty: bool) -> None:
     agent = library("hermes")
     whole = "aé🎉b"
     digits = [f"{byte:02x}" for byte in whole.encode()]
-    words = [word for pair in digits for word in ("hex", pair, "sleep", 0.02)]
+    said, go = world.gate(), world.gate()
+    words = [word for pair in digits for word in ("hex", pair, "tell", said, ".", "await", go)]
+    id = start(agent, shlex.join(world.probe("quiet", *words, "say", "")), pty=pty, watch_patterns=["🎉"], stdin=None)
+    text, cursor = "", "0"
+    for number in range(1, len(digits) + 1):
+        assert said.line() == "."
+        # The probe has written; what it wrote is in the log a moment later.
+        logged(agent, id, number)
+        told = process(agent, "poll", id, since=cursor)
+        text, cursor = text + told["output_preview"], told["cursor"]
+        shown = [text, process(agent, "poll", id)["output_preview"], process(agent, "log", id)["output"]]
+        assert shown == [whole.encode()[:number].decode(errors="ignore")] * 3
+        go.release()
+    over(agent, id)
+    told = process(agent, "poll", id, since=cursor)
+    assert (text + told["output_preview"]).splitlines() == [whole]
+    (event,) = drained(agent)
+    assert (event["type"], event["session_id"], event["output"]) == ("watch_match", id, whole)
+    words = [word for pair in digits for word in ("hex", pair)]
     command = shlex.join(world.probe("quiet", *words, "say", "", "hex", "c3"))
     id = start(agent, command, pty=pty, notify=True)
     ended = over(agent, id)
@@ -429,11 +452,24 @@ def test_characters_that_come_byte_by_byte_come_out_whole(library: Agents, world
     (completion,) = drained(agent)
     assert completion["output"].splitlines() == [whole, "\ufffd"]
     assert process(agent, "log", id, offset=0)["output"].splitlines() == [whole, "\ufffd"]
-    other = start(
-        agent, shlex.join(world.probe("quiet", *words, "say", "")), pty=pty, watch_patterns=["🎉"], stdin=None
-    )
-    (event,) = drained(agent)
-    assert (event["type"], event["session_id"], event["output"]) == ("watch_match", other, whole)
+
+
+@pytest.mark.parametrize("pty", [False, True])
+def test_a_sequence_that_comes_in_two_parts_is_no_text_in_either(library: Agents, world: World, pty: bool) -> None:
+    agent = library("hermes")
+    go = world.gate()
+    words = ("write", "a\x1b[3", "await", go, "write", "1mred\x1b[0m\n", "forever")
+    id = start(agent, shlex.join(world.probe("quiet", *words)), pty=pty)
+    logged(agent, id, 4)
+    first, plain = process(agent, "poll", id, since="0"), process(agent, "poll", id)
+    go.release()
+    printed(agent, id, "red")
+    for before in (first, plain):
+        assert (before["output_preview"], process(agent, "poll", id, since=before["cursor"])["output_preview"]) == (
+            "a",
+            "red\n",
+        )
+    process(agent, "kill", id)
 
 
 def test_input_after_the_end_and_to_a_closed_stdin_is_told(agents: Agents) -> None:

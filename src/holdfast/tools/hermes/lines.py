@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...host.text import clean, decode
+from ...host.text import clean, decode, unfinished
+from ...model import FINAL_STATES
 
 if TYPE_CHECKING:
     from ...host.aio import AsyncSession
@@ -37,6 +38,8 @@ async def numbered(session: AsyncSession, first: int | None, count: int, *, raw:
     total = ended + (last not in (b"", b"\n"))
     start = max(dropped, total - count if first is None else first)
     data = await _between(session, stream, begin, end, start - dropped, count)
+    if not raw and session.state not in FINAL_STATES:
+        data = data[: len(data) - unfinished(data)]
     text = decode(data) if raw else clean(data)
     lines = text.split("\n")
     if lines and not lines[-1]:

@@ -74,10 +74,11 @@ class Process:
         session = await self.find(ref)
         more = False
         if since is None:
-            cursor = session.cursor
-            preview, cut = await views.tail(session, limits.POLL_CHARS, self._settings.shown)
+            preview, cut, cursor = await views.newest(session, limits.POLL_CHARS, self._settings.shown)
         else:
             page = await session.read(since, limit=limits.REPLY_CHARS)
+            if page.more or not scope.is_over(session):
+                page = page.whole()
             cursor = page.cursor
             preview, cut = views.last(self._settings.shown(page.text), limits.REPLY_CHARS)
             more = page.more

@@ -144,29 +144,40 @@ def without_noise(text: str) -> str:
 
 async def tail(session: AsyncSession, characters: int, shown: Shown) -> tuple[str, bool]:
     """The last so many characters of output, from a line start, and whether there is more before them."""
+    seen, cut, _ = await newest(session, characters, shown)
+    return seen, cut
+
+
+async def newest(session: AsyncSession, characters: int, shown: Shown) -> tuple[str, bool, str]:
+    """As `tail`, and the cursor behind it."""
     if session.metadata.get("alt_screen") and not scope.is_over(session):
-        return last(shown((await session.screen()).text), characters)
-    text, whole = await _newest(session, characters)
+        cursor = session.cursor
+        return *last(shown((await session.screen()).text), characters), cursor
+    text, whole, cursor = await _newest(session, characters)
     seen, cut = last(shown(without_noise(text) if whole else text), characters)
-    return seen, cut or not whole
+    return seen, cut or not whole, cursor
 
 
-async def _newest(session: AsyncSession, characters: int) -> tuple[str, bool]:
-    """Text that holds so many of the last characters, and whether it is all there is."""
+async def _newest(session: AsyncSession, characters: int) -> tuple[str, bool, str]:
+    """Text that holds so many of the last characters, whether it is all there is, and the cursor behind it."""
     stream = only_stream(session)
     if stream is None or session.tty:
         # No line is shorter than its end, so that so many lines are enough.
+        cursor = session.cursor
         text = await session.tail(characters)
-        return text, len(text.splitlines()) < characters
+        return text, len(text.splitlines()) < characters, cursor
     begin, end = session.dropped_before.get(stream, 0), session.ends.get(stream, 0)
     # Colours and progress are left out of the text; a line may be long.
     start = max(begin, end - max(_NEWEST_BYTES, 4 * characters))
     if start == end:
-        return "", begin == 0
-    text = (await session.read(f"{stream}:{start}", stream=stream, limit=end - start)).text
+        return "", begin == 0, session.cursor
+    page = await session.read(f"{stream}:{start}", stream=stream, limit=end - start)
+    if page.more or not scope.is_over(session):
+        page = page.whole()
+    text = page.text
     if start > begin and "\n" in text[:-1]:
         text = text.partition("\n")[2]
-    return text, start == 0
+    return text, start == 0, page.cursor
 
 
 def last(text: str, characters: int) -> tuple[str, bool]:
