@@ -77,6 +77,52 @@ def test_a_file_cut_at_any_byte_of_its_last_record_is_gone_on_with_on_a_fresh_li
         assert records[-1]["heartbeat"] == {"n": 9}
 
 
+def test_a_successor_of_a_large_file_reads_but_its_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who tells of an overflow does so within milliseconds, whatever the home has told before."""
+    with opened(tmp_path, max_bytes=8 << 20) as file:
+        for _ in range(3000):
+            write(file, "overflow", text="x" * 300)
+    read_bytes = 0
+    pread = os.pread
+
+    def counted(fd: int, size: int, at: int) -> bytes:
+        nonlocal read_bytes
+        found = pread(fd, size, at)
+        read_bytes += len(found)
+        return found
+
+    monkeypatch.setattr("holdfast.runner.signalfile.os.pread", counted)
+    with opened(tmp_path, take_over=True) as successor:
+        assert write(successor)["seq"] == 3001
+    assert read_bytes < 100_000 < (tmp_path / FILE).stat().st_size
+
+
+@given(st.lists(st.sampled_from(["record", "note", "lost", "garbage", "turned"]), max_size=30), st.integers(1, 400))
+def test_the_last_number_is_found_whatever_stands_in_the_file(
+    tmp_path_factory: pytest.TempPathFactory, parts: list[str], block_bytes: int
+) -> None:
+    path = tmp_path_factory.mktemp("home")
+    seq = 0
+    text: list[str] = []
+    for part in parts:
+        if part == "record":
+            seq += 1
+            text.append(json.dumps({"seq": seq, "heartbeat": {}, "pad": "x" * (37 * seq % 300)}))
+        elif part == "lost":
+            seq += 2
+            text.append(json.dumps({"lost": 2, "before": seq + 1}))
+        elif part == "turned":
+            seq += 1
+            text = [json.dumps({"dropped_before_seq": seq + 1}), *(line for line in text if "dropped" not in line)]
+        else:
+            text.append('{"queued": 1}' if part == "note" else '{"seq": 99, "torn')
+    (path / FILE).write_text("".join(line + "\n" for line in text))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("holdfast.runner.signalfile._BLOCK_BYTES", block_bytes)
+        with opened(path, take_over=True) as successor:
+            assert successor.seq == seq
+
+
 @pytest.mark.covers("signals:9")
 def test_a_file_that_grew_is_turned_over_and_keeps_all_but_events(tmp_path: Path) -> None:
     with opened(tmp_path, max_bytes=20_000) as file:

@@ -14,6 +14,7 @@ from . import clock, jsontext, points
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any, Callable
 
     Record = dict[str, Any]
@@ -28,6 +29,7 @@ VARIANTS = (
 )
 LINE_MAX_BYTES = 16 << 10
 FILE_MAX_BYTES = 4 << 20
+_BLOCK_BYTES = 64 << 10
 # What a disk refuses waits in memory, the newest of it.
 _WAITING_MAX = 256
 # Of a file whose every line is worth keeping these go first, the oldest of them: what is said again and again, then
@@ -187,11 +189,11 @@ class SignalFile:
         if self._size and os.pread(self._fd, 1, self._size - 1) != b"\n":
             # What was torn may lack nothing but its end, and counts then.
             self._put(b"\n")
-        for line in _lines(self._fd):
-            record = read(line)
-            if record is not None:
-                known = (record.get("dropped_before_seq", 1) - 1, record.get("before", 1) - 1)
-                self.seq = max(self.seq, record.get("seq", 0), *known)
+        # Numbers ascend, so the last line that has one says it; but what a rotation carried over is older than what it
+        # says on its first line.
+        first = read(b"".join(os.pread(self._fd, LINE_MAX_BYTES, 0).partition(b"\n")[:2])) or {}
+        last = next(filter(None, map(_seq_of, _from_the_end(self._fd, self._size))), 0)
+        self.seq = max(_seq_of(first), last)
 
     def _append(self, seq: int | None, line: bytes) -> None:
         if points.ACTIVE:
@@ -288,6 +290,23 @@ def _lines(fd: int) -> list[bytes]:
             return b"".join(parts).splitlines(keepends=True)
         parts.append(part)
         at += len(part)
+
+
+def _from_the_end(fd: int, end: int) -> Iterator[Record]:
+    """The records of a file, the last one first: who wants but that need not read all of it."""
+    rest = b""
+    while end > 0:
+        begin = max(0, end - _BLOCK_BYTES)
+        lines = (os.pread(fd, end - begin, begin) + rest).splitlines(keepends=True)
+        # The beginning of the first may be in the block before.
+        rest = lines.pop(0) if begin > 0 else b""
+        yield from filter(None, map(read, reversed(lines)))
+        end = begin
+
+
+def _seq_of(record: Record) -> int:
+    """The last number that is taken, as far as this line knows."""
+    return int(max(record.get("seq", 0), record.get("dropped_before_seq", 1) - 1, record.get("before", 1) - 1))
 
 
 def _carried(lines: list[bytes], bound: int) -> tuple[list[bytes], int]:
