@@ -15,6 +15,7 @@ from holdfast.errors import BadArgument
 from support.told import of, records
 from support.viewer import Viewer
 from support.waiting import until
+from support.wounds import kill_runner
 
 if TYPE_CHECKING:
     from holdfast import Holdfast, Session
@@ -256,3 +257,15 @@ def test_a_health_command_is_told_by_its_changes_and_is_no_part_of_the_tree(worl
     assert session.refresh().health == "unhealthy"
     result = session.stop(grace=0)
     assert [each["command"] for each in result.found] == ["sleep 600"]
+    assert session.refresh().health == "unhealthy"
+
+
+def test_the_last_health_is_known_when_the_runner_is_not(world: World, hf: Holdfast) -> None:
+    world.closing.callback(hf.collect)
+    session = hf.start(["sleep", "600"], ready={"told": True}, health={"command": ["true"], "interval": 5})
+    session.update(ready=True)
+    assert first(world, session, "health")["state"] == "healthy"
+    kill_runner(session)
+    assert (session.refresh().state, session.health) == ("stale", "stale")
+    assert session.records()["state"]["health"] == "healthy"
+    session.kill()

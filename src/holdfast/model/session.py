@@ -326,7 +326,7 @@ def snapshot(
         last_output_at=newest("last_output_at"),
         attached=live.get("attached") or {"control": 0, "observe": 0},
         needs_input=live.get("needs_input"),
-        health=live.get("health"),
+        health=STALE if observed_state == STALE else newest("health") or state.get("health"),
         in_process=runner == "host",
         endpoint=state.get("endpoint"),
         observed_at=observed_at,

@@ -111,6 +111,7 @@ class Health:
     def _tried(self, ok: bool, evidence: str) -> None:
         self._arm(self._every_s)
         if self._tally.take(ok, clock.now_text()):
+            self._life.write_state()
             fields = {"state": self._tally.state, "evidence": evidence, "since": self._tally.since}
             self._life.signals.emit("health", fields)
 
@@ -145,5 +146,6 @@ class ToldHealth:
 
     def _take(self, ok: bool, evidence: str) -> None:
         if self._tally.take(ok, clock.now_text()):
+            self._life.write_state()
             fields = {"state": self._tally.state, "evidence": evidence, "since": self._tally.since}
             self._life.signals.emit("health", fields)
