@@ -49,3 +49,19 @@ def test_parked_signals_and_bad_lines_are_warnings(world: World) -> None:
     assert "hold ack" in (parked.fix or "")
     assert f"of the signals of {running.id} is none: no JSON" in bad.text
     running.stop(grace=0)
+
+
+def test_bad_lines_are_told_after_the_end_too_and_many_are_counted(world: World) -> None:
+    hf = world.open()
+    consumer = hf.signals("conv-1")
+    session = hf.start(world.probe("cat"), stdin="open", owner="conv-1")
+    with (world.session(session.id) / "signals.jsonl").open("ab") as file:
+        file.write(b"not a record\n" * 5)
+    session.stop(grace=0)
+    with consumer.claim() as batch:
+        assert [each.variant for each in batch] == ["lifecycle"]
+    assert hf._core.index.unfinished() == []
+    _, *bad, more = about_signals(hf)
+    assert len(bad) == 3
+    assert {f"of the signals of {session.id} is none: no JSON" in each.text for each in bad} == {True}
+    assert (more.level, more.text) == ("warning", "2 more lines of signals are none")

@@ -47,7 +47,7 @@ async def examine(core: Core, *, rebuild: bool) -> list[Finding]:
     found += _records(core, rebuild)
     found += _index(core, rebuild)
     found += await _sessions(core)
-    found += listening.examine(core.home, core.index, core.consumers)
+    found += listening.examine(core.home, core.consumers)
     found += listening.people(core.home)
     found += _leftovers(core)
     found += await _launchers(core)

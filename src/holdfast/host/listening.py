@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import os
+
 from ..errors import HoldfastError
+from ..home import is_id
 from ..index.pointers import Progress
 from ..model import Finding
+from ..runner.signalfile import HOME
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..home import Home
-    from ..index import Index
     from ..signals.consumers import Consumers
 
 OK, WARNING = "ok", "warning"
 _CHECK = "signals"
+# So many bad lines of one file are told, and about so many in all; the rest is counted.
+_LINES_NAMED = 3
+_NAMED_MAX = 20
+_NOTHING_TO_DO = "nothing to do: the others are read"
 
 
-def examine(home: Home, index: Index, consumers: Consumers) -> list[Finding]:
+def examine(home: Home, consumers: Consumers) -> list[Finding]:
     """Consumers, those that were dropped, signals that were given up on, lines that are none."""
     try:
         known, dropped = consumers.known(), consumers.dropped()
@@ -35,7 +42,7 @@ def examine(home: Home, index: Index, consumers: Consumers) -> list[Finding]:
         text = f"consumer {each['name']} was dropped at {each['dropped_at']}: unused since {each['used_at']}"
         lost = f", with {each['waiting']} signals waiting" if each["waiting"] else ""
         found.append(Finding(_CHECK, OK, text + lost))
-    return [*found, *_damaged(home, index)]
+    return [*found, *_damaged(home)]
 
 
 def people(home: Home) -> list[Finding]:
@@ -46,18 +53,25 @@ def people(home: Home) -> list[Finding]:
     return [Finding("people", WARNING, text, fix=fix) for text in troubles(home.path)]
 
 
-def _damaged(home: Home, index: Index) -> list[Finding]:
-    """Of sessions that may still tell something; what is over was read to its end."""
+def _damaged(home: Home) -> list[Finding]:
+    """Of all that is retained: what was read to its end before is no less damaged."""
     from ..signals.indexing import read_on
 
-    found = []
-    for id in index.unfinished():
+    found: list[Finding] = []
+    more = 0
+    for id in [HOME, *sorted(filter(is_id, os.listdir(home.sessions)))]:
+        whose = "the home" if id == HOME else id
         try:
             reading = read_on(home, Progress(id), writer_lives=True)
         except OSError as problem:
-            found.append(Finding(_CHECK, WARNING, f"the signals of {id} cannot be read: {problem.strerror}"))
+            found.append(Finding(_CHECK, WARNING, f"the signals of {whose} cannot be read: {problem.strerror}"))
             continue
-        for offset, why in [] if reading is None else reading.bad[:3]:
-            text = f"the line at {offset} of the signals of {id} is none: {why}"
-            found.append(Finding(_CHECK, WARNING, text, fix="nothing to do: the others are read"))
+        bad = [] if reading is None else reading.bad
+        shown = bad[: _LINES_NAMED if len(found) < _NAMED_MAX else 0]
+        more += len(bad) - len(shown)
+        for offset, why in shown:
+            text = f"the line at {offset} of the signals of {whose} is none: {why}"
+            found.append(Finding(_CHECK, WARNING, text, fix=_NOTHING_TO_DO))
+    if more:
+        found.append(Finding(_CHECK, WARNING, f"{more} more lines of signals are none", fix=_NOTHING_TO_DO))
     return found
