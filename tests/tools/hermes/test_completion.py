@@ -129,6 +129,31 @@ def test_reading_the_last_line_takes_note_and_reading_others_does_not(library: A
     assert drain(agent) == []
 
 
+def test_reading_nothing_takes_no_note_unless_there_is_nothing(library: Agents) -> None:
+    agent = library("hermes")
+    id = start(agent, "seq 50", notify=True)
+    over(agent, id)
+    told = process(agent, "log", id, offset=50)
+    assert (told["output"], "next_offset" in told) == ("", False)
+    assert not is_consumed(agent, id)
+    silent = start(agent, "true", notify=True)
+    over(agent, silent)
+    assert process(agent, "log", silent)["output"] == ""
+    assert is_consumed(agent, silent)
+
+
+def test_of_a_last_line_that_is_too_long_the_end_is_shown_and_only_that_takes_note(library: Agents) -> None:
+    agent = library("hermes")
+    id = start(agent, "head -c 300000 /dev/zero | tr '\\0' x; printf end", notify=True)
+    over(agent, id)
+    head = process(agent, "log", id, offset=0)
+    assert (head["output"][-3:], head["output_cut"]) == ("xxx", True)
+    assert not is_consumed(agent, id)
+    tail = process(agent, "log", id)
+    assert (tail["output"][-4:], tail["output_cut"]) == ("xend", True)
+    assert is_consumed(agent, id)
+
+
 def test_a_kill_takes_note_and_a_sweep_does_not(library: Agents, world: World) -> None:
     agent = library("hermes")
     id = start(agent, "exec sleep 300", notify=True)

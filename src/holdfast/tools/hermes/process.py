@@ -99,6 +99,7 @@ class Process:
         window = await numbered(session, offset, limit, raw=raw)
         first, lines = window.first, window.lines
         reaches_end = first + len(lines) >= window.total
+        shows_end = reaches_end and (bool(lines) or window.total == 0)
         if first == 0 and not raw:
             first = views.noise(lines)
             lines = lines[first:]
@@ -111,6 +112,7 @@ class Process:
             first += len(lines) - len(kept)
         else:
             reaches_end = reaches_end and len(kept) == len(lines)
+            shows_end = shows_end and kept == lines
         facts = self._head(session)
         facts |= {"output": "\n".join(kept), "total_lines": window.total, "showing": f"{len(kept)} lines"}
         facts["first_line"] = first
@@ -120,7 +122,7 @@ class Process:
             facts["next_offset"] = first + len(kept)
         if cut:
             facts["output_cut"] = True
-        if session.exit is not None and scope.is_over(session) and reaches_end and session.exit.complete:
+        if session.exit is not None and scope.is_over(session) and shows_end and session.exit.complete:
             await self._consuming.told(session, await self._consuming.event_of(session))
         return facts
 

@@ -208,12 +208,12 @@ def window(text: str, characters: int = limits.OUTPUT_CHARS) -> tuple[str, bool]
 
 
 def within(lines: Sequence[str], characters: int, *, from_end: bool) -> list[str]:
-    """As many whole lines as fit, at least one."""
+    """As many whole lines as fit, at least one; of one that alone is too long, the part on the side that counts."""
     kept: list[str] = []
     room = characters
     for line in reversed(lines) if from_end else lines:
         room -= len(line) + 1
         if room < 0 and kept:
             break
-        kept.append(line[:characters])
+        kept.append(line[-characters:] if from_end else line[:characters])
     return kept[::-1] if from_end else kept
