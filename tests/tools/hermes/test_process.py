@@ -320,7 +320,10 @@ def test_a_log_is_read_by_line_numbers_that_do_not_shift(agents: Agents) -> None
     assert (beyond["output"], beyond["showing"]) == ("", "0 lines")
 
 
-def test_lines_keep_their_numbers_when_the_head_is_gone(library: Agents, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("pty", [False, True])
+def test_lines_keep_their_numbers_when_the_head_is_gone(
+    library: Agents, monkeypatch: pytest.MonkeyPatch, pty: bool
+) -> None:
     config = "[log]\nsession_cap = '1MiB'\nsegment = '256KiB'\n"
     agent = library("hermes")
     path = agent.hf.home.path + "/config.toml"
@@ -328,8 +331,8 @@ def test_lines_keep_their_numbers_when_the_head_is_gone(library: Agents, monkeyp
         file.write(config)
     monkeypatch.setenv("HOLDFAST_CONFIG", path)
     agent = library("hermes")
-    id = start(agent, "seq -f 'line %012.0f' 0 99999")
-    over(agent, id)
+    id = start(agent, "seq -f 'line %012.0f' 0 99999", pty=pty)
+    over(agent, id, bound=30)
     page = process(agent, "log", id, offset=0, limit=1)
     dropped = page["lines_dropped"]
     assert dropped > 0

@@ -29,7 +29,8 @@ async def numbered(session: AsyncSession, first: int | None, count: int, *, raw:
     stream = only_stream(session)
     # The rows of a terminal are not its bytes, and two streams have no numbers in common.
     if stream is None or (session.tty and not raw):
-        return _of_text(await session.text(), first, count)
+        gone = [await session.lines_before(name, session.dropped_before.get(name, 0)) for name in session.ends]
+        return _of_text(await session.text(), first, count, sum(gone))
     end = session.ends.get(stream, 0)
     begin = session.dropped_before.get(stream, 0)
     dropped = await session.lines_before(stream, begin)
@@ -53,12 +54,12 @@ def only_stream(session: AsyncSession) -> str | None:
     return streams[0] if len(streams) == 1 else None
 
 
-def _of_text(text: str, first: int | None, count: int) -> Window:
+def _of_text(text: str, first: int | None, count: int, dropped: int) -> Window:
     lines = text.split("\n")
     if not lines[-1]:
         lines.pop()
-    start = max(0, len(lines) - count) if first is None else first
-    return Window(lines[start : start + count], start, len(lines), 0)
+    start = max(0, len(lines) - count) if first is None else max(0, first - dropped)
+    return Window(lines[start : start + count], dropped + start, dropped + len(lines), dropped)
 
 
 async def _between(session: AsyncSession, stream: str, begin: int, end: int, skip: int, count: int) -> bytes:
