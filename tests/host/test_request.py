@@ -243,6 +243,13 @@ REFUSED: list[tuple[str, Any]] = [
     ("metadata", {"a": float("nan")}),
     ("log_cap", LOG_CAP_MIN_BYTES - 1),
     ("log_cap", "none"),
+    ("ready", {"port": 1, "bogus": 2}),
+    ("ready", {"port": 1, "http": "http://127.0.0.1/"}),
+    ("ready", {"line": "up", 7: 2}),
+    ("ready", {"all": ["port:1"], "any": ["port:2"]}),
+    ("ready", {"any": [{"line": "up", "statuses": [200]}]}),
+    ("health", {"port": 1, "bogus": 2}),
+    ("health", {"command": ["true"], "interval": 5, "timeout": 1}),
 ]
 
 

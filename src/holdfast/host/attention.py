@@ -23,6 +23,14 @@ if TYPE_CHECKING:
 _BEFORE_MAX = 5
 _STREAMS = ("any", "stdout", "stderr", "tty")
 _PROBES_MAX = 8
+# The words that name a probe, each with the parts that it may have.
+_PROBE_PARTS = {
+    "port": ("port", "host"),
+    "http": ("http", "statuses"),
+    "line": ("line",),
+    "told": ("told",),
+    "command": ("command",),
+}
 _LIMIT_LEAST_S, _LIMIT_MOST_S = 1.0, 3600.0
 _MONITOR_COUNTS = ("batch_ms", "bucket")
 _MONITOR_TIMES = ("refill_s", "digest_after", "digest_every", "calm")
@@ -198,6 +206,8 @@ def _ready(given: object, config: Config) -> Spec | None:
     asked_for: object = given
     if isinstance(given, dict) and ({"all", "any"} & set(given)):
         asked = _parts("ready", given, ("all", "any", "timeout", "owner_check"))
+        if "all" in asked and "any" in asked:
+            raise BadArgument("ready", "`all` and `any` are asked for at once", "give one of them")
         mode = "all" if "all" in asked else "any"
         asked_for = asked[mode]
         timeout = _positive("ready", asked.get("timeout")) or timeout
@@ -250,6 +260,9 @@ def _probe(given: object, argument: str) -> Spec:
         given = {word: rest if word != "port" or not rest.isdecimal() else int(rest)}
     if not isinstance(given, dict):
         raise BadArgument(argument, f"{told} is no probe", "port:3000, http:URL or line:PATTERN")
+    word = next((each for each in _PROBE_PARTS if each in given), None)
+    if word is not None:
+        _parts(argument, given, _PROBE_PARTS[word])
     if "port" in given:
         port, host = given["port"], given.get("host", "localhost")
         if not isinstance(port, int) or not 1 <= port <= 65535 or not isinstance(host, str):
@@ -318,7 +331,7 @@ def _codes(given: object) -> list[int]:
 def _parts(argument: str, given: object, known: tuple[str, ...]) -> dict[str, Any]:
     if not isinstance(given, dict):
         raise BadArgument(argument, f"{shown(given)} cannot be understood", f"give {{{', '.join(known)}}}")
-    unknown = sorted(set(given) - set(known))
+    unknown = sorted(map(str, set(given) - set(known)))
     if unknown:
         raise BadArgument(argument, f"no part {unknown[0]!r}", f"one of {', '.join(known)}")
     return dict(given)
