@@ -13,13 +13,15 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
+from holdfast.daemons.feed import Feed
 from holdfast.errors import Busy, UnsafeDirectory
 from holdfast.host.asyncio_driver import Asynchronous
 from holdfast.host.driver import Blocking, drive
 from holdfast.runner import tree, wake
+from holdfast.runner.loop import Loop
 from holdfast.signals.consumer import AsyncConsumer, Consumer
 from holdfast.signals.consumers import Consumers
-from holdfast.signals.waker import Waker, sweep
+from holdfast.signals.waker import Waker, sweep, wake_directory
 from support import processes
 from support.points import Points
 from support.waiting import BOUND_S, is_readable, until, wait_readable
@@ -318,6 +320,40 @@ def test_too_many_waiters_of_one_owner_are_refused_and_the_dead_make_room(desk: 
         each.close()
     wakers[0]._sockets.clear()
     wakers[0].close()
+
+
+def bind_dead(directory: str, name: str, count: int) -> None:
+    """Sockets of hosts that are gone."""
+    for number in range(count):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as left_behind:
+            left_behind.bind(os.path.join(directory, f"{name}-{number:012x}"))
+
+
+def test_dead_sockets_of_one_name_keep_nobody_of_another_from_being_woken(desk: Desk) -> None:
+    """On faulty code the first so many of all names together were called, dead or alive."""
+    consumer = desk.consumer()
+    wakers = [consumer.waker() for _ in range(10)]
+    directory = wake_directory(desk.runtime)
+    bind_dead(directory, wake.VIEW, 140)
+    session = desk.session()
+    for each in wakers:
+        each.clear()
+    consumer.claim()
+    session.tell()
+    assert [is_readable(each.fileno(), 0) for each in wakers] == [True] * 10
+    for each in wakers:
+        each.close()
+    assert sweep(directory) == 140
+
+
+def test_a_host_that_observes_clears_away_those_who_are_gone(desk: Desk) -> None:
+    loop = Loop()
+    directory = wake_directory(desk.runtime)
+    bind_dead(directory, wake.VIEW, 64)
+    feed = Feed(loop, desk.home, desk.runtime, lambda _signal: None)
+    assert [name.partition("-")[0] for name in os.listdir(directory)] == [wake.VIEW]
+    feed.close()
+    loop.close()
 
 
 @pytest.mark.covers("signals:10", "LOG-09")

@@ -13,7 +13,7 @@ from ..runner import sockets, wake
 from ..runner.loop import READ
 from ..signals.indexing import generations, lines
 from ..signals.records import Signal, parse
-from ..signals.waker import wake_directory
+from ..signals.waker import make_room, wake_directory
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from ..runner.loop import Loop
 
 _HINT_BYTES = 64
+# As many hosts of one home may observe, as may wait for the signals of one owner.
+_HOSTS_MAX = 64
 
 
 class _Place:
@@ -46,6 +48,7 @@ class Feed:
         self._told = told
         self._places: dict[str, _Place] = {}
         directory = wake_directory(runtime)
+        make_room(directory, wake.VIEW, _HOSTS_MAX)
         name = f"{wake.VIEW}-{os.urandom(6).hex()}"
         self._path = os.path.join(directory, name)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)

@@ -16,7 +16,8 @@ DIRECTORY = "wake"
 ALL = "all"
 # The name of those that look at everything, also at what is only recorded and goes to nobody's queue.
 VIEW = "view"
-_MOST = 64
+# Of each name so many are called: more than hosts may be allowed to make.
+_MOST = 1024
 
 
 def owner_hash(owner: str) -> str:
@@ -36,11 +37,13 @@ def show(runtime: str, session: str, seq: int) -> None:
 
 def _call(runtime: str, wanted: set[str], session: str | None, seq: int) -> None:
     directory = os.path.join(runtime, DIRECTORY)
+    there: dict[str, list[str]] = {name: [] for name in wanted}
     try:
-        there = [name for name in os.listdir(directory) if name.partition("-")[0] in wanted]
+        for path in os.listdir(directory):
+            there.get(path.partition("-")[0], []).append(path)
     except OSError:
         return
-    if not there:
+    if not any(there.values()):
         return
     hint = f"{session or 'home'} {seq}".encode()
     try:
@@ -48,9 +51,10 @@ def _call(runtime: str, wanted: set[str], session: str | None, seq: int) -> None
     except OSError:
         return
     try:
-        for name in there[: 2 * _MOST]:
+        # Those of one name have no part in how many of another are called.
+        for path in (path for paths in there.values() for path in paths[:_MOST]):
             try:
-                sockets.send_unix(sender, hint, os.path.join(directory, name))
+                sockets.send_unix(sender, hint, os.path.join(directory, path))
             except OSError:
                 continue  # full: it wakes anyway; refused or gone: nobody is there
     finally:

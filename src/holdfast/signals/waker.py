@@ -237,7 +237,7 @@ class Waker:
         owners = self._inbox.queue.filter.owners
         names = [wake.ALL] if owners is None or len(owners) > _OWNERS_MAX else [*map(wake.owner_hash, owners)]
         for name in names:
-            _make_room(directory, name, self._config.signals_wake_sockets)
+            make_room(directory, name, self._config.signals_wake_sockets)
             made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
             path = os.path.join(directory, f"{name}-{os.urandom(6).hex()}")
             try:
@@ -267,7 +267,7 @@ def wake_directory(runtime: str) -> str:
     return path
 
 
-def _make_room(directory: str, name: str, most: int) -> None:
+def make_room(directory: str, name: str, most: int) -> None:
     """Where there are too many for one name, those of the dead go."""
     there = [each for each in os.listdir(directory) if each.partition("-")[0] == name]
     if len(there) < most:
