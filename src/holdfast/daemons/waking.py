@@ -46,7 +46,8 @@ class Waking:
         # What it has said since it was made, the first look tells.
         self._waker.clear()
         self._lock = threading.Lock()
-        self._called_for: tuple[int, str | None, int] | None = None
+        self._called_for: tuple[int, str, int] | None = None
+        self._taken = 0
         self._again: Timer | None = None
 
     def begin(self) -> None:
@@ -66,11 +67,18 @@ class Waking:
     def look(self, *, heard: bool = False) -> None:
         """Call back if something is due that nobody was called for, and look again when the next thing is. `heard`:
         observers know of it already, so that we are called on this very thread."""
-        pending = self._consumer.pending()
-        due = (int(pending), pending.oldest, self._deliveries()) if pending else None
-        with self._lock:
-            fresh = due is not None and due != self._called_for
-            self._called_for = due
+        while True:
+            taken = self._taken
+            pending = self._consumer.pending()
+            first = next(iter(self._consumer.peek(1)), None) if pending else None
+            # With its deliveries: what another host took and died with is due anew, though all else is as it was.
+            due = None if first is None else (int(pending), first.id, first.deliveries)
+            with self._lock:
+                if taken != self._taken:
+                    continue  # what we saw may be what was taken
+                fresh = due is not None and due != self._called_for
+                self._called_for = due
+                break
         if pending.next_due is not None:
             left = max(0.0, pending.next_due - time.monotonic())
             self._host.post(lambda: self._look_after(left))
@@ -84,10 +92,7 @@ class Waking:
     def taken(self) -> None:
         with self._lock:
             self._called_for = None
-
-    def _deliveries(self) -> int:
-        """Of the oldest: what another host took and died with is due anew, though nothing else about it changed."""
-        return next((signal.deliveries for signal in self._consumer.peek(1)), 0)
+            self._taken += 1
 
     def _stirred(self, _events: int) -> None:
         self._hear(self._waker.hinted())
