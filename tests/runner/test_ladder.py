@@ -96,6 +96,16 @@ def test_a_ladder_that_reaches_the_command_alone_is_over_when_the_command_is_gon
     assert ladder.over
 
 
+def test_behind_a_rung_that_is_the_last_nothing_is_killed() -> None:
+    asked = [{"signal": "TERM", "target": TREE, "wait_s": 1, "last": True}]
+    assert in_words(rungs(5.0, asked)) == ["TERM to the tree, 1 s"]
+    assert in_words(rungs(0, asked)) == [f"KILL to the tree, {SETTLE_S:g} s"], "who grants no grace wants it gone"
+    ladder = Ladder(rungs(5.0, asked))
+    assert str(ladder.step(0.0, command_gone=False, tree_gone=False)) == "TERM to the tree"
+    assert ladder.step(1.0, command_gone=False, tree_gone=False) is None
+    assert ladder.over
+
+
 @given(st.floats(0, 1000), asked_ladders)
 def test_every_ladder_ends_with_a_kill_and_waits_as_asked(grace: float, asked: list[dict[str, Any]] | None) -> None:
     climb = rungs(grace, asked)

@@ -385,9 +385,13 @@ class AsyncHoldfast:
         return verbs.handles(await self._core.recover(), lambda shot: AsyncSession(self._core, shot))
 
     async def stop_all(
-        self, refs: Iterable[object], grace: float | str | None = None, by: str | None = None
+        self,
+        refs: Iterable[object],
+        grace: float | str | None = None,
+        by: str | None = None,
+        ladder: Sequence[Mapping[str, Any]] | None = None,
     ) -> list[Stopped]:
-        return await verbs.stop_all(self._core, refs, grace, by)
+        return await verbs.stop_all(self._core, refs, grace, by, ladder)
 
     async def collect(self, *, dry_run: bool = False, all: bool = False) -> Collected:
         return await self._core.driver.call(lambda: verbs.collect(self._core, dry_run=dry_run, all=all))

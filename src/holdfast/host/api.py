@@ -424,10 +424,14 @@ class Holdfast:
         return verbs.handles(drive(self._core.recover()), lambda shot: Session(self._core, shot))
 
     def stop_all(
-        self, refs: Iterable[object], grace: float | str | None = None, by: str | None = None
+        self,
+        refs: Iterable[object],
+        grace: float | str | None = None,
+        by: str | None = None,
+        ladder: Sequence[Mapping[str, Any]] | None = None,
     ) -> list[Stopped]:
         """Stop many at once."""
-        return drive(verbs.stop_all(self._core, refs, grace, by))
+        return drive(verbs.stop_all(self._core, refs, grace, by, ladder))
 
     def collect(self, *, dry_run: bool = False, all: bool = False) -> Collected:
         """Remove finished sessions that are too old or too many, and leftovers."""

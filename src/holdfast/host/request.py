@@ -337,7 +337,8 @@ def check_ladder(climb: object) -> list[dict[str, Any]]:
         if not isinstance(getattr(signal, "SIG" + name, None), signal.Signals) or target not in _TARGETS:
             raise BadArgument("stop_ladder", f"{shown(str(rung))} is no rung", "give {signal, target, wait_s} each")
         wait_s = seconds(rung.get("wait_s", 0), "stop_ladder")
-        checked.append({"signal": name, "target": target, "wait_s": wait_s})
+        last = {"last": True} if rung.get("last") is True else {}
+        checked.append({"signal": name, "target": target, "wait_s": wait_s, **last})
     return checked
 
 

@@ -11,7 +11,7 @@ from .observe import Observed, from_files, read_files
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Any
 
     from ..model import Collected, StartOptions
@@ -39,15 +39,16 @@ async def start(core: Core, command: Command, options: StartOptions) -> Observed
 
 
 def _count_listeners(core: Core, seen: Observed, options: StartOptions) -> None:
-    """Who asked for a notice to an owner that nobody would get yet is told so; it waits all the same."""
+    """Who asked for a notice that nobody would get yet is told so; it waits all the same."""
     from ..index.audience import listening
 
     spec = seen.files.spec
     owner = spec.get("owner")
     seen.consumers = listening(core.home, owner, spec.get("kind") or "")
     asked = options.get("notify") in ("exit", "failure") or any(options.get(each) for each in _TELLING)
-    if asked and owner is not None and not seen.consumers:
-        notes = [*(spec.get("notes") or ()), f"nobody listens for signals of owner {owner} yet; they wait"]
+    if asked and not seen.consumers:
+        whose = "sessions without an owner" if owner is None else f"owner {owner}"
+        notes = [*(spec.get("notes") or ()), f"nobody listens for signals of {whose} yet; they wait"]
         seen.files.spec = {**spec, "notes": notes}
 
 
@@ -252,20 +253,27 @@ def text(core: Core, id: str, stream: str | None) -> str:
 
 
 async def stop_all(
-    core: Core, refs: Iterable[object], grace: float | str | None, by: str | None = None
+    core: Core,
+    refs: Iterable[object],
+    grace: float | str | None,
+    by: str | None = None,
+    ladder: Sequence[Mapping[str, Any]] | None = None,
 ) -> list[Stopped]:
     """All at once: every runner climbs its own ladder while the next is asked."""
+    from .request import check_ladder
+
     limit = None if grace is None else seconds(grace)
+    climb = None if ladder is None else check_ladder(ladder)
     ids = [core.find(ref) for ref in refs]
     under_way, answers = [], []
     for id in ids:
         try:
-            under_way.append((id, await core.begin_stop(id, grace=limit, by=by)))
+            under_way.append((id, await core.begin_stop(id, grace=limit, by=by, ladder=climb)))
         except HoldfastError as problem:
             answers.append(Stopped(id, error=problem))
     for id, connection in under_way:
         try:
-            answers.append(await core.finish_stop(id, connection, grace=limit, by=by))
+            answers.append(await core.finish_stop(id, connection, grace=limit, by=by, ladder=climb))
         except HoldfastError as problem:
             answers.append(Stopped(id, error=problem))
     return answers

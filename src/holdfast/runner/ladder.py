@@ -35,7 +35,8 @@ class Rung:
 def rungs(grace_s: float, asked: list[dict[str, Any]] | None = None, *, tty: bool = False) -> list[Rung]:
     """The graceful signal to the command alone, so that it can shut its children down in its own order; then to
     whatever is left; then the kill. On a terminal first the key, twice, and before TERM a hang-up: interactive shells
-    ignore the one and not the other. A grace of 0 kills at once."""
+    ignore the one and not the other. A grace of 0 kills at once. An asked rung that says it is the `last` is not
+    followed by a kill: what does not leave then stays."""
     if asked is None and tty:
         climb = [
             Rung(INTR, TERMINAL, grace_s * 0.2),
@@ -49,7 +50,8 @@ def rungs(grace_s: float, asked: list[dict[str, Any]] | None = None, *, tty: boo
         climb = [Rung(rung["signal"], rung.get("target", COMMAND), float(rung["wait_s"])) for rung in asked]
     if grace_s == 0:
         climb = [rung for rung in climb if rung.signal == "KILL"]
-    if not climb or climb[-1].signal != "KILL":
+    asks_only = grace_s > 0 and asked is not None and bool(asked) and asked[-1].get("last") is True
+    if not asks_only and (not climb or climb[-1].signal != "KILL"):
         climb.append(Rung("KILL", TREE, SETTLE_S))
     return climb
 

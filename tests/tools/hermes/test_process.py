@@ -263,10 +263,35 @@ def test_a_host_that_never_kills_only_asks(library: Agents) -> None:
     printed(agent, stubborn, "up")
     told = process(agent, "kill", stubborn)
     assert (told["status"], told["process_running"]) == ("error", True)
+    assert process(agent, "poll", stubborn)["pid"] in told["survivors"]
     willing = start(agent, "exec sleep 300")
     told = process(agent, "kill", willing)
-    assert (told["status"], told["exit_code"]) == ("already_exited", -15)
+    assert (told["status"], told["exit_code"], told["termination_source"]) == ("killed", -15, "process.kill")
     assert process(library("hermes"), "kill", stubborn)["status"] == "killed"
+
+
+def test_a_host_that_never_kills_asks_what_lives_on_too(library: Agents) -> None:
+    agent = library("hermes", daemon_term_grace_seconds=0)
+    id = start(agent, "sleep 300 & exit 0")
+    (survivor,) = over(agent, id)["survivors"]
+    told = process(agent, "kill", id)
+    assert (told["status"], told["descendants_stopped"]) == ("already_exited", [survivor])
+    assert processes.is_gone(survivor)
+
+
+def test_a_host_that_never_kills_asks_without_a_supervisor_too(library: Agents, world: World) -> None:
+    agent = library("hermes", daemon_term_grace_seconds=0)
+    stubborn = start(agent, "trap '' TERM; echo up; while :; do sleep 100; done")
+    willing = start(agent, "echo up; exec sleep 300")
+    hf = world.open()
+    for id in (stubborn, willing):
+        printed(agent, id, "up")
+        kill_runner(hf.get(id))
+    assert process(agent, "kill", willing)["status"] in ("killed", "already_exited")
+    told = process(agent, "kill", stubborn)
+    assert (told["status"], told["process_running"]) == ("error", True)
+    assert process(library("hermes"), "kill", stubborn)["status"] in ("killed", "already_exited")
+    sweep_up(world, hf)
 
 
 @pytest.mark.parametrize("way", ["interrupt", "yield_now"])

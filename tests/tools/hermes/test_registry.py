@@ -115,6 +115,17 @@ def test_a_blank_task_has_nothing_and_a_sweep_leaves_others_alone(world: World) 
     other.stop(grace=1)
 
 
+def test_a_sweep_of_a_host_that_never_kills_only_asks(world: World) -> None:
+    registry = Registry(world.open(), task_id="t1", daemon_term_grace_seconds=0)
+    stubborn = registry.spawn_local("trap '' TERM; echo up; while :; do sleep 100; done")
+    until(lambda: "up" in registry.poll(stubborn["session_id"])["output_preview"])
+    willing = registry.spawn_local(STAY)
+    assert registry.kill_all() == 1
+    assert processes.is_gone(willing["pid"])
+    assert not processes.is_gone(stubborn["pid"])
+    assert Registry(world.open(), task_id="t1").kill_all() == 1
+
+
 def test_what_persists_is_left_by_a_release_and_not_by_kill_all(world: World) -> None:
     registry = Registry(world.open(), task_id="t1")
     kept = registry.spawn_local(STAY, persist_on_release=True)

@@ -82,7 +82,7 @@ async def _interrupted(session: AsyncSession, settings: Settings) -> Facts:
         await session.update(notify="never")  # this reply tells it
     except SessionEnded:
         pass
-    await session.stop(grace=settings.daemon_term_grace_seconds or None, by="interrupt")
+    await settings.stop(session, "interrupt")
     text, _, _ = await _output(session, settings)
     facts: Facts = {"output": _with_line(text, texts.INTERRUPTED), "exit_code": 130, "error": None}
     return facts | views.survivors(session.exit)

@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     # Awaits it; None where somebody interrupted the waiting.
     Waiting = Callable[[AsyncSession, Awaitable[Woke]], Awaitable[Woke | None]]
 
-# How long what a signal should have ended is looked for, where nothing stronger may follow.
-_VERIFY_S = 1.0
-
 
 class Process:
     def __init__(self, hf: AsyncHoldfast, owner: str, settings: Settings, consuming: Consuming) -> None:
@@ -153,13 +150,8 @@ class Process:
     async def kill(self, ref: object) -> Facts:
         session = await self.find(ref)
         over_before = scope.is_over(session)
-        grace = self._settings.daemon_term_grace_seconds
-        if grace > 0:
-            stopped = await session.stop(grace=grace, by="process.kill")
-            left, found = stopped.survivors, stopped.found
-        else:
-            left, found = await self._ask_to_end(session)
-        pids = [each["pid"] for each in left]
+        stopped = await self._settings.stop(session, "process.kill")
+        pids = [each["pid"] for each in stopped.survivors]
         head: Facts = {"session_id": scope.called(session)}
         if pids or not scope.is_over(session):
             error = {"error": texts.still_there(pids), "error_code": StillRunning.code, "survivors": pids}
@@ -170,19 +162,9 @@ class Process:
         text, cut = await views.tail(session, limits.WAIT_EXITED_CHARS, self._settings.shown)
         facts = head | ended | {"output": text, "output_cut": cut, "event_id": event}
         if over_before or ended.get("completion_reason") != "killed":
-            descendants = {"descendants_stopped": [each["pid"] for each in found]} if found else {}
+            descendants = {"descendants_stopped": [each["pid"] for each in stopped.found]} if stopped.found else {}
             return {"status": "already_exited", **facts, **descendants}
         return {"status": "killed", **facts}
-
-    async def _ask_to_end(self, session: AsyncSession) -> tuple[list[Any], list[Any]]:
-        """Only asked to, where a host never kills."""
-        if not scope.is_over(session):
-            try:
-                await session.send_signal("TERM", "tree")
-            except SessionEnded:
-                pass
-            await session.wait(timeout=_VERIFY_S)
-        return ([] if session.exit is None else list(session.exit.survivors)), []
 
     async def write(self, ref: object, data: str) -> Facts:
         return await self._typed(ref, data, enter=False)

@@ -209,8 +209,8 @@ class Registry:
         chosen = [each.id for each in sessions if not {each.id, each.name, scope.called(each)} & excluded]
         if not chosen:
             return 0
-        grace = self.settings.daemon_term_grace_seconds or None
-        return sum(1 for stopped in drive(self._hf.stop_all(chosen, grace, by)) if stopped.done)
+        stopped = drive(self._hf.stop_all(chosen, self.settings.grace_s, by, self.settings.ladder))
+        return sum(1 for each in stopped if each.done)
 
 
 def _owner(session_key: str | None, task_id: str) -> str:

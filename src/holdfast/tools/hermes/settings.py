@@ -13,6 +13,9 @@ from . import limits
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from ...host.aio import AsyncSession
+    from ...model import Stopped
+
 GUARDS = ("promote", "refuse")
 ORIGIN = ("platform", "chat_id", "user_id", "user_name", "thread_id", "message_id")
 
@@ -41,6 +44,21 @@ class Settings:
     def shown(self, text: str) -> str:
         """As it may be seen: without secrets, and with nothing in it that cannot be seen."""
         return visible(self.redact(text), joiners=True)
+
+    async def stop(self, session: AsyncSession, by: str) -> Stopped:
+        return await session.stop(self.grace_s, by, self.ladder)
+
+    @property
+    def grace_s(self) -> float:
+        return self.daemon_term_grace_seconds or limits.KILL_GRACE_S
+
+    @property
+    def ladder(self) -> list[dict[str, object]] | None:
+        """A host that never kills only asks, first the command and then whatever is left."""
+        if self.daemon_term_grace_seconds > 0:
+            return None
+        ask = {"signal": "TERM", "wait_s": limits.KILL_GRACE_S / 2}
+        return [{**ask, "target": "command"}, {**ask, "target": "tree", "last": True}]
 
     def __post_init__(self) -> None:
         if self.foreground_guard not in GUARDS:

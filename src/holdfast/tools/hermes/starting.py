@@ -161,7 +161,7 @@ class Starting:
             "env": env,
             "clean_env": True,
             "shell": program,
-            "grace": settings.daemon_term_grace_seconds or limits.KILL_GRACE_S,
+            "grace": settings.grace_s,
         }
         options["labels"] = self._labels(options["name"], wanted)
         origin = {name: value for name, value in settings.origin.items() if value and not _is_label(value)}

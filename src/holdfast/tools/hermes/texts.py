@@ -126,7 +126,8 @@ def login_path_failed(shell: str, why: str) -> str:
 
 
 def still_there(pids: list[int]) -> str:
-    return f"not all of it could be ended; still alive: {', '.join(map(str, pids))}"
+    named = f"; still alive: {', '.join(map(str, pids))}" if pids else ""
+    return f"not all of it could be ended{named}"
 
 
 def watch_off(reason: str, suppressed: int) -> str:
