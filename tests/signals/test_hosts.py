@@ -234,11 +234,13 @@ def test_a_start_says_how_many_listen_and_when_nobody_does(world: World) -> None
     session = hf.start("true", owner=OWNER, notify="exit")
     assert session.metadata["consumers"] == 0
     assert session.metadata["notes"] == [f"nobody listens for signals of owner {OWNER} yet; they wait"]
+    nobodys = hf.start("true", watch=["ERROR"])
+    assert nobodys.metadata["notes"] == ["nobody listens for signals of sessions without an owner yet; they wait"]
     hf.signals(OWNER)
     heard = hf.start("true", owner=OWNER, notify="exit")
     assert heard.metadata["consumers"] == 1
     assert "notes" not in heard.metadata
-    for each in (session, heard):
+    for each in (session, nobodys, heard):
         each.wait(timeout=BOUND_S)
 
 
