@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ..runner.endpoint import Client
     from ..runner.life import Life
     from ..runner.loop import Timer
-    from .attempt import Worker, WorkerEnding
+    from .attempt import ToldEnd, Worker, WorkerEnding
     from .hostloop import HostLoop
     from .keptsignals import Told
 
@@ -122,10 +122,11 @@ class Keeper:
 
     # Running.
 
-    def begin(self) -> None:
+    def begin(self, *, told: bool = True) -> None:
         self.attempt.started_ns = clock.wall_ns()
         self.write_state()
-        self.signals.started()
+        if told:
+            self.signals.started()
 
     def line(self, text: bytes) -> None:
         """Lines for the log and the queue, under the limits of a monitor."""
@@ -179,10 +180,17 @@ class Keeper:
     def stop_answer(self) -> dict[str, Any] | None:
         return self.attempt.stop_answer if self._over else None
 
-    def tell(self, variant: str, fields: dict[str, Any], *, routed: bool = True) -> None:
-        """A signal that the host makes itself. Ignored once it has ended."""
-        if not self._over:
-            self.signals.emit(variant, fields, routed=routed)
+    def tell(
+        self, variant: str, fields: dict[str, Any], *, routed: bool = True, facts: Mapping[str, object] | None = None
+    ) -> bool:
+        """A signal that the host makes itself, of a daemon of which `facts` are true by now. False once it has
+        ended."""
+        if self._over:
+            return False
+        if facts:
+            self._describe(facts)
+        self.signals.emit(variant, fields, routed=routed)
+        return True
 
     def end(self, outcome: str, code: int | None = None, /, **facts: str | None) -> bool:
         """Whoever first says how it ended is believed. False for everybody later."""
@@ -195,6 +203,22 @@ class Keeper:
             self.ending.blame("stop", self.spec["author"])
         self._record_end(0 if outcome == COMPLETED else code, [])
         return True
+
+    def end_as(self, told: ToldEnd, facts: Mapping[str, object] | None = None) -> bool:
+        """The same by a host that knows more of it than a task or thread can tell."""
+        if self._over:
+            return False
+        if facts:
+            self._describe(facts)
+        self._record_end(told.code, [], told)
+        return True
+
+    def withdraw(self) -> None:
+        """It is told of no more, and nobody hears of an end: there is a record, in nobody's queue."""
+        if not self._over:
+            self.changed["notify"] = "never"
+            self.ending.blame("owner_gone", self.spec["author"])
+            self._record_end(None, [])
 
     def worker_left(self) -> None:
         """Whatever it said or did not say: the task or thread is over."""
@@ -214,14 +238,17 @@ class Keeper:
         if not self.settled.done():
             self.settled.set_result(None)
 
-    def _record_end(self, code: int | None, survivors: list[dict[str, Any]]) -> None:
+    def _record_end(self, code: int | None, survivors: list[dict[str, Any]], told: ToldEnd | None = None) -> None:
         try:
             self.features.finish()
         except Exception as problem:  # noqa: BLE001  whatever it is, the end has to be told
             self.diary.tell(problem)
         self.deadlines.command_left()
         self._over = True
-        self.ending.judge_worker(code, survivors)
+        if told is None:
+            self.ending.judge_worker(code, survivors)
+        else:
+            self.ending.judge_told(told, self.spec["author"])
         self.write_state()
         self.ending.write(durable=not any(waiter.for_exit for waiter in self.waiters))
         exit = self.ending.exit

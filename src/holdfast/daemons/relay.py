@@ -5,12 +5,12 @@ What is told is heard by observers before the call returns, on the thread that t
 
 from __future__ import annotations
 
-from . import keeper as keeping
+from .attempt import ToldEnd
 from .handle import Handle
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from typing import Any
 
     from ..model import Snapshot
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from .workers import OutsideWorker
 
     Record = dict[str, Any]
-
-_OUTCOMES = {"completed": keeping.COMPLETED, "failed": keeping.FAILED, "killed": keeping.CANCELLED}
 
 
 class Aside:
@@ -38,7 +36,7 @@ class Aside:
         else:
             self._caught.append((record, wake))
 
-    def call(self, host: HostLoop, work: Callable[[], Any]) -> Any:
+    def call(self, host: HostLoop, work: Callable[[], Any], *, tell: bool = True) -> Any:
         caught: list[tuple[Record, Callable[[], None]]] = []
 
         def do() -> Any:
@@ -49,7 +47,7 @@ class Aside:
                 self._caught = None
 
         answer = host.call(do)
-        for record, wake in caught:
+        for record, wake in caught if tell else ():
             self._tell(record, wake)
         return answer
 
@@ -63,36 +61,75 @@ class Relay(Handle):
         shot: Callable[[Record], Snapshot],
         phased: Callable[[str, Snapshot], None],
         aside: Aside,
+        *,
+        told: bool,
     ) -> None:
         super().__init__(host, keeper, worker, shot, phased)
         self._outside = worker
         self._aside = aside
+        self._told = told
 
-    def event(self, text: str, *, stream: str = "stdout", closing: bool = False) -> None:
-        """One line of it, told at once."""
-        lines = [] if closing and not text else [{"text": text, "stream": stream, "offset": None}]
-        fields = {"lines": lines, "count": len(lines), "suppressed": 0, "level": "live", "closing": closing}
-        self._ask(lambda: self._keeper.tell("event", fields))
+    def event(
+        self,
+        text: str,
+        *,
+        stream: str = "stdout",
+        offset: int | None = None,
+        suppressed: int = 0,
+        cursor: str | None = None,
+        closing: bool = False,
+        facts: Mapping[str, object] | None = None,
+    ) -> bool:
+        """One line of it, told at once; before it `suppressed` others were left out, from `cursor` on. `facts` are what
+        its snapshot says from now on. False when it has ended."""
+        lines = [] if (closing or suppressed) and not text else [{"text": text, "stream": stream, "offset": offset}]
+        fields = {"lines": lines, "count": len(lines) + suppressed, "suppressed": suppressed, "level": "live"}
+        return self.notice("event", {**fields, "closing": closing, "cursor": cursor}, facts)
 
-    def runs(self) -> None:
+    def notice(self, variant: str, fields: dict[str, Any], facts: Mapping[str, object] | None = None) -> bool:
+        """Something else that its owner should hear of."""
+        return bool(self._ask(lambda: self._keeper.tell(variant, fields, facts=facts)))
+
+    def runs(self, phase: str = "running", facts: Mapping[str, object] | None = None) -> bool:
         """It runs, or runs again: recorded and heard, in nobody's queue."""
-        self._ask(lambda: self._keeper.tell("lifecycle", {"phase": "started"}, routed=False))
+        return bool(self._ask(lambda: self._keeper.tell("lifecycle", {"phase": phase}, routed=False, facts=facts)))
 
-    def end(self, status: str, *, code: int | None = None, **facts: str | None) -> bool:
+    def end(
+        self,
+        status: str,
+        *,
+        code: int | None = None,
+        signal: str | None = None,
+        cause: str | None = None,
+        survivors: int = 0,
+        facts: Mapping[str, object] | None = None,
+    ) -> bool:
         """It has ended. False when that was told before."""
+        told = ToldEnd(status, code, signal, cause, survivors)
 
         def record() -> bool:
-            ended = self._keeper.end(_OUTCOMES[status], code, **facts)
-            self._outside.alive = False
-            self._keeper.worker_left()
+            ended = self._keeper.end_as(told, facts)
+            self._leave()
             return ended
 
         return bool(self._ask(record))
 
     def host_leaves(self, *, blocking: bool) -> None:
-        """What is the host's own goes with it."""
-        super().host_leaves(blocking=blocking)
-        self.end("killed")
+        """What is the host's own goes with it; of what was never said to run, no end is told."""
+        if self._told:
+            super().host_leaves(blocking=blocking)
+            self.end("killed")
+            return
+
+        def record() -> None:
+            self._keeper.withdraw()
+            self._leave()
+
+        self._aside.call(self._host, record, tell=False)
+
+    def _leave(self) -> None:
+        self._outside.alive = False
+        self._keeper.worker_left()
 
     def _ask(self, work: Callable[[], Any]) -> Any:
         return self._aside.call(self._host, work)

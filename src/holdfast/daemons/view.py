@@ -114,9 +114,12 @@ class View:
             raise
         return handle
 
-    def relay(self, id: str, end: Callable[[], object], **options: Unpack[DaemonOptions]) -> Relay:
+    def relay(
+        self, id: str, end: Callable[[], object], *, told: bool = True, **options: Unpack[DaemonOptions]
+    ) -> Relay:
         """A daemon that this host runs in its own way and tells us of, under an id of its choice; `end` is called when
-        somebody asks for its end. Whatever it tells is in the queue, and heard by observers, when the call returns."""
+        somebody asks for its end. Whatever it tells is in the queue, and heard by observers, when the call returns.
+        Not `told`: there are its signals, and nobody hears that it began or went with its host."""
         from .relay import Aside, Relay
 
         if not is_id(id):
@@ -126,9 +129,11 @@ class View:
         worker = OutsideWorker(name, end)
         aside = Aside(self._told, self._tell)
         keeper = Start(self._core, name, id=id, **options).keep(host, worker, aside.told)
-        relay = Relay(host, keeper, worker, lambda record: dressed(self._core, shown(record)), self._phased, aside)
+        relay = Relay(
+            host, keeper, worker, lambda record: dressed(self._core, shown(record)), self._phased, aside, told=told
+        )
         self._keep(relay, keeper)
-        aside.call(host, keeper.begin)
+        aside.call(host, lambda: keeper.begin(told=told))
         return relay
 
     def waken(self, consumer: Consumer, callback: Callable[[], object]) -> Waking:
@@ -287,7 +292,7 @@ class View:
         snapshot = dressed(self._core, shown(told))
         op = op_of(signal)
         change = Change(op, id, snapshot, signal.at)
-        if op == RUNNING and signal.attempt == 1:
+        if op == RUNNING and signal.attempt == 1 and signal.fields.get("phase") == "started":
             return [Change("added", id, snapshot, signal.at), change]
         return [change]
 

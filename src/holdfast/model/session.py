@@ -307,8 +307,9 @@ def snapshot(
         tty=bool(asked.get("tty")) or asked.get("kind") == "terminal",
         size=live.get("size") or asked.get("size"),
         state=observed_state,
-        # A command that its runner gave up on has failed, whatever its last attempt said.
-        status=FAILED if newest("start_limit") else status_of(observed_state, exit),
+        # A command that its runner gave up on has failed, whatever its last attempt said; and a host may have told more
+        # of what it ran itself than a code does.
+        status=FAILED if newest("start_limit") else (exit_json or {}).get("status") or status_of(observed_state, exit),
         stopping=stopping,
         pid=live.get("pid") or (state.get("command") or {}).get("pid"),
         runner_pid=runner.get("pid") if isinstance(runner, dict) else None,

@@ -16,6 +16,9 @@ def status_of(exit: dict[str, Any]) -> str:
     if exit.get("start_limit"):
         # What ended its last attempt may have been asked for; that there is no next one was not.
         return "failed"
+    if exit.get("status"):
+        # Told by a host of what it ran in its own way.
+        return str(exit["status"])
     if exit["cause"] in ASKED_CAUSES:
         return "killed"
     return "completed" if exit["cause"] == "exit" and exit["code"] == 0 else "failed"

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import threading
-from datetime import UTC
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from holdfast.daemons import kinds
-from holdfast.errors import AlreadyEnded, BadArgument, KindReserved, NotFound
+from holdfast.errors import AlreadyEnded, BadArgument, DiskFull, KindReserved, NotFound
 from holdfast.home import ID_ALPHABET
-from holdfast.tools.evva import Change, DaemonState, Event, Lifecycle, Signal, new_id
+from holdfast.runner import points
+from holdfast.tools.evva import Change, DaemonSnapshot, DaemonState, Event, Lifecycle, Signal, new_id
 from support.own_daemon import OWNER, Own
 from support.told import records
 from support.waiting import BOUND_S, until
@@ -90,6 +92,7 @@ def test_what_is_evicted_leaves_the_catalog_and_can_be_recalled(state: DaemonSta
         recalled = state.recall(id)
         assert recalled is not None
         assert recalled.snapshot().id == id
+        assert recalled.output() == ("a picture\n" if id == "x00000001" else "")
         (change,) = [each for each in changes if each.id == id]
         assert change.op == "removed"
         assert change.snapshot is not None
@@ -100,6 +103,10 @@ def test_what_is_evicted_leaves_the_catalog_and_can_be_recalled(state: DaemonSta
     assert len(changes) == 2
     assert session.refresh().state == "running"
     session.stop(grace=0)
+    assert state.stop("x00000001").status == "running"
+    with pytest.raises(AlreadyEnded):
+        state.stop("x00000001")
+    assert "x00000001" in [shot.id for shot in state.everything()]
 
 
 @pytest.mark.covers("evva:5")
@@ -147,7 +154,7 @@ def test_observers_see_what_is_queued_and_the_wake_comes_after_them(world: World
     state.subscribe(look)
     state.emit(line("one"))
     assert woken.wait(BOUND_S)
-    assert seen == [("added", 1), ("running", 1), ("event", 2), ("wake", 2)]
+    assert seen == [("event", 1), ("wake", 1)]
     (told,) = [record for record in records(world, "x00000001") if "event" in record]
     assert told["event"]["lines"][0]["text"] == "one"
     del seen[:]
@@ -172,7 +179,7 @@ def test_an_observer_that_raises_keeps_nobody_from_being_told(
     state.subscribe(lambda change: heard.append(change.op))
     state.set_wake(lambda: heard.append("wake"))
     state.emit(line("one"))
-    until(lambda: heard == ["added", "running", "event", "wake"], what="all of them")
+    until(lambda: heard == ["event", "wake"], what="all of them")
     assert "an observer of the test" in caplog.text
     state.drain_signals().settle()
     state.set_wake(broken_wake)
@@ -222,6 +229,106 @@ def test_a_signal_has_one_variant_and_an_end_is_told_once(
     state.emit(ended("completed"))
     assert [each.lifecycle and each.lifecycle.status for each in state.drain_signals()] == ["killed"]
     assert "a second end of x00000001 was dropped" in caplog.text
+
+
+def test_what_is_emitted_is_what_is_drained(state: DaemonState) -> None:
+    started = datetime(2026, 1, 31, 8, tzinfo=UTC)
+    shot = DaemonSnapshot("x00000001", "webcam", "running", "the webcam", OWNER, started, metadata={"frames": 7})
+    told: list[Event | Lifecycle] = [
+        Event("one", stream="stderr", offset=40),
+        Event("two", suppressed=3, offset=10, cursor="stdout:4"),
+        Event("the light is low", variant="watch", offset=12),
+        Event("", closing=True),
+        Lifecycle("completed"),
+        Lifecycle("failed", cause="out_of_memory", exit_signal="SIGKILL", survivors=2),
+        Lifecycle("failed", exit_code=0),
+        Lifecycle("killed", cause="idle_timeout", exit_code=143),
+    ]
+    for number, variant in enumerate(told):
+        lifecycle, event = (variant, None) if isinstance(variant, Lifecycle) else (None, variant)
+        # Each end is of a daemon of its own.
+        id = f"x0000000{max(1, number - 2)}"
+        state.emit(Signal(id, "webcam", snapshot=shot, lifecycle=lifecycle, event=event))
+    drained = list(state.drain_signals())
+    assert [each.event for each in drained if each.event] == told[:4]
+    causes = [each.lifecycle and each.lifecycle.cause for each in drained[4:]]
+    assert causes == ["exit", "out_of_memory", "exit", "idle_timeout"]
+    assert [each.lifecycle and replace(each.lifecycle, cause=None) for each in drained[4:]] == [
+        replace(each, cause=None) for each in told if isinstance(each, Lifecycle)
+    ]
+    for each in drained:
+        assert each.snapshot is not None
+        assert each.snapshot.metadata.facts["frames"] == 7
+        assert each.snapshot.description == "the webcam"
+        if each.lifecycle is not None:
+            assert each.snapshot.status == each.lifecycle.status
+
+
+def test_what_was_never_registered_is_told_of_and_is_no_daemon(world: World, state: DaemonState) -> None:
+    changes: list[tuple[str, str]] = []
+    state.subscribe(lambda change: changes.append((change.op, change.id)))
+    with world.open() as hf, DaemonState(hf, OWNER) as other:
+        other.emit(line("one"))
+        assert (len(other), other.get("x00000001"), other.recall("x00000001")) == (0, None, None)
+        other.emit(ended("failed", id="x00000002"))
+        assert len(other) == 0
+    assert [(each.daemon_id, each.is_event) for each in until(state.drain_signals, what="what it told")] == [
+        ("x00000001", True),
+        ("x00000002", False),
+    ]
+    until(lambda: len(changes) == 2, what="the changes")
+    assert changes == [("event", "x00000001"), ("failed", "x00000002")], "and no end of what was only told of"
+    assert not state.has_pending()
+    assert (state.everything(), len(state)) == ([], 0)
+
+
+def test_what_was_registered_is_told_to_be_added_once(state: DaemonState) -> None:
+    heard: list[str] = []
+    state.subscribe(lambda change: heard.append(change.op))
+    state.register(Own("x00000001"))
+    state.emit(line("one"))
+    state.emit(ended("running"))
+    state.emit(ended("completed"))
+    assert heard == ["added", "event", "running", "completed"]
+
+
+def test_an_end_that_another_state_told_is_dropped_the_second_time(
+    world: World, state: DaemonState, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = world.closing.enter_context(DaemonState(world.open(), OWNER))
+    other.emit(line("one"))
+    with pytest.raises(ValueError, match="told of by whoever runs it"):
+        state.emit(ended("failed"))
+    other.emit(ended("completed"))
+    state.emit(ended("failed"))
+    state.emit(line("two"))
+    assert "a second end of x00000001 was dropped" in caplog.text
+    assert "a signal of x00000001 came after its end" in caplog.text
+    assert [each.is_event for each in state.drain_signals()] == [True, False]
+
+
+def test_a_full_disk_lets_signals_wait_and_keeps_nobody_from_hearing(
+    state: DaemonState,
+) -> None:
+    heard: list[str] = []
+    state.subscribe(lambda change: heard.append(change.op))
+    state.set_wake(lambda: heard.append("wake"))
+    points.reload({"HOLDFAST_POINTS": "runner.before_directory=error:ENOSPC"})
+    try:
+        state.emit(line("one"))
+        state.emit(ended("failed"))
+        assert heard == ["event", "wake", "failed", "wake"]
+        assert not state.has_pending()
+    finally:
+        points.reload({})
+    assert [each.is_event for each in state.drain_signals()] == [True, False]
+    assert heard == ["event", "wake", "failed", "wake"], "observers are told once"
+    points.reload({"HOLDFAST_POINTS": "runner.before_directory=error:EROFS"})
+    try:
+        with pytest.raises(DiskFull, match="cannot be written"):
+            state.emit(line("x", id="x00000002"))
+    finally:
+        points.reload({})
 
 
 def test_what_a_runner_tells_nobody_else_does(state: DaemonState) -> None:

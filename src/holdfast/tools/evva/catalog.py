@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 # So many of a host's own objects are remembered after they were taken out.
 _REMEMBERED = 1000
+# In the metadata of what a host told of and never registered: there is a directory for its signals, and no daemon.
+SIGNALS_ONLY = "signals_only"
 
 
 class SessionDaemon:
@@ -79,8 +81,8 @@ class Catalog:
         self._consumer = consumer
         self._lock = threading.Lock()
         self._registered: dict[str, Daemon] = {}
-        # Taken out on purpose, and of a host's own objects what they last were.
-        self._evicted: dict[str, DaemonSnapshot | None] = {}
+        # Taken out on purpose; of a host's own objects, which nobody else can find again, the object itself.
+        self._evicted: dict[str, Daemon | None] = {}
 
     # What a host does.
 
@@ -97,7 +99,7 @@ class Catalog:
         last = daemon.snapshot()
         with self._lock:
             own = self._registered.pop(id, None)
-            self._evicted[id] = None if own is None else last
+            self._evicted[id] = own
             while len(self._evicted) > _REMEMBERED:
                 del self._evicted[next(iter(self._evicted))]
         return last
@@ -124,9 +126,9 @@ class Catalog:
         found = self.get(id)
         if found is not None:
             return found
-        last = self._evicted.get(id)
-        if last is not None:
-            return _Remembered(last)
+        own = self._evicted.get(id)
+        if own is not None:
+            return own
         shot = self._session(id)
         return None if shot is None else SessionDaemon(self, id, shot.kind)
 
@@ -144,8 +146,13 @@ class Catalog:
         now = self.snapshots()
         known = {shot.id for shot in now}
         kept, _ = drive(listed(self.core, None, self._owner, True))
+        with self._lock:
+            gone = [daemon for daemon in self._evicted.values() if daemon is not None]
+        own = [shot for shot in (daemon.snapshot() for daemon in gone) if shot.is_terminal]
+        known |= {shot.id for shot in own}
         ended = [shot for shot in kept if shot.id not in known and shot.status in snapshot.TERMINAL]
-        return in_order([*now, *(self.of(shot) for shot in ended if not self.is_call(shot.id))])
+        told = [self.of(shot) for shot in ended if not self.is_call(shot.id) and not shot.metadata.get(SIGNALS_ONLY)]
+        return in_order([*now, *own, *told])
 
     def _sessions(self) -> list[Snapshot]:
         live, silent = drive(listed(self.core, None, self._owner, False))
@@ -155,9 +162,15 @@ class Catalog:
         ended = [shot for id in sorted(untold - known) if (shot := self._session(id)) is not None]
         return [shot for shot in [*live, *ended] if self._belongs(shot, untold)]
 
+    def registered(self, id: str) -> Daemon | None:
+        """A host's own object, also when it was taken out."""
+        return self._registered.get(id) or self._evicted.get(id)
+
     def _belongs(self, shot: Snapshot, untold: set[str] | None) -> bool:
         """Does it run as a daemon, has it survivors, or is its end still to be told? A call that somebody waits for
         is none."""
+        if shot.metadata.get(SIGNALS_ONLY):
+            return False
         if shot.status in snapshot.TERMINAL:
             left = shot.exit is not None and (shot.exit.survivors or shot.exit.survivors_more)
             return bool(left) or shot.id in (self._consumer.untold() if untold is None else untold)
@@ -173,7 +186,12 @@ class Catalog:
         return self._session(id) is not None
 
     def _session(self, id: str) -> Snapshot | None:
-        """One of the owner's, from its files."""
+        """One of the owner's daemons, from its files."""
+        shot = self.written(id)
+        return None if shot is None or shot.metadata.get(SIGNALS_ONLY) else shot
+
+    def written(self, id: str) -> Snapshot | None:
+        """The same also for what is none."""
         if not is_id(id):
             return None
         try:
@@ -198,23 +216,6 @@ class Catalog:
             # Only the host that speaks to it knows.
             shot.metadata["state"] = server.state
         return snapshot.of(shot, lambda: self.core.log(shot.id))
-
-
-class _Remembered:
-    """A host's own object that is no longer in the catalog."""
-
-    def __init__(self, last: DaemonSnapshot) -> None:
-        self.id = last.id
-        self._last = last
-
-    def snapshot(self) -> DaemonSnapshot:
-        return self._last
-
-    def kill(self) -> None:
-        raise NotFound(self.id)
-
-    def output(self) -> str:
-        return ""
 
 
 def in_order(shots: list[DaemonSnapshot]) -> list[DaemonSnapshot]:

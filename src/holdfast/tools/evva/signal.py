@@ -33,7 +33,7 @@ class Lifecycle:
 
 @dataclass(frozen=True)
 class Event:
-    """`suppressed` > 0: so many lines before this one were left out by a limit, from `offset` on. `variant` is another
+    """`suppressed` > 0: so many lines before this one were left out by a limit, from `cursor` on. `variant` is another
     than `event` for what is no line of output; `line` then says what it is."""
 
     line: str
@@ -42,6 +42,7 @@ class Event:
     offset: int | None = None
     suppressed: int = 0
     variant: str = EVENT
+    cursor: str | None = None
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,13 @@ class Signal:
         return self.event is not None
 
 
+def op(signal: Signal) -> str:
+    """What it is called as a change."""
+    if signal.event is not None:
+        return signal.event.variant
+    return "" if signal.lifecycle is None else signal.lifecycle.status
+
+
 def of(record: Record, shot: Callable[[Record], DaemonSnapshot | None]) -> list[Signal]:
     """One for an ending, one for each line of a notice, one for anything else that was routed here."""
     if record.variant == "lifecycle" and record.fields.get("phase") == "ended":
@@ -74,7 +82,7 @@ def of(record: Record, shot: Callable[[Record], DaemonSnapshot | None]) -> list[
     elif record.variant == EVENT:
         parts = [(None, event) for event in _lines(record.fields)]
     else:
-        parts = [(None, Event(_in_words(record), variant=record.variant))]
+        parts = [(None, _notice(record))]
     snapshot = shot(record)
     return [
         Signal(
@@ -106,6 +114,7 @@ def _lifecycle(record: Record) -> Lifecycle:
 def _lines(fields: Mapping[str, object]) -> Iterator[Event]:
     lines = facts.tables(fields, "lines")
     suppressed = facts.count(fields, "suppressed")
+    cursor = facts.text(fields, "cursor") or None
     # Those left out stand before the newest lines; in a digest behind the first one.
     marked = 1 if fields.get("level") == "digest" and len(lines) > 1 else 0
     for number, line in enumerate(lines):
@@ -114,10 +123,27 @@ def _lines(fields: Mapping[str, object]) -> Iterator[Event]:
             stream=facts.stream(line) or "stdout",
             offset=facts.number(line, "offset"),
             suppressed=suppressed if number == marked else 0,
+            cursor=cursor if number == marked else None,
         )
     closing = fields.get("closing") is True
     if closing or not lines:
-        yield Event("", closing=closing, suppressed=0 if lines else suppressed)
+        yield Event("", closing=closing, suppressed=0 if lines else suppressed, cursor=None if lines else cursor)
+
+
+def _notice(record: Record) -> Event:
+    """In the words of whoever told it, or in those of the drain."""
+    fields = record.fields
+    if "line" not in fields:
+        return Event(_in_words(record), variant=record.variant)
+    return Event(
+        facts.text(fields, "line"),
+        closing=fields.get("closing") is True,
+        stream=facts.stream(fields) or "stdout",
+        offset=facts.number(fields, "offset"),
+        suppressed=facts.count(fields, "suppressed"),
+        variant=record.variant,
+        cursor=facts.text(fields, "cursor") or None,
+    )
 
 
 def _in_words(record: Record) -> str:

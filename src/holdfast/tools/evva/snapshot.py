@@ -7,7 +7,7 @@ they stay what they were.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,15 @@ if TYPE_CHECKING:
 TERMINAL = ("completed", "failed", "killed")
 RECENT_LINES = 200
 DESCRIPTION_CHARACTERS = 120
+# What has another name in the view.
+_VIEW_NAMES = {
+    "async_": "async",
+    "err": "error",
+    "event_count": "events",
+    "server_name": "server",
+    "restart_count": "failed_starts",
+    "restarts_total": "restarts",
+}
 
 
 @dataclass(frozen=True)
@@ -177,6 +186,30 @@ def _metadata(shot: Snapshot, log: Callable[[], Log]) -> Metadata:
             read=lambda: read(stream="stderr"),
         )
     return Other(dict(told), read)
+
+
+def told_facts(metadata: object) -> dict[str, object]:
+    """Of the metadata that a host gives: what a record can keep, under the names of the view."""
+    found: Mapping[Any, Any]
+    if isinstance(metadata, Other):
+        found = metadata.facts
+    elif isinstance(metadata, Mapping):
+        found = metadata
+    elif is_dataclass(metadata) and not isinstance(metadata, type):
+        found = {each.name: getattr(metadata, each.name) for each in fields(metadata)}
+        if isinstance(metadata, (LocalBash, Monitor, LocalAgent, Lsp)):
+            found = {_VIEW_NAMES.get(name, name): value for name, value in found.items()}
+    else:
+        found = getattr(metadata, "__dict__", {})
+    return {name: value for name, value in found.items() if isinstance(name, str) and _is_plain(value)}
+
+
+def _is_plain(value: object) -> bool:
+    if isinstance(value, (list, tuple)):
+        return all(map(_is_plain, value))
+    if isinstance(value, dict):
+        return all(isinstance(name, str) and _is_plain(each) for name, each in value.items())
+    return isinstance(value, (str, int, float, bool))
 
 
 def one_line(text: str | None) -> str:

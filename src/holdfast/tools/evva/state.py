@@ -20,7 +20,7 @@ from ...signals.records import Signal as Record
 from . import signal as signals
 from .agent import spawn
 from .batch import Batch, Fold
-from .catalog import Catalog, SessionDaemon
+from .catalog import SIGNALS_ONLY, Catalog, SessionDaemon
 from .change import Change, Listeners
 from .emitting import Emitting
 from .folding import Folding
@@ -64,7 +64,7 @@ class State:
         self._folding = Folding(core, quote, ended_tail_chars)
         self.consumer = Consumer(core.consumers.open(default_name(owner, FAMILY), [owner]))
         self._catalog = Catalog(core, view, owner, self.consumer)
-        self._emitting = Emitting(view, owner)
+        self._emitting = Emitting(view, owner, self._catalog)
         self._listeners = Listeners()
         self._lock = threading.Lock()
         self._telling = threading.RLock()
@@ -138,12 +138,13 @@ class State:
 
     def emit(self, signal: Signal) -> None:
         """Queue, then observers, then wake. Of a daemon that ended before, nothing more is told."""
-        if (signal.lifecycle is None) == (signal.event is None):
-            raise ValueError("a signal is either a lifecycle or an event")
-        own = self._catalog.get(signal.daemon_id)
         with self._telling:
-            self._emitting.emit(signal, own)
-        if self._waking is not None:
+            queued = self._emitting.emit(signal)
+        if not queued:
+            # Nobody else hears of it before there is room on the disk.
+            self._listeners.tell(Change(signals.op(signal), signal.daemon_id, signal.snapshot))
+            self._call_wake()
+        elif self._waking is not None:
             self._waking.look(heard=True)
 
     def drain_signals(self) -> Batch:
@@ -152,6 +153,7 @@ class State:
             before, self._latest = self._latest, None
         if before is not None:
             before.settle()
+        self._emitting.catch_up()
         claimed = self.consumer.claim()
         if self._waking is not None:
             self._waking.taken()
@@ -162,6 +164,7 @@ class State:
         return batch
 
     def has_pending(self) -> bool:
+        self._emitting.catch_up()
         return bool(self.consumer.pending())
 
     def fold(self) -> Fold:
@@ -237,8 +240,10 @@ class State:
     def _heard(self, change: ViewChange) -> None:
         """From the view, after the queue has it; what is another owner's is none of ours."""
         shot = change.snapshot
-        if shot is None or shot.owner != self.owner:
+        if shot is None or shot.owner != self.owner or self._emitting.is_hushed(change.id):
             return
+        if shot.metadata.get(SIGNALS_ONLY) and shot.exit is not None and shot.exit.cause == "owner_gone":
+            return  # nobody told an end: its host went, and with it what there was to tell
         told = self._catalog.of(shot)
         if told.survivors or not self._catalog.is_call(change.id):
             self._listeners.tell(Change(change.op, change.id, told, change.at))
