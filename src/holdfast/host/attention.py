@@ -260,9 +260,9 @@ def _probe(given: object, argument: str) -> Spec:
         given = {word: rest if word != "port" or not rest.isdecimal() else int(rest)}
     if not isinstance(given, dict):
         raise BadArgument(argument, f"{told} is no probe", "port:3000, http:URL or line:PATTERN")
-    word = next((each for each in _PROBE_PARTS if each in given), None)
-    if word is not None:
-        _parts(argument, given, _PROBE_PARTS[word])
+    for word, parts in _PROBE_PARTS.items():
+        if word in given:
+            _parts(argument, given, parts)
     if "port" in given:
         port, host = given["port"], given.get("host", "localhost")
         if not isinstance(port, int) or not 1 <= port <= 65535 or not isinstance(host, str):
