@@ -14,6 +14,8 @@ import pytest
 import holdfast
 from holdfast.runner.signalfile import VARIANTS
 from holdfast.signals.waker import Waker
+from support.peer import Peer
+from support.points import Points
 from support.told import records
 from support.waiting import BOUND_S, is_readable, until
 from support.world import World
@@ -100,10 +102,14 @@ def test_exit_stop_and_limit_racing_a_thousand_times_give_one_ending_each_and_th
         assert session.exit is not None
         ended = next(each["lifecycle"] for each in found if each.get("lifecycle", {}).get("phase") == "ended")
         assert (ended["cause"], ended["code"]) == (session.exit.cause, session.exit.code)
+        by = {"exit": None, "stop": "racer", "overall_timeout": "limit"}[ended["cause"]]
+        assert (ended["by"], session.exit.by) == (by, by)
+        assert ended["cause"] != "stop" or number % 2, "nobody had asked for it"
+        assert ended["cause"] != "exit" or (ended["code"], ended["signal"]) == (0, None), "it was killed"
         causes[session.exit.cause] = causes.get(session.exit.cause, 0) + 1
 
     async def main() -> None:
-        async with holdfast.open_async() as hf:
+        async with holdfast.open_async(author="racer") as hf:
             for begin in range(0, RACES, AT_ONCE):
                 await asyncio.gather(*(race(hf, number) for number in range(begin, begin + AT_ONCE)))
 
@@ -112,6 +118,63 @@ def test_exit_stop_and_limit_racing_a_thousand_times_give_one_ending_each_and_th
     assert sum(causes.values()) == RACES
     assert set(causes) <= {"exit", "stop", "overall_timeout"}
     assert len(causes) >= 2, f"nobody raced: {causes}"
+
+
+@pytest.mark.covers("signals:6")
+def test_a_stop_then_a_limit_is_a_stop(world: World) -> None:
+    session = world.open().start(world.probe("ignore", "TERM", "say", "deaf", "forever"), timeout=1.0, grace=0)
+    assert session.wait(match="deaf", timeout=BOUND_S).reason == "match"
+    assert session.endpoint is not None
+    with Peer(session.endpoint) as stopper:
+        stopper.hello()
+        # Only the limit, which grants no grace, ends it in the time of this test.
+        found = stopper.ask("stop", grace=600, by="stopper")["found"]
+    assert [each["pid"] for each in found] == [session.pid]
+    assert outcome(world, session) == ("killed", None, "SIGKILL", "stop", "stopper")
+
+
+@pytest.mark.covers("signals:6")
+def test_a_limit_then_a_stop_is_the_limit(world: World) -> None:
+    session = world.open().start(world.probe("ignore", "TERM", "forever"), timeout=0.5, grace=600)
+    until(lambda: (session.refresh().stopping or {}).get("by") == "limit", what="the limit")
+    assert session.stop(grace=0).done
+    assert outcome(world, session) == ("killed", None, "SIGKILL", "overall_timeout", "limit")
+
+
+@pytest.mark.covers("signals:6")
+def test_an_exit_then_a_stop_is_the_exit(world: World, points: Points) -> None:
+    points.set("runner.reaped=pause")
+    gate = world.gate()
+    session = world.open().start(world.probe("await", gate, "exit", 3))
+    assert session.endpoint is not None
+    with Peer(session.endpoint) as stopper:
+        stopper.hello()
+        gate.release()
+        reaped = points.wait("runner.reaped")
+        stopper.ask_later("stop", grace=0, by="stopper")
+        reaped.release()
+        stopper.rest()  # answered or hung up on: there is nothing to stop
+    assert outcome(world, session) == ("failed", 3, None, "exit", None)
+
+
+@pytest.mark.covers("signals:6")
+def test_a_stop_then_an_exit_is_a_stop(world: World) -> None:
+    session = world.open().start(world.probe("exit-on", "TERM", 0, "say", "polite", "forever"))
+    assert session.wait(match="polite", timeout=BOUND_S).reason == "match"
+    assert session.stop(grace=600, by="stopper").done
+    assert outcome(world, session) == ("killed", 0, None, "stop", "stopper")
+
+
+def outcome(world: World, session: holdfast.Session) -> tuple[Any, ...]:
+    """As the record and the session say alike, and the record once."""
+    until(lambda: endings(records(world, session.id)), what="the ending")
+    found = check(world, session.id)
+    (ended,) = (each["lifecycle"] for each in found if each.get("lifecycle", {}).get("phase") == "ended")
+    exit = session.refresh().exit
+    assert exit is not None
+    told = tuple(ended[part] for part in ("status", "code", "signal", "cause", "by"))
+    assert told == (session.status, exit.code, exit.signal, exit.cause, exit.by)
+    return told
 
 
 @pytest.mark.covers("signals:4")

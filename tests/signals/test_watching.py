@@ -8,12 +8,14 @@ import signal
 import sys
 from functools import partial
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from holdfast.errors import BadArgument
 from support import processes
+from support.peer import Peer
 from support.told import ended, of, read
 from support.waiting import until
 
@@ -295,6 +297,11 @@ def _survivors(world: World, session: Session) -> list[Any]:
     return found
 
 
+def cpu_ns(pid: int) -> int:
+    """What this process has had of the processor."""
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0])
+
+
 @pytest.mark.covers("signals:31", "STR-09")
 @pytest.mark.parametrize(
     "pattern, reason",
@@ -319,9 +326,24 @@ def test_a_bad_pattern_is_refused_before_anything_is_spawned(world: World, patte
 def test_a_pattern_that_takes_too_long_is_given_up_and_the_runner_answers_meanwhile(world: World) -> None:
     line = "a" * 80 + "!"
     session = world.open().start(
-        f"for n in 1 2 3 4 5; do echo {line}; done; read x", stdin="open", watch=["/(?:a|aa)*$/"], notify="never"
+        f"read x; for n in 1 2 3 4 5; do echo {line}; done; read x",
+        stdin="open",
+        watch=["/(?:a|aa)*$/"],
+        notify="never",
     )
-    until(lambda: of(world, session.id, "watch_disabled"), 10.0, what="the end of watching")
+    assert session.endpoint is not None
+    assert session.runner_pid is not None
+    held_ns = []
+    with Peer(session.endpoint) as asking:
+        asking.hello()
+        status = asking.ask("write", data="\n")["status"]
+        while status["watch"]["disabled"] is None:
+            before = cpu_ns(session.runner_pid)
+            status = asking.ask("ping")["status"]
+            held_ns.append(cpu_ns(session.runner_pid) - before)
+    # By its own clock: how long others kept it from the processor is not its doing.
+    assert max(held_ns) < 50e6, "a question waits for one slice at most"
+    assert sum(each > 10e6 for each in held_ns) >= 2, "it was asked between the slices"
 
     [disabled] = [each["watch_disabled"] for each in of(world, session.id, "watch_disabled")]
     session.send("\n")
