@@ -1,7 +1,7 @@
 """Block until one of the conditions holds, and say which. Without any, until the command has ended.
 
 The end of the command ends every wait. Exits with 0 if a condition that was asked for holds, 1 if the command ended
-before, 5 if the session is lost, 124 on timeout; with --propagate, with the code of the command once it has ended.
+before, 5 if its runner is gone, 124 on timeout; with --propagate, with the code of the command once it has ended.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def main(args: Namespace) -> int:
     if woke.reason == "not_ready":
         note("it did not become ready in time, and goes on")
         return 1
-    if woke.reason == "lost":
+    if woke.reason in ("stale", "lost"):
         return NOT_REACHED
     if woke.reason == "exit":
         if args.propagate:

@@ -78,6 +78,8 @@ class Wait:
         start_over = since is None and self._matcher is not None
         self._cursor: str = "0" if start_over else str(since) if since is not None else self._log.cursor()
         self._quiet_since = time.monotonic()
+        # Known once it was looked at: only who began while a runner was there has news of its death.
+        self._began_stale: bool | None = None
 
     async def run(self) -> Woke:
         connection: Connection | None = None
@@ -99,7 +101,9 @@ class Wait:
                         await patience.bear(problem, self._bound())
                         continue
                     except RunnerGone:
-                        await self._outlive_runner()
+                        woke = await self._outlive_runner()
+                        if woke is not None:
+                            return woke
                         continue
                 try:
                     woke = self._heard(await self._sleep(connection))
@@ -115,6 +119,8 @@ class Wait:
     async def _look(self) -> Woke | None:
         """Does a condition hold now? Output before exit, so that what was printed last is seen."""
         seen = from_files(read_files(self._core.home, self._id))
+        if self._began_stale is None:
+            self._began_stale = seen.state == STALE
         before = self._cursor
         matched = self._match()
         if matched is not None:
@@ -187,11 +193,16 @@ class Wait:
             self._knock_s = min(self._knock_s * 2, _KNOCK_LAST_S)
         return max(0.0, min(bounds)) if bounds else None
 
-    async def _outlive_runner(self) -> None:
-        """No runner will tell us: watch the processes themselves to their end."""
+    async def _outlive_runner(self) -> Woke | None:
+        """No runner will tell us: watch the processes themselves to their end. Whoever waits for output is told first
+        that none comes any more."""
         seen = from_files(read_files(self._core.home, self._id))
-        if seen.state == STALE:
-            await first_death(self._core.driver, seen.orphans[:1], self._bound(), look_s=_LOOK_S)
+        if seen.state != STALE:
+            return None
+        if self._output and not self._began_stale:
+            return await self._look() or self._woke("stale")
+        await first_death(self._core.driver, seen.orphans[:1], self._bound(), look_s=_LOOK_S)
+        return None
 
 
 def _is_watched(seen: Observed) -> bool:

@@ -36,8 +36,9 @@ def _plain(value: Any) -> Any:
 
 
 class Woke(_Result):
-    """Why a wait ended: `reason` is exit, match, output, idle, port, ready, not_ready, lost or timeout. `signal_id` is
-    the record of the ending, for whoever tells it in another way than from the queue."""
+    """Why a wait ended: `reason` is exit, match, output, idle, port, ready, not_ready, stale, lost or timeout; `stale`
+    where output was waited for and the runner died meanwhile. `signal_id` is the record of the ending, for whoever
+    tells it in another way than from the queue."""
 
     __slots__ = ("reason", "cursor", "match", "signal_id", "session")
 

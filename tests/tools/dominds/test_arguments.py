@@ -15,10 +15,7 @@ if TYPE_CHECKING:
     from support.agents import Agents
     from support.world import World
 
-library = pytest.mark.parametrize("agents", ["library"], indirect=True)
 
-
-@library
 def test_the_schemas_have_the_parameters_of_dominds_and_no_others(direct: Agents) -> None:
     agent = direct("dominds")
     found = {each["name"]: each["inputSchema"] for each in agent.tools.schemas()}
@@ -35,7 +32,6 @@ def test_the_schemas_have_the_parameters_of_dominds_and_no_others(direct: Agents
     assert all(schema["additionalProperties"] is False for schema in found.values())
 
 
-@library
 def test_extended_schemas_add_and_take_nothing_away(direct: Agents) -> None:
     plain, extended = direct("dominds"), direct("dominds", extended=True)
     for before, after in zip(plain.tools.schemas(), extended.tools.schemas(), strict=True):
@@ -83,7 +79,6 @@ def test_an_unknown_parameter_is_refused_by_name(agents: Agents) -> None:
     assert "force" in refused.text
 
 
-@library
 @pytest.mark.covers("dominds:9")
 def test_a_wrong_read_is_refused_without_contact_with_the_runner(direct: Agents, world: World) -> None:
     agent = direct("dominds")
@@ -106,7 +101,6 @@ def test_a_wrong_read_is_refused_without_contact_with_the_runner(direct: Agents,
         assert long.error
 
 
-@library
 @pytest.mark.parametrize(
     "options", [{"stale_policy": "kill"}, {"stop_grace_s": -1}, {"result_chars": -1}, {"texts": {"nonsense": ""}}]
 )
@@ -116,7 +110,6 @@ def test_a_wrong_option_is_refused(direct: Agents, options: dict[str, Any]) -> N
         toolset("dominds", agent.hf, owner="agent-7", **options)
 
 
-@library
 def test_another_language_leaves_what_is_matched_as_it_is(direct: Agents) -> None:
     agent = direct("dominds", texts={"nothing_so_far": "(noch nichts)"})
     receipt = agent.call("shell_cmd", command="sleep 60", timeoutSeconds=1)

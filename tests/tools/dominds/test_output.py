@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from support.agents import Agent, Agents
     from support.world import World
 
-library = pytest.mark.parametrize("agents", ["library"], indirect=True)
-
 
 def started(agent: Agent, command: str, **arguments: object) -> Answer:
     receipt = agent.call("shell_cmd", command=command, timeoutSeconds=1, **arguments)
@@ -118,7 +116,6 @@ def test_what_was_not_shown_is_given_at_once_and_a_silent_exit_ends_a_wait(agent
     assert again.data["wait_status"] == "exited", "nothing more can come: answered at once"
 
 
-@library
 def test_a_line_that_comes_while_it_is_waited_for_ends_the_wait(direct: Agents, world: World) -> None:
     agent = direct("dominds")
     gate = world.gate()
@@ -152,7 +149,6 @@ def test_what_is_left_of_an_ended_command_is_waited_for_too(agents: Agents, worl
     assert agent.call("get_daemon_output", pid=pid, wait_for_new_output=True).data["wait_status"] == "exited"
 
 
-@library
 @pytest.mark.covers("dominds:12")
 def test_an_ended_daemon_without_runner_reads_the_same_each_time_and_everywhere(direct: Agents, world: World) -> None:
     agent = direct("dominds")
@@ -199,7 +195,6 @@ asyncio.run(main())
 """
 
 
-@library
 @pytest.mark.covers("dominds:13")
 def test_no_byte_is_missing_after_all_hosts_were_killed_while_output_flowed(direct: Agents, world: World) -> None:
     gate = world.gate()
@@ -259,7 +254,6 @@ def test_a_long_output_keeps_head_and_tail_in_one_unbroken_block(agents: Agents)
     assert head + left_out + tail == whole.removesuffix("\n")
 
 
-@library
 def test_a_character_cut_by_a_read_is_whole_in_a_daemons_output(direct: Agents) -> None:
     agent = direct("dominds")
     daemon = started(agent, r"printf 'caf\303'; sleep 0.2; printf '\251 au lait'; sleep 60")
@@ -272,7 +266,6 @@ def test_progress_is_folded_and_escapes_are_gone(agents: Agents) -> None:
     assert blocks.block(done.text, "stdout") == "100%\nbold"
 
 
-@library
 def test_a_runner_that_stands_still_is_unreachable_and_its_log_is_shown(direct: Agents, world: World) -> None:
     agent = direct("dominds")
     daemon = started(agent, "echo kept; sleep 60")
@@ -287,7 +280,6 @@ def test_a_runner_that_stands_still_is_unreachable_and_its_log_is_shown(direct: 
         assert waited.data["wait_status"] in ("timeout", "unavailable")
 
 
-@library
 def test_a_lost_daemon_says_so_and_its_log_is_shown(direct: Agents, world: World) -> None:
     agent = direct("dominds")
     daemon = started(agent, "echo kept; exec sleep 60")
@@ -304,6 +296,27 @@ def test_a_lost_daemon_says_so_and_its_log_is_shown(direct: Agents, world: World
     assert "kept" in read.text
 
 
+def test_a_wait_ends_when_the_runner_dies_although_the_command_lives(direct: Agents, world: World) -> None:
+    agent = direct("dominds", stale_policy="report")
+    daemon = started(agent, "echo kept; exec sleep 60")
+    session = world.open().get(daemon.data["session"])
+
+    async def waiting() -> Answer:
+        arguments = {"pid": daemon.data["pid"], "wait_for_new_output": True}
+        call = asyncio.ensure_future(agent.tools.call("get_daemon_output", arguments))
+        done, _ = await asyncio.wait([call], timeout=0.3)
+        assert not done
+        await asyncio.to_thread(kill_runner, session)
+        answer: Answer = await asyncio.wait_for(call, 5)
+        return answer
+
+    read = agent.run(waiting())
+    assert (read.data["state"], read.data["wait_status"]) == ("stale", "unavailable")
+    assert (read.data["status"], read.error) == ("partial_failure", False)
+    assert read.text.startswith("State: stale: the runner is gone, the process lives.")
+    assert "kept" in read.text
+
+
 def test_a_pid_of_nobody_and_of_another_owner_is_not_found(agents: Agents) -> None:
     other = agents("dominds", owner="agent-8")
     pid = started(other, "sleep 60").data["pid"]
@@ -315,7 +328,6 @@ def test_a_pid_of_nobody_and_of_another_owner_is_not_found(agents: Agents) -> No
     assert not other.call("get_daemon_output", pid=pid).error
 
 
-@library
 def test_an_earlier_session_with_the_same_pid_is_named(direct: Agents, world: World) -> None:
     agent = direct("dominds")
     first = started(agent, "sleep 1.2")
@@ -349,7 +361,6 @@ def test_more_ways_to_read_are_there_when_asked_for(agents: Agents) -> None:
     assert agent.call("get_daemon_output", session="nobody").error
 
 
-@library
 def test_what_retention_dropped_and_the_disk_refused_is_said(direct: Agents, world: World) -> None:
     agent = direct("dominds")
     daemon = started(agent, "seq 10; sleep 60")

@@ -25,10 +25,7 @@ if TYPE_CHECKING:
     from support.promised import Beside
     from support.world import World
 
-library = pytest.mark.parametrize("agents", ["library"], indirect=True)
 
-
-@library
 @pytest.mark.covers("dominds:1")
 def test_a_command_that_ends_in_time_is_completed_and_no_reminder(direct: Agents) -> None:
     agent = direct("dominds")
@@ -51,7 +48,6 @@ def test_stdout_stands_before_stderr_and_each_in_its_own_block(agents: Agents) -
     assert blocks.block(done.text, "stderr") == "bad"
 
 
-@library
 @pytest.mark.slow
 @pytest.mark.covers("dominds:2")
 def test_a_command_shorter_than_the_wait_is_always_completed(direct: Agents) -> None:
@@ -73,7 +69,6 @@ print(*sorted(name for name in os.environ if name.lower() in ('force_color', 'co
 END"""
 
 
-@library
 @pytest.mark.covers("dominds:3")
 def test_a_command_has_no_input_no_terminal_and_no_colours(
     direct: Agents, world: World, monkeypatch: pytest.MonkeyPatch
@@ -93,7 +88,6 @@ def test_a_command_has_no_input_no_terminal_and_no_colours(
     assert b"\x1b" not in raw
 
 
-@library
 @pytest.mark.slow
 @pytest.mark.covers("dominds:4")
 def test_a_command_that_goes_on_gives_a_receipt_and_one_reminder(direct: Agents) -> None:
@@ -157,7 +151,6 @@ def test_the_view_has_so_many_lines_and_says_what_scrolled_out(agents: Agents) -
     assert not os.path.exists("made")
 
 
-@library
 @pytest.mark.parametrize("whose", ["command", "child"])
 @pytest.mark.covers("dominds:6")
 def test_a_command_that_leaves_a_process_is_completed_and_stays_in_reach(direct: Agents, whose: str) -> None:
@@ -178,7 +171,6 @@ def test_a_command_that_leaves_a_process_is_completed_and_stays_in_reach(direct:
     assert agent.run(agent.tools.reminders()) == []
 
 
-@library
 @pytest.mark.covers("dominds:26")
 def test_a_disk_that_refuses_the_spec_makes_it_a_failure_without_a_child(direct: Agents, points: Points) -> None:
     agent = direct("dominds")
@@ -195,7 +187,6 @@ def test_a_disk_that_refuses_the_spec_makes_it_a_failure_without_a_child(direct:
     assert agent.run(agent.tools.reminders()) == []
 
 
-@library
 def test_a_missing_shell_is_named_and_told_once(direct: Agents) -> None:
     agent = direct("dominds")
     failed = agent.call("shell_cmd", command="true", shell="no-such-shell")
@@ -211,7 +202,6 @@ def test_the_shell_that_was_asked_for_runs_the_command(agents: Agents) -> None:
     assert os.path.basename(blocks.block(done.text, "stdout")) == os.path.basename(os.path.realpath("/bin/sh"))
 
 
-@library
 def test_an_aborted_call_ends_the_waiting_alone(direct: Agents, world: World) -> None:
     agent = direct("dominds")
     gate = world.gate()
@@ -261,7 +251,6 @@ def test_more_parameters_are_there_when_asked_for(agents: Agents, world: World) 
     assert blocks.block(done.text, "stdout") == "/\nhello dumb"
 
 
-@library
 def test_a_runner_that_is_lost_while_it_is_waited_for_is_a_failure_that_says_where_to_look(
     direct: Agents, world: World
 ) -> None:
@@ -285,7 +274,6 @@ def test_a_runner_that_is_lost_while_it_is_waited_for_is_a_failure_that_says_whe
     assert "kept" in agent.call("get_daemon_output", pid=pid).text
 
 
-@library
 @pytest.mark.slow
 def test_who_wants_progress_is_told_the_last_line(direct: Agents, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules[Toolset.__module__], "PROGRESS_S", 0.2)
@@ -305,7 +293,6 @@ printf '\033]0;title\007\033[2Jscreen\r\n' >&2
 """
 
 
-@library
 @pytest.mark.covers("SEC-09")
 def test_sec_09_output_that_wants_to_be_an_instruction_stays_in_its_block(
     direct: Agents, world: World, bystander: Bystanders, beside: Beside
@@ -333,7 +320,6 @@ def test_sec_09_output_that_wants_to_be_an_instruction_stays_in_its_block(
     promised(world, session, bystander=bystander, beside=beside)
 
 
-@library
 def test_another_place_is_not_reached_by_a_pid_of_this_one(direct: Agents) -> None:
     here = direct("dominds")
     pid = here.call("shell_cmd", command="sleep 60", timeoutSeconds=1).data["pid"]

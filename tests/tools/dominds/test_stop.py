@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from support.bystander import Bystanders
     from support.world import World
 
-library = pytest.mark.parametrize("agents", ["library"], indirect=True)
-
 
 def started(agent: Agent, command: str) -> Answer:
     receipt = agent.call("shell_cmd", command=command, timeoutSeconds=1)
@@ -63,7 +61,6 @@ def test_what_ignores_sigterm_is_killed_and_its_group_is_empty(agents: Agents) -
 _SHELL_AND_STUBBORN_CHILD = "(trap '' TERM; exec sleep 300) & wait"
 
 
-@library
 @pytest.mark.parametrize("entire", [True, False])
 @pytest.mark.covers("dominds:15")
 def test_a_child_that_ignores_sigterm_is_gone_or_named(direct: Agents, entire: bool) -> None:
@@ -111,7 +108,6 @@ def test_a_child_in_a_session_of_its_own_is_gone_or_listed(agents: Agents) -> No
         assert processes.is_gone(child.pid, child.start)
 
 
-@library
 @pytest.mark.covers("dominds:17")
 def test_a_group_kill_from_outside_leaves_the_runner(direct: Agents) -> None:
     agent = direct("dominds")
@@ -131,7 +127,6 @@ def test_a_group_kill_from_outside_leaves_the_runner(direct: Agents) -> None:
     assert agent.call("stop_daemon", pid=pid).data["status"] == "success"
 
 
-@library
 @pytest.mark.parametrize("part", ["line", "pid", "start"])
 @pytest.mark.covers("dominds:18")
 def test_a_record_that_was_tampered_with_is_a_mismatch_and_nobody_is_signalled(
@@ -158,7 +153,6 @@ def test_a_record_that_was_tampered_with_is_a_mismatch_and_nobody_is_signalled(
     path.write_text(kept)
 
 
-@library
 @pytest.mark.covers("dominds:19")
 def test_a_pid_that_another_process_has_now_is_never_signalled(
     direct: Agents, world: World, bystander: Bystanders
@@ -190,7 +184,6 @@ def test_a_pid_that_another_process_has_now_is_never_signalled(
     assert agent.run(agent.tools.reminders()) == []
 
 
-@library
 @pytest.mark.covers("dominds:20")
 def test_a_stale_daemon_is_left_alone_until_somebody_acts(direct: Agents, world: World) -> None:
     """Reading and rendering end nothing; a stop does, and so does a recovery where that is the policy."""
@@ -223,7 +216,6 @@ def test_a_stale_daemon_is_left_alone_until_somebody_acts(direct: Agents, world:
     assert cleaner.run(cleaner.tools.reminders()) == []
 
 
-@library
 @pytest.mark.slow
 @pytest.mark.covers("dominds:21")
 def test_a_runner_that_stands_still_is_stopped_past_after_ten_seconds(direct: Agents, world: World) -> None:
@@ -254,7 +246,6 @@ def test_an_ended_daemon_had_already_exited(agents: Agents, world: World) -> Non
     assert stopped.text == f"✅ Daemon process {name} had already exited (exit code: 4)"
 
 
-@library
 def test_survivors_are_named_with_what_they_are_doing(direct: Agents) -> None:
     from holdfast.tools.dominds.sessions import named
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from support.agents import Agent, Agents
     from support.world import World
 
-pytestmark = pytest.mark.parametrize("agents", ["library"], indirect=True)
-
 
 def started(agent: Agent, command: str) -> Answer:
     receipt = agent.call("shell_cmd", command=command, timeoutSeconds=1)

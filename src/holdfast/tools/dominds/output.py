@@ -118,7 +118,7 @@ async def _wait(tools: Dominds, daemon: AsyncSession, wanted: list[str], timeout
         return UNAVAILABLE
     if reason == "output":
         return OUTPUT
-    if reason == "lost":
+    if reason in ("stale", "lost"):
         return UNAVAILABLE
     return TIMEOUT if reason == "timeout" else ENDED
 
