@@ -80,12 +80,20 @@ def test_a_list_has_those_of_the_task_and_marks_those_of_the_same_session(world:
     registry = Registry(world.open(), task_id="t1", session_key="conv")
     mine = registry.spawn_local(STAY)["session_id"]
     sibling = registry.spawn_local(STAY, task_id="t2", session_key="conv")["session_id"]
-    other = Registry(world.open(), task_id="t3", session_key="else").spawn_local(STAY)["session_id"]
+    stranger = Registry(world.open(), task_id="t1", session_key="else")
+    other = stranger.spawn_local(STAY)["session_id"]
+    tasks = registry.spawn_local(STAY, task_id="t3")["session_id"]
     rows = {row["session_id"]: row.get("session_scoped") for row in registry.list_sessions("t1", "conv")}
     assert rows == {mine: None, sibling: True}
-    assert [row["session_id"] for row in registry.list_sessions("t3")] == [other]
+    assert [row["session_id"] for row in registry.list_sessions("t1")] == [mine]
+    assert [row["session_id"] for row in registry.list_sessions("t3")] == [tasks], "what only the task owns is its own"
+    assert [row["session_id"] for row in stranger.list_sessions()] == [other]
     for task in ("t1", "t2", "t3"):
         assert registry.kill_all(task) == 1
+    assert (registry.release("t1"), registry.kill_started_since(0, "t1")) == (0, 0)
+    assert stranger.poll(other)["status"] == "running", "what is not listed is not swept"
+    assert registry.has_active_processes("t1"), "who wants to take the place away asks for everybody"
+    assert stranger.kill_all("t1") == 1
 
 
 @pytest.mark.covers("hermes:26")

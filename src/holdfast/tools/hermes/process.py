@@ -9,7 +9,7 @@ from . import limits, scope, texts, views
 from .lines import numbered
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Collection
     from typing import Any
 
     from ...host.aio import AsyncHoldfast, AsyncSession
@@ -32,8 +32,8 @@ class Process:
     async def find(self, ref: object) -> AsyncSession:
         return await scope.find(self._hf, ref, self._owner)
 
-    async def listed(self, task_id: str, owner: str) -> Facts:
-        rows = await scope.listed(self._hf, task_id, owner)
+    async def listed(self, task_id: str, owners: Collection[str], session_key: str) -> Facts:
+        rows = await scope.listed(self._hf, task_id, owners, session_key)
         return {"processes": [await self._row(each, task_id) for each in rows]}
 
     async def _row(self, session: AsyncSession, task_id: str) -> Facts:

@@ -165,11 +165,12 @@ class Registry:
         """Those of the task, and those of the same session key under other tasks."""
         if task_id is None and session_key is None:
             task_id, session_key = self.settings.task_id, self.owner
-        rows: list[Facts] = drive(self._process.listed(task_id or "", session_key or ""))["processes"]
+        owners = self._owners(task_id or "") if session_key is None else [session_key]
+        rows: list[Facts] = drive(self._process.listed(task_id or "", owners, session_key or ""))["processes"]
         return rows
 
     def has_active_processes(self, task_id: str, descendants: bool = False) -> bool:
-        """Has a session of the task not ended? With `descendants`, what it started counts as well."""
+        """Has a session of the task not ended, whoever owns it? With `descendants`, what it started counts as well."""
         found = drive(scope.of_task(self._hf, task_id))
         return any(not scope.is_over(each) or (descendants and _survivors(each)) for each in found)
 
@@ -203,7 +204,13 @@ class Registry:
     def _those(self, task_id: str | None) -> list[AsyncSession]:
         if task_id is None:
             return drive(scope.of_owner(self._hf, self.owner))
-        return drive(scope.of_task(self._hf, task_id))
+        owners = self._owners(task_id)
+        return [each for each in drive(scope.of_task(self._hf, task_id)) if each.owner in owners]
+
+    def _owners(self, task_id: str) -> list[str]:
+        """Whose sessions of a task are this registry's to see and to end: its own, and those that the task itself owns.
+        Another session key may have work in the same task, and no part in what happens here."""
+        return [self.owner, _owner(None, task_id)]
 
     def _sweep(self, sessions: Iterable[AsyncSession], excluded: set[str], *, by: str) -> int:
         chosen = [each.id for each in sessions if not {each.id, each.name, scope.called(each)} & excluded]

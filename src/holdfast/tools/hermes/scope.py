@@ -12,6 +12,8 @@ from ...model import FINAL_STATES
 from . import limits
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from ...host.aio import AsyncHoldfast, AsyncSession
     from ...model import Snapshot
 
@@ -83,11 +85,12 @@ async def of_owner(hf: AsyncHoldfast, owner: str, *, all: bool = False) -> list[
     return [each for each in await hf.sessions(all=all, owner=owner) if is_ours(each)]
 
 
-async def listed(hf: AsyncHoldfast, task_id: str, owner: str) -> list[AsyncSession]:
-    """Those of the task and those of the owner, newest first: all that run, and what ended lately."""
-    found = {each.id: each for each in await of_task(hf, task_id, all=True) if each.owner == owner or not owner}
-    if owner:
-        found.update((each.id, each) for each in await of_owner(hf, owner, all=True))
+async def listed(hf: AsyncHoldfast, task_id: str, owners: Collection[str], session_key: str) -> list[AsyncSession]:
+    """What these owners have of the task, and all of the session key, newest first: all that run, and what ended
+    lately."""
+    found = {each.id: each for each in await of_task(hf, task_id, all=True) if each.owner in owners}
+    if session_key:
+        found.update((each.id, each) for each in await of_owner(hf, session_key, all=True))
     running = [each for each in found.values() if not is_over(each)]
     # A foreground command was answered with its end, unless its caller left before.
     over = [each for each in found.values() if is_over(each) and each.labels.get(MODE) != FOREGROUND]

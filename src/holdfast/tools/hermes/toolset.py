@@ -137,7 +137,7 @@ class Hermes(Toolset):
         if action not in texts.ACTIONS:
             return _answer({"error": texts.unknown_action(action), "error_code": BadArgument.code})
         if action == "list":
-            return _answer(await self._process_actions.listed(self.settings.task_id, self.owner))
+            return _answer(await self._process_actions.listed(self.settings.task_id, [self.owner], self.owner))
         if session_id is None or not session_id.strip():
             return _answer({"error": texts.no_session_id(action), "error_code": BadArgument.code})
         return _answer(await self._act(action, session_id, **arguments))
