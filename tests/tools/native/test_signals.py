@@ -52,7 +52,7 @@ def test_the_notice_names_its_session_and_how_to_acknowledge(agents: Agents, wor
     text = notice(agent)
     assert f'{id} [local_bash] "job" failed, exit code 3' in text
     assert "| oops" in text
-    assert f'when dealt with: signals(ack=["{id}.' in text
+    assert f'shown until taken off the queue: signals(ack=["{id}.' in text
 
 
 def test_many_are_acknowledged_by_the_last(direct: Agents, world: World) -> None:
@@ -85,6 +85,20 @@ def test_what_wait_told_is_not_announced(agents: Agents, world: World) -> None:
     gate.release()
     assert "exit 3" in agent.call("wait", ids=id).text
     assert agent.call("signals").data["signals"] == []
+
+
+def test_an_end_that_a_failed_read_did_not_tell_is_announced(agents: Agents, world: World) -> None:
+    agent = agents("native")
+    gate = world.gate()
+    id = agent.call("run", command=world.probe("await", gate, "exit", 3), wait_s=0).data["id"]
+    gate.release()
+    until(lambda: "exit 3" in agent.call("list", all=True).text)
+    for wrong in ({"since": "x:y"}, {"since": "stdout:99999"}, {"search": "(a"}):
+        assert agent.call("read", id=id, **wrong).error
+    assert drained(agent)
+    for right in ({"since": "0"}, {"search": "a"}, {"tail": 3}):
+        assert "exit 3" in agent.call("read", id=id, **right).text
+        assert agent.call("signals").data["signals"] == []
 
 
 def test_an_end_that_races_with_the_limit_of_its_run_is_told_once(agents: Agents) -> None:

@@ -141,7 +141,6 @@ class Native(Toolset):
         if len(given) > 1:
             raise BadArgument(given[1], f"goes not together with {given[0]}", "give one of since, tail, search")
         session = await self.find(id)
-        await self._told(session)
         if search is not None:
             return await self._search(session, search, context, stream, budget)
         log = self._log(session)
@@ -153,6 +152,7 @@ class Native(Toolset):
             at = log.parse(self._seen.cursor(session.id))
             if all(found.begin.get(name, 0) <= offset for name, offset in at.items()):
                 self._seen.move(session.id, found.cursor)
+            await self._told(session)
             return self._text(sheet, session, output)
         if since is not None:
             found = await self._off(session, lambda: excerpt.begin(log, since, stream, raw=raw))
@@ -161,6 +161,7 @@ class Native(Toolset):
             output.first(found, budget, stream, raw=raw)
             if not found.lines:
                 sheet.add(f"nothing behind {since}" if not found.lost else "nothing else")
+            await self._told(session)
             return self._text(sheet, session, output)
         return await self._answer(session, budget=budget, stream=stream, raw=raw, asked=True, step=True)
 
@@ -176,6 +177,7 @@ class Native(Toolset):
             )
             sheet.add(f"searched {size(sum(session.ends.values()))}{hint}")
         matches = [{"stream": hit.stream, "offset": hit.offset, "text": hit.text} for hit in found]
+        await self._told(session)
         return Answer(sheet.text(), facts(session, matches=matches[:told], output=sheet.body))
 
     # wait
