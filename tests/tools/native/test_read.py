@@ -64,6 +64,18 @@ def test_a_place_and_the_end_move_nothing_that_was_not_shown(agents: Agents, wor
     agent.call("stop", ids="web", grace_s=0)
 
 
+def test_the_end_of_one_stream_leaves_the_other_unseen(agents: Agents, world: World) -> None:
+    agent = agents("native")
+    gate = world.gate()
+    words = ["quiet", "await", gate, "out", "say", "out one", "err", "say", "err one", "forever"]
+    agent.call("run", command=world.probe(*words), name="web", wait_s=0)
+    gate.release()
+    until(lambda: "err one" in agent.call("read", id="web", since="0").text)
+    assert body(agent.call("read", id="web", tail=5, stream="stderr").text) == ["err one"]
+    assert body(agent.call("read", id="web").text) == ["out one"]
+    agent.call("stop", ids="web", grace_s=0)
+
+
 def test_pages_follow_each_other_without_a_gap(agents: Agents) -> None:
     agent = agents("native")
     code = "i=0; while [ $i -lt 300 ]; do i=$((i+1)); echo $i a; echo $i b; done"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import BadArgument, HoldfastError, SpawnError
 from ...host.log import Log
-from ...model import CAUSE_LOST, FINAL_STATES
+from ...model import CAUSE_LOST, FINAL_STATES, format_cursor
 from ...signals.records import Signal
 from ...signals.words import spell
 from ..answer import Answer
@@ -149,9 +149,9 @@ class Native(Toolset):
             sheet = Sheet(status(session))
             output = Output(sheet, session)
             output.last(found, budget, stream, raw=raw)
-            at = log.parse(self._seen.cursor(session.id))
+            at = log.parse(self._seen.cursor(session.id), stream=stream)
             if all(found.begin.get(name, 0) <= offset for name, offset in at.items()):
-                self._seen.move(session.id, found.cursor)
+                self._seen.move(session.id, format_cursor(log.parse(found.cursor, stream=stream)))
             await self._told(session)
             return self._text(sheet, session, output)
         if since is not None:
