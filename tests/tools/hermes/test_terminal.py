@@ -76,6 +76,7 @@ def test_a_foreground_command_ends_at_its_limit_and_not_before_its_end(agents: A
     assert moved["cwd"] == f"{world.root}/srv"
     assert shown(agent, "pwd")["output"] == f"{world.root}/srv\n"
     assert shown(agent, "pwd", workdir=str(world.root))["output"] == f"{world.root}\n"
+    assert shown(agent, "pwd")["output"] == f"{world.root}/srv\n", "for that call alone"
     assert shown(agent, "pwd; cd; exit 5", workdir=str(world.root))["exit_code"] == 5
     assert shown(agent, "pwd")["output"] == f"{world.root}/user\n"
 
