@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import mcp
@@ -36,6 +36,12 @@ class Ear:
 
     async def log(self, params: Any) -> None:
         await self.heard.put(params)
+
+    async def nothing(self, seconds: float) -> None:
+        """So long nothing may come."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                raise AssertionError(f"heard {await self.heard.get()}")
 
     async def next(self) -> Any:
         async with asyncio.timeout(BOUND_S):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import jsonschema
@@ -61,6 +62,7 @@ def test_what_is_left_out_has_its_default() -> None:
         ("env", ["A=1", "B=x=y"], {"A": "1", "B": "x=y"}),
         ("env", {"A": 1}, {"A": "1"}),
         ("extra", {"A": "1"}, {"A": "1"}),
+        ("extra", ["A=1"], {"A": "1"}),
         ("command", ["echo", "a"], ["echo", "a"]),
         ("name", None, None),
     ],
@@ -97,6 +99,17 @@ def test_what_cannot_be_meant_is_refused_with_what_can(arguments: Any, said: str
     assert said in str(refused.value)
 
 
+def test_values_of_variables_are_not_repeated_in_an_error() -> None:
+    with pytest.raises(BadArgument) as refused:
+        take(EVERYTHING, {"command": "ls", "env": {"TOKEN": "canary", "B": True}})
+    assert "canary" not in str(refused.value)
+
+
+@pytest.mark.parametrize("make", [lambda: strict_schema(EVERYTHING), lambda: strict_schema(EVERYTHING, nullable=False)])
+def test_no_schema_of_a_strict_mode_has_free_keys(make: Any) -> None:
+    assert '"additionalProperties": {' not in json.dumps(make())
+
+
 @pytest.mark.parametrize("name, value", [("tty", "true"), ("lines", "7"), ("lines", True), ("name", 3), ("ids", "a")])
 def test_strict_toolsets_take_the_declared_type_alone(name: str, value: object) -> None:
     with pytest.raises(BadArgument):
@@ -115,7 +128,7 @@ def test_schemas_are_valid_and_accept_what_is_declared(make: Any) -> None:
         "name": "web",
         "ids": ["a"],
         "env": ["A=1"],
-        "extra": {"A": "1"},
+        "extra": {"A": "1"} if make is schema else ["A=1"],
         "stdin": "open",
     }
     jsonschema.validate(everything, made)

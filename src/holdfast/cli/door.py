@@ -26,7 +26,7 @@ def core() -> Core:
     return Core(Blocking(), Home(), load(os.environ), author())
 
 
-def author() -> str:
+def author(way: str = "cli") -> str:
     """Who asks, for the records of what was asked."""
     user = os.environ.get("USER") or os.environ.get("LOGNAME")
     if not user:
@@ -36,4 +36,4 @@ def author() -> str:
             user = pwd.getpwuid(os.getuid()).pw_name
         except KeyError:
             user = str(os.getuid())
-    return f"cli:{user}"
+    return f"{way}:{user}"

@@ -53,7 +53,9 @@ def main(args: Namespace) -> int:
         from ..tools.mcp import clients
 
         url = address.address(args.host, args.port) if args.http else None
-        say(clients.config(args.print_config, args.toolset, args.owner, url=url, token=token))
+        command = clients.command(args.toolset, args.owner)
+        env = {name: os.environ[name] for name in ("HOLDFAST_HOME", "HOLDFAST_CONFIG") if os.environ.get(name)}
+        say(clients.config(args.print_config, command, env, url=url, token=token))
         note(clients.named(args.print_config).then)
         return 0
     try:
@@ -69,14 +71,18 @@ def main(args: Namespace) -> int:
     from .door import author
 
     if not args.http:
-        asyncio.run(serve.over_stdio(args.toolset, owner, author()))
+        asyncio.run(serve.over_stdio(args.toolset, owner, author("mcp")))
         return 0
 
     def listening(url: str) -> None:
-        note(f"{args.toolset} for {owner} on {url}; `hold mcp --http --print-config CLIENT` says how to connect")
+        port = url.rpartition(":")[2].partition("/")[0]
+        note(f"{args.toolset} for {owner} on {url}")
+        note(f"`hold mcp --http --port {port} --print-config CLIENT` says how to connect")
 
     work = serve.over_http(
-        *(args.toolset, owner, author()),
+        args.toolset,
+        owner,
+        author("mcp"),
         host=args.host,
         port=args.port,
         token=token,

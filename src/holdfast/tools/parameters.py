@@ -97,7 +97,9 @@ class Parameter:
         """The value as the tool wants it, or BadArgument."""
         taken = _typed(value, self.type, strict)
         if taken is None:
-            raise BadArgument(self.name, f"{_shown(value)} is not {_IN_WORDS[self.type]}", f"give {self.wanted()}")
+            # Values of variables may be secrets.
+            given = "that" if self.type in (PAIRS, MAP) else _shown(value)
+            raise BadArgument(self.name, f"{given} is not {_IN_WORDS[self.type]}", f"give {self.wanted()}")
         if self.choices and taken not in self.choices:
             near = get_close_matches(str(taken), [str(each) for each in self.choices], 1)
             hint = f"; did you mean {near[0]}?" if near else ""
@@ -137,7 +139,8 @@ def strict_schema(parameters: Sequence[Parameter], *, nullable: bool = True) -> 
     properties, but few of them and few unions: then only those without a default are optional."""
     properties: dict[str, Any] = {}
     for each in parameters:
-        found = dict(_SCHEMAS[each.type])
+        # Free keys are nothing that such a mode knows.
+        found = dict(_SCHEMAS[PAIRS if each.type == MAP else each.type])
         if each.choices:
             found["enum"] = list(each.choices)
         if nullable and not each.required:
@@ -190,7 +193,7 @@ def _typed(value: Any, type: str, strict: bool) -> Any:
     if type == STRING:
         return value if isinstance(value, str) else _text(value, strict)
     if type == MAP:
-        return _texts(value)
+        return _texts(value) if isinstance(value, dict) else _pairs(value)
     if type == PAIRS:
         return _pairs(value)
     if type == WORDS and isinstance(value, str):

@@ -69,6 +69,7 @@ class Toolset:
         self._approve = approve
         self._by_name = {tool.name: tool for tool in self.tools}
         self._offered: Tool | None = None
+        self._kept = hf.kept(f"{self.name}:{owner}")
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} for {self.owner}>"
@@ -140,7 +141,7 @@ class Toolset:
         return self.hf.signals(self.owner)
 
     def kept(self) -> Kept:
-        return self.hf.kept(f"{self.name}:{self.owner}")
+        return self._kept
 
     async def find(self, ref: object) -> AsyncSession:
         """One of the owner's: others do not exist."""

@@ -37,4 +37,4 @@ async def signals(toolset: Toolset, ack: list[str] | None) -> Answer:
         return Answer("no news of your sessions", {"signals": [], "acknowledged": settled})
     done = json.dumps(ids if len(ids) <= _NAMED else [f"{_UPTO}{ids[-1]}"])
     data = {"signals": ids, "acknowledged": settled, "remaining": notice.remaining}
-    return Answer(f"{text}\nwhen dealt with: signals(ack={done}); else they come again", data)
+    return Answer(f"{text}\nshown until taken off the queue: signals(ack={done})", data)

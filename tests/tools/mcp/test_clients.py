@@ -41,6 +41,8 @@ def _command(client: str, printed: str) -> list[str]:
 def test_what_is_printed_for_a_client_names_the_command_that_starts_our_server(world: World, client: str) -> None:
     printed = world.hold("mcp", "--print-config", client, "--toolset", "evva", "--owner", "bot", check=True)
     assert _command(client, printed.stdout) == command("evva", "bot")
+    # A home of one's own is named, for the client has another environment.
+    assert f"{world.home}" in printed.stdout
 
 
 def test_the_command_that_is_printed_starts_our_server(world: World) -> None:

@@ -20,6 +20,7 @@ from support.waiting import until
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from holdfast import Session
     from support.program import Program
     from support.world import World
 
@@ -133,3 +134,59 @@ def test_a_port_that_is_taken_is_said(world: World) -> None:
     refused = world.hold("mcp", "--http", "--port", port)
     assert refused.returncode == 2
     assert f"127.0.0.1:{port} cannot be had" in refused.stderr
+
+
+_WAITING_CLIENT = """
+import asyncio, httpx2, json, mcp, sys
+from mcp.client.streamable_http import streamable_http_client
+
+async def main():
+    url, token, command = sys.argv[1:]
+    async with httpx2.AsyncClient(headers={"Authorization": "Bearer " + token}, timeout=60) as http:
+        async with mcp.Client(streamable_http_client(url, http_client=http), mode="legacy") as client:
+            await client.call_tool("run", {"command": json.loads(command), "wait_s": 0, "name": "job"})
+            print("started", flush=True)
+            await client.call_tool("wait", {"ids": ["job"], "timeout_s": 60})
+
+asyncio.run(main())
+"""
+
+
+def test_a_client_that_vanishes_takes_no_ending_with_it(world: World) -> None:
+    served = Served(world)
+    gate = world.gate()
+    argv = world.probe("await", gate)
+    client = world.host(_WAITING_CLIENT, served.url, served.token, json.dumps(argv))
+    assert client.line(START_BOUND_S) == "started"
+    session = world.open().get("job")
+    # The server has a connection to the runner as long as it waits there.
+    until(lambda: _connections(session), what="the wait")
+    client.kill()
+    until(lambda: not _connections(session), what="the end of the wait")
+    gate.release()
+    assert session.wait(timeout=10).reason == "exit"
+
+    async def main() -> None:
+        headers = {"Authorization": f"Bearer {served.token}"}
+        async with (
+            httpx2.AsyncClient(headers=headers) as http,
+            connected(streamable_http_client(served.url, http_client=http)) as again,
+        ):
+            told = text(await again.call_tool("signals", {}))
+            assert "job" in told
+            assert "completed" in told
+
+    asyncio.run(main())
+
+
+def _connections(session: Session) -> int:
+    """How many are connected to its runner: each has the path of the one that it listens on."""
+    assert session.endpoint is not None
+    with open("/proc/net/unix") as file:
+        return sum(line.split()[-1] == session.endpoint for line in file) - 1
+
+
+def test_ports_that_are_none_are_refused(world: World) -> None:
+    refused = world.hold("mcp", "--http", "--port", 99999)
+    assert refused.returncode == 2
+    assert "port: 99999 is none" in refused.stderr

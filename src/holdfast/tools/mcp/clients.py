@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     Entry = dict[str, Any]
+    Env = dict[str, str]
 
 NAME = "holdfast"
 _TOKEN_VARIABLE = "HOLDFAST_MCP_TOKEN"  # noqa: S105  the name of a variable
@@ -26,7 +27,7 @@ class Client:
     def __init__(
         self,
         then: str,
-        started: Callable[[Sequence[str]], str],
+        started: Callable[[Sequence[str], Env], str],
         reached: Callable[[str, str], str] | None,
     ) -> None:
         self.then = then
@@ -45,19 +46,45 @@ def _bearer(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
 
 
-def _common(command: Sequence[str]) -> str:
-    return _json("mcpServers", NAME, command=command[0], args=list(command[1:]))
+def _entry(command: Sequence[str], env: Env) -> Entry:
+    made: Entry = {"command": command[0], "args": list(command[1:])}
+    return {**made, "env": env} if env else made
+
+
+def _flags(env: Env) -> list[str]:
+    return [word for name, value in env.items() for word in ("-e", f"{name}={value}")]
+
+
+def _common(command: Sequence[str], env: Env) -> str:
+    return _json("mcpServers", NAME, **_entry(command, env))
 
 
 def _toml(table: str, entry: Mapping[str, object]) -> str:
-    # JSON strings and lists of them are TOML as well.
-    return "\n".join([f"[{table}]", *(f"{key} = {json.dumps(value)}" for key, value in entry.items())])
+    # JSON strings and lists of them are TOML as well; a table in a line has another mark.
+    lines = [f"[{table}]"]
+    for key, value in entry.items():
+        if isinstance(value, dict):
+            value = "{ " + ", ".join(f"{name} = {json.dumps(each)}" for name, each in value.items()) + " }"
+            lines.append(f"{key} = {value}")
+        else:
+            lines.append(f"{key} = {json.dumps(value)}")
+    return "\n".join(lines)
 
 
 CLIENTS: dict[str, Client] = {
     "claude-code": Client(
         "run that in a shell",
-        lambda command: shlex.join(["claude", "mcp", "add", NAME, "--", *command]),
+        lambda command, env: shlex.join(
+            [
+                "claude",
+                "mcp",
+                "add",
+                NAME,
+                *(word for pair in env.items() for word in ("-e", "=".join(pair))),
+                "--",
+                *command,
+            ]
+        ),
         lambda url, token: shlex.join(
             ["claude", "mcp", "add", "--transport", "http", NAME, url, "--header", f"Authorization: Bearer {token}"]
         ),
@@ -70,12 +97,12 @@ CLIENTS: dict[str, Client] = {
     ),
     "vscode": Client(
         "put that into .vscode/mcp.json in a project",
-        lambda command: _json("servers", NAME, type="stdio", command=command[0], args=list(command[1:])),
+        lambda command, env: _json("servers", NAME, type="stdio", **_entry(command, env)),
         lambda url, token: _json("servers", NAME, type="http", url=url, headers=_bearer(token)),
     ),
     "codex": Client(
         "put that into ~/.codex/config.toml",
-        lambda command: _toml(f"mcp_servers.{NAME}", {"command": command[0], "args": list(command[1:])}),
+        lambda command, env: _toml(f"mcp_servers.{NAME}", _entry(command, env)),
         lambda url, token: (
             f"# in the environment of the client: {_TOKEN_VARIABLE}={token}\n"
             + _toml(f"mcp_servers.{NAME}", {"url": url, "bearer_token_env_var": _TOKEN_VARIABLE})
@@ -93,12 +120,14 @@ CLIENTS: dict[str, Client] = {
     ),
     "zed": Client(
         "put that into settings.json of Zed",
-        lambda command: _json("context_servers", NAME, command=command[0], args=list(command[1:])),
+        lambda command, env: _json("context_servers", NAME, **_entry(command, env)),
         lambda url, token: _json("context_servers", NAME, url=url, headers=_bearer(token)),
     ),
     "opencode": Client(
         "put that into opencode.json",
-        lambda command: _json("mcp", NAME, type="local", command=list(command), enabled=True),
+        lambda command, env: _json(
+            "mcp", NAME, type="local", command=list(command), **({"environment": env} if env else {}), enabled=True
+        ),
         lambda url, token: _json("mcp", NAME, type="remote", url=url, headers=_bearer(token), enabled=True),
     ),
 }
@@ -116,16 +145,17 @@ def command(family: str, owner: str | None) -> list[str]:
     script = os.path.join(os.path.dirname(sys.executable), "hold")
     start = [script] if os.access(script, os.X_OK) else [sys.executable, "-m", "holdfast.cli"]
     return [
-        *(*start, "mcp"),
+        *start,
+        "mcp",
         *(() if family == "native" else ("--toolset", family)),
         *(() if owner is None else ("--owner", owner)),
     ]
 
 
-def config(name: str, family: str, owner: str | None, *, url: str | None = None, token: str = "") -> str:
+def config(name: str, command: Sequence[str], env: Env, *, url: str | None = None, token: str = "") -> str:
     client = named(name)
     if url is None:
-        return client.started(command(family, owner))
+        return client.started(command, env)
     if client.reached is None:
         raise BadArgument("client", f"{name} starts its servers itself", "leave out --http")
     return client.reached(url, token)

@@ -15,6 +15,7 @@ from mcp.server.subscriptions import ResourceUpdated
 
 from ...errors import HoldfastError
 from ...model import FINAL_STATES
+from .connections import of
 from .resources import SESSIONS
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 # A program that prints all the time is told of so often at most.
 _GATHER_S = 0.25
+# A client that takes nothing for so long is told no more.
+_SEND_S = 5.0
 
 
 class News:
@@ -51,23 +54,30 @@ class News:
                 self._want_no_more(uri)
 
     def subscribe(self, session: ServerSession, uri: str) -> None:
-        # The SDK has no public name for the connection of a handler, and no other way to learn that it is gone.
-        connection = session._connection
+        connection = of(session)
         subscribers = self._subscribed.setdefault(uri, {})
         if connection in subscribers:
+            self._revive(uri)
             return
         subscribers[connection] = session
         self._want(uri)
         connection.exit_stack.callback(self.unsubscribe, session, uri)
 
     def unsubscribe(self, session: ServerSession, uri: str) -> None:
-        if self._subscribed.get(uri, {}).pop(session._connection, None) is not None:
+        if self._subscribed.get(uri, {}).pop(of(session), None) is not None:
             self._want_no_more(uri)
 
     async def tell(self, uri: str) -> None:
         await self._bus.publish(ResourceUpdated(uri=uri))
-        for session in list(self._subscribed.get(uri, {}).values()):
-            await session.send_resource_updated(uri)
+        sessions = list(self._subscribed.get(uri, {}).values())
+        await asyncio.gather(*(self._send(session, uri) for session in sessions))
+
+    async def _send(self, session: ServerSession, uri: str) -> None:
+        try:
+            async with asyncio.timeout(_SEND_S):
+                await session.send_resource_updated(uri)
+        except TimeoutError:
+            self.unsubscribe(session, uri)
 
     async def close(self) -> None:
         for task in self._tasks.values():
@@ -77,7 +87,11 @@ class News:
 
     def _want(self, uri: str) -> None:
         self._wanted[uri] += 1
-        if self._wanted[uri] == 1:
+        self._revive(uri)
+
+    def _revive(self, uri: str) -> None:
+        """Begin to watch, also what was over when it was watched before: a name may have another session now."""
+        if uri not in self._tasks or self._tasks[uri].done():
             watch = self._watch_list() if uri == SESSIONS else self._watch(uri)
             self._tasks[uri] = asyncio.ensure_future(watch)
 
@@ -96,8 +110,9 @@ class News:
                 return  # the notices tell of it
             cursor = session.cursor
             while session.state not in FINAL_STATES:
-                woke = await session.wait(output=True, since=cursor)
-                cursor = woke.cursor
+                await session.wait(output=True, since=cursor)
+                # The wait has looked again; its own cursor stands before what woke it.
+                cursor = session.cursor
                 await self.tell(uri)
                 await asyncio.sleep(_GATHER_S)
         except HoldfastError:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import mcp_types as types
 
 from ...errors import NotFound
+from .sound import sound
 
 if TYPE_CHECKING:
     from ...host.aio import AsyncSession
@@ -63,20 +64,23 @@ class Resources:
         ref, what = _parts(uri)
         session = await self.toolset.find(ref)
         if what not in (LOG, SCREEN):
-            raise NotFound(uri)
+            raise _no_such(uri)
         return session
 
     async def read(self, uri: str) -> types.TextResourceContents:
         session = await self.check(uri)
         if uri == SESSIONS:
-            shots = [each.to_json() for each in await self._sessions()]
-            return types.TextResourceContents(uri=uri, mime_type=_JSON, text=json.dumps(shots))
+            sessions = await self._sessions()
+            shots = [each.to_json() for each in sessions[-_LISTED:]]
+            text = json.dumps({"sessions": shots, "left_out": len(sessions) - len(shots)})
+            return types.TextResourceContents(uri=uri, mime_type=_JSON, text=text)
         if session is None:
-            return types.TextResourceContents(uri=uri, mime_type=_TEXT, text=await self._signals())
-        if uri.endswith(SCREEN):
-            return types.TextResourceContents(uri=uri, mime_type=_TEXT, text=(await session.screen()).text)
-        text = (await session.tail(_LOG_LINES))[-_LOG_CHARACTERS:]
-        return types.TextResourceContents(uri=uri, mime_type=_TEXT, text=text)
+            text = await self._signals()
+        elif uri.endswith(SCREEN):
+            text = (await session.screen()).text
+        else:
+            text = await _log(session)
+        return types.TextResourceContents(uri=uri, mime_type=_TEXT, text=sound(text))
 
     async def _sessions(self) -> list[AsyncSession]:
         return await self.toolset.hf.sessions(all=True, owner=self.toolset.owner)
@@ -88,14 +92,33 @@ class Resources:
         return render(await self.toolset.consumer().peek(_SIGNALS_SHOWN), self.toolset.name).text
 
 
+async def _log(session: AsyncSession) -> str:
+    """The end of it; that there is more is said first."""
+    text = await session.tail(_LOG_LINES)
+    whole = text.count("\n") < _LOG_LINES and not any(session.dropped_before.values())
+    if len(text) > _LOG_CHARACTERS:
+        whole = False
+        cut = text[-_LOG_CHARACTERS:]
+        text = cut.partition("\n")[2] or cut
+    return text if whole else f"[the end of {sum(session.ends.values()):,} bytes; what was before is left out]\n{text}"
+
+
+def _no_such(uri: str) -> NotFound:
+    problem = NotFound(uri)
+    problem.message = f"no such resource: {uri[:200]!a}"
+    problem.fix = "resources/list shows those there are"
+    return problem
+
+
 def _resource(session: AsyncSession, what: str, description: str) -> types.Resource:
     name = f"{session.name or session.id} {what}"
     uri = f"{SESSIONS}/{session.id}/{what}"
-    return types.Resource(uri=uri, name=name, description=f"{description}: {session.command[:80]}", mime_type=_TEXT)
+    about = sound(f"{description}: {session.command[:80]}")
+    return types.Resource(uri=uri, name=sound(name), description=about, mime_type=_TEXT)
 
 
 def _parts(uri: str) -> tuple[str, str]:
     if not uri.startswith(SESSIONS + "/"):
-        raise NotFound(uri)
+        raise _no_such(uri)
     ref, _, what = uri[len(SESSIONS) + 1 :].partition("/")
     return ref, what

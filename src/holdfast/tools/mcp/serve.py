@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
+import os
+import signal
 import socket
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
+import uvicorn
 from mcp.server.stdio import stdio_server
 from mcp.server.transport_security import TransportSecuritySettings
 
@@ -17,6 +22,7 @@ from .server import Bridge
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
 
     from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -24,9 +30,18 @@ _BACKLOG = 128
 
 
 async def over_stdio(family: str, owner: str, author: str) -> None:
-    """Until the client closes our input."""
+    """Until the client closes our input, or we are told to leave."""
     async with AsyncHoldfast(author=author) as hf:
-        server = Bridge(toolset(family, hf, owner=owner)).server()
+        bridge = Bridge(toolset(family, hf, owner=owner))
+        server = bridge.server()
+
+        async def leave(number: int) -> None:
+            # Our input is read by a thread that nothing can wake: what we hold we let go of here, and are gone.
+            await bridge.close()
+            await hf.close()
+            os._exit(128 + number)
+
+        _on_signals(lambda number: asyncio.ensure_future(leave(number)))
         async with stdio_server() as (reading, writing):
             await server.run(reading, writing, server.create_initialization_options())
 
@@ -44,12 +59,12 @@ async def over_http(
     listening: Callable[[str], None],
 ) -> None:
     """Until it is told to leave. `listening` gets the address, with the port that was given where 0 was asked for."""
-    import uvicorn
-
     if host not in LOOPBACK:
         raise BadArgument(
             "host", f"{host} is not this machine alone", f"give {' or '.join(LOOPBACK)}; ssh -L reaches it"
         )
+    if not 0 <= port < 1 << 16:
+        raise BadArgument("port", f"{port} is none", "give 1 to 65535, or 0 for a free one")
     with _bound(host, port) as listener:
         port = listener.getsockname()[1]
         async with AsyncHoldfast(author=author) as hf:
@@ -57,9 +72,18 @@ async def over_http(
             app = server.streamable_http_app(
                 streamable_http_path=PATH, transport_security=security(port, hosts, origins), host=host
             )
-            config = uvicorn.Config(Guarded(app, token), log_level="warning", lifespan="on", server_header=False)
+            guarded = Guarded(app, token)
+            config = uvicorn.Config(guarded, log_level="warning", lifespan="on", ws="none", server_header=False)
+            http = _Server(config)
+            _on_signals(lambda _number: http.leave())
             listening(address(host, port))
-            await uvicorn.Server(config).serve(sockets=[listener])
+            await http.serve(sockets=[listener])
+
+
+def _on_signals(told: Callable[[int], object]) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, told, number)
 
 
 def security(port: int, hosts: Sequence[str] = (), origins: Sequence[str] = ()) -> TransportSecuritySettings:
@@ -72,15 +96,26 @@ def security(port: int, hosts: Sequence[str] = (), origins: Sequence[str] = ()) 
     )
 
 
+class _Server(uvicorn.Server):
+    """Leaves when it is told to, and lets us clean up: its own way is to die of the signal."""
+
+    def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
+        return nullcontext()
+
+    def leave(self) -> None:
+        # Streams that clients keep open would hold us up for ever.
+        self.should_exit = self.force_exit = True
+
+
 class Guarded:
     """Lets nobody pass who has not the token. Being on this machine is no proof: others may share it."""
 
     def __init__(self, app: ASGIApp, token: str) -> None:
         self._app = app
-        self._expected = f"Bearer {token}".encode()
+        self._expected = token.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or self._is_known(scope):
+        if scope["type"] == "lifespan" or self._is_known(scope):
             await self._app(scope, receive, send)
             return
         from starlette.responses import JSONResponse
@@ -97,7 +132,8 @@ class Guarded:
 
     def _is_known(self, scope: Scope) -> bool:
         given = [value for name, value in scope["headers"] if name == b"authorization"]
-        return len(given) == 1 and hmac.compare_digest(given[0], self._expected)
+        scheme, _, token = given[0].partition(b" ") if len(given) == 1 else (b"", b"", b"")
+        return scheme.lower() == b"bearer" and hmac.compare_digest(token, self._expected)
 
 
 def _bound(host: str, port: int) -> socket.socket:

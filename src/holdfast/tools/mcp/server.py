@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import warnings
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING
 
 import mcp_types as types
@@ -13,12 +14,14 @@ from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
 
 from ... import __version__
 from ...errors import HoldfastError
+from .connections import left
 from .news import News
 from .notices import Notices
 from .resources import Resources
+from .sound import sound
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
     from typing import Any
 
     from mcp.server.context import ServerRequestContext
@@ -70,14 +73,19 @@ class Bridge:
         server.add_notification_handler("notifications/initialized", types.NotificationParams, self._connected)
         return server
 
+    async def close(self) -> None:
+        """Let go of what is waited for. Clients are left to find out."""
+        await self._notices.close()
+        await self._news.close()
+
     @asynccontextmanager
     async def _lifespan(self, _server: Server[None]) -> AsyncIterator[None]:
         await self._toolset.open()
-        async with self._notices:
-            try:
-                yield None
-            finally:
-                await self._news.close()
+        self._notices.begin()
+        try:
+            yield None
+        finally:
+            await self.close()
 
     async def _list_tools(self, _context: Context, _params: object) -> types.ListToolsResult:
         return types.ListToolsResult(tools=[types.Tool.model_validate(each) for each in self._toolset.schemas("mcp")])
@@ -88,10 +96,31 @@ class Bridge:
         async def progress(line: str) -> None:
             nonlocal told
             told += 1
-            await context.session.report_progress(told, message=line)
+            await context.session.report_progress(told, message=sound(line))
 
-        answer = await self._toolset.call(params.name, params.arguments, progress=progress)
-        return _result(answer, self._toolset.said_in_text)
+        call = asyncio.ensure_future(self._toolset.call(params.name, params.arguments, progress=progress))
+        try:
+            await self._while_there(context, call)
+        finally:
+            # Whoever asked gave up, or is gone: the waiting ends, and what it would have told is not told yet.
+            if not call.done():
+                call.cancel()
+                await asyncio.wait([call])
+        return _result(call.result(), self._toolset.said_in_text)
+
+    async def _while_there(self, context: Context, call: asyncio.Future[Answer]) -> None:
+        if context.request is None:
+            await asyncio.wait([call])
+            return
+        gone = asyncio.ensure_future(left(context.request))
+        try:
+            both: list[asyncio.Future[Any]] = [call, gone]
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            gone.cancel()
+            await asyncio.wait([gone])
+        if not call.done():
+            raise MCPError(types.CONNECTION_CLOSED, "whoever asked is gone")
 
     async def _list_resources(self, _context: Context, _params: object) -> types.ListResourcesResult:
         return types.ListResourcesResult(resources=await self._resources.listed())
@@ -134,20 +163,18 @@ class Bridge:
         self._notices.add(context.session)
 
 
-class _refusing:  # noqa: N801  read as a verb
+@contextmanager
+def _refusing() -> Iterator[None]:
     """Errors of ours as errors of the protocol: the same message, code and facts."""
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _kind: object, problem: BaseException | None, _trace: object) -> None:
-        if isinstance(problem, HoldfastError):
-            raise MCPError(types.INVALID_PARAMS, str(problem), problem.to_json()) from None
+    try:
+        yield
+    except HoldfastError as problem:
+        raise MCPError(types.INVALID_PARAMS, sound(str(problem)), sound(problem.to_json())) from None
 
 
 def _result(answer: Answer, said_in_text: tuple[str, ...]) -> types.CallToolResult:
     return types.CallToolResult(
-        content=[types.TextContent(type="text", text=answer.text)],
-        structured_content={key: value for key, value in answer.data.items() if key not in said_in_text},
+        content=[types.TextContent(type="text", text=sound(answer.text))],
+        structured_content=sound({key: value for key, value in answer.data.items() if key not in said_in_text}),
         is_error=answer.error,
     )
