@@ -23,9 +23,10 @@ if TYPE_CHECKING:
     from ..home import Home
 
 TICKETS = ".tickets"
-# Of a scope: starts that are in flight hold the one, the other tells when all before it were cancelled.
-STARTUPS, CANCELLED = ".startups", ".cancelled"
-BESIDE = (TICKETS, STARTUPS, CANCELLED)
+# Of a scope: starts that are in flight hold the first, those that somebody waits for the second, and the third tells
+# when all before it were cancelled.
+STARTUPS, EARLIER, CANCELLED = ".startups", ".earlier", ".cancelled"
+BESIDE = (TICKETS, STARTUPS, EARLIER, CANCELLED)
 
 _FLAGS = os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 # The text is only there for people who look into the file; within one page a reader sees the line whole.

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from holdfast.tools.openclaw.scopes import Scope
 from holdfast.tools.openclaw.spawning import SpawnInput
 from holdfast.tools.openclaw.supervisor import Supervisor, Withdrawn
 from support import processes, told
 from support.agents import Agent
-from support.waiting import wait_gone
+from support.waiting import until, wait_gone
 
 if TYPE_CHECKING:
     from support.points import Points
@@ -160,6 +162,67 @@ def test_cancelling_a_scope_takes_what_starts_and_no_later_arrival(agent: Agent,
     assert agent.run(one.list_by_scope("")) == []
     assert agent.run(one.cancel_scope("crowd")) == 1
     wait_gone(late.pid)
+
+
+@pytest.mark.parametrize("asked", ["cancel", "replacement"])
+def test_starts_that_come_later_hold_up_neither_a_cancel_nor_a_replacement(
+    agent: Agent, points: Points, asked: str
+) -> None:
+    """Each of a stream of starts is in flight before the one in front of it is done: what they share is never free."""
+    points.set("runner.before_spawn=pause")
+    one, other = supervisor(agent), supervisor(agent)
+    plain = SpawnInput(argv=SLEEPER, scope_key="busy")
+
+    async def begin() -> tuple[Any, Any]:
+        spawning = asyncio.ensure_future(one.spawn(plain))
+        return spawning, await asyncio.to_thread(points.wait, "runner.before_spawn", 20)
+
+    async def streamed() -> tuple[Any, Any]:
+        first, first_hit = await begin()
+        replacing = SpawnInput(argv=SLEEPER, scope_key="busy", replace_existing_scope=True)
+        waits = other.spawn(replacing) if asked == "replacement" else other.cancel_scope("busy")
+        waiting: Any = asyncio.ensure_future(waits)
+        await asyncio.to_thread(until, waiters, 10)
+        second, second_hit = await begin()
+        first_hit.release()
+        await first
+        if asked == "replacement":
+            # It comes to its own start while the second stands still.
+            (await asyncio.to_thread(points.wait, "runner.before_spawn", 20)).release()
+        done = await asyncio.wait_for(waiting, 20)
+        assert not second.done()
+        second_hit.release()
+        points.clear()
+        return await first, [await second, *([done] if asked == "replacement" else [])]
+
+    first, living = agent.run(streamed())
+    assert agent.run(first.wait()).reason == "manual-cancel"
+    for run in living:
+        assert not processes.is_gone(run.pid)
+        agent.run(run.cancel())
+
+
+def test_two_who_wait_for_the_same_starts_both_wait_to_their_end(agent: Agent) -> None:
+    scope = Scope(agent.hf.home, "busy")
+
+    async def waited() -> None:
+        async with scope.startup():
+            waiting = [asyncio.ensure_future(scope.startups_done()) for _ in range(2)]
+            await asyncio.to_thread(until, lambda: waiters() == 2, 10)
+            async with scope.startup():
+                assert not any(each.done() for each in waiting)
+            waiting[0].cancel()
+            assert not waiting[1].done()
+        await asyncio.wait_for(waiting[1], 10)
+
+    agent.run(waited())
+    assert waiters() == 0
+
+
+def waiters() -> int:
+    """How many threads of ours stand before a lock of files."""
+    with open("/proc/locks") as file:
+        return sum(" -> FLOCK " in line and f" {os.getpid()} " in line for line in file)
 
 
 def test_a_run_without_the_flag_starts_beside_others_and_what_is_superseded_is_not_told(

@@ -1,6 +1,6 @@
 """Scopes: which runs belong together, and that of several replacements the newest lives, whichever hosts ask.
 
-A scope is a claim in `<home>/locks/` and two files beside it. Whoever dies lets go of all of them.
+A scope is a claim in `<home>/locks/` and three files beside it. Whoever dies lets go of all of them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ...errors import BadArgument, Busy
 from ...home import LABEL_VALUE_CHARACTERS, check_labels
-from ...host.claims import CANCELLED, STARTUPS, Claim, lock_within, stands_at
+from ...host.claims import CANCELLED, EARLIER, STARTUPS, Claim, lock_now, lock_within, stands_at
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -29,6 +29,7 @@ T = TypeVar("T")
 # A replacement waits for others to stop what they replace; a startup in flight is bounded by itself.
 _FENCE_S = 600.0
 _STARTUPS_S = 60.0
+_FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class Scope:
@@ -77,38 +78,61 @@ class Scope:
     @asynccontextmanager
     async def startup(self) -> AsyncIterator[None]:
         """A start without replacement: any number at once, and a replacement waits for those in flight."""
-        fd = await self._startups(fcntl.LOCK_SH)
+        fd = await self._start()
         try:
             yield
         finally:
             os.close(fd)
 
     async def startups_done(self) -> None:
-        """Until those that are in flight now have a session that can be seen."""
-        os.close(await self._startups(fcntl.LOCK_EX))
+        """Until those that are in flight now have a session that can be seen. Later ones neither wait nor are waited
+        for: they find another file."""
+        earlier = await self._earlier()
+        try:
+            fd = os.open(self._starting, _FLAGS)
+            # Named still, so that whoever comes while we wait, or after we died, waits for them too.
+            os.rename(self._starting, self._before)
+        except FileNotFoundError:
+            return  # nobody starts
+        finally:
+            os.close(earlier)
+        await self._lock(fd)
+        os.close(fd)
 
-    async def _startups(self, kind: int) -> int:
+    async def _start(self) -> int:
         while True:
-            fd = os.open(self._starting, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-            await self._lock(fd, kind)
-            if stands_at(fd, self._starting):
+            fd = os.open(self._starting, _FLAGS | os.O_CREAT, 0o600)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                if stands_at(fd, self._starting):
+                    return fd
+            except BlockingIOError:
+                pass
+            except BaseException:
+                os.close(fd)
+                raise
+            # It was set aside or swept between open and lock, and only who does that locks it alone.
+            os.close(fd)
+            await asyncio.sleep(0)
+
+    async def _earlier(self) -> int:
+        """The starts that others wait for are over, and nobody else sets any aside until this is closed."""
+        while True:
+            fd = os.open(self._before, _FLAGS | os.O_CREAT, 0o600)
+            await self._lock(fd)
+            if stands_at(fd, self._before):
                 return fd
-            # The file was swept between open and lock.
             os.close(fd)
 
-    async def _lock(self, fd: int, kind: int) -> None:
+    async def _lock(self, fd: int) -> None:
         try:
-            fcntl.flock(fd, kind | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:
-            pass
+            if lock_now(fd):
+                return
         except OSError:
             os.close(fd)
             raise
         if not await apart(lambda: lock_within(fd, _STARTUPS_S), lambda came: os.close(fd) if came else None):
             raise Busy(f"starts in the scope {self.key[:80]!r} took more than {_STARTUPS_S:g} s")
-        if kind == fcntl.LOCK_SH:
-            fcntl.flock(fd, fcntl.LOCK_SH)
 
     @property
     def _cancelled(self) -> str:
@@ -117,6 +141,10 @@ class Scope:
     @property
     def _starting(self) -> str:
         return self._claim.path + STARTUPS
+
+    @property
+    def _before(self) -> str:
+        return self._claim.path + EARLIER
 
 
 def moment() -> int:
