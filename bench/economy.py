@@ -1,7 +1,9 @@
 """What a dozen everyday jobs cost an agent through each toolset: calls, bytes and tokens that come back, time lost.
 
 A scripted policy per toolset (bench/policies) does each job as somebody would who knows the tools well. A token is
-taken as four characters. `python -m bench.economy` prints the table; `--write` puts it into docs/economy.md.
+taken as four characters. Commands are run as a person would write them: what they will print is not known before, so no
+policy filters it in the shell, but where its tools cannot search. `python -m bench.economy` prints the table;
+`--write` puts it into docs/economy.md.
 """
 
 from __future__ import annotations
@@ -128,7 +130,7 @@ def table(costs: dict[str, dict[str, Cost]]) -> str:
         lines.append(f"| **{name}** | " + " | ".join(sums) + " |")
 
     total("tokens", lambda each: f"**{sum(cost.tokens for cost in each):,}**")
-    total("bytes", lambda each: f"{sum(cost.characters for cost in each):,}")
+    total("characters", lambda each: f"{sum(cost.characters for cost in each):,}")
     total("tool calls", lambda each: str(sum(cost.calls for cost in each)))
     total("of them polls", lambda each: str(sum(cost.polls for cost in each)))
     total("seconds lost to polling", lambda each: f"{sum(cost.lost_s for cost in each):.1f}")
@@ -149,7 +151,9 @@ _HEAD = """\
 What a dozen everyday jobs cost an agent in tokens that come back to it (four characters each), through each toolset.
 A scripted policy does each job as somebody would who knows those tools well: [bench/economy.py](../bench/economy.py)
 measures it, [bench/policies](../bench/policies) are the policies, [bench/jobs.py](../bench/jobs.py) the programs.
-`dominds` and `evva` have neither input nor a terminal: there the dialogues are scripted in one go, which is no dialogue.
+Commands are run as a person would write them: what they will print is not known before, so no policy filters it in the
+shell (`| tail`), but where its tools cannot search. `dominds` and `evva` have neither input nor a terminal: there the
+dialogues are scripted in one go, which is no dialogue.
 Made by `python -m bench.economy --write`; do not edit.
 
 """
@@ -157,6 +161,9 @@ Made by `python -m bench.economy --write`; do not edit.
 
 def main(words: list[str]) -> int:
     wanted = [word for word in words if not word.startswith("-")]
+    unknown = set(wanted) - set(TOOLSETS) - set(PROOFS)
+    if unknown:
+        sys.exit(f"no toolset or job {', '.join(sorted(unknown))}; there are {', '.join((*TOOLSETS, *PROOFS))}")
     families = [family for family in TOOLSETS if not wanted or family in wanted]
     jobs = [job for job in PROOFS if not set(wanted) & set(PROOFS) or job in wanted]
     families = families or list(TOOLSETS)

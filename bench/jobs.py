@@ -11,7 +11,7 @@ PYTHON = sys.executable
 PROOFS = {
     "install": "Successfully installed",
     "failing_tests": "assert total([2, 3]) == 6",
-    "dev_server": "ready",
+    "dev_server": "ready on",
     "repl": "1024",
     "big_log": "E4711 quota exceeded for tenant 90210",
     "menu": "you chose: three",

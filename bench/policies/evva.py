@@ -28,7 +28,7 @@ async def _until(meter: Meter, id: str, word: str) -> None:
     for _ in range(20):
         await meter.poll("bash", command="sleep 1")
         meter.cost.lost_s += 1
-        answer = await meter.poll("daemon_output", daemon_id=id, tail=20)
+        answer = await meter.poll("daemon_output", daemon_id=id, tail=5)
         if word in answer.text:
             return
 
