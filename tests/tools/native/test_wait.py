@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -67,6 +68,46 @@ def test_a_match_counts_only_behind_what_the_agent_saw(agents: Agents, world: Wo
     agent.call("stop", ids="web", grace_s=0)
 
 
+@pytest.mark.covers("native:10")
+@pytest.mark.parametrize("between", [True, False], ids=["before-the-call", "during-the-call"])
+def test_a_match_that_begins_in_what_the_agent_saw_of_a_line_counts(
+    direct: Agents, world: World, between: bool
+) -> None:
+    agent = direct("native")
+    gate = world.gate()
+    words = ["await", gate, "write", "token o", "await", gate, "write", "ne", "await", gate, "say", " more"]
+    start(agent, "web", world.probe("quiet", *words, "forever"))
+
+    def output(ending: str) -> bool:
+        return bool(agent.call("read", id="web", since="0").data["output"].endswith(ending))
+
+    gate.release()
+    until(lambda: output("token o"))
+    assert agent.call("read", id="web").data["output"] == "token o"
+    # What lies within what was seen does not count, wherever the line ends.
+    assert agent.call("wait", ids="web", until="match", pattern="token", timeout_s=0.2).data["reason"] == "timeout"
+
+    async def matched() -> Any:
+        waiting = asyncio.ensure_future(
+            agent.tools.call("wait", {"ids": "web", "until": "match", "pattern": "^token one$", "timeout_s": 20})
+        )
+        if not between:
+            await asyncio.wait((waiting,), timeout=0.2)
+            gate.release()
+        return await waiting
+
+    if between:
+        gate.release()
+        until(lambda: output("token one"))
+    answer = agent.run(matched())
+    assert answer.data["reason"] == "match"
+    assert 'matched "token one"' in answer.text
+    gate.release()
+    until(lambda: output("more"))
+    assert "token" not in agent.call("wait", ids="web", until="match", pattern="more", timeout_s=20).data["output"]
+    agent.call("stop", ids="web", grace_s=0)
+
+
 @pytest.mark.covers("native:11")
 def test_a_timeout_is_no_error_and_says_how_it_stands(agents: Agents, world: World) -> None:
     agent = agents("native")
@@ -108,6 +149,17 @@ def test_the_other_conditions(agents: Agents, world: World) -> None:
     assert ready.data["reason"] == "ready"
     assert "ready on line" in ready.text
     agent.call("stop", ids="slow", grace_s=0)
+
+
+def test_waiting_for_the_others_is_waiting_for_the_same(agents: Agents, world: World) -> None:
+    agent = agents("native")
+    gate = world.gate()
+    start(agent, "a", world.probe("quiet", "forever"))
+    start(agent, "b", world.probe("quiet", "await", gate, "say", "over 1", "forever"))
+    gate.release()
+    answer = agent.call("wait", ids=["a", "b"], until="match", pattern=r"over \d", timeout_s=30)
+    assert answer.text.endswith(r"""next: wait(ids=["a"], until="match", pattern="over \\d")""")
+    agent.call("stop", all=True, grace_s=0)
 
 
 def test_an_end_ends_every_wait(agents: Agents, world: World) -> None:

@@ -190,7 +190,7 @@ class Native(Toolset):
         news = [each for each in sessions if each.exit is None or not self._seen.is_told(each.id)] or sessions
         began = time.monotonic()
         asked = conditions(until, pattern, timeout_s, [self._seen.cursor(each.id) for each in news])
-        woken = await self.waiting(news, first(news, asked))
+        woken = await self.waiting(news, first(news, asked, self._log))
         waited = time.monotonic() - began
         if woken is None:
             return await self._waited_in_vain(news, until, waited)
@@ -198,7 +198,8 @@ class Native(Toolset):
         if woke.reason == "timeout":
             return await self._answer(session, f"no {until} within {spell(waited)}", reason="timeout", last_line=True)
         others = [ref(each) for each in sessions if each.id != session.id and not self._seen.is_told(each.id)]
-        step = call("wait", ids=others) if others else ""
+        again = {} if until == "exit" else {"until": until} | ({} if pattern is None else {"pattern": pattern})
+        step = call("wait", ids=others, **again) if others else ""
         return await self._answer(session, why(woke, pattern), reason=woke.reason, others=step)
 
     async def _waited_in_vain(self, sessions: Sequence[AsyncSession], until: str, waited: float) -> Answer:
