@@ -127,6 +127,22 @@ def test_what_waits_is_listed_and_stays(world: World, ended: Start) -> None:
     assert world.open()._core.consumers.known() == []
 
 
+def test_status_and_ls_tell_how_many_wait_and_take_none(world: World, ended: Start) -> None:
+    id = ended("say", "ERROR: disk full", "exit", 3, owner="a", watch=["ERROR"])
+    other = ended("exit", 0)
+
+    def waiting() -> dict[str, int]:
+        return {
+            each["id"]: each["pending_signals"]
+            for each in json.loads(world.hold("ls", "-a", "--json", check=True).stdout)
+        }
+
+    assert waiting() == {id: 2, other: 1}
+    assert json.loads(world.hold("status", id, "--json", check=True).stdout)["pending_signals"] == 2
+    agent_of(world, "a").claim().settle()
+    assert waiting() == {id: 0, other: 1}
+
+
 def test_nothing_that_waits_is_an_empty_list(world: World) -> None:
     assert listed(world) == listed(world, "--owner", "a") == listed(world, "--parked") == []
     assert world.hold("signals", check=True).stdout == ""

@@ -5,8 +5,10 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
+    from typing import Any
 
-    from ..host.api import Holdfast
+    from ..host.api import Holdfast, Session
     from ..host.core import Core
     from ..index.audience import Filter
     from ..signals.consumer import Consumer
@@ -44,6 +46,19 @@ async def parked(core: Core, args: argparse.Namespace) -> list[Waiting]:
             found += await core.consumers.listing(each["name"], Filter.from_json(each)).waiting(parked=True)
     found.sort(key=lambda each: each.pos)
     return found if args.lines is None else found[max(0, len(found) - args.lines) :]
+
+
+def with_pending(core: Core, sessions: Sequence[Session]) -> list[dict[str, Any]]:
+    """As JSON, with how many of their signals wait; null where the index does not say."""
+    from ..errors import IndexBusy
+    from ..host.driver import drive
+    from ..host.verbs import pending_signals
+
+    try:
+        waiting = drive(pending_signals(core, sessions))
+    except IndexBusy:
+        waiting = {}
+    return [{**session.to_json(), "pending_signals": waiting.get(session.id)} for session in sessions]
 
 
 def persons(core: Core) -> Listing:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..model import STATES, STATUSES
 from .door import here
+from .inbox import with_pending
 from .output import is_terminal, note, say, say_json
 from .parsing import Parser, add_json, pair
 from .tables import DIM, age, state_words, style, table
@@ -51,7 +52,7 @@ def main(args: Namespace) -> int:
             search=args.search,
         )
         if args.json:
-            say_json([session.to_json() for session in found])
+            say_json(with_pending(hf._core, found))
         elif args.quiet:
             for session in found:
                 say(session.id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .door import here
+from .inbox import with_pending
 from .output import say, say_json
 from .parsing import Parser, add_json, add_session
 from .tables import age, epoch, facts, megabytes, outcome, span, state_words, style
@@ -34,7 +35,7 @@ def main(args: Namespace) -> int:
     with here() as hf:
         session = hf.get(args.session)
         if args.json:
-            say_json(session)
+            say_json(with_pending(hf._core, [session])[0])
         else:
             say(facts(described(session), style(hf.config)))
     return 0

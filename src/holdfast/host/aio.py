@@ -234,7 +234,7 @@ class AsyncSession(Snapshot):
 
     async def pending_signals(self) -> int:
         """How many of its signals wait for its owner. Looking acknowledges none of them."""
-        return await verbs.pending_signals(self._core, self.id, self.owner)
+        return (await verbs.pending_signals(self._core, [self]))[self.id]
 
     async def watch(self, pattern: str | Mapping[str, Any]) -> str:
         """Tell the owner of lines that match, from now on: text, or `/regex/`. The id of the watch."""

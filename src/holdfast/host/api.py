@@ -257,7 +257,7 @@ class Session(Snapshot):
 
     def pending_signals(self) -> int:
         """How many of its signals wait for its owner. Looking acknowledges none of them."""
-        return drive(verbs.pending_signals(self._core, self.id, self.owner))
+        return drive(verbs.pending_signals(self._core, [self]))[self.id]
 
     def watch(self, pattern: str | Mapping[str, Any]) -> str:
         """Tell the owner of lines that match, from now on: text, or `/regex/`. The id of the watch."""

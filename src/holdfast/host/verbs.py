@@ -63,8 +63,11 @@ def told(core: Core, id: str) -> list[Signal | Note]:
     return told(core.home, id)
 
 
-async def pending_signals(core: Core, id: str, owner: str | None) -> int:
-    return (await core.consumers.listing().counts([owner])).get(id, 0)
+async def pending_signals(core: Core, shots: Iterable[Snapshot]) -> dict[str, int]:
+    """How many signals of each wait for its owner; of one without an owner, for whoever sits at the terminal."""
+    shots = list(shots)
+    waiting = await core.consumers.listing().counts({shot.owner for shot in shots}) if shots else {}
+    return {shot.id: waiting.get(shot.id, 0) for shot in shots}
 
 
 async def run(
