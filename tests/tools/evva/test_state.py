@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast.daemons import kinds
-from holdfast.errors import AlreadyEnded, BadArgument, DiskFull, KindReserved, NotFound
+from holdfast.errors import AlreadyEnded, BadArgument, DiskFull, IndexBusy, KindReserved, NotFound
 from holdfast.home import ID_ALPHABET
 from holdfast.runner import points
 from holdfast.tools.evva import Change, DaemonSnapshot, DaemonState, Event, Lifecycle, Signal, new_id
@@ -229,6 +229,44 @@ def test_a_signal_has_one_variant_and_an_end_is_told_once(
     state.emit(ended("completed"))
     assert [each.lifecycle and each.lifecycle.status for each in state.drain_signals()] == ["killed"]
     assert "a second end of x00000001 was dropped" in caplog.text
+
+
+def test_threads_that_drain_at_once_share_the_signals_and_all_are_settled(state: DaemonState) -> None:
+    for number in range(40):
+        state.emit(line(str(number)))
+    got: list[str] = []
+    together = threading.Barrier(4)
+
+    def drain() -> None:
+        together.wait(BOUND_S)
+        while batch := state.drain_signals():
+            got.extend(each.id for each in batch)
+
+    threads = [threading.Thread(target=drain) for _ in range(4)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(BOUND_S)
+    assert len(got) == len(set(got)) == 40
+    assert state.consumer.untold() == set()
+
+
+def test_a_batch_that_could_not_be_settled_is_settled_by_the_next_drain(
+    state: DaemonState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state.emit(line("one"))
+    first = state.drain_signals()
+
+    def busy(*_: object) -> int:
+        raise IndexBusy("index.db", 1.0)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(type(first._claimed), "settle", busy)
+        with pytest.raises(IndexBusy):
+            state.drain_signals()
+    assert state.consumer.untold() == {"x00000001"}
+    assert list(state.drain_signals()) == []
+    assert state.consumer.untold() == set()
 
 
 def test_what_is_emitted_is_what_is_drained(state: DaemonState) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, overload
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Batch(Sequence["Signal"]):
-    """`settled(batch)` and `released(batch)` are called once, with what became of it."""
+    """`settled(batch)` and `released(batch)` are called once, with what became of it. Thread-safe."""
 
     def __init__(
         self,
@@ -30,6 +31,7 @@ class Batch(Sequence["Signal"]):
         self._settled = settled
         self._released = released
         self._open = True
+        self._lock = threading.Lock()
 
     def __repr__(self) -> str:
         return f"<Batch of {len(self)} signals>"
@@ -62,17 +64,26 @@ class Batch(Sequence["Signal"]):
 
     def settle(self) -> None:
         """Done; terminal daemons in it leave the catalog. Again, or after a release: nothing."""
-        if self._open:
+        if self.acknowledge():
+            self._settled(self)
+
+    def acknowledge(self) -> bool:
+        """The queue's part of that. False when its fate was decided before."""
+        with self._lock:
+            if not self._open:
+                return False
             self._claimed.settle()
             self._open = False
-            self._settled(self)
+            return True
 
     def release(self, reason: str) -> None:
         """Back to the queue, for a growing while."""
-        if self._open:
+        with self._lock:
+            if not self._open:
+                return
             self._claimed.release(reason)
             self._open = False
-            self._released(self)
+        self._released(self)
 
 
 class Fold:

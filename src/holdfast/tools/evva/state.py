@@ -56,6 +56,7 @@ class State:
     """What both have in common. Thread-safe; `core` waits in the calling thread."""
 
     domain = DOMAIN
+    gate: Gate | AsyncGate
 
     def __init__(self, core: Core, view: View, owner: str, quote: str, ended_tail_chars: int | None) -> None:
         self.owner = owner
@@ -68,6 +69,7 @@ class State:
         self._listeners = Listeners()
         self._lock = threading.Lock()
         self._telling = threading.RLock()
+        self._draining = threading.Lock()
         self._unobserve: Callable[[], None] | None = None
         self._wake: Callable[[], object] | None = None
         self._waking: Waking | None = None
@@ -88,7 +90,9 @@ class State:
         with self._lock:
             waking, self._waking = self._waking, None
             unobserve, self._unobserve = self._unobserve, None
+        with self._draining:
             latest, self._latest = self._latest, None
+        self.gate.close()
         if waking is not None:
             waking.close()
         if unobserve is not None:
@@ -149,18 +153,19 @@ class State:
 
     def drain_signals(self) -> Batch:
         """All that is pending, claimed. The batch before it is settled, unless it was released."""
-        with self._lock:
-            before, self._latest = self._latest, None
-        if before is not None:
-            before.settle()
         self._emitting.catch_up()
-        claimed = self.consumer.claim()
-        if self._waking is not None:
-            self._waking.taken()
-        found = [each for record in claimed.signals for each in signals.of(record, self._shot)]
-        batch = Batch(claimed, found, self._settled, self._released)
-        with self._lock:
-            self._latest = batch
+        with self._draining:
+            before = self._latest
+            # One that cannot be settled is tried again by the next drain.
+            settled = before is not None and before.acknowledge()
+            self._latest = None
+            claimed = self.consumer.claim()
+            if self._waking is not None:
+                self._waking.taken()
+            found = [each for record in claimed.signals for each in signals.of(record, self._shot)]
+            batch = self._latest = Batch(claimed, found, self._settled, self._released)
+        if before is not None and settled:
+            self._settled(before)
         return batch
 
     def has_pending(self) -> bool:
@@ -171,7 +176,8 @@ class State:
         """All that is pending, as one message."""
         batch = self.drain_signals()
         try:
-            parked, self._parked = [*self._parked, *batch.parked], []
+            with self._lock:
+                parked, self._parked = [*self._parked, *batch.parked], []
             message = self._folding.message(batch.records, parked)
         except BaseException as problem:
             batch.release(f"{type(problem).__name__} while it was rendered: {problem}")
@@ -187,7 +193,8 @@ class State:
                     self._listeners.tell(Change("removed", each.daemon_id, last))
 
     def _released(self, batch: Batch) -> None:
-        self._parked += batch.parked
+        with self._lock:
+            self._parked += batch.parked
         if self._waking is not None:
             self._waking.look()
 
@@ -312,7 +319,7 @@ class DaemonState(State):
     def __init__(self, hf: Holdfast, owner: str, *, quote: str = "prefix", ended_tail_chars: int | None = None) -> None:
         super().__init__(hf._core, hf.daemons, owner, quote, ended_tail_chars)
         self._hf = hf
-        self.gate = Gate(self)
+        self.gate: Gate = Gate(self)
         self._one_server = threading.Lock()
 
     def start(self, command: Command, **options: Unpack[StartOptions]) -> Session:
@@ -343,7 +350,7 @@ class AsyncDaemonState(State):
         core._consumers = None
         super().__init__(core, hf.daemons, owner, quote, ended_tail_chars)
         self._hf = hf
-        self.gate = AsyncGate(self)
+        self.gate: AsyncGate = AsyncGate(self)
         self._one_server = asyncio.Lock()
 
     async def start(self, command: Command, **options: Unpack[StartOptions]) -> AsyncSession:
