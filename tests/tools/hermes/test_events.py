@@ -96,6 +96,14 @@ def test_a_pattern_that_is_split_or_coloured_matches_once(library: Agents, world
     assert not (world.cwd / "ran").exists()
 
 
+@pytest.mark.parametrize("given", [None, ["WARN"]])
+def test_patterns_that_were_given_as_notify_are_watched_too(library: Agents, given: list[str] | None) -> None:
+    agent = library("hermes")
+    asked = {"command": "true", "background": True, "notify": ["ERROR"], "watch_patterns": given}
+    answer = agent.call("terminal", **asked)
+    assert answer.data["watch_patterns"] == [*(given or []), "ERROR"]
+
+
 def test_a_match_is_shown_in_the_list(library: Agents) -> None:
     agent = library("hermes")
     id = start(agent, "echo ERROR; exec sleep 300", watch_patterns=["ERROR"])

@@ -221,7 +221,9 @@ def _mended(given: dict[str, Any]) -> dict[str, Any]:
     mended = dict(given)
     for name in ("notify", "notify_on_complete"):
         if isinstance(mended.get(name), list):
-            mended.setdefault("watch_patterns", mended.pop(name))
+            meant, watched = mended.pop(name), mended.get("watch_patterns") or []
+            if isinstance(watched, list):
+                mended["watch_patterns"] = [*watched, *meant]
     patterns = mended.get("watch_patterns")
     if isinstance(patterns, list) and not all(isinstance(each, str) for each in patterns):
         raise BadArgument("watch_patterns", "holds something that is no text", 'give texts, such as ["ERROR"]')
