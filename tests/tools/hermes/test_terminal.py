@@ -221,6 +221,15 @@ def test_past_the_cap_it_goes_on_in_the_background(agents: Agents, monkeypatch: 
     assert process(agent, "kill", told["session_id"])["status"] == "killed"
 
 
+def test_past_a_deadline_that_is_the_cap_it_is_waited_for_until_it_ended(
+    agents: Agents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERMINAL_MAX_FOREGROUND_TIMEOUT", "1")
+    agent = agents("hermes", daemon_term_grace_seconds=0.5)
+    told = shown(agent, "trap '' TERM; while :; do sleep 100; done", timeout=1)
+    assert (told["exit_code"], told["output"]) == (124, "[Command timed out after 1s]")
+
+
 def test_a_server_in_the_foreground_is_refused_where_the_host_says_so(agents: Agents) -> None:
     agent = agents("hermes", foreground_guard="refuse")
     told = shown(agent, "npm run dev")

@@ -8,6 +8,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ...errors import SessionEnded
+from ...runner.ladder import SETTLE_S
 from . import limits, scope, shell, texts, views
 from .starting import check_place
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 INTERRUPT = "interrupt"
 YIELD = "yield"
 
+# Between the end of a command and the word of it.
+_MARGIN_S = 1.0
 # Looking for secrets in more than this takes so long that others would wait for it.
 _LONG_CHARS = 1 << 20
 _SERVERS = re.compile(
@@ -56,13 +59,15 @@ async def in_foreground(hf: AsyncHoldfast, starting: Starting, settings: Setting
         return {"output": "", "exit_code": -1, "error": said, "error_code": "bad-argument", "status": "error"}
     limit, cap = wanted.timeout or limits.timeout_s(), limits.foreground_cap_s()
     wait_s = min(settings.server_wait_s, cap) if server else cap
+    if limit <= wait_s:
+        # Its deadline comes first: how that ended it is the answer, and it may take as long as a stop may.
+        wait_s = max(wait_s, limit + settings.grace_s + SETTLE_S + _MARGIN_S)
     options, hints = await starting.options(wanted)
     directory = shell.LastDirectory()
     try:
         options |= {"shell": shell.wrapped(options["shell"]), "pass_fds": {shell.DIRECTORY_FD: directory.fd}}
         options |= {"notify": "auto", "timeout": limit}
         began: asyncio.Future[AsyncSession] = asyncio.get_running_loop().create_future()
-        # Nobody need wait for the answer to a deadline: the command ends first, and that is the answer.
         outcome = await race(hf.run(wanted.command, wait=wait_s, started=began.set_result, **options), began)
         if outcome == INTERRUPT:
             return await _interrupted(began.result(), settings)
