@@ -121,6 +121,18 @@ def test_quotes_and_tails_as_asked_for(world: World) -> None:
         DaemonState(hf, OWNER, ended_tail_chars=3001)
 
 
+def test_a_tail_is_never_made_shorter_than_it_is_by_default(world: World, state: DaemonState) -> None:
+    hf = world.open()
+    raised = world.closing.enter_context(DaemonState(hf, OWNER, ended_tail_chars=10))
+    ended(world, state, "echo first; seq 1 20; exit 3")
+    fold = state.fold()
+    assert "| first\n" in fold.text
+    fold.batch.release("for the other")
+    until(raised.has_pending, what="it again")
+    with raised.fold() as again:
+        assert again.text.replace(", redelivered", "") == fold.text
+
+
 def test_a_watch_that_matched_is_an_event_of_another_variant(world: World, state: DaemonState) -> None:
     session = state.start(world.probe("say", "an ERROR", "forever"), watch=["ERROR"])
     until(state.has_pending, what="the match")
@@ -183,6 +195,54 @@ def test_a_late_wake_fires_at_once_and_a_second_run_is_refused(world: World, sta
     ended(world, state, "echo two")
     until(lambda: other, what="the new wake")
     assert len(woken) == 1, "the former is not called any more"
+
+
+class Enough(Exception):
+    """Ends a loop that serves."""
+
+
+def test_two_that_serve_one_gate_take_turns_and_both_live_on(world: World, state: DaemonState) -> None:
+    inside, leave = threading.Semaphore(0), threading.Semaphore(0)
+    texts: list[str] = []
+
+    def turn(fold: Fold) -> None:
+        texts.append(fold.text)
+        inside.release()
+        assert leave.acquire(timeout=BOUND_S)
+        if "| last" in fold.text:
+            raise Enough
+
+    def serve() -> None:
+        with pytest.raises(Enough):
+            state.gate.serve(turn)
+
+    serving = [threading.Thread(target=serve) for _ in range(2)]
+    for each in serving:
+        each.start()
+    for said in ("one", "two", "three"):
+        # From the second on, one of the two finds the other inside.
+        ended(world, state, f"echo {said}")
+        if said != "one":
+            leave.release()
+        assert inside.acquire(timeout=BOUND_S)
+    assert [f"| {said}\n" in text for said, text in zip(("one", "two", "three"), texts, strict=True)] == [True] * 3
+    assert all(each.is_alive() for each in serving)
+    leave.release()
+    ended(world, state, "echo last")
+    for _ in serving:
+        # Given back by the first, it comes again for the other.
+        assert inside.acquire(timeout=BOUND_S)
+        leave.release()
+    for each in serving:
+        each.join(BOUND_S)
+        assert not each.is_alive()
+
+
+def test_a_closed_state_leaves_no_socket(world: World) -> None:
+    state = DaemonState(world.open(), OWNER)
+    assert not state.gate.waker.closed
+    state.close()
+    assert list((world.runtime / "wake").iterdir()) == []
 
 
 def test_the_flag_is_left_by_errors_too(world: World, state: DaemonState) -> None:

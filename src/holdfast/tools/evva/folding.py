@@ -32,32 +32,34 @@ class Folding:
             raise BadArgument("ended_tail_chars", why, f"give 1 to {TAIL_CHARACTERS_MOST}")
         self._core = core
         self._quote = quote
-        self._tail_chars = ended_tail_chars
+        self._raised = ended_tail_chars is not None
         self._limits = Limits.of(core.config)
         if ended_tail_chars is not None:
             self._raise(self._limits, ended_tail_chars)
 
     def message(self, records: Sequence[Record], parked: Sequence[str]) -> Message:
-        if self._tail_chars is not None:
+        if self._raised:
             for record in records:
                 if record.ends_session:
-                    self._lengthen(record, self._tail_chars)
+                    self._lengthen(record)
         return render(records, STYLE, limits=self._limits, quote=self._quote, parked=parked)
 
     @staticmethod
     def _raise(limits: Limits, chars: int) -> None:
         limits.failed_chars = max(limits.failed_chars, chars)
         limits.completed_chars = max(limits.completed_chars, chars)
-        limits.failed_lines = limits.completed_lines = limits.session_lines
+        limits.failed_lines = max(limits.failed_lines, limits.session_lines)
+        limits.completed_lines = max(limits.completed_lines, limits.session_lines)
         # A block has more than these lines: its heading, and what stands before each.
         limits.session_chars = max(limits.session_chars, 2 * chars)
 
-    def _lengthen(self, record: Record, chars: int) -> None:
+    def _lengthen(self, record: Record) -> None:
         """A record has room for less: the log tells the rest."""
         tails = dict(facts.table(record.fields, "tail"))
         if record.session is None or not tails:
             return
         log = self._core.log(record.session)
+        chars = max(self._limits.failed_chars, self._limits.completed_chars)
         for stream, end in facts.offsets(record.fields, "ends").items():
             if stream in tails and stream != "tty":
                 at = max(0, end - _TAIL_BYTES)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from typing import TYPE_CHECKING
 
 from ...errors import RunInProgress
@@ -52,8 +54,9 @@ class Folds:
         self._state.wake_again()
 
     def close(self) -> None:
-        if self._waker is not None:
-            self._waker.close()
+        waker, self._waker = self._waker, None
+        if waker is not None:
+            waker.close()
 
     async def pending(self) -> int:
         return int(self._state.has_pending())
@@ -75,6 +78,13 @@ class Gate(gate.Gate):
         self._folds = Folds(state)
         self._source: Any = self._folds
         self._turns = gate.Turns(self._folds)
+        self._left = threading.Condition()
+
+    def leave(self) -> bool:
+        try:
+            return super().leave()
+        finally:
+            self._say_left()
 
     def run(self, turn: Callable[[Fold], object], limit: int | None = None) -> int:  # type: ignore[override]
         async def taken(held: object) -> None:
@@ -83,10 +93,27 @@ class Gate(gate.Gate):
 
         if not self._turns.enter():
             raise RunInProgress
-        return drive(self._turns.inside(taken, limit))
+        try:
+            return drive(self._turns.inside(taken, limit))
+        finally:
+            self._say_left()
+
+    def serve(self, turn: Callable[[Fold], object]) -> None:  # type: ignore[override]
+        while True:
+            self.waker.wait()
+            try:
+                self.run(turn)
+            except RunInProgress:
+                # Whoever is inside takes what there is; what he gives back may be for us.
+                with self._left:
+                    self._left.wait_for(lambda: not self.busy)
 
     def close(self) -> None:
         self._folds.close()
+
+    def _say_left(self) -> None:
+        with self._left:
+            self._left.notify_all()
 
 
 class AsyncGate(gate.AsyncGate):
@@ -96,6 +123,13 @@ class AsyncGate(gate.AsyncGate):
         self._folds = Folds(state)
         self._source: Any = self._folds
         self._turns = gate.Turns(self._folds)
+        self._waiting: list[asyncio.Future[None]] = []
+
+    async def leave(self) -> bool:
+        try:
+            return await super().leave()
+        finally:
+            self._say_left()
 
     async def run(self, turn: Callable[[Fold], Awaitable[object]], limit: int | None = None) -> int:  # type: ignore[override]
         async def taken(held: object) -> None:
@@ -104,7 +138,27 @@ class AsyncGate(gate.AsyncGate):
 
         if not self._turns.enter():
             raise RunInProgress
-        return await self._turns.inside(taken, limit)
+        try:
+            return await self._turns.inside(taken, limit)
+        finally:
+            self._say_left()
+
+    async def serve(self, turn: Callable[[Fold], Awaitable[object]]) -> None:  # type: ignore[override]
+        while True:
+            await self.waker
+            try:
+                await self.run(turn)
+            except RunInProgress:
+                while self.busy:
+                    left = asyncio.get_running_loop().create_future()
+                    self._waiting.append(left)
+                    await left
 
     def close(self) -> None:
         self._folds.close()
+
+    def _say_left(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for each in waiting:
+            if not each.done():
+                each.set_result(None)
