@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast import errors
-from holdfast.tools.openclaw import managed
 from holdfast.tools.openclaw.spawning import SecretInput, SpawnInput
 from holdfast.tools.openclaw.supervisor import Supervisor
 from support import processes, told
@@ -303,17 +302,30 @@ def test_a_spawn_that_fails_is_an_error_and_a_record(agent: Agent, world: World)
     assert len(told.endings(world, session.id)) == 1
 
 
-@pytest.mark.parametrize("limit", ["overall-timeout", "no-output-timeout"])
-def test_a_wait_settles_also_where_a_limit_cannot_end_the_command(
-    agent: Agent, points: Points, monkeypatch: pytest.MonkeyPatch, limit: str
+@pytest.mark.slow
+@pytest.mark.parametrize("why", ["overall-timeout", "no-output-timeout", "manual-cancel"])
+def test_a_wait_settles_also_where_a_stop_that_it_did_not_ask_for_cannot_end_the_command(
+    agent: Agent, points: Points, why: str
 ) -> None:
     points.set("tree.kill=error:EPERM")
-    monkeypatch.setattr(managed, "_LOOK_S", 1.0)
-    limits = {"timeout_ms": 500} if limit == "overall-timeout" else {"no_output_timeout_ms": 500}
-    input = SpawnInput(argv=["sleep", "600"], **limits)  # type: ignore[arg-type]
-    run = agent.run(supervisor(agent, kill_grace_ms=100).spawn(input))
-    exit = agent.run(run.wait())
-    assert (exit.reason, exit.timed_out, exit.exit_signal) == (limit, True, "SIGKILL")
+    limits = {"overall-timeout": {"timeout_ms": 500}, "no-output-timeout": {"no_output_timeout_ms": 500}}.get(why, {})
+    one, other = supervisor(agent, kill_grace_ms=100), supervisor(agent)
+
+    async def settled() -> tuple[Any, Any, float]:
+        run = await one.spawn(SpawnInput(argv=["sleep", "600"], **limits))  # type: ignore[arg-type]
+        waiting = asyncio.ensure_future(run.wait())
+        began = time.monotonic()
+        cancelling = asyncio.ensure_future(other.cancel(run.run_id)) if why == "manual-cancel" else None
+        exit = await waiting
+        took = time.monotonic() - began
+        if cancelling is not None:
+            await cancelling
+        return run, exit, took
+
+    run, exit, took = agent.run(settled())
+    # Half a second until the limit, the grace, and what the last rung may take.
+    assert 4.1 <= took < 0.5 + 0.1 + 4 + 1
+    assert (exit.reason, exit.timed_out, exit.exit_signal) == (why, why != "manual-cancel", "SIGKILL")
     assert [each["pid"] for each in exit.survivors] == [run.pid]
     left = processes.look(run.pid or 0)
     assert left is not None

@@ -11,7 +11,7 @@ from ...host.agent_text import Decoder
 from ...model import FINAL_STATES
 from ...runner.causes import LIMIT
 from .runs import MANUAL_CANCEL, NO_OUTPUT_TIMEOUT, OVERALL_TIMEOUT, RunExit, at_ms, exit_of, run_id
-from .spawning import CAPTURED_CHARS
+from .spawning import CAPTURED_CHARS, SETTLE_MS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 CUT = "[earlier output left out]\n"
 
-# So often who waits looks whether a stop that somebody else asked for has come to nothing.
-_LOOK_S = 30.0
+# Behind the last rung of a stop: its runner needs a moment to say that something is left.
+_MARGIN_S = 0.25
 # A stop is under way when its runner has been asked, which takes a moment.
 _ASKED_S = 0.5
 _SERVED = {"stdout": "stdout", "tty": "stdout", "stderr": "stderr"}
@@ -144,10 +144,12 @@ class ManagedRun:
         return self._stopping
 
     async def _settled(self) -> RunExit:
+        spec = (await self.session.records())["spec"]
+        longest_s: float = spec["grace"] + SETTLE_MS / 1000 + _MARGIN_S
         while self.session.state not in FINAL_STATES:
             if left := self._survivors():
                 return await self._unconfirmed(left)
-            ending = asyncio.ensure_future(self._end_comes())
+            ending = asyncio.ensure_future(self._end_comes(longest_s))
             stopping = {self._stopping} if self._stopping is not None and not self._stopping.done() else set()
             try:
                 await asyncio.wait({ending, *stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -158,7 +160,7 @@ class ManagedRun:
                 if not ending.done():
                     ending.cancel()
                     await asyncio.gather(ending, return_exceptions=True)
-            if self.session.state not in FINAL_STATES and self._overdue():
+            if self.session.state not in FINAL_STATES and self._stop_left_s(longest_s) <= 0:
                 # Its end would be on record if the command itself were gone.
                 return await self._unconfirmed([{"pid": self.session.pid, "command": self.session.command}])
         if self._telling is not None:
@@ -166,24 +168,25 @@ class ManagedRun:
         out, err = await self.captured()
         return exit_of(self.session, out, err)
 
-    async def _end_comes(self) -> None:
+    async def _end_comes(self, longest_s: float) -> None:
         """Not to be reached settles nothing: that is reported, and passes or ends."""
         try:
-            await self.session.wait(timeout=_LOOK_S)
+            await self.session.wait(timeout=max(0.0, self._stop_left_s(longest_s)))
         except Unreachable:
             await self.session.refresh()
+
+    def _stop_left_s(self, longest_s: float) -> float:
+        """How long the stop that somebody asked for may still take. Without one: one that begins right now is then
+        seen before its time is over."""
+        began = at_ms((self.session.stopping or {}).get("since"))
+        now = at_ms(self.session.observed_at)
+        return longest_s if began is None or now is None else longest_s - (now - began) / 1000
 
     def _survivors(self) -> list[dict[str, object]]:
         done = self._stopping
         if done is None or not done.done() or done.cancelled() or done.exception() is not None:
             return []
         return [dict(each) for each in done.result().survivors]
-
-    def _overdue(self) -> bool:
-        """Somebody's stop should have been over by now."""
-        since = (self.session.stopping or {}).get("since")
-        began, now = at_ms(since), at_ms(self.session.observed_at)
-        return began is not None and now is not None and (now - began) / 1000 > _LOOK_S
 
     async def _unconfirmed(self, survivors: list[dict[str, object]]) -> RunExit:
         """All that could be done was done, and something still lives."""
