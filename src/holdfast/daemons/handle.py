@@ -87,9 +87,10 @@ class Handle:
         """It has completed, and this is the result. False when its end was told before."""
         return self._end(keeping.COMPLETED, summary=summary, phase=phase)
 
-    def fail(self, error: str | BaseException, summary: str | None = None, *, phase: str | None = None) -> bool:
-        """It has failed, and this is why. False when its end was told before."""
-        return self._end(keeping.FAILED, error=in_words(error), summary=summary, phase=phase)
+    def fail(self, error: str | BaseException | None, summary: str | None = None, *, phase: str | None = None) -> bool:
+        """It has failed, and this is why (or the summary says it). False when its end was told before."""
+        said = None if error is None else in_words(error)
+        return self._end(keeping.FAILED, error=said, summary=summary, phase=phase)
 
     def give_up(self, summary: str | None = None, *, error: str | None = None, phase: str | None = None) -> bool:
         """It was interrupted, and leaves: killed. False when its end was told before."""

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
 
 from ...daemons.handle import in_words
 from . import texts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-    from typing import Any, Unpack
+    from collections.abc import Callable, Generator
+    from typing import Unpack
 
     from ...daemons.handle import Handle
     from ...daemons.view import DaemonOptions, View
@@ -49,7 +50,7 @@ class Agent:
 
     def crush(self, summary: str, err: str | BaseException | None = None, status: str = "failed") -> bool:
         """Failed (or killed); one that was killed before stays so."""
-        error = summary if err is None else f"{summary}: {in_words(err)}"
+        error = None if err is None else f"{summary}: {in_words(err)}"
         if status == "killed":
             return self._handle.give_up(summary, error=error, phase=CRUSHED)
         return self._handle.fail(error, summary, phase=CRUSHED)
@@ -58,12 +59,15 @@ class Agent:
         """Ask for its end: on record first, then the task is cancelled."""
         self._handle.stop(by=self._owner)
 
+    def interrupted(self) -> None:
+        self._handle.give_up(texts.AGENT_INTERRUPTED)
+
     async def live(self, work: Work) -> Any:
         """Its whole life. One that ends without a word has its end told here."""
         try:
             result = await (work if asyncio.iscoroutine(work) else work(self))
         except asyncio.CancelledError:
-            self._handle.give_up(texts.AGENT_INTERRUPTED)
+            self.interrupted()
             raise
         except Exception as problem:
             self.crush(texts.AGENT_CRUSHED, problem)
@@ -72,13 +76,38 @@ class Agent:
         return result
 
 
+class _Life(Coroutine[Any, Any, Any]):
+    """What an agent lives. One that is cancelled before its first step never runs, and yet has its end told."""
+
+    def __init__(self, agent: Agent, work: Work) -> None:
+        self._agent = agent
+        self._life = agent.live(work)
+        self._began = False
+
+    def send(self, value: Any) -> Any:
+        self._began = True
+        return self._life.send(value)
+
+    def throw(self, *problem: Any) -> Any:
+        if not self._began and isinstance(problem[0], asyncio.CancelledError):
+            self._agent.interrupted()
+        self._began = True
+        return self._life.throw(*problem)
+
+    def close(self) -> None:
+        self._life.close()
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return self._life.__await__()
+
+
 def spawn(view: View, work: Work, **options: Unpack[DaemonOptions]) -> Agent:
     """As a task of the running loop, for itself: who spawned it may be cancelled, it is not."""
     agents: list[Agent] = []
 
     def begin(handle: Handle) -> Coroutine[Any, Any, Any]:
         agents.append(Agent(handle, options.get("owner") or ""))
-        return agents[0].live(work)
+        return _Life(agents[0], work)
 
     options["kind"] = "local_agent"
     try:
