@@ -187,6 +187,20 @@ def test_a_search_over_a_hundred_megabytes_finds_the_newest_with_context(
     assert body(there.text)[0] == f"needle {numbers[-1] - 10}"
 
 
+@pytest.mark.covers("native:8")
+@pytest.mark.parametrize("count", [40, 41, 60])
+def test_more_matches_than_are_told_are_said_to_be_there(agents: Agents, count: int) -> None:
+    agent = agents("native")
+    id = agent.call("run", command=f"seq -f 'hit %g' {count}").data["id"]
+    answer = agent.call("read", id=id, search="^hit", context=0)
+    assert len(answer.data["matches"]) == 40
+    older = re.search(r'^\.\.\. older matches at stdout:\d+.*; read\(.*since="(stdout:\d+)"', answer.text, re.MULTILINE)
+    assert (older is not None) == (count > 40)
+    if older is not None:
+        there = agent.call("read", id=id, since=older[1], stream="stdout", raw=True)
+        assert body(there.text)[0] == f"hit {count - 40}"
+
+
 def test_a_search_without_a_match_says_what_was_searched(agents: Agents) -> None:
     agent = agents("native")
     id = agent.call("run", command="echo Hello").data["id"]

@@ -219,14 +219,15 @@ def _shares(found: Excerpt, budget: int) -> list[tuple[str, int]]:
 
 
 def hits(sheet: Sheet, session: Snapshot, found: Sequence[Hit], budget: int, limit: int) -> int:
-    """Matches with the lines around them, newest first; where older ones are. How many are shown."""
+    """Matches with the lines around them, newest first, so many at most; where older ones are. How many are shown. One
+    more than `limit` in `found` tells that there may be others."""
     room = budget
     told = 0
     for hit in found:
         block = [f"  {line}" for line in hit.before] + [f"> {hit.text}"] + [f"  {line}" for line in hit.after]
         block = [_short(line, max(80, budget // 4)) for line in block]
         price = sum(len(line) + 1 for line in block) + 24
-        if told and price > room:
+        if told == limit or (told and price > room):
             break
         room -= price
         sheet.add(f"at {hit.stream}:{hit.offset}")
@@ -235,7 +236,7 @@ def hits(sheet: Sheet, session: Snapshot, found: Sequence[Hit], budget: int, lim
     older = found[told:]
     if older:
         places = ", ".join(f"{hit.stream}:{hit.offset}" for hit in older[:_OLDER_NAMED])
-        more = ", ..." if len(older) > _OLDER_NAMED or len(found) == limit else ""
+        more = ", ..." if len(older) > _OLDER_NAMED or len(found) > limit else ""
         step = call("read", id=ref(session), since=f"{older[0].stream}:{older[0].offset}", stream=older[0].stream)
         sheet.add(f"... older matches at {places}{more}; {step}")
     return told
