@@ -48,3 +48,17 @@ def test_what_belongs_to_another_does_not_exist(direct: Agents, world: World) ->
     theirs.pid and b.run(theirs.kill())
     until(lambda: b.call("signals").data["signals"])
     assert a.call("signals").data["signals"] == []
+
+
+@pytest.mark.covers("native:17")
+def test_no_owner_can_be_spelled_so_that_its_keys_are_those_of_another(direct: Agents, world: World) -> None:
+    a, b = direct("native", owner="a"), direct("native", owner="a:b")
+    theirs = b.call("run", command=world.probe("forever"), key="c", wait_s=0)
+    mine = a.call("run", command=world.probe("forever"), key="b:c", wait_s=0)
+    assert not mine.error
+    assert mine.data["id"] != theirs.data["id"]
+    other = a.call("run", command="true", key="b:c")
+    assert other.error
+    assert mine.data["id"] in other.text
+    for agent in (a, b):
+        agent.call("stop", all=True, grace_s=0)

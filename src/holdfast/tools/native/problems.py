@@ -36,10 +36,9 @@ async def _worded(tools: Toolset, tool: Tool, problem: HoldfastError) -> str:
     if isinstance(problem, errors.NameTaken):
         return await _name_taken(tools, problem)
     if isinstance(problem, errors.KeyReused):
-        return (
-            f"the key stands for another command, which runs as {problem.holder}; run(..., replace=true) stops it "
-            "first, or give another key"
-        )
+        holder = await _mine(tools, problem.holder)
+        runs = f", which runs as {holder.id}" if holder else ""
+        return f"the key stands for another command{runs}; run(..., replace=true) stops it first, or give another key"
     if isinstance(problem, errors.BadKey):
         near = f"did you mean {' or '.join(problem.suggestions[:3])}? " if problem.suggestions else ""
         return f"no key {quoted(problem.key)}; {near}text goes in text=, keys are such as Enter, C-c, M-x, Up, F5"
@@ -85,10 +84,7 @@ def _about(session: Snapshot, tool: Tool, problem: HoldfastError) -> str:
 
 async def _known(tools: Toolset, problem: HoldfastError) -> AsyncSession | None:
     id = problem.facts.get("id")
-    try:
-        return await tools.find(id) if isinstance(id, str) else None
-    except errors.HoldfastError:
-        return None
+    return await _mine(tools, id if isinstance(id, str) else None)
 
 
 def _not_found(missing: str, sessions: Sequence[Snapshot]) -> str:
@@ -108,16 +104,20 @@ def _not_found(missing: str, sessions: Sequence[Snapshot]) -> str:
 
 
 async def _name_taken(tools: Toolset, problem: errors.NameTaken) -> str:
-    try:
-        holder = await tools.find(problem.holder) if problem.holder else None
-    except errors.HoldfastError:
-        holder = None
+    holder = await _mine(tools, problem.holder)
     if holder is None:
         return f"the name {quoted(problem.name)} is taken; choose another"
     return (
         f"the name {quoted(problem.name)} belongs to running {holder.id}; use that one, choose another name, or "
         "run(..., replace=true) stops it first"
     )
+
+
+async def _mine(tools: Toolset, id: str | None) -> AsyncSession | None:
+    try:
+        return await tools.find(id) if id else None
+    except errors.HoldfastError:
+        return None
 
 
 def _bad_argument(tool: Tool, problem: errors.BadArgument) -> str:
