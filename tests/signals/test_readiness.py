@@ -110,10 +110,13 @@ def test_a_line_or_a_host_makes_it_ready(world: World, hf: Holdfast) -> None:
 
 
 def test_an_end_before_it_was_ready_is_no_ready(world: World, hf: Holdfast) -> None:
-    session = hf.start(["true"], ready="line:never")
+    session = hf.start(["true"], ready="line:never", owner="agent", notify="never")
     session.wait(timeout=20)
     (ready,) = told(world, session, "ready")
     assert (ready["ok"], ready["detail"]) == (False, "the command ended before it was ready")
+    text = hf.signals("agent").drain("native").text
+    assert "is not ready" in text
+    assert "left running" not in text
 
 
 def test_what_no_runner_can_probe_is_refused_before_anything_is_started(hf: Holdfast) -> None:

@@ -158,7 +158,8 @@ def _ready(item: Item, quoter: Quoter) -> str:
     told = ", ".join(filter(None, [probe and quoter.word(probe), detail and quoter.quoted(detail)]))
     if fields.get("ok") is True:
         return f"is ready{when}" + (f" ({told})" if told else "") + as_of(item.signal)
-    return f"is not ready{when}" + (f": {told}" if told else "") + "; it was left running" + as_of(item.signal)
+    left = "" if detail.startswith("the command ended") else "; it was left running"
+    return f"is not ready{when}" + (f": {told}" if told else "") + left + as_of(item.signal)
 
 
 def _health(item: Item, quoter: Quoter) -> str:

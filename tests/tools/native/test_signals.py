@@ -101,6 +101,18 @@ def test_an_end_that_a_failed_read_did_not_tell_is_announced(agents: Agents, wor
         assert agent.call("signals").data["signals"] == []
 
 
+def test_what_an_answer_told_with_the_end_is_not_announced(agents: Agents, world: World) -> None:
+    agent = agents("native")
+    answer = agent.call("run", command=world.probe("exit", 1), ready="line:never", wait_s=20)
+    assert "exit 1" in answer.text
+    assert agent.call("signals").data["signals"] == []
+    asked = agent.call("run", command="read -r answer; exit 2", tty=True, name="ask", wait_s=0)
+    until(lambda: "waits for input" in agent.call("list").text, 20)
+    agent.call("send", id="ask", text="yes")
+    assert "exit 2" in agent.call("wait", ids=asked.data["id"], timeout_s=20).text
+    assert agent.call("signals").data["signals"] == []
+
+
 def test_an_end_that_races_with_the_limit_of_its_run_is_told_once(agents: Agents) -> None:
     """In the answer of the run, or in that of the wait, and then not again."""
     agent = agents("native")

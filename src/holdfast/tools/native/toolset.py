@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import secrets
 import time
 from typing import TYPE_CHECKING
@@ -96,7 +97,7 @@ class Native(Toolset):
         mine = secrets.token_hex(4)
         if key is not None:
             # Another agent's keys are its own, and whether it was us who started it is told by this mark.
-            options |= {"key": f"{self.owner}:{key}", "metadata": {"key": key, "call": mine}}
+            options |= {"key": json.dumps([self.owner, key]), "metadata": {"key": key, "call": mine}}
         former = await self._holders(name, key) if replace else []
         answered = False
         if ready is not None:
@@ -108,7 +109,9 @@ class Native(Toolset):
             limit, began = min(wait_s, PROGRESS_S), time.monotonic()
             session = await self.hf.run(command, wait=limit, **options)
             over = session.exit is not None and session.exit.cause != CAUSE_LOST
-            answered = notify == "auto" and over and time.monotonic() - began < limit
+            # One that could be typed into may have asked for something, and that was queued.
+            mute = not tty and stdin == "closed"
+            answered = notify == "auto" and mute and over and time.monotonic() - began < limit
             if session.exit is None and wait_s > PROGRESS_S:
                 await self.waiting([session], session.wait(timeout=wait_s - PROGRESS_S))
         existing = key is not None and session.metadata.get("call") != mine
@@ -168,7 +171,7 @@ class Native(Toolset):
     async def _search(
         self, session: AsyncSession, pattern: str, context: int, stream: str | None, budget: int
     ) -> Answer:
-        found = await session.search(pattern, context=context, stream=stream, newest=True, limit=_HITS)
+        found = await session.search(pattern, context=context, stream=stream, newest=True, limit=_HITS + 1)
         sheet = Sheet(status(session, "newest matches first" if found else "no match"))
         told = report.hits(sheet, session, found, budget, _HITS)
         if not found:
@@ -368,13 +371,15 @@ class Native(Toolset):
         """What the agent was given in an answer is not announced to it again: the end, that it is ready, what it
         asks."""
         over = session.state in FINAL_STATES
-        if over and not self._seen.is_told(session.id):
+        news = over and not self._seen.is_told(session.id)
+        if news:
             self._seen.move(session.id, None, told=True)
             # The exit record names it, unless its runner was killed.
             signal = session.metadata.get("signal_id") or (await session.wait(timeout=0)).signal_id
             if signal:
                 await self.consumer().ack(signal)
-        if not over and (session.needs_input or (session.metadata.get("ready") or {}).get("ok") is not None):
+        asks = session.needs_input or (session.metadata.get("ready") or {}).get("ok") is not None
+        if news or (asks and not over):
             known = self._seen.told_upto(session.id)
             for each in await session.told():
                 if isinstance(each, Signal) and each.variant in ("ready", "needs_input") and each.seq > known:
