@@ -390,7 +390,14 @@ def test_a_dominds_notice_lists_what_is_known_and_fences_the_output() -> None:
         *("stdout:", "```console", "out", "```"),
         'Whole output: read with get_daemon_output({ "pid": 4711 })',
     ]
-    assert "- Exit status: unknown (runner unavailable)" in told([Teller().ended(None, cause="lost")], "dominds")
+
+
+def test_a_dominds_notice_says_of_what_ran_only_that_its_exit_is_unknown() -> None:
+    for cause in ("lost", "stop"):  # somebody may stop what has no runner any more
+        lines = told([Teller().ended(None, cause=cause)], "dominds")
+        assert "- Exit status: unknown (runner unavailable)" in lines
+    never = told([Teller().ended(None, cause="spawn_error")], "dominds")
+    assert "- Exit status: unknown (it never ran)" in never
 
 
 def test_several_dominds_items_are_numbered_and_in_the_order_of_their_events() -> None:

@@ -67,8 +67,8 @@ class Dominds(Style):
         code, name = facts.number(signal.fields, "code"), facts.text(signal.fields, "signal")
         how = f"code {'null' if code is None else code}, signal {quoter.word(name) if name else 'null'}"
         if code is None and not name:
-            lost = facts.text(signal.fields, "cause") == "lost"
-            how = "unknown (runner unavailable)" if lost else "unknown (it never ran)"
+            never = facts.text(signal.fields, "cause") == "spawn_error"
+            how = "unknown (it never ran)" if never else "unknown (runner unavailable)"
         said = [f"- Exit status: {how}"]
         said += [f"- Cause: {text}" for text in filter(None, [endings.reason(signal, quoter)])]
         said += [f"- Note: {text}" for text in endings.additions(item, quoter)]
