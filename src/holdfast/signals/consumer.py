@@ -88,6 +88,10 @@ class Batch(_Held):
         """Back to the queue for a while: these, or all that are open. With `poison` they are parked in the end."""
         drive(self._claim.release(reason, poison=poison, ids=ids))
 
+    def untake(self, ids: Iterable[str]) -> None:
+        """Back to the queue at once and uncounted: there was nobody to be told of them."""
+        drive(self._claim.untake(ids))
+
 
 class Notice(Batch):
     """A batch as one message: `text` for the agent. Iterated to its end it is settled, left earlier given back."""
@@ -238,6 +242,9 @@ class AsyncBatch(_Held):
 
     async def release(self, reason: str, poison: bool = False, ids: Iterable[str] | None = None) -> None:
         await self._claim.release(reason, poison=poison, ids=ids)
+
+    async def untake(self, ids: Iterable[str]) -> None:
+        await self._claim.untake(ids)
 
 
 class AsyncNotice(AsyncBatch):

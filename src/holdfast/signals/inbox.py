@@ -99,6 +99,13 @@ class Claim:
         self.inbox.parked_untold += parked
         self.decided(chosen)
 
+    async def untake(self, ids: Iterable[str]) -> None:
+        """Back to the queue at once, as if they had not been claimed: nobody could be told of them."""
+        chosen = [id for id in ids if id in self.open]
+        if chosen:
+            await self.inbox.insist(lambda: self.inbox.queue.untake(chosen, self.token), _SETTLE_S)
+            self.decided(chosen)
+
     def decided(self, ids: Iterable[str]) -> None:
         for id in ids:
             self.open.pop(id, None)

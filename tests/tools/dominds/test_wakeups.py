@@ -262,6 +262,36 @@ def test_where_no_dialog_may_be_told_nothing_is_taken(direct: Agents, world: Wor
     assert [dialog for dialog, _ in dialogs.deliver()] == ["second"], "an idle one of the same agent"
 
 
+@pytest.mark.parametrize("looks", [1, 2])
+def test_a_dialog_that_is_busy_by_the_time_of_telling_costs_nothing(direct: Agents, world: World, looks: int) -> None:
+    """While others are gathered, or between the claim and the message: it is told as soon as it may be."""
+    agent = direct("dominds", dialog="first")
+    gate = world.gate()
+    started(agent, f"read -n 1 < {gate}")
+    gate.release()
+    until(lambda: pending(agent) == 1, what="the ending")
+    dialogs = Dialogs(agent, "first")
+    left = looks
+
+    async def once() -> None:
+        def place(origin: str | None) -> str | None:
+            nonlocal left
+            left -= 1
+            return None if left < 0 else dialogs.place(origin)
+
+        wakeups = agent.tools.wakeups(place, dialogs.inject)
+        try:
+            await wakeups.deliver()
+        finally:
+            wakeups.close()
+
+    agent.run(once())
+    assert dialogs.told == []
+    assert pending(agent) == 1, "due at once, not after a while"
+    ((_, text),) = dialogs.deliver()
+    assert "redelivered" not in text
+
+
 def test_each_end_goes_to_the_dialog_it_began_in(direct: Agents, world: World) -> None:
     first, second = direct("dominds", dialog="first"), direct("dominds", dialog="second")
     gate = world.gate()

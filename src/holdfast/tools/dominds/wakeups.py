@@ -66,13 +66,11 @@ class Wakeups:
             if not told and await self._consumer.pending() and not await self._due():
                 await self._freed.wait()
 
-    async def tell(self, dialog: str | None, signals: Sequence[Signal]) -> str:
-        """One message into one dialog. Why it could not be told; empty when it was, or when there is nothing to say."""
-        message = render(signals, "dominds", limits=Limits.of(self._tools.hf.config))
-        if not message:
-            return ""
-        if dialog is None:
-            return "no dialog may be told now"
+    def message(self, signals: Sequence[Signal]) -> Message:
+        return render(signals, "dominds", limits=Limits.of(self._tools.hf.config))
+
+    async def tell(self, dialog: str, signals: Sequence[Signal], message: Message) -> str:
+        """One message into one dialog. Why it could not be told; empty when it was."""
         try:
             await self._inject(dialog, message)
         except Exception as problem:  # noqa: BLE001  whatever it is, the message comes again
@@ -107,6 +105,8 @@ class Wakeups:
         if not due:
             return None
         await asyncio.sleep(_left_of_gather(due[0].at))
+        if not await self._due():
+            return None  # whoever could have been told is busy by now
         batch = await self._consumer.claim()
         return _Held(self, batch) if batch else None
 
@@ -125,7 +125,11 @@ class _Held:
     async def tell(self) -> None:
         for dialog, signals in self._by_dialog().items():
             ids = [signal.id for signal in signals]
-            refused = await self._wakeups.tell(dialog, signals)
+            message = self._wakeups.message(signals)
+            if message and dialog is None:
+                await self._batch.untake(ids)
+                continue
+            refused = await self._wakeups.tell(dialog, signals, message) if message and dialog is not None else ""
             if refused:
                 await self._batch.release(refused, ids=ids)
             else:
