@@ -347,6 +347,26 @@ def test_an_earlier_session_with_the_same_pid_is_named(direct: Agents, world: Wo
     assert named + f"the earlier session {first.data['session']} had the same pid." in read.text
 
 
+@pytest.mark.parametrize("lives", [True, False])
+def test_a_pid_means_the_session_of_which_something_lives(direct: Agents, world: World, lives: bool) -> None:
+    """A reminder of what lives on gives the pid of a command that has ended: a later one may have had the same."""
+    agent = direct("dominds", extended=True)
+    gate = world.gate()
+    left = agent.call("shell_cmd", command=f"read -n 1 < {gate} & echo mine")
+    later = started(agent, "sleep 1.2; echo other")
+    ended(world, later)
+    path = world.session(later.data["session"]) / "state.json"
+    record = json.loads(path.read_text())
+    record["command"]["pid"] = record["pgid"] = left.data["pid"]
+    path.write_text(json.dumps(record))
+    world.open().doctor(rebuild=True)
+    if not lives:
+        gate.release()
+        until(lambda: not agent.call("get_daemon_output", session=left.data["session"]).data["survivors"])
+    read = agent.call("get_daemon_output", pid=left.data["pid"])
+    assert read.data["session"] == (left if lives else later).data["session"]
+
+
 def test_more_ways_to_read_are_there_when_asked_for(agents: Agents) -> None:
     agent = agents("dominds", extended=True)
     daemon = started(agent, "seq 10; sleep 60")

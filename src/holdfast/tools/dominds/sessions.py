@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...model import LIVE_STATES, LOST, RUNNING
 from ...runner import tree
+from . import wording
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -80,7 +81,7 @@ def _liveness(session: AsyncSession, pid: int) -> int:
         return 3
     if any(left["pid"] == pid for left in survivors(session)):
         return 2
-    return 1 if session.state in LIVE_STATES else 0
+    return 1 if something_lives(session) else 0
 
 
 def named(processes: Sequence[Mapping[str, Any]], more: int = 0, *, states: bool = False) -> str:
@@ -100,5 +101,5 @@ def named(processes: Sequence[Mapping[str, Any]], more: int = 0, *, states: bool
 
 
 def _name(process: Mapping[str, Any]) -> str:
-    words = str(process.get("command") or "?").split()
+    words = wording.one_line(str(process.get("command") or "?")).split()
     return words[0].rpartition("/")[2] if words else "?"
