@@ -144,7 +144,7 @@ def strict_schema(parameters: Sequence[Parameter], *, nullable: bool = True) -> 
         if each.choices:
             found["enum"] = list(each.choices)
         if nullable and not each.required:
-            found = {"anyOf": [*found.get("anyOf", [found]), {"type": "null"}]}
+            found = _or_null(found)
         said = [each.doc] if each.doc else []
         if each.minimum is not None or each.maximum is not None:
             said.append(each.wanted())
@@ -159,6 +159,14 @@ def strict_schema(parameters: Sequence[Parameter], *, nullable: bool = True) -> 
         "required": [each.name for each in parameters if nullable or each.required or each.default is not None],
         "additionalProperties": False,
     }
+
+
+def _or_null(found: dict[str, Any]) -> dict[str, Any]:
+    """A union only where there is one already: some who know strict schemas know no `anyOf`."""
+    if "anyOf" in found:
+        return {**found, "anyOf": [*found["anyOf"], {"type": "null"}]}
+    choices = {"enum": [*found["enum"], None]} if "enum" in found else {}
+    return {**found, "type": [found["type"], "null"], **choices}
 
 
 def take(parameters: Sequence[Parameter], given: object, *, strict: bool = False) -> dict[str, Any]:

@@ -466,10 +466,11 @@ def test_compound_commands_do_what_they_say(agents: Agents) -> None:
 def test_the_schema_has_nothing_that_providers_refuse(library: Agents) -> None:
     tools = library("hermes").tools
     for shape in ("mcp", "openai", "anthropic"):
-        text = json.dumps(tools.schemas(shape))
-        assert "anyOf" not in text
-        for internal in ("task_id", "session_key", "env_vars"):
-            assert internal not in text
+        for strict in (False, True):
+            text = json.dumps(tools.schemas(shape, strict=strict))
+            assert "anyOf" not in text
+            for internal in ("task_id", "session_key", "env_vars"):
+                assert internal not in text
 
 
 def test_a_session_waits_for_input_unless_it_is_closed(agents: Agents) -> None:
