@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from support.agents import Agent, Agents
     from support.world import World
 
-# What needs the object itself is not run over MCP.
-ON_LIBRARY = pytest.mark.parametrize("agents", ["library"], indirect=True)
-
 
 def poll(agent: Agent, running: Any, timeout: int = 10_000, **more: Any) -> Any:
     return agent.call("process", action="poll", sessionId=running.data["sessionId"], timeout=timeout, **more)
@@ -118,7 +115,6 @@ def test_the_time_limit_is_kept_without_any_host_and_zero_is_none(agents: Agents
     agent.call("process", action="kill", all=True)
 
 
-@ON_LIBRARY
 @pytest.mark.covers("openclaw:5")
 def test_aborting_the_call_ends_a_foreground_run_alone(direct: Agents, world: World) -> None:
     agent = direct("openclaw")
@@ -166,7 +162,6 @@ def test_a_foreground_run_whose_host_was_killed_is_found_and_told_whole(agents: 
     assert (last.data["exitCode"], last.text.endswith("Process exited with code 7.")) == (7, True)
 
 
-@ON_LIBRARY
 def test_a_run_that_somebody_waits_for_is_not_to_be_polled(direct: Agents, world: World) -> None:
     mark = world.cwd / "began"
     line = f"touch {mark}; sleep 60"
@@ -230,7 +225,6 @@ def test_limits_of_the_foreground_are_told_as_what_they_are(agents: Agents) -> N
     assert killed.text == "Command aborted by signal SIGKILL"
 
 
-@ON_LIBRARY
 def test_without_the_process_tool_a_call_waits_for_the_end_and_says_so(direct: Agents) -> None:
     agent = direct("openclaw", offered=["exec"])
     assert [each["name"] for each in agent.tools.schemas()] == ["exec"]
@@ -240,7 +234,6 @@ def test_without_the_process_tool_a_call_waits_for_the_end_and_says_so(direct: A
     assert done.text.endswith("done")
 
 
-@ON_LIBRARY
 def test_a_policy_decides_and_an_approval_is_for_what_was_asked(direct: Agents, world: World) -> None:
     approved: dict[str, str] = {}
     asked: list[Request] = []
@@ -281,7 +274,6 @@ def test_what_a_call_told_whole_is_in_no_list_also_for_the_next_host(agents: Age
     assert agent.call("process", action="list").text == "No running or recent sessions."
 
 
-@ON_LIBRARY
 def test_a_start_that_was_withdrawn_is_said_to_be_aborted(direct: Agents, monkeypatch: pytest.MonkeyPatch) -> None:
     agent = direct("openclaw")
 

@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from support.points import Points
     from support.world import World
 
-# What needs the object itself is not run over MCP.
-ON_LIBRARY = pytest.mark.parametrize("agents", ["library"], indirect=True)
-
 
 def start(agent: Agent, command: str | list[str], **more: Any) -> Any:
     line = command if isinstance(command, str) else shlex.join(command)
@@ -89,7 +86,6 @@ def test_a_kill_is_told_when_it_is_done(agents: Agents, world: World) -> None:
     assert all(processes.is_gone(pid) for pid in tree)
 
 
-@ON_LIBRARY
 @pytest.mark.slow
 @pytest.mark.covers("openclaw:15")
 def test_what_cannot_be_killed_is_named_and_kept(direct: Agents, points: Points, world: World) -> None:
@@ -123,7 +119,6 @@ def test_what_cannot_be_killed_is_named_and_kept(direct: Agents, points: Points,
     until(lambda: act(agent, "poll", run).data["status"] == "killed", 10)
 
 
-@ON_LIBRARY
 @pytest.mark.covers("openclaw:16")
 def test_without_a_runner_only_what_is_proven_is_killed(direct: Agents, world: World, bystander: Bystanders) -> None:
     agent = direct("openclaw", exec={"killGraceMs": 300})
@@ -151,7 +146,6 @@ def test_without_a_runner_only_what_is_proven_is_killed(direct: Agents, world: W
     sweep_up(world, world.open())
 
 
-@ON_LIBRARY
 @pytest.mark.covers("openclaw:17")
 def test_a_kill_leaves_the_group_of_its_host_alone(direct: Agents, bystander: Bystanders, world: World) -> None:
     agent = direct("openclaw", exec={"killGraceMs": 300})
@@ -162,7 +156,6 @@ def test_a_kill_leaves_the_group_of_its_host_alone(direct: Agents, bystander: By
     assert bystander.ours.pgid == os.getpgrp()
 
 
-@ON_LIBRARY
 @pytest.mark.covers("openclaw:18")
 def test_removing_hides_at_once_and_keeps_the_name_until_nothing_lives(direct: Agents, world: World) -> None:
     agent = direct("openclaw", exec={"killGraceMs": 1500})

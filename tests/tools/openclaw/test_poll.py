@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from support.agents import Agent, Agents
     from support.world import World
 
-# What needs the object itself is not run over MCP.
-ON_LIBRARY = pytest.mark.parametrize("agents", ["library"], indirect=True)
-
 
 def start(agent: Agent, command: str | list[str], **more: Any) -> str:
     line = command if isinstance(command, str) else shlex.join(command)
@@ -46,7 +43,6 @@ def log_has(agent: Agent, name: str, text: str, bound: float = 10) -> None:
     until(lambda: text in agent.call("process", action="log", sessionId=name).text, bound, what=f"{text!r} in the log")
 
 
-@ON_LIBRARY
 @pytest.mark.covers("openclaw:7")
 def test_an_aborted_poll_loses_nothing_and_two_at_once_repeat_nothing(direct: Agents) -> None:
     agent = direct("openclaw")
@@ -248,7 +244,6 @@ def test_what_survivors_print_is_in_the_log_alone_and_marked(agents: Agents, wor
     assert "late" not in poll(agent, name).text
 
 
-@ON_LIBRARY
 def test_silence_with_open_input_may_be_waiting(direct: Agents) -> None:
     agent = direct("openclaw", exec={"inputWaitIdleMs": 1000})
     name = start(agent, "read x", stdin="open")
@@ -259,7 +254,6 @@ def test_silence_with_open_input_may_be_waiting(direct: Agents) -> None:
     agent.call("process", action="kill", sessionId=name)
 
 
-@ON_LIBRARY
 def test_rows_leave_by_age_and_number_and_ids_still_answer(direct: Agents, monkeypatch: pytest.MonkeyPatch) -> None:
     agent = direct("openclaw")
     monkeypatch.setattr(settings, "ROWS", 3)
@@ -277,7 +271,6 @@ def test_rows_leave_by_age_and_number_and_ids_still_answer(direct: Agents, monke
     agent.call("process", action="kill", sessionId=running)
 
 
-@ON_LIBRARY
 def test_a_runner_that_does_not_answer_is_said_at_once(
     direct: Agents, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -296,7 +289,6 @@ def test_a_runner_that_does_not_answer_is_said_at_once(
     agent.call("process", action="kill", sessionId=name)
 
 
-@ON_LIBRARY
 def test_a_terminal_that_cannot_be_had_is_said_and_nothing_runs(
     direct: Agents, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
