@@ -84,6 +84,8 @@ def test_a_foreground_command_outlives_its_host_and_its_end_is_told(library: Age
         file.write(b"\n")
     (event,) = drained(agent)
     assert (event["session_id"], event["exit_code"], event["output"]) == (row["session_id"], 4, "begun\n")
+    (row,) = agent.call("process", action="list").data["processes"]
+    assert (row["status"], row["exit_code"]) == ("exited", 4), "nobody was answered with it"
 
 
 @pytest.mark.covers("hermes:33")

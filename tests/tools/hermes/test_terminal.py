@@ -109,6 +109,8 @@ def test_what_lives_on_after_the_shell_is_named(agents: Agents) -> None:
     assert (told["output"], told["exit_code"]) == ("started\n", 0)
     assert len(told["survivors"]) == 1
     assert "background=true" in told["hint"]
+    (row,) = agent.call("process", action="list").data["processes"]
+    assert (row["session_id"], row["survivors"]) == (told["session_id"], told["survivors"])
     assert process(agent, "kill", told["session_id"])["descendants_stopped"] == told["survivors"]
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import AmbiguousId, NotFound
 from ...model import FINAL_STATES
+from ...signals.records import Note, Signal
 from . import limits
 
 if TYPE_CHECKING:
@@ -92,12 +93,21 @@ async def listed(hf: AsyncHoldfast, task_id: str, owners: Collection[str], sessi
     if session_key:
         found.update((each.id, each) for each in await of_owner(hf, session_key, all=True))
     running = [each for each in found.values() if not is_over(each)]
-    # A foreground command was answered with its end, unless its caller left before.
-    over = [each for each in found.values() if is_over(each) and each.labels.get(MODE) != FOREGROUND]
-    over = [each for each in over if (since(each.ended_at) or 0.0) <= limits.LIST_AGE_S]
+    over = [each for each in found.values() if is_over(each) and (since(each.ended_at) or 0.0) <= limits.LIST_AGE_S]
+    over = [each for each in over if not await _is_done_with(each)]
     over.sort(key=lambda each: each.ended_at or "", reverse=True)
     kept = running + over[: max(0, limits.LIST_ROWS - len(running))]
     return sorted(kept, key=lambda each: (each.created_at or "", each.id), reverse=True)
+
+
+async def _is_done_with(session: AsyncSession) -> bool:
+    """A foreground command whose caller was answered with its end, and of which nothing lives on."""
+    if session.labels.get(MODE) != FOREGROUND or (session.exit is not None and session.exit.survivors):
+        return False
+    told = await session.told()
+    queued = {each.queued for each in told if isinstance(each, Note)}
+    ends = [each for each in told if isinstance(each, Signal) and each.ends_session]
+    return not any(each.routed is True or each.seq in queued for each in ends)
 
 
 def moment(text: str | None) -> datetime | None:
