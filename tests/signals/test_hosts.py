@@ -153,6 +153,33 @@ def test_hand_over_by_update_moves_the_signals(world: World) -> None:
     assert mine.pending() == 0
 
 
+def test_what_nobody_settled_moves_with_an_ended_session_and_the_rest_stays(world: World) -> None:
+    hf = world.open()
+    mine, theirs = hf.signals(OWNER), hf.signals("conv-2")
+    settled, waiting = (hf.start(world.probe("exit", 3), owner=OWNER) for _ in range(2))
+    for each in (settled, waiting):
+        each.wait(timeout=BOUND_S)
+    until(lambda: mine.pending() == 2, what="both endings")
+    assert mine.ack(f"{settled.id}.2") == 1
+    with theirs.waker() as waker:
+        theirs.claim()
+        for each in (settled, waiting):
+            assert each.update(owner="conv-2").owner == "conv-2"
+        assert waker.wait(BOUND_S)
+    assert mine.pending() == 0
+    assert theirs.claim().ids == [f"{waiting.id}.2"]
+    # For every host, and for an index that is made anew.
+    assert {each.id for each in world.open().sessions(all=True, owner="conv-2")} == {settled.id, waiting.id}
+    with pytest.raises(holdfast.errors.SessionEnded):
+        waiting.update(notify="never")
+    hf.close()
+    for path in world.home.glob("index.db*"):
+        path.unlink()
+    anew = world.open()
+    assert {signal.session for signal in anew.signals("conv-2").peek(10)} == {settled.id, waiting.id}
+    assert anew.signals(OWNER).pending() == 0
+
+
 def test_end_that_its_caller_was_given_is_not_told_again(hf: Holdfast, world: World) -> None:
     done = hf.run(world.probe("exit", 3), owner=OWNER)
     assert done.exit is not None

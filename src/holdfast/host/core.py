@@ -478,7 +478,11 @@ class Core:
                 changes[name] = seconds(changes[name])
         wanted = changes.get("name")
         if wanted is None:
-            await self.request(id, "update", **changes)
+            try:
+                await self.request(id, "update", **changes)
+            except (SessionEnded, RunnerGone):
+                if set(changes) != {"owner"} or not self._hand_over(id, changes["owner"]):
+                    raise
         else:
             claim = Claim(self.home, "name", wanted)
             with await self.driver.call(lambda: claim.acquire(_CLAIM_S)) as held:
@@ -487,6 +491,21 @@ class Core:
                     raise NameTaken(wanted, holder.files.id)
                 await self.request(id, "update", **changes)
                 held.set(id)
+
+    def _hand_over(self, id: str, owner: str | None) -> bool:
+        """Of what is over, who it belongs to can still change. False where nobody can say so now."""
+        from .handing_over import hand_over
+
+        files = read_files(self.home, id)
+        if files.state is None:
+            return False  # no command ever ran
+        self.note(from_files(files))
+        self.note_all()
+        try:
+            hand_over(self.consumers, files, owner, lambda: _row_of(from_files(read_files(self.home, id))))
+        except BlockingIOError:
+            return False
+        return True
 
     async def stop(
         self, id: str, *, grace: float | None, by: str | None = None, ladder: Sequence[Mapping[str, Any]] | None = None

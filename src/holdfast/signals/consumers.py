@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..errors import BadArgument
 from ..home import check_owner
-from ..index import audience
+from ..index import audience, pointers
 from ..index.audience import ALL, Consumer, Filter
 from ..index.database import get, put
 from ..runner import clock, jsontext
@@ -25,13 +25,15 @@ if TYPE_CHECKING:
     from ..config import Config
     from ..home import Home
     from ..host.driver import Driver
-    from ..index import Index
+    from ..index import Index, Row
     from .catchup import Told
     from .succession import Outcome
 
 # So many of those that were dropped are remembered, for `hold doctor`.
 _DROPPED_KEPT = 50
 _DROPPED = "dropped_consumers"
+# What is final is not read from its directory again. The others are.
+_OWNER_OF_FINAL = "UPDATE sessions SET owner = ?, record = ? WHERE id = ? AND final = 1"
 
 
 class Consumers:
@@ -87,6 +89,17 @@ class Consumers:
     def known(self) -> list[dict[str, Any]]:
         """Every consumer: its name, filter, when it was made and last used, how many signals wait and are parked."""
         return self._store.ask(lambda db: [_described(db, each) for each in audience.consumers(db)])
+
+    def hand_over(self, session: str, former: str | None, owner: str | None, record: Callable[[], Row]) -> None:
+        """What waits of this session is another owner's from now on. `record` puts that on disk, and returns the row
+        of the session as it is then."""
+
+        def change(db: sqlite3.Connection) -> None:
+            pointers.hand_over(db, session, former, owner)
+            _, _, known_owner, *_, known = record().values()
+            db.execute(_OWNER_OF_FINAL, (known_owner, known, session))
+
+        self._store.write(change)
 
     def drop_unused(self) -> list[str]:
         """Forget those that nobody used for so long."""
