@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -411,6 +412,23 @@ def test_a_snapshot_stays_that_of_its_moment(world: World, state: DaemonState) -
     assert later.snapshot().metadata.output == "ready\none\ntwo\n"
     with pytest.raises(AttributeError):
         shot.status = "completed"  # type: ignore[misc]
+
+
+def test_of_two_streams_the_last_bytes_are_shown_without_a_hole(world: World, state: DaemonState) -> None:
+    go = world.root / "go"
+    os.mkfifo(go)
+    session = state.start(f"seq 1 40000; read _ < {go}; seq 1 8000 >&2")
+    session.wait(match="^40000$", timeout=BOUND_S)
+    go.write_text("\n")
+    session.wait(timeout=BOUND_S)
+    daemon = state.recall(session.id)
+    assert daemon is not None
+    tail = daemon.snapshot().metadata.read()
+    shown = [int(line) for line in tail.text.splitlines()]
+    assert shown == [*range(shown[0], 40001), *range(1, 8001)]
+    assert (64 << 10) - 8 < len(tail.text) <= 64 << 10
+    everything = sum(len(f"{number}\n") for last in (40000, 8000) for number in range(1, last + 1))
+    assert tail.cut == everything - len(tail.text)
 
 
 def test_sessions_of_the_owner_that_others_started_are_there_and_those_of_others_are_not(

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from holdfast.errors import HoldfastError, SpawnError
+from holdfast.tools.evva import Change, DaemonState
 from support import processes
 from support.agents import Agent, Agents
 from support.own_daemon import Own
@@ -116,6 +117,25 @@ def test_with_the_option_a_command_that_takes_long_goes_on_in_the_background(age
     assert f"- {id} [local_bash/running]" in listed(agent)
     agent.call("daemon_stop", daemon_id=id)
     gone(agent, id)
+
+
+def test_a_command_that_leaves_something_behind_is_added_before_its_end_is_told(agents: Agents, world: World) -> None:
+    agent = agents("evva", on_timeout="background")
+    changes: list[Change] = []
+    state = world.closing.enter_context(DaemonState(world.open(), "agent-7"))
+    state.subscribe(changes.append)
+    ids = [
+        agent.call("bash", command=command, timeout=200).data["daemon_id"]
+        for command in ("true", "sleep 60 & echo done", "sleep 60")
+    ]
+    agent.call("daemon_stop", daemon_id=ids[2])
+    until(lambda: {change.id for change in changes if change.op == "killed"} == {ids[2]}, what="the end of the last")
+    told = [[change.op for change in changes if change.id == id] for id in ids]
+    assert told[0] == [], "a call that is over was no daemon"
+    assert told[1][:2] == ["added", "completed"]
+    assert told[2] == ["added", "killed"]
+    agent.call("daemon_stop", daemon_id=ids[1])
+    gone(agent, ids[1])
 
 
 @pytest.mark.covers("evva:15")

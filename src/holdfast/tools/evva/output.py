@@ -36,22 +36,42 @@ class Tail:
         until: Mapping[str, int] | None = None,
     ) -> Tail:
         page = log.tail(lines or _ALL_LINES, stream=stream, limit=MAX_BYTES, until=until)
-        if len(page.data) > MAX_BYTES:
-            # The limit was for each of two streams.
-            page = log.tail(lines or _ALL_LINES, stream=stream, limit=MAX_BYTES // 2, until=until)
+        chunks = page.chunks
+        trimmed = page.more or len(page.data) > MAX_BYTES
+        if trimmed and not page.told:
+            # The limit was for each stream, and its first line may have lost its beginning.
+            chunks = _whole(_last(chunks, MAX_BYTES))
+            shown = [chunk for chunk in chunks if chunk[2]]
+            page = Page(shown, page.cursor, page.dropped_before, page.gaps, page.more, directory=log.directory)
         first: dict[str, int] = {}
-        chunks: list[Chunk] = []
-        for name, offset, data in page.chunks:
-            if name not in first:
-                if page.more and not page.told:
-                    data = data[_first_whole(data) :]
-                    offset = offset + len(page.chunks[len(chunks)][2]) - len(data)
+        for name, offset, data in reversed(chunks):
+            if data or name not in first:
                 first[name] = offset
-            chunks.append((name, offset, data))
         cut = sum(offset - page.dropped_before.get(name, 0) for name, offset in first.items())
-        if page.more and not page.told:
-            page = Page(chunks, page.cursor, page.dropped_before, page.gaps, page.more, directory=log.directory)
-        return cls(page.text, cut if lines is None or page.more else 0)
+        return cls(page.text, cut if lines is None or trimmed else 0)
+
+
+def _last(chunks: list[Chunk], room: int) -> list[Chunk]:
+    """The last bytes of all streams together, in the order in which they came. A chunk that is left out stays, empty,
+    at its end: there its stream goes on."""
+    kept: list[Chunk] = []
+    for name, offset, data in reversed(chunks):
+        skip = max(0, len(data) - room)
+        kept.append((name, offset + skip, data[skip:]))
+        room -= len(data) - skip
+    return kept[::-1]
+
+
+def _whole(chunks: list[Chunk]) -> list[Chunk]:
+    """Without the rest of a line, or at least of a character, at their beginning."""
+    name = next((name for name, _, data in chunks if data), None)
+    skip = _first_whole(b"".join(data for each, _, data in chunks if each == name)[: _LINE_REST_BYTES + 4])
+    kept: list[Chunk] = []
+    for each, offset, data in chunks:
+        left_out = min(skip, len(data)) if each == name else 0
+        skip -= left_out
+        kept.append((each, offset + left_out, data[left_out:]))
+    return kept
 
 
 def _first_whole(data: bytes) -> int:

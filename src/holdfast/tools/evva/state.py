@@ -75,6 +75,8 @@ class State:
         self._waking: Waking | None = None
         self._latest: Batch | None = None
         self._parked: list[str] = []
+        # Calls that somebody waits for: they are no daemons, as long as nothing of them is left behind.
+        self._outside: set[str] = set()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self.owner}>"
@@ -253,7 +255,26 @@ class State:
             return  # nobody told an end: its host went, and with it what there was to tell
         told = self._catalog.of(shot)
         if told.survivors or not self._catalog.is_call(change.id):
+            if change.op != "added":
+                self._enter(change.id, told, change.at)
             self._listeners.tell(Change(change.op, change.id, told, change.at))
+        elif told.is_terminal:
+            self._outside.discard(change.id)
+        else:
+            self._outside.add(change.id)
+
+    def entered(self, id: str) -> None:
+        """A call that nobody waits for any more is a daemon from now on."""
+        daemon = self._catalog.get(id)
+        if daemon is not None and self._unobserve is not None:
+            self._enter(id, daemon.snapshot(), None)
+
+    def _enter(self, id: str, told: DaemonSnapshot, at: str | None) -> None:
+        with self._lock:
+            late = id in self._outside
+            self._outside.discard(id)
+        if late:
+            self._listeners.tell(Change("added", id, told, at))
 
     # Starting.
 

@@ -159,6 +159,7 @@ class Evva(Toolset):
         if session.exit is not None:
             return await self._ended(session, session.exit, limit_s)
         if lets_go:
+            await asyncio.to_thread(self.state.entered, session.id)
             return self._in_background(session)
         return _refused(texts.out_of_reach(session.id, session.state))
 
