@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from holdfast.tools.native.listing import listed
+from holdfast.tools.native.seen import Seen
 from support.waiting import until
 
 if TYPE_CHECKING:
@@ -32,19 +34,17 @@ def test_many_that_ended_are_counted_and_shown_when_asked_for(agents: Agents, wo
     agent.call("stop", all=True, grace_s=0)
 
 
-def test_twenty_sessions_stay_under_two_thousand_characters(agents: Agents, world: World) -> None:
-    agent = agents("native")
-    for number in range(20):
-        agent.call(
-            "run",
-            command=["sh", "-c", "echo some output; exec sleep 60", *["argument"] * 30],
-            name=f"a-rather-long-name-for-{number}",
-            wait_s=0,
-        )
-    until(lambda: all(each["cursor"] != "stdout:0,stderr:0" for each in agent.call("list").data["sessions"]))
-    answer = agent.call("list")
-    assert len(answer.data["sessions"]) == 20
+def test_twenty_sessions_stay_under_two_thousand_characters(direct: Agents, world: World) -> None:
+    agent = direct("native")
+    agent.call("run", command=["sh", "-c", "exec sleep 60", *["argument"] * 30], name="x" * 60, wait_s=0)
+    (session,) = agent.run(agent.hf.sessions(owner="agent-7"))
+    session.needs_input = {"line": "Continue?"}
+    session.ends = {"stdout": 123_456}
+    answer = listed([session] * 20, Seen(agent.tools.kept()), all=False)
     assert len(answer.text) < 2000
+    lines = answer.text.split("\n")[1:]
+    assert len(lines) == 20
+    assert all(": sh -c" in line and line.endswith("...; waits for input; 123.5 KB unread") for line in lines)
     agent.call("stop", all=True, grace_s=0)
 
 

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 # Of those that ended; the rest are counted, and found by their names.
 _ENDED_MAX = 50
-_COMMAND_CHARACTERS = 40
+# A line is this long, so that twenty are less than 2,000 characters; the command gets what is left of it.
+_LINE_CHARACTERS = 96
+_COMMAND_LEAST = 12
 _NAME_CHARACTERS = 24
 
 
@@ -51,11 +53,13 @@ def _heading(live: int, ended: int, shown: int, all: bool) -> str:
 
 def _line(session: Snapshot, unread: int) -> str:
     name = f" {label(session.name, _NAME_CHARACTERS)}" if session.name else ""
-    said = [f"{session.id}{name} {standing(session)}: {label(session.command, _COMMAND_CHARACTERS)}"]
+    who = f"{session.id}{name} {standing(session)}: "
+    said = []
     if session.needs_input:
-        said.append("waits for input")
+        said.append("; waits for input")
     elif session.exit is None and (session.metadata.get("ready") or {}).get("ok", True) is None:
-        said.append("not ready yet")
+        said.append("; not ready yet")
     if unread:
-        said.append(f"{size(unread)} unread")
-    return "; ".join(said)
+        said.append(f"; {size(unread)} unread")
+    beside = "".join(said)
+    return who + label(session.command, max(_COMMAND_LEAST, _LINE_CHARACTERS - len(who) - len(beside))) + beside
