@@ -16,10 +16,13 @@ class Own:
         self.kind = kind
         self.status = "running"
         self.kills = 0
+        self.blind = False
         self._at = BEGAN + timedelta(seconds=after)
         self._problem = problem
 
     def snapshot(self) -> DaemonSnapshot:
+        if self.blind:
+            raise RuntimeError("a daemon of the test cannot say what it is")
         return DaemonSnapshot(self.id, self.kind, self.status, f"the {self.kind}", OWNER, self._at)
 
     def kill(self) -> None:

@@ -102,12 +102,15 @@ class Relay(Handle):
         signal: str | None = None,
         cause: str | None = None,
         survivors: int = 0,
+        asked_by: str | None = None,
         facts: Mapping[str, object] | None = None,
     ) -> bool:
-        """It has ended. False when that was told before."""
+        """It has ended; `asked_by` had asked for that before. False when it was told before."""
         told = ToldEnd(status, code, signal, cause, survivors)
 
         def record() -> bool:
+            if asked_by is not None:
+                self._keeper.ending.blame("stop", asked_by)
             ended = self._keeper.end_as(told, facts)
             self._leave()
             return ended

@@ -119,6 +119,7 @@ def test_the_first_end_wins_and_nothing_comes_after_it(world: World) -> None:
         last = state.recall(agents[0].id)
         assert last is not None
         assert last.snapshot().metadata.phase == "ready_report"
+        assert last.snapshot().metadata.name == "scout"
 
     run(test)
 

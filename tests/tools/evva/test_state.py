@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 from dataclasses import replace
@@ -137,6 +138,59 @@ def test_a_stop_of_the_unknown_the_ended_the_running_and_the_stubborn(state: Dae
     recalled = state.recall(session.id)
     assert recalled is not None
     assert (recalled.snapshot().status, recalled.snapshot().requested_by) == ("killed", OWNER)
+
+
+def test_who_stopped_an_object_of_the_host_is_the_reason_of_its_end(state: DaemonState) -> None:
+    class Telling(Own):
+        def kill(self) -> None:
+            super().kill()
+            state.emit(ended("completed", id=self.id, exit_code=0))
+
+    state.register(Telling("x00000001"))
+    state.stop("x00000001")
+    state.register(Own("x00000002", problem=PermissionError("not mine")))
+    with pytest.raises(PermissionError):
+        state.stop("x00000002")
+    state.emit(ended("completed", id="x00000002"))
+    first, second = [each.snapshot for each in state.drain_signals()]
+    assert first is not None
+    assert (first.status, first.cause, first.requested_by) == ("killed", "stop", OWNER), "the first reason wins"
+    assert second is not None
+    assert (second.status, second.cause, second.requested_by) == ("completed", "exit", None)
+
+
+def test_an_object_that_is_awaited_to_end_is_ended_by_whoever_asks(world: World, state: DaemonState) -> None:
+    over = threading.Semaphore(0)
+
+    class Slow(Own):
+        async def kill(self) -> None:  # type: ignore[override]
+            await asyncio.to_thread(over.release)
+
+    state.register(Slow("x00000001"))
+    state.emit(line("one"))
+    state.stop("x00000001")
+    assert over.acquire(timeout=BOUND_S)
+    world.open().daemons.stop("x00000001", by="somebody")
+    assert over.acquire(timeout=BOUND_S)
+    state.emit(ended("killed"))
+
+
+def test_an_object_that_cannot_be_looked_at_hides_no_other(
+    state: DaemonState, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken = Own("x00000001")
+    state.register(broken)
+    state.register(Own("x00000002", after=1))
+    broken.blind = True
+    assert [(shot.id, shot.status) for shot in state.snapshot()] == [("x00000001", "running"), ("x00000002", "running")]
+    assert "x00000001 cannot be looked at" in caplog.text
+
+
+def test_a_command_without_a_description_is_called_by_its_first_line(state: DaemonState) -> None:
+    session = state.start("\nexec sleep 60\necho never")
+    (shot,) = state.snapshot()
+    assert shot.description == "exec sleep 60"
+    session.stop(grace=0)
 
 
 @pytest.mark.covers("evva:6")

@@ -6,6 +6,7 @@ and what was taken out on purpose, are this process's.
 
 from __future__ import annotations
 
+import logging
 import threading
 from typing import TYPE_CHECKING
 
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 
         def output(self) -> str: ...
 
+
+_log = logging.getLogger("holdfast.tools.evva")
 
 # So many of a host's own objects are remembered after they were taken out.
 _REMEMBERED = 1000
@@ -83,6 +86,8 @@ class Catalog:
         self._registered: dict[str, Daemon] = {}
         # Taken out on purpose; of a host's own objects, which nobody else can find again, the object itself.
         self._evicted: dict[str, Daemon | None] = {}
+        # What they last were, for one that cannot say it.
+        self._last: dict[str, DaemonSnapshot] = {}
 
     # What a host does.
 
@@ -96,13 +101,28 @@ class Catalog:
         daemon = self.get(id)
         if daemon is None:
             return None
-        last = daemon.snapshot()
+        last = self.shot(daemon)
         with self._lock:
             own = self._registered.pop(id, None)
             self._evicted[id] = own
             while len(self._evicted) > _REMEMBERED:
-                del self._evicted[next(iter(self._evicted))]
+                oldest = next(iter(self._evicted))
+                del self._evicted[oldest]
+                self._last.pop(oldest, None)
         return last
+
+    def shot(self, daemon: Daemon) -> DaemonSnapshot | None:
+        """What it is, or last was where it cannot say that; None where it never could."""
+        try:
+            shot = daemon.snapshot()
+        except Exception:  # one object of the host's must not hide all the others
+            if isinstance(daemon, SessionDaemon):
+                raise
+            _log.exception("%s cannot be looked at", daemon.id)
+            return self._last.get(daemon.id)
+        if not isinstance(daemon, SessionDaemon):
+            self._last[daemon.id] = shot
+        return shot
 
     def settled(self, id: str, last: DaemonSnapshot | None) -> DaemonSnapshot | None:
         """Its end was told: an object of the host's own goes now, a session is gone by that. None: it is still here."""
@@ -136,8 +156,8 @@ class Catalog:
         """By start, then id."""
         with self._lock:
             own, gone = list(self._registered.values()), set(self._evicted)
-        shots = [daemon.snapshot() for daemon in own]
-        taken = gone | {shot.id for shot in shots}
+        shots = [shot for shot in map(self.shot, own) if shot is not None]
+        taken = gone | {daemon.id for daemon in own}
         shots += [self.of(shot) for shot in self._sessions() if shot.id not in taken]
         return in_order(shots)
 
@@ -148,7 +168,7 @@ class Catalog:
         kept, _ = drive(listed(self.core, None, self._owner, True))
         with self._lock:
             gone = [daemon for daemon in self._evicted.values() if daemon is not None]
-        own = [shot for shot in (daemon.snapshot() for daemon in gone) if shot.is_terminal]
+        own = [shot for shot in map(self.shot, gone) if shot is not None and shot.is_terminal]
         known |= {shot.id for shot in own}
         ended = [shot for shot in kept if shot.id not in known and shot.status in snapshot.TERMINAL]
         told = [self.of(shot) for shot in ended if not self.is_call(shot.id) and not shot.metadata.get(SIGNALS_ONLY)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import logging
 import re
 import threading
@@ -17,7 +19,7 @@ from .signal import EVENT
 from .snapshot import TERMINAL, told_facts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from ...daemons.relay import Relay
     from ...daemons.view import View
@@ -44,10 +46,22 @@ class Emitting:
         self._catching_up = threading.RLock()
         self._waiting: deque[Signal] = deque()
         self._hushed = threading.local()
+        self._asked: set[str] = set()
 
     def is_hushed(self, id: str) -> bool:
         """Is what is told of it now, on this very thread, known to observers already, or nothing that happened?"""
         return getattr(self._hushed, "id", None) == id
+
+    @contextmanager
+    def stopping(self, id: str) -> Iterator[None]:
+        """A host's own object is asked to end: that is the reason of the end that it tells, unless it could not even
+        be asked."""
+        self._asked.add(id)
+        try:
+            yield
+        except BaseException:
+            self._asked.discard(id)
+            raise
 
     def emit(self, signal: Signal) -> bool:
         """False where the disk has no room for it: it waits here. ValueError where somebody else writes that file: its
@@ -99,7 +113,7 @@ class Emitting:
                 raise ValueError(f"{id} is told of by whoever runs it") from None
             told = False
         else:
-            told = _tell(relay, signal)
+            told = _tell(relay, signal, self._owner if id in self._asked else None)
         if not told and signal.lifecycle is not None and signal.lifecycle.status in TERMINAL:
             _log.warning("a second end of %s was dropped", id)
         elif not told:
@@ -114,7 +128,7 @@ class Emitting:
                 with self._hush(id):
                     relay = self._view.relay(
                         id,
-                        (lambda: None) if daemon is None else daemon.kill,
+                        (lambda: None) if daemon is None else _ender(daemon),
                         told=daemon is not None,
                         kind=signal.kind or "unknown",
                         owner=self._owner,
@@ -134,6 +148,32 @@ class Emitting:
             self._hushed.id = before
 
 
+def _ender(daemon: Daemon) -> Callable[[], object]:
+    """What ends it from a thread of its own, on the loop that it was told of on, if there was one."""
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        return lambda: kill(daemon)
+
+    async def end() -> None:
+        answer = daemon.kill()
+        if inspect.isawaitable(answer):
+            await answer
+
+    return lambda: asyncio.run_coroutine_threadsafe(end(), loop).result()
+
+
+def kill(daemon: Daemon) -> None:
+    """In a thread without a loop."""
+    answer = daemon.kill()
+    if inspect.isawaitable(answer):
+
+        async def wait() -> None:
+            await answer
+
+        asyncio.run(wait())
+
+
 def _passes(problem: DiskFull) -> bool:
     """Is there no room, or is the home not to be written at all?"""
     return problem.facts.get("errno") in FULL
@@ -151,7 +191,7 @@ def _check(signal: Signal) -> None:
         raise ValueError("a signal is either a lifecycle or an event")
 
 
-def _tell(relay: Relay, signal: Signal) -> bool:
+def _tell(relay: Relay, signal: Signal, asked_by: str | None) -> bool:
     """False when its end was told before."""
     facts = told_facts(None if signal.snapshot is None else signal.snapshot.metadata)
     lifecycle = signal.lifecycle
@@ -166,6 +206,7 @@ def _tell(relay: Relay, signal: Signal) -> bool:
         signal=lifecycle.exit_signal,
         cause=lifecycle.cause,
         survivors=lifecycle.survivors,
+        asked_by=asked_by,
         facts=facts,
     )
 

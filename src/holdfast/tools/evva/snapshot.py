@@ -67,6 +67,7 @@ class LocalAgent:
     phase: str
     summary: str
     err: str
+    name: str = ""
     worktree_path: str | None = None
     worktree_branch: str | None = None
 
@@ -135,7 +136,7 @@ def of(shot: Snapshot, log: Callable[[], Log]) -> DaemonSnapshot:
         id=shot.id,
         kind=shot.kind,
         status=shot.status,
-        description=one_line(shot.description),
+        description=one_line(_description(shot)),
         agent_id=shot.owner,
         started_at=moment(shot.started_at) or moment(shot.created_at) or datetime.now(UTC),
         ended_at=moment(shot.ended_at),
@@ -148,6 +149,13 @@ def of(shot: Snapshot, log: Callable[[], Log]) -> DaemonSnapshot:
         ends=dict(shot.ends),
         error=_spawn_error(shot.metadata.get("error")),
     )
+
+
+def _description(shot: Snapshot) -> str:
+    """Its own, or its name; of a command that has neither, the first line."""
+    if shot.description != shot.command:
+        return shot.description
+    return next((line for line in shot.command.split("\n") if line.strip()), shot.id)
 
 
 def _metadata(shot: Snapshot, log: Callable[[], Log]) -> Metadata:
@@ -171,6 +179,7 @@ def _metadata(shot: Snapshot, log: Callable[[], Log]) -> Metadata:
             phase=_text(told.get("phase")),
             summary=_text(told.get("summary")),
             err=_text(told.get("error")),
+            name=_text(told.get("name")),
             worktree_path=told.get("worktree_path"),
             worktree_branch=told.get("worktree_branch"),
         )

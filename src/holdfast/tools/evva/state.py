@@ -22,7 +22,7 @@ from .agent import spawn
 from .batch import Batch, Fold
 from .catalog import SIGNALS_ONLY, Catalog, SessionDaemon
 from .change import Change, Listeners
-from .emitting import Emitting
+from .emitting import Emitting, kill
 from .folding import Folding
 from .gate import AsyncGate, Gate
 
@@ -115,7 +115,7 @@ class State:
         if daemon is None or not daemon.id:
             return
         self._catalog.register(daemon)
-        self._listeners.tell(Change("added", daemon.id, daemon.snapshot()))
+        self._listeners.tell(Change("added", daemon.id, self._catalog.shot(daemon)))
 
     def evict(self, id: str) -> None:
         """Out of the catalog. Directory, log and signals stay."""
@@ -303,6 +303,7 @@ class State:
     ) -> Agent | Awaitable[Any]:
         """A task of the running loop. Its agent; or, when not `async_mode`, what to await for its result."""
         facts = {
+            "name": name,
             "agent_type": agent_type,
             "prompt": prompt,
             "async": async_mode,
@@ -354,7 +355,11 @@ class DaemonState(State):
     def stop(self, id: str) -> DaemonSnapshot:
         """Ask for its end; what it was before. Its owner tells the ending, never this call."""
         daemon, before = _to_stop(self, id)
-        daemon.kill()
+        if isinstance(daemon, SessionDaemon):
+            daemon.kill()
+        else:
+            with self._emitting.stopping(id):
+                kill(daemon)
         return before
 
 
@@ -391,9 +396,10 @@ class AsyncDaemonState(State):
         if isinstance(daemon, SessionDaemon):
             await asyncio.to_thread(daemon.kill)
         else:
-            answer = daemon.kill()
-            if inspect.isawaitable(answer):
-                await answer
+            with self._emitting.stopping(id):
+                answer = daemon.kill()
+                if inspect.isawaitable(answer):
+                    await answer
         return before
 
 
