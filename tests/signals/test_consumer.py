@@ -20,6 +20,7 @@ from holdfast.signals.consumer import AsyncConsumer, Consumer
 from holdfast.signals.consumers import Consumers
 from holdfast.signals.names import default_name
 from holdfast.signals.styles import STYLES
+from support.world import World
 from support.written import Clock, Desk, Writer
 
 
@@ -298,7 +299,40 @@ def test_two_consumers_of_one_owner_each_get_everything(desk: Desk) -> None:
     assert page.claim().ids == ids
 
 
-@pytest.mark.covers("signals:13", "LOG-09")
+# Takes what it can get of the consumer that it shares, the first batch while another host holds one too.
+_SHARER = """
+import holdfast
+with holdfast.open() as hf:
+    consumer = hf.signals("conv-1")
+    batch = consumer.claim(limit=37)
+    print(*batch.ids, flush=True)
+    input()
+    batch.settle()
+    while batch := consumer.claim(limit=37):
+        print(*batch.ids, flush=True)
+        batch.settle()
+    print("none", flush=True)
+"""
+
+
+@pytest.mark.covers("signals:13")
+def test_processes_that_share_a_consumer_get_each_signal_once_between_them(desk: Desk, world: World) -> None:
+    sessions = [desk.session() for _ in range(10)]
+    ids = {id for session in sessions for id in session.tell_many(100)}
+    hosts = [world.host(_SHARER) for _ in range(2)]
+    taken = [host.line().split() for host in hosts]
+    assert [len(each) for each in taken] == [37, 37]
+    for host in hosts:
+        host.send("go on\n")
+    for host, got in zip(hosts, taken, strict=True):
+        while (line := host.line()) != "none":
+            got += line.split()
+        assert host.wait() == 0
+    assert len(taken[0]) + len(taken[1]) == 1000
+    assert {*taken[0], *taken[1]} == ids
+
+
+@pytest.mark.covers("LOG-09")
 def test_hosts_that_share_a_consumer_share_its_signals(desk: Desk) -> None:
     desk.consumer()
     sessions = [desk.session() for _ in range(10)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import threading
 from datetime import datetime
@@ -178,6 +179,26 @@ def test_what_nobody_settled_moves_with_an_ended_session_and_the_rest_stays(worl
     anew = world.open()
     assert {signal.session for signal in anew.signals("conv-2").peek(10)} == {settled.id, waiting.id}
     assert anew.signals(OWNER).pending() == 0
+
+
+@pytest.mark.covers("signals:23")
+def test_after_a_drain_every_log_is_readable_from_the_cursor_that_it_names(world: World) -> None:
+    hf = world.open()
+    sessions = {}
+    for code in (0, 3):
+        session = hf.start(["sh", "-c", f"seq {code + 1}00; seq 7 >&2; exit {code}"], owner=OWNER)
+        session.wait(timeout=BOUND_S)
+        sessions[session.id] = session
+    consumer = hf.signals(OWNER)
+    until(lambda: consumer.pending() == 2, what="both endings")
+    with consumer.drain() as notice:
+        cursors = dict(re.findall(r"^(\w{9}) .*; whole output: cursor (\S+)$", notice.text, re.MULTILINE))
+    assert consumer.pending() == 0
+    assert cursors.keys() == sessions.keys()
+    for id, session in sessions.items():
+        page = session.read(since=cursors[id])
+        assert len(page.text.splitlines()) == (100 if session.exit and session.exit.code == 0 else 400) + 7
+        assert [shot.id for shot in hf.sessions(all=True) if shot.id == id] == [id]
 
 
 def test_end_that_its_caller_was_given_is_not_told_again(hf: Holdfast, world: World) -> None:
