@@ -250,6 +250,20 @@ def test_a_host_that_hands_on_no_notices_says_so(agents: Agents) -> None:
     answer = agent.call("terminal", command="true", background=True, notify=True)
     assert "no notices" in answer.data["notify_unsupported"]
     assert process(agent, "wait", answer.data["session_id"])["status"] == "exited"
+    refused = agent.call("process", action="ack", session_id=answer.data["session_id"])
+    assert (refused.error, refused.data["error_code"]) == (True, "unsupported")
+    assert "no notices" in refused.data["error"]
+
+
+def test_a_host_that_hands_on_no_notices_promises_none_to_a_yielded_command(agents: Agents) -> None:
+    agent = agents("hermes", drains=False, server_wait_s=0.2)
+    told = agent.call("terminal", command="sleep 300 # ; uvicorn").data
+    assert told["status"] == "yielded_to_background"
+    assert ("notify_on_complete" in told, "notice" in told["note"]) == (False, False)
+    assert "no notices" in told["notify_unsupported"]
+    (row,) = agent.call("process", action="list").data["processes"]
+    assert "notify_on_complete" not in row
+    process(agent, "kill", told["session_id"])
 
 
 def test_text_of_output_cannot_close_the_notice(library: Agents) -> None:

@@ -104,16 +104,17 @@ async def _yielded(session: AsyncSession, settings: Settings, wanted: Wanted) ->
     except SessionEnded:
         pass  # just now: nobody waited any more, and so its end is told
     text, _, _ = await _output(session, settings)
-    return {
+    facts: Facts = {
         "output": text,
         "exit_code": None,
         "error": None,
         "status": "yielded_to_background",
         "session_id": scope.called(session),
         "pid": session.pid,
-        "notify_on_complete": True,
-        "note": texts.YIELDED,
     }
+    if not settings.drains:
+        return facts | {"notify_unsupported": texts.NOBODY_LISTENS, "note": texts.YIELDED_SILENTLY}
+    return facts | {"notify_on_complete": True, "note": texts.YIELDED}
 
 
 async def _ended(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...errors import BadArgument, NotFound, SessionEnded, StillRunning
+from ...errors import BadArgument, NotFound, SessionEnded, StillRunning, Unsupported
 from . import limits, scope, texts, views
 from .lines import numbered
 
@@ -53,7 +53,8 @@ class Process:
             ended = views.how_it_ended(session, session.exit)
             row |= {"exit_code": ended["exit_code"], "exited_at": views.local_time(session.ended_at)}
             row["completion_reason"] = ended["completion_reason"]
-        if asked.get("notify_on_complete") or session.labels.get(scope.MODE) == scope.YIELDED:
+        notifies = asked.get("notify_on_complete") or session.labels.get(scope.MODE) == scope.YIELDED
+        if notifies and self._settings.drains:
             row["notify_on_complete"] = True
         if asked.get("watch_patterns"):
             row["watch_patterns"] = asked["watch_patterns"]
@@ -197,6 +198,8 @@ class Process:
         session = await self.find(ref)
         if not scope.is_over(session):
             raise StillRunning(scope.called(session))
+        if not self._settings.drains:
+            return {"status": "error", "error": texts.NOBODY_LISTENS, "error_code": Unsupported.code}
         event = await self._consuming.event_of(session)
         await self._consuming.told(session, event, at_once=True)
         return {"status": "ok", "event_id": event}
@@ -217,6 +220,10 @@ class Process:
             "command": self._settings.shown(session.command),
             "status": views.status(session),
         }
+
+
+def unknown(problem: NotFound) -> Facts:
+    return {"status": "not_found", "error": texts.not_found(problem.ref), "error_code": problem.code}
 
 
 def _finished() -> Facts:
