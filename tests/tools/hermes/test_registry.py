@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import pytest
@@ -34,11 +35,17 @@ def test_the_whole_life_of_a_session(world: World) -> None:
     assert registry.is_completion_consumed(id), "that read the last line"
     assert registry.wait(id)["exit_code"] == 3
     assert registry.kill_process(id)["status"] == "already_exited"
+    nobody = {"status": "not_found", "error": "No process with ID proc_000000000000", "error_code": "not-found"}
+    for action in (registry.poll, registry.read_log, registry.wait, registry.kill_process, registry.close_stdin):
+        assert action("proc_000000000000") == nobody
+    assert registry.write_stdin("proc_000000000000", "x") == nobody
     with pytest.raises(NotFound):
-        registry.poll("proc_000000000000")
+        registry.get("proc_000000000000")
     with pytest.raises(BadArgument):
         registry.read_log(id, offset=-1)
-    for wrong in ({"heartbeat": -1}, {"deadline": 0}, {"cwd": ""}, {"stdin": "half"}, {"watch_patterns": [""]}):
+    closed_terminal = {"use_pty": True, "stdin": "closed"}
+    bad = ({"heartbeat": -1}, {"deadline": 0}, {"cwd": ""}, {"stdin": "half"}, {"watch_patterns": [""]})
+    for wrong in (*bad, closed_terminal):
         with pytest.raises(BadArgument):
             registry.spawn_local("true", **wrong)
     assert len(registry.list_sessions()) == 1
@@ -103,11 +110,12 @@ def test_a_blank_task_has_nothing_and_a_sweep_leaves_others_alone(world: World) 
     mine = registry.spawn_local(STAY)
     sibling = registry.spawn_local(STAY, task_id="t2", session_key="a")
     other = hf.start(STAY, owner="a", labels={"hermes.task": "t1"})
-    for blank in ("", "  "):
+    for blank in (None, "", "  "):
         assert registry.has_active_processes(blank) is False
         assert registry.has_active_processes(blank, descendants=True) is False
         assert registry.has_active_for_session(blank) is False
-        assert (registry.kill_all(blank), registry.release(blank), registry.kill_started_since(0, blank)) == (0, 0, 0)
+        assert (registry.release(blank), registry.kill_started_since(0, blank)) == (0, 0)
+        assert blank is None or registry.kill_all(blank) == 0
     for each in (mine, sibling):
         assert not processes.is_gone(each["pid"])
     assert registry.has_active_processes("t1")
@@ -154,11 +162,20 @@ def test_an_abandoned_turn_takes_only_its_own_along(world: World) -> None:
     during = registry.spawn_local(STAY)
     assert registry.kill_started_since(turn, "t1") == 1
     assert registry.kill_started_since(turn, "t1") == 0
+    moment = registry.get(before["session_id"]).started_at
+    assert moment is not None
+    began = datetime.fromisoformat(moment).timestamp()
+    assert registry.kill_started_since(began + 0.002, "t1") == 0
     assert processes.is_gone(during["pid"])
     assert not processes.is_gone(before["pid"])
     assert registry.has_active_for_session("task:t1")
     assert not registry.has_active_for_session("task:t1", max_age=0.5)
-    registry.kill_all("t1")
+    assert registry.kill_started_since(began, "t1") == 1, "what began at that moment too"
+
+
+def test_one_pattern_is_one_pattern(world: World) -> None:
+    registry = Registry(world.open())
+    assert registry.spawn_local("true", watch_patterns="ERROR")["watch_patterns"] == ["ERROR"]
 
 
 def test_descendants_keep_a_task_active(world: World) -> None:

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import time
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ...errors import BadArgument
+from ...errors import BadArgument, NotFound
 from ...host.aio import coroutines
 from ...host.driver import drive
 from . import limits, scope
 from .consuming import Consuming
 from .events import drain
-from .process import Process
+from .process import Process, unknown
 from .settings import Settings
 from .starting import Starting, Wanted, check_place
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
     from typing import Any, Self
 
     from ...host.aio import AsyncSession
@@ -63,7 +63,8 @@ class Events:
 
 class Registry:
     """Over a home, for one `session_key` (absent: the task's own). Owns nothing: any number of them, in any number of
-    processes, see the same sessions. Results are those of the tools; errors are raised."""
+    processes, see the same sessions. Results are those of the tools, also for an id that nobody knows; other errors
+    are raised."""
 
     def __init__(
         self, hf: Holdfast, *, task_id: str = "default", session_key: str | None = None, **options: Any
@@ -94,7 +95,7 @@ class Registry:
         heartbeat: int = 0,
         deadline: int | None = None,
         persist_on_release: bool = False,
-        stdin: str = "open",
+        stdin: str | None = None,
     ) -> Facts:
         """Start in the background; what `terminal` answers."""
         task = self.settings.task_id if task_id is None else task_id
@@ -107,11 +108,11 @@ class Registry:
             workdir=cwd,
             pty=use_pty,
             notify=notify_on_complete,
-            watch_patterns=list(watch_patterns),
+            watch_patterns=[watch_patterns] if isinstance(watch_patterns, str) else list(watch_patterns),
             heartbeat=heartbeat,
             deadline=deadline,
             persist_on_release=persist_on_release,
-            stdin=None if use_pty else stdin,
+            stdin=stdin,
         )
         return drive(starting.in_background(wanted))
 
@@ -124,30 +125,36 @@ class Registry:
         return self._blocking.get(drive(self._process.find(session_id)).id)
 
     def poll(self, session_id: str, *, since: str | None = None, acknowledge: bool = False) -> Facts:
-        return drive(self._process.poll(session_id, since=since, acknowledge=acknowledge))
+        return self._of_one(self._process.poll(session_id, since=since, acknowledge=acknowledge))
 
     def read_log(self, session_id: str, offset: int | None = None, limit: int = limits.LOG_LINES) -> Facts:
         if (offset or 0) < 0 or not 1 <= limit <= limits.LOG_LINES_MAX:
             raise BadArgument("offset", "or limit is out of bounds", f"give 0 or more, and 1 to {limits.LOG_LINES_MAX}")
-        return drive(self._process.log(session_id, offset=offset, limit=limit))
+        return self._of_one(self._process.log(session_id, offset=offset, limit=limit))
 
     def wait(self, session_id: str, timeout: int | None = None) -> Facts:
-        return drive(self._process.wait(session_id, timeout=timeout))
+        return self._of_one(self._process.wait(session_id, timeout=timeout))
 
     def kill_process(self, session_id: str) -> Facts:
-        return drive(self._process.kill(session_id))
+        return self._of_one(self._process.kill(session_id))
 
     def write_stdin(self, session_id: str, data: str) -> Facts:
-        return drive(self._process.write(session_id, data))
+        return self._of_one(self._process.write(session_id, data))
 
     def submit_stdin(self, session_id: str, data: str = "") -> Facts:
-        return drive(self._process.submit(session_id, data))
+        return self._of_one(self._process.submit(session_id, data))
 
     def close_stdin(self, session_id: str) -> Facts:
-        return drive(self._process.close(session_id))
+        return self._of_one(self._process.close(session_id))
 
     def is_completion_consumed(self, session_id: str) -> bool:
         return drive(self._process.is_consumed(session_id))
+
+    def _of_one(self, action: Coroutine[Any, Any, Facts]) -> Facts:
+        try:
+            return drive(action)
+        except NotFound as problem:
+            return unknown(problem)
 
     # All of them.
 
@@ -169,14 +176,14 @@ class Registry:
         rows: list[Facts] = drive(self._process.listed(task_id or "", owners, session_key or ""))["processes"]
         return rows
 
-    def has_active_processes(self, task_id: str, descendants: bool = False) -> bool:
+    def has_active_processes(self, task_id: str | None, descendants: bool = False) -> bool:
         """Has a session of the task not ended, whoever owns it? With `descendants`, what it started counts as well."""
-        found = drive(scope.of_task(self._hf, task_id))
+        found = drive(scope.of_task(self._hf, task_id or ""))
         return any(not scope.is_over(each) or (descendants and _survivors(each)) for each in found)
 
-    def has_active_for_session(self, session_key: str, max_age: float | None = None) -> bool:
+    def has_active_for_session(self, session_key: str | None, max_age: float | None = None) -> bool:
         """The same by session key; `max_age` leaves out what was started earlier, in seconds."""
-        if not session_key.strip():
+        if session_key is None or not session_key.strip():
             return False
         found = drive(scope.of_owner(self._hf, session_key))
         return any(not scope.is_over(each) and (max_age is None or _age(each) <= max_age) for each in found)
@@ -185,14 +192,16 @@ class Registry:
         """Stop those of a task, or this registry's own; how many are verified dead."""
         return self._sweep(self._those(task_id), set(exclude_ids), by="kill_all")
 
-    def kill_started_since(self, ts: float, task_id: str) -> int:
+    def kill_started_since(self, ts: float, task_id: str | None) -> int:
         """Stop what an abandoned turn started: those of the task that were started at or after `ts`."""
-        since = time.time() - ts
-        return self._sweep([each for each in self._those(task_id) if _age(each) <= since], set(), by="kill_all")
+        # When something began is told to the millisecond.
+        since = math.floor(ts * 1000) / 1000
+        begun = [each for each in self._those(task_id or "") if _began(each) >= since]
+        return self._sweep(begun, set(), by="kill_all")
 
-    def release(self, task_id: str) -> int:
+    def release(self, task_id: str | None) -> int:
         """The end of a task: as `kill_all`, but for those that persist."""
-        kept = [each for each in self._those(task_id) if scope.PERSIST not in each.labels]
+        kept = [each for each in self._those(task_id or "") if scope.PERSIST not in each.labels]
         return self._sweep(kept, set(), by="release")
 
     def recover_from_checkpoint(self) -> int:
@@ -226,6 +235,11 @@ def _owner(session_key: str | None, task_id: str) -> str:
 
 def _survivors(shot: Snapshot) -> bool:
     return shot.exit is not None and bool(shot.exit.survivors)
+
+
+def _began(shot: Snapshot) -> float:
+    found = scope.moment(shot.started_at or shot.created_at)
+    return 0.0 if found is None else found.timestamp()
 
 
 def _age(shot: Snapshot) -> float:

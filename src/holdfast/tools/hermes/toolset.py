@@ -14,7 +14,7 @@ from . import limits, texts
 from .consuming import Consuming
 from .events import drain
 from .foreground import INTERRUPT, YIELD, in_foreground
-from .process import Process
+from .process import Process, unknown
 from .settings import Settings
 from .starting import Starting, Wanted
 
@@ -177,7 +177,7 @@ class Hermes(Toolset):
     async def _failed(self, tool: Tool, problem: HoldfastError) -> Answer:
         said: dict[str, Any] = {"error": str(problem), "error_code": problem.code}
         if isinstance(problem, NotFound):
-            said = {"status": "not_found", "error": texts.not_found(problem.ref), "error_code": problem.code}
+            said = unknown(problem)
         elif isinstance(problem, AmbiguousId):
             said["candidates"] = list(problem.candidates)
         elif tool is _TERMINAL:
