@@ -16,6 +16,8 @@ from support import processes
 from support.waiting import until, wait_for_file, wait_gone
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from support.agents import Agent, Agents
     from support.world import World
 
@@ -284,3 +286,47 @@ def test_a_start_that_was_withdrawn_is_said_to_be_aborted(direct: Agents, monkey
     aborted = agent.call("exec", command="true")
     assert (aborted.data["status"], aborted.data["failureKind"]) == ("failed", "aborted")
     assert aborted.text.startswith("Command aborted before exit code was captured")
+
+
+@pytest.mark.parametrize("streams", [1, 2])
+def test_output_that_a_call_leaves_out_is_said_counted_and_still_there(agents: Agents, streams: int) -> None:
+    agent = agents("openclaw")
+    line = "seq 100000 150000" if streams == 1 else "seq 100000 119999; seq 200000 219999 >&2"
+    done = agent.call("exec", command=line)
+    name = done.data["sessionId"]
+    note, _, shown = done.text.partition("\n")
+    assert note == (
+        f"[earlier output is omitted; use process action=log on session {name} with offset and limit "
+        "to inspect retained output]"
+    )
+    assert len(shown) in (199_999, 200_000)
+    assert shown.endswith("150000" if streams == 1 else "219999")
+    assert done.data["totalChars"] == (350_007 if streams == 1 else 280_000)
+    log = agent.call("process", action="log", sessionId=name, offset=0, limit=1)
+    assert (log.text, log.data["totalChars"]) == ("100000", done.data["totalChars"])
+    assert "sessionId" not in agent.call("exec", command="seq 10").data
+
+
+def test_a_relative_workdir_is_below_the_agents_own(direct: Agents, world: World, tmp_path: Path) -> None:
+    (world.cwd / "sub").mkdir()
+    (tmp_path / "sub").mkdir()
+    agent = direct("openclaw", cwd=str(tmp_path))
+    assert agent.call("exec", command="pwd", workdir="sub").text == str(tmp_path / "sub")
+    assert agent.call("exec", command="pwd").text == str(tmp_path)
+    assert agent.call("exec", command="pwd", workdir=str(world.cwd)).text == str(world.cwd)
+
+
+def test_a_key_of_one_owner_is_none_of_another_however_they_are_spelled(agents: Agents) -> None:
+    first = agents("openclaw", owner="a:b").call("exec", command="sleep 60", background=True, key="c")
+    other = agents("openclaw", owner="a").call("exec", command="sleep 61", background=True, key="b:c")
+    assert (first.data["status"], other.data["status"]) == ("running", "running"), other.text
+    assert other.data["pid"] != first.data["pid"]
+    for owner in ("a:b", "a"):
+        agents("openclaw", owner=owner).call("process", action="kill", all=True)
+
+
+def test_a_long_key_is_a_key_too(agents: Agents) -> None:
+    agent = agents("openclaw", owner="o" * 200)
+    runs = [agent.call("exec", command="sleep 60", background=True, key="long \n" * 400) for _ in range(2)]
+    assert [each.data.get("reused") for each in runs] == [None, True], runs[0].text
+    agent.call("process", action="kill", all=True)

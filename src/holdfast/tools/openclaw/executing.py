@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import json
 import os
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from ...errors import (
@@ -22,6 +24,7 @@ from ..answer import Answer
 from . import hardening, policy, reading, rows, runs, settings, shell, texts
 from .policy import Allow, Deny, Request, Unavailable
 from .policy import Pending as AskedFor
+from .scopes import label
 from .spawning import CHILD, PTY, SpawnInput
 from .supervisor import Withdrawn
 
@@ -46,7 +49,7 @@ async def execute(tools: OpenClaw, **asked: Any) -> Answer:
     place = _place(asked["host"], asked["node"])
     if place != "local":
         raise PlaceUnsupported(place)
-    cwd = _directory(asked["workdir"] or tools.cwd)
+    cwd = _directory(tools.cwd, asked["workdir"] or "")
     hardening.check(overrides)
     refusal = await _refused(tools, asked, command, cwd, place, overrides)
     if refusal is not None:
@@ -64,7 +67,8 @@ async def execute(tools: OpenClaw, **asked: Any) -> Answer:
         # Somebody else started another command under it in this very moment.
         holder = await _with_key(tools, asked["key"])
         if holder is None:
-            raise
+            # Who bears it is none of this agent's business.
+            raise KeyReused(asked["key"], None) from None
         return await running(tools, holder, reused=True)
     if isinstance(run, Withdrawn):
         return failed(
@@ -121,7 +125,7 @@ def _input(
     notify = tools.settings.notify_on_exit if asked["notifyOnExit"] is None else _SPELLED[asked["notifyOnExit"]]
     labels = {} if foreground else {runs.BACKGROUND_LABEL: "asked"}
     if asked["key"]:
-        labels[runs.KEY_LABEL] = asked["key"]
+        labels[runs.KEY_LABEL] = label(asked["key"])
     return SpawnInput(
         mode=PTY if pty else CHILD,
         **line,
@@ -136,18 +140,23 @@ def _input(
         capture_output=False,
         labels=labels,
         notify="never" if not notify else "failure" if notify == "failure" else "auto" if foreground else "exit",
-        key=f"openclaw:{tools.owner}:{asked['key']}" if asked["key"] else None,
+        key=_claimed(tools.owner, asked["key"]) if asked["key"] else None,
         metadata={"caller": runs.caller()} if foreground else None,
         oom_score_adj=tools.settings.oom_score_adj,
     )
 
 
+def _claimed(owner: str, key: str) -> str:
+    """What the home knows it by: apart from every other owner's, and never too long."""
+    return "openclaw:" + sha256(json.dumps([owner, key]).encode()).hexdigest()
+
+
 _SPELLED = {"true": True, "false": False, "failure": "failure"}
 
 
-def _directory(path: str) -> str:
+def _directory(base: str, path: str) -> str:
     """Checked before anything runs: nothing may run in the wrong place."""
-    path = os.path.abspath(os.path.expanduser(path))
+    path = os.path.abspath(os.path.join(base, os.path.expanduser(path)))
     if not os.path.isdir(path):
         raise BadArgument("workdir", f"{path} is no directory", "give one that exists; nothing was run")
     if not os.access(path, os.X_OK):
@@ -215,7 +224,7 @@ async def _with_key(tools: OpenClaw, key: str | None) -> AsyncSession | None:
     """The run that lives under this key."""
     if not key:
         return None
-    found = [each for each in await rows.of_scope(tools) if each.labels.get(runs.KEY_LABEL) == key]
+    found = [each for each in await rows.of_scope(tools) if each.labels.get(runs.KEY_LABEL) == label(key)]
     return next((each for each in found if each.state not in FINAL_STATES), None)
 
 
@@ -242,23 +251,28 @@ async def running(tools: OpenClaw, session: AsyncSession, *, reused: bool = Fals
 async def ended(tools: OpenClaw, session: AsyncSession) -> Answer:
     """How it went, for a call that saw the end."""
     output = await reading.new_output(session, "0", tools.settings.aggregated_chars)
-    shown = output.noted[-tools.settings.aggregated_chars :]
+    shown = output.text[-tools.settings.aggregated_chars :]
+    omitted = output.omitted or len(shown) < len(output.text)
+    name = runs.run_id(session)
     outcome, more = _outcome(session, (await session.records())["spec"])
     data: dict[str, Any] = {
         "status": "failed" if more else "completed",
         **rows.ended_facts(session),
         "durationMs": rows.runtime_ms(session),
         "aggregated": shown,
-        "totalChars": output.chars,
+        "totalChars": await reading.total_chars(session) if omitted else output.chars,
         "cursor": output.cursor,
         "cwd": session.cwd,
         **more,
     }
+    if omitted or output.discarded or "survivors" in data:
+        data["sessionId"] = name
+    notes = [texts.DISCARDED] * output.discarded + [texts.omitted(name)] * omitted
+    shown = "\n".join([*notes, *([shown] if shown else [])])
     said = [shown.rstrip("\r\n")] if shown.strip() else [] if outcome else [texts.NO_OUTPUT]
     said += [outcome] if outcome else []
     if "survivors" in data:
-        data["sessionId"] = runs.run_id(session)
-        said.append(f"(session {data['sessionId']}) " + texts.survivors_left(texts.processes(data["survivors"])))
+        said.append(f"(session {name}) " + texts.survivors_left(texts.processes(data["survivors"])))
     return Answer("\n\n".join(said), data, error=data["status"] == "failed")
 
 

@@ -98,6 +98,13 @@ async def last_chars(session: AsyncSession, chars: int) -> tuple[str, bool]:
     return text[-chars:], len(text) > chars or any(begin.values())
 
 
+async def total_chars(session: AsyncSession) -> int:
+    """Of all that is retained."""
+    ends, _ = await ends_of(session)
+    streams = await _read(session, dict.fromkeys(ends, 0), ends, final=True)
+    return sum(len(text) for _, text in streams.pieces)
+
+
 async def all_lines(session: AsyncSession) -> tuple[list[str], int]:
     """Every retained line, and how many of them survivors printed after the end."""
     ends, final = await ends_of(session)

@@ -41,6 +41,13 @@ RETRY_GUIDANCE = (
 )
 
 
+def omitted(session: str) -> str:
+    return (
+        f"[earlier output is omitted; use process action=log on session {session} with offset and limit "
+        "to inspect retained output]"
+    )
+
+
 def still_running(session: str, pid: int | None, deadline: str) -> str:
     actions = "/".join(ACTIONS)
     return f"Command still running (session {session}, pid {pid}). Use process ({actions}) for follow-up. {deadline}"

@@ -116,7 +116,7 @@ class OpenClaw(Toolset):
         self.settings = settings.Settings(exec, self.environ)
         self.policy = policy
         self.offered = tuple(offered)
-        self.cwd = cwd or os.getcwd()
+        self.cwd = os.path.abspath(cwd or os.getcwd())
         self.supervisor = Supervisor(hf, owner, kill_grace_ms=self.settings.kill_grace_ms)
         # Rows and read positions; they survive this host.
         self.notes = self.kept()
