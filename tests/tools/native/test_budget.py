@@ -17,13 +17,20 @@ def made(lengths: list[int]) -> list[Line]:
 
 def test_what_fits_is_shown_whole() -> None:
     lines = made([10, 20, 30])
-    assert cut(lines, 63) == (lines, [], [])
+    assert cut(lines, 63) == (lines, [], [], [])
 
 
 def test_the_beginning_gets_a_quarter_and_the_end_the_rest() -> None:
     lines = made([99] * 200)
     parts = cut(lines, 8000)
     assert (len(parts.head), len(parts.tail), len(parts.left)) == (20, 60, 120)
+
+
+def test_a_line_alone_has_all_the_room_and_several_share_it() -> None:
+    assert not cut(made([7999]), 8000).clipped
+    alone = cut(made([9000]), 8000)
+    assert (cost(alone.head), alone.clipped) == (8000, [(made([9000])[0], alone.head[0].text.index(" ...["))])
+    assert cut(made([9000, 3]), 8000).clipped[0][1] < 2000
 
 
 @given(LINES, st.integers(200, 5000), st.sampled_from([0.0, 0.25, 1.0]))

@@ -110,6 +110,42 @@ def test_pages_of_two_streams_follow_each_other_too(agents: Agents, world: World
     assert all(line.startswith("(stderr) ") == ("e" in line.split()[-1]) for line in seen)
 
 
+@pytest.mark.parametrize("others", [0, 3])
+def test_a_line_that_is_cut_names_the_way_to_its_middle(agents: Agents, world: World, others: int) -> None:
+    agent = agents("native")
+    line = ",".join(f"{n}\u00e9" for n in range(5000))
+    path = world.cwd / "long.txt"
+    path.write_text("".join(f"short {'abc'[n]}\n" for n in range(others)) + line + "\n")
+    answer = agent.call("run", command=f"cat {path}; exit 1")
+    id, seen, cursors = answer.data["id"], "", set()
+    for _ in range(50):
+        text = max(body(answer.text), key=len)
+        ahead, cut, _ = text.partition(" ...[")
+        seen += ahead
+        if not cut:
+            break
+        assert len(answer.text) < 8400
+        step = re.search(
+            r'^\.\.\. 1 line is cut here: read\(id="\w+", since="(stdout:\d+)"\)$', answer.text, re.MULTILINE
+        )
+        assert step is not None
+        assert step[1] not in cursors
+        cursors.add(step[1])
+        answer = agent.call("read", id=id, since=step[1])
+    assert seen == line
+
+
+def test_a_line_that_is_longer_than_it_was_is_read_from_its_beginning(agents: Agents, world: World) -> None:
+    agent = agents("native")
+    path = world.cwd / "long.txt"
+    path.write_bytes(b"\xff" * 9000 + b"x" * 3000)
+    answer = agent.call("run", command=f"cat {path}; exit 1")
+    assert body(answer.text)[-1].startswith("... 1 line is cut here: read(")
+    assert 'since="stdout:0", budget=13000)' in body(answer.text)[-1]
+    whole = agent.call("read", id=answer.data["id"], since="stdout:0", budget=13000)
+    assert body(whole.text) == ["\ufffd" * 9000 + "x" * 3000]
+
+
 def test_an_end_that_is_long_is_counted_too(agents: Agents, world: World) -> None:
     agent = agents("native")
     program = world.cwd / "program.py"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from ..parameters import BOOLEAN, INTEGER, NUMBER, PAIRS, STRING, STRINGS, WORDS, Parameter
 from ..toolset import Tool
 from ..unread import SIGNALS
+from .budget import BUDGET, BUDGET_MAX
 
 WAIT_MAX_S = 600
-BUDGET_MAX = 100_000
 
 UNTIL = ("exit", "match", "idle", "output", "port", "ready")
 STREAMS = ("stdout", "stderr", "tty")
@@ -46,7 +46,7 @@ READ = Tool(
         Parameter("search", STRING, "regex, newest matches first; (?i) ignores case"),
         Parameter("context", INTEGER, "lines around a match", default=2, minimum=0, maximum=50),
         Parameter("stream", STRING, choices=STREAMS),
-        Parameter("budget", INTEGER, "characters", default=8000, minimum=200, maximum=BUDGET_MAX),
+        Parameter("budget", INTEGER, "characters", default=BUDGET, minimum=200, maximum=BUDGET_MAX),
         Parameter("raw", BOOLEAN, "not folded", default=False),
     ),
     reads=True,

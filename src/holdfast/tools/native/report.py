@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from ...model import COMPLETED, FINAL_STATES
-from .budget import clip, cost, cut
+from .budget import BUDGET, BUDGET_MAX, clip, cost, cut
 from .lines import shown
 from .wording import Sheet, call, called, cursor, ending, lines_and_bytes, quoted, ref, size, standing, waits
 
@@ -19,11 +20,12 @@ if TYPE_CHECKING:
     from .excerpt import Excerpt
     from .lines import Line
 
-BUDGET = 8000
 # What worked needs no reading.
 SUCCESS_BUDGET = 2000
 
 _OLDER_NAMED = 5
+# What is longer in a line than it was in the log: characters that were spelled out, and those for bytes that are none.
+_SPELLED = re.compile(r"\\x[0-9a-f]{2}|\\u\{|\ufffd|\t")
 
 # How test runners, compilers and interpreters begin the line that says what is wrong.
 TROUBLE = (
@@ -137,6 +139,7 @@ class Output:
         self._sheet.output([line.text for line in parts.head])
         if left := self._left(found, parts):
             self._sheet.add(f"... {lines_and_bytes(left['lines'], left['bytes'])} more; {self._again(left, stream)}")
+        self._tell_clipped(parts)
 
     def last(self, found: Excerpt, budget: int, stream: str | None, *, raw: bool = False) -> None:
         """From the end back, as much as fits."""
@@ -147,6 +150,7 @@ class Output:
             said = f"... {lines_and_bytes(left['lines'], left['bytes'])} left out; {self._again(left, stream)}"
             self._sheet.add(said)
         self._sheet.output([line.text for line in parts.tail or parts.head])
+        self._tell_clipped(parts)
 
     def _told_apart(self, found: Excerpt, stream: str | None) -> Excerpt:
         if self._both and stream is None:
@@ -175,6 +179,7 @@ class Output:
                 self._sheet.output(reason)
                 self._sheet.add("... and so on")
         self._sheet.output([line.text for line in parts.tail])
+        self._tell_clipped(parts)
 
     def _left(self, found: Excerpt, parts: Cut) -> dict[str, Any] | None:
         lines = sum(line.times for line in parts.left) + sum(count for count, _ in found.passed.values())
@@ -184,6 +189,25 @@ class Output:
         left = {"lines": lines, "bytes": count, "since": cursor(_behind(found, parts.head))}
         self.left.append(left)
         return left
+
+    def _tell_clipped(self, parts: Cut) -> None:
+        """The way into the middle of the first line that was cut."""
+        if not parts.clipped:
+            return
+        line, ahead = parts.clipped[0]
+        marked = len(Sheet.STDERR) if line.text.startswith(Sheet.STDERR) else 0
+        before = line.text[marked:ahead]
+        spelled = line.times > 1 or _SPELLED.search(before) is not None
+        # What was cleaned away takes bytes too: it may begin before what is missing, never behind it.
+        begin = line.begin if spelled else line.begin + len(before.encode())
+        since = f"{line.stream}:{begin}"
+        self.left.append({"lines": 0, "bytes": line.end - begin, "since": since})
+        more: dict[str, Any] = {"stream": line.stream} if self._both else {}
+        if spelled:
+            more["budget"] = min(BUDGET_MAX, len(line.text) + 1000)
+        count = len(parts.clipped)
+        said = "1 line is cut" if count == 1 else f"{count} lines are cut, the first"
+        self._sheet.add(f"... {said} here: {call('read', id=ref(self._session), since=since, **more)}")
 
     def _again(self, left: Mapping[str, Any], stream: str | None) -> str:
         again = {"id": ref(self._session), "since": left["since"]}
