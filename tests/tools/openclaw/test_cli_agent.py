@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.tools.openclaw import watchdogs
+from holdfast.tools.openclaw import runs, watchdogs
 from holdfast.tools.openclaw.cli_agent import Backend, CliAgent, Turn
 from holdfast.tools.openclaw.supervisor import Supervisor
 from holdfast.tools.openclaw.watchdogs import FRESH, RESUME, Configured, no_output_ms
@@ -98,7 +98,7 @@ def test_what_printed_something_or_ran_out_of_time_is_not_tried_again(agent: Age
     late = cli(agent, "sh", "-c", "while sleep 0.1; do echo .; done")
     result = agent.run(late.answer(Turn("c2", "hello", timeout_ms=1500)))
     assert result.trouble is not None
-    assert result.trouble.startswith("demo: overall timeout of 1.5 s; its last output:\n.")
+    assert result.trouble.startswith("demo: overall timeout of 1.5 s (profile fresh); its last output:\n.")
 
 
 ASKING = """
@@ -148,3 +148,35 @@ def test_a_compaction_is_given_more_time_for_its_silence(agent: Agent, world: Wo
 
     reason, exit = agent.run(compacted())
     assert (reason, exit.reason, exit.stdout) == ("timeout", "exit", "compacted\n")
+
+
+def test_a_compaction_is_over_with_the_next_output(agent: Agent, world: World) -> None:
+    gate = world.gate()
+    line = f"head -c 1 {gate} > /dev/null; echo compacted; exec sleep 600"
+    runner = cli(agent, "sh", "-c", line, watchdogs=SILENCE)
+
+    async def compacted() -> tuple[float, Any, Any]:
+        run = await runner.ask(Turn("c1", "hello"))
+        await runner.compacts(run)
+        longer = (await runs.limits(run.session))["idle_timeout"]
+        gate.release()
+        exit = await asyncio.wait_for(run.wait(), 20)
+        return longer, exit, await runner._trouble(run, exit)
+
+    longer, exit, trouble = agent.run(compacted())
+    assert longer == 301
+    assert (exit.reason, exit.stdout) == ("no-output-timeout", "compacted\n")
+    assert trouble.startswith("demo: no output for 1.0 s (profile fresh)")
+
+
+def test_a_compaction_arms_no_watchdog_that_was_turned_off(agent: Agent) -> None:
+    runner = cli(agent, "sleep", "600", watchdogs={"fresh": Configured(no_output_ms=0)})
+
+    async def compacted() -> Any:
+        run = await runner.ask(Turn("c1", "hello"))
+        await runner.compacts(run)
+        found = await runs.limits(run.session)
+        await run.cancel()
+        return found["idle_timeout"]
+
+    assert agent.run(compacted()) is None

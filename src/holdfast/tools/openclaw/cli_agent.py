@@ -5,11 +5,14 @@ A client of the supervisor, with no process code of its own.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from . import watchdogs
+from ...errors import HoldfastError
+from . import runs, watchdogs
 from .runs import NO_OUTPUT_TIMEOUT, OVERALL_TIMEOUT
 from .spawning import SpawnInput
 from .supervisor import Withdrawn
@@ -17,6 +20,7 @@ from .supervisor import Withdrawn
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ...host.aio import AsyncSession
     from .managed import ManagedRun
     from .runs import RunExit
     from .supervisor import Supervisor
@@ -71,6 +75,7 @@ class CliAgent:
     def __init__(self, supervisor: Supervisor, backend: Backend) -> None:
         self._supervisor = supervisor
         self._backend = backend
+        self._compacting: set[asyncio.Task[None]] = set()
 
     def __repr__(self) -> str:
         return f"<CliAgent {self._backend.id}>"
@@ -130,10 +135,19 @@ class CliAgent:
         return Result(run.run_id, exit, await self._trouble(run, exit)) if taken is not None and taken.first else None
 
     async def compacts(self, run: ManagedRun) -> None:
-        """It is silent with good reason for a while: one renewal."""
-        spec = (await run.session.records())["spec"]
-        silence_s = (spec.get("idle_timeout") or 0) + watchdogs.COMPACTION_GRACE_MS / 1000
-        await run.session.update(idle_timeout=silence_s)
+        """It is silent with good reason for a while: one renewal, until it prints again."""
+        usual_s = (await run.session.records())["spec"].get("idle_timeout")
+        if usual_s is None:
+            return  # it may be silent as long as it likes
+        await run.session.update(idle_timeout=usual_s + watchdogs.COMPACTION_GRACE_MS / 1000)
+        ending = asyncio.ensure_future(self._compacted(run.session, run.session.cursor, usual_s))
+        self._compacting.add(ending)
+        ending.add_done_callback(self._compacting.discard)
+
+    async def _compacted(self, session: AsyncSession, since: str, usual_s: float) -> None:
+        with contextlib.suppress(HoldfastError):
+            await session.wait(output=True, since=since)
+            await session.update(idle_timeout=usual_s)
 
     async def _asked(self, turn: Turn, *, resumed: bool) -> Result:
         run = await self.ask(turn, resumed=resumed)
@@ -148,10 +162,10 @@ class CliAgent:
             return "a newer message of the same conversation, or a cancel, came first"
         if exit.reason == "exit" and exit.exit_code == 0:
             return None
-        spec = (await run.session.records())["spec"]
-        profile = ((spec.get("metadata") or {}).get("openclaw") or {}).get("profile")
+        spec = await runs.limits(run.session)
+        profile = runs.facts(run.session).get("profile")
         said = {
-            OVERALL_TIMEOUT: f"overall timeout of {spec.get('timeout')} s",
+            OVERALL_TIMEOUT: f"overall timeout of {spec.get('timeout')} s (profile {profile})",
             NO_OUTPUT_TIMEOUT: f"no output for {spec.get('idle_timeout')} s (profile {profile})",
         }.get(exit.reason, f"{exit.reason}, code {exit.exit_code}, signal {exit.exit_signal}")
         last = "\n".join((exit.stderr + exit.stdout).splitlines()[-_TAIL_LINES:])[-_TAIL_CHARS:]

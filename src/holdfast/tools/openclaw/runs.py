@@ -14,6 +14,7 @@ from ...runner.causes import LIMIT
 if TYPE_CHECKING:
     from typing import Any
 
+    from ...host.aio import AsyncSession
     from ...model import Snapshot
 
 SCOPE_LABEL = "openclaw.scope"
@@ -86,6 +87,12 @@ def facts(shot: Snapshot) -> dict[str, Any]:
     """What the start request said of it in our words."""
     found = shot.metadata.get(METADATA)
     return found if isinstance(found, dict) else {}
+
+
+async def limits(session: AsyncSession) -> dict[str, Any]:
+    """What was asked for, as `update` left it."""
+    found = await session.records()
+    return {**found["spec"], **((found["state"] or {}).get("changed") or {})}
 
 
 def record(shot: Snapshot) -> RunRecord:
