@@ -382,7 +382,7 @@ def test_several_hermes_endings_share_one_header() -> None:
 
 def test_a_dominds_notice_lists_what_is_known_and_fences_the_output() -> None:
     tails = {"stdout": tail("out"), "stderr": tail("has ``` inside")}
-    lines = told([Teller().ended(7, tail=tails)], "dominds")
+    lines = told([Teller(labels={"toolset": "dominds"}).ended(7, tail=tails)], "dominds")
     assert lines[0] == "[System notice]"
     assert lines[2:5] == ["- PID: 4711", "- Command: make test", "- Exit status: code 7, signal null"]
     assert lines[5:-1] == [
@@ -390,6 +390,13 @@ def test_a_dominds_notice_lists_what_is_known_and_fences_the_output() -> None:
         *("stdout:", "```console", "out", "```"),
         'Whole output: read with get_daemon_output({ "pid": 4711 })',
     ]
+
+
+def test_a_dominds_notice_names_its_own_call_only_for_sessions_that_the_call_finds() -> None:
+    for labels in ({}, {"toolset": "native"}):
+        lines = told([Teller(labels=labels).ended(7)], "dominds")
+        assert not [line for line in lines if "get_daemon_output" in line]
+        assert "Whole output: the log of session b7k2m9qa1" in lines
 
 
 def test_a_dominds_notice_says_of_what_ran_only_that_its_exit_is_unknown() -> None:

@@ -38,8 +38,9 @@ class Dominds(Style):
         return is_end(item.signal) and owner is not None and own
 
     def read(self, item: Item, offsets: dict[str, int], quoter: Quoter) -> str:
+        """This family's call, for what that finds: sessions of its own."""
         pid = facts.number(item.signal.snapshot, "pid")
-        if not pid:
+        if not pid or not self._finds(item):
             return super().read(item, offsets, quoter)
         where = words.cursor(item.signal, offsets)
         return f'read with get_daemon_output({{ "pid": {pid} }})' + (f" ({where})" if where else "")
@@ -105,7 +106,13 @@ class Dominds(Style):
             said.append(f"- Error: {quoter.label(item.error, 400)}")
         if item.group == EVENTS and item.closed:
             said.append("(stream closed)")
-        return [*said, f"Whole output: {self.read(item, {}, quoter)}"] if item.group == ENDING else said
+        if item.group != ENDING:
+            return said
+        whole = self.read(item, {}, quoter) if self._finds(item) else f"the log of session {quoter.label(item.session)}"
+        return [*said, f"Whole output: {whole}"]
+
+    def _finds(self, item: Item) -> bool:
+        return facts.text(facts.table(item.signal.snapshot, "labels"), "toolset") == self.name
 
     def compose(self, plan: Plan, parts: Sequence[tuple[Item, list[str]]], left: Left, quoter: Quoter) -> list[str]:
         several = plan.sessions > 1
