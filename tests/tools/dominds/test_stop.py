@@ -94,6 +94,32 @@ def test_what_an_ended_command_left_is_left_when_only_the_command_is_meant(agent
     assert not processes.is_gone(left["pid"], left["start"])
 
 
+def test_a_child_that_is_left_is_not_said_to_have_exited(agents: Agents) -> None:
+    agent = agents("dominds")
+    done = agent.call("shell_cmd", command="sleep 300 & echo up")
+    (left,) = done.data["survivors"]
+    stopped = agent.call("stop_daemon", pid=left["pid"], entire_pg=False)
+    first, second = stopped.text.splitlines()
+    assert first == f"✅ Daemon process {done.data['pid']} (sleep 300 & echo up) had already exited (exit code: 0)"
+    assert second == f"⚠️  1 process(es) of this command are still running: {left['pid']} sleep"
+
+
+def test_of_many_descendants_those_are_listed_that_can_be_found_again(direct: Agents) -> None:
+    agent = direct("dominds")
+    done = agent.call("shell_cmd", command="for _ in $(seq 23); do sleep 300 & done; echo up")
+    assert "⚠️  23 process(es) of this command are still running: " in done.text
+    assert " and 3 more" in done.text
+    assert (len(done.data["survivors"]), done.data["survivorsMore"]) == (20, 3)
+    (reminder,) = agent.run(agent.tools.reminders())
+    assert "exited, 23 process(es) still running" in reminder.render()
+    for listed in done.data["survivors"]:
+        read = agent.call("get_daemon_output", pid=listed["pid"])
+        assert read.data["session"] == done.data["session"]
+    stopped = agent.call("stop_daemon", pid=done.data["survivors"][-1]["pid"])
+    assert stopped.data["status"] == "success"
+    assert all(processes.is_gone(each["pid"], each["start"]) for each in done.data["survivors"])
+
+
 @pytest.mark.covers("dominds:16")
 def test_a_child_in_a_session_of_its_own_is_gone_or_listed(agents: Agents) -> None:
     agent = agents("dominds")

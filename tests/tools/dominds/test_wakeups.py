@@ -6,12 +6,14 @@ import asyncio
 import json
 import os
 import signal
+import sqlite3
 import time
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 import pytest
 
+from holdfast.errors import IndexBusy
 from support.waiting import until, wait_gone
 from support.wounds import kill_runner
 
@@ -234,7 +236,7 @@ def test_an_own_stop_wakes_nobody_even_where_it_could_not_be_acknowledged(direct
     assert pending(agent) == 0
 
 
-def test_a_recovered_daemon_wakes_nobody_and_a_lost_one_does_once(direct: Agents, world: World) -> None:
+def test_a_recovered_daemon_and_a_lost_one_are_told_once(direct: Agents, world: World) -> None:
     agent = direct("dominds")
     stale, lost = started(agent, "exec sleep 60"), started(agent, "echo last; exec sleep 61")
     for daemon in (stale, lost):
@@ -242,10 +244,12 @@ def test_a_recovered_daemon_wakes_nobody_and_a_lost_one_does_once(direct: Agents
     os.kill(lost.data["pid"], signal.SIGKILL)
     wait_gone(lost.data["pid"])
     assert agent.run(agent.tools.recover())["stopped"] == [stale.data["session"]]
+    until(lambda: pending(agent) == 2, what="both endings")
     ((_, text),) = Dialogs(agent, "main").serve(1)
-    assert f"- PID: {lost.data['pid']}" in text
-    assert "- Exit status: unknown (runner unavailable)" in text
-    assert str(stale.data["pid"]) not in text
+    assert f"- PID: {lost.data['pid']}\n" in text
+    assert f"- PID: {stale.data['pid']}\n" in text, "nobody asked for its end, and nobody else tells it"
+    assert text.count("- Exit status: unknown (runner unavailable)") == 2
+    assert "- Cause: stopped by recover:agent-7" in text
     assert Dialogs(agent, "main").deliver() == []
 
 
@@ -314,6 +318,39 @@ def test_an_injection_that_fails_is_tried_again(direct: Agents, world: World) ->
     ((_, text),) = dialogs.serve(1)
     assert f"- PID: {daemon.data['pid']}" in text
     assert "redelivered" in text
+
+
+@pytest.mark.slow
+def test_a_locked_index_ends_no_loop(direct: Agents, world: World) -> None:
+    agent = direct("dominds")
+    gate = world.gate()
+    started(agent, f"read -n 1 < {gate}")
+    gate.release()
+    until(lambda: pending(agent) == 1, what="the ending")
+    dialogs = Dialogs(agent, "main")
+
+    async def loop() -> None:
+        wakeups = agent.tools.wakeups(dialogs.place, dialogs.inject)
+        locker = sqlite3.connect(world.home / "index.db", isolation_level=None)
+        locker.execute("BEGIN EXCLUSIVE")
+        serving = asyncio.ensure_future(wakeups.serve())
+        try:
+            async with asyncio.timeout(20):
+                while not isinstance(wakeups.trouble, IndexBusy):
+                    assert not serving.done()
+                    await asyncio.wait([serving], timeout=0.01)
+                locker.execute("ROLLBACK")
+                while not dialogs.told:
+                    assert not serving.done()
+                    await asyncio.wait([serving], timeout=0.01)
+        finally:
+            locker.close()
+            serving.cancel()
+            await asyncio.gather(serving, return_exceptions=True)
+            wakeups.close()
+
+    agent.run(loop())
+    assert len(dialogs.told) == 1
 
 
 def test_a_dialog_that_becomes_idle_is_told_without_polling(direct: Agents, world: World) -> None:

@@ -34,6 +34,7 @@ def facts(session: AsyncSession) -> dict[str, Any]:
         "startedAt": session.started_at,
         "endedAt": session.ended_at,
         "survivors": sessions.survivors(session),
+        "survivorsMore": sessions.survivors_more(session),
     }
 
 
@@ -71,7 +72,7 @@ def state_lines(session: AsyncSession, texts: Texts) -> list[str]:
 
 
 def survivor_lines(session: AsyncSession) -> list[str]:
-    return still_running(sessions.survivors(session), session.exit.survivors_more if session.exit else 0)
+    return still_running(sessions.survivors(session), sessions.survivors_more(session))
 
 
 def still_running(left: Sequence[Mapping[str, Any]], more: int) -> list[str]:

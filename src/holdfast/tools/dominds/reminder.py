@@ -93,6 +93,7 @@ class Reminder:
             "cause": None if session.exit is None else session.exit.cause,
             "requestedBy": None if session.exit is None else session.exit.by,
             "survivors": sessions.survivors(session),
+            "survivorsMore": sessions.survivors_more(session),
             "streams": {
                 view.stream: {
                     "end": session.ends.get(view.stream, 0),
@@ -136,7 +137,8 @@ class Reminder:
 
     @property
     def fingerprint(self) -> tuple[Any, ...]:
-        return (self.state, len(self._fields["survivors"]), *sorted(self._session.ends.items()))
+        left = len(self._fields["survivors"]) + self._fields["survivorsMore"]
+        return (self.state, left, *sorted(self._session.ends.items()))
 
     def to_json(self) -> dict[str, Any]:
         return dict(self._fields)
@@ -151,7 +153,7 @@ class Reminder:
         aspect = self._aspect()
         command = wording.one_line(session.command)
         uptime = spell(max(0.0, _seconds_between(self.started_at, self._fields["lastUpdated"])))
-        left = len(sessions.survivors(session))
+        left = len(sessions.survivors(session)) + sessions.survivors_more(session)
         summary = wording.SUMMARIES[aspect].format(command=command, count=left)
         why = cause(session, texts)
         said = [

@@ -19,6 +19,7 @@ VIEW_LINES = 500
 WAIT_S = 5
 SHELL = "bash"
 
+# As many as an exit record names: these alone are found again by their pid.
 _NAMED_MAX = 20
 # As `ps` has them.
 _STATES = {
@@ -56,8 +57,18 @@ def shell(session: AsyncSession) -> str:
 
 
 def survivors(session: AsyncSession) -> list[Mapping[str, Any]]:
-    """Who is left of a command that has ended."""
-    return [] if session.exit is None else list(session.exit.survivors)
+    """Who is left of a command that has ended, as far as they are named."""
+    return [] if session.exit is None else some(session.exit.survivors, 0)[0]
+
+
+def survivors_more(session: AsyncSession) -> int:
+    """How many are left beside those."""
+    return 0 if session.exit is None else some(session.exit.survivors, session.exit.survivors_more)[1]
+
+
+def some(processes: Sequence[Mapping[str, Any]], more: int) -> tuple[list[Mapping[str, Any]], int]:
+    """Those that are named, and how many there are beside them."""
+    return list(processes[:_NAMED_MAX]), more + max(0, len(processes) - _NAMED_MAX)
 
 
 def something_lives(session: AsyncSession) -> bool:
@@ -88,7 +99,8 @@ def named(processes: Sequence[Mapping[str, Any]], more: int = 0, *, states: bool
     """`12 sleep, 13 node`; with what each is doing, where somebody has to find out why it lives on. `more` are counted
     alone."""
     said = []
-    for each in processes[:_NAMED_MAX]:
+    processes, more = some(processes, more)
+    for each in processes:
         text = f"{each['pid']} {_name(each)}"
         if states:
             process = tree.look(each["pid"])
@@ -96,7 +108,6 @@ def named(processes: Sequence[Mapping[str, Any]], more: int = 0, *, states: bool
             what += [str(each["error"])] if each.get("error") else []
             text += f" ({', '.join(what)})" if what else ""
         said.append(text)
-    more += max(0, len(processes) - _NAMED_MAX)
     return ", ".join(said) + (f" and {more} more" if more else "")
 
 

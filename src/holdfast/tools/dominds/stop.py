@@ -37,7 +37,9 @@ async def stop(tools: Dominds, *, pid: int, entire_pg: bool | None) -> Answer:
         return answer(FAILURE, [_not_stopped(pid, why)], {**facts(daemon), "error": problem.to_json()})
     await _acknowledge(tools, daemon, stopped)
     left = _left(daemon, stopped, entire)
-    data = {**facts(daemon), "rung": stopped.rung, "already": stopped.already, "survivors": stopped.survivors}
+    found_again, more = sessions.some(stopped.survivors, stopped.survivors_more)
+    data = {**facts(daemon), "rung": stopped.rung, "already": stopped.already}
+    data |= {"survivors": found_again, "survivorsMore": more}
     if left:
         more = stopped.survivors_more
         why = tools.texts("survivors", count=len(left) + more, named=sessions.named(left, more, states=True))
@@ -54,8 +56,10 @@ def author(tools: Dominds) -> str:
 
 
 async def end_stale(tools: Dominds, daemon: AsyncSession) -> bool:
-    """End one whose runner is proven dead. False when something of it lives on."""
-    stopped = await daemon.stop(grace=tools.stop_grace_s, by=author(tools), ladder=_ladder(tools, entire=True))
+    """End one whose runner is proven dead. False when something of it lives on. No call of the agent asked for this,
+    so its end is told as any other."""
+    by = f"recover:{tools.owner}"
+    stopped = await daemon.stop(grace=tools.stop_grace_s, by=by, ladder=_ladder(tools, entire=True))
     if stopped.survivors:
         return False
     tools.retire(daemon)
@@ -97,7 +101,8 @@ async def _acknowledge(tools: Dominds, daemon: AsyncSession, stopped: Stopped) -
 def _stopped(tools: Dominds, daemon: AsyncSession, stopped: Stopped, pid: int) -> str:
     command = wording.one_line(daemon.command)
     if stopped.rung is None:
-        said = [wording.ALREADY.format(pid=pid, command=command, how=how(daemon))]
+        # The pid that was asked for may be that of a child which lives on.
+        said = [wording.ALREADY.format(pid=daemon.pid, command=command, how=how(daemon))]
     else:
         said = [wording.STOPPED.format(pid=pid, command=command)]
         said += [tools.texts("ended", how=how(daemon), rung=stopped.rung)]

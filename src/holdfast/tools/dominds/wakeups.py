@@ -9,6 +9,7 @@ import asyncio
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from ...errors import HoldfastError
 from ...runner import clock
 from ...signals.budget import Limits
 from ...signals.drain import render
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 # The first ending waits so long for others.
 GATHER_S = 0.5
+# An index that failed may do so again at once.
+_AGAIN_S = 0.5
 _PEEKED = 1000
 
 
@@ -45,7 +48,7 @@ class Wakeups:
         self._freed = asyncio.Event()
         self.waker: Waker = self._consumer.waker()
         self._turns = Turns(self)
-        # The last injection that failed: what it was about was given back, and comes again.
+        # What failed last: what it was about was given back, and comes again.
         self.trouble: Exception | None = None
 
     async def deliver(self) -> int:
@@ -58,13 +61,20 @@ class Wakeups:
         return await self._turns.run(turn)
 
     async def serve(self) -> None:
-        """Wait and deliver, until cancelled. An injection that fails is tried again later."""
+        """Wait and deliver, until cancelled. What fails, be it an injection or the index, is tried again later."""
         while True:
-            await self.waker
-            self._freed.clear()
-            told = await self.deliver()
-            if not told and await self._consumer.pending() and not await self._due():
-                await self._freed.wait()
+            try:
+                await self._serve_once()
+            except HoldfastError as problem:
+                self.trouble = problem
+                await asyncio.sleep(_AGAIN_S)
+
+    async def _serve_once(self) -> None:
+        await self.waker
+        self._freed.clear()
+        told = await self.deliver()
+        if not told and await self._consumer.pending() and not await self._due():
+            await self._freed.wait()
 
     def message(self, signals: Sequence[Signal]) -> Message:
         return render(signals, "dominds", limits=Limits.of(self._tools.hf.config))
@@ -76,10 +86,13 @@ class Wakeups:
         except Exception as problem:  # noqa: BLE001  whatever it is, the message comes again
             self.trouble = problem
             return f"{type(problem).__name__}: {problem}"
-        kept, now = self._tools.kept(), clock.now_text()
-        for signal in signals:
-            if signal.session is not None:
-                kept.put(signal.session, "told", told_facts(signal, now))
+        try:
+            kept, now = self._tools.kept(), clock.now_text()
+            for signal in signals:
+                if signal.session is not None:
+                    kept.put(signal.session, "told", told_facts(signal, now))
+        except HoldfastError as problem:
+            self.trouble = problem  # it is told, and must not come again for a note
         return ""
 
     def freed(self) -> None:
