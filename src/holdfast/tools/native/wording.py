@@ -18,13 +18,17 @@ if TYPE_CHECKING:
     from ...model import Snapshot
 
 _QUOTED_CHARACTERS = 100
-# Lines of a program that could be taken for ours: in brackets, beginning as ours do, or a tag of whoever embeds us.
+# Lines of a program that could be taken for ours: in brackets, beginning as ours do, or with a tag of our host.
 _LOOK_ALIKE = re.compile(
     r"^\s*(?:#[0-9a-f]{4}\b"
     r"|\[(?!full screen: [\d.]+ s\]$).*\]\s*$"
+    r"|\[[^\]]*\b(?:exit -?\d|running|stopping|stopped|killed|ended|lost|marked #)"
     r"|\.\.\. (?:[\d,.]+ \w+|among them|and so on|older matches)"
     r"|next: |(?:stdout|stderr):|\(stderr\) |at (?:stdout|stderr|tty):\d+$|searched \d|nothing (?:changed|behind|else)"
-    r"|</?(?:[\w:-]*(?:notice|reminder|result|output|system|function|tool|instruction|human|user|assistant)))",
+    r"|<[\w:-]*(?:notice|reminder|result|output|system|function|tool|instruction|human|user|assistant|invoke|parameter))"
+    # What ends a block of its host does so within a line too.
+    r"|</[\w:-]*(?:notice|reminder|result|output|system|function|tool|instruction|human|user|assistant|invoke|parameter"
+    r"|stdout|stderr|document|content)|<\|\w+\|>",
     re.IGNORECASE | re.MULTILINE,
 )
 _LIMITS = {
