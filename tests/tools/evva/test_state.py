@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast.daemons import kinds
+from holdfast.daemons.observers import Change as ViewChange
 from holdfast.errors import AlreadyEnded, BadArgument, DiskFull, IndexBusy, KindReserved, NotFound
 from holdfast.home import ID_ALPHABET
 from holdfast.runner import points
@@ -244,6 +245,29 @@ def test_an_observer_that_raises_keeps_nobody_from_being_told(
     assert heard[-1] == "wake", "who comes after one that failed is called"
     assert session.wait(timeout=BOUND_S).reason == "exit"
     assert "completed" in heard
+
+
+def test_an_observer_may_wait_for_what_another_thread_emits(world: World) -> None:
+    hf = world.open()
+    state = world.closing.enter_context(DaemonState(hf, OWNER))
+    heard: list[tuple[str, str]] = []
+
+    def note(change: Change | ViewChange) -> None:
+        heard.append((change.op, change.id))
+        if change.id != "x00000003":
+            other = threading.Thread(target=state.emit, args=(line("more", id="x00000003"),))
+            other.start()
+            other.join(BOUND_S)
+            assert not other.is_alive(), "observers are told outside all locks"
+
+    state.register(Own("x00000001"))
+    hf.daemons.observe(note)
+    state.subscribe(note)
+    state.set_wake(lambda: heard.append(("wake", "")))
+    state.emit(line("one"))
+    ops = [op for op, _ in heard]
+    assert heard[-1] == ("wake", ""), "after all that was heard"
+    assert ops.index("wake") > max(at for at, told in enumerate(heard) if told == ("event", "x00000001"))
 
 
 @pytest.mark.covers("evva:8")

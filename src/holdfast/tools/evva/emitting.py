@@ -11,6 +11,7 @@ from collections import deque
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from ...daemons.relay import Relay
 from ...errors import DiskFull, Superseded
 from ...runner.birth import FULL
 from ...signals.records import COMMON
@@ -21,7 +22,6 @@ from .snapshot import TERMINAL, told_facts
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ...daemons.relay import Relay
     from ...daemons.view import View
     from .catalog import Catalog, Daemon
     from .signal import Event, Signal
@@ -41,8 +41,8 @@ class Emitting:
         self._view = view
         self._owner = owner
         self._catalog = catalog
-        self._lock = threading.Lock()
         self._relays: dict[str, Relay] = {}
+        self._making: set[str] = set()
         self._catching_up = threading.RLock()
         self._waiting: deque[Signal] = deque()
         self._hushed = threading.local()
@@ -121,21 +121,32 @@ class Emitting:
 
     def _relay(self, signal: Signal, daemon: Daemon | None) -> Relay:
         id = signal.daemon_id
-        with self._lock:
-            relay = self._relays.get(id)
-            if relay is None:
-                # That one was registered, observers have heard; of another there are only its signals.
-                with self._hush(id):
-                    relay = self._view.relay(
-                        id,
-                        (lambda: None) if daemon is None else _ender(daemon),
-                        told=daemon is not None,
-                        kind=signal.kind or "unknown",
-                        owner=self._owner,
-                        description=signal.snapshot.description if signal.snapshot is not None else None,
-                        metadata={SIGNALS_ONLY: True} if daemon is None else {},
-                    )
-                self._relays[id] = relay
+        relay = self._relays.get(id)
+        if relay is not None:
+            return relay
+        self._making.add(id)
+        try:
+            # That one was registered, observers have heard; of another there are only its signals.
+            with self._hush(id):
+                relay = self._view.relay(
+                    id,
+                    (lambda: None) if daemon is None else _ender(daemon),
+                    told=daemon is not None,
+                    kind=signal.kind or "unknown",
+                    owner=self._owner,
+                    description=signal.snapshot.description if signal.snapshot is not None else None,
+                    metadata={SIGNALS_ONLY: True} if daemon is None else {},
+                )
+        except Superseded:
+            # Made by another thread, or by this one in the midst of telling that it was? No lock is held over that.
+            made = self._view.handle(id) if id in self._making else None
+            if not isinstance(made, Relay):
+                raise
+            return made
+        except BaseException:
+            self._making.discard(id)
+            raise
+        self._relays[id] = relay
         return relay
 
     @contextmanager

@@ -68,7 +68,9 @@ class State:
         self._emitting = Emitting(view, owner, self._catalog)
         self._listeners = Listeners()
         self._lock = threading.Lock()
-        self._telling = threading.RLock()
+        # Emissions of which observers may still have to hear, and whether somebody is to be woken after that.
+        self._under_way = 0
+        self._wake_due = False
         self._draining = threading.Lock()
         self._unobserve: Callable[[], None] | None = None
         self._wake: Callable[[], object] | None = None
@@ -144,11 +146,20 @@ class State:
 
     def emit(self, signal: Signal) -> None:
         """Queue, then observers, then wake. Of a daemon that ended before, nothing more is told."""
-        with self._telling:
+        with self._lock:
+            self._under_way += 1
+        try:
             queued = self._emitting.emit(signal)
+            if not queued:
+                # Nobody else hears of it before there is room on the disk.
+                self._listeners.tell(Change(signals.op(signal), signal.daemon_id, signal.snapshot))
+        finally:
+            with self._lock:
+                self._under_way -= 1
+                due, self._wake_due = self._wake_due and not self._under_way, self._wake_due and bool(self._under_way)
+            if due:
+                self._call_wake()
         if not queued:
-            # Nobody else hears of it before there is room on the disk.
-            self._listeners.tell(Change(signals.op(signal), signal.daemon_id, signal.snapshot))
             self._call_wake()
         elif self._waking is not None:
             self._waking.look(heard=True)
@@ -235,9 +246,10 @@ class State:
             self._waking.look()
 
     def _call_wake(self) -> None:
-        # Not between the queue and the observers of an emission that is under way.
-        with self._telling:
-            wake = self._wake
+        with self._lock:
+            # Not between the queue and the observers of an emission that is under way: its end calls then.
+            self._wake_due = self._under_way > 0
+            wake = None if self._wake_due else self._wake
         if wake is not None:
             wake()
 
