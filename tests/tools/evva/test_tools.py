@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.daemons.handle import Handle
 from holdfast.errors import HoldfastError, SpawnError
 from holdfast.tools.evva import Change, DaemonState
 from support import processes
@@ -153,6 +154,28 @@ def test_what_a_command_leaves_behind_is_named_and_can_be_ended(agents: Agents, 
     assert stopped.text == f"daemon_stop: {id} terminating; processes it left behind that are ended: 1"
     gone(agent, id)
     assert agent.call("daemon_stop", daemon_id=id).text == f"daemon_stop: {id} already completed (no-op)"
+
+
+def test_what_the_answer_says_of_a_failed_start_is_not_told_again(library: Library) -> None:
+    agent = library("evva", cwd="/no/such/directory")
+    answer = agent.call("bash", command="true", run_in_background=True)
+    assert answer.error
+    assert answer.text.startswith("bash: ")
+    assert "/no/such/directory" in answer.text
+    assert not agent.tools.state.has_pending()
+
+
+def test_what_is_of_another_kind_has_the_text_of_its_kind(agents: Agents, world: World) -> None:
+    agent = agents("evva")
+
+    def work(handle: Handle) -> None:
+        handle.line("a line with\u2028a separator")
+        handle.report("all is counted")
+
+    task = world.open().daemons.thread(work, owner="agent-7")
+    task.settled.result(BOUND_S)
+    answer = agent.call("daemon_output", daemon_id=task.id)
+    assert answer.text.endswith("---\na line with\u2028a separator\nall is counted")
 
 
 def test_a_session_that_could_not_be_started_says_so_when_it_is_read(agents: Agents, world: World) -> None:

@@ -10,6 +10,7 @@ import logging
 import threading
 from typing import TYPE_CHECKING
 
+from ...daemons import kinds
 from ...daemons.listing import dressed, listed, stopped
 from ...errors import DamagedRecord, NotFound
 from ...home import is_id
@@ -71,7 +72,11 @@ class SessionDaemon:
         self._catalog.kill(self.id)
 
     def output(self) -> str:
-        return Tail.of(self._catalog.core.log(self.id)).text
+        return self.text().text
+
+    def text(self, tail: int | None = None) -> Tail:
+        """The text of its kind, or the last lines of it."""
+        return self._catalog.text(self.id, tail)
 
 
 class Catalog:
@@ -224,8 +229,17 @@ class Catalog:
 
     def look(self, id: str) -> DaemonSnapshot:
         """One session, its runner asked."""
-        shot = dressed(self.core, drive(self.core.observe(self.core.find(id, self._owner))).snapshot())
-        return self.of(shot)
+        return self.of(self._looked(id))
+
+    def _looked(self, id: str) -> Snapshot:
+        return dressed(self.core, drive(self.core.observe(self.core.find(id, self._owner))).snapshot())
+
+    def text(self, id: str, tail: int | None) -> Tail:
+        shot, log = self._looked(id), self.core.log(id)
+        if shot.kind == "local_bash":
+            return Tail.of(log, lines=tail)
+        told = kinds.of(shot.kind).output(log, shot, tail, None)
+        return Tail(told.text, told.cut if tail is None else 0)
 
     def kill(self, id: str) -> None:
         drive(stopped(self.core, id, None, self._owner, self._view.servers))

@@ -51,6 +51,11 @@ class Tail:
         return cls(page.text, cut if lines is None or trimmed else 0)
 
 
+def lines_of(text: str) -> list[str]:
+    """As commands end them: what Unicode calls a line separator stands inside a line."""
+    return text.removesuffix("\n").split("\n") if text else []
+
+
 def _last(chunks: list[Chunk], room: int) -> list[Chunk]:
     """The last bytes of all streams together, in the order in which they came. A chunk that is left out stays, empty,
     at its end: there its stream goes on."""

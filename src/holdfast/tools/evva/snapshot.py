@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...signals.quoting import Quoter
 from ...signals.redact import redact
-from .output import Tail
+from .output import Tail, lines_of
 
 if TYPE_CHECKING:
     from ...host.log import Log
@@ -56,7 +56,7 @@ class Monitor:
 
     @property
     def recent_lines(self) -> list[str]:
-        return self.read().text.splitlines()
+        return lines_of(self.read().text)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .output import Tail
+from .output import Tail, lines_of
 from .snapshot import DESCRIPTION_CHARACTERS, LocalAgent, LocalBash, Lsp, Monitor, one_line
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def output(shot: DaemonSnapshot, body: Tail, tail: int | None = None) -> str:
     head = f"daemon {shot.id} [{one_line(shot.kind)}/{shot.status}]{_kind_facts(shot, full=True)}{_more(shot)}"
     text = _body(shot, body)
     if tail is not None and isinstance(shot.metadata, LocalAgent):
-        text = "\n".join(text.splitlines()[-tail:])
+        text = "\n".join(lines_of(text)[-tail:])
     return f"{head}\n---\n{text}"
 
 
@@ -158,7 +158,7 @@ def _body(shot: DaemonSnapshot, body: Tail) -> str:
         return f"error: {facts.err}" if facts.err else f"prompt: {facts.prompt[:_PROMPT_CHARACTERS]}"
     text = body.text
     if isinstance(facts, Monitor):
-        lines = text.splitlines()
+        lines = lines_of(text)
         return "\n".join([f"recent {len(lines)} line(s):", *lines]) if lines else "(no events captured)"
     if isinstance(facts, Lsp) and given_up(shot):
         text = f"{_line(text)}{exceeded(facts.server_name, facts.max_restarts)}"

@@ -13,8 +13,9 @@ from ..answer import Answer
 from ..parameters import BOOLEAN, INTEGER, STRING, Parameter
 from ..toolset import Tool, Toolset
 from . import texts
-from .output import Tail
-from .snapshot import RECENT_LINES, Lsp, Monitor
+from .catalog import SessionDaemon
+from .output import Tail, lines_of
+from .snapshot import RECENT_LINES, Lsp, Monitor, Other
 from .state import FAMILY, GRACE_S, AsyncDaemonState
 
 if TYPE_CHECKING:
@@ -254,9 +255,11 @@ class Evva(Toolset):
         return daemon
 
     def _body(self, daemon: Daemon, shot: DaemonSnapshot, tail: int | None) -> Tail:
+        if isinstance(daemon, SessionDaemon) and isinstance(shot.metadata, Other):
+            return daemon.text(tail)
         if shot.metadata is None or not hasattr(shot.metadata, "read"):
             text = "" if shot.kind == "local_agent" else daemon.output()
-            return Tail("\n".join(text.splitlines()[-tail:]) if tail else text, 0)
+            return Tail("\n".join(lines_of(text)[-tail:]) if tail else text, 0)
         if isinstance(shot.metadata, Monitor):
             return Tail.of(self._log(shot.id), lines=min(tail or RECENT_LINES, RECENT_LINES))
         stream = "stderr" if isinstance(shot.metadata, Lsp) else None
@@ -268,6 +271,12 @@ class Evva(Toolset):
     # Words.
 
     async def _failed(self, tool: Tool, problem: HoldfastError) -> Answer:
+        if isinstance(problem, SpawnError) and "id" in problem.facts:
+            # What the agent is told by this answer is not announced to it again.
+            session = await self.find(problem.facts["id"])
+            ended = session.metadata.get("signal_id") or (await session.wait(timeout=0)).signal_id
+            if ended:
+                await self.consumer().ack(ended)
         return Answer(_in_words(tool, problem), {"error": problem.to_json()}, error=True)
 
 
