@@ -146,3 +146,41 @@ def test_changed_rows_of_a_full_screen_program_are_numbered(agents: Agents, worl
     assert answer.text.splitlines()[1] == "  1 red \u2588roses"
     assert "violets" not in answer.text
     agent.call("stop", ids="vim", grace_s=0)
+
+
+def test_what_the_screen_showed_was_seen(agents: Agents, world: World) -> None:
+    agent = agents("native")
+    gate = world.gate()
+    command = world.probe("quiet", "await", gate, "say", "one", "await", gate, "exit", 3)
+    id = agent.call("run", command=command, tty=True, wait_s=0).data["id"]
+    gate.release()
+    until(lambda: "one" in agent.call("screen", id=id).text)
+    assert "nothing new" in agent.call("read", id=id).text
+    assert "unread" not in agent.call("list").text
+    gate.release()
+    until(lambda: "exit 3" in agent.call("screen", id=id).text)
+    assert agent.call("signals").data["signals"] == []
+
+
+def test_what_left_the_screen_is_still_new(agents: Agents, world: World) -> None:
+    agent = agents("native")
+    gate = world.gate()
+    command = world.probe("quiet", "await", gate, "lines", 300, "forever")
+    id = agent.call("run", command=command, tty=True, wait_s=0).data["id"]
+    gate.release()
+    until(lambda: "line 300" in agent.call("screen", id=id).text)
+    answer = agent.call("screen", id=id, history=1000)
+    assert len(answer.text) < 8400
+    assert agent.call("read", id=id, raw=True).text.split("\n")[1].startswith("line 1")
+    agent.call("stop", ids=id, grace_s=0)
+
+
+def test_a_long_history_keeps_to_the_budget(agents: Agents) -> None:
+    agent = agents("native")
+    command = 'i=0; while [ $i -lt 500 ]; do i=$((i+1)); echo "row $i of a history that is long enough"; done'
+    id = agent.call("run", command=command, tty=True).data["id"]
+    answer = agent.call("screen", id=id, history=1000)
+    assert len(answer.text) < 8400
+    assert re.search(r'^\.\.\. \d+ rows of history left out; read\(id="\w+", tail=1000, ', answer.text, re.MULTILINE)
+    shown = re.findall(r"^row (\d+) ", answer.text, re.MULTILINE)
+    assert shown == [str(n) for n in range(501 - len(shown), 501)]

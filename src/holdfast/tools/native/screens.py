@@ -26,6 +26,14 @@ def history(screen: Screen) -> list[str]:
     return [_text(row).rstrip() for row in screen.history]
 
 
+def fitting(rows: list[str], room: int) -> list[str]:
+    """The last of them, as many as fit."""
+    first = len(rows)
+    while first and (room := room - len(rows[first - 1]) - 1) >= 0:
+        first -= 1
+    return rows[first:]
+
+
 def prompt(screen: Screen) -> str:
     """What stands left of the cursor."""
     return _with_cursor(screen.rows[screen.cursor.row], screen.cursor.col).partition(CURSOR)[0]

@@ -17,7 +17,7 @@ from ..answer import Answer
 from ..toolset import PROGRESS_S, Toolset
 from ..unread import SIGNALS
 from . import excerpt, problems, report, screens, sending, wording
-from .budget import cost
+from .budget import BUDGET, BUDGET_MAX, cost
 from .catalogue import TOOLS
 from .listing import listed
 from .report import TROUBLE, Output, budget_for, facts, failed, next_step, status
@@ -267,10 +267,20 @@ class Native(Toolset):
         where = f"row {cursor.row + 1}, column {cursor.col + 1}"
         said.append(f"cursor {screens.CURSOR} at {where}" if cursor.visible else "cursor hidden")
         sheet = Sheet(status(session, *said))
-        sheet.output(screens.history(screen) + screens.rows(screen))
+        rows, above = screens.rows(screen), screens.history(screen)
+        fitting = screens.fitting(above, BUDGET - sum(len(row) + 1 for row in rows))
+        if len(fitting) < len(above):
+            left = len(above) - len(fitting)
+            instead = call("read", id=ref(session), tail=history, budget=BUDGET_MAX)
+            sheet.add(f"... {left} row{'' if left == 1 else 's'} of history left out; {instead}")
+        sheet.output(fitting + rows)
+        seen = self._seen.cursor(session.id)
+        if screen.alt or not await sending.scrolled_by(session, seen or "0", screen):
+            self._seen.move(session.id, f"tty:{screen.offset}")
+        await self._told(session)
         data = {
             "rows": screens.rows(screen, marked=False),
-            "history": screens.history(screen),
+            "history": fitting,
             "cursor": {"row": cursor.row, "col": cursor.col, "visible": cursor.visible},
             "size": list(screen.size),
             "title": screen.title,
