@@ -242,7 +242,12 @@ def test_a_server_in_the_foreground_is_refused_where_the_host_says_so(agents: Ag
 
 @pytest.mark.parametrize(
     "command",
-    ["npm run dev", "cd app && uvicorn app:app", "docker compose up", "python3 -m http.server 80", "yarn dev"],
+    [
+        *("npm run dev", "cd app && uvicorn app:app", "docker compose up", "python3 -m http.server 80", "yarn dev"),
+        *("PORT=3000 npm run dev", "A='b c' D=1 yarn dev", "env A=1 uvicorn app:app", "sudo -- true; sudo flask run"),
+        *("  npm run dev", "\nnpm run dev", "cd app\nnpm run dev", "http-server -h 0.0.0.0", "uvicorn app:app -h x"),
+        *("docker compose -f a.yml up", "docker-compose --profile x -f b.yml up", "docker compose --file=a.yml up"),
+    ],
 )
 def test_what_looks_like_a_server(command: str) -> None:
     assert is_server(command)
@@ -250,7 +255,11 @@ def test_what_looks_like_a_server(command: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["npm run build", "grep uvicorn x", "docker compose up -d", "pip install uvicorn", "ls"]
+    "command",
+    [
+        *("npm run build", "grep uvicorn x", "docker compose up -d", "pip install uvicorn", "ls"),
+        *("docker compose -f a.yml up --detach", "docker compose -f a.yml down", "echo PORT=3000 npm run dev"),
+    ],
 )
 def test_what_does_not_look_like_a_server(command: str) -> None:
     assert not is_server(command)
@@ -268,14 +277,16 @@ def test_what_does_not_look_like_a_server(command: str) -> None:
         ({"heartbeat": 60}, "background=true, heartbeat=60"),
         ({"deadline": 5}, "background=true, deadline=5"),
         ({"persist_on_release": True}, "background=true, persist_on_release=true"),
-        ({"timeout": 0}, "at least 1"),
-        ({"background": True, "heartbeat": -1}, "at least 0"),
+        ({"timeout": 0}, "at least 1; call terminal(command='touch ran')"),
+        ({"background": True, "heartbeat": -1}, "at least 0; call terminal(command='touch ran', background=true)"),
         ({"background": True, "heartbeat": 1.5}, "whole number"),
-        ({"background": True, "watch_patterns": [""]}, "empty"),
-        ({"background": True, "watch_patterns": [5]}, "texts"),
+        ({"background": True, "watch_patterns": ["", "x"]}, "background=true, watch_patterns=['x'])"),
+        ({"background": True, "watch_patterns": [5]}, "call terminal(command='touch ran', background=true)"),
         ({"workdir": "a\nb"}, "directory"),
-        ({"pty": True, "stdin": "closed"}, "stdin"),
-        ({"tiemout": 5}, "timeout"),
+        ({"pty": True, "stdin": "closed"}, "call terminal(command='touch ran', pty=true)"),
+        ({"tiemout": 5}, "call terminal(command='touch ran', timeout=5)"),
+        ({"whatever": 5, "workdir": "/"}, "call terminal(command='touch ran', workdir='/')"),
+        ({"notify": True, "workdir": "/", "pty": True}, "background=true, workdir='/', pty=true, notify=true)"),
     ],
 )
 def test_a_wrong_argument_is_refused_with_what_would_be_right(
@@ -295,6 +306,8 @@ def test_a_command_under_another_name_is_shown_as_it_should_be(agents: Agents) -
         answer = agent.call("terminal", **{name: "echo hi"})
         assert answer.data["error_code"] == "bad-argument"
         assert "terminal(command='echo hi')" in answer.data["error"]
+    long = agent.call("terminal", command="echo " + "x" * 300, notify=True).data["error"]
+    assert "terminal(command=<as you gave it>, background=true, notify=true)" in long, "not a part of it"
     assert agent.call("terminal", command=" ").data["error_code"] == "bad-argument"
     assert agent.call("terminal", command="a\0b").data["error_code"] == "bad-argument"
 

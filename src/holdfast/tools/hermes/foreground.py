@@ -32,17 +32,20 @@ _MARGIN_S = 1.0
 # Looking for secrets in more than this takes so long that others would wait for it.
 _LONG_CHARS = 1 << 20
 _SERVERS = re.compile(
-    r"""(?x) (?:^|[;&|(]\s*|\b(?:env|exec|sudo|time|uv\ run|poetry\ run|npx|pnpm\ exec|yarn\ exec)\s+)
+    r"""(?x) (?:^|[;&|(\n])\s*
+    (?: (?:env|exec|sudo|time|nice|nohup|uv\ run|poetry\ run|npx|pnpm\ exec|yarn\ exec)\s+
+      | [A-Za-z_]\w*=(?:"[^"]*"|'[^']*'|[^\s"'])*\s+ )*
     (?: (?:npm|pnpm|yarn|bun)\s+(?:run\s+)?(?:dev|start|serve|watch|preview)\b
       | (?:next|nuxt|astro|remix|vite|webpack)\s+(?:dev|serve|start|preview)\b | vite(?:\s+--|\s*$)
       | webpack-dev-server\b
       | (?:uvicorn|gunicorn|hypercorn|daphne|flask\s+run|fastapi\s+(?:dev|run)|nodemon|http-server|live-server)\b
       | python[0-9.]*\s+-m\s+(?:http\.server|uvicorn|flask|gunicorn)\b | python[0-9.]*\s+\S*manage\.py\s+runserver\b
       | (?:rails|rackup|bin/rails)\s+(?:s|server)\b | php\s+-S\b | jupyter\s+(?:lab|notebook)\b | ng\s+serve\b
-      | docker(?:-compose|\s+compose)\s+up\b(?!.*\s(?:-d|--detach)\b) | cargo\s+watch\b | tail\s+(?:-\S*f|--follow)
+      | docker(?:-compose|\s+compose)(?:\s+-\S+(?:\s+(?!up\b)[^\s-]\S*)?)*\s+up\b(?!.*\s(?:-d|--detach)\b)
+      | cargo\s+watch\b | tail\s+(?:-\S*f|--follow)
     )"""
 )
-_ONLY_ASKS = re.compile(r"\s(?:--help|--version|-h|-V)\b")
+_ONLY_ASKS = re.compile(r"\s(?:--help|--version)\b")
 
 
 def is_server(command: str) -> bool:
