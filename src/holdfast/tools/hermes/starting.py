@@ -13,6 +13,7 @@ from ..environment import environment
 from . import limits, scope, shell, texts
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Any
 
     from ...host.aio import AsyncHoldfast, AsyncSession
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 _TERMINAL_ENV = {"PAGER": "cat", "GIT_PAGER": "cat"}
 _CWD = "cwd"
+_SPELLED_CHARS = 200
 
 
 @dataclass
@@ -69,18 +71,24 @@ class Wanted:
         }
         asked = {name: value for name, value in given.items() if value}
         if asked:
-            name = next(iter(asked))
-            fixed = ", ".join(f"{key}={_spelled(value)}" for key, value in asked.items())
-            call = f"terminal(command={self.command[:200]!r}, background=true, {fixed})"
-            raise BadArgument(name, "is for background commands", f"call {call}")
+            own = {"workdir": self.workdir, "pty": self.pty, "stdin": self.stdin}
+            fixed = spelled({"command": self.command, "background": True, **own, **asked})
+            raise BadArgument(next(iter(asked)), "is for background commands", f"call {fixed}")
 
     @property
     def notifies(self) -> bool:
         return self.notify or self.heartbeat > 0
 
 
+def spelled(arguments: Mapping[str, Any]) -> str:
+    """A call of `terminal` with what of these says something. Nothing is cut: somebody may copy it."""
+    said = {name: value for name, value in arguments.items() if value not in (None, False, [])}
+    return f"terminal({', '.join(f'{name}={_spelled(value)}' for name, value in said.items())})"
+
+
 def _spelled(value: object) -> str:
-    return "true" if value is True else repr(value)
+    text = "true" if value is True else repr(value)
+    return text if len(text) <= _SPELLED_CHARS else "<as you gave it>"
 
 
 def _is_label(value: str) -> bool:

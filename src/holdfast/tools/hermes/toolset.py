@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from ...errors import AmbiguousId, BadArgument, HoldfastError, NotFound
@@ -16,7 +17,7 @@ from .events import drain
 from .foreground import INTERRUPT, YIELD, in_foreground
 from .process import Process, unknown
 from .settings import Settings
-from .starting import Starting, Wanted
+from .starting import Starting, Wanted, spelled
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -127,7 +128,6 @@ class Hermes(Toolset):
     # The tools.
 
     async def _terminal(self, **arguments: Any) -> Answer:
-        arguments["watch_patterns"] = arguments["watch_patterns"] or []
         wanted = Wanted(**arguments)
         if wanted.background:
             return _answer(await self._starting.in_background(wanted))
@@ -170,9 +170,16 @@ class Hermes(Toolset):
         return await one(id)
 
     def _take(self, tool: Tool, arguments: object) -> dict[str, Any]:
-        if tool is _TERMINAL and isinstance(arguments, dict):
-            arguments = _mended(arguments)
-        return super()._take(tool, arguments)
+        if tool is not _TERMINAL or not isinstance(arguments, dict):
+            return super()._take(tool, arguments)
+        try:
+            taken = super()._take(tool, _mended(arguments))
+            taken["watch_patterns"] = taken["watch_patterns"] or []
+            Wanted(**taken).check()
+        except BadArgument as problem:
+            problem.fix = _with_call(problem, arguments)
+            raise
+        return taken
 
     async def _failed(self, tool: Tool, problem: HoldfastError) -> Answer:
         said: dict[str, Any] = {"error": str(problem), "error_code": problem.code}
@@ -230,9 +237,24 @@ def _mended(given: dict[str, Any]) -> dict[str, Any]:
     if mended.get("command") is None:
         for name in ("code", "cmd"):
             if name in mended:
-                call = f"terminal(command={str(mended[name])[:200]!r})"
+                call = spelled({"command": str(mended[name])})
                 raise BadArgument("command", f"is required; there is no parameter {name}", f"call {call}")
     return mended
+
+
+def _with_call(problem: BadArgument, given: dict[str, Any]) -> str:
+    """How to mend it, with the call as it would be right: without what was wrong, or with what was meant."""
+    wrong = problem.argument
+    if wrong == "command" or "terminal(" in problem.fix:
+        return problem.fix
+    right = dict(given)
+    value = right.pop(wrong, None)
+    names = [each.name for each in _TERMINAL.parameters]
+    if wrong == "watch_patterns" and isinstance(value, list):
+        right[wrong] = [each for each in value if isinstance(each, str) and each]
+    elif wrong not in names:
+        right |= dict.fromkeys(get_close_matches(wrong, names, 1), value)
+    return f"{problem.fix}; call {spelled(right)}"
 
 
 def _answer(said: dict[str, Any]) -> Answer:
