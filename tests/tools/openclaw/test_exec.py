@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.tools.openclaw import settings
+from holdfast.tools.openclaw import executing, settings
 from holdfast.tools.openclaw.policy import Allow, Deny, Pending, Request, Unavailable
 from holdfast.tools.openclaw.supervisor import Withdrawn
 from support import processes
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from support.agents import Agent, Agents
+    from support.points import Points
     from support.world import World
 
 
@@ -330,3 +331,37 @@ def test_a_long_key_is_a_key_too(agents: Agents) -> None:
     runs = [agent.call("exec", command="sleep 60", background=True, key="long \n" * 400) for _ in range(2)]
     assert [each.data.get("reused") for each in runs] == [None, True], runs[0].text
     agent.call("process", action="kill", all=True)
+
+
+def test_a_call_that_is_given_a_run_of_another_is_answered_at_once_and_its_abort_ends_nothing(
+    direct: Agents, points: Points, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All looked for the key before any of them had a run."""
+    agent = direct("openclaw")
+    points.set("runner.before_spawn=pause")
+    asked = {"command": "sleep 60", "key": "web", "yieldMs": 60_000}
+
+    async def not_yet(*_: object) -> None: ...
+
+    monkeypatch.setattr(executing, "_with_key", not_yet)
+
+    async def together() -> Any:
+        first = asyncio.ensure_future(agent.tools.call("exec", asked))
+        hit = await asyncio.to_thread(points.wait, "runner.before_spawn")
+        points.clear()
+        second, third = (asyncio.ensure_future(agent.tools.call("exec", asked)) for _ in range(2))
+        await asyncio.to_thread(until, lambda: processes.waiting_for_locks() == 2, 10)
+        third.cancel()
+        hit.release()
+        answer = await asyncio.wait_for(second, 20)
+        await asyncio.gather(third, return_exceptions=True)
+        assert not first.done()
+        (session,) = await agent.hf.sessions()
+        assert session.stopping is None
+        await agent.tools.supervisor.cancel(session.name)
+        await first
+        return answer, session
+
+    answer, session = agent.run(together())
+    assert (answer.data["status"], answer.data["reused"]) == ("running", True)
+    assert answer.data["pid"] == session.pid

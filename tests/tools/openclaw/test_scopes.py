@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -182,7 +181,7 @@ def test_starts_that_come_later_hold_up_neither_a_cancel_nor_a_replacement(
         replacing = SpawnInput(argv=SLEEPER, scope_key="busy", replace_existing_scope=True)
         waits = other.spawn(replacing) if asked == "replacement" else other.cancel_scope("busy")
         waiting: Any = asyncio.ensure_future(waits)
-        await asyncio.to_thread(until, waiters, 10)
+        await asyncio.to_thread(until, processes.waiting_for_locks, 10)
         second, second_hit = await begin()
         first_hit.release()
         await first
@@ -208,7 +207,7 @@ def test_two_who_wait_for_the_same_starts_both_wait_to_their_end(agent: Agent) -
     async def waited() -> None:
         async with scope.startup():
             waiting = [asyncio.ensure_future(scope.startups_done()) for _ in range(2)]
-            await asyncio.to_thread(until, lambda: waiters() == 2, 10)
+            await asyncio.to_thread(until, lambda: processes.waiting_for_locks() == 2, 10)
             async with scope.startup():
                 assert not any(each.done() for each in waiting)
             waiting[0].cancel()
@@ -216,13 +215,7 @@ def test_two_who_wait_for_the_same_starts_both_wait_to_their_end(agent: Agent) -
         await asyncio.wait_for(waiting[1], 10)
 
     agent.run(waited())
-    assert waiters() == 0
-
-
-def waiters() -> int:
-    """How many threads of ours stand before a lock of files."""
-    with open("/proc/locks") as file:
-        return sum(" -> FLOCK " in line and f" {os.getpid()} " in line for line in file)
+    assert processes.waiting_for_locks() == 0
 
 
 def test_a_run_without_the_flag_starts_beside_others_and_what_is_superseded_is_not_told(

@@ -74,6 +74,8 @@ async def execute(tools: OpenClaw, **asked: Any) -> Answer:
         return failed(
             f"{texts.ABORTED}: everything of this agent was cancelled", Superseded.code, failureKind="aborted"
         )
+    if run.reused:
+        return await running(tools, run.session, reused=True)
     answer = await _first_answer(tools, run)
     return answer if warning is None else Answer(f"{warning}\n{answer.text}", answer.data, error=answer.error)
 
@@ -99,7 +101,7 @@ async def _first_answer(tools: OpenClaw, run: ManagedRun) -> Answer:
             await session.update(labels={**session.labels, runs.BACKGROUND_LABEL: rows.YIELDED})
         except HoldfastError:
             tools.notes.put(session.id, rows.ROW, rows.YIELDED)
-    return await running(tools, session, reused=run.reused)
+    return await running(tools, session)
 
 
 def _waits(tools: OpenClaw, asked: dict[str, Any]) -> tuple[str | None, float | None]:

@@ -89,9 +89,15 @@ class ManagedRun:
             work.exception()  # it never began, and nobody is left to be told why
             raise aborted
         run = cls(begun.result() if begun.done() else work.result(), input, by=by)
-        run._foreground = work
+        run.reused = run.run_id != options["name"]
+        if run.reused:
+            work.cancel()  # whoever started it waits for it
+            work.add_done_callback(_looked_at)
+        else:
+            run._foreground = work
         if aborted is not None:
-            await run.begin_cancel()
+            if not run.reused:
+                await run.begin_cancel()
             raise aborted
         return run
 

@@ -255,6 +255,8 @@ class Supervisor:
 
     async def _wanted(self, run: ManagedRun, scope: Scope | None, startup: _Startup, asked: int) -> ManagedRun:
         """A cancel that came while it started may have seen no session to end."""
+        if run.reused:
+            return run  # not ours to end; a cancel of its scope finds it
         if startup.cancelled.is_set() or (scope is not None and scope.cancelled_since(asked)):
             await run.cancel()
         return run
@@ -272,9 +274,9 @@ class Supervisor:
             if wait_s == 0:
                 session = await self._hf.start(input.command, **options)
                 run = ManagedRun(session, input, by=self._by)
+                run.reused = run.run_id != run_id
             else:
                 run = await ManagedRun.begun(self._hf, input, options, wait_s, by=self._by)
-        run.reused = run.run_id != run_id
         self._handles[run.run_id] = run
         return run
 
