@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from ..errors import BadArgument
 from .answer import Answer
 from .parameters import STRINGS, Parameter
 from .tool import Tool
@@ -28,7 +29,10 @@ async def signals(toolset: Toolset, ack: list[str] | None) -> Answer:
     settled = 0
     for id in ack or ():
         upto = id.removeprefix(_UPTO)
-        settled += await (consumer.ack(id) if upto == id else consumer.ack(upto=upto))
+        try:
+            settled += await (consumer.ack(id) if upto == id else consumer.ack(upto=upto))
+        except BadArgument as problem:
+            raise BadArgument("ack", problem.why, problem.fix) from None
     notice = await consumer.drain(toolset.name)
     ids, text = notice.ids, notice.text
     # What was shown is done when it is acknowledged: an answer may be lost on its way.

@@ -79,7 +79,19 @@ def test_arguments_that_cannot_be_understood(agents: Agents) -> None:
     assert problem(agent, "send", id=id, text="a", eof=True).startswith("text: text and eof are two inputs; ")
     assert problem(agent, "wait", ids=id, until="match") == "pattern: is required with until=match; give a regex"
     assert problem(agent, "wait", ids=id, until="port", pattern="web").startswith("pattern: 'web' is no number; ")
-    assert problem(agent, "signals", ack=["x"]).startswith("id: 'x' is no signal")
+    assert problem(agent, "wait", ids=id, until="port", pattern="99999") == (
+        "pattern: 99999 is not from 1 to 65535; give the number of the port, such as 3000"
+    )
+    for wrong in ("-1", "nan", "inf"):
+        assert problem(agent, "wait", ids=id, until="idle", pattern=wrong).startswith(f"pattern: {wrong} is not from 0")
+    for name in ("timeout_s", "idle_timeout_s"):
+        assert problem(agent, "run", command="true", **{name: -1}) == (
+            f"{name}: -1 is out of bounds; give a number of at least 0"
+        )
+    assert problem(agent, "signals", ack=["x"]).startswith("ack: 'x' is no signal")
+    assert problem(agent, "signals", ack=["upto:x"]).startswith("ack: 'x' is no signal")
+    assert problem(agent, "stop", ids=id, all=True) == "all: goes not together with ids; give ids, or all=true"
+    assert problem(agent, "stop") == "ids: what to stop?; give ids, or all=true"
 
 
 def test_a_bad_regex_names_its_place(agents: Agents, world: World) -> None:
@@ -107,6 +119,9 @@ def test_a_name_that_is_taken(agents: Agents, world: World) -> None:
     assert "replace=true" in text
     newer = agent.call("run", command=world.probe("forever"), name="web", replace=True, wait_s=0)
     assert f"replaces {id}" in newer.text
+    # With a key it is the holder of that which is replaced.
+    keyed = problem(agent, "run", command=world.probe("forever"), name="web", key="other", replace=True)
+    assert "replace=true) without key stops it first" in keyed
     agent.call("run", command=world.probe("forever"), key="k", wait_s=0)
     assert "replace=true" in problem(agent, "run", command="true", key="k")
     agent.call("stop", all=True, grace_s=0)

@@ -109,7 +109,7 @@ async def _name_taken(tools: Toolset, problem: errors.NameTaken) -> str:
         return f"the name {quoted(problem.name)} is taken; choose another"
     return (
         f"the name {quoted(problem.name)} belongs to running {holder.id}; use that one, choose another name, or "
-        "run(..., replace=true) stops it first"
+        "run(..., replace=true) without key stops it first"
     )
 
 

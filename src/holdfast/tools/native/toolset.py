@@ -290,7 +290,9 @@ class Native(Toolset):
     # stop, list
 
     async def _stop(self, *, ids: list[str] | None, all: bool, grace_s: float) -> Answer:
-        if all == bool(ids):
+        if all and ids:
+            raise BadArgument("all", "goes not together with ids", "give ids, or all=true")
+        if not all and not ids:
             raise BadArgument("ids", "what to stop?", "give ids, or all=true")
         if ids:
             sessions = list({each.id: each for each in [await self.find(id) for id in ids]}.values())

@@ -11,6 +11,7 @@ from ...host.segments import TERMINAL
 from ...host.text import clean
 from ...model import Woke, format_cursor
 from ...signals.words import spell
+from .catalogue import WAIT_MAX_S
 from .wording import quoted
 
 if TYPE_CHECKING:
@@ -40,9 +41,9 @@ def conditions(
     elif until == "ready":
         common["ready"] = True
     elif until == "idle":
-        common["idle"] = _number("pattern", pattern, IDLE_S, "how many seconds of silence, such as 2")
+        common["idle"] = _number("pattern", pattern, IDLE_S, (0, WAIT_MAX_S), "how many seconds of silence, such as 2")
     elif until == "port":
-        common["port"] = int(_number("pattern", pattern, None, "the number of the port, such as 3000"))
+        common["port"] = int(_number("pattern", pattern, None, (1, 65535), "the number of the port, such as 3000"))
     if until in ("match", "output"):
         return [{**common, "since": cursor or "0"} for cursor in cursors]
     return [common] * len(cursors)
@@ -146,11 +147,13 @@ def why(woke: Woke, pattern: str | None) -> str:
     return f"port {pattern} is open" if woke.reason == "port" else ""
 
 
-def _number(argument: str, given: str | None, default: float | None, wanted: str) -> float:
+def _number(argument: str, given: str | None, default: float | None, bounds: tuple[float, float], wanted: str) -> float:
     try:
         found = default if given is None else float(given)
     except ValueError:
         found = None
     if found is None:
         raise BadArgument(argument, f"{given!a} is no number" if given else "is required", f"give {wanted}")
+    if not bounds[0] <= found <= bounds[1]:
+        raise BadArgument(argument, f"{given} is not from {bounds[0]} to {bounds[1]}", f"give {wanted}")
     return found
