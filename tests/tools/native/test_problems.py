@@ -82,6 +82,8 @@ def test_arguments_that_cannot_be_understood(agents: Agents) -> None:
     assert problem(agent, "wait", ids=id, until="port", pattern="99999") == (
         "pattern: 99999 is not from 1 to 65535; give the number of the port, such as 3000"
     )
+    for place in ({}, {"since": "0"}, {"tail": 1}, {"search": "x"}):
+        assert problem(agent, "read", id=id, stream="tty", **place) == f"stream: {id} has no tty; give stdout or stderr"
     for wrong in ("-1", "nan", "inf"):
         assert problem(agent, "wait", ids=id, until="idle", pattern=wrong).startswith(f"pattern: {wrong} is not from 0")
     for name in ("timeout_s", "idle_timeout_s"):

@@ -162,6 +162,15 @@ def test_waiting_for_the_others_is_waiting_for_the_same(agents: Agents, world: W
     agent.call("stop", all=True, grace_s=0)
 
 
+def test_a_pattern_alone_is_waited_for(agents: Agents, world: World) -> None:
+    agent = agents("native")
+    gate = world.gate()
+    start(agent, "web", world.probe("await", gate, "say", "token", "forever"))
+    gate.release()
+    assert agent.call("wait", ids="web", pattern="tok.n", timeout_s=20).data["reason"] == "match"
+    agent.call("stop", ids="web", grace_s=0)
+
+
 def test_an_end_ends_every_wait(agents: Agents, world: World) -> None:
     agent = agents("native")
     start(agent, "brief", world.probe("exit", 2))

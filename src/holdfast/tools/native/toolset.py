@@ -144,9 +144,11 @@ class Native(Toolset):
         if len(given) > 1:
             raise BadArgument(given[1], f"goes not together with {given[0]}", "give one of since, tail, search")
         session = await self.find(id)
+        log = self._log(session)
+        if stream is not None and stream not in (streams := log.streams()):
+            raise BadArgument("stream", f"{wording.called(session)} has no {stream}", f"give {' or '.join(streams)}")
         if search is not None:
             return await self._search(session, search, context, stream, budget)
-        log = self._log(session)
         if tail is not None:
             found = await self._off(session, lambda: excerpt.last(log, tail, stream, raw=raw))
             sheet = Sheet(status(session))
@@ -186,6 +188,8 @@ class Native(Toolset):
     # wait
 
     async def _wait(self, *, ids: list[str], until: str, pattern: str | None, timeout_s: float) -> Answer:
+        if pattern is not None and until == "exit":
+            until = "match"
         sessions = list({each.id: each for each in [await self.find(id) for id in ids]}.values())
         if not sessions:
             raise BadArgument("ids", "is empty", "give at least one id; list() shows yours")
