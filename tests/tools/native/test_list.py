@@ -67,3 +67,16 @@ def test_unread_output_is_counted(agents: Agents, world: World) -> None:
     agent.call("read", id="web")
     assert "unread" not in agent.call("list").text
     agent.call("stop", ids="web", grace_s=0)
+
+
+def test_one_that_ended_and_left_processes_does_not_run(agents: Agents, world: World) -> None:
+    agent = agents("native")
+    command = world.probe("daemon", "{", "forever", "}", "exit", 0)
+    id = agent.call("run", command=command, wait_s=20).data["id"]
+    answer = agent.call("list")
+    heading, line = answer.text.split("\n")
+    assert heading == "[nothing runs, 1 ended with processes that live on]"
+    assert line.startswith(f"{id} exit 0 after ")
+    assert "; 1 process lives on" in line
+    assert answer.data["running"] == 0
+    agent.call("stop", ids=id, grace_s=0)

@@ -26,28 +26,32 @@ _NAME_CHARACTERS = 24
 def listed(sessions: Sequence[Snapshot], seen: Seen, *, all: bool) -> Answer:
     live = [each for each in sessions if not _over(each)]
     ended = [each for each in sessions if _over(each)]
+    running = sum(each.exit is None for each in live)
     shown = [*live, *ended[-_ENDED_MAX:]] if all else live
     known = seen.all()
-    sheet = Sheet(_heading(len(live), len(ended), len(shown), all))
+    sheet = Sheet(_heading(running, len(live) - running, len(ended), len(shown), all))
     data = []
     for each in shown:
         unread = seen.unread(each, known)
         sheet.add(_line(each, unread))
         data.append(facts(each, command=each.command, unread=unread))
-    return Answer(sheet.text(), {"sessions": data, "running": len(live), "ended": len(ended)})
+    return Answer(sheet.text(), {"sessions": data, "running": running, "ended": len(ended) + len(live) - running})
 
 
 def _over(session: Snapshot) -> bool:
     return session.state in FINAL_STATES and not (session.exit and session.exit.survivors)
 
 
-def _heading(live: int, ended: int, shown: int, all: bool) -> str:
-    said = f"{live} running" if live else "nothing runs"
+def _heading(running: int, outlived: int, ended: int, shown: int, all: bool) -> str:
+    """`outlived`: of those that ended, the ones with processes that live on; they are shown with those that run."""
+    said = f"{running} running" if running else "nothing runs"
+    if outlived:
+        said += f", {outlived} ended with processes that live on"
     if not ended:
         return said
     if not all:
         return f"{said}; {ended} ended, list(all=true) shows them"
-    left = live + ended - shown
+    left = running + outlived + ended - shown
     return f"{said}, {ended} ended" + (f"; the {left} oldest are not shown" if left else "")
 
 
@@ -55,6 +59,9 @@ def _line(session: Snapshot, unread: int) -> str:
     name = f" {label(session.name, _NAME_CHARACTERS)}" if session.name else ""
     who = f"{session.id}{name} {standing(session)}: "
     said = []
+    if session.exit is not None and session.exit.survivors:
+        count = len(session.exit.survivors) + session.exit.survivors_more
+        said.append("; 1 process lives on" if count == 1 else f"; {count} processes live on")
     if session.needs_input:
         said.append("; waits for input")
     elif session.exit is None and (session.metadata.get("ready") or {}).get("ok", True) is None:
