@@ -211,7 +211,7 @@ def test_an_index_that_is_locked_during_a_flood_then_nothing_waits_for_it_and_al
 def rate(session: holdfast.Session, seconds: float) -> float:
     """Bytes of output in a second, over so many."""
     first, began = session.refresh().ends["stdout"], time.monotonic()
-    time.sleep(seconds)
+    assert session.wait(timeout=seconds).reason == "timeout"
     return (session.refresh().ends["stdout"] - first) / (time.monotonic() - began)
 
 
