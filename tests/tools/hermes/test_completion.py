@@ -76,6 +76,16 @@ def test_an_end_that_nobody_saw_is_told_whole(library: Agents) -> None:
     assert "| printed" in lines
 
 
+def test_a_notice_names_a_session_by_its_first_name_after_a_rename(library: Agents) -> None:
+    agent = library("hermes")
+    id = start(agent, "read x; exit 3", notify=True)
+    session = agent.run(agent.hf.get(id))
+    agent.run(session.update(name="web"))
+    process(agent, "submit", id)
+    agent.run(session.wait(timeout=20))
+    assert text(agent).splitlines()[0] == f"[IMPORTANT: Background process {id} exited (exit code 3)."
+
+
 def test_a_notice_holds_nothing_that_the_host_redacts(library: Agents) -> None:
     agent = library("hermes", redact=lambda text: text.replace("heron", "***"))
     id = start(agent, "echo a heron; exit 3", notify=True)

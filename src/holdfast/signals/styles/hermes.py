@@ -118,8 +118,10 @@ class Hermes(Style):
 
 
 def called(item: Item) -> str:
-    """What `process` knows the session by: the name that the toolset gave it, else its id."""
-    name = facts.text(item.signal.snapshot, "name")
+    """What `process` knows the session by: the name that the toolset gave it, whatever it is called since, else its
+    id."""
+    shot = item.signal.snapshot
+    name = facts.text(facts.table(shot, "labels"), "hermes.id") or facts.text(shot, "name")
     return name if name.startswith("proc_") else item.session or ""
 
 
