@@ -124,7 +124,8 @@ def test_a_blank_task_has_nothing_and_a_sweep_leaves_others_alone(world: World) 
     assert not registry.has_active_processes("t1")
     assert registry.poll(mine["session_id"])["termination_source"] == "kill_all"
     assert registry.has_active_processes("t2")
-    assert registry.kill_all(exclude_ids=[sibling["session_id"]]) == 0
+    for ref in (sibling["session_id"], sibling["session_id"].removeprefix("proc_")[:6]):
+        assert registry.kill_all(exclude_ids=[ref]) == 0
     assert not processes.is_gone(sibling["pid"])
     assert registry.kill_all() == 1
     assert other.refresh().state == "running", "it is of no toolset"

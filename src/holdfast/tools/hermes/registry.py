@@ -222,7 +222,7 @@ class Registry:
         return [self.owner, _owner(None, task_id)]
 
     def _sweep(self, sessions: Iterable[AsyncSession], excluded: set[str], *, by: str) -> int:
-        chosen = [each.id for each in sessions if not {each.id, each.name, scope.called(each)} & excluded]
+        chosen = [each.id for each in sessions if not any(scope.is_meant(each, ref) for ref in excluded)]
         if not chosen:
             return 0
         stopped = drive(self._hf.stop_all(chosen, self.settings.grace_s, by, self.settings.ladder))

@@ -51,6 +51,14 @@ def is_ours(shot: Snapshot) -> bool:
     return ID in shot.labels
 
 
+def is_meant(shot: Snapshot, ref: object) -> bool:
+    """By what `find` would find it by, were it the only one."""
+    text = str(ref).strip()
+    short = _SHORT.fullmatch(text)
+    begins_so = short is not None and called(shot).startswith(PREFIX + short.group(1))
+    return begins_so or text in (shot.id, shot.name, called(shot))
+
+
 async def find(hf: AsyncHoldfast, ref: object, owner: str) -> AsyncSession:
     """One of the owner's by its name, its id, or a prefix of what it is called here."""
     text = str(ref).strip()
