@@ -195,6 +195,27 @@ def test_an_interrupt_ends_the_command(library: Agents, world: World) -> None:
     assert told["exit_code"] == 130
     assert told["output"].splitlines()[-1] == "[Command interrupted]"
     assert processes.is_gone(pid)
+    assert process(agent, "poll", told["session_id"])["termination_source"] == "interrupt"
+
+
+def test_an_interrupt_that_the_command_withstands_says_what_is_left(library: Agents, world: World) -> None:
+    agent = library("hermes", daemon_term_grace_seconds=0)
+    gate = world.gate()
+    command = f"trap '' TERM; echo $$ >{gate}; while :; do sleep 100; done"
+
+    async def interrupted() -> Any:
+        call = asyncio.ensure_future(agent.tools.call("terminal", {"command": command}))
+        pid = int(await asyncio.to_thread(gate.line))
+        agent.tools.interrupt()
+        return pid, (await call).data
+
+    pid, told = agent.run(interrupted())
+    assert (told["exit_code"], told["process_running"]) == (130, True)
+    assert pid in told["survivors"]
+    killer = library("hermes")
+    agent.run(agent.run(agent.hf.get(told["session_id"])).stop(grace=0.2, by="a person"))
+    (event,) = drained(killer)
+    assert event["session_id"] == told["session_id"], "its end was not told yet"
 
 
 def test_a_caller_that_only_stops_waiting_leaves_the_command_running(library: Agents, world: World) -> None:

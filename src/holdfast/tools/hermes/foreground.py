@@ -90,22 +90,22 @@ async def _interrupted(session: AsyncSession, settings: Settings) -> Facts:
         await session.update(notify="never")  # this reply tells it
     except SessionEnded:
         pass
-    await settings.stop(session, "interrupt")
+    stopped = await settings.stop(session, "interrupt")
     text, _, _ = await _output(session, settings)
     facts: Facts = {"output": _with_line(text, texts.INTERRUPTED), "exit_code": 130, "error": None}
-    return facts | views.survivors(session.exit)
+    facts["session_id"] = scope.called(session)
+    if stopped.survivors:
+        facts["survivors"] = [each["pid"] for each in stopped.survivors]
+    if not scope.is_over(session):
+        # It withstood: from now on it is one of the background, and its end is still to be told.
+        await _go_on(session)
+        facts |= {"process_running": True, "hint": texts.WITHSTOOD}
+    return facts
 
 
 async def _yielded(session: AsyncSession, settings: Settings, wanted: Wanted) -> Facts:
-    """Its end is told from now on, and a limit that nobody asked for is lifted."""
-    labels = {**session.labels, scope.MODE: scope.YIELDED}
-    changes: dict[str, Any] = {"labels": labels, "notify": "exit", "timeout": wanted.timeout}
-    if wanted.timeout is not None:
-        del changes["timeout"]
-    try:
-        await session.update(**changes)
-    except SessionEnded:
-        pass  # just now: nobody waited any more, and so its end is told
+    # A limit that nobody asked for is lifted.
+    await _go_on(session, **({"timeout": None} if wanted.timeout is None else {}))
     text, _, _ = await _output(session, settings)
     facts: Facts = {
         "output": text,
@@ -118,6 +118,15 @@ async def _yielded(session: AsyncSession, settings: Settings, wanted: Wanted) ->
     if not settings.drains:
         return facts | {"notify_unsupported": texts.NOBODY_LISTENS, "note": texts.YIELDED_SILENTLY}
     return facts | {"notify_on_complete": True, "note": texts.YIELDED}
+
+
+async def _go_on(session: AsyncSession, **changes: Any) -> None:
+    """Its end is told from now on."""
+    labels = {**session.labels, scope.MODE: scope.YIELDED}
+    try:
+        await session.update(labels=labels, notify="exit", **changes)
+    except SessionEnded:
+        pass  # just now: nobody waited any more, and so its end is told
 
 
 async def _ended(

@@ -55,6 +55,7 @@ STARTING = "it is just being started"
 MORE_FOLLOWS = "more output follows: poll again with this cursor"
 YIELDED = "still running in the background; a notice comes when it ends, and the process tool can look after it"
 YIELDED_SILENTLY = "still running in the background; use process(action='poll') or wait to learn how it ends"
+WITHSTOOD = "not all of it could be ended; use process(action='kill') to try again"
 WAIT_INTERRUPTED = "the waiting was interrupted; the process goes on"
 HEALTH = {"stale": DETACHED, "unreachable": UNREACHABLE, "starting": STARTING}
 
