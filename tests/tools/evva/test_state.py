@@ -310,6 +310,15 @@ def test_a_signal_has_one_variant_and_an_end_is_told_once(
     assert "a second end of x00000001 was dropped" in caplog.text
 
 
+def test_a_drain_takes_all_that_is_pending(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_SIGNALS_CLAIM_LIMIT", "3")
+    state = world.closing.enter_context(DaemonState(world.open(), OWNER))
+    for number in range(10):
+        state.emit(line(str(number)))
+    assert [each.event and each.event.line for each in state.drain_signals()] == [str(number) for number in range(10)]
+    assert not state.has_pending()
+
+
 def test_threads_that_drain_at_once_share_the_signals_and_all_are_settled(state: DaemonState) -> None:
     for number in range(40):
         state.emit(line(str(number)))

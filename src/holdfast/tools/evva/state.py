@@ -172,7 +172,8 @@ class State:
             # One that cannot be settled is tried again by the next drain.
             settled = before is not None and before.acknowledge()
             self._latest = None
-            claimed = self.consumer.claim()
+            # All of them: what is shown of many is bounded by the message.
+            claimed = self.consumer.claim(max(1, int(self.consumer.pending())))
             if self._waking is not None:
                 self._waking.taken()
             found = [each for record in claimed.signals for each in signals.of(record, self._shot)]
