@@ -195,6 +195,19 @@ def test_only_what_has_ended_can_be_cleared(agents: Agents) -> None:
     assert act(agent, "kill", again).text == f"No active session found for {again.data['sessionId']}"
 
 
+def test_what_still_has_processes_cannot_be_cleared(agents: Agents) -> None:
+    agent = agents("openclaw")
+    run = agent.call("exec", command="sleep 600 > /dev/null &")
+    (left,) = run.data["survivors"]
+    name = run.data["sessionId"]
+    refused = act(agent, "clear", run)
+    assert refused.text.startswith(f"No finished session found for {name}: ")
+    assert (refused.data["error"], f"pid {left['pid']}" in refused.text) == ("still-running", True)
+    assert act(agent, "kill", run).data["status"] == "completed"
+    assert processes.is_gone(left["pid"])
+    assert act(agent, "clear", run).text == f"Cleared session {name}."
+
+
 def test_keys_paste_and_submit_reach_a_terminal(agents: Agents) -> None:
     agent = agents("openclaw")
     run = start(agent, "cat -v", pty=True)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from support import told
 from support.agents import Agent
-from support.waiting import until
+from support.waiting import until, wait_for_file
 
 if TYPE_CHECKING:
     from support.world import World
@@ -117,3 +118,30 @@ def test_a_long_output_is_told_by_its_end(opened: Any, world: World) -> None:
     snippet = line.partition(" :: ")[2]
     assert snippet.endswith(" 1999 2000")
     assert len(snippet) <= 180
+
+
+def test_a_foreground_run_that_its_call_aborted_is_not_told(opened: Any, world: World) -> None:
+    agent = opened()
+    mark = world.cwd / "began"
+
+    async def abort() -> str:
+        asked = {"command": f"touch {mark}; echo x; exec sleep 600"}
+        calling = asyncio.ensure_future(agent.tools.call("exec", asked))
+        await asyncio.to_thread(wait_for_file, mark)
+        (session,) = await agent.hf.sessions()
+        calling.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await calling
+        return str(session.id)
+
+    session = agent.run(abort())
+    until(lambda: told.endings(world, session), 10)
+    assert drained(agent) == []
+
+
+@pytest.mark.parametrize("action", ["clear", "remove"])
+def test_what_was_cleared_or_removed_is_not_told(opened: Any, world: World, action: str) -> None:
+    agent = opened()
+    name = ended(agent, world, "echo x")
+    assert agent.call("process", action=action, sessionId=name).data["status"] == "completed"
+    assert drained(agent) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import shlex
 import time
 from typing import TYPE_CHECKING, Any
@@ -302,3 +303,44 @@ def test_a_terminal_that_cannot_be_had_is_said_and_nothing_runs(
     assert (refused.data["status"], refused.data["error"]) == ("failed", "pty-unavailable")
     assert refused.data["failureKind"] == "runtime-error"
     assert list(world.cwd.iterdir()) == []
+
+
+def test_a_log_that_is_too_long_keeps_the_end_or_what_follows_the_offset(agents: Agents) -> None:
+    agent = agents("openclaw")
+    name = start(agent, "seq 100000 149999; exec sleep 60")
+    log_has(agent, name, "149999")
+
+    def log(**more: Any) -> Any:
+        return agent.call("process", action="log", sessionId=name, **more)
+
+    last = log(limit=50_000)
+    note, _, shown = last.text.partition("\n")
+    assert note == "[earlier lines are left out at 200000 characters; pass offset/limit to page]"
+    assert (len(shown), shown.endswith("\n149999")) == (200_000, True)
+    assert (last.data["truncated"], last.data["totalLines"]) == (True, 50_000)
+    assert shown.splitlines()[1] == str(100_000 + last.data["firstLine"] + 1)
+    first = log(offset=0)
+    shown, _, note = first.text.rpartition("\n")
+    assert shown.startswith("100000\n")
+    assert (len(shown), first.data["truncated"], first.data["firstLine"]) == (200_000, True, 0)
+    following = int(re.findall(r"offset (\d+)", note)[0])
+    assert log(offset=following, limit=1).text.endswith(str(100_000 + following))
+    assert log(offset=following, limit=1).data["truncated"] is False
+    assert log(offset=50_000).text == "[offset 50000 is behind the end: there are 50000 lines]"
+    agent.call("process", action="kill", all=True)
+
+
+def test_a_stored_position_behind_the_end_is_the_end(direct: Agents) -> None:
+    """The home came back from an older copy of itself, or its notes are from a newer one."""
+    agent = direct("openclaw")
+    name = start(agent, "echo first; cat", stdin="open")
+    log_has(agent, name, "first")
+
+    async def id() -> str:
+        return str((await agent.hf.get(name)).id)
+
+    agent.tools.notes.put(agent.run(id()), rows.POSITION, "stdout:999999,stderr:0")
+    assert poll(agent, name).text == "(no new output)\n\nProcess still running."
+    agent.call("process", action="write", sessionId=name, data="second\n")
+    assert poll(agent, name, timeout=5000).text == "second\n\nProcess still running."
+    agent.call("process", action="kill", sessionId=name)

@@ -114,8 +114,9 @@ class ManagedRun:
             raise
 
     async def begin_cancel(self) -> None:
-        """Ask for its end, and do not wait for it: its runner does the rest."""
-        await asyncio.wait({self._stop(MANUAL_CANCEL)}, timeout=_ASKED_S)
+        """Ask for its end, and do not wait for it: its runner does the rest. Who wants it gone does not want to hear
+        of it again."""
+        await asyncio.wait({self._stop(MANUAL_CANCEL, untold=True)}, timeout=_ASKED_S)
 
     async def wait(self) -> RunExit:
         """How it ended. Settles in any case: also where something of it cannot be killed."""
@@ -142,12 +143,18 @@ class ManagedRun:
         if self._telling is not None:
             self._telling.cancel()
 
-    def _stop(self, reason: str) -> asyncio.Task[Stopped]:
+    def _stop(self, reason: str, *, untold: bool = False) -> asyncio.Task[Stopped]:
         if self._stopping is None or self._stopping.done():
             by = self._by if reason == MANUAL_CANCEL else f"{self._by or 'supervisor'} ({reason})"
-            self._stopping = asyncio.ensure_future(self.session.stop(by=by))
+            self._stopping = asyncio.ensure_future(self._stopped(by, untold))
             self._stopping.add_done_callback(_looked_at)
         return self._stopping
+
+    async def _stopped(self, by: str | None, untold: bool) -> Stopped:
+        if untold:
+            with contextlib.suppress(HoldfastError):
+                await self.session.update(notify="never")
+        return await self.session.stop(by=by)
 
     async def _settled(self) -> RunExit:
         spec = (await self.session.records())["spec"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from typing import TYPE_CHECKING
 
@@ -18,6 +17,7 @@ from ...errors import (
     Removed,
     SessionEnded,
     StdinClosed,
+    StillRunning,
     Unreachable,
 )
 from ...model import FINAL_STATES, LOST, STALE, UNREACHABLE
@@ -97,7 +97,7 @@ async def _poll(tools: OpenClaw, session: AsyncSession, asked: dict[str, Any]) -
     while True:
         since = asked["cursor"] or tools.notes.get(session.id, rows.POSITION) or "0"
         screen = await _full_screen(session)
-        output = await reading.new_output(session, since, tools.settings.poll_chars)
+        output = await reading.new_output(session, since, tools.settings.poll_chars, stored=not asked["cursor"])
         left_s = deadline - time.monotonic()
         may_wait = session.state not in (*FINAL_STATES, UNREACHABLE) and left_s > 0
         if not output.text and not output.discarded and may_wait:
@@ -191,11 +191,22 @@ async def _log(tools: OpenClaw, session: AsyncSession, asked: dict[str, Any]) ->
     else:
         first = min(offset, total)
         shown = lines[first:] if limit is None else lines[first : first + limit]
-    text = "\n".join(shown)[: settings.LOG_CHARS]
+    whole = "\n".join(shown)
+    cut = len(whole) > settings.LOG_CHARS
+    text = whole
+    if cut and offset is None:
+        first += whole[: -settings.LOG_CHARS].count("\n")
+        text = f"{texts.LOG_CUT_BEFORE}\n{whole[-settings.LOG_CHARS :]}"
+    elif cut:
+        text = whole[: settings.LOG_CHARS]
+        text += "\n" + texts.log_cut_behind(first + max(1, text.count("\n")))
     if offset is None and limit is None and total > settings.LOG_LINES:
         text += "\n" + texts.showing_last(len(shown), total)
     over = session.state in FINAL_STATES
-    if not text:
+    dropped = any(session.dropped_before.values())
+    if offset is not None and total and offset >= total:
+        text = texts.offset_behind_end(offset, total)
+    elif not text:
         text = texts.NO_OUTPUT_RECORDED if over else texts.NO_OUTPUT_YET
     data = {
         "status": rows.status(session),
@@ -204,12 +215,12 @@ async def _log(tools: OpenClaw, session: AsyncSession, asked: dict[str, Any]) ->
         "totalLines": total,
         "totalChars": sum(map(len, lines)) + total,
         "firstLine": first,
-        "truncated": any(session.dropped_before.values()),
+        "truncated": cut or dropped,
         "exitCode": session.exit.code if session.exit else None,
         "exitSignal": session.exit.signal if session.exit else None,
         **({"afterExit": after_exit} if after_exit else {}),
     }
-    if data["truncated"] and first == 0:
+    if dropped and first == 0:
         text = f"{texts.DISCARDED}\n{text}"
     return Answer(text, data)
 
@@ -337,21 +348,21 @@ async def _kill_all(tools: OpenClaw) -> Answer:
 
 async def _clear(tools: OpenClaw, session: AsyncSession, _asked: dict[str, Any]) -> Answer:
     name = runs.run_id(session)
+    if session.exit and session.exit.survivors:
+        # Without its row nobody could end them.
+        left = texts.survivors_left(texts.processes(session.exit.survivors))
+        return failed(f"{texts.unknown('clear', name)}: {left}", StillRunning.code, sessionId=name)
     tools.notes.put(session.id, rows.ROW, rows.CLEARED)
+    await tools.acknowledge(session)
     return Answer(texts.cleared(name), {"status": "completed", "sessionId": name})
 
 
 async def _remove(tools: OpenClaw, session: AsyncSession, _asked: dict[str, Any]) -> Answer:
     name = runs.run_id(session)
-    over = session.state in FINAL_STATES
-    if over and not (session.exit and session.exit.survivors):
-        tools.notes.put(session.id, rows.ROW, rows.REMOVED)
-        return Answer(texts.removed(name, stopped=False), {"status": "completed", "sessionId": name})
-    if not over:
-        # Who wants it gone does not want to hear of it again.
-        with contextlib.suppress(HoldfastError):
-            await session.update(notify="never")
     tools.notes.put(session.id, rows.ROW, rows.REMOVED)
+    await tools.acknowledge(session)
+    if session.state in FINAL_STATES and not (session.exit and session.exit.survivors):
+        return Answer(texts.removed(name, stopped=False), {"status": "completed", "sessionId": name})
     await ManagedRun(session, by=tools.owner).begin_cancel()
     return Answer(texts.removed(name, stopped=True), {"status": "completed", "sessionId": name})
 

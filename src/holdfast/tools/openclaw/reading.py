@@ -66,10 +66,11 @@ async def ends_of(session: AsyncSession) -> tuple[dict[str, int], bool]:
     return dict(await recorded_ends(session) or session.ends), True
 
 
-async def new_output(session: AsyncSession, since: str, cap: int) -> Output:
-    """What came behind a cursor: of each stream at most `cap` characters, the newest."""
+async def new_output(session: AsyncSession, since: str, cap: int, *, stored: bool = False) -> Output:
+    """What came behind a cursor: of each stream at most `cap` characters, the newest. One that we stored ourselves is
+    never refused: behind the end is the end."""
     ends, final = await ends_of(session)
-    at = _asked(since, ends)
+    at = _stored(since, ends) if stored else _asked(since, ends)
     begin = {stream: max(at[stream], end - _LOOK_BYTES) for stream, end in ends.items()}
     discarded = any(at[stream] < session.dropped_before.get(stream, 0) for stream in ends)
     omitted = any(begin[stream] > max(at[stream], session.dropped_before.get(stream, 0)) for stream in ends)
@@ -147,6 +148,10 @@ def _offsets(cursor: str, ends: dict[str, int]) -> dict[str, int]:
         if stream in found:
             found[stream] = int(offset)
     return found
+
+
+def _stored(cursor: str, ends: dict[str, int]) -> dict[str, int]:
+    return {stream: min(offset, ends[stream]) for stream, offset in _offsets(cursor, ends).items()}
 
 
 def _asked(cursor: str, ends: dict[str, int]) -> dict[str, int]:

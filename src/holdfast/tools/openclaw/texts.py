@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...host.text import visible
+from .settings import LOG_CHARS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,6 +29,7 @@ NO_KEYS = "No key data provided."
 NO_PASTE = "No paste text provided."
 OMITTED = "[earlier output is omitted from this poll; use action=log with offset and limit to inspect retained output]"
 DISCARDED = "[earlier output was discarded at the retention cap and cannot be recovered]"
+LOG_CUT_BEFORE = f"[earlier lines are left out at {LOG_CHARS} characters; pass offset/limit to page]"
 AFTER_EXIT = "[afterExit: processes that outlived the command printed what follows]"
 NO_PROCESS_TOOL = (
     "[warning: yieldMs and background are ignored, since the process tool is not offered; waited for the end]"
@@ -133,6 +135,14 @@ def survivors_left(named: str) -> str:
 
 def showing_last(shown: int, total: int) -> str:
     return f"[showing last {shown} of {total} lines; pass offset/limit to page]"
+
+
+def log_cut_behind(offset: int) -> str:
+    return f"[cut at {LOG_CHARS} characters; go on with offset {offset}]"
+
+
+def offset_behind_end(offset: int, total: int) -> str:
+    return f"[offset {offset} is behind the end: there are {total} lines]"
 
 
 def wrote(count: int, session: str, closed: bool) -> str:
