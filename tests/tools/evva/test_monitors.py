@@ -158,6 +158,11 @@ def test_a_line_of_any_length_comes_in_parts_and_holds_up_nothing(library: Libra
         assert len(fold.text) <= 8000
         lines = [each.event.line for each in fold.batch if each.event is not None and each.event.line]
         assert lines[-2:] == ["later", "last"]
+        marked = [
+            line for line in lines if re.search(r"\[part \d+(, goes on)?; \d+ characters, cursor stdout:\d+\]$", line)
+        ]
+        assert len(marked) == len(parts)
+        assert re.search(r"^\| .*\[part \d+", fold.text, re.MULTILINE), "and so it says in the message"
         assert f"daemon {id} [monitor] completed" in fold.text
     assert sum(file.stat().st_size for file in world.session(id).glob("stdout.*")) == (5 << 20) + 1 + 6 + 5
 

@@ -15,7 +15,7 @@ import pytest
 
 from holdfast.daemons.handle import Handle
 from holdfast.errors import HoldfastError, SpawnError
-from holdfast.tools.evva import Change, DaemonState
+from holdfast.tools.evva import Change, DaemonState, Lifecycle, Signal
 from support import processes
 from support.agents import Agent, Agents
 from support.own_daemon import Own
@@ -154,6 +154,21 @@ def test_what_a_command_leaves_behind_is_named_and_can_be_ended(agents: Agents, 
     assert stopped.text == f"daemon_stop: {id} terminating; processes it left behind that are ended: 1"
     gone(agent, id)
     assert agent.call("daemon_stop", daemon_id=id).text == f"daemon_stop: {id} already completed (no-op)"
+
+
+def test_an_object_of_the_host_whose_end_was_told_is_still_known(library: Library) -> None:
+    agent = library("evva")
+    state, own = agent.tools.state, Own("x00000001")
+    state.register(own)
+    own.status = "completed"
+    state.emit(Signal("x00000001", "webcam", lifecycle=Lifecycle("completed")))
+    with state.fold() as fold:
+        assert "daemon x00000001 [webcam] completed" in fold.text
+    assert len(state) == 0
+    assert agent.call("daemon_output", daemon_id="x00000001").text.endswith("---\na picture\n")
+    assert agent.call("daemon_stop", daemon_id="x00000001").text == "daemon_stop: x00000001 already completed (no-op)"
+    listed = agent.call("daemon_list", include_terminal=True).text
+    assert listed.startswith("1 daemon(s):\n- x00000001 [webcam/completed] the webcam started=2026-01-31T08:00:00Z")
 
 
 def test_what_the_answer_says_of_a_failed_start_is_not_told_again(library: Library) -> None:
