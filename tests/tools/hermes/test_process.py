@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shlex
+import threading
 import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -380,6 +381,22 @@ def test_a_reply_is_bounded_and_says_where_it_goes_on(agents: Agents) -> None:
     tail = process(agent, "log", id, limit=300)
     assert int(tail["output"].splitlines()[-1]) == 300
     assert tail["first_line"] == 300 - len(tail["output"].splitlines())
+
+
+def test_a_huge_line_holds_nobody_else_up(library: Agents) -> None:
+    threads: dict[bool, set[int]] = {True: set(), False: set()}
+
+    def redact(text: str) -> str:
+        threads[len(text) > 1 << 20].add(threading.get_ident())
+        return text
+
+    agent = library("hermes", redact=redact)
+    id = start(agent, "head -c 2000000 /dev/zero | tr '\\0' x")
+    over(agent, id)
+    told = process(agent, "log", id)
+    assert (len(told["output"]), told["output_cut"]) == (limits.REPLY_CHARS, True)
+    assert threads[True]
+    assert not threads[True] & {threading.get_ident()}
 
 
 def test_progress_is_folded_unless_raw_is_wanted(agents: Agents) -> None:

@@ -29,8 +29,6 @@ YIELD = "yield"
 
 # Between the end of a command and the word of it.
 _MARGIN_S = 1.0
-# Looking for secrets in more than this takes so long that others would wait for it.
-_LONG_CHARS = 1 << 20
 _SERVERS = re.compile(
     r"""(?x) (?:^|[;&|(\n])\s*
     (?: (?:env|exec|sudo|time|nice|nohup|uv\ run|poetry\ run|npx|pnpm\ exec|yarn\ exec)\s+
@@ -171,7 +169,7 @@ async def _ended(
 async def _output(session: AsyncSession, settings: Settings) -> tuple[str, bool, int]:
     """As much of it as is shown, whether that is not all, and how much there is."""
     whole = views.without_noise(await session.text())
-    if len(whole) < _LONG_CHARS:
+    if len(whole) < limits.LONG_CHARS:
         return *views.window(settings.shown(whole)), len(whole)
     text = await asyncio.to_thread(settings.shown, whole)
     return *views.window(text), len(whole)

@@ -26,6 +26,8 @@ POLL_CHARS = 1000
 WAIT_EXITED_CHARS = 2000
 WAIT_RUNNING_CHARS = 1000
 EVENT_CHARS = 2000
+# Looking for secrets in more than this takes so long that others would wait for it.
+LONG_CHARS = 1 << 20
 LIST_COMMAND_CHARS = 200
 LIST_PREVIEW_CHARS = 200
 

@@ -9,7 +9,12 @@ from ...host.text import clean, decode, unfinished
 from ...model import FINAL_STATES
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from ...host.aio import AsyncSession
+
+    # Does the work on so many characters, and holds nobody else up with it.
+    Worked = Callable[[int, Callable[[], str]], Awaitable[str]]
 
 _PAGE_BYTES = 1 << 20
 
@@ -24,7 +29,7 @@ class Window:
     dropped: int
 
 
-async def numbered(session: AsyncSession, first: int | None, count: int, *, raw: bool = False) -> Window:
+async def numbered(session: AsyncSession, first: int | None, count: int, worked: Worked, *, raw: bool) -> Window:
     """`count` lines from `first` on, or the last ones."""
     stream = only_stream(session)
     # The rows of a terminal are not its bytes, and two streams have no numbers in common.
@@ -41,7 +46,7 @@ async def numbered(session: AsyncSession, first: int | None, count: int, *, raw:
     data = await _between(session, stream, begin, end, start - dropped, count)
     if not raw and session.state not in FINAL_STATES:
         data = data[: len(data) - unfinished(data)]
-    text = decode(data) if raw else clean(data)
+    text = await worked(len(data), lambda: decode(data) if raw else clean(data))
     lines = text.split("\n")
     if lines and not lines[-1]:
         lines.pop()

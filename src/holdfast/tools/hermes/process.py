@@ -18,16 +18,22 @@ if TYPE_CHECKING:
     from .settings import Settings
 
     Facts = dict[str, Any]
+    Aside = Callable[[Callable[[], str]], Awaitable[str]]
     # Awaits it; None where somebody interrupted the waiting.
     Waiting = Callable[[AsyncSession, Awaitable[Woke]], Awaitable[Woke | None]]
 
 
 class Process:
-    def __init__(self, hf: AsyncHoldfast, owner: str, settings: Settings, consuming: Consuming) -> None:
+    """`aside` does in a thread what would hold up an event loop; without one everybody waits anyway."""
+
+    def __init__(
+        self, hf: AsyncHoldfast, owner: str, settings: Settings, consuming: Consuming, aside: Aside | None = None
+    ) -> None:
         self._hf = hf
         self._owner = owner
         self._settings = settings
         self._consuming = consuming
+        self._aside = aside
 
     async def find(self, ref: object) -> AsyncSession:
         return await scope.find(self._hf, ref, self._owner)
@@ -94,7 +100,7 @@ class Process:
 
     async def log(self, ref: object, *, offset: int | None = None, limit: int, raw: bool = False) -> Facts:
         session = await self.find(ref)
-        window = await numbered(session, offset, limit, raw=raw)
+        window = await numbered(session, offset, limit, self._worked, raw=raw)
         first, lines = window.first, window.lines
         reaches_end = first + len(lines) >= window.total
         shows_end = reaches_end and (bool(lines) or window.total == 0)
@@ -102,8 +108,8 @@ class Process:
             first = views.noise(lines)
             lines = lines[first:]
         # Redacted as one text, for a key may stand on several lines; lines stay lines.
-        seen = self._settings.redact if raw else self._settings.shown
-        lines = seen("\n".join(lines)).split("\n") if lines else []
+        seen, text = self._settings.redact if raw else self._settings.shown, "\n".join(lines)
+        lines = (await self._worked(len(text), lambda: seen(text))).split("\n") if lines else []
         kept = views.within(lines, limits.REPLY_CHARS, from_end=offset is None)
         cut = len(kept) < len(lines) or any(len(line) > limits.REPLY_CHARS for line in lines)
         if offset is None:
@@ -123,6 +129,9 @@ class Process:
         if session.exit is not None and scope.is_over(session) and shows_end and session.exit.complete:
             await self._consuming.told(session, await self._consuming.event_of(session))
         return facts
+
+    async def _worked(self, characters: int, work: Callable[[], str]) -> str:
+        return work() if self._aside is None or characters < limits.LONG_CHARS else await self._aside(work)
 
     async def wait(self, ref: object, *, timeout: int | None = None, waiting: Waiting | None = None) -> Facts:
         allowed = limits.timeout_s()
