@@ -9,6 +9,7 @@ import pytest
 
 from holdfast import errors
 from holdfast.runner import clock
+from holdfast.tools.dominds.wording import Texts
 from support.waiting import until
 from support.wounds import kill_runner, wedged
 
@@ -87,6 +88,20 @@ def test_a_running_daemon_is_rendered_with_everything_about_it(direct: Agents) -
     ]
 
 
+def test_a_receipt_and_a_reminder_say_what_retention_dropped(
+    direct: Agents, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = world.root / "small.toml"
+    config.write_text("[log]\nsession_cap = '1MiB'\nsegment = '256KiB'\n")
+    monkeypatch.setenv("HOLDFAST_CONFIG", str(config))
+    agent = direct("dominds")
+    command = "seq -f 'line %012.0f' 0 99999; sleep 60"
+    receipt = agent.call("shell_cmd", command=command, timeoutSeconds=2)
+    for text in (receipt.text, only(agent).render()):
+        (said,) = [line for line in text.splitlines() if "was dropped by retention" in line]
+        assert said.startswith("⚠️  stdout before offset ")
+
+
 def test_rendering_does_not_count_as_showing(direct: Agents, world: World) -> None:
     agent = direct("dominds")
     gate = world.gate()
@@ -143,6 +158,30 @@ def test_the_owner_has_one_list_for_all_dialogs_and_others_see_nothing(direct: A
     assert [each.to_json()["originDialogId"] for each in reminders(one)] == ["a", "b"]
     assert [each.id for each in reminders(one)] == [each.id for each in reminders(two)]
     assert reminders(direct("dominds", owner="agent-8")) == []
+
+
+def test_another_language_leaves_what_is_matched_as_it_is(direct: Agents) -> None:
+    agent = direct("dominds", texts={"snapshot_status": "Zustand: {status}"})
+    started(agent, "sleep 60")
+    assert "Zustand: running" in only(agent).render().splitlines()
+
+
+@pytest.mark.parametrize(
+    "name, text",
+    [
+        ("status_running", "läuft"),
+        ("status_exited", "beendet"),
+        ("cut", "{limit} of {count}"),
+        ("cut", "{limit"),
+        ("cut", "{}"),
+        ("cut", "{limit.__class__}"),
+        ("cut", "{limit:x}"),
+        ("cut", "{limit!r}"),
+    ],
+)
+def test_a_text_that_could_not_be_filled_in_is_refused_at_once(name: str, text: str) -> None:
+    with pytest.raises(errors.BadArgument, match=name):
+        Texts({name: text})
 
 
 def test_dismissing_is_refused_while_something_lives(direct: Agents, world: World) -> None:

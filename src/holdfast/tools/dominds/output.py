@@ -56,7 +56,7 @@ async def read(
     said += gap_lines(daemon, views, tools.texts)
     for view in views:
         said += [wording.DAEMON_BLOCK.format(pid=daemon.pid, stream=view.stream)]
-        said += wording.fenced(view.text) if view.text else [wording.NO_OUTPUT]
+        said += [wording.NO_OUTPUT] if view.empty else wording.fenced(view.text)
         said += [wording.SCROLLED.format(count=view.scrolled)] if view.scrolled else []
     status = SUCCESS if daemon.state in (STARTING, RUNNING, EXITED) else PARTIAL
     data = {**facts(daemon), "wait_status": waited, **stream_facts(daemon, views)}

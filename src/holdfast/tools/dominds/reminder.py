@@ -12,7 +12,7 @@ from ...signals.records import Note, Signal
 from ...signals.styles.dominds import event_id
 from ...signals.words import spell
 from . import sessions, wording
-from .answers import cause
+from .answers import cause, gap_lines
 from .streams import STREAMS, last_lines
 
 if TYPE_CHECKING:
@@ -171,11 +171,12 @@ class Reminder:
         said += [
             texts("snapshot_scrolled", stream=view.stream, count=view.scrolled) for view in self._views if view.scrolled
         ]
+        said += gap_lines(session, self._views, texts)
         for view in sorted(self._views, key=lambda each: each.stream != "stderr"):
             text, cut = view.tail(self._limit)
             heading = texts("snapshot_stream", stream=view.stream)
             said += ["", f"{heading} {texts('cut', limit=self._limit)}" if cut else heading]
-            said += wording.fenced(text) if text else [wording.NO_OUTPUT]
+            said += [wording.NO_OUTPUT] if view.empty else wording.fenced(text)
         return "\n".join(said)
 
     def _aspect(self) -> str:
@@ -185,10 +186,12 @@ class Reminder:
 
     def _status(self) -> str:
         exit = self._session.exit
+        if self.state in (STARTING, RUNNING):
+            return wording.STATUS_RUNNING
         if self.state != EXITED or exit is None:
-            return self._texts(f"status_{RUNNING if self.state == STARTING else self.state}")
+            return self._texts(f"status_{self.state}")
         code = "null" if exit.code is None else exit.code
-        return self._texts("status_exited", code=code, signal=exit.signal or "null")
+        return wording.STATUS_EXITED.format(code=code, signal=exit.signal or "null")
 
 
 def told_facts(signal: Signal, at: str) -> dict[str, str]:

@@ -83,7 +83,7 @@ async def _completed(tools: Dominds, session: AsyncSession, lines: int) -> Answe
     said += survivor_lines(session)
     said += gap_lines(session, views, tools.texts)
     for view in views:
-        if view.text:
+        if not view.empty:
             said += ["", wording.BLOCK.format(stream=view.stream), *wording.fenced(view.text)]
     if sessions.survivors(session):
         _show(tools, session, views)
@@ -98,11 +98,12 @@ async def _receipt(tools: Dominds, session: AsyncSession, wait_s: float, lines: 
     said = [
         wording.RECEIPT.format(command=wording.one_line(session.command), pid=session.pid),
         tools.texts("receipt", waited=spell(wait_s), read=read, stop=stop),
+        *gap_lines(session, views, tools.texts),
     ]
     shown = False
     for view in views:
         text, cut = view.tail(_RECEIPT_CHARS)
-        if text:
+        if not view.empty:
             heading = "so_far_cut" if cut else "so_far"
             said += ["", tools.texts(heading, stream=view.stream, limit=_RECEIPT_CHARS), *wording.fenced(text)]
             shown = True

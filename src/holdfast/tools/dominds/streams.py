@@ -23,11 +23,13 @@ _LINES_MAX = 1 << 40
 class View:
     """`text` begins at offset `start` and ends at `end`; `scrolled` lines of the stream are before it."""
 
-    __slots__ = ("_chunks", "dropped_before", "end", "omitted", "scrolled", "start", "stream", "text")
+    __slots__ = ("_chunks", "dropped_before", "empty", "end", "omitted", "scrolled", "start", "stream", "text")
 
     def __init__(self, stream: str, page: Page, end: int, scrolled: int) -> None:
         self.stream = stream
         self.text = page.text.removesuffix("\n")
+        # A blank line is no text, and is output.
+        self.empty = not page.text
         self.end = end
         self.start = page.chunks[0][1] if page.chunks else end
         self.scrolled = scrolled

@@ -3,6 +3,7 @@ free words are in `ENGLISH`, and another language may be supplied in their place
 
 from __future__ import annotations
 
+from string import Formatter
 from typing import TYPE_CHECKING
 
 from ...errors import BadArgument
@@ -39,6 +40,8 @@ SUMMARIES = {
     "stale": "🔴 {command} stale: runner gone, process alive",
     "lost": "⚪ {command} lost: no exit record",
 }
+STATUS_RUNNING = "running"
+STATUS_EXITED = "exited (code: {code}, signal: {signal})"
 READ_CALL = 'get_daemon_output({{ "pid": {pid} }})'
 STOP_CALL = 'stop_daemon({{ "pid": {pid} }})'
 
@@ -71,8 +74,6 @@ ENGLISH = {
     "advice_unreachable": "Its log is readable and may lag.",
     "advice_stale": "Later output is not captured. {stop} ends it.",
     "advice_lost": "How it ended is unknown. Its log is readable up to the last stored byte.",
-    "status_running": "running",
-    "status_exited": "exited (code: {code}, signal: {signal})",
     "status_unreachable": "running as far as known (runner not answering)",
     "status_stale": "running, not captured (runner gone)",
     "status_lost": "unknown (no exit record)",
@@ -96,10 +97,23 @@ class Texts:
         unknown = sorted(set(others or ()) - set(ENGLISH))
         if unknown:
             raise BadArgument("texts", f"there is no text {unknown[0][:40]!a}", "see `wording.ENGLISH`")
+        for name, text in (others or {}).items():
+            if not _blanks(text) <= _blanks(ENGLISH[name]):
+                why = f"{name!a} cannot be filled in"
+                raise BadArgument("texts", why, f"put nothing but the names in braces of {ENGLISH[name]!a}")
         self._texts = {**ENGLISH, **(others or {})}
 
     def __call__(self, name: str, **facts: object) -> str:
         return self._texts[name].format(**facts)
+
+
+def _blanks(text: str) -> set[str]:
+    """The names in braces; more than a name, or half of it, fits nowhere."""
+    try:
+        parts = [(name, spec, how) for _, name, spec, how in Formatter().parse(text) if name is not None]
+    except ValueError:
+        return {text}
+    return {name if not spec and how is None else text for name, spec, how in parts}
 
 
 def read_call(pid: int | None) -> str:
