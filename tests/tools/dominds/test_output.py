@@ -135,6 +135,27 @@ def test_a_line_that_comes_while_it_is_waited_for_ends_the_wait(direct: Agents, 
     assert "now" in answer.text
 
 
+@pytest.mark.covers("dominds:11")
+def test_a_silent_exit_ends_a_wait_that_is_open(direct: Agents, world: World) -> None:
+    agent = direct("dominds")
+    gate = world.gate()
+    daemon = started(agent, f"read -n 1 < {gate}; exit 3")
+
+    async def waiting() -> Answer:
+        arguments = {"pid": daemon.data["pid"], "wait_for_new_output": True}
+        call = asyncio.ensure_future(agent.tools.call("get_daemon_output", arguments))
+        done, _ = await asyncio.wait([call], timeout=0.3)
+        assert not done
+        gate.release()
+        answer: Answer = await asyncio.wait_for(call, 5)
+        return answer
+
+    answer = agent.run(waiting())
+    assert answer.data["wait_status"] == "exited"
+    exited = f"⏹️ Daemon {daemon.data['pid']} exited while waiting for new stdout/stderr output"
+    assert answer.text.splitlines()[:2] == [exited, "State: exited (exit code: 3)"]
+
+
 def test_what_is_left_of_an_ended_command_is_waited_for_too(agents: Agents, world: World) -> None:
     agent = agents("dominds")
     gate = world.gate()
@@ -198,13 +219,15 @@ asyncio.run(main())
 @pytest.mark.covers("dominds:13")
 def test_no_byte_is_missing_after_all_hosts_were_killed_while_output_flowed(direct: Agents, world: World) -> None:
     gate = world.gate()
-    probe = " ".join(map(str, world.probe("quiet", "lines", 3000, 0.0003, "await", gate)))
+    probe = " ".join(map(str, world.probe("quiet", "lines", 3000, 0.001, "await", gate)))
     hosts = [world.host(_HOST, probe, 1) for _ in range(2)]
     logs = world.home / "sessions"
     until(lambda: sum(path.stat().st_size > 100 for path in logs.glob("*/stdout.0*")) == 2, 20, what="the flow")
     for host in hosts:
         host.signal(signal.SIGKILL)
         host.wait()
+    whole = sum(len(f"line {number}\n") for number in range(1, 3001))
+    assert all(path.stat().st_size < whole for path in logs.glob("*/stdout.0*")), "it still flows"
     agent = direct("dominds")
     flowing = agent.run(agent.tools.own_sessions())
     assert len(flowing) == 2

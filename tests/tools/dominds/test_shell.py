@@ -13,6 +13,7 @@ import pytest
 
 from holdfast.runner import clock
 from holdfast.tools import Toolset
+from holdfast.tools.dominds.capture import changes
 from support import blocks, processes
 from support.promised import promised
 from support.waiting import until
@@ -42,10 +43,11 @@ def test_a_command_that_ends_in_time_is_completed_and_no_reminder(
     assert died.data["status"] == "partial_failure"
     assert died.text == "✅ Command completed (exit code: unknown, signal: SIGSEGV)"
     assert died.data["exit"]["signal"] == "SIGSEGV"
-    # An end may be on its way to the call for two seconds, and is no reminder so long; these were answered.
+    # An end may be on its way to the call for two seconds, and is no reminder so long; these were answered, which is
+    # noted right behind the answer.
     now = clock.wall_ns
     monkeypatch.setattr(clock, "wall_ns", lambda: now() + 3_000_000_000)
-    assert agent.run(agent.tools.reminders()) == []
+    until(lambda: agent.run(agent.tools.reminders()) == [], 1, what="the notes that they were answered")
 
 
 def test_stdout_stands_before_stderr_and_each_in_its_own_block(agents: Agents) -> None:
@@ -92,6 +94,13 @@ def test_a_command_has_no_input_no_terminal_and_no_colours(
     assert "orce_color" not in done.text.lower()
     raw = b"".join(world.open().get(done.data["session"]).raw("stdout"))
     assert b"\x1b" not in raw
+
+
+def test_what_colours_is_taken_away_also_where_only_another_place_has_it() -> None:
+    assert {name for name, value in changes(["term", "HOME"]).items() if value is None} == {
+        *("FORCE_COLOR", "CLICOLOR_FORCE", "COLORTERM", "TERM_PROGRAM", "TERM_PROGRAM_VERSION"),
+        *("WT_SESSION", "VTE_VERSION", "ANSICON", "ConEmuANSI", "term"),
+    }
 
 
 @pytest.mark.slow
@@ -238,6 +247,11 @@ def test_a_receipt_shows_the_last_of_each_stream(agents: Agents) -> None:
     assert "\n2000\n```" in receipt.text
     assert "\n1000\n" not in receipt.text
     assert "📤 stderr so far:\n```console\ntrouble\n```" in receipt.text
+
+
+def test_a_blank_line_is_output_too(agents: Agents) -> None:
+    done = agents("dominds").call("shell_cmd", command="echo")
+    assert done.text == "✅ Command completed (exit code: 0)\n\n📤 stdout:\n```console\n\n```"
 
 
 def test_a_long_command_stands_in_one_short_line(agents: Agents) -> None:

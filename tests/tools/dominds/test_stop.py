@@ -214,6 +214,7 @@ def test_a_pid_that_another_process_has_now_is_never_signalled(
 def test_a_stale_daemon_is_left_alone_until_somebody_acts(direct: Agents, world: World) -> None:
     """Reading and rendering end nothing; a stop does, and so does a recovery where that is the policy."""
     agent = direct("dominds", stale_policy="report")
+    strict = direct("dominds", stale_policy="stop")  # before there is anything to recover
     first, second = started(agent, "echo one; exec sleep 300"), started(agent, "echo two; exec sleep 301")
     rows = []
     for daemon in (first, second):
@@ -221,11 +222,12 @@ def test_a_stale_daemon_is_left_alone_until_somebody_acts(direct: Agents, world:
         row = processes.look(daemon.data["pid"])
         assert row is not None
         rows.append(row)
-    for _ in range(100):
-        read = agent.call("get_daemon_output", pid=first.data["pid"])
+    for count in range(100):
+        reader = strict if count % 2 else agent
+        read = reader.call("get_daemon_output", pid=first.data["pid"])
         assert (read.data["state"], read.data["status"]) == ("stale", "partial_failure")
         assert "one" in read.text
-        reminder = agent.run(agent.tools.reminders())[0]
+        reminder = reader.run(reader.tools.reminders())[0]
         assert reminder.state == "stale"
         assert "stale: runner gone, process alive" in reminder.render()
     stale = {first.data["session"], second.data["session"]}
@@ -277,6 +279,10 @@ def test_survivors_are_named_with_what_they_are_doing(direct: Agents) -> None:
 
     agent = direct("dominds")
     daemon = started(agent, "exec sleep 60")
-    survivor = {"pid": daemon.data["pid"], "start": 1, "command": "/usr/bin/sleep 60", "error": "EPERM"}
-    assert named([survivor], states=True) == f"{daemon.data['pid']} sleep (sleeping, EPERM)"
+    row = processes.look(daemon.data["pid"])
+    assert row is not None
+    survivor = {"pid": row.pid, "start": row.start, "command": "/usr/bin/sleep 60", "error": "EPERM"}
+    assert named([survivor], states=True) == f"{row.pid} sleep (sleeping, EPERM)"
+    assert named([survivor], states=True, here=False) == f"{row.pid} sleep (EPERM)"
+    assert named([{**survivor, "start": 1}], states=True) == f"{row.pid} sleep (EPERM)", "another has its pid now"
     assert named([survivor] * 25).endswith(" and 5 more")

@@ -30,6 +30,6 @@ _TOUCHED = {name.upper() for name in (*_REMOVED, *_SET)}
 
 def changes(inherited: Iterable[str]) -> dict[str, str | None]:
     """What a start changes of the variables with these names; None takes one away. Names are compared without case,
-    as the programs that read them do."""
+    as the programs that read them do. Another place may have what is not inherited here."""
     found: dict[str, str | None] = {name: None for name in inherited if name.upper() in _TOUCHED}
-    return {**found, **_SET}
+    return {**dict.fromkeys(_REMOVED), **found, **_SET}

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
     from ...host.aio import AsyncSession
 
-TOOLSET = "dominds"
 VIEW_LINES = 500
 WAIT_S = 5
 SHELL = "bash"
@@ -95,16 +94,18 @@ def _liveness(session: AsyncSession, pid: int) -> int:
     return 1 if something_lives(session) else 0
 
 
-def named(processes: Sequence[Mapping[str, Any]], more: int = 0, *, states: bool = False) -> str:
+def named(processes: Sequence[Mapping[str, Any]], more: int = 0, *, states: bool = False, here: bool = True) -> str:
     """`12 sleep, 13 node`; with what each is doing, where somebody has to find out why it lives on. `more` are counted
-    alone."""
+    alone; what is not `here` cannot be looked at."""
     said = []
     processes, more = some(processes, more)
     for each in processes:
         text = f"{each['pid']} {_name(each)}"
         if states:
-            process = tree.look(each["pid"])
-            what = [] if process is None else [_STATES.get(process.state, process.state)]
+            process = tree.look(each["pid"]) if here else None
+            # Between the stop and this look somebody else may have got the number.
+            same = process is not None and process.start == each.get("start")
+            what = [] if process is None or not same else [_STATES.get(process.state, process.state)]
             what += [str(each["error"])] if each.get("error") else []
             text += f" ({', '.join(what)})" if what else ""
         said.append(text)

@@ -42,7 +42,8 @@ async def stop(tools: Dominds, *, pid: int, entire_pg: bool | None) -> Answer:
     data |= {"survivors": found_again, "survivorsMore": more}
     if left:
         more = stopped.survivors_more
-        why = tools.texts("survivors", count=len(left) + more, named=sessions.named(left, more, states=True))
+        named = sessions.named(left, more, states=True, here=tools.place == "local")
+        why = tools.texts("survivors", count=len(left) + more, named=named)
         return answer(FAILURE, [_not_stopped(pid, why), *same_pid_lines(tools, found, pid)], data)
     if not stopped.survivors:
         tools.retire(daemon)
