@@ -76,6 +76,23 @@ def test_the_end_of_one_stream_leaves_the_other_unseen(agents: Agents, world: Wo
     agent.call("stop", ids="web", grace_s=0)
 
 
+def test_a_place_and_the_end_of_one_that_runs_name_where_to_read_on(agents: Agents, world: World) -> None:
+    agent = agents("native")
+    gate = world.gate()
+    command = world.probe("quiet", "await", gate, "lines", 3, "err", "say", "oops", "await", gate, "exit", 0)
+    agent.call("run", command=command, name="web", wait_s=0)
+    gate.release()
+    until(lambda: "oops" in agent.call("read", id="web", since="0").text)
+    for place in ({"since": "0"}, {"tail": 1}):
+        first = agent.call("read", id="web", **place).text.split("\n")[0]
+        assert first.endswith(", cursor stdout:21,stderr:5]")
+        first = agent.call("read", id="web", stream="stderr", **place).text.split("\n")[0]
+        assert first.endswith(", cursor stderr:5]")
+    gate.release()
+    assert agent.call("wait", ids="web").data["reason"] == "exit"
+    assert "cursor" not in agent.call("read", id="web", tail=1).text
+
+
 def test_pages_follow_each_other_without_a_gap(agents: Agents) -> None:
     agent = agents("native")
     code = "i=0; while [ $i -lt 300 ]; do i=$((i+1)); echo $i a; echo $i b; done"

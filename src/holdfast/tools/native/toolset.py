@@ -154,6 +154,7 @@ class Native(Toolset):
             sheet = Sheet(status(session))
             output = Output(sheet, session)
             output.last(found, budget, stream, raw=raw)
+            self._tell_cursor(sheet, session, log, found, stream)
             at = log.parse(self._seen.cursor(session.id), stream=stream)
             if all(found.begin.get(name, 0) <= offset for name, offset in at.items()):
                 self._seen.move(session.id, format_cursor(log.parse(found.cursor, stream=stream)))
@@ -164,6 +165,8 @@ class Native(Toolset):
             sheet = Sheet(status(session))
             output = Output(sheet, session)
             output.first(found, budget, stream, raw=raw)
+            if not output.left:
+                self._tell_cursor(sheet, session, log, found, stream)
             if not found.lines:
                 sheet.add(f"nothing behind {since}" if not found.lost else "nothing else")
             await self._told(session)
@@ -350,11 +353,8 @@ class Native(Toolset):
         if last_line and not new:
             last = (await session.tail(1)).strip()
             said = (*said, f"last line {quoted(last)}" if last else "no output yet")
-        line = status(session, *said)
-        at = wording.cursor(log.parse(found.cursor))
-        if session.exit is None and at != "0":
-            line += f", cursor {at}"
-        sheet = Sheet(line)
+        sheet = Sheet(status(session, *said))
+        self._tell_cursor(sheet, session, log, found)
         output = Output(sheet, session)
         if session.tty and session.exit is None and session.metadata.get("alt_screen") and not raw:
             screen = await session.screen()
@@ -370,6 +370,14 @@ class Native(Toolset):
         await self._told(session)
         more = {} if reason is None else {"reason": reason}
         return self._text(sheet, session, output, **more)
+
+    def _tell_cursor(
+        self, sheet: Sheet, session: AsyncSession, log: Log, found: Excerpt, stream: str | None = None
+    ) -> None:
+        """Where to read on from; nothing comes any more from one that is over."""
+        at = wording.cursor(log.parse(found.cursor, stream=stream))
+        if session.exit is None and at != "0":
+            sheet.also(f"cursor {at}")
 
     async def _trouble(self, session: AsyncSession, found: Excerpt, budget: int) -> list[Hit]:
         """What may be the reason of a failure, where not all that it printed fits. Of a terminal every line would have

@@ -65,6 +65,10 @@ class Sheet:
     def __init__(self, status: str) -> None:
         self._parts: list[tuple[bool, str]] = [(True, status)]
 
+    def also(self, said: str) -> None:
+        """More in the status line."""
+        self._parts[0] = (True, f"{self._parts[0][1]}, {said}")
+
     def add(self, line: str) -> None:
         """One of ours."""
         self._parts.append((True, line))
