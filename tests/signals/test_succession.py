@@ -223,6 +223,7 @@ def test_lost_session_is_told_by_whoever_lists_first(world: World) -> None:
 def test_status_and_stop_of_a_lost_session_name_the_record_of_its_end(world: World) -> None:
     hf = opened(world)
     session = hf.start(world.probe("sleep", 1000), owner="conv-1")
+    session.wait(match="ready", timeout=BOUND_S)
     assert session.pid is not None
     kill_runner(session)
     os.kill(session.pid, signal.SIGKILL)
