@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import shlex
 import sys
 import time
@@ -128,6 +129,20 @@ def test_long_output_is_cut_in_its_middle_and_all_of_it_can_be_read(agents: Agen
         assert len(file.read()) == told["output_total_chars"]
     page = process(agent, "log", told["session_id"], offset=50_000, limit=2)
     assert (page["output"], page["total_lines"]) == ("50001\n50002", 100_000)
+
+
+def test_long_output_whose_head_is_gone_begins_with_a_whole_line(
+    library: Agents, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = world.root / "small.toml"
+    config.write_text("[log]\nsession_cap = '1MiB'\nsegment = '256KiB'\n")
+    monkeypatch.setenv("HOLDFAST_CONFIG", str(config))
+    told = shown(library("hermes"), "seq -f 'line %012.0f' 0 99999")
+    mark, first, *lines = told["output"].splitlines()
+    assert re.fullmatch(r"\[\.\.\. \d+ bytes of the beginning are not kept any more \.\.\.\]", mark)
+    assert re.fullmatch(r"line \d{12}", first)
+    assert lines[-1] == "line 000000099999"
+    assert told["output_total_chars"] == 100_000 * len("line 000000000000\n")
 
 
 def test_a_terminal_works_in_the_foreground(agents: Agents) -> None:

@@ -168,11 +168,16 @@ async def _ended(
 
 async def _output(session: AsyncSession, settings: Settings) -> tuple[str, bool, int]:
     """As much of it as is shown, whether that is not all, and how much there is."""
-    whole = views.without_noise(await session.text())
-    if len(whole) < limits.LONG_CHARS:
-        return *views.window(settings.shown(whole)), len(whole)
-    text = await asyncio.to_thread(settings.shown, whole)
-    return *views.window(text), len(whole)
+    gone = sum(session.dropped_before.values())
+    whole = await session.text()
+    whole = whole if gone else views.without_noise(whole)
+    total = gone + len(whole)
+    if gone and "\n" in whole[:-1]:
+        # It was dropped by bytes: of the line that it begins with, only the end may be left.
+        whole = whole.partition("\n")[2]
+    long = len(whole) >= limits.LONG_CHARS
+    text, cut = views.window(await asyncio.to_thread(settings.shown, whole) if long else settings.shown(whole))
+    return (f"{texts.dropped(gone)}\n{text}", True, total) if gone else (text, cut, total)
 
 
 def _log_path(hf: AsyncHoldfast, session: AsyncSession) -> str:

@@ -99,6 +99,10 @@ def left_out(characters: int, lines: int) -> str:
     return f"[... {characters} characters in {lines} lines left out ...]"
 
 
+def dropped(count: int) -> str:
+    return f"[... {count} bytes of the beginning are not kept any more ...]"
+
+
 def read_the_rest(id: str) -> str:
     return f"output was cut; read all of it with process(action='log', session_id='{id}', offset=0)"
 
