@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast.errors import PtyUnavailable
-from holdfast.tools.openclaw import rows, settings
+from holdfast.tools.openclaw import rows, runs, settings
 from support.waiting import until, wait_for_file
 from support.wounds import wedged
 
@@ -343,4 +343,22 @@ def test_a_stored_position_behind_the_end_is_the_end(direct: Agents) -> None:
     assert poll(agent, name).text == "(no new output)\n\nProcess still running."
     agent.call("process", action="write", sessionId=name, data="second\n")
     assert poll(agent, name, timeout=5000).text == "second\n\nProcess still running."
+    agent.call("process", action="kill", sessionId=name)
+
+
+def test_a_limit_that_was_changed_is_told_as_it_is_now(direct: Agents) -> None:
+    agent = direct("openclaw")
+    name = start(agent, "sleep 60", key="web", timeout=100)
+
+    async def change() -> int:
+        session = await agent.hf.get(name)
+        await session.update(timeout=200)
+        return runs.at_ms(session.created_at) or 0
+
+    asked = agent.run(change())
+    again = agent.call("exec", command="sleep 60", key="web")
+    assert (again.data["timeoutAtMs"], "(timeout 200 s)" in again.text) == (asked + 200_000, True)
+    assert poll(agent, name).data["timeoutAtMs"] == asked + 200_000
+    (row,) = agent.call("process", action="list").data["sessions"]
+    assert row["timeoutAtMs"] == asked + 200_000
     agent.call("process", action="kill", sessionId=name)

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast import errors
 from holdfast.tools.openclaw.spawning import SecretInput, SpawnInput
-from holdfast.tools.openclaw.supervisor import Supervisor
+from holdfast.tools.openclaw.supervisor import Supervisor, Withdrawn
 from support import processes, told
 from support.waiting import until, wait_gone
 
@@ -273,6 +273,49 @@ def test_a_shut_down_supervisor_spawns_nothing_and_lets_its_runs_live(agent: Age
     assert processes.is_gone(other.pid or 0)
     assert not processes.is_gone(mine.pid or 0)
     assert agent.run(supervisor(agent).cancel(mine.run_id))
+
+
+def test_a_shutdown_lets_starts_in_flight_live_and_ends_what_belongs_to_its_owner(agent: Agent, points: Points) -> None:
+    one = supervisor(agent)
+    points.set("runner.before_spawn=pause")
+
+    async def begin(**more: Any) -> tuple[Any, Any]:
+        spawning = asyncio.ensure_future(one.spawn(SpawnInput(argv=["sleep", "600"], **more)))
+        return spawning, await asyncio.to_thread(points.wait, "runner.before_spawn")
+
+    async def shut_down() -> tuple[Any, Any]:
+        owned, hit = await begin(lifetime="owner")
+        hit.release()
+        await owned
+        late, hit = await begin(scope_key="s")
+        await one.shutdown()
+        points.clear()
+        hit.release()
+        return await owned, await late
+
+    owned, late = agent.run(shut_down())
+    assert agent.run(owned.wait()).reason == "manual-cancel"
+    assert processes.is_gone(owned.pid or 0)
+    assert not processes.is_gone(late.pid)
+    agent.run(late.cancel())
+
+
+def test_a_withdrawn_run_is_one_that_has_ended() -> None:
+    run = Withdrawn("never-born")
+
+    async def asked() -> Any:
+        await run.cancel()
+        await run.begin_cancel()
+        await run.first_wait()
+        await run.wait_for_extinction()
+        await run.stdin.end()
+        with pytest.raises(errors.StdinClosed, match="withdrawn"):
+            await run.stdin.write("x")
+        return await run.wait(), await run.captured()
+
+    exit, captured = asyncio.run(asked())
+    assert (exit.reason, captured) == ("manual-cancel", ("", ""))
+    assert (run.pid, run.started_at_ms, run.reused, run.is_cancelled) == (None, None, False, False)
 
 
 def test_input_is_written_and_stdin_may_stay_open(agent: Agent) -> None:

@@ -231,7 +231,7 @@ async def _with_key(tools: OpenClaw, key: str | None) -> AsyncSession | None:
 
 
 async def running(tools: OpenClaw, session: AsyncSession, *, reused: bool = False) -> Answer:
-    spec = (await session.records())["spec"]
+    spec = await runs.limits(session)
     at = rows.timeout_at_ms(session, spec)
     tail, _ = await reading.last_chars(session, settings.TAIL_CHARS)
     data: dict[str, Any] = {
@@ -256,7 +256,7 @@ async def ended(tools: OpenClaw, session: AsyncSession) -> Answer:
     shown = output.text[-tools.settings.aggregated_chars :]
     omitted = output.omitted or len(shown) < len(output.text)
     name = runs.run_id(session)
-    outcome, more = _outcome(session, (await session.records())["spec"])
+    outcome, more = _outcome(session, await runs.limits(session))
     data: dict[str, Any] = {
         "status": "failed" if more else "completed",
         **rows.ended_facts(session),

@@ -10,7 +10,7 @@ from ...errors import HoldfastError, Unreachable
 from ...host.agent_text import Decoder
 from ...model import FINAL_STATES
 from ...runner.causes import LIMIT
-from .runs import MANUAL_CANCEL, NO_OUTPUT_TIMEOUT, OVERALL_TIMEOUT, RunExit, at_ms, exit_of, run_id
+from .runs import MANUAL_CANCEL, NO_OUTPUT_TIMEOUT, OVERALL_TIMEOUT, RunExit, at_ms, exit_of, limits, run_id
 from .spawning import CAPTURED_CHARS, SETTLE_MS
 
 if TYPE_CHECKING:
@@ -225,7 +225,7 @@ class ManagedRun:
         """The end is not on record, and so its reason is not: but who asked is known, and which limits there are."""
         if (self.session.stopping or {}).get("by") != LIMIT:
             return MANUAL_CANCEL
-        limit_s = (await self.session.records())["spec"].get("timeout")
+        limit_s = (await limits(self.session)).get("timeout")
         asked, stopped = at_ms(self.session.created_at), at_ms((self.session.stopping or {}).get("since"))
         late = limit_s is not None and asked is not None and stopped is not None and stopped - asked >= limit_s * 1000
         return OVERALL_TIMEOUT if late else NO_OUTPUT_TIMEOUT

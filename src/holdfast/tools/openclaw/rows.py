@@ -89,7 +89,7 @@ def line(found: dict[str, Any]) -> str:
 
 async def live_facts(tools: OpenClaw, session: AsyncSession) -> dict[str, Any]:
     """Of a run that goes on."""
-    spec = (await session.records())["spec"]
+    spec = await runs.limits(session)
     writable = session.tty or (spec.get("stdin") == "open" and spec.get("input_bytes") is None)
     writable = writable and not tools.notes.get(session.id, INPUT_CLOSED)
     last = at_ms(session.last_output_at)

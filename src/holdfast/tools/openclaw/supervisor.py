@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
-from ...errors import HoldfastError, NameTaken, NotFound, ShuttingDown
+from ...errors import HoldfastError, NameTaken, NotFound, ShuttingDown, StdinClosed
 from ...host.claims import Claim
 from ...model import FINAL_STATES
 from ...runner import records
 from . import runs, slugs
-from .managed import ManagedRun
+from .managed import ManagedRun, Stdin
 from .runs import MANUAL_CANCEL, METADATA, SCOPE_LABEL, RunExit
 from .scopes import Scope, label, moment
 from .spawning import KILL_GRACE_MAX_MS, KILL_GRACE_MS, Secret
@@ -38,6 +38,17 @@ _RECORDS = 2000
 _SHUT_DOWN = "process supervisor is shut down"
 
 
+class _NoStdin(Stdin):
+    def __init__(self, run_id: str) -> None:
+        self._run_id = run_id
+
+    async def write(self, data: str | bytes) -> int:
+        raise StdinClosed(self._run_id, "it was withdrawn before it began")
+
+    async def end(self) -> None:
+        """Nobody reads it."""
+
+
 class Withdrawn(ManagedRun):
     """A spawn that a newer replacement or a cancel overtook: it has no session, and never had a process."""
 
@@ -45,8 +56,18 @@ class Withdrawn(ManagedRun):
         self.run_id = run_id
         self.pid = None
         self.started_at_ms = None
+        self.stdin = _NoStdin(run_id)
+        self.reused = False
         self._exit = RunExit(MANUAL_CANCEL)
+        self._foreground = None
+        self._stopping = None
         self._telling = None
+
+    async def begin_cancel(self) -> None:
+        """It has ended already."""
+
+    async def captured(self) -> tuple[str, str]:
+        return "", ""
 
     async def wait_for_extinction(self) -> None:
         """Nothing of it ever lived."""
@@ -191,14 +212,16 @@ class Supervisor:
         }
 
     async def shutdown(self, stop: bool = False) -> None:
-        """No more spawns. Runs live on; with `stop` those of this object are ended."""
+        """No more spawns. Runs live on, also those that are just starting, unless their lifetime is that of their
+        owner; with `stop` all of this object are ended."""
         self._shut_down = True
-        for startup in self._startups.values():
-            startup.cancelled.set()
         if stop:
-            living = await self._hf.sessions(owner=self._owner)
-            mine = [each for each in living if runs.facts(each).get("instance") == self._instance]
-            await _all([self._managed(each).cancel() for each in mine])
+            for startup in self._startups.values():
+                startup.cancelled.set()
+        living = await self._hf.sessions(owner=self._owner)
+        mine = [each for each in living if runs.facts(each).get("instance") == self._instance]
+        over = [each for each in mine if stop or (await runs.limits(each)).get("lifetime") == "owner"]
+        await _all([self._managed(each).cancel() for each in over])
         for run in list(self._handles.values()):
             run.detach()
 
