@@ -35,6 +35,10 @@ def test_an_end_is_told_until_it_is_acknowledged(agents: Agents, world: World) -
     gate.release()
     (signal,) = drained(agent)
     assert signal.startswith(id)
+    soon = agent.call("signals")
+    assert soon.data["signals"] or soon.text == (
+        f'no news of your sessions; 1 shown before and not acknowledged: signals(ack=["{signal}"])'
+    )
     # It was not acknowledged: after a while it comes again.
     assert drained(agent) == [signal]
     answer = agent.call("signals", ack=signal)
