@@ -33,7 +33,7 @@ def repl(agent: Agent) -> str:
 def test_a_repl_answers_in_the_same_call_and_is_interrupted(agents: Agents) -> None:
     agent = agents("native")
     repl(agent)
-    answer = agent.call("send", id="py", text="2+2", wait_s=5)
+    answer = agent.call("send", id="py", text="2+2")
     rows = [row["text"] for row in answer.data["rows"]]
     assert rows[:2] == [">>> 2+2", "4"]
     assert "\n4\n" in answer.text
@@ -184,3 +184,16 @@ def test_a_long_history_keeps_to_the_budget(agents: Agents) -> None:
     assert re.search(r'^\.\.\. \d+ rows of history left out; read\(id="\w+", tail=1000, ', answer.text, re.MULTILINE)
     shown = re.findall(r"^row (\d+) ", answer.text, re.MULTILINE)
     assert shown == [str(n) for n in range(501 - len(shown), 501)]
+
+
+def test_a_full_screen_that_stands_as_it_stood_is_not_shown_again(agents: Agents, world: World) -> None:
+    agent = agents("native")
+    file = world.cwd / "poem.txt"
+    file.write_text("roses are red\n")
+    agent.call("run", command=["vim", "-u", "NONE", "-N", str(file)], tty=True, name="vim", wait_s=0)
+    agent.call("wait", ids="vim", until="idle", pattern=1, timeout_s=20)
+    agent.call("read", id="vim")
+    again = agent.call("read", id="vim")
+    assert "nothing new" in again.text
+    assert "roses" not in again.text
+    agent.call("stop", ids="vim", grace_s=0)

@@ -346,7 +346,9 @@ class Native(Toolset):
         since = self._seen.cursor(session.id)
         log = self._log(session)
         found = await self._off(session, lambda: excerpt.read(log, since, stream, raw=raw))
-        new = bool(found.lines or found.lost)
+        drawn = session.tty and session.exit is None and session.metadata.get("alt_screen") and not raw
+        # Of a full screen it is the rows that are shown: they stand as they stood where nothing was printed.
+        new = log.parse(since) != log.parse(found.cursor) if drawn else bool(found.lines or found.lost)
         said = tuple(filter(None, said))
         if asked and not new:
             said = (*said, "nothing new" if since else "no output")
@@ -356,10 +358,9 @@ class Native(Toolset):
         sheet = Sheet(status(session, *said))
         self._tell_cursor(sheet, session, log, found)
         output = Output(sheet, session)
-        if session.tty and session.exit is None and session.metadata.get("alt_screen") and not raw:
-            screen = await session.screen()
-            sheet.output(screens.rows(screen))
-        else:
+        if drawn and new:
+            sheet.output(screens.rows(await session.screen()))
+        elif not drawn:
             room = budget or budget_for(session)
             output.add(found, room, trouble=await self._trouble(session, found, room), raw=raw)
         if others:
