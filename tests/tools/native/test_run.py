@@ -103,6 +103,8 @@ def test_fifty_megabytes_are_two_ends_with_exact_counts_and_the_way_to_the_rest(
     assert tail == list(range(lines - len(tail), lines))
     assert int(found[1].replace(",", "")) == lines - len(shown)
     assert answer.data["left_out"][0]["lines"] == lines - len(shown)
+    told = sum(len(line) + 1 for line in answer.text.splitlines()[1:] if line[0].isdigit())
+    assert answer.data["left_out"][0]["bytes"] == sum(map(int, re.findall(r":(\d+)", answer.data["cursor"]))) - told
     again = agent.call("read", **arguments(found[3]))
     assert again.text.splitlines()[1].split()[0] == str(len(head))
 
