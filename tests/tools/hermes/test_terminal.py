@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast.tools.hermes.foreground import is_server
+from holdfast.tools.hermes.views import meaning
 from support import processes
 from support.hermes import drained, over, printed, process, start
 from support.levers import namespace_argv
@@ -53,6 +54,22 @@ def test_a_command_answers_with_output_in_order_and_code(agents: Agents) -> None
     assert "SIGKILL" in shown(agent, "kill -9 $$")["exit_code_meaning"]
     assert shown(agent, "echo a | grep b")["exit_code_meaning"] == "no lines matched"
     assert agent.call("process", action="list").data == {"processes": []}
+
+
+@pytest.mark.parametrize(
+    "command, said",
+    [
+        ("ls; grep x f;\n", "no lines matched"),
+        ("grep 'a|b;c' f", "no lines matched"),
+        ('grep "a && b" f', "no lines matched"),
+        ("grep it\\'s f", "no lines matched"),
+        ("echo 'a; grep'", None),
+        ('echo "it\'s; grep" x', None),
+        ("A=1 test x = y 2>&1", "the condition is false"),
+    ],
+)
+def test_a_code_is_explained_by_the_last_command_that_a_shell_would_see(command: str, said: str | None) -> None:
+    assert meaning(command, 1) == said
 
 
 @pytest.mark.covers("hermes:29")

@@ -48,7 +48,8 @@ _MEANINGS = {
     ("git", 1): "often no error: differences were found, or nothing was there to do",
 }
 _NEWEST_BYTES = 32 << 10
-_LAST_COMMAND = re.compile(r"(?:&&|\|\||[;|\n])")
+# What a shell reads as one piece, and in the group what ends a command.
+_PIECE = re.compile(r"""\\.|'[^']*'|"(?:\\.|[^"\\])*"|(&&|\|\||[;|\n])|[^\\'"&|;\n]+|.""", re.DOTALL)
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 
 
@@ -84,9 +85,15 @@ def meaning(command: str, code: int | None) -> str | None:
         names = [name for name, each in NUMBERS.items() if each == number]
         said = f"ended by signal {number}" + (f" ({names[0]})" if names else "")
         return said if code < 0 else f"usually {said}"
-    words = _LAST_COMMAND.split(command)[-1].split()
+    words = _last_command(command).split()
     words = [word for word in words if not _ASSIGNMENT.match(word)] or [""]
     return _MEANINGS.get((words[0].rsplit("/", 1)[-1], code))
+
+
+def _last_command(command: str) -> str:
+    text = command.rstrip(" \t\n;")
+    ends = [piece.end() for piece in _PIECE.finditer(text) if piece.group(1)]
+    return text[ends[-1] :] if ends else text
 
 
 def is_foreground(shot: Snapshot) -> bool:
