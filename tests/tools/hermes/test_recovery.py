@@ -9,6 +9,7 @@ import pytest
 
 from support import processes
 from support.hermes import drain, drained, over, printed, process, start
+from support.waiting import until
 
 if TYPE_CHECKING:
     from support.agents import Agents
@@ -25,6 +26,20 @@ async def main():
         for arguments in map(json.loads, sys.argv[1:]):
             print(json.dumps((await tools.call("terminal", arguments)).data), flush=True)
         await asyncio.sleep(600)
+
+asyncio.run(main())
+"""
+
+
+DRAIN = """
+import asyncio, json
+import holdfast
+from holdfast.tools import toolset
+
+async def main():
+    async with holdfast.open_async() as hf, toolset("hermes", hf, owner="a") as tools:
+        async with await tools.drain() as taken:
+            print(json.dumps(taken.events), flush=True)
 
 asyncio.run(main())
 """
@@ -61,11 +76,18 @@ def test_an_end_while_no_host_lived_is_told_once(library: Agents, world: World) 
     id = killed_host(world, command=f"echo begun; read x <{gate}; echo over; exit 4", notify=True)
     with open(gate.path, "wb") as file:
         file.write(b"\n")
-    agent = library("hermes", owner="a")
-    (event,) = drained(agent)
+    # Nobody of this toolset looks before its runner has left.
+    (session,) = (world.home / "sessions").iterdir()
+    endpoint = world.runtime / f"{session.name}.sock"
+    until(lambda: not endpoint.exists(), watch=world.runtime, what="the end of the runner")
+    first = world.host(DRAIN)
+    (event,) = json.loads(first.line(20) or first.errors())
+    assert first.wait(15) == 0, first.errors()
     assert (event["type"], event["session_id"], event["exit_code"]) == ("completion", id, 4)
     assert (event["output"], event["completion_reason"]) == ("begun\nover\n", "exited")
-    assert drain(agent) == []
+    second = world.host(DRAIN)
+    assert json.loads(second.line(20) or second.errors()) == [], "nor after another restart"
+    assert second.wait(15) == 0, second.errors()
     assert drain(library("hermes", owner="a")) == []
     assert over(library("hermes", owner="a"), id)["exit_code"] == 4
 
