@@ -365,6 +365,12 @@ def test_names_that_are_no_text_reach_the_agent_all_the_same(agents: Agents) -> 
     assert "odd" in done.text
 
 
+def test_a_wait_longer_than_any_clock_counts_is_refused_as_any_wrong_one(agents: Agents) -> None:
+    refused = agents("dominds").call("shell_cmd", command="true", timeoutSeconds=10**12)
+    assert refused.error
+    assert refused.text == "shell_cmd.timeoutSeconds must be a positive integer (or 0 for default)"
+
+
 @pytest.mark.parametrize("lines", [10**12, 10**30])
 def test_a_view_may_be_larger_than_any_log(agents: Agents, lines: int) -> None:
     done = agents("dominds").call("shell_cmd", command="seq 3", scrollbackLines=lines)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ...host.aio import AsyncSession
+    from .family import Dominds
     from .streams import View
     from .wording import Texts
 
@@ -48,6 +49,17 @@ def cause(session: AsyncSession, texts: Texts) -> str:
         return ""
     by = session.exit.by
     return texts("by", cause=session.exit.cause, by=by) if by else session.exit.cause
+
+
+def not_found(pid: int | None, id: str | None = None) -> Answer:
+    text = wording.NOT_FOUND.format(pid=pid if id is None else id)
+    return answer(FAILURE, [text], {"pid": pid, "error": {"code": "not-found"}})
+
+
+def same_pid_lines(tools: Dominds, found: Sequence[AsyncSession], pid: int | None) -> list[str]:
+    if len(found) < 2:
+        return []
+    return [tools.texts("older_pid", pid=pid, id=found[0].id, older=", ".join(each.id for each in found[1:]))]
 
 
 def state_lines(session: AsyncSession, texts: Texts) -> list[str]:

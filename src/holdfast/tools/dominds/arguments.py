@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...errors import BadArgument
+from ...model.units import LONGEST_S
 from .. import parameters
 from ..parameters import BOOLEAN, INTEGER, MAP, STRING, Parameter
 from ..toolset import Tool
@@ -106,7 +107,10 @@ _RULES: dict[str, tuple[str, Callable[[Any], bool] | None]] = {
     "shell_cmd.command": ("must be a non-empty string", _not_blank),
     "shell_cmd.shell": ("must be a non-empty string", _not_blank),
     "shell_cmd.scrollbackLines": ("must be a positive integer (or 0 for default)", _or_default),
-    "shell_cmd.timeoutSeconds": ("must be a positive integer (or 0 for default)", _or_default),
+    "shell_cmd.timeoutSeconds": (
+        "must be a positive integer (or 0 for default)",
+        lambda value: 0 <= value <= LONGEST_S,
+    ),
     "shell_cmd.cwd": ("must be a string", None),
     "shell_cmd.env": ("must be an object of strings", None),
     "get_daemon_output.pid": ("must be a positive integer", _positive),

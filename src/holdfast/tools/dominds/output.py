@@ -5,15 +5,23 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from ...errors import NotFound, Unreachable
+from ...errors import Unreachable
 from ...model import EXITED, LOST, RUNNING, STALE, STARTING
 from . import sessions, wording
-from .answers import FAILURE, PARTIAL, SUCCESS, answer, facts, gap_lines, state_lines, stream_facts
+from .answers import (
+    PARTIAL,
+    SUCCESS,
+    answer,
+    facts,
+    gap_lines,
+    not_found,
+    same_pid_lines,
+    state_lines,
+    stream_facts,
+)
 from .streams import STREAMS, last_lines, lines_since
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ...host.aio import AsyncSession
     from ..answer import Answer
     from .family import Dominds
@@ -35,7 +43,7 @@ async def read(
     lines: int | None = None,
 ) -> Answer:
     wanted = [stream for stream, ask in zip(STREAMS, (stdout, stderr), strict=True) if ask is not False]
-    found = await find(tools, pid, session)
+    found = await sessions.find(tools, pid, session)
     if not found:
         return not_found(pid, session)
     daemon = found[0]
@@ -63,29 +71,6 @@ async def read(
     if daemon.metadata.get("mismatch") is not None:
         data["error"] = {"code": "identity-mismatch", "part": daemon.metadata["mismatch"]}
     return answer(status, said, data)
-
-
-async def find(tools: Dominds, pid: int | None, id: str | None = None) -> list[AsyncSession]:
-    """The session that is meant, and then earlier ones that had the same pid."""
-    if id is None:
-        assert pid is not None
-        return sessions.by_pid(await tools.own_sessions(), pid)
-    try:
-        session = await tools.find(id)
-    except NotFound:
-        return []
-    return [session] if tools.is_own(session) else []
-
-
-def not_found(pid: int | None, id: str | None = None) -> Answer:
-    text = wording.NOT_FOUND.format(pid=pid if id is None else id)
-    return answer(FAILURE, [text], {"pid": pid, "error": {"code": "not-found"}})
-
-
-def same_pid_lines(tools: Dominds, found: Sequence[AsyncSession], pid: int | None) -> list[str]:
-    if len(found) < 2:
-        return []
-    return [tools.texts("older_pid", pid=pid, id=found[0].id, older=", ".join(each.id for each in found[1:]))]
 
 
 async def _wait(tools: Dominds, daemon: AsyncSession, wanted: list[str], timeout_ms: int | None) -> str:

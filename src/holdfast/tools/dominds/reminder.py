@@ -45,11 +45,6 @@ def is_reminder(session: AsyncSession, told: Sequence[Signal | Note], *, receipt
     return receipt or not undecided or _age_s(session.ended_at) >= _ON_ITS_WAY_S
 
 
-def ended_id(told: Sequence[Signal | Note]) -> str | None:
-    """The id of the record of its ending."""
-    return next((each.id for each in told if isinstance(each, Signal) and each.ends_session), None)
-
-
 class Reminder:
     """`to_json` has all fields, `render` the message for the agent, `fingerprint` changes when that does."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...errors import NotFound
 from ...model import LIVE_STATES, LOST, RUNNING
 from ...runner import tree
 from . import wording
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ...host.aio import AsyncSession
+    from .family import Dominds
 
 VIEW_LINES = 500
 WAIT_S = 5
@@ -77,6 +79,18 @@ def something_lives(session: AsyncSession) -> bool:
 def may_print(session: AsyncSession) -> bool:
     """Could anything of it still be captured?"""
     return session.state not in (LOST, "stale") and something_lives(session)
+
+
+async def find(tools: Dominds, pid: int | None, id: str | None = None) -> list[AsyncSession]:
+    """The session that is meant, and then earlier ones that had the same pid."""
+    if id is None:
+        assert pid is not None
+        return by_pid(await tools.own_sessions(), pid)
+    try:
+        session = await tools.find(id)
+    except NotFound:
+        return []
+    return [session] if tools.is_own(session) else []
 
 
 def by_pid(sessions: Iterable[AsyncSession], pid: int) -> list[AsyncSession]:

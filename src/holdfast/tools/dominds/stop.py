@@ -5,16 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...errors import HoldfastError
+from ...signals.records import Signal
 from . import sessions, wording
-from .answers import FAILURE, SUCCESS, answer, facts, how, still_running
-from .output import find, not_found, same_pid_lines
-from .reminder import ended_id
+from .answers import FAILURE, SUCCESS, answer, facts, how, not_found, same_pid_lines, still_running
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any
 
     from ...host.aio import AsyncSession
     from ...model import Stopped
+    from ...signals.records import Note
     from ..answer import Answer
     from .family import Dominds
 
@@ -25,7 +26,7 @@ _LAST_S = 3.0
 
 
 async def stop(tools: Dominds, *, pid: int, entire_pg: bool | None) -> Answer:
-    found = await find(tools, pid)
+    found = await sessions.find(tools, pid)
     if not found:
         return not_found(pid)
     daemon = found[0]
@@ -92,11 +93,16 @@ async def _acknowledge(tools: Dominds, daemon: AsyncSession, stopped: Stopped) -
         consumer = tools.consumer()
         if stopped.signal_id is None:
             await consumer.pending()  # whoever looks writes what a dead runner did not
-        ended = stopped.signal_id or ended_id(await daemon.told())
+        ended = stopped.signal_id or _ended_id(await daemon.told())
         if ended is not None:
             await consumer.ack(ended)
     except HoldfastError:
         pass
+
+
+def _ended_id(told: Sequence[Signal | Note]) -> str | None:
+    """The id of the record of its ending."""
+    return next((each.id for each in told if isinstance(each, Signal) and each.ends_session), None)
 
 
 def _stopped(tools: Dominds, daemon: AsyncSession, stopped: Stopped, pid: int) -> str:
