@@ -99,7 +99,15 @@ asyncio.run(main())
 
 @pytest.mark.covers("openclaw:4")
 def test_the_time_limit_is_kept_without_any_host_and_zero_is_none(agents: Agents, world: World) -> None:
-    agent = agents("openclaw")
+    limited = world.host(HOST, '{"exec": {"timeoutSec": 1}}', '{"command": "sleep 60", "background": true}', "wait")
+    started = json.loads(limited.line() or limited.errors())
+    limited.kill()
+    wait_gone(started["pid"], 10)
+    agent = agents("openclaw")  # the first host since
+    polled = agent.call("process", action="poll", sessionId=started["sessionId"], timeout=5000)
+    assert (polled.data["exitReason"], polled.data["timedOut"]) == ("overall-timeout", True)
+    assert "side effects may already have happened" in polled.text
+    assert "timeout: 0, not with a trailing &" in polled.text
     usual = agent.call("exec", command="sleep 60", background=True)
     asked = usual.data["timeoutAtMs"] - usual.data["startedAt"]
     assert abs(asked - 1_800_000) < 2000
@@ -107,14 +115,6 @@ def test_the_time_limit_is_kept_without_any_host_and_zero_is_none(agents: Agents
     without = agent.call("exec", command="sleep 60", background=True, timeout=0)
     assert without.data["timeoutAtMs"] is None
     assert "no time limit" in without.text
-    limited = world.host(HOST, '{"exec": {"timeoutSec": 1}}', '{"command": "sleep 60", "background": true}', "wait")
-    started = json.loads(limited.line() or limited.errors())
-    limited.kill()
-    wait_gone(started["pid"], 10)
-    polled = agent.call("process", action="poll", sessionId=started["sessionId"], timeout=5000)
-    assert (polled.data["exitReason"], polled.data["timedOut"]) == ("overall-timeout", True)
-    assert "side effects may already have happened" in polled.text
-    assert "timeout: 0, not with a trailing &" in polled.text
     agent.call("process", action="kill", all=True)
 
 
@@ -150,19 +150,18 @@ def test_a_foreground_run_whose_host_was_killed_is_found_and_told_whole(agents: 
     host = world.host(HOST, "{}", json.dumps({"command": line, "yieldMs": 60000}), "go on")
     assert host.line() == "calling"
     wait_for_file(mark, 10)
-    agent = agents("openclaw")
-    assert agent.call("process", action="list").data["sessions"] == [], "its host still waits for it"
     host.kill()
+    agent = agents("openclaw")  # the next host
     (row,) = until(lambda: agent.call("process", action="list").data["sessions"], 5)
     assert row["status"] == "running"
+    said = [agent.call("process", action="poll", sessionId=row["sessionId"], timeout=10_000)]
     gate.release()
-    polled = agent.call("process", action="poll", sessionId=row["sessionId"], timeout=10_000)
-    if polled.data["status"] == "running":
-        assert polled.text.startswith("one")
-        polled = agent.call("process", action="log", sessionId=row["sessionId"])
-    until(lambda: agent.call("process", action="log", sessionId=row["sessionId"]).text == "one\ntwo", 5)
-    last = agent.call("process", action="poll", sessionId=row["sessionId"], timeout=10_000)
-    assert (last.data["exitCode"], last.text.endswith("Process exited with code 7.")) == (7, True)
+    while said[-1].data["status"] == "running":
+        said.append(agent.call("process", action="poll", sessionId=row["sessionId"], timeout=10_000))
+    assert said[0].text == "one\n\nProcess still running."
+    shown = [line for each in said for line in each.text.splitlines() if line in ("one", "two")]
+    assert shown == ["one", "two"]
+    assert (said[-1].data["exitCode"], said[-1].text.endswith("Process exited with code 7.")) == (7, True)
 
 
 def test_a_run_that_somebody_waits_for_is_not_to_be_polled(direct: Agents, world: World) -> None:
@@ -172,6 +171,7 @@ def test_a_run_that_somebody_waits_for_is_not_to_be_polled(direct: Agents, world
     wait_for_file(mark, 10)
     agent = direct("openclaw")
     (session,) = agent.run(agent.hf.sessions())
+    assert agent.call("process", action="list").data["sessions"] == [], "its host still waits for it"
     refused = agent.call("process", action="poll", sessionId=session.name)
     assert refused.text == f"Session {session.name} is not backgrounded."
     host.kill()
@@ -365,3 +365,30 @@ def test_a_call_that_is_given_a_run_of_another_is_answered_at_once_and_its_abort
     answer, session = agent.run(together())
     assert (answer.data["status"], answer.data["reused"]) == ("running", True)
     assert answer.data["pid"] == session.pid
+
+
+def test_small_things_are_taken_as_they_are_meant(agents: Agents, world: World) -> None:
+    agent = agents("openclaw")
+    other = agent.call("exec", command="/approved-by-nobody")
+    assert other.data["failureKind"] == "shell-command-not-found"
+    late = agent.call("exec", command="sleep 60", timeout=0.0004)
+    assert late.data["failureKind"] == "overall-timeout"
+    on_pty = agent.call("exec", command="tty", pty=True, stdin="closed")
+    assert (on_pty.data["status"], on_pty.text.startswith("/dev/")) == ("completed", True)
+    assert agent.call("exec", command="tty", pty=True, stdin="open").data["error"] == "bad-argument"
+    assert agent.call("process", action=None).text.startswith("Invalid process action.")
+
+
+def test_the_wait_that_is_asked_for_is_the_clamped_one(direct: Agents, monkeypatch: pytest.MonkeyPatch) -> None:
+    agent = direct("openclaw")
+    asked: list[float] = []
+    run = agent.hf.run
+
+    async def spied(*args: Any, wait: float, **options: Any) -> Any:
+        asked.append(wait)
+        return await run(*args, wait=wait, **options)
+
+    monkeypatch.setattr(agent.hf, "run", spied)
+    for yield_ms in (1, 999_999, None):
+        agent.call("exec", command="true", yieldMs=yield_ms)
+    assert asked == [0.01, 120.0, 10.0]

@@ -43,7 +43,7 @@ async def execute(tools: OpenClaw, **asked: Any) -> Answer:
     command: str = asked["command"]
     if not command.strip():
         return failed(texts.NO_COMMAND, "bad-argument")
-    if command.lstrip().startswith("/approve"):
+    if command.split(None, 1)[0] == "/approve":
         return failed(texts.NO_APPROVING, NotAllowed.code)
     overrides: dict[str, str] = asked["env"] or {}
     place = _place(asked["host"], asked["node"])
@@ -122,7 +122,7 @@ def _input(
     line: dict[str, Any] = {"pty_command": command} if pty else {"shell_command": command}
     if not pty:
         line["stdin_mode"] = "pipe-open" if asked["stdin"] == "open" else "pipe-closed"
-    elif asked["stdin"] is not None:
+    elif asked["stdin"] == "open":
         raise BadArgument("stdin", "is not for a PTY, which is both input and output", "leave it out")
     notify = tools.settings.notify_on_exit if asked["notifyOnExit"] is None else _SPELLED[asked["notifyOnExit"]]
     labels = {} if foreground else {runs.BACKGROUND_LABEL: "asked"}
@@ -137,8 +137,8 @@ def _input(
         cwd=cwd,
         env=hardening.environment(tools.environ, overrides, tools.settings.path_prepend),
         exact_env=True,
-        timeout_ms=round(timeout_s * 1000),
-        no_output_timeout_ms=round((asked["noOutputTimeout"] or 0) * 1000),
+        timeout_ms=_limit_ms(timeout_s),
+        no_output_timeout_ms=_limit_ms(asked["noOutputTimeout"] or 0),
         capture_output=False,
         labels=labels,
         notify="never" if not notify else "failure" if notify == "failure" else "auto" if foreground else "exit",
@@ -146,6 +146,11 @@ def _input(
         metadata={"caller": runs.caller()} if foreground else None,
         oom_score_adj=tools.settings.oom_score_adj,
     )
+
+
+def _limit_ms(limit_s: float) -> int:
+    """0 is none, and only 0 is."""
+    return max(1, round(limit_s * 1000)) if limit_s else 0
 
 
 def _claimed(owner: str, key: str) -> str:

@@ -56,7 +56,7 @@ async def act(tools: OpenClaw, **asked: Any) -> Answer:
     name = runs.run_id(session)
     if session.state not in FINAL_STATES and not rows.is_backgrounded(tools, session):
         return failed(texts.not_backgrounded(name), Busy.code, sessionId=name)
-    if action in ("write", "kill", "remove") and rows.is_finalizing(session):
+    if action in ("write", "kill", "remove") and await rows.is_finalizing(session):
         return failed(texts.finalizing(name), Busy.code, sessionId=name)
     return await _ACTIONS[action](tools, session, asked)
 

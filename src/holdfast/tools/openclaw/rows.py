@@ -133,9 +133,12 @@ def health(session: Snapshot) -> str | None:
     return session.state if session.state in (UNREACHABLE, STALE) else session.health
 
 
-def is_finalizing(session: Snapshot) -> bool:
-    """Its process is gone, and its end is not on record yet."""
-    return session.state == RUNNING and session.pid is not None and tree.look(session.pid) is None
+async def is_finalizing(session: AsyncSession) -> bool:
+    """Its process is gone, and its end is not on record yet. Of another pid namespace nothing can be told."""
+    if session.state != RUNNING or session.pid is None:
+        return False
+    state = (await session.records())["state"] or {}
+    return state.get("pidns") == tree.pid_namespace() and tree.look(session.pid) is None
 
 
 def timeout_at_ms(session: Snapshot, spec: dict[str, Any]) -> int | None:

@@ -154,12 +154,13 @@ class OpenClaw(Toolset):
         return await process.act(self, **asked)
 
     def _take(self, tool: Tool, arguments: object) -> dict[str, Any]:
-        if isinstance(arguments, dict) and isinstance(arguments.get("notifyOnExit"), bool):
-            arguments = {**arguments, "notifyOnExit": str(arguments["notifyOnExit"]).lower()}
+        if isinstance(arguments, dict):
+            if isinstance(arguments.get("notifyOnExit"), bool):
+                arguments = {**arguments, "notifyOnExit": str(arguments["notifyOnExit"]).lower()}
+            # What is missing is answered as what is blank.
+            missing = [each.name for each in tool.parameters if each.required and arguments.get(each.name) is None]
+            arguments = {**arguments, **dict.fromkeys(missing, "")}
         return super()._take(tool, arguments)
 
     async def _failed(self, tool: Tool, problem: HoldfastError) -> Answer:
-        text = str(problem)
-        if isinstance(problem, BadArgument) and problem.why == "is required":
-            text = {"command": texts.NO_COMMAND, "action": texts.BAD_ACTION}.get(problem.argument, text)
-        return executing.failed(text, problem.code)
+        return executing.failed(str(problem), problem.code)
