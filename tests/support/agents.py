@@ -87,6 +87,11 @@ class Client(Agent):
             await self._serving
 
 
+def shown(answer: Answer) -> str:
+    """What stands below the status line: over a wire the output is told there alone."""
+    return answer.text.partition("\n")[2]
+
+
 class Agents:
     """Opens toolsets: `agents("native")` in the way that the test is run over, `agents.library(...)` always directly.
     Both are closed at teardown."""

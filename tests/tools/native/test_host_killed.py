@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from support.agents import shown
 from support.waiting import until
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def test_all_is_there_after_the_host_was_killed_and_the_end_is_told_once(agents:
     (ended,) = until(lambda: agent.call("signals").data["signals"], 10)
     answer = agent.call("wait", ids=["one", "two"])
     assert "exit 7" in answer.text
-    assert answer.data["output"].splitlines()[0] == "bye"
+    assert shown(answer).splitlines()[0] == "bye"
     assert answer.data["id"] == ended.partition(".")[0]
     # Given in an answer, it is told by neither host again.
     assert agent.call("signals").data["signals"] == []

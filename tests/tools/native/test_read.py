@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from support.agents import shown
 from support.waiting import until
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ def body(text: str) -> list[str]:
 
 def printed(agent: Agent, id: str, ending: str) -> None:
     """Until its output ends so."""
-    until(lambda: agent.call("read", id=id, since="0", raw=True).data["output"].endswith(ending), what=ending)
+    until(lambda: shown(agent.call("read", id=id, since="0", raw=True)).endswith(ending), what=ending)
 
 
 @pytest.mark.covers("native:7")
@@ -55,7 +56,7 @@ def test_a_place_and_the_end_move_nothing_that_was_not_shown(agents: Agents, wor
     printed(agent, "web", "line 9")
     assert body(agent.call("read", id="web", tail=2).text) == ["line 8", "line 9"]
     assert body(agent.call("read", id="web", since="stdout:7", budget=200).text)[0] == "line 2"
-    assert agent.call("read", id="web").data["output"].startswith("line 1\n")
+    assert shown(agent.call("read", id="web")).startswith("line 1\n")
     gate.release()
     printed(agent, "web", "last")
     # All of it is shown: now it was seen.
@@ -186,8 +187,8 @@ def test_an_end_that_is_long_is_counted_too(agents: Agents, world: World) -> Non
 def test_the_truth_is_there_raw(agents: Agents) -> None:
     agent = agents("native")
     id = agent.call("run", command=r"printf '\033[31mred\033[0m  \r\nab\rc\n\n\n\nz\nz\nz\nz\nz\n'").data["id"]
-    assert agent.call("read", id=id, since="0").data["output"] == "red\ncb\n\nz (x5)"
-    raw = agent.call("read", id=id, since="0", raw=True).data["output"]
+    assert shown(agent.call("read", id=id, since="0")) == "red\ncb\n\nz (x5)"
+    raw = shown(agent.call("read", id=id, since="0", raw=True))
     assert raw == "\\x1b[31mred\\x1b[0m  \\x0d\nab\\x0dc\n\n\n\nz\nz\nz\nz\nz"
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from support.agents import shown
 from support.waiting import until
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def test_input_to_a_pipe_gives_what_is_new(agents: Agents) -> None:
     agent = agents("native")
     agent.call("run", command="cat", stdin="open", name="cat", wait_s=0)
     answer = agent.call("send", id="cat", text="hello", submit=True)
-    assert answer.data["output"] == "hello"
+    assert shown(answer) == "hello"
     bare = agent.call("send", id="cat", text="more")
     assert "submit=true adds one" in bare.text
     ended = agent.call("send", id="cat", eof=True)
@@ -92,7 +93,7 @@ def test_three_ways_not_to_send_are_three_errors_each_with_a_way_that_works(agen
         rf'{id} has ended: exit 3, [\d.]+s ago; read\(id="{id}"\) still works, run starts it anew', ended.text
     )
     # The calls that were named work.
-    assert agent.call("send", id="pipe", text="yes\n").data["output"] == "yes"
+    assert shown(agent.call("send", id="pipe", text="yes\n")) == "yes"
     assert not agent.call("read", id=id).error
     agent.call("stop", all=True, grace_s=0)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from support.agents import shown
 from support.waiting import until
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def test_a_match_counts_only_behind_what_the_agent_saw(agents: Agents, world: Wo
     gate.release()
 
     def output(ending: str) -> bool:
-        return bool(agent.call("read", id=id, since="0").data["output"].endswith(ending))
+        return bool(shown(agent.call("read", id=id, since="0")).endswith(ending))
 
     until(lambda: output("token one"))
     # Printed before the call, and not seen yet.
@@ -64,7 +65,7 @@ def test_a_match_counts_only_behind_what_the_agent_saw(agents: Agents, world: Wo
     # Printed between two calls.
     second = agent.call("wait", ids="web", until="match", pattern="token", timeout_s=5)
     assert 'matched "token two"' in second.text
-    assert second.data["output"] == "token two"
+    assert shown(second) == "token two"
     agent.call("stop", ids="web", grace_s=0)
 
 
@@ -79,11 +80,11 @@ def test_a_match_that_begins_in_what_the_agent_saw_of_a_line_counts(
     start(agent, "web", world.probe("quiet", *words, "forever"))
 
     def output(ending: str) -> bool:
-        return bool(agent.call("read", id="web", since="0").data["output"].endswith(ending))
+        return bool(shown(agent.call("read", id="web", since="0")).endswith(ending))
 
     gate.release()
     until(lambda: output("token o"))
-    assert agent.call("read", id="web").data["output"] == "token o"
+    assert shown(agent.call("read", id="web")) == "token o"
     # What lies within what was seen does not count, wherever the line ends.
     assert agent.call("wait", ids="web", until="match", pattern="token", timeout_s=0.2).data["reason"] == "timeout"
 
@@ -104,7 +105,7 @@ def test_a_match_that_begins_in_what_the_agent_saw_of_a_line_counts(
     assert 'matched "token one"' in answer.text
     gate.release()
     until(lambda: output("more"))
-    assert "token" not in agent.call("wait", ids="web", until="match", pattern="more", timeout_s=20).data["output"]
+    assert "token" not in shown(agent.call("wait", ids="web", until="match", pattern="more", timeout_s=20))
     agent.call("stop", ids="web", grace_s=0)
 
 

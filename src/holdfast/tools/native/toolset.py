@@ -48,6 +48,7 @@ class Native(Toolset):
 
     name = "native"
     tools: tuple[Tool, ...] = TOOLS
+    said_in_text = ("output",)
 
     def __init__(self, hf: AsyncHoldfast, owner: str, *, approve: Approve | None = None, signals: bool = True) -> None:
         if not signals:
