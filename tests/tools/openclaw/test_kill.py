@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -117,6 +118,44 @@ def test_what_cannot_be_killed_is_named_and_kept(direct: Agents, points: Points,
         assert left is not None
         processes.end(left)
     until(lambda: act(agent, "poll", run).data["status"] == "killed", 10)
+
+
+@pytest.mark.slow
+@pytest.mark.covers("openclaw:15")
+def test_a_descendant_that_cannot_be_killed_is_named_though_its_command_is_dead(
+    direct: Agents, points: Points, world: World
+) -> None:
+    points.set("tree.kill=error:EPERM")
+    agent = direct("openclaw", exec={"killGraceMs": 300})
+    run = start(agent, world.probe("fork", "{", "ignore", "TERM,HUP", "say", "up", "forever", "}", "forever"))
+    shown(agent, run, "up")
+    (child,) = until(lambda: processes.descendants(run.data["pid"]))
+
+    async def settle() -> tuple[Any, float]:
+        managed = await agent.tools.supervisor.adopt(run.data["sessionId"])
+        began = time.monotonic()
+        cancelling = asyncio.ensure_future(managed.cancel())
+        seen = await agent.hf.get(run.data["sessionId"])
+        while not seen.stopping:
+            await seen.refresh()
+        os.kill(run.data["pid"], signal.SIGTERM)  # which the point keeps its runner from
+        exit = await managed.wait()
+        took = time.monotonic() - began
+        await cancelling
+        return exit, took
+
+    exit, took = agent.run(settle())
+    assert took < 0.3 + 4 + 0.5
+    assert (exit.reason, exit.exit_signal) == ("manual-cancel", "SIGTERM")
+    assert processes.is_gone(run.data["pid"])
+    assert [each["pid"] for each in exit.survivors] == [child.pid]
+    killed = act(agent, "kill", run)
+    assert (killed.data["status"], killed.error) == ("failed", True)
+    assert [each["pid"] for each in killed.data["survivors"]] == [child.pid]
+    (row,) = agent.call("process", action="list").data["sessions"]
+    assert (row["sessionId"], [each["pid"] for each in row["survivors"]]) == (run.data["sessionId"], [child.pid])
+    processes.end(child)
+    wait_gone(child.pid)
 
 
 @pytest.mark.covers("openclaw:16")

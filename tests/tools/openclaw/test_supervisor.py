@@ -189,22 +189,27 @@ def test_output_renews_the_watchdog_and_silence_ends_the_whole_tree(agent: Agent
     assert (agent.run(chatty.wait()).reason, agent.run(chatty.wait()).exit_code) == ("exit", 0)
     heard: list[str] = []
 
+    # The descendant is silent as long as its leader lives, and prints until it is killed.
+    left = "trap '' TERM; while kill -0 $$ 2> /dev/null; do sleep 0.02; done; while sleep 0.02; do echo late; done"
+
     async def silent() -> tuple[Any, Any, list[int], int]:
-        argv = world.probe("fork", "{", "ignore", "TERM", "forever", "}", "forever")
+        argv = ["sh", "-c", f"({left}) & echo ready; exec sleep 600"]
         run = await one.spawn(SpawnInput(argv=argv, no_output_timeout_ms=500, on_stdout=heard.append))
         assert run.pid is not None
         pid = run.pid
-        (child,) = await asyncio.to_thread(until, lambda: processes.descendants(pid))
+        child = (await asyncio.to_thread(until, lambda: processes.descendants(pid)))[0]
         exit = await run.wait()
+        count = len(heard)
         await run.wait_for_extinction()
-        return run, exit, [pid, child.pid], len(heard)
+        return run, exit, [pid, child.pid], count
 
-    _, exit, pids, count = agent.run(silent())
+    run, exit, pids, count = agent.run(silent())
     assert (exit.reason, exit.timed_out, exit.no_output_timed_out) == ("no-output-timeout", True, True)
     for pid in pids:
         wait_gone(pid, 5)
-    agent.run(agent.hf.sessions())
-    assert (len(heard), "".join(heard)) == (count, "ready\n")
+    assert "late" in agent.run(run.session.text("stdout"))
+    assert len(heard) == count, "nothing is delivered after settlement"
+    assert "".join(heard) == exit.stdout
 
 
 @pytest.mark.covers("openclaw:30")
