@@ -136,6 +136,18 @@ def test_a_command_that_cannot_be_started_is_told_once(agents: Agents) -> None:
     assert agent.call("signals").data["signals"] == []
 
 
+def test_a_session_that_is_gone_when_its_failure_is_told_does_not_raise(
+    direct: Agents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = direct("native")
+
+    async def gone(ref: object) -> None:
+        raise errors.NotFound(str(ref))
+
+    monkeypatch.setattr(agent.tools, "find", gone)
+    assert "No such file or directory" in problem(agent, "run", command=["/nope/program"])
+
+
 def test_no_terminal(agents: Agents, world: World) -> None:
     agent = agents("native")
     id = agent.call("run", command=world.probe("forever"), wait_s=0).data["id"]

@@ -198,3 +198,11 @@ def test_a_full_screen_that_stands_as_it_stood_is_not_shown_again(agents: Agents
     assert "nothing new" in again.text
     assert "roses" not in again.text
     agent.call("stop", ids="vim", grace_s=0)
+
+
+def test_an_end_of_input_that_ended_the_program_warns_of_nothing(agents: Agents) -> None:
+    agent = agents("native")
+    repl(agent)
+    ended = agent.call("send", id="py", eof=True, wait_s=20)
+    assert "exit 0" in ended.text
+    assert "may not take this" not in ended.text

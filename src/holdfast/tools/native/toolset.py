@@ -6,6 +6,7 @@ import asyncio
 import json
 import secrets
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ...errors import BadArgument, HoldfastError, SpawnError
@@ -58,7 +59,8 @@ class Native(Toolset):
 
     async def _failed(self, tool: Tool, problem: HoldfastError) -> Answer:
         if isinstance(problem, SpawnError) and "id" in problem.facts:
-            await self._told(await self.find(problem.facts["id"]))
+            with suppress(HoldfastError):  # removed meanwhile: nothing is left to announce
+                await self._told(await self.find(problem.facts["id"]))
         return await problems.answer(self, tool, problem)
 
     # run
@@ -246,7 +248,8 @@ class Native(Toolset):
         typed, note = await sending.typed(session, text, keys, paste, submit)
         await self.waiting([session], sending.settled(session, typed.cursor, wait_s, before))
         await session.refresh()
-        said = [note, *map(wording.warning, typed.warnings)]
+        # What might not end a program did, where it has ended.
+        said = [note, *map(wording.warning, typed.warnings if session.exit is None else ())]
         if before is None:
             return await self._answer(session, *said)
         after = await session.screen()
