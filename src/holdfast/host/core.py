@@ -107,6 +107,17 @@ class Core:
             )
         return self._consumers
 
+    def blocking(self) -> Core:
+        """The same home, waited for in the calling thread."""
+        import copy
+
+        from .driver import Blocking
+
+        other = copy.copy(self)
+        other.driver = Blocking()
+        other._launching = other._consumers = None
+        return other
+
     def close(self) -> None:
         self.note_all()
         self.index.close()

@@ -49,9 +49,13 @@ class Folds:
             self._waker.clear()
 
     def poke(self) -> None:
+        self.stir()
+        self._state.wake_again()
+
+    def stir(self) -> None:
+        """Who waits here looks again, and finds out when the next thing is due."""
         if self._waker is not None:
             self._waker.poke()
-        self._state.wake_again()
 
     def close(self) -> None:
         waker, self._waker = self._waker, None
@@ -79,6 +83,7 @@ class Gate(gate.Gate):
         self._source: Any = self._folds
         self._turns = gate.Turns(self._folds)
         self._left = threading.Condition()
+        self._one_waits = threading.Lock()
 
     def leave(self) -> bool:
         try:
@@ -100,13 +105,18 @@ class Gate(gate.Gate):
 
     def serve(self, turn: Callable[[Fold], object]) -> None:  # type: ignore[override]
         while True:
-            self.waker.wait()
+            # One waits at a waker; the next does when he has gone inside.
+            with self._one_waits:
+                self.waker.wait()
             try:
                 self.run(turn)
             except RunInProgress:
                 # Whoever is inside takes what there is; what he gives back may be for us.
                 with self._left:
                     self._left.wait_for(lambda: not self.busy)
+
+    def stir(self) -> None:
+        self._folds.stir()
 
     def close(self) -> None:
         self._folds.close()
@@ -124,6 +134,7 @@ class AsyncGate(gate.AsyncGate):
         self._source: Any = self._folds
         self._turns = gate.Turns(self._folds)
         self._waiting: list[asyncio.Future[None]] = []
+        self._one_waits = asyncio.Lock()
 
     async def leave(self) -> bool:
         try:
@@ -145,7 +156,8 @@ class AsyncGate(gate.AsyncGate):
 
     async def serve(self, turn: Callable[[Fold], Awaitable[object]]) -> None:  # type: ignore[override]
         while True:
-            await self.waker
+            async with self._one_waits:
+                await self.waker
             try:
                 await self.run(turn)
             except RunInProgress:
@@ -153,6 +165,9 @@ class AsyncGate(gate.AsyncGate):
                     left = asyncio.get_running_loop().create_future()
                     self._waiting.append(left)
                     await left
+
+    def stir(self) -> None:
+        self._folds.stir()
 
     def close(self) -> None:
         self._folds.close()

@@ -6,14 +6,12 @@ A thin face over the daemon view and the consumer `evva:<owner>`. Several hosts 
 from __future__ import annotations
 
 import asyncio
-import copy
 import inspect
 import threading
 from typing import TYPE_CHECKING
 
 from ...daemons.observers import DOMAIN, shown
 from ...errors import AlreadyEnded, BadArgument, KindReserved, NotFound
-from ...host.driver import Blocking
 from ...signals.consumer import Consumer
 from ...signals.names import default_name
 from ...signals.records import Signal as Record
@@ -209,6 +207,7 @@ class State:
     def _released(self, batch: Batch) -> None:
         with self._lock:
             self._parked += batch.parked
+        self.gate.stir()
         if self._waking is not None:
             self._waking.look()
 
@@ -383,11 +382,7 @@ class AsyncDaemonState(State):
     def __init__(
         self, hf: AsyncHoldfast, owner: str, *, quote: str = "prefix", ended_tail_chars: int | None = None
     ) -> None:
-        # The same home, waited for in the calling thread.
-        core = copy.copy(hf._core)
-        core.driver = Blocking()
-        core._consumers = None
-        super().__init__(core, hf.daemons, owner, quote, ended_tail_chars)
+        super().__init__(hf._core.blocking(), hf.daemons, owner, quote, ended_tail_chars)
         self._hf = hf
         self.gate: AsyncGate = AsyncGate(self)
         self._one_server = asyncio.Lock()
