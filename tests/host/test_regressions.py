@@ -68,7 +68,7 @@ def test_a_limit_on_the_sessions_life_also_ends_what_outlived_its_command(world:
     hf = world.open()
     gate = world.gate()
     if option == "ttl":
-        session = hf.start("sleep 60 & exit 0", ttl=0.5)
+        session = hf.start("sleep 60 & exit 0", ttl=2)
     else:
         owner = world.program(world.probe("await", gate))
         owner.line()
