@@ -37,7 +37,9 @@ class HoldfastError(Exception):
         super().__init__(message)
 
     def __init_subclass__(cls) -> None:
-        _BY_CODE[cls.code] = cls
+        # One that only words another in its own way has no code of its own.
+        if "code" in vars(cls):
+            _BY_CODE[cls.code] = cls
 
     def __str__(self) -> str:
         return f"{self.message}; {self.fix}"

@@ -104,9 +104,9 @@ class Waker:
             elif deadline is not None and time.monotonic() >= deadline:
                 return False
 
-    async def stirred(self, driver: Driver) -> None:
-        """Something may have come since the last `clear`, whoever takes it."""
-        await driver.ready([self.fileno()], (), None)
+    async def stirred(self, driver: Driver, until: float | None = None) -> None:
+        """Something may have come since the last `clear`, whoever takes it; or it is `until`, on the monotonic clock."""
+        await driver.ready([self.fileno()], (), _left(until))
 
     def clear(self) -> None:
         """Not readable any more, until something else happens. Call it before a claim: what comes after is in the

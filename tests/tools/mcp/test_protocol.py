@@ -176,6 +176,7 @@ def test_a_client_that_subscribed_to_a_log_is_told_of_new_output_and_of_the_end(
         ear = Ear()
         async with holdfast.open_async() as hf, connected(bridge(hf), message_handler=ear.message) as client:
             session = await hf.start(world.probe("await", gate, "say", "news", "await", gate), owner="agent-7")
+            await session.wait(match="ready")
             await client.subscribe_resource(_uri(session.id))
             gate.release()
             assert (await _updated(ear)) == _uri(session.id)

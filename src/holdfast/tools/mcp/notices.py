@@ -103,12 +103,14 @@ class Notices:
             try:
                 while True:
                     waker.clear()
-                    waiting = await consumer.peek(min(_MOST, await consumer.pending()))
+                    pending = await consumer.pending()
+                    waiting = await consumer.peek(min(_MOST, pending))
                     if any(signal.id not in self._known for signal in waiting):
                         await self._news.tell(SIGNALS)
                     await self._remember(self._known, waiting, consumer)
                     await asyncio.gather(*(self._tell(client, waiting, consumer) for client in self._all()))
-                    await waker.stirred(driver)
+                    # What was given back is due later.
+                    await waker.stirred(driver, pending.next_due)
             finally:
                 self._waker = None
 
