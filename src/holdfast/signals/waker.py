@@ -105,7 +105,7 @@ class Waker:
                 return False
 
     async def stirred(self, driver: Driver, until: float | None = None) -> None:
-        """Something may have come since the last `clear`, whoever takes it; or it is `until`, on the monotonic clock."""
+        """Something may have come since the last `clear`, whoever takes it; or the time `until` has come."""
         await driver.ready([self.fileno()], (), _left(until))
 
     def clear(self) -> None:
