@@ -13,8 +13,10 @@ import os
 import socket
 import sys
 import time
+from contextlib import chdir
 from dataclasses import dataclass, field
 from importlib import import_module
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -159,6 +161,14 @@ Made by `python -m bench.economy --write`; do not edit.
 """
 
 
+def _alone(family: str, job: str) -> Cost:
+    with place() as here:
+        directory = Path(here.file("work"))
+        write(directory)
+        with chdir(directory):
+            return asyncio.run(measure(family, job, directory))
+
+
 def main(words: list[str]) -> int:
     wanted = [word for word in words if not word.startswith("-")]
     unknown = set(wanted) - set(TOOLSETS) - set(PROOFS)
@@ -167,21 +177,16 @@ def main(words: list[str]) -> int:
     families = [family for family in TOOLSETS if not wanted or family in wanted]
     jobs = [job for job in PROOFS if not set(wanted) & set(PROOFS) or job in wanted]
     families = families or list(TOOLSETS)
-    costs: dict[str, dict[str, Cost]] = {}
-    for family in families:
-        costs[family] = {}
-        for job in jobs:
-            with place() as here:
-                directory = Path(here.file("work"))
-                write(directory)
-                os.chdir(directory)
-                cost = costs[family][job] = asyncio.run(measure(family, job, directory))
-                os.chdir("/")
+    costs: dict[str, dict[str, Cost]] = {family: {} for family in families}
+    try:
+        for family, job in product(families, jobs):
+            cost = costs[family][job] = _alone(family, job)
             said = f"{cost.calls} calls, {cost.polls} polls, {cost.tokens} tokens, {cost.took_s:.1f} s"
             print(f"{family:9} {job:17} {said}", flush=True)
             if "-v" in words:
                 print("\n--\n".join(cost.seen))
-    forget_places()
+    finally:
+        forget_places()
     if len(families) == len(TOOLSETS) and len(jobs) == len(PROOFS):
         print(table(costs), verdict(costs), sep="\n\n")
         if "--write" in words:
