@@ -6,6 +6,7 @@ characters are spelled too, joiners stay. Where host/text.py draws what a person
 
 from __future__ import annotations
 
+import codecs
 import re
 
 from ..runner.escapes import CONTROL, TEXT, Scanner, unfinished
@@ -53,17 +54,13 @@ class AgentText:
 class Decoder:
     """UTF-8 and nothing else, whole characters at a time: for programs, which want what was printed."""
 
-    __slots__ = ("_rest",)
+    __slots__ = ("_decoder",)
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def feed(self, data: bytes) -> str:
-        data = self._rest + data
-        whole = len(data) - unfinished(data)
-        self._rest = data[whole:]
-        return data[:whole].decode("utf-8", "replace")
+        return self._decoder.decode(data)
 
     def flush(self) -> str:
-        rest, self._rest = self._rest, b""
-        return rest.decode("utf-8", "replace")
+        return self._decoder.decode(b"", final=True)
