@@ -81,6 +81,12 @@ def descriptors(pid: int) -> dict[int, str]:
     return found
 
 
+def connections(endpoint: str) -> int:
+    """How many sockets were accepted at a path: each has it, and so has the one that listens there."""
+    with open("/proc/net/unix", encoding="utf-8", errors="replace") as file:
+        return sum(line.split()[-1] == endpoint for line in file) - 1
+
+
 def describe(process: Process) -> str:
     line = command_line(process.pid) or f"[{process.comm}]"
     return f"pid {process.pid} ({process.state}, parent {process.ppid}, group {process.pgid}): {line}"

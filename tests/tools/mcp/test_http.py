@@ -15,12 +15,12 @@ import httpx2
 from mcp.client.streamable_http import streamable_http_client
 
 from support.mcp_clients import connected, text
+from support.processes import connections
 from support.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from holdfast import Session
     from support.program import Program
     from support.world import World
 
@@ -160,9 +160,10 @@ def test_a_client_that_vanishes_takes_no_ending_with_it(world: World) -> None:
     assert client.line(START_BOUND_S) == "started"
     session = world.open().get("job")
     # The server has a connection to the runner as long as it waits there.
-    until(lambda: _connections(session), what="the wait")
+    endpoint = session.endpoint or ""
+    until(lambda: connections(endpoint) > 0, what="the wait")
     client.kill()
-    until(lambda: not _connections(session), what="the end of the wait")
+    until(lambda: connections(endpoint) == 0, what="the end of the wait")
     gate.release()
     assert session.wait(timeout=10).reason == "exit"
 
@@ -177,13 +178,6 @@ def test_a_client_that_vanishes_takes_no_ending_with_it(world: World) -> None:
             assert "completed" in told
 
     asyncio.run(main())
-
-
-def _connections(session: Session) -> int:
-    """How many are connected to its runner: each has the path of the one that it listens on."""
-    assert session.endpoint is not None
-    with open("/proc/net/unix") as file:
-        return sum(line.split()[-1] == session.endpoint for line in file) - 1
 
 
 def test_ports_that_are_none_are_refused(world: World) -> None:

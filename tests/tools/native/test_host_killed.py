@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from support.agents import shown
+from support.processes import connections
 from support.waiting import until
 
 if TYPE_CHECKING:
     from support.agents import Agents
+    from support.program import Program
     from support.world import World
 
 WAITS = """
@@ -22,20 +24,25 @@ async def main():
         for name in ("one", "two"):
             answer = await tools.call("run", {"command": sys.argv[1:], "name": name, "wait_s": 0.3})
             assert not answer.error, answer.text
-        waiting = asyncio.create_task(tools.call("wait", {"ids": ["one", "two"]}))
-        await asyncio.sleep(0.2)
-        print("waiting", flush=True)
-        await waiting
+        print("started", flush=True)
+        await tools.call("wait", {"ids": ["one", "two"]})
 
 asyncio.run(main())
 """
 
 
+def kill_while_it_waits(host: Program, world: World) -> None:
+    """It is connected to both runners as long as it waits for both."""
+    assert host.line(20) == "started"
+    endpoints = [world.open().get(name).endpoint or "" for name in ("one", "two")]
+    until(lambda: all(connections(each) > 0 for each in endpoints), what="the wait for both")
+    host.kill()
+
+
 def test_all_is_there_after_the_host_was_killed_and_the_end_is_told_once(agents: Agents, world: World) -> None:
     gate = world.gate()
     host = world.host(WAITS, *world.probe("say", "hello", "await", gate, "say", "bye", "exit", 7))
-    assert host.line(20) == "waiting"
-    host.kill()
+    kill_while_it_waits(host, world)
     agent = agents("native")
     listed = agent.call("list")
     assert {each["name"] for each in listed.data["sessions"]} == {"one", "two"}
@@ -56,8 +63,7 @@ def test_all_is_there_after_the_host_was_killed_and_the_end_is_told_once(agents:
 def test_an_end_that_came_while_nobody_was_there_is_delivered_to_the_next(agents: Agents, world: World) -> None:
     gate = world.gate()
     host = world.host(WAITS, *world.probe("await", gate, "exit", 7))
-    assert host.line(20) == "waiting"
-    host.kill()
+    kill_while_it_waits(host, world)
     gate.release(2)
     agent = agents("native")
     until(lambda: not agent.call("list").data["sessions"], 10)
