@@ -8,45 +8,16 @@ from typing import Any
 import pytest
 
 from support.bystander import Bystanders
-from support.levers import namespace_argv
 from support.promised import Beside
+from support.reuse import PID_NAMESPACE, STRANGER
 from support.world import World
 from support.wounds import sweep_up
 
-PID_NAMESPACE = namespace_argv("--pid", "--fork", "--mount-proc")
-
-# Runs as the first process of a pid namespace, so it also has to reap.
-INSIDE = """
-import json, os, signal, subprocess, sys
+INSIDE = (
+    STRANGER
+    + """
+import json, sys
 import holdfast
-
-def start(pid):
-    with open(f"/proc/{pid}/stat") as file:
-        return int(file.read().rpartition(")")[2].split()[19])
-
-last_tick = 0
-
-def end(pid):
-    global last_tick
-    last_tick = max(last_tick, start(pid))
-    os.kill(pid, signal.SIGKILL)
-    while os.path.exists(f"/proc/{pid}"):
-        try:
-            os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            pass
-
-def stranger(pid):
-    for _ in range(1000):
-        with open("/proc/sys/kernel/ns_last_pid", "w") as file:
-            file.write(str(pid - 1))
-        other = subprocess.Popen(["sleep", "600"])
-        # Within one tick of the kernel's clock even the start times are the same.
-        if other.pid == pid and start(pid) > last_tick:
-            return other
-        other.kill()
-        other.wait()
-    raise SystemExit(f"pid {pid} was never free")
 
 def told(hf, session, other):
     seen = hf.get(session)
@@ -67,6 +38,7 @@ def told(hf, session, other):
     other.wait()
     print(json.dumps(answer), flush=True)
 """
+)
 
 COMMAND_OR_RUNNER = (
     INSIDE

@@ -1,4 +1,4 @@
-"""What runs inside the host: an asyncio task, or a thread. Both end only of their own will."""
+"""What runs inside the host: an asyncio task, a thread, or what it runs in its own way. All end of their own will."""
 
 from __future__ import annotations
 
@@ -100,19 +100,15 @@ class TaskWorker:
             left(RETURNED, task.result())
 
 
-class ThreadWorker:
-    """`cancel` sets what the thread can look at, and calls its callbacks on another thread: they may take long."""
+class _Asked:
+    """`cancel` sets what the worker can look at, and calls its callbacks on another thread: they may take long, or ask
+    us something.
+    """
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._callbacks = Callbacks()
-        self.thread: threading.Thread | None = None
         self.alive = True
-        self._id = 0
-
-    def start(self, work: Callable[[], object], left: Left) -> None:
-        self.thread = threading.Thread(target=self._run, args=(work, left), name=self._name, daemon=True)
-        self.thread.start()
 
     def on_stop(self, callback: Callable[[], object]) -> bool:
         return self._callbacks.add(callback)
@@ -125,6 +121,17 @@ class ThreadWorker:
         waiting = self._callbacks.ask()
         if waiting:
             threading.Thread(target=run_all, args=(waiting,), name="holdfast on_stop", daemon=True).start()
+
+
+class ThreadWorker(_Asked):
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.thread: threading.Thread | None = None
+        self._id = 0
+
+    def start(self, work: Callable[[], object], left: Left) -> None:
+        self.thread = threading.Thread(target=self._run, args=(work, left), name=self._name, daemon=True)
+        self.thread.start()
 
     def describe(self) -> dict[str, Any]:
         start = tree.look(self._id)
@@ -147,27 +154,12 @@ class ThreadWorker:
         left(outcome, value)
 
 
-class OutsideWorker:
+class OutsideWorker(_Asked):
     """What a host runs in its own way: it lives until the host says that it has ended. `end` asks for that."""
 
     def __init__(self, name: str, end: Callable[[], object]) -> None:
-        self._name = name
-        self._callbacks = Callbacks()
+        super().__init__(name)
         self._callbacks.add(end)
-        self.alive = True
-
-    def on_stop(self, callback: Callable[[], object]) -> bool:
-        return self._callbacks.add(callback)
-
-    @property
-    def stopping(self) -> bool:
-        return self._callbacks.asked.is_set()
-
-    def cancel(self) -> None:
-        waiting = self._callbacks.ask()
-        if waiting:
-            # It may take long, or ask us something.
-            threading.Thread(target=run_all, args=(waiting,), name="holdfast on_stop", daemon=True).start()
 
     def describe(self) -> dict[str, Any]:
         here = tree.here()["runner"]

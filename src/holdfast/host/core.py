@@ -102,9 +102,8 @@ class Core:
         if self._consumers is None:
             from ..signals.consumers import Consumers
 
-            self._consumers = Consumers(
-                *(self.driver, self.index, self.home, self.config, self.runtime), self._outcome, self._call_people
-            )
+            places = self.home, self.config, self.runtime
+            self._consumers = Consumers(self.driver, self.index, *places, self._outcome, self._call_people)
         return self._consumers
 
     def blocking(self) -> Core:

@@ -17,6 +17,7 @@ from support.wounds import kill_runner, wedged
 if TYPE_CHECKING:
     from holdfast.tools import Answer
     from support.agents import Agent, Agents
+    from support.waiting import Gate
     from support.world import World
 
 
@@ -116,21 +117,22 @@ def test_what_was_not_shown_is_given_at_once_and_a_silent_exit_ends_a_wait(agent
     assert again.data["wait_status"] == "exited", "nothing more can come: answered at once"
 
 
+async def _answered_after(gate: Gate, agent: Agent, pid: int) -> Answer:
+    """The answer of a wait that is open, and ends when the gate does."""
+    arguments = {"pid": pid, "wait_for_new_output": True}
+    call = asyncio.ensure_future(agent.tools.call("get_daemon_output", arguments))
+    done, _ = await asyncio.wait([call], timeout=0.3)
+    assert not done
+    gate.release()
+    answer: Answer = await asyncio.wait_for(call, 5)
+    return answer
+
+
 def test_a_line_that_comes_while_it_is_waited_for_ends_the_wait(direct: Agents, world: World) -> None:
     agent = direct("dominds")
     gate = world.gate()
     daemon = started(agent, f"read -n 1 < {gate}; echo now; sleep 60")
-
-    async def waiting() -> Answer:
-        arguments = {"pid": daemon.data["pid"], "wait_for_new_output": True}
-        call = asyncio.ensure_future(agent.tools.call("get_daemon_output", arguments))
-        done, _ = await asyncio.wait([call], timeout=0.3)
-        assert not done
-        gate.release()
-        answer: Answer = await asyncio.wait_for(call, 5)
-        return answer
-
-    answer = agent.run(waiting())
+    answer = agent.run(_answered_after(gate, agent, daemon.data["pid"]))
     assert answer.data["wait_status"] == "output"
     assert "now" in answer.text
 
@@ -140,17 +142,7 @@ def test_a_silent_exit_ends_a_wait_that_is_open(direct: Agents, world: World) ->
     agent = direct("dominds")
     gate = world.gate()
     daemon = started(agent, f"read -n 1 < {gate}; exit 3")
-
-    async def waiting() -> Answer:
-        arguments = {"pid": daemon.data["pid"], "wait_for_new_output": True}
-        call = asyncio.ensure_future(agent.tools.call("get_daemon_output", arguments))
-        done, _ = await asyncio.wait([call], timeout=0.3)
-        assert not done
-        gate.release()
-        answer: Answer = await asyncio.wait_for(call, 5)
-        return answer
-
-    answer = agent.run(waiting())
+    answer = agent.run(_answered_after(gate, agent, daemon.data["pid"]))
     assert answer.data["wait_status"] == "exited"
     exited = f"⏹️ Daemon {daemon.data['pid']} exited while waiting for new stdout/stderr output"
     assert answer.text.splitlines()[:2] == [exited, "State: exited (exit code: 3)"]

@@ -15,7 +15,7 @@ import pytest
 from holdfast.tools.hermes import limits
 from support import processes
 from support.hermes import drain, drained, over, printed, process, start
-from support.levers import namespace_argv
+from support.reuse import PID_NAMESPACE, STRANGER
 from support.waiting import until, wait_gone
 from support.wounds import kill_runner, sweep_up, wedged
 
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from support.agents import Agent, Agents
     from support.points import Points
     from support.world import World
-
-PID_NAMESPACE = namespace_argv("--pid", "--fork", "--mount-proc")
 
 
 def test_what_is_missing_or_unknown_is_told_at_once(agents: Agents) -> None:
@@ -184,37 +182,12 @@ def test_what_does_not_die_is_never_said_to_be_dead(library: Agents, world: Worl
     sweep_up(world, world.open())
 
 
-REUSED = """
-import asyncio, json, os, signal, subprocess, time
+REUSED = (
+    STRANGER
+    + """
+import asyncio, json
 import holdfast
 from holdfast.tools import toolset
-
-def start(pid):
-    with open(f"/proc/{pid}/stat") as file:
-        return int(file.read().rpartition(")")[2].split()[19])
-
-last_tick = 0
-
-def end(pid):
-    global last_tick
-    last_tick = max(last_tick, start(pid))
-    os.kill(pid, signal.SIGKILL)
-    while os.path.exists(f"/proc/{pid}"):
-        try:
-            os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            pass
-
-def stranger(pid):
-    for _ in range(1000):
-        with open("/proc/sys/kernel/ns_last_pid", "w") as file:
-            file.write(str(pid - 1))
-        other = subprocess.Popen(["sleep", "600"])
-        if other.pid == pid and start(pid) > last_tick:
-            return other
-        other.kill()
-        other.wait()
-    raise SystemExit(f"pid {pid} was never free")
 
 async def main():
     async with holdfast.open_async() as hf, toolset("hermes", hf, owner="a") as tools:
@@ -231,6 +204,7 @@ async def main():
 
 asyncio.run(main())
 """
+)
 
 
 @pytest.mark.covers("hermes:7")
