@@ -295,7 +295,7 @@ def _deadline(shot: Snapshot, spec: Spec) -> str | None:
     from datetime import datetime
 
     try:
-        at = datetime.fromisoformat(began).timestamp() + limit
+        began_ms = round(datetime.fromisoformat(began).timestamp() * 1000)
     except ValueError:
         return None
-    return clock.rfc3339(int(at * 1e9))
+    return clock.rfc3339(began_ms * 1_000_000 + round(limit * 1e9))
