@@ -14,4 +14,5 @@ pytest_plugins = [
     "support.facades",
     "support.agents",
     "support.promised",
+    "support.places",
 ]

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from support import containers, ssh_hosts
+
 # root and non-root exclude each other, and a service manager is rarely found where tests run: these always skip.
 _JOBS = ("root", "non-root", "systemd")
 
@@ -95,6 +97,8 @@ LEVERS: dict[str, Callable[[], str | None]] = {
     "tmux": lambda: _runs("tmux", "-V"),
     # Not run: it would write a cache into a home that is nobody's.
     "nvim": lambda: None if shutil.which("nvim") else "no nvim",
+    "podman": containers.missing,
+    "sshd": ssh_hosts.missing,
     "vim": lambda: _runs("vim", "--version"),
     "zsh": lambda: _runs("zsh", "--version"),
     "systemd": _systemd,
@@ -136,14 +140,19 @@ def require(item: pytest.Item, strict: bool) -> None:
     wanted = [str(name) for mark in item.iter_markers("needs") for name in mark.args]
     wanted += [name for name in ("root", "namespaces") if item.get_closest_marker(name)]
     for lever in wanted:
-        if lever not in LEVERS:
-            pytest.fail(f"no lever {lever!r}; there are {', '.join(LEVERS)}", pytrace=False)
-        reason = missing(lever)
-        if reason is None:
-            continue
-        if strict and lever not in _JOBS:
-            pytest.fail(f"lever {lever} is missing: {reason}", pytrace=False)
-        pytest.skip(f"needs {lever}: {reason}")
+        demand(lever, strict)
+
+
+def demand(lever: str, strict: bool) -> None:
+    """Skip or fail the running test if this lever is missing."""
+    if lever not in LEVERS:
+        pytest.fail(f"no lever {lever!r}; there are {', '.join(LEVERS)}", pytrace=False)
+    reason = missing(lever)
+    if reason is None:
+        return
+    if strict and lever not in _JOBS:
+        pytest.fail(f"lever {lever} is missing: {reason}", pytrace=False)
+    pytest.skip(f"needs {lever}: {reason}")
 
 
 def _runs(*argv: str) -> str | None:

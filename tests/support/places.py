@@ -1,0 +1,88 @@
+"""Places for tests: containers and a machine to log in to, each real and the test's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from support import evidence, levers
+from support.containers import Container, Podman, PodmanFailed
+from support.ssh_hosts import SshHost
+from support.world import new_root
+
+NewContainer = Callable[..., Container]
+
+
+@pytest.fixture(autouse=True)
+def places(census: None) -> Iterator[ExitStack]:
+    """What ends the test's places: after its world has closed whatever it has open there, before the census counts."""
+    with ExitStack() as closing:
+        yield closing
+
+
+@pytest.fixture(scope="session")
+def podman(request: pytest.FixtureRequest) -> Iterator[Podman]:
+    """A podman that knows only our containers."""
+    strict = request.config.getoption("--strict-env")
+    levers.demand("root", strict)
+    levers.demand("podman", strict)
+    made = Podman(new_root("hf-podman-"))
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="session")
+def shared_container(podman: Podman, request: pytest.FixtureRequest) -> Iterator[Container]:
+    """The container behind `container`; tests ask for that one."""
+    try:
+        made = podman.container()
+    except PodmanFailed as failed:
+        if request.config.getoption("--strict-env"):
+            raise
+        pytest.skip(f"needs podman: {failed}")
+    yield made
+    made.remove()
+
+
+@pytest.fixture
+def container(shared_container: Container, places: ExitStack, monkeypatch: pytest.MonkeyPatch) -> Container:
+    """A running container that is empty again after each test. Not to be removed: see `own_container`."""
+    for name, value in shared_container.environment.items():
+        monkeypatch.setenv(name, value)
+    evidence.roots.append(shared_container.root)
+    shared_container.wake()
+    places.callback(shared_container.rest)
+    return shared_container
+
+
+@pytest.fixture
+def new_container(podman: Podman, places: ExitStack, monkeypatch: pytest.MonkeyPatch) -> NewContainer:
+    """Makes containers that are this test's alone: `new_container()`, or `new_container(python=False)`."""
+    for name, value in podman.environment.items():
+        monkeypatch.setenv(name, value)
+
+    def make(*, python: bool = True) -> Container:
+        made = podman.container(python=python)
+        evidence.roots.append(made.root)
+        places.callback(made.remove)
+        return made
+
+    return make
+
+
+@pytest.fixture
+def own_container(new_container: NewContainer) -> Container:
+    """A container that the test may stop, break and remove."""
+    return new_container()
+
+
+@pytest.fixture
+def ssh_host(places: ExitStack, request: pytest.FixtureRequest) -> SshHost:
+    """A machine to log in to."""
+    levers.demand("sshd", request.config.getoption("--strict-env"))
+    made = SshHost(new_root("hf-ssh-"))
+    evidence.roots.append(made.root)
+    places.callback(made.close)
+    return made
