@@ -192,6 +192,8 @@ class Container:
         self.name = f"hf-{secrets.token_hex(4)}"
         self.place = f"podman:{self.name}"
         self.root = podman.root / self.name
+        # Who starts anew has other processes than those that the census counted before the test.
+        self.is_shared = False
         self._paused = False
         lay_out(self.root)
         if python:
@@ -232,6 +234,7 @@ class Container:
 
     def stop(self) -> None:
         """Everything inside is killed; the files stay."""
+        self._refuse_if_shared()
         self._podman("stop", "--time=0", self.name)
         self._wait_cleaned()
 
@@ -241,6 +244,7 @@ class Container:
 
     def remove(self) -> None:
         """Away with it, whatever state it is in, and prove that nothing of it is left. Twice is once."""
+        self._refuse_if_shared()
         self._podman("rm", "--force", "--ignore", "--time=0", self.name)
         self._wait_cleaned()
         left = [f"mount {point}" for point in mount_points() if self.id in point or point.startswith(f"{self.root}/")]
@@ -255,11 +259,11 @@ class Container:
         processes.send(self._first, signal.SIGUSR2)
 
     def rest(self) -> None:
-        """After a test: running, with nobody inside and no file of the test, whatever the test did."""
+        """After a test: nobody inside and no file of the test."""
         if self._paused:
             self.unpause()
         if processes.is_gone(self._first.pid, self._first.start):
-            self.start()
+            raise AssertionError(f"container {self.name} ended during the test: take `own_container` for that")
         processes.send(self._first, signal.SIGUSR1)
         with contextlib.suppress(TooLate):
             until(lambda: not self._others(), _REST_BOUND_S, what=f"an empty container {self.name}")
@@ -267,6 +271,10 @@ class Container:
             for path in (self.root / folder).iterdir():
                 if path.name not in _MOUNTED:
                     shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+
+    def _refuse_if_shared(self) -> None:
+        if self.is_shared:
+            raise AssertionError("other tests use this container too: take `own_container`")
 
     def _find_first(self) -> Process:
         row = processes.look(int(self._podman("container", "inspect", "--format={{.State.Pid}}", self.name)))

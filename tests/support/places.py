@@ -42,13 +42,15 @@ def shared_container(podman: Podman, request: pytest.FixtureRequest) -> Iterator
         if request.config.getoption("--strict-env"):
             raise
         pytest.skip(f"needs podman: {failed}")
+    made.is_shared = True
     yield made
+    made.is_shared = False
     made.remove()
 
 
 @pytest.fixture
 def container(shared_container: Container, places: ExitStack, monkeypatch: pytest.MonkeyPatch) -> Container:
-    """A running container that is empty again after each test. Not to be removed: see `own_container`."""
+    """A running container that is empty again after each test; it may be paused, but neither stopped nor removed."""
     for name, value in shared_container.environment.items():
         monkeypatch.setenv(name, value)
     evidence.roots.append(shared_container.root)

@@ -57,6 +57,13 @@ def test_the_shared_container_is_empty_for_each_test(container: Container, _: in
     container.run("sh", "-c", "echo left > /root/file; mkdir -p /tmp/a/b; true & exit 0")
 
 
+def test_the_shared_container_cannot_be_taken_from_the_others(container: Container) -> None:
+    with pytest.raises(AssertionError, match="own_container"):
+        container.stop()
+    with pytest.raises(AssertionError, match="own_container"):
+        container.remove()
+
+
 def test_a_paused_container_does_not_move_until_it_is_unpaused(container: Container) -> None:
     container.run("sh", "-c", "mkfifo /tmp/gate; (read line < /tmp/gate; echo $line > /tmp/got) >/dev/null 2>&1 &")
     got = container.root / "tmp" / "got"
