@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast import Holdfast
 from holdfast.model import Finding
-from support.waiting import BOUND_S
+from support.waiting import BOUND_S, wait_gone
 from support.world import World
 
 
@@ -57,7 +57,10 @@ def test_bad_lines_are_told_after_the_end_too_and_many_are_counted(world: World)
     session = hf.start(world.probe("cat"), stdin="open", owner="conv-1")
     with (world.session(session.id) / "signals.jsonl").open("ab") as file:
         file.write(b"not a record\n" * 5)
+    runner = session.runner_pid
     session.stop(grace=0)
+    assert runner is not None
+    wait_gone(runner)
     with consumer.claim() as batch:
         assert [each.variant for each in batch] == ["lifecycle"]
     assert hf._core.index.unfinished() == []

@@ -52,9 +52,10 @@ def test_the_whole_life_of_a_session(world: World) -> None:
 
 
 def test_a_drain_is_settled_by_a_loop_that_ends_and_given_back_by_one_that_does_not(world: World) -> None:
-    registry = Registry(world.open(), session_key="a")
+    hf = world.open()
+    registry = Registry(hf, session_key="a")
     id = registry.spawn_local("exit 3", notify_on_complete=True)["session_id"]
-    until(lambda: registry.poll(id)["status"] == "exited", what="the end")
+    until(lambda: hf.consumer("hermes:a").pending(), what="the record of the end")
 
     def failing_turn() -> None:
         with registry.drain() as events:
