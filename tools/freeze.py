@@ -15,7 +15,7 @@ import zipfile
 from pathlib import Path
 
 import holdfast
-from holdfast.host.bundle import runner_archive
+from holdfast.places.bundle import runner_archive
 from holdfast.runner import records
 
 FROZEN = Path(__file__).resolve().parents[1] / "tests" / "frozen"

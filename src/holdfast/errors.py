@@ -483,9 +483,39 @@ class Unsupported(HoldfastError):
         super().__init__(f"{whom} does not support {feature}", feature=feature, version=version)
 
 
+class PlaceUnreachable(HoldfastError):
+    code, http_status, exit_code = "place-unreachable", 502, NOT_REACHED
+    fix = "see that the place is up and that its program reaches it without asking anything; nothing was started"
+    place: str
+    why: str
+
+    def __init__(self, place: str, why: str) -> None:
+        super().__init__(f"{place} cannot be reached: {why}", place=place, why=why)
+
+
+class PlaceGone(HoldfastError):
+    code, http_status, exit_code = "place-gone", 502, NOT_REACHED
+    fix = "make the container again, or name another place; nothing was started"
+    place: str
+    why: str
+
+    def __init__(self, place: str, why: str) -> None:
+        super().__init__(f"{place} is gone: {why}", place=place, why=why)
+
+
+class PlaceNoPython(HoldfastError):
+    code, http_status, exit_code = "place-no-python", 502, FAILED
+    fix = "install Python 3.9 or later there, or name it in the setting places.python; nothing was started"
+    place: str
+    why: str
+
+    def __init__(self, place: str, why: str) -> None:
+        super().__init__(f"{place} has no Python that can run a command there: {why}", place=place, why=why)
+
+
 class PlaceUnsupported(HoldfastError):
     code, http_status, exit_code = "place-unsupported", 501, FAILED
-    fix = 'use place="local"'
+    fix = 'use place="local", or a place of the kinds ssh, docker, podman, apptainer, singularity'
     place: str
 
     def __init__(self, place: str) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
-import stat
 
 from .errors import BadArgument, DiskFull, UnsafeDirectory
 from .model import KIND_LETTERS, UNKNOWN_KIND_LETTER
+from .runner import whereabouts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,8 +24,6 @@ OWNER_CHARACTERS = 256
 LABELS = 64
 LABEL_KEY_CHARACTERS = 64
 LABEL_VALUE_CHARACTERS = 256
-
-_OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 class Home:
@@ -55,41 +53,19 @@ class Home:
 
     def create(self) -> None:
         """Make what is missing, 0700 from birth; refuse what others could have planted or could change."""
-        if not os.path.lexists(self.path):
-            _make_with_parents(self.path)
-        try:
+        with _Refusing():
+            if not os.path.lexists(self.path):
+                whereabouts.make_with_parents(self.path)
             # The home itself may be reached through a symlink: the user chose that path.
-            found = os.stat(self.path)
-        except OSError as error:
-            raise _unusable(self.path, error) from None
-        _check(self.path, found, _OTHERS_MAY_WRITE)
-        for path in (self.sessions, self.locks, self.quarantine):
-            _private(path, _OTHERS_MAY_WRITE)
+            whereabouts.check(self.path, os.stat(self.path), whereabouts.WRITABLE)
+            for path in (self.sessions, self.locks, self.quarantine):
+                whereabouts.private(path, whereabouts.WRITABLE)
 
 
 def runtime_directory(environ: Mapping[str, str] = os.environ) -> str:
     """The directory of endpoints: made 0700, or found to be ours alone. A planted one is refused."""
-    base = environ.get("XDG_RUNTIME_DIR", "")
-    # Set but absent is what a container or `su` leaves behind: it means that there is none.
-    if os.path.isabs(base) and os.path.isdir(base):
-        found = os.stat(base)
-        if found.st_uid != os.geteuid():
-            why = f"it belongs to uid {found.st_uid}, not to us"
-            raise UnsafeDirectory(base, why, "unset XDG_RUNTIME_DIR, or set it to a directory of your own")
-        path = os.path.join(base, "holdfast")
-    else:
-        base = environ.get("TMPDIR", "")
-        base = base if os.path.isabs(base) else "/tmp"
-        path = os.path.join(base, f"holdfast-{os.geteuid()}")
-    try:
-        mode = os.stat(base).st_mode
-    except OSError as error:
-        raise _unusable(base, error) from None
-    if mode & _OTHERS_MAY_WRITE and not mode & stat.S_ISVTX:
-        why = "others may rename what is in it (writable, and no sticky bit)"
-        raise UnsafeDirectory(base, why, f"`chmod +t {base}`, or set XDG_RUNTIME_DIR to one of your own")
-    _private(path, stat.S_IRWXG | stat.S_IRWXO)
-    return path
+    with _Refusing():
+        return whereabouts.runtime_directory(environ)
 
 
 def is_id(text: str) -> bool:
@@ -166,17 +142,6 @@ def _plain_text(what: str, text: object, limit: int) -> str:
     return text
 
 
-def _chosen_home(environ: Mapping[str, str]) -> str:
-    chosen = environ.get("HOLDFAST_HOME")
-    if chosen:
-        return chosen
-    state = environ.get("XDG_STATE_HOME", "")
-    # Relative ones are to be ignored, says the XDG specification.
-    if os.path.isabs(state):
-        return os.path.join(state, "holdfast")
-    return os.path.join(user_home(environ), ".local", "state", "holdfast")
-
-
 def user_home(environ: Mapping[str, str]) -> str:
     path = environ.get("HOME") or os.path.expanduser("~")
     if not os.path.isabs(path):
@@ -184,45 +149,23 @@ def user_home(environ: Mapping[str, str]) -> str:
     return path
 
 
-def _private(path: str, forbidden: int) -> None:
-    """Make the directory, or see that it is a real one, ours, and without the mode bits `forbidden`."""
+def _chosen_home(environ: Mapping[str, str]) -> str:
     try:
-        found = os.lstat(path)
-    except FileNotFoundError:
-        _make(path)
-        found = os.lstat(path)
-    except OSError as error:
-        raise _unusable(path, error) from None
-    _check(path, found, forbidden)
+        return whereabouts.chosen_home(environ)
+    except whereabouts.Unfit as problem:
+        raise BadArgument("HOME", "is not an absolute path", problem.fix) from None
 
 
-def _check(path: str, found: os.stat_result, forbidden: int) -> None:
-    if stat.S_ISLNK(found.st_mode):
-        raise UnsafeDirectory(path, "it is a symlink", "remove it, and a directory is made in its place")
-    if not stat.S_ISDIR(found.st_mode):
-        raise UnsafeDirectory(path, "it is no directory", "remove it, and a directory is made in its place")
-    if found.st_uid != os.geteuid():
-        raise UnsafeDirectory(path, f"it belongs to uid {found.st_uid}, not to us", "remove it, or use another place")
-    if found.st_mode & forbidden:
-        why = f"its mode {stat.S_IMODE(found.st_mode):04o} lets others in"
-        raise UnsafeDirectory(path, why, f"see that nobody put anything there, then `chmod 700 {path}`")
+class _Refusing:
+    """What the system or a look at a directory says against it becomes the error that names it."""
 
+    def __enter__(self) -> None: ...
 
-def _make(path: str) -> None:
-    try:
-        # A umask can only narrow it further, and nothing widens or narrows it later.
-        os.mkdir(path, 0o700)
-    except FileExistsError:
-        # Another host was quicker, or somebody planted it: the check that follows tells.
-        pass
-    except OSError as error:
-        raise _unusable(path, error) from None
-
-
-def _make_with_parents(path: str) -> None:
-    if not os.path.isdir(path):
-        _make_with_parents(os.path.dirname(path))
-        _make(path)
+    def __exit__(self, _kind: object, problem: BaseException | None, _traceback: object) -> None:
+        if isinstance(problem, whereabouts.Unfit):
+            raise UnsafeDirectory(problem.path, problem.why, problem.fix) from None
+        if isinstance(problem, OSError):
+            raise _unusable(str(problem.filename), problem) from None
 
 
 def _unusable(path: str, error: OSError) -> DiskFull | UnsafeDirectory:

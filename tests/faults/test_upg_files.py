@@ -15,8 +15,8 @@ import pytest
 
 import holdfast
 from holdfast import errors
-from holdfast.host.bundle import runner_archive
-from holdfast.host.observe import lock_is_free
+from holdfast.places.bundle import runner_archive
+from holdfast.runner.records import lock_is_free
 from support import interpreters
 from support.bystander import Bystanders
 from support.promised import Beside, home_is_usable, is_typed, left_alone, promised

@@ -13,7 +13,7 @@ import pytest
 
 from holdfast import errors, wire
 from holdfast.host import launch
-from holdfast.host.bundle import runner_archive
+from holdfast.places.bundle import runner_archive
 from holdfast.runner import records
 from support.bystander import Bystanders
 from support.points import Points

@@ -55,6 +55,13 @@ class Config:
     collect_enabled: bool
     collect_interval: float
     cli_color: str
+    places_ssh: str
+    places_docker: str
+    places_podman: str
+    places_apptainer: str
+    places_singularity: str
+    places_python: str
+    places_timeout: float
     env_pass: tuple[str, ...]
     signals_file_bytes: int
     signals_answer_grace: float

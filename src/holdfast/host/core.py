@@ -39,10 +39,11 @@ from ..model import (
     Stopped,
     seconds,
 )
+from ..places import LOCAL
 from ..runner.tree import time_namespace
 from .claims import Claim
 from .connection import Connection, prove
-from .observe import Files, Observed, from_files, read_files
+from .observe import Files, Observed, from_files, read_files, runner_gone
 from .sweep import sweep
 
 TYPE_CHECKING = False
@@ -208,7 +209,8 @@ class Core:
         if request.input is not None:
             frame["input"] = wire.as_text(request.input)
         descriptors = [claimed.fileno() for claimed in held] + request.fds
-        connection = await self.launching.start(frame, descriptors)
+        start = self.launching.start if spec["place"] == LOCAL else self.launching.start_away
+        connection = await start(frame, descriptors)
         for claimed in held:
             claimed.set(spec["id"])
         files = Files(spec["id"], self.home.session(spec["id"]), spec, None, None)
@@ -225,6 +227,8 @@ class Core:
             problem.facts["id"] = files.id
             raise problem
         files.state = _state_from(connection.hello, spec)
+        if spec["place"] != LOCAL:
+            files = read_files(self.home, files.id)  # what its directory is called there
         return Observed(files, status["state"], "its runner answered", live=status), connection
 
     async def _told_by_error(self, connection: Connection) -> None:
@@ -405,7 +409,14 @@ class Core:
         self.note_all()
         return seen, damaged
 
+    async def _send_deputy(self, files: Files) -> None:
+        """For a session in another place: whoever held the link to it may be gone."""
+        if files.away and files.exit is None and runner_gone(files) and from_files(files).state != LOST:
+            await self.launching.send_deputy(self.home.path, files.spec)
+
     async def _sweep(self, files: list[Files]) -> list[Observed]:
+        for each in files:
+            await self._send_deputy(each)
         return await sweep(self.driver, files, author=self.author, timeout=self.config.hosts_sweep_timeout)
 
     def _row(self, id: str) -> Row | None:
@@ -436,6 +447,7 @@ class Core:
     async def connect(self, id: str) -> tuple[Files, Connection]:
         """A connection to this session's runner, identity proven. Why there is none is told by the error."""
         files = read_files(self.home, id)
+        await self._send_deputy(files)
         timeout = self.config.hosts_reply_timeout
         began = time.monotonic()
         while True:
@@ -601,6 +613,8 @@ class Core:
         seen = from_files(read_files(self.home, id))
         if seen.state == STARTING:
             raise Unreachable(id, None, self.config.hosts_reply_timeout)
+        if seen.files.away and not seen.final:
+            raise self._no_runner(seen, self.config.hosts_reply_timeout)
         if seen.state != EXITED:
             refuse_unproven(seen.files)
         if seen.final:

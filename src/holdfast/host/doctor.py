@@ -13,10 +13,10 @@ from .. import config, wire
 from ..errors import DamagedRecord, HoldfastError, NotFound
 from ..home import runtime_directory
 from ..model import EXITED, LOST, STALE, UNREACHABLE, Finding
-from ..runner import cgroup, points, sockets, telling, tree
+from ..runner import cgroup, points, records, sockets, telling, tree
 from . import listening, verbs
 from .connection import call, greeting, say
-from .observe import lock_is_free, read_files
+from .observe import read_files
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ def _damaged(core: Core, session: str, problem: DamagedRecord, rebuild: bool) ->
 def _lock_held(spec: str) -> bool | None:
     """Whether a runner holds it; None when that cannot be told."""
     try:
-        return not lock_is_free(spec) if stat.S_ISREG(os.lstat(spec).st_mode) else None
+        return not records.lock_is_free(spec) if stat.S_ISREG(os.lstat(spec).st_mode) else None
     except OSError:
         return None
 

@@ -8,7 +8,7 @@ import fcntl
 import os
 import sys
 
-from .. import wire
+from .. import places, wire
 from ..errors import RunnerGone, SpawnError, Unreachable, Unsupported
 from ..home import new_id
 from ..runner import points, sockets, tree
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _RUNNER = os.path.join(os.path.dirname(os.path.abspath(sockets.__file__)), "__main__.py")
 _BACKLOG = 1024
+# To take what we tell it; it comes to life after that.
+_DEPUTY_S = 10.0
 # What tests set; the rest of our environment is nobody's business there.
 _HANDED_ON = (
     "HOLDFAST_POINTS",
@@ -87,9 +89,36 @@ class Launching:
         except OSError as problem:
             raise SpawnError(problem.errno or 0, "launch", problem.filename) from None
 
-    async def _ask(self, sock: socket.socket, request: dict[str, Any], descriptors: list[int]) -> Connection:
+    async def start_away(self, request: dict[str, Any], descriptors: list[int]) -> Connection:
+        """The same in another place: a deputy carries the request there."""
+        request["reach"] = places.reach(request["spec"]["place"], self._config, self._runtime)
+        timeout = self._config.hosts_start_timeout + self._config.places_timeout
+        try:
+            return await self._ask(await self._execute("deputy"), request, descriptors, timeout)
+        except OSError as problem:
+            raise SpawnError(problem.errno or 0, "launch", problem.filename) from None
+
+    async def send_deputy(self, home: str, spec: dict[str, Any]) -> None:
+        """Have somebody who holds a link to the place where this session runs. He is there when this returns, or
+        another whom somebody else has sent."""
+        reach = places.reach(spec["place"], self._config, self._runtime)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            frame = wire.control({"type": "resume", "home": home, "spec": spec, "reach": reach})
+            pid = _spawn_python(["next-deputy"], {tree.ROLE_VARIABLE: "runner"}, [theirs.fileno()])
+            theirs.close()
+            ours.setblocking(False)
+            await Connection(self._driver, ours, spec["id"], self._author).send(frame, _DEPUTY_S)
+            await self._driver.call(lambda: os.waitpid(pid, 0))
+        finally:
+            ours.close()
+            theirs.close()
+
+    async def _ask(
+        self, sock: socket.socket, request: dict[str, Any], descriptors: list[int], timeout: float | None = None
+    ) -> Connection:
         session: str = request["spec"]["id"]
-        timeout: float = self._config.hosts_start_timeout
+        timeout = timeout or self._config.hosts_start_timeout
         connection = Connection(self._driver, sock, session, self._author)
         try:
             if points.ACTIVE:
@@ -142,10 +171,10 @@ class Launching:
             listener.close()
             os.close(lock)
 
-    async def _execute(self) -> socket.socket:
+    async def _execute(self, role: str = "runner") -> socket.socket:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            pid = _spawn_python(["runner"], {tree.ROLE_VARIABLE: "runner"}, [theirs.fileno()])
+            pid = _spawn_python([role], {tree.ROLE_VARIABLE: "runner"}, [theirs.fileno()])
         except OSError:
             ours.close()
             raise

@@ -8,7 +8,6 @@ whichever namespace.
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 
 from ..errors import DamagedRecord, NotFound
@@ -23,7 +22,9 @@ from ..model import (
     Snapshot,
     snapshot,
 )
+from ..places import LOCAL
 from ..runner import clock, records, tree
+from ..runner.mirror import AWAY
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -103,6 +104,11 @@ class Files:
     def now(self) -> Record:
         """The spec as `update` left it."""
         return {**self.spec, **((self.state or {}).get("changed") or {})}
+
+    @property
+    def away(self) -> bool:
+        """Does its runner live in another place? Here it has a deputy, and these files are a copy."""
+        return self.spec.get("place") not in (None, LOCAL)
 
     @property
     def endpoint(self) -> str:
@@ -209,7 +215,7 @@ def from_files(files: Files) -> Observed:
     word later; until then its session is `running` or `starting`."""
     if files.exit is not None:
         return _ended(files)
-    if not _runner_gone(files):
+    if not runner_gone(files):
         if files.state is None:
             return Observed(files, STARTING, "the runner lives and has not yet recorded the command")
         return Observed(files, RUNNING, "the runner lives")
@@ -217,7 +223,7 @@ def from_files(files: Files) -> Observed:
     files = read_again(files)
     if files.exit is not None:
         return _ended(files)
-    return _without_runner(files)
+    return _without_deputy(files) if files.away else _without_runner(files)
 
 
 def read_again(files: Files) -> Files:
@@ -229,7 +235,7 @@ def _ended(files: Files) -> Observed:
     """A runner strikes the last survivors off the record. Where it died before them, whoever looks says who lives."""
     assert files.exit is not None
     exit = files.exit["exit"]
-    if exit["survivors"] and _runner_gone(files):
+    if exit["survivors"] and not files.away and runner_gone(files):
         away = elsewhere(files)
         if files.in_process:
             left, more = [], 0  # a task or thread is gone with its host
@@ -287,25 +293,19 @@ def _without_runner(files: Files) -> Observed:
     return Observed(files, LOST, f"its runner and its processes are gone, and no exit was recorded{asked}")
 
 
-def _runner_gone(files: Files) -> bool:
-    return lock_is_free(os.path.join(files.directory, "spec.json"))
+def _without_deputy(files: Files) -> Observed:
+    """Of what runs in another place we know what its deputy heard last; another can be started to ask anew."""
+    path = os.path.join(files.directory, AWAY)
+    heard = _optional(path) or {}
+    _expect(path, heard, {"state": str, "evidence": str})
+    state = heard.get("state")
+    if state not in (STALE, LOST):
+        return Observed(files, UNREACHABLE, "nobody holds a link to its place")
+    return Observed(files, str(state), heard.get("evidence", ""))
 
 
-def lock_is_free(path: str) -> bool:
-    """Whether nobody holds the lock that a runner holds on its spec for life."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return True
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError as problem:
-        if problem.errno in (errno.EWOULDBLOCK, errno.EACCES):
-            return False
-        raise
-    finally:
-        os.close(fd)
-    return True
+def runner_gone(files: Files) -> bool:
+    return records.lock_is_free(os.path.join(files.directory, "spec.json"))
 
 
 def _state(directory: str) -> Record | None:

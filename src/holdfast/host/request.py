@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
+from .. import places
 from ..errors import BadArgument, EmptyCommand, TooLarge, Unsupported
 from ..home import check_labels, check_name, check_owner, new_id
 from ..model import START_OPTIONS, seconds, size_bytes
@@ -60,8 +61,11 @@ def build(
     if unknown:
         raise BadArgument(unknown[0], "no such option", f"one of {', '.join(sorted(START_OPTIONS))}")
     options = {name: value for name, value in options.items() if value is not None}  # type: ignore[assignment]
-    if options.get("place", "local") != "local":
-        raise Unsupported(f"place {shown(options['place'])}")
+    place = places.check(options.get("place"))
+    away = place != places.LOCAL
+    if away:
+        _fits_away(options)
+        environ = {}  # the place has its own
     tty = check_tty(options.get("tty"))
     if tty is None and options.get("size") is not None:
         raise BadArgument("size", "is the size of a terminal, and none is asked for", "give tty=True too")
@@ -92,7 +96,7 @@ def build(
         "command": _command(command),
         "shell": _shell(options.get("shell", config.start_shell)),
         "argv0": None if "argv0" not in options else _for_the_system("argv0", options["argv0"]),
-        "cwd": _directory(options.get("cwd")),
+        "cwd": _directory_away(options.get("cwd")) if away else _directory(options.get("cwd")),
         "env_names": sorted(env),
         "env_set": set_names,
         "clean_env": _switch(options, "clean_env"),
@@ -116,7 +120,7 @@ def build(
         "log_cap": cap,
         "segment_bytes": config.log_segment,
         "free_floor": config.log_free_floor,
-        "place": "local",
+        "place": place,
         "author": author,
         "metadata": _metadata(options.get("metadata", {})),
         "restarted_from": None,
@@ -133,6 +137,14 @@ def build(
     if replace and spec["key"] is None and spec["name"] is None:
         raise BadArgument("replace", "replaces the holder of a key or name, and none is given", "give key= too")
     return StartRequest(spec, env, given, replace, list(passed.values()))
+
+
+def _fits_away(options: StartOptions) -> None:
+    """What is of this machine cannot be handed to another."""
+    if options.get("pass_fds"):
+        raise Unsupported("pass_fds in another place")
+    if options.get("lifetime") == "owner":
+        raise Unsupported("lifetime='owner' in another place")
 
 
 def _told(options: StartOptions, config: Config) -> dict[str, Any]:
@@ -244,6 +256,11 @@ def _whole(argument: str, value: object, low: int, high: int) -> int:
 
 def _directory(cwd: object) -> str:
     return os.getcwd() if cwd is None else os.path.abspath(_for_the_system("cwd", cwd))
+
+
+def _directory_away(cwd: object) -> str | None:
+    """As it was given: what it means is known there."""
+    return None if cwd is None else _for_the_system("cwd", cwd)
 
 
 def _environment(options: StartOptions, environ: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:

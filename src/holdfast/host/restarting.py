@@ -50,6 +50,7 @@ _ASKED_AGAIN = (
     "metadata",
     "log_cap",
     "notify_people",
+    "place",
 )
 
 

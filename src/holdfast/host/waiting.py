@@ -10,8 +10,9 @@ import time
 
 from ..errors import BadArgument, RunnerGone, SessionEnded, Unreachable
 from ..model import EXITED, LOST, STALE, Woke, format_cursor
+from ..runner.records import lock_is_free
 from .driver import first_death
-from .observe import from_files, lock_is_free, read_files
+from .observe import from_files, read_files
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""What a runner has to say: `runner.log`, and warnings for whoever asks for the status."""
+"""What a runner or its deputy has to say: a log of its own, and warnings for whoever asks for the status."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ _WARNINGS_MAX = 32
 
 
 class Diary:
-    def __init__(self, directory: int, warnings: Iterable[str]) -> None:
+    def __init__(self, directory: int, warnings: Iterable[str], name: str = "runner.log") -> None:
         self._directory = directory
+        self._name = name
         self.warnings = list(warnings)
 
     def warn(self, text: str) -> None:
-        """Once, in the status, in the exit record and in `runner.log`."""
+        """Once, in the status, in the exit record and in the log."""
         if text not in self.warnings and len(self.warnings) < _WARNINGS_MAX:
             self.warnings.append(text)
             self.say(text)
@@ -35,10 +36,10 @@ class Diary:
         self.say("\n".join(lines))
 
     def say(self, text: str) -> None:
-        """Into `runner.log`, bounded; there is nobody else to tell."""
+        """Into the log, bounded; there is nobody else to tell."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
-            fd = os.open("runner.log", flags, 0o600, dir_fd=self._directory)
+            fd = os.open(self._name, flags, 0o600, dir_fd=self._directory)
             try:
                 if os.fstat(fd).st_size < _MAX_BYTES:
                     os.write(fd, f"{clock.now_text()} {text}\n".encode("utf-8", "replace"))

@@ -55,6 +55,23 @@ def main(words: list[str]) -> None:
         _shed_descriptors({_CHANNEL_FD})
         _leave_parent()
         _become_runner(socket.socket(fileno=_CHANNEL_FD), None, cgroup.leave_service_group())
+    elif words[:1] == ["runner-at"] and len(words) == 2:
+        _come_to(words[1])
+    elif words[:1] == ["far"]:
+        from . import far
+
+        far.main()
+    elif words[:1] == ["deputy"]:
+        from . import deputy
+
+        _shed_descriptors({_CHANNEL_FD})
+        _leave_parent()
+        deputy.begin(socket.socket(fileno=_CHANNEL_FD))
+    elif words[:1] == ["next-deputy"]:
+        from . import deputy
+
+        _shed_descriptors({_CHANNEL_FD})
+        deputy.take_over(socket.socket(fileno=_CHANNEL_FD), then=_leave_parent)
     elif words[:1] == ["launcher"] and len(words) == 3:
         _shed_descriptors({_LISTENER_FD, _LOCK_FD})
         _leave_parent()
@@ -62,6 +79,18 @@ def main(words: list[str]) -> None:
         Launcher(listener, os.environ[SOCKET_VARIABLE], spares=int(words[1]), idle_s=float(words[2])).run()
     else:
         sys.exit("holdfast: the runner is started by the library, not by hand")
+
+
+def _come_to(path: str) -> None:
+    """Be the runner of whoever waits at `path`. Whoever started us is outside of where we are, and buries us."""
+    _shed_descriptors(set())
+    channel = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    sockets.connect_unix(channel, path)
+    try:
+        os.setsid()
+    except PermissionError:
+        pass  # we lead a session already
+    _become_runner(channel, None, None)
 
 
 def lock_path(socket_path: str) -> str:

@@ -7,6 +7,7 @@ made again by accident.
 from __future__ import annotations
 
 import binascii
+import errno
 import fcntl
 import os
 import stat
@@ -117,12 +118,12 @@ def _read(path: str, directory: int | None) -> dict[str, Any]:
         if not stat.S_ISREG(file.st_mode):
             raise ValueError("it is no file")
         # Records are replaced, never written in place: the size does not change under us.
-        return _decode(os.read(fd, min(file.st_size, _RECORD_MAX_BYTES)))
+        return parse(os.read(fd, min(file.st_size, _RECORD_MAX_BYTES)))
     finally:
         os.close(fd)
 
 
-def _decode(raw: bytes) -> dict[str, Any]:
+def parse(raw: bytes) -> dict[str, Any]:
     body, head, check, tail = raw[:-_CHECK_BYTES], raw[-_CHECK_BYTES:-11], raw[-11:-3], raw[-3:]
     if (head, tail) == (_CHECK_HEAD, _CHECK_TAIL) and check != b"%08x" % binascii.crc32(body):
         raise ValueError("its check does not fit: something changed in it")
@@ -135,12 +136,29 @@ def _decode(raw: bytes) -> dict[str, Any]:
     return record
 
 
-def found(directory: int, name: str) -> dict[str, Any]:
+def found(directory: int | None, name: str) -> dict[str, Any]:
     """The record as it stands there now; empty when there is none that can be read."""
     try:
         return _read(name, directory)
     except (OSError, ValueError):
         return {}
+
+
+def lock_is_free(path: str) -> bool:
+    """Whether nobody holds the lock that a runner holds on its spec for life."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return True
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as problem:
+        if problem.errno in (errno.EWOULDBLOCK, errno.EACCES):
+            return False
+        raise
+    finally:
+        os.close(fd)
+    return True
 
 
 def replace(directory: int, temporary: str, name: str, payload: bytes, durable: bool) -> None:

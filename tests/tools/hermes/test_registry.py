@@ -12,7 +12,7 @@ from holdfast.errors import BadArgument, NotFound, PlaceUnsupported
 from holdfast.runner import clock
 from holdfast.tools.hermes import Registry
 from support import processes
-from support.waiting import until
+from support.waiting import until, wait_gone
 
 if TYPE_CHECKING:
     from support.world import World
@@ -55,7 +55,9 @@ def test_a_drain_is_settled_by_a_loop_that_ends_and_given_back_by_one_that_does_
     hf = world.open()
     registry = Registry(hf, session_key="a")
     id = registry.spawn_local("exit 3", notify_on_complete=True)["session_id"]
-    until(lambda: hf.consumer("hermes:a").pending(), what="the record of the end")
+    runner = hf.get(id).runner_pid
+    assert runner is not None
+    wait_gone(runner)
 
     def failing_turn() -> None:
         with registry.drain() as events:

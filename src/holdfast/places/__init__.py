@@ -1,0 +1,85 @@
+"""Where a runner can live: how a link to each place is carried. What goes over it is the same everywhere.
+
+A place is a kind and a name. All that differs is the command line whose input and output are the link, and where a
+runner would not be buried by whoever adopts it, the one that starts it from outside.
+"""
+
+from __future__ import annotations
+
+import os
+
+from ..errors import BadArgument, PlaceUnsupported
+from ..model.units import shown
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..config import Config
+
+LOCAL = "local"
+KINDS = ("ssh", "docker", "podman", "apptainer", "singularity")
+_NAME_CHARACTERS = 255
+# Longer paths of sockets the system does not take; `ssh` adds a hash and a few letters to what it is told.
+_CONTROL_PATH_BYTES = 104 - 40 - 18
+_SSH_OPTIONS = (
+    *("BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=15", "ServerAliveCountMax=3"),
+    *("ControlMaster=auto", "ControlPersist=60"),
+)
+
+
+def check(place: object) -> str:
+    """`local`, or a kind and a name. PlaceUnsupported for a kind that we know no way to."""
+    if place is None or place == LOCAL:
+        return LOCAL
+    if not isinstance(place, str):
+        raise BadArgument("place", f"{shown(place)} is not text", 'give "ssh:HOST" or "docker:NAME"')
+    kind, colon, name = place.partition(":")
+    if kind not in KINDS:
+        raise PlaceUnsupported(place)
+    if not colon or not name or name.startswith("-") or not name.isprintable() or len(name) > _NAME_CHARACTERS:
+        raise BadArgument("place", f"{shown(place)} names no place", f'give "{kind}:NAME"')
+    return place
+
+
+def reach(place: str, config: Config, runtime: str) -> dict[str, Any]:
+    """What a deputy needs to open links to this place, and the code that it brings along."""
+    import hashlib
+    import shlex
+
+    from .. import wire
+    from .bundle import runner_archive
+
+    kind, _, name = place.partition(":")
+    code = runner_archive()
+    python = [*shlex.split(config.places_python), "-I", "-S"]
+    with open(os.path.join(os.path.dirname(__file__), "boot.py"), "rb") as file:
+        # In an alphabet that no shell on the way reads as anything else.
+        boot = f'exec(__import__("base64").b64decode("{wire.as_text(file.read())}"))'
+    arrive = [*python, "-c", boot, hashlib.blake2b(code, digest_size=16).hexdigest(), str(len(code))]
+    program = shlex.split(getattr(config, f"places_{kind}"))
+    detached: list[str] | None = None
+    if kind == "ssh":
+        argv = [*program, *_ssh_options(runtime), name, "exec " + shlex.join(arrive)]
+    elif kind in ("docker", "podman"):
+        argv = [*program, "exec", "-i", name, *arrive]
+        # The first process of a container seldom buries those whose parents are gone.
+        detached = [*program, "exec", "-d", name, *python, "-X", "utf8"]
+    else:
+        argv = [*program, "exec", f"instance://{name}", *arrive]
+    return {
+        "argv": argv,
+        "detached": detached,
+        "env": dict(os.environ),
+        "timeout": config.places_timeout,
+        "code": wire.as_text(code),
+    }
+
+
+def _ssh_options(runtime: str) -> list[str]:
+    options = list(_SSH_OPTIONS)
+    if len(os.fsencode(runtime)) + len("/ssh-") <= _CONTROL_PATH_BYTES:
+        options.append(f"ControlPath={runtime}/ssh-%C")
+    else:
+        options = [option for option in options if not option.startswith("Control")]
+    return ["-T", *(word for option in options for word in ("-o", option))]

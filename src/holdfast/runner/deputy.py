@@ -1,0 +1,514 @@
+"""The deputy of a runner that lives in another place: what its session has here.
+
+It holds the lock and the endpoint that a runner would hold, keeps a copy of the session's directory, and passes on what
+hosts and runner say. It owns nothing. Kill it, and the next host that looks starts another, which goes on where the
+copy ends; cut its link, and it says so to whoever asks, and tries again.
+"""
+
+from __future__ import annotations
+
+import _socket as socket
+import fcntl
+import os
+import time
+
+from . import birth, clock, far, jsontext, mirror, records, sockets, wake, wire
+from .diary import Diary
+from .endpoint import CLIENTS_MAX
+from .kernel_signals import signal
+from .link import Link, spawn
+from .loop import READ, WRITE, Loop
+from .people import People
+from .signalfile import FILE, VARIANTS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable
+
+    from .loop import Timer
+
+    Message = dict[str, Any]
+
+_READ_BYTES = 64 << 10
+_BACKLOG = 128
+_REQUEST_S = 10.0
+# A link that broke is tried again first soon, then ever more seldom; at once where somebody asks, but for this.
+_RETRY_S = 1.0
+_RETRY_MAX_S = 60.0
+# Whoever looks whether we live holds the lock for a moment.
+_LOCK_S = 0.5
+_LOOK_S = 0.01
+# How often it is tried to have forgotten there what has come home.
+_FORGET_TRIES = 3
+# What a shell, or a container's runtime, ends with when there is no such program.
+_NO_PROGRAM = (126, 127)
+_NO_PYTHON = "holdfast: a runner needs Python"
+_GONE = ("no such container", "no instance found")
+
+
+def begin(channel: socket.socket) -> None:
+    """Of a session that is asked for on `channel`."""
+    request, passed = _receive(channel)
+    if request is not None:
+        deputy = Deputy(request)
+        deputy.begin(channel, passed)
+        deputy.live()
+
+
+def take_over(channel: socket.socket, then: Callable[[], None]) -> None:
+    """Of a session whose deputy is gone. `then` is called when we can be reached: somebody waits for that."""
+    request, _ = _receive(channel)
+    channel.close()
+    if request is not None:
+        deputy = Deputy(request)
+        if deputy.take_over():
+            then()
+            deputy.live()
+
+
+def _receive(channel: socket.socket) -> tuple[Message | None, list[int]]:
+    channel.settimeout(_REQUEST_S)
+    decoder = wire.Decoder(wire.START_MAX_BYTES)
+    passed: list[int] = []
+    while True:
+        received, more = sockets.recv_with_fds(channel, _READ_BYTES, sockets.MAX_FDS)
+        passed += more
+        for frame in decoder.feed(received):
+            return (frame if isinstance(frame, dict) else None), passed
+        if not received:
+            return None, passed
+
+
+class _Client:
+    """A host that knocked at our door, and its channel."""
+
+    def __init__(self, deputy: Deputy, number: int, sock: socket.socket) -> None:
+        self.number = number
+        self.sock = sock
+        self.ready = lambda events: deputy.serve(self, events)
+        self.unsent = bytearray()
+        self.opened = False
+        self.answered = False
+        self.leaving = False
+
+
+class Deputy:
+    def __init__(self, request: Message) -> None:
+        self._request: Message = request
+        self._home: str = request["home"]
+        self._spec: Message = request["spec"]
+        self._reach: Message = request.pop("reach")
+        self._code = wire.from_text(self._reach["code"]) or b""
+        self._loop: Loop
+        self._directory = -1
+        self._lock = -1
+        self._listener: socket.socket | None = None
+        self._copy: mirror.Copy | None = None
+        self._diary: Diary | None = None
+        self._people: People | None = None
+        self._heading: Message | None = None
+        self._link: Link | None = None
+        # Did the far end speak?
+        self._linked = False
+        self._timer: Timer | None = None
+        self._retry_s = _RETRY_S
+        self._failed_at = -_RETRY_S
+        self._clients: dict[int, _Client] = {}
+        self._number = far.FIRST_CHANNEL
+        self._passed: list[int] = []
+        # Is there anything that the far end does not know of yet?
+        self._to_begin = False
+        self._forget_tries = 0
+        self._helpers: list[int] = []
+        self._partial = b""
+        self._ended: Message | None = None
+
+    # Before anybody waits for us no more.
+
+    def begin(self, channel: socket.socket, passed: list[int]) -> None:
+        self._to_begin, self._passed = True, passed
+        channel.setblocking(False)
+        self._clients[self._number] = _Client(self, self._number, channel)
+
+    def take_over(self) -> bool:
+        """Stand in for one that is gone. False where another was quicker, once that one can be reached."""
+        path = os.path.join(self._home, "sessions", self._spec["id"])
+        lock = _take_lock(os.path.join(path, "spec.json"))
+        if lock is None:
+            until = time.monotonic() + _LOCK_S
+            while not os.path.exists(self._spec["endpoint"]) and time.monotonic() < until:
+                time.sleep(_LOOK_S)
+            return False
+        self._settle(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), lock)
+        return True
+
+    def _settle(self, directory: int, lock: int) -> None:
+        """What a session has here: its copy, and a door."""
+        self._directory, self._lock = directory, lock
+        self._diary = Diary(directory, (), "deputy.log")
+        endpoint: str = self._spec["endpoint"]
+        self._copy = mirror.Copy(directory, endpoint)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        _unlink(endpoint)  # we hold the lock: nobody listens there
+        sockets.bind_unix(listener, *os.path.split(endpoint))
+        listener.listen(_BACKLOG)
+        listener.setblocking(False)
+        self._listener = listener
+        if self._spec.get("people") is not None:
+            self._people = People(self._home, self._spec["people"], self._reach["env"], self._diary.say)
+
+    # Living.
+
+    def live(self) -> None:
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+        self._loop = Loop()
+        if self._listener is not None:
+            self._loop.watch(self._listener.fileno(), READ, self._accept)
+        self._open_link()
+        self._loop.run(self._turn)
+        self._leave()
+
+    def _turn(self) -> None:
+        """Nobody is listened to while there is no link, or a full one."""
+        listening = self._linked and self._link is not None and not self._link.is_full
+        for client in self._clients.values():
+            events = (READ if listening and not client.leaving else 0) | (WRITE if client.unsent else 0)
+            self._loop.watch(client.sock.fileno(), events, client.ready)
+        self._helpers = [pid for pid in self._helpers if os.waitpid(pid, os.WNOHANG)[0] == 0]
+
+    def _leave(self) -> None:
+        if self._link is not None:
+            self._link.close()
+        for client in list(self._clients.values()):
+            client.sock.setblocking(True)
+            client.sock.settimeout(1.0)
+            try:
+                client.sock.sendall(client.unsent)
+            except OSError:
+                pass
+            client.sock.close()
+        if self._listener is not None:
+            _unlink(self._spec["endpoint"])
+            self._listener.close()
+
+    # The link.
+
+    def _open_link(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._linked, self._heading = False, None
+        argv, environment = self._reach["argv"], self._reach["env"]
+        try:
+            link = Link(self._loop, argv, environment, self._code, heard=self._hear, lost=self._link_lost)
+        except OSError as problem:
+            self._without_link("place-unreachable", f"{argv[0]}: {problem.strerror}")
+            return
+        self._link = link
+        self._timer = self._loop.after(self._reach["timeout"], self._link_late)
+
+    def _link_late(self) -> None:
+        if not self._linked:
+            self._link_lost(f"no answer within {self._reach['timeout']:g} s")
+
+    def _link_lost(self, why: str | None = None) -> None:
+        if self._link is None:
+            return
+        link, self._link = self._link, None
+        code, said = link.close()
+        last = (said.splitlines() or ["the link broke off"])[-1]
+        if not self._linked and (code in _NO_PROGRAM or _NO_PYTHON in said):
+            self._without_link("place-no-python", last)
+        elif any(gone in said.lower() for gone in _GONE):
+            self._without_link("place-gone", last)
+        else:
+            self._without_link("place-unreachable", why or last)
+
+    def _without_link(self, code: str, why: str) -> None:
+        self._linked = False
+        self._failed_at = time.monotonic()
+        if self._timer is not None:
+            self._timer.cancel()
+        place = self._spec["place"]
+        text = {
+            "place-unreachable": f"{place} cannot be reached: {why}",
+            "place-gone": f"{place} is gone: {why}",
+            "place-no-python": f"{place} has no Python that can run a command there: {why}",
+        }[code]
+        if self._to_begin:
+            # Nothing was written and nothing started anywhere.
+            self._refuse(wire.error({}, code, text, place=place, why=why))
+            return
+        facts = {"id": self._spec["id"], "pid": None, "waited_s": 0.0}
+        for client in list(self._clients.values()):
+            if not client.answered:
+                client.unsent += wire.control(wire.error({}, "unreachable", text, **facts))
+            self._close_after_sending(client)
+        if self._diary is not None:
+            self._diary.say(text)
+        if code == "place-gone":
+            self._over("lost", text)
+        elif self._forget_tries >= _FORGET_TRIES:
+            self._loop.leave()
+        else:
+            self._timer = self._loop.after(self._retry_s, self._open_link)
+            self._retry_s = min(2 * self._retry_s, _RETRY_MAX_S)
+
+    def _refuse(self, frame: Message) -> None:
+        for client in self._clients.values():
+            client.unsent += wire.control(frame)
+        self._loop.leave()
+
+    def _hear(self, frames: list[wire.Frame]) -> None:
+        for frame in frames:
+            try:
+                if isinstance(frame, dict):
+                    getattr(self, "_on_" + frame["type"], self._on_other)(frame)
+                elif frame[0]:
+                    self._on_words(*frame)
+                else:
+                    self._on_piece_data(frame[1])
+            except (KeyError, TypeError, ValueError, OSError) as problem:
+                # Nonsense, or a disk that takes no more: what is missing here is not lost there.
+                self._link_lost(f"{type(problem).__name__}: {problem}")
+                return
+            if self._link is None:
+                return
+
+    def _on_other(self, frame: Message) -> None:
+        """Of a later release: what we do not know, we do not do."""
+
+    def _on_refused(self, frame: Message) -> None:
+        self._link_lost(str(frame["why"]))
+
+    def _on_here(self, frame: Message) -> None:
+        """The far end is there."""
+        assert self._link is not None
+        self._linked = True
+        if self._to_begin:
+            self._start(frame)
+            return
+        assert self._copy is not None
+        self._link.tell({"type": "resume", "id": self._spec["id"], "have": self._copy.have()})
+        for client in self._clients.values():
+            self._open_channel(client)
+
+    def _start(self, here: Message) -> None:
+        """Persist, then spawn: also here."""
+        assert self._link is not None
+        spec, request = self._spec, self._request
+        spec["cwd"] = _directory_there(spec["cwd"], here)
+        try:
+            directory, lock = birth.persist(self._home, spec)
+        except birth.Refused as refusal:
+            self._refuse(refusal.frame)
+            return
+        for fd in self._passed:
+            os.close(fd)  # the spec is on disk: whoever waits for the name or key may look now
+        try:
+            self._settle(directory, lock)
+        except OSError as problem:
+            birth.forget(directory)
+            text = f"endpoint {spec['endpoint']}: {problem.strerror}; no process was started"
+            facts = {"errno": problem.errno, "step": "endpoint", "path": spec["endpoint"]}
+            self._refuse(wire.error({}, "spawn-error", text, **facts))
+            return
+        assert self._listener is not None
+        self._loop.watch(self._listener.fileno(), READ, self._accept)
+        self._to_begin = False
+        self._clients[far.FIRST_CHANNEL].opened = True
+        # Whom people are told by, and who waits for a name, is decided here.
+        there = {**request, "spec": {**spec, "people": None}, "claims": 0}
+        self._link.tell({"type": "start", "request": there, "detached": bool(self._reach.get("detached"))})
+        self._request = {}
+
+    def _on_come(self, frame: Message) -> None:
+        """There, who loses its parent finds none that would bury it: a runner has to be started from outside."""
+        argv = [*self._reach["detached"], str(frame["archive"]), "runner-at", str(frame["path"])]
+        self._helpers.append(spawn(argv, self._reach["env"], {}))
+
+    def _on_over(self, frame: Message) -> None:
+        state = frame["state"]
+        if state == "exited":
+            for client in list(self._clients.values()):
+                self._close_after_sending(client)
+            if self._link is not None:
+                self._forget_tries += 1
+                self._link.tell({"type": "forget"})
+        else:
+            self._over(state, str(frame["evidence"]))
+
+    def _on_forgotten(self, _frame: Message) -> None:
+        self._loop.leave()
+
+    def _over(self, state: str, evidence: str) -> None:
+        """No runner will say more about it. Where nothing was ever recorded, nothing ever was."""
+        if records.found(self._directory, "exit.json"):
+            pass
+        elif state == "missing" and not records.found(self._directory, "state.json"):
+            birth.forget(self._directory)
+        else:
+            state = "stale" if state == "stale" else "lost"
+            record = {"state": state, "evidence": evidence, "at": clock.now_text()}
+            records.write(self._directory, mirror.AWAY, record, durable=True)
+            wake.call(os.path.dirname(self._spec["endpoint"]), self._now("owner"), self._spec["id"], 0)
+        self._loop.leave()
+
+    # The copy.
+
+    def _on_piece(self, frame: Message) -> None:
+        self._heading = frame
+
+    def _on_vanished(self, frame: Message) -> None:
+        assert self._copy is not None
+        self._copy.take(frame, b"")
+
+    def _on_piece_data(self, raw: bytes) -> None:
+        heading, self._heading = self._heading, None
+        if heading is None or self._copy is None:
+            raise ValueError("bytes of no file")
+        self._copy.take(heading, raw)
+        self._retry_s = _RETRY_S
+        if heading["name"] == FILE:
+            self._signals(raw, anew=heading["anew"] is True)
+
+    def _signals(self, raw: bytes, *, anew: bool) -> None:
+        """Records have come: whoever waits for them is woken, as their runner would."""
+        *lines, self._partial = ((b"" if anew else self._partial) + raw).split(b"\n")
+        seq, owners = 0, set()
+        for line in lines:
+            try:
+                record = jsontext.read(line)
+                seq = max(seq, int(record.get("seq") or record.get("queued") or 0))
+            except (ValueError, AttributeError, TypeError):
+                continue
+            owners.add(record.get("owner"))
+            self._tell_people(record)
+        for owner in owners - {None} or {self._now("owner")}:
+            wake.call(os.path.dirname(self._spec["endpoint"]), owner, self._spec["id"], seq)
+
+    def _tell_people(self, record: Message) -> None:
+        variant = next((name for name in VARIANTS if name in record), None)
+        if variant == "lifecycle" and record[variant].get("phase") == "ended":
+            self._ended = record
+        if record.get("queued") and self._ended is not None:
+            record, variant = {**self._ended, "routed": True}, "lifecycle"
+        if self._people is not None and variant is not None and record.get("routed") is True:
+            self._people.called(variant, record, self._now("notify_people"))
+
+    def _now(self, option: str) -> Any:
+        changed = records.found(self._directory, "state.json").get("changed") or {}
+        return changed.get(option, self._spec.get(option))
+
+    # Hosts.
+
+    def _accept(self, _events: int) -> None:
+        assert self._listener is not None
+        try:
+            sock = sockets.accept(self._listener)
+        except OSError:
+            return
+        if sockets.peer_uid(sock) != os.getuid() or len(self._clients) >= CLIENTS_MAX:
+            sock.close()
+            return
+        sock.setblocking(False)
+        self._number += 1
+        client = self._clients[self._number] = _Client(self, self._number, sock)
+        if self._linked:
+            self._open_channel(client)
+        elif self._link is None:
+            if time.monotonic() - self._failed_at < _RETRY_S:
+                self._without_link("place-unreachable", "its link broke a moment ago")
+            else:
+                self._open_link()
+
+    def _open_channel(self, client: _Client) -> None:
+        assert self._link is not None
+        client.opened = True
+        self._link.tell({"type": "open", "channel": client.number})
+
+    def serve(self, client: _Client, events: int) -> None:
+        if events & WRITE:
+            self._send(client)
+        if not events & READ or client.number not in self._clients or self._link is None:
+            return
+        try:
+            received = client.sock.recv(_READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            received = b""
+        if received:
+            self._link.send(wire.data(client.number, received))
+        else:
+            self._link.tell({"type": "close", "channel": client.number})
+            self._drop(client)
+
+    def _on_words(self, number: int, raw: bytes) -> None:
+        client = self._clients.get(number)
+        if client is not None:
+            client.answered = True
+            client.unsent += raw
+            self._send(client)
+
+    def _on_closed(self, frame: Message) -> None:
+        client = self._clients.get(frame["channel"])
+        if client is not None:
+            self._close_after_sending(client)
+
+    def _send(self, client: _Client) -> None:
+        sent = 0
+        try:
+            while client.unsent:
+                done = client.sock.send(client.unsent)
+                del client.unsent[:done]
+                sent += done
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._drop(client)
+            if self._link is not None:
+                self._link.tell({"type": "close", "channel": client.number})
+            return
+        if sent and self._link is not None and client.opened:
+            self._link.tell({"type": "read", "channel": client.number, "bytes": sent})
+        if client.leaving and not client.unsent:
+            self._drop(client)
+
+    def _close_after_sending(self, client: _Client) -> None:
+        client.leaving = True
+        self._send(client)
+
+    def _drop(self, client: _Client) -> None:
+        if self._clients.pop(client.number, None) is not None:
+            self._loop.watch(client.sock.fileno(), 0, client.ready)
+            client.sock.close()
+
+
+def _take_lock(path: str) -> int | None:
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    until = time.monotonic() + _LOCK_S
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return fd
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                os.close(fd)
+                return None
+            time.sleep(_LOOK_S)
+
+
+def _directory_there(given: str | None, here: Message) -> str:
+    """The directory that is meant there, by its own name."""
+    if given is None:
+        return str(here["cwd"])
+    if given == "~" or given.startswith("~/"):
+        given = str(here["user"]) + given[1:]
+    return os.path.normpath(os.path.join(str(here["cwd"]), given))
+
+
+def _unlink(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass

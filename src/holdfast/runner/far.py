@@ -1,0 +1,377 @@
+"""The end of a link that stands in another place: between the deputy's stream and the runner there.
+
+One process for one session, for as long as its deputy listens; it owns nothing. It starts the runner when it is asked
+to, passes on what hosts and runner say to each other, and tells what grows in the session's directory. Whatever the
+runner says is passed on after the growth that came before it, so that who hears of something finds it in the copy.
+"""
+
+from __future__ import annotations
+
+import _socket as socket
+import errno
+import os
+import sys
+
+from . import mirror, records, sockets, telling, tree, whereabouts, wire
+from .loop import READ, WRITE, Loop
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+# What the deputy has not passed on yet, of each channel.
+WINDOW_BYTES = 1 << 20
+# The host whose call starts the session speaks on this one.
+FIRST_CHANNEL = 1
+_READ_BYTES = 64 << 10
+# Output that trickles is gathered for this long.
+_GATHER_S = 0.01
+_GATHER_BYTES = 4 << 10
+# A runner that lives and does not let us in is asked again.
+_AGAIN_S = 0.1
+_BACKLOG = 1
+_DETACHED_S = 15.0
+
+
+def main() -> None:
+    """The link is stdin and stdout. Both stay ours: nothing that is started here inherits them."""
+    os.umask(0o077)
+    tree.here()
+    try:
+        home = whereabouts.chosen_home(os.environ)
+        whereabouts.make_with_parents(home)
+        sessions = os.path.join(home, "sessions")
+        whereabouts.check(home, os.stat(home), whereabouts.WRITABLE)
+        whereabouts.private(sessions, whereabouts.WRITABLE)
+        runtime = whereabouts.runtime_directory(os.environ)
+    except (whereabouts.Unfit, OSError) as problem:
+        _write(wire.control({"type": "refused", "why": str(problem)}))
+        return
+    Far(home, runtime).run()
+
+
+class _Channel:
+    """One conversation of a host with the runner."""
+
+    def __init__(self, far: Far, number: int, sock: socket.socket) -> None:
+        self.number = number
+        self.sock = sock
+        self.ready = lambda events: far.serve(self, events)
+        self.unsent = bytearray()
+        # Told to the deputy and not yet read by the host.
+        self.owed = 0
+
+
+class Far:
+    def __init__(self, home: str, runtime: str) -> None:
+        self._home = home
+        self._runtime = runtime
+        self._loop = Loop()
+        self._decoder = wire.Decoder(wire.START_MAX_BYTES)
+        self._channels: dict[int, _Channel] = {}
+        self._session: str | None = None
+        self._endpoint = ""
+        self._growth: mirror.Growth | None = None
+        # Our own conversation with the runner: it tells us that there is something new.
+        self._ear: socket.socket | None = None
+        self._ear_decoder = wire.Decoder()
+
+    def run(self) -> None:
+        environment = {name: value for name, value in os.environ.items() if name != tree.ROLE_VARIABLE}
+        here = {"home": self._home, "cwd": os.getcwd(), "user": os.path.expanduser("~"), "pid": os.getpid()}
+        self._tell({"type": "here", "version": telling.VERSION, "archive": sys.argv[0], **here})
+        self._environment = environment
+        os.set_blocking(0, False)
+        self._loop.watch(0, READ, self._hear_deputy)
+        self._loop.run(lambda: None)
+
+    # The deputy.
+
+    def _hear_deputy(self, _events: int) -> None:
+        try:
+            received = os.read(0, _READ_BYTES)
+        except BlockingIOError:
+            return
+        if not received:
+            self._loop.leave()
+            return
+        for frame in self._decoder.feed(received):
+            if isinstance(frame, dict):
+                getattr(self, "_on_" + frame["type"], self._on_other)(frame)
+            else:
+                self._pass_on(*frame)
+
+    def _on_other(self, frame: dict[str, Any]) -> None:
+        """Of a later release: what we do not know, we do not do."""
+
+    def _on_start(self, frame: dict[str, Any]) -> None:
+        request = frame["request"]
+        spec = request["spec"]
+        base = {} if spec["clean_env"] else self._environment
+        removed = set(spec["env_set"]) - set(request["env"])
+        request["env"] = {**{name: value for name, value in base.items() if name not in removed}, **request["env"]}
+        spec["env_names"] = sorted(request["env"])
+        request["home"] = self._home
+        self._follow(spec["id"], {})
+        spec["endpoint"] = self._endpoint
+        try:
+            sock = self._detached(spec["id"]) if frame.get("detached") else _executed()
+        except OSError as problem:
+            text = f"no runner could be started there: {problem.strerror or problem}"
+            facts = {"errno": problem.errno, "step": "launch", "path": problem.filename}
+            self._say(FIRST_CHANNEL, wire.control(wire.error({}, "spawn-error", text, **facts)))
+            self._loop.leave()
+            return
+        self._add(FIRST_CHANNEL, sock)
+        self._pass_on(FIRST_CHANNEL, wire.control(request))
+
+    def _detached(self, id: str) -> socket.socket:
+        """Where the parent of our orphans would not reap them, a runner comes to us: its parent is outside."""
+        path = os.path.join(self._runtime, id + ".start")
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            sockets.bind_unix(listener, *os.path.split(path))
+            listener.listen(_BACKLOG)
+            self._tell({"type": "come", "archive": sys.argv[0], "path": path})
+            listener.settimeout(_DETACHED_S)
+            try:
+                sock = sockets.accept(listener)
+            except TimeoutError:
+                raise OSError(errno.ETIMEDOUT, "it did not come in time") from None
+            finally:
+                os.unlink(path)
+            return sock
+        finally:
+            listener.close()
+
+    def _on_resume(self, frame: dict[str, Any]) -> None:
+        self._follow(frame["id"], frame["have"])
+        self._listen()
+
+    def _on_open(self, frame: dict[str, Any]) -> None:
+        try:
+            sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            sockets.connect_unix(sock, self._endpoint)
+        except OSError:
+            self._tell({"type": "closed", "channel": frame["channel"]})
+        else:
+            self._add(frame["channel"], sock)
+
+    def _on_close(self, frame: dict[str, Any]) -> None:
+        channel = self._channels.get(frame["channel"])
+        if channel is not None:
+            self._drop(channel)
+
+    def _on_read(self, frame: dict[str, Any]) -> None:
+        channel = self._channels.get(frame["channel"])
+        if channel is not None:
+            channel.owed -= frame["bytes"]
+            self._watch(channel)
+
+    def _on_forget(self, _frame: dict[str, Any]) -> None:
+        """All of it has come home."""
+        assert self._session is not None
+        _remove(os.path.join(self._home, "sessions", self._session))
+        self._tell({"type": "forgotten"})
+        self._loop.leave()
+
+    # Hosts and the runner.
+
+    def _add(self, number: int, sock: socket.socket) -> None:
+        sock.setblocking(False)
+        channel = self._channels[number] = _Channel(self, number, sock)
+        self._watch(channel)
+
+    def _pass_on(self, number: int, raw: bytes) -> None:
+        channel = self._channels.get(number)
+        if channel is not None:
+            channel.unsent += raw
+            self._send(channel)
+
+    def _send(self, channel: _Channel) -> None:
+        try:
+            while channel.unsent:
+                del channel.unsent[: channel.sock.send(channel.unsent)]
+        except BlockingIOError:
+            pass
+        except OSError:
+            channel.unsent.clear()  # what it said before it left is still to be read
+        self._watch(channel)
+
+    def _watch(self, channel: _Channel) -> None:
+        events = (READ if channel.owed < WINDOW_BYTES else 0) | (WRITE if channel.unsent else 0)
+        self._loop.watch(channel.sock.fileno(), events, channel.ready)
+
+    def serve(self, channel: _Channel, events: int) -> None:
+        if events & WRITE:
+            self._send(channel)
+        if not events & READ or channel.number not in self._channels:
+            return
+        try:
+            received = channel.sock.recv(_READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            received = b""
+        self._tell_growth()
+        if received:
+            channel.owed += len(received)
+            self._say(channel.number, received)
+            self._watch(channel)
+            if self._ear is None:
+                self._listen()
+        else:
+            self._drop(channel)
+            self._tell({"type": "closed", "channel": channel.number})
+            if self._ear is None:
+                self._listen()
+
+    def _drop(self, channel: _Channel) -> None:
+        del self._channels[channel.number]
+        self._loop.watch(channel.sock.fileno(), 0, channel.ready)
+        channel.sock.close()
+
+    # Growth.
+
+    def _follow(self, id: str, have: dict[str, list[int]]) -> None:
+        self._session = id
+        self._endpoint = os.path.join(self._runtime, id + ".sock")
+        self._growth = mirror.Growth(os.path.join(self._home, "sessions", id), have)
+
+    def _listen(self) -> None:
+        """Ask the runner to tell us when there is more. It left: then all there is to know stands in its files."""
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            sockets.connect_unix(sock, self._endpoint)
+        except OSError:
+            sock.close()
+            self._without_runner()
+            return
+        self._ear, self._ear_decoder = sock, wire.Decoder()
+        greeting = {"type": "hello", "protocol": wire.PROTOCOL, "version": telling.VERSION, "features": []}
+        sock.sendall(wire.control({**greeting, "kind": "link", "author": "link"}))
+        sock.setblocking(False)
+        self._loop.watch(sock.fileno(), READ, self._hear_runner)
+
+    def _wait(self, status: dict[str, Any]) -> None:
+        """For what comes after `status`, all of which was told; after the command's end, for what it left behind."""
+        if self._ear is None:
+            return
+        read = status["signals"] - status.get("signals_blocked", 0)
+        asked = {"type": "wait", "id": 1, "output_after": status["ends"], "signals_after": read}
+        try:
+            self._ear.send(wire.control({**asked, **({} if status["exit"] is None else {"extinct": True})}))
+        except OSError:
+            pass  # we hear of it when we read
+
+    def _hear_runner(self, _events: int) -> None:
+        assert self._ear is not None
+        try:
+            received = self._ear.recv(_READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            received = b""
+        if not received:
+            self._loop.watch(self._ear.fileno(), 0, self._hear_runner)
+            self._ear.close()
+            self._ear = None
+            self._without_runner()
+            return
+        for frame in self._ear_decoder.feed(received):
+            if isinstance(frame, dict) and "status" in frame:
+                status = frame["status"]
+                if self._tell_growth() < _GATHER_BYTES and frame["type"] == "reply":
+                    self._gather(status)
+                else:
+                    self._wait(status)
+
+    def _gather(self, status: dict[str, Any]) -> None:
+        self._loop.after(_GATHER_S, lambda: self._wait(status))
+
+    def _without_runner(self) -> None:
+        path = self._directory
+        if not os.path.exists(os.path.join(path, "spec.json")):
+            self._tell({"type": "over", "state": "missing", "evidence": "it is not on record there"})
+        elif not records.lock_is_free(os.path.join(path, "spec.json")):
+            self._loop.after(_AGAIN_S, self._listen)  # just starting, or full
+        elif os.path.exists(os.path.join(path, "exit.json")):
+            self._tell_growth()
+            self._tell({"type": "over", "state": "exited", "evidence": "exit record"})
+        else:
+            self._tell_growth()
+            state = records.found(None, os.path.join(path, "state.json"))
+            left = tree.orphans(os.path.basename(path), state.get("command"), state.get("pgid"), state.get("runner"))
+            evidence = "its runner is gone, its processes live" if left else "its runner and its processes are gone"
+            self._tell({"type": "over", "state": "stale" if left else "lost", "evidence": evidence})
+
+    @property
+    def _directory(self) -> str:
+        assert self._session is not None
+        return os.path.join(self._home, "sessions", self._session)
+
+    def _tell_growth(self) -> int:
+        told = 0
+        for heading, raw in self._growth.pieces() if self._growth is not None else ():
+            self._tell(heading)
+            if heading["type"] == "piece":
+                self._say(0, raw)
+            told += len(raw)
+        return told
+
+    def _tell(self, message: dict[str, Any]) -> None:
+        _write(wire.control(message))
+
+    def _say(self, number: int, raw: bytes) -> None:
+        _write(wire.data(number, raw))
+
+
+def _write(payload: bytes) -> None:
+    """The deputy always reads, so this ends; without it we end too."""
+    view = memoryview(payload)
+    try:
+        while view:
+            view = view[os.write(1, view) :]
+    except OSError:
+        os._exit(0)
+
+
+def _executed() -> socket.socket:
+    """A runner of its own session, nobody's child."""
+    ours, theirs = socket.socketpair()
+    actions: list[tuple[Any, ...]] = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in range(3)]
+    actions.append((os.POSIX_SPAWN_DUP2, theirs.fileno(), 3))
+    argv = [sys.executable, "-I", "-S", "-X", "utf8", sys.argv[0], "runner"]
+    try:
+        pid = os.posix_spawn(argv[0], argv, {tree.ROLE_VARIABLE: "runner"}, file_actions=actions, setsid=True)
+    except OSError:
+        ours.close()
+        raise
+    finally:
+        theirs.close()
+    os.waitpid(pid, 0)
+    return ours
+
+
+def _remove(directory: str) -> None:
+    for name in _names(directory):
+        path = os.path.join(directory, name)
+        try:
+            if os.path.isdir(path) and not os.path.islink(path):
+                _remove(path)
+            else:
+                os.unlink(path)
+        except OSError:
+            continue
+    try:
+        os.rmdir(directory)
+    except OSError:
+        pass
+
+
+def _names(directory: str) -> Iterator[str]:
+    try:
+        yield from os.listdir(directory)
+    except OSError:
+        return

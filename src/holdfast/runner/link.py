@@ -1,0 +1,152 @@
+"""The near end of a link: a process that carries our words to the far end in another place, and its words to us.
+
+How it gets there is its own affair: it is started with the words that the place gives, and what it reads and writes is
+the link. Its far end first says whether it has the code that we speak of, and is sent it where it has not.
+"""
+
+from __future__ import annotations
+
+import os
+
+from . import wire
+from .kernel_signals import signal
+from .loop import READ, WRITE
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable
+
+    from .loop import Loop
+
+# The first line of the far end, after whatever a login prints.
+MARK = b"\n\x01holdfast-link 1 "
+_MARK_WITHIN_BYTES = 256 << 10
+_READ_BYTES = 256 << 10
+_LAST_WORDS_BYTES = 4 << 10
+# What waits for a link that does not take it: above this nobody should be listened to until it does.
+_UNSENT_BYTES = 1 << 20
+_DEFAULTS = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
+
+
+def spawn(argv: list[str], environment: dict[str, str], streams: dict[int, int]) -> int:
+    """A process of the place's own program; it has no other descriptor of ours than `streams`, by number."""
+    actions: list[tuple[Any, ...]] = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in range(3)]
+    actions += [(os.POSIX_SPAWN_DUP2, ours, fd) for fd, ours in streams.items()]
+    return os.posix_spawnp(argv[0], argv, environment, file_actions=actions, setsigmask=[], setsigdef=_DEFAULTS)
+
+
+class Link:
+    """`heard` is given frames, `lost` is called once when nothing more can come."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        argv: list[str],
+        environment: dict[str, str],
+        code: bytes,
+        *,
+        heard: Callable[[list[wire.Frame]], None],
+        lost: Callable[[], None],
+    ) -> None:
+        self._loop = loop
+        self._code = code
+        self._heard = heard
+        self._lost = lost
+        self._decoder: wire.Decoder | None = None
+        self._greeting = b"\n"
+        self._unsent = bytearray()
+        self._last_words = b""
+        theirs_in, self._out = os.pipe2(os.O_CLOEXEC)
+        self._in, theirs_out = os.pipe2(os.O_CLOEXEC)
+        self._errors, theirs_errors = os.pipe2(os.O_CLOEXEC)
+        theirs = {0: theirs_in, 1: theirs_out, 2: theirs_errors}
+        try:
+            self._pid = spawn(argv, environment, theirs)
+        except OSError:
+            for fd in (self._out, self._in, self._errors):
+                os.close(fd)
+            raise
+        finally:
+            for fd in theirs.values():
+                os.close(fd)
+        for fd in (self._out, self._in, self._errors):
+            os.set_blocking(fd, False)
+        loop.watch(self._in, READ, self._hear)
+        loop.watch(self._errors, READ, self._hear_errors)
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._unsent) > _UNSENT_BYTES
+
+    def tell(self, message: dict[str, Any]) -> None:
+        self.send(wire.control(message))
+
+    def send(self, payload: bytes) -> None:
+        self._unsent += payload
+        self._flush(WRITE)
+
+    def close(self) -> tuple[int | None, str]:
+        """End it. How it had ended by itself, None where it had not, and its last words."""
+        ended = os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        if ended is None:
+            os.kill(self._pid, signal.SIGKILL)
+        code = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
+        self._hear_errors(READ)
+        for fd in (self._in, self._out, self._errors):
+            self._loop.watch(fd, 0, self._hear)
+            os.close(fd)
+        return (None if ended is None else code), self._last_words.decode("utf-8", "replace").strip()
+
+    def _flush(self, _events: int) -> None:
+        try:
+            while self._unsent:
+                del self._unsent[: os.write(self._out, self._unsent[:_READ_BYTES])]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._unsent.clear()  # of its end we hear on the other side
+        self._loop.watch(self._out, WRITE if self._unsent else 0, self._flush)
+
+    def _hear(self, _events: int) -> None:
+        try:
+            received = os.read(self._in, _READ_BYTES)
+        except BlockingIOError:
+            return
+        if not received:
+            self._lost()
+            return
+        try:
+            if self._decoder is None:
+                received = self._greet(received)
+            frames = [] if self._decoder is None else self._decoder.feed(received)
+        except wire.BadFrame:
+            self._lost()
+            return
+        if frames:
+            self._heard(frames)
+
+    def _greet(self, received: bytes) -> bytes:
+        """What follows the first line of the far end; nothing as long as it has not come, or lacks our code."""
+        self._greeting += received
+        before, _, after = self._greeting.partition(MARK)
+        word, newline, rest = after.partition(b"\n")
+        if not newline:
+            if len(before) > _MARK_WITHIN_BYTES:
+                raise wire.BadFrame("no far end answers there")
+            return b""
+        if word == b"need":
+            self._greeting = b"\n" + rest
+            self.send(self._code)
+            return b""
+        self._decoder = wire.Decoder(wire.START_MAX_BYTES)
+        return rest
+
+    def _hear_errors(self, _events: int) -> None:
+        try:
+            said = os.read(self._errors, _LAST_WORDS_BYTES)
+        except BlockingIOError:
+            return
+        if said:
+            self._last_words = (self._last_words + said)[-_LAST_WORDS_BYTES:]
+        else:
+            self._loop.watch(self._errors, 0, self._hear_errors)

@@ -1,0 +1,218 @@
+"""A session's directory in another place, and its copy here: what has grown there is told in pieces and written here.
+
+The files are those of a running session, so the order counts. Sizes are taken in one order and told in the opposite
+one: a reader of the copy never sees a record that speaks of bytes which have not come yet, as no reader there does.
+"""
+
+from __future__ import annotations
+
+import binascii
+import os
+import re
+import stat
+
+from . import records
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    # Of the file at the last look: which it was, and how much of it was told.
+    Told = tuple[tuple[int, int], int]
+
+PIECE_BYTES = 256 << 10
+# By the end of what the copy has is told whether it is the beginning of the file that stands there now.
+_PROOF_BYTES = 4 << 10
+_NAME = re.compile(r"[a-z0-9][a-z0-9._]{0,63}")
+_SEGMENT = re.compile(r"(stdout|stderr|tty)\.[0-9]{20}")
+# Replaced as a whole, always. The rest only grows, or is begun anew.
+_RECORDS = ("state.json", "exit.json")
+_SENT_LAST = ("frames", "signals.1.jsonl", "signals.jsonl", *_RECORDS)
+# What the deputy knows of a session that its runner cannot tell any more.
+AWAY = "away.json"
+# Each side has its own, or none.
+_NOT_COPIED = ("spec.json", records.INTENT, AWAY, "deputy.log")
+
+
+def is_copied(name: str) -> bool:
+    return (
+        _NAME.fullmatch(name) is not None
+        and name not in _NOT_COPIED
+        and not name.startswith("keyframe.")
+        and not name.endswith(".tmp")
+    )
+
+
+class Growth:
+    """What the copy lacks. `have` is what it has: the size of each file, and the check of its end."""
+
+    def __init__(self, path: str, have: dict[str, list[int]]) -> None:
+        self._path = path
+        self._have = have
+        self._told: dict[str, Told] = {}
+
+    def pieces(self) -> Iterator[tuple[dict[str, Any], bytes]]:
+        """Everything that has come since the last look, each piece with its heading."""
+        found = self._look()
+        for name in sorted({*self._told, *self._have} - {name for name, _ in found}):
+            self._told.pop(name, None)
+            self._have.pop(name, None)
+            yield {"type": "vanished", "name": name}, b""
+        for name, (file, size) in reversed(found):
+            try:
+                yield from self._grown(name, file, size)
+            except FileNotFoundError:
+                continue  # retention was quicker: the next look says so
+
+    def _look(self) -> list[tuple[str, Told]]:
+        """The files that are there and their sizes, in the opposite order of telling."""
+        try:
+            names = [name for name in os.listdir(self._path) if is_copied(name)]
+        except FileNotFoundError:
+            return []
+        found = []
+        for name in sorted(names, key=_rank, reverse=True):
+            try:
+                file = os.lstat(os.path.join(self._path, name))
+            except FileNotFoundError:
+                continue
+            if stat.S_ISREG(file.st_mode):
+                # A record is another file each time, and the number of the one before may come again.
+                born = file.st_mtime_ns if name in _RECORDS else 0
+                found.append((name, ((file.st_ino, born), file.st_size)))
+        return found
+
+    def _grown(self, name: str, file: tuple[int, int], size: int) -> Iterator[tuple[dict[str, Any], bytes]]:
+        known, at = self._told.get(name, (None, 0))
+        if known == file and (at == size or name in _RECORDS):
+            return
+        fd = os.open(os.path.join(self._path, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            if known != file:
+                at = self._shared(name, fd)
+            anew = at == 0
+            if name in _RECORDS:
+                size = os.fstat(fd).st_size
+            while at < size or anew:
+                raw = os.pread(fd, min(PIECE_BYTES, size - at), at)
+                if not raw and size:
+                    return  # shortened under us: it will be another file at the next look
+                yield {"type": "piece", "name": name, "at": at, "anew": anew, "last": at + len(raw) >= size}, raw
+                at += len(raw)
+                anew = False
+            self._told[name] = file, at
+        finally:
+            os.close(fd)
+
+    def _shared(self, name: str, fd: int) -> int:
+        """How much of this file the copy has already."""
+        size, check = self._have.pop(name, (0, 0))
+        if name in _RECORDS or size > os.fstat(fd).st_size or not size:
+            return 0
+        return size if _check(fd, size) == check else 0
+
+
+class Copy:
+    """The copy. `written` are the files that a power loss could still take back."""
+
+    def __init__(self, directory: int, endpoint: str) -> None:
+        self._directory = directory
+        self._endpoint = endpoint
+        self._written: set[str] = set()
+        for name in os.listdir(directory):
+            if name.endswith(".tmp"):
+                os.unlink(name, dir_fd=directory)  # of a copy that was killed
+
+    def have(self) -> dict[str, list[int]]:
+        found = {}
+        for name in os.listdir(self._directory):
+            if is_copied(name):
+                fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._directory)
+                try:
+                    size = os.fstat(fd).st_size
+                    found[name] = [size, _check(fd, size)]
+                finally:
+                    os.close(fd)
+        return found
+
+    def take(self, heading: dict[str, Any], raw: bytes) -> None:
+        """ValueError for what no honest runner tells."""
+        name, at = heading.get("name"), heading.get("at", 0)
+        if not isinstance(name, str) or not is_copied(name) or not isinstance(at, int) or at < 0:
+            raise ValueError(f"a piece of {name!r:.80} at {at!r:.80}")
+        if heading["type"] == "vanished":
+            self._remove(name)
+        elif name == "exit.json":
+            self._sync()
+            records.replace(self._directory, "exit.json.tmp", "exit.json", _whole(heading, raw), durable=True)
+            os.fsync(self._directory)
+        elif name == "state.json":
+            # Hosts here knock at our door, not at the one over there.
+            records.write(self._directory, name, {**records.parse(_whole(heading, raw)), "endpoint": self._endpoint})
+        else:
+            self._append(name, at, raw, heading)
+
+    def _append(self, name: str, at: int, raw: bytes, heading: dict[str, Any]) -> None:
+        fresh = name + ".tmp"
+        # What is begun anew while somebody may be reading the old takes its place when it is whole.
+        anew = heading.get("anew") is True
+        if anew:
+            self._remove(fresh)
+        target = fresh if anew or self._exists(fresh) else name
+        fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=self._directory)
+        try:
+            if at > os.fstat(fd).st_size:
+                raise ValueError(f"a piece of {name} at {at}, where {os.fstat(fd).st_size} bytes are")
+            view = memoryview(raw)
+            while view:
+                done = os.pwrite(fd, view, at)
+                at, view = at + done, view[done:]
+        finally:
+            os.close(fd)
+        self._written.add(name)
+        if target == fresh and (heading.get("last") is True or not self._exists(name)):
+            os.rename(fresh, name, src_dir_fd=self._directory, dst_dir_fd=self._directory)
+
+    def _sync(self) -> None:
+        for name in sorted(self._written):
+            try:
+                fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._directory)
+            except FileNotFoundError:
+                continue
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+        self._written.clear()
+
+    def _exists(self, name: str) -> bool:
+        try:
+            os.stat(name, dir_fd=self._directory, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def _remove(self, name: str) -> None:
+        try:
+            os.unlink(name, dir_fd=self._directory)
+        except FileNotFoundError:
+            pass
+
+
+def _rank(name: str) -> tuple[int, str]:
+    """The order of telling: bytes, then what speaks of them, and the end last."""
+    if _SEGMENT.fullmatch(name):
+        return 0, name
+    return (2 + _SENT_LAST.index(name) if name in _SENT_LAST else 1), name
+
+
+def _check(fd: int, size: int) -> int:
+    begin = max(0, size - _PROOF_BYTES)
+    return binascii.crc32(os.pread(fd, size - begin, begin))
+
+
+def _whole(heading: dict[str, Any], raw: bytes) -> bytes:
+    if not heading.get("last") or heading.get("at"):
+        raise ValueError(f"a record of more than {PIECE_BYTES} bytes")
+    return raw
