@@ -132,19 +132,6 @@ KEYS: Mapping[str, str] = {
 _WIDTH = 100
 
 # Conditions of terminals, signals and servers: their words are fixed, nothing raises them yet.
-RESERVED = (
-    "bad-key",
-    "bad-size",
-    "consumer-mismatch",
-    "not-a-tty",
-    "place-unsupported",
-    "pty-unavailable",
-    "self-attach",
-    "shutting-down",
-    "size-policy",
-    "too-many-sessions",
-)
-
 RESULTS = (Page, search.Hit, model.Woke, model.Exit, model.Stopped, model.Recovered, model.Collected, model.Finding)
 
 
@@ -235,11 +222,10 @@ def conditions() -> Iterator[str]:
     yield _ERRORS
     yield "| code | class | exit code | facts | fix |\n| --- | --- | --- | --- | --- |"
     for slug, kind in sorted(errors._BY_CODE.items()):
-        if slug not in RESERVED:
-            facts = ", ".join(f"`{name}`" for name in kind.__annotations__)
-            fix = kind.fix if kind.fix != errors.HoldfastError.fix else "said by each"
-            yield f"| `{slug}` | `{kind.__name__}` | {kind.exit_code} | {facts} | {fix.replace('|', ' or ')} |"
-    yield f"\nReserved for later releases: {', '.join(f'`{slug}`' for slug in RESERVED)}.\n"
+        facts = ", ".join(f"`{name}`" for name in kind.__annotations__)
+        fix = kind.fix if kind.fix != errors.HoldfastError.fix else "said by each"
+        yield f"| `{slug}` | `{kind.__name__}` | {kind.exit_code} | {facts} | {fix.replace('|', ' or ')} |"
+    yield ""
 
 
 def code(text: str) -> str:

@@ -69,7 +69,10 @@ def add_start_options(parser: argparse.ArgumentParser) -> None:
     told.add_argument("--replace", action="store_true", help="end the session that holds the key or name first")
 
     around = parser.add_argument_group("what it gets")
-    around.add_argument("--cwd", metavar="DIR", help="where it runs (default: here)")
+    around.add_argument(
+        "--place", metavar="PLACE", help="another machine or container: ssh:HOST, docker:NAME, podman:NAME"
+    )
+    around.add_argument("--cwd", metavar="DIR", help="where it runs (default: here, or where the place begins)")
     around.add_argument("--env", action="append", type=pair("--env"), metavar="K=V", help="set a variable")
     around.add_argument("--unset-env", action="append", metavar="K", help="take a variable away")
     around.add_argument("--clean-env", action="store_true", help="nothing of our environment but what --env sets")
@@ -125,7 +128,6 @@ def add_start_options(parser: argparse.ArgumentParser) -> None:
         "--restart", choices=("never", "on-failure", "always"), help="whether it is started again in its place"
     )
     ends.add_argument("--log-cap", type=size("--log-cap"), metavar="SIZE", help="how much of its output is kept")
-    ends.add_argument("--place", help=argparse.SUPPRESS)
 
     _add_telling(parser.add_argument_group("what is told of it, by signals (see `hold signals`)"))
 
