@@ -24,7 +24,6 @@ from ..model import (
 )
 from ..places import LOCAL
 from ..runner import clock, records, tree
-from ..runner.mirror import AWAY
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -295,7 +294,7 @@ def _without_runner(files: Files) -> Observed:
 
 def _without_deputy(files: Files) -> Observed:
     """Of what runs in another place we know what its deputy heard last; another can be started to ask anew."""
-    path = os.path.join(files.directory, AWAY)
+    path = os.path.join(files.directory, records.AWAY)
     heard = _optional(path) or {}
     _expect(path, heard, {"state": str, "evidence": str})
     state = heard.get("state")

@@ -296,7 +296,7 @@ class Deputy:
         """Persist, then spawn: also here."""
         assert self._link is not None
         spec, request = self._spec, self._request
-        spec["cwd"] = _directory_there(spec["cwd"], here)
+        spec["cwd_given"], spec["cwd"] = spec["cwd"], _directory_there(spec["cwd"], here)
         try:
             directory, lock = birth.persist(self._home, spec)
         except birth.Refused as refusal:
@@ -349,7 +349,7 @@ class Deputy:
         else:
             state = "stale" if state == "stale" else "lost"
             record = {"state": state, "evidence": evidence, "at": clock.now_text()}
-            records.write(self._directory, mirror.AWAY, record, durable=True)
+            records.write(self._directory, records.AWAY, record, durable=True)
             wake.call(os.path.dirname(self._spec["endpoint"]), self._now("owner"), self._spec["id"], 0)
         self._loop.leave()
 

@@ -29,10 +29,8 @@ _SEGMENT = re.compile(r"(stdout|stderr|tty)\.[0-9]{20}")
 # Replaced as a whole, always. The rest only grows, or is begun anew.
 _RECORDS = ("state.json", "exit.json")
 _SENT_LAST = ("frames", "signals.1.jsonl", "signals.jsonl", *_RECORDS)
-# What the deputy knows of a session that its runner cannot tell any more.
-AWAY = "away.json"
 # Each side has its own, or none.
-_NOT_COPIED = ("spec.json", records.INTENT, AWAY, "deputy.log")
+_NOT_COPIED = ("spec.json", records.INTENT, records.AWAY, "deputy.log")
 
 
 def is_copied(name: str) -> bool:
@@ -145,8 +143,7 @@ class Copy:
             self._remove(name)
         elif name == "exit.json":
             self._sync()
-            records.replace(self._directory, "exit.json.tmp", "exit.json", _whole(heading, raw), durable=True)
-            os.fsync(self._directory)
+            records.write_exit(self._directory, records.parse(_whole(heading, raw)), durable=True)
         elif name == "state.json":
             # Hosts here knock at our door, not at the one over there.
             records.write(self._directory, name, {**records.parse(_whole(heading, raw)), "endpoint": self._endpoint})

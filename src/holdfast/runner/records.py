@@ -24,6 +24,8 @@ EXIT_ROOM_BYTES = 16 << 10
 _EXIT_RESERVE = ".exit.reserved"
 # Who asked for the end of a session whose runner could not be asked; written by a host before it acts past the runner.
 INTENT = "intent.json"
+# What the deputy of a session in another place knows of it that its runner cannot tell any more.
+AWAY = "away.json"
 # A spec holds a whole argv, and a start request of this size is taken.
 _RECORD_MAX_BYTES = 16 << 20
 
