@@ -163,6 +163,8 @@ OPENCODE = (
     b"\x1b[?1049h\x1b[>4;1m\x1b[?2027h\x1b[?2004h\x1b[?1000h\x1b[?1002h\x1b[?1003h\x1b[?1006h\x1b[14t\x1b]4;0;?\x07"
     b"\x1b_Gi=31337,s=1,v=1,a=q,t=d,f=24;AAAA\x1b\\\x1b[c"
 )
+# It draws no character of what is typed before it knows where its prompt ends.
+FSI = b"\x1b[?1h\x1b=\x1b[?1h\x1b=\r\n> \x1b[6n"
 VERSION, BLACK, ATTRIBUTES = b"\x1bP>|Holdfast(0.1.0)\x1b\\", b"rgb:0000/0000/0000", b"\x1b[?62;22c"
 BURSTS = {
     "fish 4.9": [
@@ -178,6 +180,7 @@ BURSTS = {
         *(b"\x1b[?2004;2$y", b"\x1b[?2026;2$y", b"\x1b[?0u", b"\x1b[1;1R", b"\x1b[1;1R", b"\x1b[4;480;960t"),
         *(b"\x1b]4;0;" + BLACK + b"\x07", ATTRIBUTES),
     ],
+    "dotnet fsi 3.1": [FSI, b"\x1b[2;3R"],
 }
 
 
