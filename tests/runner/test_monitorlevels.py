@@ -242,8 +242,8 @@ def test_a_line_that_is_too_long_is_cut_and_names_its_length_and_place() -> None
     assert len(shown["text"]) == LINE_CHARACTERS
     assert shown["text"].endswith("yyy... [700 characters, cursor stderr:4242]")
     assert (shown["stream"], shown["offset"], shown["part"]) == ("stderr", 4242, 0)
-    whole = entry("stderr", Line("y" * 500, 0, 501))
-    assert whole["text"] == "y" * 500
+    whole = entry("stderr", Line("y" * LINE_CHARACTERS, 0, LINE_CHARACTERS + 1))
+    assert whole["text"] == "y" * LINE_CHARACTERS
 
 
 @pytest.mark.covers("signals:32")

@@ -8,6 +8,8 @@ import unicodedata
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.runner.lines import Line
+from holdfast.runner.monitorlevels import entry
 from holdfast.signals.quoting import Quoter, clean, cut, fence, visible, without_tags
 
 CONTROLS = "\x1b\x07\x08\x9b\x9d\x9c\r\0[]0;1mKP\\\nab<"
@@ -80,3 +82,9 @@ def test_it_takes_time_in_proportion_to_the_text() -> None:
         quoter().lines([piece * 60_000])
         quoter().label(piece * 60_000)
         assert time.process_time() - begun < 5, piece
+
+
+def test_the_mark_of_a_part_is_not_cut_off() -> None:
+    part = entry("stderr", Line("y" * 8192, 0, 8192, part=3, cut=True))
+    (shown,) = quoter().lines([part["text"]])
+    assert shown.endswith(" [part 3, goes on; 8192 characters, cursor stderr:0]")

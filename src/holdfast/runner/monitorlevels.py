@@ -24,7 +24,8 @@ LIVE, HELD, DIGEST = "live", "held", "digest"
 
 LINES_MAX = 50
 CHARACTERS_MAX = 3000
-LINE_CHARACTERS = 500
+# With what a notice writes before it.
+LINE_CHARACTERS = 500 - len("| (stderr) ")
 # As it is recorded, where one character may take twelve; a record has 16 KiB with all that goes with it.
 _RECORDED_MAX = 10 << 10
 _DIGEST_LAST = 5
