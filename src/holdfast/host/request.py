@@ -84,7 +84,7 @@ def build(
     usual = "monitor" if options.get("monitor") else "local_bash" if tty is None else "terminal"
     kind = _text("kind", options.get("kind", usual), _KIND_CHARACTERS)
     name, owner = options.get("name"), options.get("owner")
-    passed = _pass_fds(options.get("pass_fds", ()))
+    passed, report = _pass_fds(options.get("pass_fds", ()))
     spec = {
         "v": 1,
         "id": new_id(kind),
@@ -110,6 +110,7 @@ def build(
         "input_bytes": None if given is None else len(given),
         "merge_stderr": _switch(options, "merge_stderr"),
         "pass_fds": list(passed),
+        **({} if report is None else {"report_fd": report}),
         "timeout": _limit("timeout", options.get("timeout")),
         "idle_timeout": _limit("idle_timeout", options.get("idle_timeout")),
         "ttl": _limit("ttl", options.get("ttl")),
@@ -141,7 +142,7 @@ def build(
 
 def _fits_away(options: StartOptions) -> None:
     """What is of this machine cannot be handed to another."""
-    if options.get("pass_fds"):
+    if _pass_fds(options.get("pass_fds", ()))[0]:
         raise Unsupported("pass_fds in another place")
     if options.get("lifetime") == "owner":
         raise Unsupported("lifetime='owner' in another place")
@@ -359,23 +360,29 @@ def check_ladder(climb: object) -> list[dict[str, Any]]:
     return checked
 
 
-def _pass_fds(fds: object) -> dict[int, int]:
-    """Ours, by the number that each has in the command: the same one, unless a mapping says another."""
+def _pass_fds(fds: object) -> tuple[dict[int, int], int | None]:
+    """Ours, by the number that each has in the command: the same one, unless a mapping says another. And the number
+    that stands for None, if any: under that one a command has a file of its runner's, who keeps what is in it."""
     given = _plain(fds)
     if not isinstance(given, (dict, list, tuple, set, frozenset, range)):
         raise BadArgument("pass_fds", f"{shown(fds)} is no list of descriptors")
     if len(given) > _PASS_FDS_MAX:
         raise BadArgument("pass_fds", f"{len(given)} descriptors", f"one start can take {_PASS_FDS_MAX}")
-    passed = {}
+    passed, report = {}, None
     for number, fd in given.items() if isinstance(given, dict) else zip(given, given, strict=True):
         if _whole("pass_fds", number, 0, (1 << 31) - 1) < 3:
             raise BadArgument("pass_fds", f"{number} is one of the standard streams")
+        if fd is None:
+            if report is not None:
+                raise BadArgument("pass_fds", f"None stands for {report} and for {number}", "give it once")
+            report = number
+            continue
         try:
             os.fstat(_whole("pass_fds", fd, 0, (1 << 31) - 1))
         except OSError:
             raise BadArgument("pass_fds", f"{fd} is not open") from None
         passed[number] = fd
-    return passed
+    return passed, report
 
 
 def _metadata(asked: object) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from .log import Log
 from .loop import READ, Loop, Timer
 from .outputs import Outputs
 from .owner import Owner
+from .report import Report
 from .restarts import DOWN, UP, Desired, Restarts
 from .signals import Signals
 from .stdin import GIVEN, Stdin
@@ -138,8 +139,9 @@ class Life:
         self.endpoint = self._open_endpoint()
         self.deadlines = Deadlines(self.loop, self.spec, self._end_for, self.asked)
         self._memory = self._limit_memory()
+        self._report = Report(self.spec.get("report_fd"))
         try:
-            self._spawn(list(zip(passed[claims:], self.spec["pass_fds"])))
+            self._spawn([*zip(passed[claims:], self.spec["pass_fds"]), *self._report.passed])
         finally:
             for fd in passed[claims:]:
                 os.close(fd)
@@ -485,6 +487,7 @@ class Life:
         self.ending.fence()
         if self._state_due is not None:
             self.write_state()
+        self._report.keep(self.directory, self.diary.warn)
         # An ending that nobody was given is worth the wait for the disk: a power loss must not make it a lie.
         waited_for = any(waiter.for_exit for waiter in self.waiters)
         self.ending.write(durable=not waited_for)

@@ -71,9 +71,11 @@ def test_a_drain_is_settled_by_a_loop_that_ends_and_given_back_by_one_that_does_
     assert len(registry.drain()) == 0
 
 
-def test_another_place_is_refused(world: World) -> None:
+def test_a_place_that_is_not_known_is_refused(world: World) -> None:
     registry = Registry(world.open())
     with pytest.raises(PlaceUnsupported):
+        registry.spawn_via_env("modal", "touch ran")
+    with pytest.raises(BadArgument, match="TERMINAL_CONTAINER"):
         registry.spawn_via_env("docker", "touch ran")
     assert not (world.cwd / "ran").exists()
     registry.kill_process(registry.spawn_via_env("local", STAY)["session_id"])

@@ -391,17 +391,27 @@ def test_a_task_finds_its_way_out_of_a_directory_that_was_removed(agents: Agents
     assert not ran(world)
 
 
-@pytest.mark.parametrize("place", ["ssh", "docker", "modal", "nowhere"])
-def test_another_place_is_refused_and_nothing_runs_here(
-    agents: Agents, world: World, monkeypatch: pytest.MonkeyPatch, place: str
+@pytest.mark.parametrize(
+    "place, code, said",
+    [
+        ("modal", "place-unsupported", "modal"),
+        ("daytona", "place-unsupported", "daytona"),
+        ("nowhere", "place-unsupported", "nowhere"),
+        ("ssh", "bad-argument", "TERMINAL_SSH_HOST"),
+        ("docker", "bad-argument", "TERMINAL_CONTAINER"),
+        ("podman:", "bad-argument", "podman:NAME"),
+    ],
+)
+def test_a_place_that_is_not_known_is_refused_and_nothing_runs_here(
+    agents: Agents, world: World, monkeypatch: pytest.MonkeyPatch, place: str, code: str, said: str
 ) -> None:
     monkeypatch.setenv("TERMINAL_ENV", place)
     agent = agents("hermes")
     for background in (False, True):
         answer = agent.call("terminal", command="touch ran", background=background)
         assert answer.error
-        assert answer.data["error_code"] == "place-unsupported"
-        assert place in answer.data["error"]
+        assert answer.data["error_code"] == code
+        assert said in answer.data["error"]
     assert not ran(world)
 
 

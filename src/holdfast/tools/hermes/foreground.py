@@ -7,10 +7,10 @@ import os
 import re
 from typing import TYPE_CHECKING
 
-from ...errors import SessionEnded
+from ...errors import SessionEnded, SpawnError
 from ...runner.ladder import SETTLE_S
 from . import limits, scope, shell, texts, views
-from .starting import check_place
+from .place import LOCAL
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -53,7 +53,6 @@ def is_server(command: str) -> bool:
 
 async def in_foreground(hf: AsyncHoldfast, starting: Starting, settings: Settings, wanted: Wanted, race: Race) -> Facts:
     wanted.check()
-    check_place()
     server = is_server(wanted.command)
     if server and settings.foreground_guard == "refuse":
         said = texts.refused_server(wanted.command)
@@ -63,24 +62,35 @@ async def in_foreground(hf: AsyncHoldfast, starting: Starting, settings: Setting
     if limit <= wait_s:
         # Its deadline comes first: how that ended it is the answer, and it may take as long as a stop may.
         wait_s = max(wait_s, limit + settings.grace_s + SETTLE_S + _MARGIN_S)
-    options, hints = await starting.options(wanted)
-    directory = shell.LastDirectory()
+
+    async def begin(place: str) -> Facts:
+        options, hints = await starting.options(wanted, place)
+        program = options["shell"]
+        directory = shell.LastDirectory(program) if place == LOCAL else shell.LastDirectoryAway(hf, program)
+        try:
+            options |= {**directory.options, "notify": "auto", "timeout": limit}
+            began: asyncio.Future[AsyncSession] = asyncio.get_running_loop().create_future()
+            outcome = await race(hf.run(wanted.command, wait=wait_s, started=began.set_result, **options), began)
+            if outcome == INTERRUPT:
+                return await _interrupted(began.result(), settings)
+            if isinstance(outcome, str) or not scope.is_over(outcome):
+                facts = await _yielded(began.result(), settings, wanted)
+                if not isinstance(outcome, str):
+                    facts["promoted_from_foreground"] = texts.promoted(server, wait_s)
+                return facts
+            moved = directory.moved(outcome)
+            if moved is not None:
+                starting.place.move(place, moved)
+            return await _ended(hf, outcome, settings, wanted, limit, moved, hints)
+        finally:
+            directory.close()
+
     try:
-        options |= {"shell": shell.wrapped(options["shell"]), "pass_fds": {shell.DIRECTORY_FD: directory.fd}}
-        options |= {"notify": "auto", "timeout": limit}
-        began: asyncio.Future[AsyncSession] = asyncio.get_running_loop().create_future()
-        outcome = await race(hf.run(wanted.command, wait=wait_s, started=began.set_result, **options), began)
-        if outcome == INTERRUPT:
-            return await _interrupted(began.result(), settings)
-        if isinstance(outcome, str) or not scope.is_over(outcome):
-            session = began.result()
-            facts = await _yielded(session, settings, wanted)
-            if not isinstance(outcome, str):
-                facts["promoted_from_foreground"] = texts.promoted(server, wait_s)
-            return facts
-        return await _ended(hf, outcome, starting, settings, wanted, limit, directory.read(), hints)
-    finally:
-        directory.close()
+        facts, recreated = await starting.place.begin(begin)
+    except SpawnError as problem:
+        starting.lost_directory(problem, wanted)
+        raise
+    return facts | ({"environment_recreated": True} if recreated else {})
 
 
 async def _interrupted(session: AsyncSession, settings: Settings) -> Facts:
@@ -112,6 +122,7 @@ async def _yielded(session: AsyncSession, settings: Settings, wanted: Wanted) ->
         "status": "yielded_to_background",
         "session_id": scope.called(session),
         "pid": session.pid,
+        **views.place(session),
     }
     if not settings.drains:
         return facts | {"notify_unsupported": texts.NOBODY_LISTENS, "note": texts.YIELDED_SILENTLY}
@@ -130,11 +141,10 @@ async def _go_on(session: AsyncSession, **changes: Any) -> None:
 async def _ended(
     hf: AsyncHoldfast,
     session: AsyncSession,
-    starting: Starting,
     settings: Settings,
     wanted: Wanted,
     limit: int,
-    directory: str | None,
+    moved: str | None,
     hints: list[str],
 ) -> Facts:
     exit = session.exit
@@ -150,15 +160,14 @@ async def _ended(
         facts["cause"] = "overall_timeout"
     if exit is not None and exit.cause == "lost":
         facts |= {"error": "the command and its supervisor are gone; no exit code was seen", "error_code": "lost"}
-    if directory is not None and not _same_directory(directory, session.cwd or ""):
-        facts["cwd"] = directory
-        starting.move_task(directory)
+    if moved is not None:
+        facts["cwd"] = moved
     survivors = views.survivors(exit)
     if survivors:
         hints = [*hints, texts.HINT_SURVIVORS]
     if cut:
         facts |= {"output_total_chars": characters, "truncation_note": texts.read_the_rest(scope.called(session))}
-        facts["full_output_path"] = _log_path(hf, session)
+        facts |= {"full_output_path": _log_path(hf, session)} if session.place == LOCAL else {}
     if cut or survivors or late:
         facts["session_id"] = scope.called(session)
     meaning = None if late else views.meaning(wanted.command, code)
@@ -186,10 +195,6 @@ def _log_path(hf: AsyncHoldfast, session: AsyncSession) -> str:
     stream = "tty." if session.tty else "stdout."
     files = [name for name in os.listdir(directory) if name.startswith(stream)]
     return os.path.join(directory, files[0]) if len(files) == 1 else directory
-
-
-def _same_directory(one: str, other: str) -> bool:
-    return one == os.path.realpath(other)
 
 
 def _with_line(text: str, line: str) -> str:

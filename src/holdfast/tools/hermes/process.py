@@ -72,7 +72,7 @@ class Process:
             row["owner_task_id"] = session.labels[scope.OWNER_TASK]
         if session.labels.get(scope.TASK) != task_id:
             row["session_scoped"] = True
-        return row | views.health(session) | views.survivors(session.exit) | _place(session)
+        return row | views.health(session) | views.survivors(session.exit) | views.place(session)
 
     async def poll(self, ref: object, *, since: str | None = None, acknowledge: bool = False) -> Facts:
         session = await self.find(ref)
@@ -96,7 +96,7 @@ class Process:
             self._consuming.observed.add(session.id)
             if acknowledge:
                 await self._consuming.told(session, event)
-        return facts | views.health(session) | views.survivors(session.exit)
+        return facts | views.health(session) | views.survivors(session.exit) | views.place(session)
 
     async def log(self, ref: object, *, offset: int | None = None, limit: int, raw: bool = False) -> Facts:
         session = await self.find(ref)
@@ -237,7 +237,3 @@ def unknown(problem: NotFound) -> Facts:
 
 def _finished() -> Facts:
     return {"status": "already_exited", "error": texts.FINISHED}
-
-
-def _place(session: AsyncSession) -> Facts:
-    return {} if session.place == "local" else {"place": session.place}

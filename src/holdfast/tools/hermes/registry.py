@@ -12,9 +12,10 @@ from ...host.driver import drive
 from . import limits, scope
 from .consuming import Consuming
 from .events import drain
+from .place import LOCAL
 from .process import Process, unknown
 from .settings import Settings
-from .starting import Starting, Wanted, check_place
+from .starting import Starting, Wanted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
@@ -81,8 +82,13 @@ class Registry:
 
     # One session.
 
-    def spawn_local(
+    def spawn_local(self, command: str, **options: Any) -> Facts:
+        """As `spawn_via_env`, on this machine."""
+        return self.spawn_via_env(LOCAL, command, **options)
+
+    def spawn_via_env(
         self,
+        env: str | None,
         command: str,
         *,
         cwd: str | None = None,
@@ -97,10 +103,13 @@ class Registry:
         persist_on_release: bool = False,
         stdin: str | None = None,
     ) -> Facts:
-        """Start in the background; what `terminal` answers."""
+        """Start in the background; what `terminal` answers. `env` is a place (`podman:NAME`) or, with the variables
+        that hermes-agent has for it, a kind of place (`ssh`); None is where commands of the task run anyway."""
         task = self.settings.task_id if task_id is None else task_id
         owner = self.owner if session_key is None and task_id is None else _owner(session_key, task)
-        settings = replace(self.settings, task_id=task, env_vars={**self.settings.env_vars, **(env_vars or {})})
+        env_vars = {**self.settings.env_vars, **(env_vars or {})}
+        place = self.settings.place if env is None else env
+        settings = replace(self.settings, task_id=task, env_vars=env_vars, place=place)
         starting = Starting(self._hf, owner, settings, self._hf.kept(f"hermes:{owner}"))
         wanted = Wanted(
             command,
@@ -115,11 +124,6 @@ class Registry:
             stdin=stdin,
         )
         return drive(starting.in_background(wanted))
-
-    def spawn_via_env(self, env: str, command: str, **options: Any) -> Facts:
-        """Start in another place. None but this machine is known; nothing is started here instead."""
-        check_place(env)
-        return self.spawn_local(command, **options)
 
     def get(self, session_id: str) -> Session:
         return self._blocking.get(drive(self._process.find(session_id)).id)

@@ -11,7 +11,7 @@ from ...signals.redact import redact as redact_all
 from . import limits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from ...host.aio import AsyncSession
     from ...model import Stopped
@@ -22,12 +22,16 @@ ORIGIN = ("platform", "chat_id", "user_id", "user_name", "thread_id", "message_i
 
 @dataclass(frozen=True)
 class Settings:
-    """`task_id` isolates: its sessions are listed and swept together, and share a working directory. `turns`: what a
-    reply told shares the fate of the turn that is open. `drains`: somebody hands on the notices of this owner."""
+    """`task_id` isolates: its sessions are listed and swept together, and share a place and a working directory.
+    `place`: where they run, `{task_id}` in it stands for the task; None is what TERMINAL_ENV says. `recreate` is given
+    the task whose container is gone, and makes it another. `turns`: what a reply told shares the fate of the turn that
+    is open. `drains`: somebody hands on the notices of this owner."""
 
     task_id: str
     owner_task_id: str = ""
     origin: Mapping[str, str] = field(default_factory=dict)
+    place: str | None = None
+    recreate: Callable[[str], str | Awaitable[str]] | None = None
     cwd: str | None = None
     env_pass: Sequence[str] = ()
     env_vars: Mapping[str, str] = field(default_factory=dict)

@@ -7,10 +7,11 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ...errors import BadArgument, PlaceUnsupported, PtyUnavailable, SpawnError, TooManySessions
+from ...errors import BadArgument, PtyUnavailable, SpawnError, TooManySessions
 from ...home import check_labels
 from ..environment import environment
-from . import limits, scope, shell, texts
+from . import limits, scope, shell, texts, views
+from .place import LOCAL, Place
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from .settings import Settings
 
 _TERMINAL_ENV = {"PAGER": "cat", "GIT_PAGER": "cat"}
-_CWD = "cwd"
 _SPELLED_CHARS = 200
 
 
@@ -108,13 +108,6 @@ def _still_there(directory: str) -> str:
     return directory
 
 
-def check_place(name: str | None = None) -> None:
-    """Nothing runs where nobody asked for it: another place than this machine is refused, not replaced."""
-    place = (os.environ.get("TERMINAL_ENV", "") if name is None else name).strip() or "local"
-    if place != "local":
-        raise PlaceUnsupported(place)
-
-
 class Starting:
     """Makes the options of a start for one task."""
 
@@ -122,42 +115,57 @@ class Starting:
         self._hf = hf
         self._owner = owner
         self._settings = settings
-        self._kept = kept
+        self.place = Place(settings, kept)
 
-    def task_directory(self) -> str:
-        settings = self._settings
-        found = self._kept.get(f"task:{settings.task_id}", _CWD)
-        if isinstance(found, str):
-            return found
+    def _task_directory(self, place: str) -> str | None:
         try:
-            return settings.cwd or os.environ.get("TERMINAL_CWD") or os.getcwd()
+            return self.place.directory(place)
         except FileNotFoundError:
             raise SpawnError(errno.ENOENT, "cwd", None) from None
 
-    def move_task(self, directory: str) -> None:
-        self._kept.put(f"task:{self._settings.task_id}", _CWD, directory)
-
-    def directory(self, wanted: Wanted, env: dict[str, str]) -> str:
-        if wanted.workdir is None:
-            return _still_there(self.task_directory())
-        path = wanted.workdir
-        if path == "~" or path.startswith("~/"):
+    def _directory(self, wanted: Wanted, env: dict[str, str], place: str) -> str | None:
+        """Away it is as it was asked for, but for what only we know: what it is called there is found out there."""
+        base, path = self._task_directory(place), wanted.workdir
+        if path is None:
+            return _still_there(base) if place == LOCAL and base is not None else base
+        if (path == "~" or path.startswith("~/")) and (place == LOCAL or "HOME" in env):
             path = env.get("HOME", os.path.expanduser("~")) + path[1:]
-        elif path.startswith("~"):
+        elif path.startswith("~") and place == LOCAL:
             path = os.path.expanduser(path)
-        return os.path.join(self.task_directory(), path)
+        return path if path.startswith("~") or base is None else os.path.join(base, path)
 
-    async def options(self, wanted: Wanted) -> tuple[dict[str, Any], list[str]]:
-        """And what the caller should be told."""
+    def lost_directory(self, problem: SpawnError, wanted: Wanted) -> None:
+        """Away it is the start that finds it gone: say then too how to leave it."""
+        if problem.step == "cwd" and wanted.workdir is None:
+            problem.fix = texts.GONE_DIRECTORY
+
+    async def _here(self) -> tuple[dict[str, str], str, list[str]]:
+        """The variables, the shell, and what the caller should be told."""
         settings = self._settings
         passed = (*self._hf.config.env_pass, *settings.env_pass)
         env = environment(os.environ, passed=passed, given=settings.env_vars, deny=settings.env_deny)
         program = shell.chosen(env)
-        hints: list[str] = []
-        if "PATH" not in settings.env_vars:
-            env["PATH"], problem = await shell.login_path(self._hf, program, env)
-            hints += [problem] if problem else []
-        directory = self.directory(wanted, env)
+        if "PATH" in settings.env_vars:
+            return env, program, []
+        env["PATH"], problem = await shell.login_path(self._hf, program, env)
+        return env, program, [problem] if problem else []
+
+    async def _there(self, place: str) -> tuple[dict[str, str], str, list[str]]:
+        """The same in another place, which has variables of its own: only what was asked for is added to them."""
+        settings = self._settings
+        passed = (*self._hf.config.env_pass, *settings.env_pass)
+        ours = {name: value for name, value in os.environ.items() if name in passed}
+        env = environment(ours, passed=passed, given=settings.env_vars, deny=settings.env_deny)
+        program, path, problem = await shell.survey(self._hf, place, env)
+        if path is not None:
+            env.setdefault("PATH", path)
+        return env, program, [problem] if problem else []
+
+    async def options(self, wanted: Wanted, place: str) -> tuple[dict[str, Any], list[str]]:
+        """And what the caller should be told."""
+        settings = self._settings
+        env, program, hints = await (self._here() if place == LOCAL else self._there(place))
+        directory = self._directory(wanted, env, place)
         env.setdefault("PYTHONUNBUFFERED", "1")
         if wanted.pty:
             for name, value in _TERMINAL_ENV.items():
@@ -167,7 +175,8 @@ class Starting:
             "owner": self._owner,
             "cwd": directory,
             "env": env,
-            "clean_env": True,
+            "clean_env": place == LOCAL,
+            "place": place,
             "shell": program,
             "grace": settings.grace_s,
         }
@@ -191,24 +200,27 @@ class Starting:
 
     async def in_background(self, wanted: Wanted) -> dict[str, Any]:
         wanted.check()
-        check_place()
         settings = self._settings
         running = await scope.of_owner(self._hf, self._owner)
         running = [each for each in running if not scope.is_over(each)]
         if settings.max_running is not None and len(running) >= settings.max_running:
             raise TooManySessions(settings.max_running)
         try:
-            session, asked, hints = await self._start(wanted)
+            started, recreated = await self.place.begin(lambda place: self._start(wanted, place))
         except (SpawnError, PtyUnavailable) as problem:
+            if isinstance(problem, SpawnError):
+                self.lost_directory(problem, wanted)
             said = texts.cannot_start(str(problem))
             return {"output": "", "exit_code": -1, "error": said, "error_code": problem.code}
+        session, asked, hints = started
         hints += self._hints(wanted, session, running)
-        return self._started(wanted, session, asked, hints)
+        again = {"environment_recreated": True} if recreated else {}
+        return self._started(wanted, session, asked, hints) | again
 
-    async def _start(self, wanted: Wanted) -> tuple[AsyncSession, dict[str, Any], list[str]]:
+    async def _start(self, wanted: Wanted, place: str) -> tuple[AsyncSession, dict[str, Any], list[str]]:
         """The session, what was asked for in the words of this toolset, and what the caller should be told."""
         settings = self._settings
-        options, hints = await self.options(wanted)
+        options, hints = await self.options(wanted, place)
         watches = [] if wanted.notifies else wanted.watch_patterns
         options["notify"] = "exit" if wanted.notifies else "never"
         if watches:
@@ -231,7 +243,8 @@ class Starting:
         hints = [] if wanted.notifies or wanted.watch_patterns else [texts.HINT_NO_NOTICE]
         if len(running) >= limits.RUNNING_HINT:
             hints.append(texts.many_running(len(running)))
-        same = [each for each in running if (each.command, each.cwd) == (session.command, session.cwd)]
+        facts = (session.command, session.cwd, session.place)
+        same = [each for each in running if (each.command, each.cwd, each.place) == facts]
         return hints + ([texts.same_running(scope.called(same[-1]))] if same else [])
 
     def _started(
@@ -257,4 +270,4 @@ class Starting:
             facts["persist_on_release"] = True
         if asked and not self._settings.drains:
             facts["notify_unsupported"] = texts.NOBODY_LISTENS
-        return facts | ({"hint": "; ".join(hints)} if hints else {})
+        return facts | views.place(session) | ({"hint": "; ".join(hints)} if hints else {})

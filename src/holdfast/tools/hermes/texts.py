@@ -51,6 +51,7 @@ HINT_SURVIVORS = "processes live on after the shell; to keep something running u
 GONE_DIRECTORY = "the working directory of this task is gone; call terminal(command='cd ~', workdir='/') to leave it"
 DETACHED = "its supervisor is gone while the command lives: status and kill work, output up to then can be read"
 UNREACHABLE = "its supervisor is alive but does not answer; what it printed can be read"
+AWAY = "its place cannot be reached just now; the process goes on there, and what came from there can be read"
 STARTING = "it is just being started"
 MORE_FOLLOWS = "more output follows: poll again with this cursor"
 YIELDED = "still running in the background; a notice comes when it ends, and the process tool can look after it"
@@ -127,8 +128,8 @@ def same_running(id: str) -> str:
     return f"the same command is already running here as {id}"
 
 
-def login_path_failed(shell: str, why: str) -> str:
-    return f"the PATH of a login {shell} could not be found out ({why}); that of the host is used"
+def login_path_failed(shell: str, why: str, place: str = "the host") -> str:
+    return f"the PATH of a login {shell} could not be found out ({why}); that of {place} is used"
 
 
 def still_there(pids: list[int]) -> str:

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ...model import STALE, STARTING, UNREACHABLE
+from ...places import LOCAL
 from ...runner.kernel_signals import NUMBERS
 from . import limits, scope, texts
 from .lines import only_stream
@@ -116,8 +117,14 @@ def health(shot: Snapshot) -> dict[str, Any]:
     """Of a session that is not plainly running or over."""
     if shot.state in (UNREACHABLE, STALE, STARTING):
         detached = {"detached": True} if shot.state == STALE else {}
-        return {"health": shot.state, "note": texts.HEALTH[shot.state], **detached}
+        note = texts.AWAY if shot.state == UNREACHABLE and shot.place != LOCAL else texts.HEALTH[shot.state]
+        return {"health": shot.state, "note": note, **detached}
     return {} if shot.health in (None, "healthy") else {"health": shot.health}
+
+
+def place(shot: Snapshot) -> dict[str, Any]:
+    """Of a session in another place: its pid is one there."""
+    return {} if shot.place == LOCAL else {"place": shot.place, "pid_scope": "sandbox"}
 
 
 def survivors(exit: Exit | None) -> dict[str, Any]:
