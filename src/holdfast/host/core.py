@@ -7,15 +7,12 @@ import time
 
 from .. import wire
 from ..errors import (
-    AmbiguousId,
-    BadArgument,
     DamagedRecord,
     IdentityMismatch,
     KeyReused,
     NameTaken,
     NotFound,
     ProtocolError,
-    Removed,
     RunnerGone,
     SessionEnded,
     SpawnError,
@@ -23,7 +20,7 @@ from ..errors import (
     Superseded,
     Unreachable,
 )
-from ..home import Home, check_labels, check_name, check_owner, is_id, runtime_directory
+from ..home import Home, check_labels, check_name, check_owner, runtime_directory
 from ..index import Index, Row
 from ..model import (
     EXITED,
@@ -43,6 +40,7 @@ from ..places import LOCAL
 from ..runner.tree import time_namespace
 from .claims import Claim
 from .connection import Connection, prove
+from .finding import find, name_of
 from .observe import Files, Observed, from_files, read_files, runner_gone
 from .sweep import sweep
 
@@ -62,8 +60,6 @@ if TYPE_CHECKING:
     from .log import Log
     from .request import Command, StartRequest
 
-PREFIX_MIN_CHARACTERS = 4
-_PID_DIGITS = 10
 # How long a start waits for another one that holds the same name or key; a replacement has to wait for a stop.
 _CLAIM_S = 10.0
 _REPLACE_S = 60.0
@@ -163,7 +159,7 @@ class Core:
         if replace and not claim.newest(ticket):
             raise Superseded(claim.text)
         holder = await self._live_holder(mine.holder)
-        if holder is not None and claim.kind == "name" and self._name_of(holder.files.id) != claim.text:
+        if holder is not None and claim.kind == "name" and name_of(self.home, holder.files.id) != claim.text:
             holder = None  # it was renamed meanwhile
         if holder is not None:
             if replace and request.spec["owner"] in (None, holder.files.now().get("owner")):
@@ -241,75 +237,7 @@ class Core:
     # Finding.
 
     def find(self, ref: object, owner: str | None = None) -> str:
-        """The id that `ref` means: an id, a unique prefix of it, a name, a pid, or `last`. With an owner, what belongs
-        to others does not exist."""
-        text = str(ref)
-        if text == "last":
-            newest = self.index.last() if owner is None else next(iter(self.index.owned(owner)), None)
-            if newest is None:
-                raise NotFound(text)
-            return newest
-        if is_id(text) and os.path.exists(os.path.join(self.home.session(text), "spec.json")):
-            if not self._belongs(text, owner):
-                raise NotFound(text)
-            return text
-        named = self._named(text, owner)
-        if named is not None:
-            return named
-        if text.isascii() and text.isdigit() and len(text) <= _PID_DIGITS:
-            candidates = self._live_first([id for id in self.index.by_pid(int(text)) if self._belongs(id, owner)])
-        elif len(text) >= PREFIX_MIN_CHARACTERS and text.isascii() and text.isalnum():
-            candidates = [id for id in self.index.prefix(text) if self._belongs(id, owner)]
-        else:
-            candidates = []
-        if len(candidates) > 1:
-            raise AmbiguousId(text, candidates)
-        if candidates:
-            return candidates[0]
-        # Whose it was is not known any more.
-        if owner is None and is_id(text) and self.index.removed(text):
-            raise Removed(text)
-        raise NotFound(text)
-
-    def _belongs(self, id: str, owner: str | None) -> bool:
-        if owner is None:
-            return True
-        try:
-            return bool(read_files(self.home, id).now().get("owner") == owner)
-        except (NotFound, DamagedRecord):
-            return False
-
-    def _named(self, text: str, owner: str | None) -> str | None:
-        try:
-            name = check_name(text)
-        except BadArgument:
-            return None
-        holder = Claim(self.home, "name", name).peek()
-        if holder is not None and self._name_of(holder) == name and self._belongs(holder, owner):
-            return holder
-        # Renamed meanwhile, or its claim was swept: the newest that bore the name.
-        for id in self.index.by_name(name):
-            if self._name_of(id) == name and self._belongs(id, owner):
-                return id
-        return None
-
-    def _name_of(self, id: str) -> object:
-        try:
-            files = read_files(self.home, id)
-        except (NotFound, DamagedRecord):
-            return None
-        return files.now().get("name")
-
-    def _live_first(self, ids: list[str]) -> list[str]:
-        """Pids come again: a live session that has one wins over all that had it."""
-        live = []
-        for id in ids:
-            try:
-                if from_files(read_files(self.home, id)).state in LIVE_STATES:
-                    live.append(id)
-            except (NotFound, DamagedRecord):
-                continue
-        return live or ids[:1]
+        return find(self.home, self.index, ref, owner)
 
     # Observing.
 
@@ -509,7 +437,7 @@ class Core:
             claim = Claim(self.home, "name", wanted)
             with await self.driver.call(lambda: claim.acquire(_CLAIM_S)) as held:
                 holder = await self._live_holder(held.holder)
-                if holder is not None and holder.files.id != id and self._name_of(holder.files.id) == wanted:
+                if holder is not None and holder.files.id != id and name_of(self.home, holder.files.id) == wanted:
                     raise NameTaken(wanted, holder.files.id)
                 await self.request(id, "update", **changes)
                 held.set(id)
