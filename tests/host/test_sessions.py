@@ -447,8 +447,8 @@ def test_an_option_nobody_knows_is_refused_by_name(hf: Holdfast) -> None:
         hf.start("true", timeuot=3)  # type: ignore[call-arg]
     with pytest.raises(errors.EmptyCommand):
         hf.start("  ")
-    with pytest.raises(errors.Unsupported, match="place"):
-        hf.start("true", place="ssh:host")
+    with pytest.raises(errors.PlaceUnsupported):
+        hf.start("true", place="moon:base")
 
 
 def test_a_wait_bears_with_a_runner_that_cannot_be_reached_for_as_long_as_an_answer_may_take(

@@ -86,7 +86,8 @@ def name_of(home: Home, id: str) -> object:
 def _live_first(home: Home, ids: list[str]) -> list[str]:
     """Pids come again: a live session that has one wins over all that had it. Those of another place mean nothing
     here."""
-    live, over = [], []
+    live: list[str] = []
+    over: list[str] = []
     for id in ids:
         try:
             files = read_files(home, id)
