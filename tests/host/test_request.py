@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.config import Config
-from holdfast.errors import BadArgument, EmptyCommand, HoldfastError, TooLarge, Unsupported
+from holdfast.errors import BadArgument, EmptyCommand, HoldfastError, PlaceUnsupported, TooLarge, Unsupported
 from holdfast.home import is_id
 from holdfast.host.request import LOG_CAP_MIN_BYTES, StartRequest, build, current_umask
 from holdfast.model import START_OPTIONS
@@ -269,16 +269,22 @@ def test_every_option_of_the_surface_is_tested_here() -> None:
     assert tested == START_OPTIONS
 
 
-@pytest.mark.parametrize(
-    "option, given",
-    [
-        ("place", "ssh:host"),
-        ("place", 7),
-    ],
-)
-def test_what_cannot_be_done_is_refused_and_never_ignored(option: str, given: Any) -> None:
+@pytest.mark.parametrize("place", ["modal:one", "node:1", "nonsense"])
+def test_a_place_that_we_know_no_way_to_is_refused(place: str) -> None:
+    with pytest.raises(PlaceUnsupported, match=place):
+        asked(place=place)
+
+
+@pytest.mark.parametrize("place", [7, "ssh", "ssh:", "ssh:-oProxyCommand=x", "docker:a\nb", "podman:" + "x" * 300])
+def test_a_place_without_a_name_is_refused(place: Any) -> None:
+    with pytest.raises(BadArgument, match="place"):
+        asked(place=place)
+
+
+@pytest.mark.parametrize("option, given", [("pass_fds", [0]), ("lifetime", "owner")])
+def test_what_is_of_this_machine_is_not_handed_to_another_place(option: str, given: Any) -> None:
     with pytest.raises(Unsupported, match=option):
-        asked(**{option: given})
+        asked(place="ssh:host", **{option: given})
 
 
 def test_an_option_nobody_knows_is_named_with_those_that_are() -> None:

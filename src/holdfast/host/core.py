@@ -41,7 +41,7 @@ from ..runner.tree import time_namespace
 from .claims import Claim
 from .connection import Connection, prove
 from .finding import find, name_of
-from .observe import Files, Observed, from_files, read_files, runner_gone
+from .observe import Files, Observed, from_files, needs_deputy, read_files
 from .sweep import sweep
 
 TYPE_CHECKING = False
@@ -337,14 +337,14 @@ class Core:
         self.note_all()
         return seen, damaged
 
-    async def _send_deputy(self, files: Files) -> None:
-        """For a session in another place: whoever held the link to it may be gone."""
-        if files.away and files.exit is None and runner_gone(files) and from_files(files).state != LOST:
-            await self.launching.send_deputy(self.home.path, files.spec)
+    async def _send_deputies(self, files: list[Files], *, act: bool = False) -> None:
+        """For sessions in other places: whoever held the link to one may be gone."""
+        specs = [each.spec for each in files if needs_deputy(each, act=act)]
+        if specs:
+            await self.driver.call(lambda: self.launching.send_deputies(self.home.path, specs))
 
     async def _sweep(self, files: list[Files]) -> list[Observed]:
-        for each in files:
-            await self._send_deputy(each)
+        await self._send_deputies(files)
         return await sweep(self.driver, files, author=self.author, timeout=self.config.hosts_sweep_timeout)
 
     def _row(self, id: str) -> Row | None:
@@ -363,6 +363,12 @@ class Core:
     def _outcome(self, id: str) -> Outcome | None:
         from .outcome import outcome
 
+        try:
+            files = read_files(self.home, id)
+        except NotFound:
+            return None
+        if needs_deputy(files):
+            self.launching.send_deputies(self.home.path, [files.spec])
         return outcome(self.home, id, _row_of)
 
     def _call_people(self, variant: str, record: dict[str, Any], notify: bool | None) -> None:
@@ -375,7 +381,7 @@ class Core:
     async def connect(self, id: str) -> tuple[Files, Connection]:
         """A connection to this session's runner, identity proven. Why there is none is told by the error."""
         files = read_files(self.home, id)
-        await self._send_deputy(files)
+        await self._send_deputies([files], act=True)
         timeout = self.config.hosts_reply_timeout
         began = time.monotonic()
         while True:
@@ -568,7 +574,10 @@ class Core:
 
 
 def _asked_alike(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    return all(one.get(part) == other.get(part) for part in ("command", "shell", "cwd", "owner"))
+    """Does `other`, just asked for, ask for what `one` was?"""
+    # Of a directory in another place its own name there is recorded too.
+    given = {**one, "cwd": one.get("cwd_given", one.get("cwd")), "place": one.get("place") or LOCAL}
+    return all(given.get(part) == other.get(part) for part in ("command", "shell", "cwd", "owner", "place"))
 
 
 def _survivors(seen: Observed) -> bool:

@@ -98,21 +98,32 @@ class Launching:
         except OSError as problem:
             raise SpawnError(problem.errno or 0, "launch", problem.filename) from None
 
-    async def send_deputy(self, home: str, spec: dict[str, Any]) -> None:
-        """Have somebody who holds a link to the place where this session runs. He is there when this returns, or
-        another whom somebody else has sent."""
-        reach = places.reach(spec["place"], self._config, self._runtime)
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    def send_deputies(self, home: str, specs: list[dict[str, Any]]) -> None:
+        """Have somebody who holds a link to the place where each of these sessions runs. They are there when this
+        returns, or others whom somebody else has sent. Takes a moment."""
+        sent = []
         try:
-            frame = wire.control({"type": "resume", "home": home, "spec": spec, "reach": reach})
-            pid = _spawn_python(["next-deputy"], {tree.ROLE_VARIABLE: "runner"}, [theirs.fileno()])
-            theirs.close()
-            ours.setblocking(False)
-            await Connection(self._driver, ours, spec["id"], self._author).send(frame, _DEPUTY_S)
-            await self._driver.call(lambda: os.waitpid(pid, 0))
+            for spec in specs:
+                ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+                try:
+                    pid = _spawn_python(["next-deputy"], {tree.ROLE_VARIABLE: "runner"}, [theirs.fileno()])
+                except OSError:
+                    ours.close()
+                    raise
+                finally:
+                    theirs.close()
+                sent.append((pid, ours, spec))
+            for _, ours, spec in sent:
+                reach = places.reach(spec["place"], self._config, self._runtime)
+                ours.settimeout(_DEPUTY_S)
+                try:
+                    ours.sendall(wire.control({"type": "resume", "home": home, "spec": spec, "reach": reach}))
+                except OSError:
+                    continue  # it could not even begin: whoever looks next sends another
         finally:
-            ours.close()
-            theirs.close()
+            for pid, ours, _ in sent:
+                ours.close()
+                os.waitpid(pid, 0)
 
     async def _ask(
         self, sock: socket.socket, request: dict[str, Any], descriptors: list[int], timeout: float | None = None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 
 from ..errors import DamagedRecord, NotFound
 from ..model import (
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     Record = dict[str, Any]
     Kinds = type | tuple[type, ...]
 
+# A session in another place whose runner is gone is asked after again when this has passed: it costs a link.
+_STALE_FOR_S = 30.0
 # What hosts rely on. The rest is looked at where it is used, or shown as it is.
 _SPEC_REQUIRED: dict[str, Kinds] = {
     "id": str,
@@ -234,7 +237,11 @@ def _ended(files: Files) -> Observed:
     """A runner strikes the last survivors off the record. Where it died before them, whoever looks says who lives."""
     assert files.exit is not None
     exit = files.exit["exit"]
-    if exit["survivors"] and not files.away and runner_gone(files):
+    if files.away:
+        heard = _heard(files) if exit["survivors"] else None
+        if heard is not None and heard["state"] == LOST:
+            files.exit = {**files.exit, "exit": {**exit, "survivors": [], "survivors_more": 0}}
+    elif exit["survivors"] and runner_gone(files):
         away = elsewhere(files)
         if files.in_process:
             left, more = [], 0  # a task or thread is gone with its host
@@ -294,13 +301,34 @@ def _without_runner(files: Files) -> Observed:
 
 def _without_deputy(files: Files) -> Observed:
     """Of what runs in another place we know what its deputy heard last; another can be started to ask anew."""
-    path = os.path.join(files.directory, records.AWAY)
-    heard = _optional(path) or {}
-    _expect(path, heard, {"state": str, "evidence": str})
-    state = heard.get("state")
-    if state not in (STALE, LOST):
+    heard = _heard(files)
+    if heard is None:
         return Observed(files, UNREACHABLE, "nobody holds a link to its place")
-    return Observed(files, str(state), heard.get("evidence", ""))
+    return Observed(files, heard["state"], heard["evidence"])
+
+
+def _heard(files: Files) -> Record | None:
+    """What a deputy wrote when its session had no runner any more."""
+    path = os.path.join(files.directory, records.AWAY)
+    heard = _optional(path)
+    if heard is not None:
+        _expect(path, heard, {"state": str, "evidence": str, "at": str}, required=True)
+    return heard if heard is not None and heard["state"] in (STALE, LOST) else None
+
+
+def needs_deputy(files: Files, *, act: bool = False) -> bool:
+    """Could another deputy tell more of this session than is known? Of one that is stale it is asked now and then, and
+    by whoever wants to `act` on it."""
+    if not files.away or not runner_gone(files):
+        return False
+    files = read_again(files)
+    if files.exit is not None and not files.exit["exit"]["survivors"]:
+        return False
+    heard = _heard(files)
+    if heard is None:
+        return True
+    age_s = time.time() - os.stat(os.path.join(files.directory, records.AWAY)).st_mtime
+    return heard["state"] == STALE and (act or not 0 <= age_s < _STALE_FOR_S)
 
 
 def runner_gone(files: Files) -> bool:

@@ -56,6 +56,10 @@ def outcome(home: Home, id: str, row_of: Callable[[Observed], Row]) -> Outcome |
     processes = [(each.pid, each.start) for each in seen.orphans] or [
         (each["pid"], each["start"]) for each in survivors
     ]
+    if files.away:
+        # What lives there cannot be watched from here; who tells of it can.
+        deputy = (files.state or {}).get("deputy")
+        processes = [] if deputy is None else [(deputy["pid"], deputy["start"])]
     return Outcome(
         "" if silent or seen.state not in (EXITED, STALE, LOST) else seen.state,
         kind=shot.kind,

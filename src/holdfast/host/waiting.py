@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 
-from ..errors import BadArgument, RunnerGone, SessionEnded, Unreachable
+from ..errors import BadArgument, RunnerGone, SessionEnded, Unreachable, Unsupported
 from ..model import EXITED, LOST, STALE, Woke, format_cursor
 from ..runner.records import lock_is_free
 from .driver import first_death
@@ -54,6 +54,8 @@ class Wait:
     ) -> None:
         if port is not None and not 1 <= port <= 65535:
             raise BadArgument("port", f"{port} is not a port", "give a number from 1 to 65535")
+        if port is not None and read_files(core.home, id).away:
+            raise Unsupported("waiting for a port of another place (start it with ready='port:N', and wait for that)")
         self._core = core
         self._id = id
         self._log = core.log(id)

@@ -12,11 +12,11 @@ import fcntl
 import os
 import time
 
-from . import birth, clock, far, jsontext, mirror, records, sockets, wake, wire
+from . import birth, clock, far, jsontext, mirror, records, sockets, tree, wake, wire
 from .diary import Diary
 from .endpoint import CLIENTS_MAX
 from .kernel_signals import signal
-from .link import Link, spawn
+from .link import Helper, Link
 from .loop import READ, WRITE, Loop
 from .people import People
 from .signalfile import FILE, VARIANTS
@@ -39,7 +39,9 @@ _RETRY_MAX_S = 60.0
 _LOCK_S = 0.5
 _LOOK_S = 0.01
 # How often it is tried to have forgotten there what has come home.
-_FORGET_TRIES = 3
+_FORGET_TRIES = 5
+# After this a runner that was asked for and is not on record there has never come.
+_BEGIN_S = 30.0
 # What a shell, or a container's runtime, ends with when there is no such program.
 _NO_PROGRAM = (126, 127)
 _NO_PYTHON = "holdfast: a runner needs Python"
@@ -118,8 +120,10 @@ class Deputy:
         self._passed: list[int] = []
         # Is there anything that the far end does not know of yet?
         self._to_begin = False
-        self._forget_tries = 0
-        self._helpers: list[int] = []
+        self._tries = 0
+        # Is all that there is to know of it on record here?
+        self._is_over = False
+        self._helper: Helper | None = None
         self._partial = b""
         self._ended: Message | None = None
 
@@ -147,7 +151,10 @@ class Deputy:
         self._directory, self._lock = directory, lock
         self._diary = Diary(directory, (), "deputy.log")
         endpoint: str = self._spec["endpoint"]
-        self._copy = mirror.Copy(directory, endpoint)
+        here = tree.here()
+        # Hosts here knock at our door, and hear of our death where they would hear of a runner's.
+        deputy = {"boot": here["boot"], "pidns": here["pidns"], **here["runner"]}
+        self._copy = mirror.Copy(directory, {"endpoint": endpoint, "deputy": deputy})
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         _unlink(endpoint)  # we hold the lock: nobody listens there
         sockets.bind_unix(listener, *os.path.split(endpoint))
@@ -174,7 +181,6 @@ class Deputy:
         for client in self._clients.values():
             events = (READ if listening and not client.leaving else 0) | (WRITE if client.unsent else 0)
             self._loop.watch(client.sock.fileno(), events, client.ready)
-        self._helpers = [pid for pid in self._helpers if os.waitpid(pid, os.WNOHANG)[0] == 0]
 
     def _leave(self) -> None:
         if self._link is not None:
@@ -247,7 +253,9 @@ class Deputy:
             self._diary.say(text)
         if code == "place-gone":
             self._over("lost", text)
-        elif self._forget_tries >= _FORGET_TRIES:
+            return
+        self._tries += self._is_over
+        if self._tries >= _FORGET_TRIES:
             self._loop.leave()
         else:
             self._timer = self._loop.after(self._retry_s, self._open_link)
@@ -287,10 +295,13 @@ class Deputy:
         if self._to_begin:
             self._start(frame)
             return
-        assert self._copy is not None
-        self._link.tell({"type": "resume", "id": self._spec["id"], "have": self._copy.have()})
+        self._resume()
         for client in self._clients.values():
             self._open_channel(client)
+
+    def _resume(self) -> None:
+        if self._link is not None and self._copy is not None:
+            self._link.tell({"type": "resume", "id": self._spec["id"], "have": self._copy.have()})
 
     def _start(self, here: Message) -> None:
         """Persist, then spawn: also here."""
@@ -324,15 +335,15 @@ class Deputy:
     def _on_come(self, frame: Message) -> None:
         """There, who loses its parent finds none that would bury it: a runner has to be started from outside."""
         argv = [*self._reach["detached"], str(frame["archive"]), "runner-at", str(frame["path"])]
-        self._helpers.append(spawn(argv, self._reach["env"], {}))
+        self._helper = Helper(self._loop, argv, self._reach["env"], failed=self._link_lost)
 
     def _on_over(self, frame: Message) -> None:
         state = frame["state"]
         if state == "exited":
             for client in list(self._clients.values()):
                 self._close_after_sending(client)
+            self._is_over = True
             if self._link is not None:
-                self._forget_tries += 1
                 self._link.tell({"type": "forget"})
         else:
             self._over(state, str(frame["evidence"]))
@@ -342,15 +353,19 @@ class Deputy:
 
     def _over(self, state: str, evidence: str) -> None:
         """No runner will say more about it. Where nothing was ever recorded, nothing ever was."""
-        if records.found(self._directory, "exit.json"):
-            pass
-        elif state == "missing" and not records.found(self._directory, "state.json"):
+        began = records.found(self._directory, "state.json") or records.found(self._directory, "exit.json")
+        if state == "missing" and not began:
+            # A link may break while a runner is on its way.
+            if time.time() - os.fstat(self._lock).st_mtime < _BEGIN_S:
+                self._timer = self._loop.after(_RETRY_S, self._resume)
+                return
             birth.forget(self._directory)
         else:
+            assert self._copy is not None
             state = "stale" if state == "stale" else "lost"
-            record = {"state": state, "evidence": evidence, "at": clock.now_text()}
+            record = {"state": state, "evidence": evidence, "at": clock.now_text(), "sizes": self._copy.sizes()}
             records.write(self._directory, records.AWAY, record, durable=True)
-            wake.call(os.path.dirname(self._spec["endpoint"]), self._now("owner"), self._spec["id"], 0)
+            self._wake(self._now("owner"), 0)
         self._loop.leave()
 
     # The copy.
@@ -384,7 +399,7 @@ class Deputy:
             owners.add(record.get("owner"))
             self._tell_people(record)
         for owner in owners - {None} or {self._now("owner")}:
-            wake.call(os.path.dirname(self._spec["endpoint"]), owner, self._spec["id"], seq)
+            self._wake(owner, seq)
 
     def _tell_people(self, record: Message) -> None:
         variant = next((name for name in VARIANTS if name in record), None)
@@ -394,6 +409,9 @@ class Deputy:
             record, variant = {**self._ended, "routed": True}, "lifecycle"
         if self._people is not None and variant is not None and record.get("routed") is True:
             self._people.called(variant, record, self._now("notify_people"))
+
+    def _wake(self, owner: str | None, seq: int) -> None:
+        wake.call(os.path.dirname(self._spec["endpoint"]), owner, self._spec["id"], seq)
 
     def _now(self, option: str) -> Any:
         changed = records.found(self._directory, "state.json").get("changed") or {}

@@ -25,6 +25,8 @@ _READ_BYTES = 256 << 10
 _LAST_WORDS_BYTES = 4 << 10
 # What waits for a link that does not take it: above this nobody should be listened to until it does.
 _UNSENT_BYTES = 1 << 20
+# How often a helper is looked at where nobody tells of its end.
+_LOOK_S = 0.1
 _DEFAULTS = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
 
 
@@ -33,6 +35,51 @@ def spawn(argv: list[str], environment: dict[str, str], streams: dict[int, int])
     actions: list[tuple[Any, ...]] = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in range(3)]
     actions += [(os.POSIX_SPAWN_DUP2, ours, fd) for fd, ours in streams.items()]
     return os.posix_spawnp(argv[0], argv, environment, file_actions=actions, setsigmask=[], setsigdef=_DEFAULTS)
+
+
+class Helper:
+    """A process that does one thing outside; `failed` is called with its last words where it could not."""
+
+    def __init__(
+        self, loop: Loop, argv: list[str], environment: dict[str, str], *, failed: Callable[[str], None]
+    ) -> None:
+        self._loop = loop
+        self._failed = failed
+        self._errors, theirs = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            self._pid = spawn(argv, environment, {2: theirs})
+        except OSError:
+            os.close(self._errors)
+            raise
+        finally:
+            os.close(theirs)
+        self._end = -1
+        try:
+            self._end = os.pidfd_open(self._pid)
+        except OSError:
+            self._look()  # a kernel that cannot tell us of its end
+        else:
+            loop.watch(self._end, READ, self._ended)
+
+    def _look(self) -> None:
+        if os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+            self._loop.after(_LOOK_S, self._look)
+        else:
+            self._ended(READ)
+
+    def _ended(self, _events: int) -> None:
+        if self._end >= 0:
+            self._loop.watch(self._end, 0, self._ended)
+            os.close(self._end)
+        code = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
+        try:
+            said = os.read(self._errors, _LAST_WORDS_BYTES)
+        except BlockingIOError:
+            said = b""  # somebody whom it left behind has the other end
+        os.close(self._errors)
+        if code:
+            lines = said.decode("utf-8", "replace").split("\n")
+            self._failed(next((line for line in reversed(lines) if line.strip()), f"it ended with {code}"))
 
 
 class Link:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 PIECE_BYTES = 256 << 10
 # By the end of what the copy has is told whether it is the beginning of the file that stands there now.
 _PROOF_BYTES = 4 << 10
+_SIZE_MAX = 1 << 63
 _NAME = re.compile(r"[a-z0-9][a-z0-9._]{0,63}")
 _SEGMENT = re.compile(r"(stdout|stderr|tty)\.[0-9]{20}")
 # Replaced as a whole, always. The rest only grows, or is begun anew.
@@ -53,6 +54,8 @@ class Growth:
     def pieces(self) -> Iterator[tuple[dict[str, Any], bytes]]:
         """Everything that has come since the last look, each piece with its heading."""
         found = self._look()
+        if found is None:
+            return  # what is gone as a whole takes nothing away from the copy
         for name in sorted({*self._told, *self._have} - {name for name, _ in found}):
             self._told.pop(name, None)
             self._have.pop(name, None)
@@ -63,12 +66,12 @@ class Growth:
             except FileNotFoundError:
                 continue  # retention was quicker: the next look says so
 
-    def _look(self) -> list[tuple[str, Told]]:
+    def _look(self) -> list[tuple[str, Told]] | None:
         """The files that are there and their sizes, in the opposite order of telling."""
         try:
             names = [name for name in os.listdir(self._path) if is_copied(name)]
         except FileNotFoundError:
-            return []
+            return None
         found = []
         for name in sorted(names, key=_rank, reverse=True):
             try:
@@ -112,23 +115,28 @@ class Growth:
 
 
 class Copy:
-    """The copy. `written` are the files that a power loss could still take back."""
+    """The copy. `facts` are what its state record says otherwise than the one over there."""
 
-    def __init__(self, directory: int, endpoint: str) -> None:
+    def __init__(self, directory: int, facts: dict[str, Any]) -> None:
         self._directory = directory
-        self._endpoint = endpoint
+        self._facts = facts
+        # What a power loss could still take back.
         self._written: set[str] = set()
         for name in os.listdir(directory):
             if name.endswith(".tmp"):
                 os.unlink(name, dir_fd=directory)  # of a copy that was killed
+        if self._exists("state.json"):
+            records.write(directory, "state.json", facts)
 
     def have(self) -> dict[str, list[int]]:
         found = {}
+        # Of a session whose runner was found gone, hosts have added to what came from there.
+        came = records.found(self._directory, records.AWAY).get("sizes") or {}
         for name in os.listdir(self._directory):
             if is_copied(name):
                 fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._directory)
                 try:
-                    size = os.fstat(fd).st_size
+                    size = min(os.fstat(fd).st_size, came.get(name, _SIZE_MAX))
                     found[name] = [size, _check(fd, size)]
                 finally:
                     os.close(fd)
@@ -145,10 +153,12 @@ class Copy:
             self._sync()
             records.write_exit(self._directory, records.parse(_whole(heading, raw)), durable=True)
         elif name == "state.json":
-            # Hosts here knock at our door, not at the one over there.
-            records.write(self._directory, name, {**records.parse(_whole(heading, raw)), "endpoint": self._endpoint})
+            records.write(self._directory, name, {**records.parse(_whole(heading, raw)), **self._facts})
         else:
             self._append(name, at, raw, heading)
+
+    def sizes(self) -> dict[str, int]:
+        return {name: size for name, (size, _) in self.have().items()}
 
     def _append(self, name: str, at: int, raw: bytes, heading: dict[str, Any]) -> None:
         fresh = name + ".tmp"

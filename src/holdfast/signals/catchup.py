@@ -228,9 +228,10 @@ class Catchup:
         try:
             state = records.read(os.path.join(self._store.home.session(session), "state.json"))
             here = tree.here()
-            if (state["boot"], state["pidns"]) == (here["boot"], here["pidns"]):
-                # A daemon inside a host has the host in the place of a runner.
-                owner = state["host"] if state["runner"] == "host" else state["runner"]
+            # A daemon inside a host has the host in the place of a runner, a session in another place its deputy.
+            owner = state["host"] if state["runner"] == "host" else state["runner"]
+            owner = {"boot": state["boot"], "pidns": state["pidns"], **(state.get("deputy") or owner)}
+            if (owner["boot"], owner["pidns"]) == (here["boot"], here["pidns"]):
                 live.watch = [(int(owner["pid"]), int(owner["start"]))]
         except (OSError, ValueError, KeyError, TypeError):
             return  # just starting

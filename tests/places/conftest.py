@@ -1,0 +1,99 @@
+"""Other places for sessions, each of them real: a container of podman, and a machine behind sshd."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from support import containers
+from support.away import Away, deputies
+from support.census import FAILED
+from support.containers import Container
+from support.ssh_hosts import SshHost
+from support.waiting import until
+from support.world import World, new_root
+
+if TYPE_CHECKING:
+    from holdfast import Holdfast
+
+
+@pytest.fixture(scope="session", autouse=True)
+def container_first(request: pytest.FixtureRequest) -> None:
+    """The container that tests share is there before a census counts for the first time."""
+    if containers.missing() is None:
+        with contextlib.suppress(pytest.skip.Exception):
+            request.getfixturevalue("shared_container")
+
+
+@pytest.fixture(scope="session")
+def code_there() -> Iterator[Path]:
+    """What places have stored of our code. One test sends it, the others find it there."""
+    root = new_root("hf-code-")
+    yield root
+    shutil.rmtree(root)
+
+
+def _bring(code: Path, away: Away) -> None:
+    if any(code.iterdir()):
+        shutil.copytree(code, away.state / "runner")
+    for parent in (away.state, *away.state.parents):
+        if parent.is_relative_to(away.home) and parent.exists():
+            parent.chmod(0o700)
+
+
+def _keep(code: Path, away: Away) -> None:
+    if not any(code.iterdir()) and (away.state / "runner").exists():
+        shutil.copytree(away.state / "runner", code, dirs_exist_ok=True)
+
+
+@pytest.fixture
+def in_podman(request: pytest.FixtureRequest, world: World, container: Container, code_there: Path) -> Iterator[Away]:
+    away = Away(container.place, world, home=container.root / "root", work=container.root / "tmp", work_there="/tmp")
+    _bring(code_there, away)
+    yield away
+    _keep(code_there, away)
+    world.closing.close()
+    if not request.node.stash.get(FAILED, False):
+        until(lambda: not container.processes(), what="an empty container")
+        assert container.zombies() == []
+        assert away.sessions() == []
+
+
+@pytest.fixture
+def over_ssh(
+    request: pytest.FixtureRequest,
+    world: World,
+    ssh_host: SshHost,
+    code_there: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Away]:
+    monkeypatch.setenv("HOLDFAST_PLACES_SSH", shlex.join(ssh_host.argv))
+    work = ssh_host.root / "work"
+    work.mkdir()
+    away = Away(ssh_host.place, world, home=ssh_host.home, work=work, work_there=str(work))
+    _bring(code_there, away)
+    yield away
+    _keep(code_there, away)
+    world.closing.close()
+    if not request.node.stash.get(FAILED, False):
+        # Before the machine is taken from them: they have what is over removed there.
+        until(lambda: not deputies(world), what="the end of all deputies")
+        assert away.sessions() == []
+
+
+@pytest.fixture(params=["ssh", "podman"])
+def away(request: pytest.FixtureRequest) -> Away:
+    """Either place."""
+    found: Away = request.getfixturevalue("over_ssh" if request.param == "ssh" else "in_podman")
+    return found
+
+
+@pytest.fixture
+def hf(away: Away, world: World) -> Holdfast:
+    return world.open()

@@ -1,0 +1,123 @@
+"""Links break, hosts and deputies are killed, places hang or vanish: the command goes on, and its end is told once."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from typing import TYPE_CHECKING
+
+from support import told
+from support.away import deputies, kill_deputies
+from support.probe import random_bytes
+from support.waiting import until
+
+if TYPE_CHECKING:
+    from holdfast import Holdfast, Session
+    from support.away import Away
+    from support.world import World
+
+OWNER = "agent-7"
+# Lines, each of them numbered, until it is told to end.
+COUNT = """
+import os, select, sys
+gate, n = os.open(sys.argv[1], os.O_RDONLY | os.O_NONBLOCK), 0
+while not os.read(gate, 1) if select.select([gate], [], [], 0)[0] else True:
+    n += 1
+    print(n, flush=True)
+    select.select([], [], [], 0.002)
+sys.exit(5)
+"""
+HOST = """
+import sys, holdfast
+with holdfast.open() as hf:
+    session = hf.start(["python3", "-I", "-S", "-c", sys.argv[2], sys.argv[3]], place=sys.argv[1], owner="agent-7")
+    print(session.id)
+    for page in session.follow():
+        pass
+"""
+
+LOOK = """
+import holdfast, sys
+print(holdfast.open().get(sys.argv[1]).state)
+"""
+
+
+def is_unbroken(session: Session) -> bool:
+    lines = session.text().splitlines()
+    return lines == [str(n) for n in range(1, len(lines) + 1)]
+
+
+def test_hosts_and_deputy_killed_lose_no_line_and_no_code(hf: Holdfast, away: Away, world: World) -> None:
+    gate = away.gate()
+    host = world.host(HOST, away.place, COUNT, gate)
+    session = hf.get(host.line())
+    session.wait(match="^100$", timeout=10)
+    for _ in range(2):
+        host.kill()
+        kill_deputies(world)
+        assert session.refresh().state == "running", "whoever looks sends another deputy"
+        seen = len(session.text().splitlines())
+        session.wait(match=f"^{seen + 50}$", timeout=10)
+    gate.release()
+    assert session.wait(timeout=10).reason == "exit"
+    assert session.exit is not None
+    assert session.exit.code == 5
+    assert is_unbroken(session)
+    assert len(told.endings(world, session.id)) == 1
+
+
+def test_an_end_that_nobody_was_there_for_is_told_once(hf: Holdfast, away: Away, world: World) -> None:
+    gate = away.gate()
+    session = hf.start(away.probe("quiet", "await", gate, "say", "late", "exit", 4), owner=OWNER, place=away.place)
+    kill_deputies(world)
+    there = away.state / "sessions" / session.id
+    gate.release()
+    until((there / "exit.json").exists, watch=there)
+    assert session.wait(timeout=5).reason == "exit"
+    assert session.exit is not None
+    assert (session.exit.code, session.text()) == (4, "late\n")
+    for _ in range(2):
+        with world.open() as another:
+            assert another.get(session.id).state == "exited"
+            assert [each.variant for each in another.signals(OWNER).claim()] in (["lifecycle"], [])
+    assert len(told.endings(world, session.id)) == 1
+
+
+def test_whoever_waits_for_signals_alone_sends_another_deputy(hf: Holdfast, away: Away, world: World) -> None:
+    gate = away.gate()
+    session = hf.start(away.probe("quiet", "await", gate, "exit", 4), owner=OWNER, place=away.place)
+    listening = iter(hf.signals(OWNER))
+    got: list[str] = []
+    waiting = threading.Thread(target=lambda: got.extend(each.variant for each in next(listening)))
+    waiting.start()
+    (first,) = deputies(world)
+    for _ in range(2):
+        kill_deputies(world)
+        until(lambda: [row for row in deputies(world) if row.pid != first.pid], what="another deputy")
+    gate.release()
+    waiting.join(10)
+    assert got == ["lifecycle"]
+    assert session.refresh().state == "exited"
+
+
+def test_two_who_look_at_once_send_one_deputy(hf: Holdfast, away: Away, world: World) -> None:
+    session = hf.start(away.probe("forever"), place=away.place)
+    kill_deputies(world)
+    looks = [
+        world.host("import holdfast, sys\nprint(holdfast.open().get(sys.argv[1]).state)", session.id) for _ in "ab"
+    ]
+    assert [look.line(20) for look in looks] == ["running", "running"]
+    assert len(deputies(world)) == 1
+    session.stop(grace=0)
+
+
+def test_output_larger_than_the_log_comes_whole_as_far_as_it_is_kept(hf: Holdfast, away: Away) -> None:
+    size, cap = 20 << 20, 12 << 20
+    session = hf.start(away.probe("quiet", "bytes", size, 7), log_cap=cap, place=away.place)
+    assert session.wait(timeout=30).reason == "exit"
+    dropped = session.refresh().dropped_before["stdout"]
+    assert 0 < dropped < size
+    expected = b"".join(random_bytes(size, 7))
+    kept = b"".join(session.raw("stdout", dropped))
+    assert len(kept) == size - dropped
+    assert hashlib.sha256(kept).digest() == hashlib.sha256(expected[dropped:]).digest()
