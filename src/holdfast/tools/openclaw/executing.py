@@ -20,6 +20,7 @@ from ...errors import (
     Unreachable,
 )
 from ...model import FINAL_STATES, LOST
+from ...places import LOCAL
 from ..answer import Answer
 from . import hardening, policy, reading, rows, runs, settings, shell, texts
 from .policy import Allow, Deny, Request, Unavailable
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from .toolset import OpenClaw
 
 _SHELL_KINDS = {126: "shell-not-executable", 127: "shell-command-not-found"}
-_PLACES = {None: "local", "auto": "local", "gateway": "local", "sandbox": "sandbox"}
 
 
 async def execute(tools: OpenClaw, **asked: Any) -> Answer:
@@ -46,19 +46,18 @@ async def execute(tools: OpenClaw, **asked: Any) -> Answer:
     if command.split(None, 1)[0] == "/approve":
         return failed(texts.NO_APPROVING, NotAllowed.code)
     overrides: dict[str, str] = asked["env"] or {}
-    place = _place(asked["host"], asked["node"])
-    if place != "local":
-        raise PlaceUnsupported(place)
-    cwd = _directory(tools.cwd, asked["workdir"] or "")
-    hardening.check(overrides)
-    refusal = await _refused(tools, asked, command, cwd, place, overrides)
+    place = _place(tools.sandbox, asked["host"], asked["node"])
+    # Away it is found out there whether it can be used, and by whom nothing is run where it cannot.
+    cwd = _directory(tools.cwd, asked["workdir"] or "") if place == LOCAL else asked["workdir"] or None
+    hardening.check(overrides, sandbox=place != LOCAL)
+    refusal = await _refused(tools, asked, command, cwd or "", place, overrides)
     if refusal is not None:
         return refusal
     reused = await _with_key(tools, asked["key"])
     if reused is not None:
         return await running(tools, reused, reused=True)
     warning, wait_s = _waits(tools, asked)
-    input = _input(tools, asked, command, cwd, overrides, foreground=wait_s != 0)
+    input = _input(tools, asked, command, cwd, place, overrides, foreground=wait_s != 0)
     try:
         run = await tools.supervisor.spawn(input, wait_s=wait_s)
     except (SpawnError, PtyUnavailable) as problem:
@@ -115,7 +114,14 @@ def _waits(tools: OpenClaw, asked: dict[str, Any]) -> tuple[str | None, float | 
 
 
 def _input(
-    tools: OpenClaw, asked: dict[str, Any], command: str, cwd: str, overrides: dict[str, str], *, foreground: bool
+    tools: OpenClaw,
+    asked: dict[str, Any],
+    command: str,
+    cwd: str | None,
+    place: str,
+    overrides: dict[str, str],
+    *,
+    foreground: bool,
 ) -> SpawnInput:
     timeout_s = tools.settings.timeout_s if asked["timeout"] is None else asked["timeout"]
     pty = bool(asked["pty"])
@@ -128,15 +134,21 @@ def _input(
     labels = {} if foreground else {runs.BACKGROUND_LABEL: "asked"}
     if asked["key"]:
         labels[runs.KEY_LABEL] = label(asked["key"])
+    prepend = tools.settings.path_prepend
+    if place == LOCAL:
+        words, env = shell.words(tools.environ), hardening.environment(tools.environ, overrides, prepend)
+    else:
+        words, env = shell.words_there(prepend), {**overrides, **hardening.MARK}
     return SpawnInput(
         mode=PTY if pty else CHILD,
         **line,
-        shell=shell.words(tools.environ),
+        shell=words,
+        place=place,
         session_id=tools.owner,
         scope_key=tools.owner,
         cwd=cwd,
-        env=hardening.environment(tools.environ, overrides, tools.settings.path_prepend),
-        exact_env=True,
+        env=env,
+        exact_env=place == LOCAL,
         timeout_ms=_limit_ms(timeout_s),
         no_output_timeout_ms=_limit_ms(asked["noOutputTimeout"] or 0),
         capture_output=False,
@@ -171,12 +183,16 @@ def _directory(base: str, path: str) -> str:
     return path
 
 
-def _place(host: str | None, node: str | None) -> str:
+def _place(sandbox: str | None, host: str | None, node: str | None) -> str:
     if host == "node":
-        return f"node:{node or ''}"
+        raise PlaceUnsupported(f"node:{node or ''}")
     if node is not None:
         raise BadArgument("node", "names a node, and host is another place", 'give host:"node" too')
-    return _PLACES[host]
+    if host == "gateway":
+        return LOCAL
+    if host == "sandbox" and sandbox is None:
+        raise PlaceUnsupported("sandbox")
+    return sandbox or LOCAL
 
 
 async def _refused(

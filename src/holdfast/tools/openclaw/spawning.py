@@ -6,7 +6,8 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...errors import BadArgument, PlaceUnsupported, TooLarge
+from ... import places
+from ...errors import BadArgument, TooLarge
 from . import scopes
 from .runs import METADATA, SCOPE_LABEL
 
@@ -65,7 +66,7 @@ class SpawnInput:
     max_captured_output_chars: int = CAPTURED_CHARS
     on_stdout: Callable[[str], object] | None = None
     on_stderr: Callable[[str], object] | None = None
-    place: str = "local"
+    place: str = places.LOCAL
     lifetime: str = "detached"
     # What else a session can be given; the tools do.
     shell: Sequence[str] | None = None
@@ -100,8 +101,7 @@ class SpawnInput:
         if self.max_captured_output_chars < CAPTURED_MIN_CHARS:
             low = CAPTURED_MIN_CHARS
             raise BadArgument("max_captured_output_chars", "is too small", f"give at least {low}")
-        if self.place != "local":
-            raise PlaceUnsupported(self.place)
+        places.check(self.place)
 
     @property
     def scope(self) -> str:
@@ -132,6 +132,7 @@ class SpawnInput:
             "cwd": self.cwd,
             "env": None if self.env is None else dict(self.env),
             "clean_env": self.exact_env,
+            "place": self.place,
             "argv0": self.argv0,
             "shell": None if self.shell is None else list(self.shell),
             "input": self.input,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from ... import places
 from ...errors import BadArgument
 from ...model import FINAL_STATES
 from ...signals.names import default_name
@@ -89,7 +90,8 @@ _PROCESS = Tool(
 
 class OpenClaw(Toolset):
     """`exec` are settings as openclaw has them under `tools.exec`; `policy` decides what may run; `offered` are the
-    tools that the agent has; `cwd` is where it is."""
+    tools that the agent has; `cwd` is where it is; `sandbox` is the container (`podman:NAME`) that commands run in
+    unless they ask for the gateway, that of OPENCLAW_SANDBOX where none is given."""
 
     name = "openclaw"
     tools: tuple[Tool, ...] = (_EXEC, _PROCESS)
@@ -105,6 +107,7 @@ class OpenClaw(Toolset):
         policy: Decide = usual,
         offered: Sequence[str] = ("exec", "process"),
         cwd: str | None = None,
+        sandbox: str | None = None,
         environ: Mapping[str, str] | None = None,
     ) -> None:
         unknown = sorted(set(offered) - {tool.name for tool in self.tools})
@@ -117,6 +120,8 @@ class OpenClaw(Toolset):
         self.policy = policy
         self.offered = tuple(offered)
         self.cwd = os.path.abspath(cwd or os.getcwd())
+        place = places.check(sandbox or self.environ.get("OPENCLAW_SANDBOX") or None)
+        self.sandbox = None if place == places.LOCAL else place
         self.supervisor = Supervisor(hf, owner, kill_grace_ms=self.settings.kill_grace_ms)
         # Rows and read positions; they survive this host.
         self.notes = self.kept()
