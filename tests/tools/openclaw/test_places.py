@@ -19,7 +19,9 @@ BOUND_S = 20.0
 
 
 @pytest.mark.parametrize("host", [None, "auto", "sandbox"])
-def test_a_command_runs_in_the_sandbox_that_is_configured(agents: Agents, container: Container, host: str) -> None:
+def test_a_command_runs_in_the_sandbox_that_is_configured(
+    agents: Agents, container: Container, host: str | None
+) -> None:
     agent = agents("openclaw", sandbox=container.place)
     asked: dict[str, Any] = {} if host is None else {"host": host}
     done = agent.call(
