@@ -7,7 +7,7 @@ import os
 import re
 from typing import TYPE_CHECKING
 
-from ...errors import SessionEnded, SpawnError
+from ...errors import SessionEnded, SpawnError, Unreachable
 from ...runner.ladder import SETTLE_S
 from . import limits, scope, shell, texts, views
 from .place import LOCAL
@@ -70,14 +70,21 @@ async def in_foreground(hf: AsyncHoldfast, starting: Starting, settings: Setting
         try:
             options |= {**directory.options, "notify": "auto", "timeout": limit}
             began: asyncio.Future[AsyncSession] = asyncio.get_running_loop().create_future()
-            outcome = await race(hf.run(wanted.command, wait=wait_s, started=began.set_result, **options), began)
+            waited = True
+            try:
+                outcome = await race(hf.run(wanted.command, wait=wait_s, started=began.set_result, **options), began)
+            except Unreachable:
+                if not began.done():
+                    raise
+                # It goes on, and its end is told: nobody waits for it there any more.
+                outcome, waited = await began.result().refresh(), False
             if outcome == INTERRUPT:
                 return await _interrupted(began.result(), settings)
             if isinstance(outcome, str) or not scope.is_over(outcome):
                 facts = await _yielded(began.result(), settings, wanted)
-                if not isinstance(outcome, str):
+                if not isinstance(outcome, str) and waited:
                     facts["promoted_from_foreground"] = texts.promoted(server, wait_s)
-                return facts
+                return facts | ({} if waited else views.health(began.result()))
             moved = directory.moved(outcome)
             if moved is not None:
                 starting.place.move(place, moved)
@@ -134,8 +141,8 @@ async def _go_on(session: AsyncSession, **changes: Any) -> None:
     labels = {**session.labels, scope.MODE: scope.YIELDED}
     try:
         await session.update(labels=labels, notify="exit", **changes)
-    except SessionEnded:
-        pass  # just now: nobody waited any more, and so its end is told
+    except (SessionEnded, Unreachable):
+        pass  # just now, or out of reach: nobody waits any more, and so its end is told
 
 
 async def _ended(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...errors import BadArgument, NotFound, SessionEnded, StillRunning, Unsupported
+from ...errors import BadArgument, NotFound, SessionEnded, StillRunning, Unreachable, Unsupported
 from . import limits, scope, texts, views
 from .lines import numbered
 
@@ -140,7 +140,12 @@ class Process:
         limit = min(timeout or allowed, allowed)
         session = await self.find(ref)
         outcome = session.wait(timeout=limit)
-        woke = await (outcome if waiting is None else waiting(session, outcome))
+        try:
+            woke = await (outcome if waiting is None else waiting(session, outcome))
+        except Unreachable as problem:
+            text, _ = await views.tail(await session.refresh(), limits.WAIT_RUNNING_CHARS, self._settings.shown)
+            facts = self._head(session) | {"process_running": True, "output": text, **views.health(session)}
+            return facts | {"status": "error", "error": str(problem), "error_code": problem.code}
         clamped = texts.wait_clamped(timeout, allowed) if timeout is not None and timeout > allowed else None
         if woke is not None and woke.reason in ("exit", "lost") and session.exit is not None:
             text, cut = await views.tail(session, limits.WAIT_EXITED_CHARS, self._settings.shown)
