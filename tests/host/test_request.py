@@ -281,7 +281,7 @@ def test_a_place_without_a_name_is_refused(place: Any) -> None:
         asked(place=place)
 
 
-@pytest.mark.parametrize("option, given", [("pass_fds", [0]), ("lifetime", "owner")])
+@pytest.mark.parametrize("option, given", [("pass_fds", {7: 0}), ("lifetime", "owner")])
 def test_what_is_of_this_machine_is_not_handed_to_another_place(option: str, given: Any) -> None:
     with pytest.raises(Unsupported, match=option):
         asked(place="ssh:host", **{option: given})

@@ -41,7 +41,7 @@ from ..runner.tree import time_namespace
 from .claims import Claim
 from .connection import Connection, prove
 from .finding import find, name_of
-from .observe import Files, Observed, from_files, needs_deputy, read_files
+from .observe import Files, Observed, from_files, needs_deputy, read_files, stopped_away
 from .sweep import sweep
 
 TYPE_CHECKING = False
@@ -337,9 +337,9 @@ class Core:
         self.note_all()
         return seen, damaged
 
-    async def _send_deputies(self, files: list[Files], *, act: bool = False) -> None:
+    async def _send_deputies(self, files: list[Files]) -> None:
         """For sessions in other places: whoever held the link to one may be gone."""
-        specs = [each.spec for each in files if needs_deputy(each, act=act)]
+        specs = [each.spec for each in files if needs_deputy(each)]
         if specs:
             await self.driver.call(lambda: self.launching.send_deputies(self.home.path, specs))
 
@@ -381,7 +381,7 @@ class Core:
     async def connect(self, id: str) -> tuple[Files, Connection]:
         """A connection to this session's runner, identity proven. Why there is none is told by the error."""
         files = read_files(self.home, id)
-        await self._send_deputies([files], act=True)
+        await self._send_deputies([files])
         timeout = self.config.hosts_reply_timeout
         began = time.monotonic()
         while True:
@@ -548,7 +548,9 @@ class Core:
         if seen.state == STARTING:
             raise Unreachable(id, None, self.config.hosts_reply_timeout)
         if seen.files.away and not seen.final:
-            raise self._no_runner(seen, self.config.hosts_reply_timeout)
+            if seen.state != STALE:
+                raise self._no_runner(seen, self.config.hosts_reply_timeout)
+            return await self._stop_away(seen.files, grace, by, ladder)
         if seen.state != EXITED:
             refuse_unproven(seen.files)
         if seen.final:
@@ -558,6 +560,22 @@ class Core:
         stopped = await stop_from_records(self.driver, seen.files, grace=grace, by=by or self.author, ladder=ladder)
         stopped.signal_id = self.ended_signal(id)
         return stopped
+
+    async def _stop_away(
+        self, files: Files, grace: float, by: str | None, ladder: Sequence[Mapping[str, Any]] | None
+    ) -> Stopped:
+        """What lives on in another place without its runner is ended there, by a deputy that is sent for that."""
+        from .stopping import record_intent
+
+        record_intent(files, by or self.author)
+        asked = ladder or (files.spec.get("stop_ladder") if grace > 0 else None)
+        end = {"grace": grace, "ladder": asked, "within": _stop_bound(files, grace, ladder)}
+        await self.driver.call(lambda: self.launching.send_deputies(self.home.path, [files.spec], end))
+        seen = from_files(read_files(self.home, files.id))
+        done = stopped_away(files)
+        if done is None and not seen.final:
+            raise self._no_runner(seen, self.config.hosts_reply_timeout)
+        return Stopped(files.id, **(done or {"already": True}), signal_id=self.ended_signal(files.id))
 
     async def remove(self, id: str) -> None:
         from .collect import remove

@@ -98,9 +98,10 @@ class Launching:
         except OSError as problem:
             raise SpawnError(problem.errno or 0, "launch", problem.filename) from None
 
-    def send_deputies(self, home: str, specs: list[dict[str, Any]]) -> None:
+    def send_deputies(self, home: str, specs: list[dict[str, Any]], end: dict[str, Any] | None = None) -> None:
         """Have somebody who holds a link to the place where each of these sessions runs. They are there when this
-        returns, or others whom somebody else has sent. Takes a moment."""
+        returns, or others whom somebody else has sent. With `end` they have ended what had no runner any more, if
+        they could. Takes a moment."""
         sent = []
         try:
             for spec in specs:
@@ -117,7 +118,8 @@ class Launching:
                 reach = places.reach(spec["place"], self._config, self._runtime)
                 ours.settimeout(_DEPUTY_S)
                 try:
-                    ours.sendall(wire.control({"type": "resume", "home": home, "spec": spec, "reach": reach}))
+                    request = {"type": "resume", "home": home, "spec": spec, "reach": reach, "end": end}
+                    ours.sendall(wire.control(request))
                 except OSError:
                     continue  # it could not even begin: whoever looks next sends another
         finally:

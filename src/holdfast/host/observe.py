@@ -304,7 +304,13 @@ def _without_deputy(files: Files) -> Observed:
     heard = _heard(files)
     if heard is None:
         return Observed(files, UNREACHABLE, "nobody holds a link to its place")
-    return Observed(files, heard["state"], heard["evidence"])
+    asked = _read_intent(files) if heard["state"] == LOST else ""
+    return Observed(files, heard["state"], heard["evidence"] + asked)
+
+
+def stopped_away(files: Files) -> Record | None:
+    """What a deputy that was sent to end it found there, and what survived."""
+    return (_heard(files) or {}).get("stopped")
 
 
 def _heard(files: Files) -> Record | None:
@@ -316,9 +322,8 @@ def _heard(files: Files) -> Record | None:
     return heard if heard is not None and heard["state"] in (STALE, LOST) else None
 
 
-def needs_deputy(files: Files, *, act: bool = False) -> bool:
-    """Could another deputy tell more of this session than is known? Of one that is stale it is asked now and then, and
-    by whoever wants to `act` on it."""
+def needs_deputy(files: Files) -> bool:
+    """Could another deputy tell more of this session than is known? Of one that is stale, now and then."""
     if not files.away or not runner_gone(files):
         return False
     files = read_again(files)
@@ -328,7 +333,7 @@ def needs_deputy(files: Files, *, act: bool = False) -> bool:
     if heard is None:
         return True
     age_s = time.time() - os.stat(os.path.join(files.directory, records.AWAY)).st_mtime
-    return heard["state"] == STALE and (act or not 0 <= age_s < _STALE_FOR_S)
+    return heard["state"] == STALE and not 0 <= age_s < _STALE_FOR_S
 
 
 def runner_gone(files: Files) -> bool:

@@ -40,7 +40,7 @@ async def stop_from_records(
     began = time.monotonic()
     found = _living(files)
     if found and files.exit is None:
-        _record_intent(files, by)
+        record_intent(files, by)
     asked = ladder or (files.spec.get("stop_ladder") if grace > 0 else None)
     climb = Ladder(rungs(grace, None if asked is None else [dict(each) for each in asked]))
     rung = None
@@ -75,7 +75,7 @@ async def stop_from_records(
     )
 
 
-def _record_intent(files: Files, by: str) -> None:
+def record_intent(files: Files, by: str) -> None:
     """A disk that takes nothing must not keep the command alive: the end is then told without its reason."""
     intent = {"v": 1, "cause": CAUSE_STOP, "by": by, "at": clock.now_text()}
     try:

@@ -58,13 +58,15 @@ def begin(channel: socket.socket) -> None:
 
 
 def take_over(channel: socket.socket, then: Callable[[], None]) -> None:
-    """Of a session whose deputy is gone. `then` is called when we can be reached: somebody waits for that."""
+    """Of a session whose deputy is gone. `then` is called when we can be reached: somebody waits for that, or, where
+    we are sent to end what has no runner any more, for our own end."""
     request, _ = _receive(channel)
     channel.close()
     if request is not None:
         deputy = Deputy(request)
         if deputy.take_over():
-            then()
+            if request.get("end") is None:
+                then()
             deputy.live()
 
 
@@ -100,6 +102,8 @@ class Deputy:
         self._home: str = request["home"]
         self._spec: Message = request["spec"]
         self._reach: Message = request.pop("reach")
+        # How to end what lives on without its runner, where somebody waits for that.
+        self._end: Message | None = request.get("end")
         self._code = wire.from_text(self._reach["code"]) or b""
         self._loop: Loop
         self._directory = -1
@@ -115,6 +119,7 @@ class Deputy:
         self._timer: Timer | None = None
         self._retry_s = _RETRY_S
         self._failed_at = -_RETRY_S
+        self._broken = ""
         self._clients: dict[int, _Client] = {}
         self._number = far.FIRST_CHANNEL
         self._passed: list[int] = []
@@ -123,6 +128,8 @@ class Deputy:
         self._tries = 0
         # Is all that there is to know of it on record here?
         self._is_over = False
+        # Has a runner spoken?
+        self._was_answered = False
         self._helper: Helper | None = None
         self._partial = b""
         self._ended: Message | None = None
@@ -171,6 +178,8 @@ class Deputy:
         self._loop = Loop()
         if self._listener is not None:
             self._loop.watch(self._listener.fileno(), READ, self._accept)
+        if self._end is not None:
+            self._loop.after(self._reach["timeout"] + self._end["within"], self._loop.leave)
         self._open_link()
         self._loop.run(self._turn)
         self._leave()
@@ -196,6 +205,8 @@ class Deputy:
         if self._listener is not None:
             _unlink(self._spec["endpoint"])
             self._listener.close()
+            # At once: who finds nobody at our door and the lock held takes us for silent.
+            os.close(self._lock)
 
     # The link.
 
@@ -244,22 +255,26 @@ class Deputy:
             # Nothing was written and nothing started anywhere.
             self._refuse(wire.error({}, code, text, place=place, why=why))
             return
-        facts = {"id": self._spec["id"], "pid": None, "waited_s": 0.0}
+        self._broken = text
         for client in list(self._clients.values()):
-            if not client.answered:
-                client.unsent += wire.control(wire.error({}, "unreachable", text, **facts))
-            self._close_after_sending(client)
+            self._turn_away(client)
         if self._diary is not None:
             self._diary.say(text)
         if code == "place-gone":
             self._over("lost", text)
             return
         self._tries += self._is_over
-        if self._tries >= _FORGET_TRIES:
+        if self._tries >= _FORGET_TRIES or self._end is not None:
             self._loop.leave()
         else:
             self._timer = self._loop.after(self._retry_s, self._open_link)
             self._retry_s = min(2 * self._retry_s, _RETRY_MAX_S)
+
+    def _turn_away(self, client: _Client) -> None:
+        if not client.answered:
+            facts = {"id": self._spec["id"], "pid": None, "waited_s": 0.0}
+            client.unsent += wire.control(wire.error({}, "unreachable", self._broken, **facts))
+        self._close_after_sending(client)
 
     def _refuse(self, frame: Message) -> None:
         for client in self._clients.values():
@@ -338,25 +353,33 @@ class Deputy:
         self._helper = Helper(self._loop, argv, self._reach["env"], failed=self._link_lost)
 
     def _on_over(self, frame: Message) -> None:
-        state = frame["state"]
-        if state == "exited":
-            for client in list(self._clients.values()):
-                self._close_after_sending(client)
-            self._is_over = True
-            if self._link is not None:
-                self._link.tell({"type": "forget"})
+        for client in list(self._clients.values()):
+            self._close_after_sending(client)
+        if frame["state"] == "exited":
+            self._have_forgotten()
+        elif frame["state"] == "stale" and self._end is not None and self._link is not None:
+            self._link.tell({"type": "end", "grace": self._end["grace"], "ladder": self._end["ladder"]})
+            self._end = None
         else:
-            self._over(state, str(frame["evidence"]))
+            self._over(frame["state"], str(frame["evidence"]), frame.get("stopped"))
+
+    def _have_forgotten(self) -> None:
+        """All that there was over there has come home."""
+        self._is_over = True
+        if self._link is not None:
+            self._link.tell({"type": "forget"})
+        else:
+            self._loop.leave()
 
     def _on_forgotten(self, _frame: Message) -> None:
         self._loop.leave()
 
-    def _over(self, state: str, evidence: str) -> None:
+    def _over(self, state: str, evidence: str, stopped: object = None) -> None:
         """No runner will say more about it. Where nothing was ever recorded, nothing ever was."""
         began = records.found(self._directory, "state.json") or records.found(self._directory, "exit.json")
         if state == "missing" and not began:
-            # A link may break while a runner is on its way.
-            if time.time() - os.fstat(self._lock).st_mtime < _BEGIN_S:
+            # A link may break while a runner is on its way. One that refused has said so.
+            if not self._was_answered and time.time() - os.fstat(self._lock).st_mtime < _BEGIN_S:
                 self._timer = self._loop.after(_RETRY_S, self._resume)
                 return
             birth.forget(self._directory)
@@ -364,8 +387,11 @@ class Deputy:
             assert self._copy is not None
             state = "stale" if state == "stale" else "lost"
             record = {"state": state, "evidence": evidence, "at": clock.now_text(), "sizes": self._copy.sizes()}
-            records.write(self._directory, records.AWAY, record, durable=True)
+            records.write(self._directory, records.AWAY, {**record, "stopped": stopped}, durable=True)
             self._wake(self._now("owner"), 0)
+            if state == "lost":
+                self._have_forgotten()
+                return
         self._loop.leave()
 
     # The copy.
@@ -435,7 +461,7 @@ class Deputy:
             self._open_channel(client)
         elif self._link is None:
             if time.monotonic() - self._failed_at < _RETRY_S:
-                self._without_link("place-unreachable", "its link broke a moment ago")
+                self._turn_away(client)
             else:
                 self._open_link()
 
@@ -462,6 +488,7 @@ class Deputy:
             self._drop(client)
 
     def _on_words(self, number: int, raw: bytes) -> None:
+        self._was_answered = True
         client = self._clients.get(number)
         if client is not None:
             client.answered = True

@@ -11,8 +11,11 @@ import _socket as socket
 import errno
 import os
 import sys
+import time
 
 from . import mirror, records, sockets, telling, tree, whereabouts, wire
+from .kernel_signals import signal
+from .ladder import TREE, Ladder, rungs
 from .loop import READ, WRITE, Loop
 
 TYPE_CHECKING = False
@@ -30,6 +33,8 @@ _GATHER_S = 0.01
 _GATHER_BYTES = 4 << 10
 # A runner that lives and does not let us in is asked again.
 _AGAIN_S = 0.1
+# Of processes that are nobody's children nobody tells us.
+_ORPHANS_LOOK_S = 0.02
 _BACKLOG = 1
 _DETACHED_S = 15.0
 
@@ -76,6 +81,7 @@ class Far:
         # Our own conversation with the runner: it tells us that there is something new.
         self._ear: socket.socket | None = None
         self._ear_decoder = wire.Decoder()
+        self._has_asked = False
 
     def run(self) -> None:
         environment = {name: value for name, value in os.environ.items() if name != tree.ROLE_VARIABLE}
@@ -206,12 +212,15 @@ class Far:
     def serve(self, channel: _Channel, events: int) -> None:
         if events & WRITE:
             self._send(channel)
-        if not events & READ or channel.number not in self._channels:
-            return
+        if events & READ and channel.number in self._channels:
+            self._hear(channel)
+
+    def _hear(self, channel: _Channel) -> bool:
+        """Pass on what the runner says there; False where that was all."""
         try:
             received = channel.sock.recv(_READ_BYTES)
         except BlockingIOError:
-            return
+            return False
         except OSError:
             received = b""
         self._tell_growth()
@@ -219,13 +228,12 @@ class Far:
             channel.owed += len(received)
             self._say(channel.number, received)
             self._watch(channel)
-            if self._ear is None:
-                self._listen()
         else:
             self._drop(channel)
             self._tell({"type": "closed", "channel": channel.number})
-            if self._ear is None:
-                self._listen()
+        if not self._has_asked:
+            self._listen()
+        return bool(received)
 
     def _drop(self, channel: _Channel) -> None:
         del self._channels[channel.number]
@@ -241,6 +249,7 @@ class Far:
 
     def _listen(self) -> None:
         """Ask the runner to tell us when there is more. It left: then all there is to know stands in its files."""
+        self._has_asked = True
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             sockets.connect_unix(sock, self._endpoint)
@@ -294,17 +303,59 @@ class Far:
         path = self._directory
         if not os.path.exists(os.path.join(path, "spec.json")):
             self._tell({"type": "over", "state": "missing", "evidence": "it is not on record there"})
-        elif not records.lock_is_free(os.path.join(path, "spec.json")):
+            return
+        if not records.lock_is_free(os.path.join(path, "spec.json")):
             self._loop.after(_AGAIN_S, self._listen)  # just starting, or full
-        elif os.path.exists(os.path.join(path, "exit.json")):
-            self._tell_growth()
+            return
+        # It is gone, and so is whoever could add to what it said last.
+        for channel in list(self._channels.values()):
+            while self._hear(channel):
+                pass
+        self._tell_growth()
+        if os.path.exists(os.path.join(path, "exit.json")):
             self._tell({"type": "over", "state": "exited", "evidence": "exit record"})
         else:
-            self._tell_growth()
-            state = records.found(None, os.path.join(path, "state.json"))
-            left = tree.orphans(os.path.basename(path), state.get("command"), state.get("pgid"), state.get("runner"))
-            evidence = "its runner is gone, its processes live" if left else "its runner and its processes are gone"
-            self._tell({"type": "over", "state": "stale" if left else "lost", "evidence": evidence})
+            self._tell_orphans()
+
+    def _tell_orphans(self, **facts: object) -> None:
+        left = self._orphans()
+        evidence = "its runner is gone, its processes live" if left else "its runner and its processes are gone"
+        self._tell({"type": "over", "state": "stale" if left else "lost", "evidence": evidence, **facts})
+
+    def _orphans(self) -> list[tree.Process]:
+        state = records.found(None, os.path.join(self._directory, "state.json"))
+        return tree.orphans(
+            os.path.basename(self._directory), state.get("command"), state.get("pgid"), state.get("runner")
+        )
+
+    def _on_end(self, frame: dict[str, Any]) -> None:
+        """Climb the ladder over what lives on without its runner. There is nothing else for us to do meanwhile."""
+        began = time.monotonic()
+        found = self._orphans()
+        command = (records.found(None, os.path.join(self._directory, "state.json")).get("command") or {}).get("pid")
+        climb = Ladder(rungs(float(frame["grace"]), frame["ladder"]))
+        rung = None
+        while True:
+            living = self._orphans()
+            command_gone = not any(process.pid == command for process in living)
+            step = climb.step(time.monotonic(), command_gone=command_gone, tree_gone=not living)
+            if climb.over:
+                survivors = tree.described(living)
+                break
+            if step is None:
+                time.sleep(_ORPHANS_LOOK_S)
+                continue
+            rung = str(step)
+            if step.signal == "KILL" and step.target == TREE:
+                survivors = tree.Sweep(self._orphans, step.wait_s).run()
+                break
+            for process in tree.members(living, command, step.target):
+                tree.send(process, getattr(signal, "SIG" + step.signal))
+                if step.signal != "KILL":
+                    tree.send(process, signal.SIGCONT)
+        took_s = round(time.monotonic() - began, 3)
+        stopped = {"found": tree.described(found), "survivors": survivors, "rung": rung, "took_s": took_s}
+        self._tell_orphans(stopped=stopped)
 
     @property
     def _directory(self) -> str:

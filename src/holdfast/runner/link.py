@@ -7,6 +7,7 @@ the link. Its far end first says whether it has the code that we speak of, and i
 from __future__ import annotations
 
 import os
+import time
 
 from . import wire
 from .kernel_signals import signal
@@ -27,6 +28,8 @@ _LAST_WORDS_BYTES = 4 << 10
 _UNSENT_BYTES = 1 << 20
 # How often a helper is looked at where nobody tells of its end.
 _LOOK_S = 0.1
+_LEAVING_S = 1.0
+_LEAVING_LOOK_S = 0.005
 _DEFAULTS = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
 
 
@@ -103,6 +106,7 @@ class Link:
         self._greeting = b"\n"
         self._unsent = bytearray()
         self._last_words = b""
+        self._is_silent = False
         theirs_in, self._out = os.pipe2(os.O_CLOEXEC)
         self._in, theirs_out = os.pipe2(os.O_CLOEXEC)
         self._errors, theirs_errors = os.pipe2(os.O_CLOEXEC)
@@ -134,7 +138,11 @@ class Link:
 
     def close(self) -> tuple[int | None, str]:
         """End it. How it had ended by itself, None where it had not, and its last words."""
-        ended = os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        look = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        # One that says nothing more is about to end, and how it does tells why.
+        until = time.monotonic() + (_LEAVING_S if self._is_silent else 0.0)
+        while (ended := os.waitid(os.P_PID, self._pid, look)) is None and time.monotonic() < until:
+            time.sleep(_LEAVING_LOOK_S)
         if ended is None:
             os.kill(self._pid, signal.SIGKILL)
         code = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
@@ -160,6 +168,7 @@ class Link:
         except BlockingIOError:
             return
         if not received:
+            self._is_silent = True
             self._lost()
             return
         try:

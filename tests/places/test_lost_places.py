@@ -1,0 +1,224 @@
+"""Places that cannot be reached, hang, vanish or were never there: each is told as what it is."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from holdfast import errors
+from support import processes, told
+from support.away import Away, deputies, kill_deputies
+from support.waiting import until, wait_gone
+
+if TYPE_CHECKING:
+    from holdfast import Holdfast
+    from support.containers import Container
+    from support.places import NewContainer
+    from support.ssh_hosts import SshHost
+    from support.world import World
+
+OWNER = "agent-7"
+
+
+@pytest.fixture
+def host(world: World, monkeypatch: pytest.MonkeyPatch) -> Holdfast:
+    """One that waits for nobody for long."""
+    monkeypatch.setenv("HOLDFAST_HOSTS_SWEEP_TIMEOUT", "300ms")
+    monkeypatch.setenv("HOLDFAST_HOSTS_REPLY_TIMEOUT", "500ms")
+    return world.open()
+
+
+def nothing_is_left(world: World) -> bool:
+    sessions = world.home / "sessions"
+    return not deputies(world) and not (sessions.exists() and list(sessions.iterdir()))
+
+
+def test_a_link_that_drops_is_opened_again_by_itself(over_ssh: Away, host: Holdfast, ssh_host: SshHost) -> None:
+    gate = over_ssh.gate()
+    session = host.start(over_ssh.probe("quiet", "say", "one", "await", gate, "say", "two"), place=over_ssh.place)
+    session.wait(match="one", timeout=5)
+    ssh_host.drop()
+    gate.release()
+    copy = host.home.session(session.id)
+    until(lambda: os.path.exists(f"{copy}/exit.json"), 10, what="the end, with nobody asking for it")
+    assert host.get(session.id).text() == "one\ntwo\n"
+
+
+def test_a_cable_that_is_cut_makes_it_unreachable_until_it_is_mended(
+    over_ssh: Away, host: Holdfast, ssh_host: SshHost
+) -> None:
+    words = ["quiet", "say", "one", "read-line", "forever"]
+    session = host.start(over_ssh.probe(*words), stdin="open", place=over_ssh.place)
+    session.wait(match="one", timeout=5)
+    beside = host.start(["sleep", "600"])
+    ssh_host.cut()
+    began = time.monotonic()
+    assert host.get(session.id).state == "unreachable"
+    assert host.get(beside.id).state == "running"
+    assert {each.id: each.state for each in host.sessions()} == {session.id: "unreachable", beside.id: "running"}
+    with pytest.raises(errors.Unreachable):
+        session.send("in vain\n")
+    assert session.text() == "one\n", "what came before can be read"
+    assert time.monotonic() - began < 5
+    ssh_host.mend()
+    assert host.get(session.id).state == "running"
+    session.send("again\n")
+    assert session.wait(match="got again", timeout=5).reason == "match"
+    for each in (session, beside):
+        each.stop(grace=0)
+
+
+def test_a_machine_that_is_down_makes_it_unreachable_until_it_is_up(
+    over_ssh: Away, host: Holdfast, ssh_host: SshHost
+) -> None:
+    session = host.start(over_ssh.probe("forever"), place=over_ssh.place)
+    session.wait(match="ready", timeout=5)
+    ssh_host.down()
+    until(lambda: host.get(session.id).state == "unreachable")
+    with pytest.raises(errors.PlaceUnreachable):
+        host.run("true", place=over_ssh.place)
+    ssh_host.mend()
+    until(lambda: host.get(session.id).state == "running")
+    session.stop(grace=0)
+
+
+def test_a_paused_container_makes_it_unreachable_until_it_goes_on(
+    host: Holdfast, in_podman: Away, container: Container
+) -> None:
+    session = host.start(in_podman.probe("forever"), place=in_podman.place)
+    session.wait(match="ready", timeout=5)
+    container.pause()
+    assert host.get(session.id).state == "unreachable"
+    container.unpause()
+    assert host.get(session.id).state == "running"
+    session.stop(grace=0)
+
+
+def away_in(container: Container, world: World) -> Away:
+    root = container.root
+    return Away(container.place, world, home=root / "root", work=root / "tmp", work_there="/tmp")
+
+
+@pytest.mark.parametrize("watched", [True, False])
+def test_a_container_that_is_removed_takes_its_sessions(
+    host: Holdfast, own_container: Container, world: World, watched: bool
+) -> None:
+    away = away_in(own_container, world)
+    session = host.start(away.probe("quiet", "say", "so far", "forever"), owner=OWNER, place=away.place)
+    session.wait(match="so far", timeout=5)
+    if not watched:
+        kill_deputies(world)
+    own_container.remove()
+    if not watched:
+        host.get(session.id)
+    until(lambda: not deputies(world), 10)
+    found = host.get(session.id)
+    assert (found.state, found.text()) == ("lost", "so far\n")
+    assert found.exit is not None
+    assert (found.exit.code, found.exit.cause) == (None, "lost")
+    (signal,) = host.signals(OWNER).claim()
+    assert signal.fields["phase"] == "ended"
+    assert len(told.endings(world, session.id)) == 1
+    assert session.wait(timeout=1).reason == "lost"
+
+
+def test_a_container_that_was_stopped_and_started_has_lost_its_sessions(
+    host: Holdfast, own_container: Container, world: World
+) -> None:
+    away = away_in(own_container, world)
+    session = host.start(away.probe("quiet", "say", "so far", "forever"), place=away.place)
+    session.wait(match="so far", timeout=5)
+    own_container.stop()
+    until(lambda: host.get(session.id).state == "unreachable")
+    own_container.start()
+    until(lambda: host.get(session.id).state == "lost", 10)
+    assert session.text() == "so far\n"
+    until(lambda: away.sessions() == [])
+
+
+def test_a_place_without_python_is_told_as_such(host: Holdfast, new_container: NewContainer, world: World) -> None:
+    bare = new_container(python=False)
+    with pytest.raises(errors.PlaceNoPython, match="python3"):
+        host.run("true", place=bare.place)
+    until(lambda: nothing_is_left(world))
+
+
+def test_an_unknown_container_is_gone(host: Holdfast, container: Container, world: World) -> None:
+    with pytest.raises(errors.PlaceGone, match="no such container"):
+        host.run("true", place="podman:never-there")
+    until(lambda: nothing_is_left(world))
+
+
+def test_an_unknown_host_or_a_refused_port_is_unreachable(
+    over_ssh: Away, host: Holdfast, ssh_host: SshHost, world: World
+) -> None:
+    ssh_host.down()
+    for place in ("ssh:no-such-host.invalid", over_ssh.place):
+        with pytest.raises(errors.PlaceUnreachable):
+            host.run("true", place=place)
+        until(lambda: nothing_is_left(world))
+
+
+def test_a_program_that_is_not_installed_is_named(
+    host: Holdfast, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_PLACES_DOCKER", "no-such-docker")
+    with world.open() as hf, pytest.raises(errors.PlaceUnreachable, match="no-such-docker"):
+        hf.run("true", place="docker:any")
+    until(lambda: nothing_is_left(world))
+
+
+def test_a_home_there_that_cannot_be_written_refuses_the_start(over_ssh: Away, host: Holdfast, world: World) -> None:
+    (over_ssh.state / "sessions").mkdir(parents=True, exist_ok=True)
+    (over_ssh.state / "sessions").rmdir()
+    (over_ssh.state / "sessions").write_text("in the way")
+    with pytest.raises(errors.PlaceUnreachable, match="no directory"):
+        host.run("true", place=over_ssh.place)
+    until(lambda: nothing_is_left(world))
+    (over_ssh.state / "sessions").unlink()
+
+
+def test_a_login_that_talks_first_is_no_trouble(
+    over_ssh: Away, ssh_host: SshHost, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noisy = f"sh -c 'echo Welcome; head -c 100000 /dev/zero; echo; exec \"$@\"' noisy {shlex.join(ssh_host.argv)}"
+    monkeypatch.setenv("HOLDFAST_PLACES_SSH", noisy)
+    assert world.open().run("echo hi", place=over_ssh.place).text() == "hi\n"
+
+
+def kill_runner_there(away: Away, id: str) -> None:
+    """Of whatever is there, the process that holds the session's directory."""
+    there = str(away.state / "sessions" / id)
+    inside = there if away.place.startswith("ssh") else f"/root/.local/state/holdfast/sessions/{id}"
+    for row in processes.table().values():
+        if {there, inside} & set(processes.descriptors(row.pid).values()):
+            processes.send(row, signal.SIGKILL)
+            wait_gone(row.pid)
+
+
+def test_a_runner_killed_there_leaves_a_stale_session_that_can_be_ended(
+    over_ssh: Away, host: Holdfast, world: World
+) -> None:
+    words = ["ignore", "TERM", "fork", "{", "setsid", "say", "deep", "forever", "}", "forever"]
+    session = host.start(over_ssh.probe(*words), owner=OWNER, place=over_ssh.place)
+    session.wait(match="deep", timeout=5)
+    kill_runner_there(over_ssh, session.id)
+    until(lambda: not deputies(world), what="the deputy's end")
+    assert host.get(session.id).state == "stale"
+    (stale,) = host.signals(OWNER).claim()
+    assert stale.variant == "health"
+    assert host.get(session.id).state == "stale"
+    stopped = session.stop(grace=0.1)
+    assert (len(stopped.found), stopped.survivors) == (2, [])
+    found = host.get(session.id)
+    assert (found.state, found.text()) == ("lost", "ready\ndeep\n")
+    assert found.exit is not None
+    assert (found.exit.cause, found.status) == ("stop", "killed")
+    (ended,) = host.signals(OWNER).claim()
+    assert ended.fields["phase"] == "ended"
+    assert len(told.endings(world, session.id)) == 1
