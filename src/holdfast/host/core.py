@@ -345,7 +345,16 @@ class Core:
 
     async def _sweep(self, files: list[Files]) -> list[Observed]:
         await self._send_deputies(files)
-        return await sweep(self.driver, files, author=self.author, timeout=self.config.hosts_sweep_timeout)
+        timeout = self.config.hosts_sweep_timeout
+        seen = await sweep(self.driver, files, author=self.author, timeout=timeout)
+        # Of a deputy that died while we looked another can tell more.
+        again = [at for at, each in enumerate(seen) if each.files.away and needs_deputy(each.files)]
+        if again:
+            await self._send_deputies([seen[at].files for at in again])
+            anew = await sweep(self.driver, [seen[at].files for at in again], author=self.author, timeout=timeout)
+            for at, each in zip(again, anew, strict=True):
+                seen[at] = each
+        return seen
 
     def _row(self, id: str) -> Row | None:
         """A directory as the index wants it, from the files alone."""
@@ -388,9 +397,11 @@ class Core:
             try:
                 connection = await Connection.open(self.driver, files.endpoint, id, author=self.author, timeout=timeout)
                 break
-            except (RunnerGone, Unreachable):
+            except (RunnerGone, Unreachable) as problem:
                 waited = time.monotonic() - began
                 seen = from_files(read_files(self.home, id))
+                if seen.files.away and isinstance(problem, Unreachable) and seen.state not in FINAL_STATES:
+                    raise  # its deputy says why
                 if seen.state != STARTING or waited >= timeout:
                     raise self._no_runner(seen, waited) from None
             except ProtocolError as problem:

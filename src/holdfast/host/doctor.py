@@ -13,6 +13,7 @@ from .. import config, wire
 from ..errors import DamagedRecord, HoldfastError, NotFound
 from ..home import runtime_directory
 from ..model import EXITED, LOST, STALE, UNREACHABLE, Finding
+from ..places import LOCAL
 from ..runner import cgroup, points, records, sockets, telling, tree
 from . import listening, verbs
 from .connection import call, greeting, say
@@ -136,6 +137,8 @@ def _damaged(core: Core, session: str, problem: DamagedRecord, rebuild: bool) ->
     path = core.home.session(session)
     spec = os.path.join(path, "spec.json")
     alive = _lock_held(spec)
+    if os.path.basename(problem.path) == "state.json" and records.found(None, spec).get("place") not in (None, LOCAL):
+        return _damaged_copy(problem)
     if alive:
         fix = "its runner is alive: leave it until it has ended, then ask again"
         return Finding("records", PROBLEM, problem.message, fix=fix, path=path)
@@ -153,6 +156,17 @@ def _damaged(core: Core, session: str, problem: DamagedRecord, rebuild: bool) ->
         fix = f"move it away by hand: {refused.strerror}"
         return Finding("records", PROBLEM, problem.message, fix=fix, path=path)
     return Finding("records", WARNING, problem.message, fix=f"it is now {aside}", repaired=True, path=aside)
+
+
+def _damaged_copy(problem: DamagedRecord) -> Finding:
+    """Of a session in another place: what it is a copy of is whole there, and comes again with the next link."""
+    try:
+        os.unlink(problem.path)
+    except OSError as refused:
+        fix = f"remove it by hand: {refused.strerror}"
+        return Finding("records", PROBLEM, problem.message, fix=fix, path=problem.path)
+    fix = "it was a copy, and is copied anew from where the session runs"
+    return Finding("records", WARNING, problem.message, fix=fix, repaired=True, path=problem.path)
 
 
 def _lock_held(spec: str) -> bool | None:

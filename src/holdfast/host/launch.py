@@ -9,7 +9,7 @@ import os
 import sys
 
 from .. import places, wire
-from ..errors import RunnerGone, SpawnError, Unreachable, Unsupported
+from ..errors import HoldfastError, RunnerGone, SpawnError, Unreachable, Unsupported
 from ..home import new_id
 from ..runner import points, sockets, tree
 from .claims import stands_at
@@ -95,6 +95,9 @@ class Launching:
         timeout = self._config.hosts_start_timeout + self._config.places_timeout
         try:
             return await self._ask(await self._execute("deputy"), request, descriptors, timeout)
+        except Unreachable:
+            _fence(request)
+            raise
         except OSError as problem:
             raise SpawnError(problem.errno or 0, "launch", problem.filename) from None
 
@@ -104,13 +107,13 @@ class Launching:
         they could. Takes a moment."""
         sent = []
         try:
-            for spec in specs:
+            for spec in filter(_is_reached, specs):
                 ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
                 try:
                     pid = _spawn_python(["next-deputy"], {tree.ROLE_VARIABLE: "runner"}, [theirs.fileno()])
                 except OSError:
                     ours.close()
-                    raise
+                    break  # no process to be had: what is not asked after now is told as unreachable
                 finally:
                     theirs.close()
                 sent.append((pid, ours, spec))
@@ -216,6 +219,15 @@ class Launching:
                 digest.update(fact.encode("utf-8", "surrogateescape") + b"\0")
             self._context = digest.hexdigest()
         return self._context
+
+
+def _is_reached(spec: dict[str, Any]) -> bool:
+    """Do we know a way there? A later release may know more."""
+    try:
+        places.check(spec["place"])
+    except HoldfastError:
+        return False
+    return True
 
 
 def _fence(request: dict[str, Any]) -> bool:

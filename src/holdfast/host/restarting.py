@@ -6,6 +6,7 @@ import os
 
 from ..errors import BadArgument, IdentityMismatch, RunnerGone, SessionEnded, Unreachable
 from ..model import FINAL_STATES
+from ..places import LOCAL
 from ..runner import tree
 from .attention import asked_again
 from .observe import elsewhere, read_files
@@ -108,7 +109,9 @@ def _environment(now: dict[str, Any], env: Mapping[str, str | None] | None) -> d
     on: what they were is not on disk. Those that were taken away are taken away again."""
     given: dict[str, str | None] = {name: None for name in now["env_set"] if name not in now["env_names"]}
     given.update(env or {})
-    inherited = () if now.get("clean_env") else os.environ
+    # What a place has is not known here.
+    here = now.get("place") in (None, LOCAL)
+    inherited = os.environ if here and not now.get("clean_env") else ()
     missing = [name for name in now["env_set"] if name not in given and name not in inherited]
     if missing:
         raise BadArgument(

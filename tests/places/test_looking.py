@@ -1,0 +1,77 @@
+"""What hosts here make of sessions in other places: told why they cannot be reached, listed in any case, mended."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from holdfast.errors import BadArgument, Unreachable
+from support.away import kill_deputies
+
+if TYPE_CHECKING:
+    from holdfast import Holdfast
+    from support.away import Away
+    from support.ssh_hosts import SshHost
+    from support.world import World
+
+
+@pytest.fixture
+def hf(over_ssh: Away, world: World) -> Holdfast:
+    return world.open()
+
+
+def test_who_cannot_reach_it_is_told_why(hf: Holdfast, over_ssh: Away, ssh_host: SshHost, world: World) -> None:
+    session = hf.start(over_ssh.probe("cat"), place=over_ssh.place, stdin="open")
+    kill_deputies(world)
+    ssh_host.down()
+    with pytest.raises(Unreachable, match=rf"{over_ssh.place} cannot be reached: .*[Rr]efused"):
+        session.send("x")
+    assert "cannot be reached" in session.refresh().metadata["evidence"]
+    ssh_host.mend()
+    kill_deputies(world)
+    session.send("y\n")
+    assert session.wait(match="y", timeout=10).reason == "match"
+    session.stop(grace=0)
+
+
+def test_a_way_that_only_a_later_release_knows_breaks_no_listing(hf: Holdfast, over_ssh: Away, world: World) -> None:
+    session = hf.start(over_ssh.probe("forever"), place=over_ssh.place)
+    beside = hf.start(world.probe("forever"))
+    kill_deputies(world)
+    path = world.session(session.id) / "spec.json"
+    spec = path.read_text()
+    path.write_text(json.dumps({**json.loads(spec), "place": "node:n1"}))
+    assert {each.id: each.state for each in hf.sessions()} == {session.id: "unreachable", beside.id: "running"}
+    path.write_text(spec)
+    assert hf.get(session.id).state == "running"
+    session.stop(grace=0)
+    beside.stop(grace=0)
+
+
+def test_a_damaged_copy_is_copied_anew(hf: Holdfast, over_ssh: Away, world: World) -> None:
+    session = hf.start(over_ssh.probe("forever"), place=over_ssh.place)
+    kill_deputies(world)
+    state = world.session(session.id) / "state.json"
+    whole = state.read_bytes()
+    state.write_bytes(whole[: len(whole) // 2])
+    (finding,) = [each for each in hf.doctor() if each.check == "records" and each.repaired]
+    assert finding.path == str(state)
+    assert "copied anew" in (finding.fix or "")
+    assert hf.get(session.id).state == "running"
+    assert json.loads(state.read_bytes())["nonce"] == json.loads(whole)["nonce"]
+    session.stop(grace=0)
+
+
+def test_a_restart_asks_for_what_it_cannot_know_of_a_place(
+    hf: Holdfast, over_ssh: Away, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = hf.start("echo $COLOR; exec sleep 600", place=over_ssh.place, env={"COLOR": "blue"})
+    monkeypatch.setenv("COLOR", "the colour of this machine")
+    with pytest.raises(BadArgument, match="COLOR"):
+        session.restart()
+    again = session.restart(env={"COLOR": "red"})
+    assert again.place == over_ssh.place
+    assert again.wait(match="red", timeout=10).reason == "match"
+    again.stop(grace=0)
