@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 
 from holdfast.errors import DamagedRecord, NotFound
 from holdfast.home import Home
+from holdfast.host.core import _row_of
 from holdfast.host.observe import from_files, read_files
+from holdfast.host.outcome import outcome
 from holdfast.runner import records
 
 ID = "b00000000"
@@ -41,6 +43,7 @@ STATE = {
     "runner": {"pid": 4000001, "start": 1},
     "command": {"pid": 4000002, "start": 2, "line": ["sleep", "1"]},
     "pgid": 4000002,
+    "started_at": "2026-08-01T09:14:07.500Z",
     "endpoint": "/nowhere.sock",
     "changed": {"name": "other"},
 }
@@ -85,12 +88,19 @@ def look(written: dict[str, bytes]) -> dict[str, Any] | None:
             files = read_files(home, ID)
         except (DamagedRecord, NotFound):
             return None
+        # Also as what is told of it, to whoever it belongs to.
+        assert outcome(home, ID, _row_of) is not None
         return from_files(files).snapshot().to_json()
 
 
 @given(place=st.sampled_from(PLACES), value=anything)
 @example(place=("exit.json", ("ends", "stdout")), value="x")
 @example(place=("exit.json", ("exit", "survivors")), value={})
+@example(place=("exit.json", ("exit", "survivors")), value=[{}])
+@example(place=("exit.json", ("exit", "survivors")), value=[{"pid": 1, "start": 2}])
+@example(place=("exit.json", ("ended_at",)), value="yesterday")
+@example(place=("exit.json", ("exit", "cause")), value="a whim")
+@example(place=("exit.json", ("ends",)), value={"a/b": 3})
 @example(place=("spec.json", ("labels",)), value=["a"])
 @example(place=("spec.json", ("command",)), value=[1, 2])
 @example(place=("state.json", ("changed", "name")), value=7)

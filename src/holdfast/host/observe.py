@@ -365,6 +365,13 @@ def _exit(directory: str) -> Record | None:
     _expect(path, record["exit"], {"cause": str, "survivors": list}, required=True)
     _expect(path, record["exit"], {"code": int, "signal": str, "by": str})
     _expect(path, record, _EXIT_OPTIONAL)
+    for survivor in record["exit"]["survivors"]:
+        if not isinstance(survivor, dict):
+            raise DamagedRecord(path, "a survivor is no process there")
+        _expect(path, survivor, {"pid": int, "start": int}, required=True)
+    for part in ("ends", "lines", "dropped_before"):
+        if not all(isinstance(offset, int) for offset in (record.get(part) or {}).values()):
+            raise DamagedRecord(path, f"`{part}` has what is no offset")
     return record
 
 

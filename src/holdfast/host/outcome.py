@@ -114,7 +114,10 @@ def _duration_s(started_at: str | None, ended_at: str | None) -> float | None:
         return None  # nobody was there to see the end
     from datetime import datetime
 
-    took = datetime.fromisoformat(ended_at) - datetime.fromisoformat(started_at)
+    try:
+        took = datetime.fromisoformat(ended_at) - datetime.fromisoformat(started_at)
+    except (ValueError, TypeError):
+        return None  # no times of ours
     return round(max(0.0, took.total_seconds()), 3)
 
 
