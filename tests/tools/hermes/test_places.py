@@ -123,6 +123,7 @@ def test_a_new_host_has_everything_of_a_session_there(agents: Agents, world: Wor
     assert (told["place"], told["pid_scope"]) == (away.place, "sandbox")
     id = told["session_id"]
     leave_alone(world)
+    assert Registry(world.open(), session_key="a").recover_from_checkpoint() == 1
     agent = agents("hermes", owner="a")
     polled = process(agent, "poll", id)
     assert (polled["status"], polled["session_id"], polled["place"]) == ("running", id, away.place)
@@ -231,9 +232,8 @@ def test_what_runs_behind_a_cut_cable_is_unreachable_and_running(
     assert process(agent, "wait", id, timeout=20)["exit_code"] == 5
 
 
-@pytest.mark.parametrize("break_off", ["drop", "down"])
-def test_a_foreground_command_whose_link_breaks_goes_on_and_is_told(
-    library: Agents, world: World, over_ssh: Away, ssh_host: SshHost, break_off: str
+def test_a_foreground_command_whose_place_cannot_be_reached_any_more_goes_on_and_is_told(
+    library: Agents, world: World, over_ssh: Away, ssh_host: SshHost
 ) -> None:
     over_ssh.run("mkfifo ~/gate ~/up")
     agent = library("hermes")
@@ -246,7 +246,7 @@ def test_a_foreground_command_whose_link_breaks_goes_on_and_is_told(
         call = asyncio.ensure_future(agent.tools.call("terminal", asked))
         await asyncio.to_thread(over_ssh.run, "cat ~/up")
         await asyncio.to_thread(until, lambda: [each for each in stdout() if each.stat().st_size], what="its output")
-        getattr(ssh_host, break_off)()
+        ssh_host.down()
         answer: dict[str, Any] = (await call).data
         return answer
 
@@ -255,8 +255,26 @@ def test_a_foreground_command_whose_link_breaks_goes_on_and_is_told(
     assert (told["output"], told["place"]) == ("one\n", over_ssh.place)
     ssh_host.mend()
     over_ssh.run("echo >~/gate")
+    assert over(agent, told["session_id"], BOUND_S)["exit_code"] == 3
     (event,) = drained(agent, bound=BOUND_S)
     assert (event["session_id"], event["exit_code"], event["output"]) == (told["session_id"], 3, "one\ntwo\n")
+
+
+def test_a_foreground_command_outlives_its_link(library: Agents, over_ssh: Away, ssh_host: SshHost) -> None:
+    over_ssh.run("mkfifo ~/gate ~/up")
+    agent = library("hermes")
+
+    async def broken() -> dict[str, Any]:
+        asked = {"command": "echo one; echo >~/up; read x <~/gate; echo two; cd /usr; exit 3", "timeout": 60}
+        call = asyncio.ensure_future(agent.tools.call("terminal", asked))
+        await asyncio.to_thread(over_ssh.run, "cat ~/up")
+        ssh_host.drop()
+        await asyncio.to_thread(over_ssh.run, "echo >~/gate")
+        answer: dict[str, Any] = (await call).data
+        return answer
+
+    told = agent.run(broken())
+    assert (told["exit_code"], told["output"], told["cwd"]) == (3, "one\ntwo\n", "/usr")
 
 
 @pytest.mark.covers("hermes:14")
