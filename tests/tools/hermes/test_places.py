@@ -459,6 +459,23 @@ def test_a_container_that_is_gone_is_made_again_by_the_next_command(
     assert made == ["t1"]
 
 
+def test_this_machine_is_not_taken_for_a_container_that_is_gone(
+    library: Agents, container: Container, world: World
+) -> None:
+    agent = library("hermes", place="podman:hf-never-was", recreate=lambda _task: "local")
+    assert shown(agent, "touch ran")["error_code"] == "bad-argument"
+    assert list(world.cwd.iterdir()) == []
+
+
+def test_a_coroutine_may_make_the_container(library: Agents, container: Container) -> None:
+    async def recreate(_task: str) -> str:
+        return container.place
+
+    agent = library("hermes", place="podman:hf-never-was", recreate=recreate)
+    told = shown(agent, "exit 3")
+    assert (told["exit_code"], told["environment_recreated"]) == (3, True)
+
+
 def test_a_task_has_a_place_of_its_own(world: World, own_container: Container, monkeypatch: pytest.MonkeyPatch) -> None:
     task = own_container.name.removeprefix("hf-")
     registry = Registry(world.open(), place="podman:hf-{task_id}", session_key="a")

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from holdfast.errors import PlaceUnsupported, Unsupported
 from holdfast.tools.openclaw.policy import Allow
+from holdfast.tools.openclaw.spawning import SecretInput, SpawnInput
 from support.waiting import until
 
 if TYPE_CHECKING:
@@ -110,3 +112,21 @@ def test_a_command_in_the_background_of_the_sandbox_is_looked_after(
     assert (killed.data["status"], "process tree is empty" in killed.text) == ("completed", True)
     until(lambda: not container.processes(), BOUND_S, what="an empty container")
     assert container.zombies() == []
+
+
+def test_the_supervisor_runs_what_it_is_asked_to_in_a_place(direct: Agents, container: Container) -> None:
+    agent = direct("openclaw")
+    one = agent.tools.supervisor
+    heard: list[str] = []
+
+    async def spawned() -> Any:
+        asked = SpawnInput(argv=["cat"], input="said", place=container.place, cwd="/usr", on_stdout=heard.append)
+        return await (await one.spawn(asked)).wait()
+
+    ended = agent.run(spawned())
+    assert (ended.reason, ended.exit_code, ended.stdout, "".join(heard)) == ("exit", 0, "said", "said")
+    with pytest.raises(PlaceUnsupported):
+        agent.run(one.spawn(SpawnInput(argv=["true"], place="node:n1")))
+    secret = SecretInput(5, lambda: bytearray(b"x"))
+    with pytest.raises(Unsupported):
+        agent.run(one.spawn(SpawnInput(argv=["true"], place=container.place, secret_input=secret)))

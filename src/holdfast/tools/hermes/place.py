@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 from ... import places
-from ...errors import BadArgument, PlaceGone, PlaceUnsupported
+from ...errors import BadArgument, PlaceGone
 from . import shell
 
 if TYPE_CHECKING:
@@ -74,16 +74,20 @@ class Place:
             return await start(place), False
         except PlaceGone:
             shell.forget(place)
+            self.move(place, None)
+            first = named(self._settings.place, self._settings.task_id)
+            if place != first:
+                self._kept.put(first, _INSTEAD, None)
             again = self._settings.recreate
             if again is None:
                 raise
             made = again(self._settings.task_id)
             new = places.check(await made if inspect.isawaitable(made) else made)
             if new == LOCAL:
-                raise PlaceUnsupported(new) from None  # never here instead of there
-            first = named(self._settings.place, self._settings.task_id)
-            self._kept.put(first, _INSTEAD, None if new == first else new)
-            self.move(place, None)
+                fix = "have it make a container; nothing was started"
+                raise BadArgument("recreate", "gave this machine in the place of another one", fix) from None
+            if new != first:
+                self._kept.put(first, _INSTEAD, new)
             return await start(new), True
 
     # Its working directory.
