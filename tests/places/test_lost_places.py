@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast import errors
-from support import processes, told
-from support.away import Away, deputies, kill_deputies
+from support import told
+from support.away import Away, deputies, kill_deputies, runners_there
 from support.waiting import until, wait_gone
 
 if TYPE_CHECKING:
@@ -191,23 +191,15 @@ def test_a_login_that_talks_first_is_no_trouble(
     assert world.open().run("echo hi", place=over_ssh.place).text() == "hi\n"
 
 
-def kill_runner_there(away: Away, id: str) -> None:
-    """Of whatever is there, the process that holds the session's directory."""
-    there = str(away.state / "sessions" / id)
-    inside = there if away.place.startswith("ssh") else f"/root/.local/state/holdfast/sessions/{id}"
-    for row in processes.table().values():
-        if {there, inside} & set(processes.descriptors(row.pid).values()):
-            processes.send(row, signal.SIGKILL)
-            wait_gone(row.pid)
-
-
 def test_a_runner_killed_there_leaves_a_stale_session_that_can_be_ended(
     over_ssh: Away, host: Holdfast, world: World
 ) -> None:
     words = ["ignore", "TERM", "fork", "{", "setsid", "say", "deep", "forever", "}", "forever"]
     session = host.start(over_ssh.probe(*words), owner=OWNER, place=over_ssh.place)
     session.wait(match="deep", timeout=5)
-    kill_runner_there(over_ssh, session.id)
+    for pid in runners_there(over_ssh, session.id):
+        os.kill(pid, signal.SIGKILL)
+        wait_gone(pid)
     until(lambda: not deputies(world), what="the deputy's end")
     assert host.get(session.id).state == "stale"
     (stale,) = host.signals(OWNER).claim()

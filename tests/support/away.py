@@ -68,3 +68,12 @@ def kill_deputies(world: World) -> None:
     for row in deputies(world):
         processes.send(row, signal.SIGKILL)
         wait_gone(row.pid)
+
+
+def runners_there(away: Away, id: str) -> list[int]:
+    """Who holds the session's directory over there: its pids here."""
+    there = str(away.state / "sessions" / id)
+    inside = f"/root/.local/state/holdfast/sessions/{id}"
+    name = inside if away.place.startswith("podman:") else there
+    below = processes.descendants(os.getpid())
+    return [row.pid for row in below if name in processes.descriptors(row.pid).values()]

@@ -13,6 +13,7 @@ from ..errors import (
     NameTaken,
     NotFound,
     ProtocolError,
+    Removed,
     RunnerGone,
     SessionEnded,
     SpawnError,
@@ -299,7 +300,12 @@ class Core:
             except (KeyError, AttributeError):
                 unread.append(id)  # of another release, or damaged: its directory tells
         seen, _ = await self._observe_all([*look.unfinished, *unread], owner)
-        shots += [each.snapshot() for each in seen if all or each.state in LIVE_STATES or _survivors(each)]
+        for each in seen:
+            if all or each.state in LIVE_STATES or _survivors(each):
+                try:
+                    shots.append(each.snapshot())
+                except Removed:
+                    continue  # while we looked
         return sorted(filter(fits, shots), key=lambda shot: (shot.created_at or "", shot.id))
 
     async def recover(self) -> Recovered:

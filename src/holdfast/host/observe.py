@@ -328,7 +328,8 @@ def needs_deputy(files: Files) -> bool:
         return False
     files = read_again(files)
     if files.exit is not None and not files.exit["exit"]["survivors"]:
-        return False
+        # One that died before it had all removed there has left its door.
+        return os.path.exists(files.endpoint)
     heard = _heard(files)
     if heard is None:
         return True

@@ -12,7 +12,7 @@ import fcntl
 import os
 import time
 
-from . import birth, clock, far, jsontext, mirror, records, sockets, tree, wake, wire
+from . import birth, clock, far, jsontext, mirror, points, records, sockets, tree, wake, wire
 from .diary import Diary
 from .endpoint import CLIENTS_MAX
 from .kernel_signals import signal
@@ -290,7 +290,7 @@ class Deputy:
                     self._on_words(*frame)
                 else:
                     self._on_piece_data(frame[1])
-            except (KeyError, TypeError, ValueError, OSError) as problem:
+            except (AssertionError, AttributeError, LookupError, TypeError, ValueError, OSError) as problem:
                 # Nonsense, or a disk that takes no more: what is missing here is not lost there.
                 self._link_lost(f"{type(problem).__name__}: {problem}")
                 return
@@ -340,15 +340,23 @@ class Deputy:
             return
         assert self._listener is not None
         self._loop.watch(self._listener.fileno(), READ, self._accept)
+        if points.ACTIVE:
+            points.hit("deputy.begun")
         self._to_begin = False
         self._clients[far.FIRST_CHANNEL].opened = True
-        # Whom people are told by, and who waits for a name, is decided here.
-        there = {**request, "spec": {**spec, "people": None}, "claims": 0}
-        self._link.tell({"type": "start", "request": there, "detached": bool(self._reach.get("detached"))})
+        # Whom people are told by, and who waits for a name, is decided here; and clocks are each machine's own.
+        there = {part: value for part, value in request.items() if part not in ("asked", "host_env")}
+        there.update(spec={**spec, "people": None}, claims=0)
+        asked = request.get("asked")
+        age_s = None if asked is None else time.monotonic() - asked["monotonic"]
+        frame = {"type": "start", "request": there, "age_s": age_s, "detached": bool(self._reach.get("detached"))}
+        self._link.tell(frame)
         self._request = {}
 
     def _on_come(self, frame: Message) -> None:
         """There, who loses its parent finds none that would bury it: a runner has to be started from outside."""
+        if self._helper is not None:
+            raise ValueError("a second runner is asked for")
         argv = [*self._reach["detached"], str(frame["archive"]), "runner-at", str(frame["path"])]
         self._helper = Helper(self._loop, argv, self._reach["env"], failed=self._link_lost)
 
@@ -365,6 +373,8 @@ class Deputy:
 
     def _have_forgotten(self) -> None:
         """All that there was over there has come home."""
+        if points.ACTIVE:
+            points.hit("deputy.over")
         self._is_over = True
         if self._link is not None:
             self._link.tell({"type": "forget"})
@@ -408,6 +418,8 @@ class Deputy:
         if heading is None or self._copy is None:
             raise ValueError("bytes of no file")
         self._copy.take(heading, raw)
+        if points.ACTIVE:
+            points.hit("deputy.copied")
         self._retry_s = _RETRY_S
         if heading["name"] == FILE:
             self._signals(raw, anew=heading["anew"] is True)

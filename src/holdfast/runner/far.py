@@ -119,6 +119,8 @@ class Far:
         request["env"] = {**{name: value for name, value in base.items() if name not in removed}, **request["env"]}
         spec["env_names"] = sorted(request["env"])
         request["home"] = self._home
+        if frame.get("age_s") is not None:
+            request["asked"] = {"monotonic": time.monotonic() - frame["age_s"], "timens": tree.time_namespace()}
         self._follow(spec["id"], {})
         spec["endpoint"] = self._endpoint
         try:

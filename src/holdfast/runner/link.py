@@ -40,6 +40,39 @@ def spawn(argv: list[str], environment: dict[str, str], streams: dict[int, int])
     return os.posix_spawnp(argv[0], argv, environment, file_actions=actions, setsigmask=[], setsigdef=_DEFAULTS)
 
 
+class Greeting:
+    """What comes from a far end: whatever a login prints, a line that says whether it has our code, then frames."""
+
+    def __init__(self, code: bytes) -> None:
+        self._code = code
+        self._said = b"\n"
+        self._wanted = b""
+        self._decoder: wire.Decoder | None = None
+
+    def feed(self, received: bytes) -> list[wire.Frame]:
+        if self._decoder is None:
+            self._said += received
+            _, _, after = self._said.partition(MARK)
+            word, newline, received = after.partition(b"\n")
+            if not newline:
+                if len(self._said) > _MARK_WITHIN_BYTES:
+                    raise wire.BadFrame("no far end answers there")
+                return []
+            if word == b"need" and self._code:
+                self._wanted, self._code = self._code, b""
+                self._said = b"\n"
+                return self.feed(received)
+            if word != b"have":
+                raise wire.BadFrame("it wants what we do not have")
+            self._decoder = wire.Decoder(wire.START_MAX_BYTES)
+        return self._decoder.feed(received)
+
+    def take_wanted(self) -> bytes:
+        """The code, once, where the far end lacks it."""
+        wanted, self._wanted = self._wanted, b""
+        return wanted
+
+
 class Helper:
     """A process that does one thing outside; `failed` is called with its last words where it could not."""
 
@@ -99,11 +132,9 @@ class Link:
         lost: Callable[[], None],
     ) -> None:
         self._loop = loop
-        self._code = code
         self._heard = heard
         self._lost = lost
-        self._decoder: wire.Decoder | None = None
-        self._greeting = b"\n"
+        self._greeting = Greeting(code)
         self._unsent = bytearray()
         self._last_words = b""
         self._is_silent = False
@@ -172,30 +203,15 @@ class Link:
             self._lost()
             return
         try:
-            if self._decoder is None:
-                received = self._greet(received)
-            frames = [] if self._decoder is None else self._decoder.feed(received)
+            frames = self._greeting.feed(received)
         except wire.BadFrame:
             self._lost()
             return
+        wanted = self._greeting.take_wanted()
+        if wanted:
+            self.send(wanted)
         if frames:
             self._heard(frames)
-
-    def _greet(self, received: bytes) -> bytes:
-        """What follows the first line of the far end; nothing as long as it has not come, or lacks our code."""
-        self._greeting += received
-        before, _, after = self._greeting.partition(MARK)
-        word, newline, rest = after.partition(b"\n")
-        if not newline:
-            if len(before) > _MARK_WITHIN_BYTES:
-                raise wire.BadFrame("no far end answers there")
-            return b""
-        if word == b"need":
-            self._greeting = b"\n" + rest
-            self.send(self._code)
-            return b""
-        self._decoder = wire.Decoder(wire.START_MAX_BYTES)
-        return rest
 
     def _hear_errors(self, _events: int) -> None:
         try:

@@ -1,0 +1,128 @@
+"""Deputies: killed at every step, cheap while nothing happens, and of use to many at once."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from holdfast import wire
+from holdfast.errors import HoldfastError
+from holdfast.host.connection import call, greeting
+from support import processes, told
+from support.away import deputies, kill_deputies, runners_there
+from support.waiting import TooLate, until
+
+if TYPE_CHECKING:
+    from holdfast import Holdfast
+    from support.away import Away
+    from support.points import Points
+    from support.world import World
+
+OWNER = "agent-7"
+
+
+def far_ends() -> list[int]:
+    """Of links that this test holds."""
+    below = processes.descendants(os.getpid())
+    return [
+        row.pid for row in below if row.comm.startswith("python") and "b64decode" in processes.command_line(row.pid)
+    ]
+
+
+@pytest.mark.parametrize(
+    "plan", [*(f"deputy.copied={n}*kill" for n in (1, 2, 4, 6)), "deputy.over=kill", "deputy.over=1*error:EIO"]
+)
+def test_a_deputy_killed_at_any_step_costs_nothing(over_ssh: Away, world: World, points: Points, plan: str) -> None:
+    points.set(plan)
+    with world.open() as hf:
+        gate = over_ssh.gate()
+        try:
+            id = hf.start(
+                over_ssh.probe("quiet", "say", "one", "await", gate, "say", "two", "exit", 3),
+                owner=OWNER,
+                name="one",
+                place=over_ssh.place,
+            ).id
+        except HoldfastError:
+            id = hf.get("one").id  # killed before it could answer
+        points.clear()
+        until(lambda: hf.get(id).state == "running", 10)
+        gate.release()
+        session = hf.get(id)
+        assert session.wait(timeout=10).reason == "exit"
+        assert session.exit is not None
+        assert (session.exit.code, session.text()) == (3, "one\ntwo\n")
+        assert len(told.endings(world, id)) == 1
+        until(lambda: not deputies(world))
+        hf.get(id)  # what was left there is removed by another: the fixture looks
+
+
+def test_a_deputy_killed_before_anything_ran_leaves_nothing_that_runs(
+    over_ssh: Away, world: World, points: Points, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    points.set("deputy.begun=kill")
+    with world.open() as hf:
+        with pytest.raises(HoldfastError):
+            hf.start(over_ssh.probe("forever"), place=over_ssh.place)
+        points.clear()
+        (id,) = os.listdir(world.home / "sessions")
+        # As if that were long ago: nobody can be on the way there any more.
+        os.utime(world.session(id) / "spec.json", (0, 0))
+        until(lambda: [hf.sessions(), os.listdir(world.home / "sessions")] == [[], []], what="no session")
+
+
+def test_an_idle_session_costs_nothing_on_either_side(hf: Holdfast, away: Away, world: World) -> None:
+    session = hf.start(away.probe("forever"), place=away.place)
+    session.wait(match="ready", timeout=5)
+    quiet = [*(row.pid for row in deputies(world)), *far_ends(), *runners_there(away, session.id)]
+    assert len(quiet) == 3
+
+    def is_still() -> bool:
+        before = [processes.price(pid) for pid in quiet]
+        try:
+            until(lambda: [processes.price(pid) for pid in quiet] != before, 0.4)
+        except TooLate:
+            return True
+        return False
+
+    until(is_still, what="half a second in which nobody moves")
+    session.stop(grace=0)
+
+
+def test_the_far_end_leaves_with_its_deputy(hf: Holdfast, away: Away, world: World) -> None:
+    session = hf.start(away.probe("forever"), place=away.place)
+    session.wait(match="ready", timeout=5)
+
+    assert len(far_ends()) == 1
+    kill_deputies(world)
+    until(lambda: not far_ends())
+    assert hf.get(session.id).state == "running"
+    session.stop(grace=0)
+
+
+def test_a_reader_that_does_not_read_holds_up_nobody(hf: Holdfast, away: Away) -> None:
+    gate = away.gate()
+    session = hf.start(away.probe("quiet", "await", gate, "fill", 8 << 20, "say", "done", "forever"), place=away.place)
+    stuck = call(session.endpoint or "")
+    try:
+        stuck.send(greeting("test:stuck"))
+        stuck.send(wire.control({"type": "attach", "id": 1, "observe": True}))
+        gate.release()
+        assert session.wait(match="done", timeout=10).reason == "match"
+        assert hf.get(session.id).state == "running"
+    finally:
+        stuck.close()
+    session.stop(grace=0)
+
+
+def test_the_code_is_sent_once(in_podman: Away, world: World) -> None:
+    hf = world.open()
+    hf.run("true", place=in_podman.place)
+    (code,) = (in_podman.state / "runner").iterdir()
+    before = code.stat().st_ino
+    hf.run("true", place=in_podman.place)
+    (code,) = (in_podman.state / "runner").iterdir()
+    assert code.stat().st_ino == before
+    assert code.stat().st_mode & 0o077 == 0
