@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import secrets
 import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ import pytest
 from holdfast.errors import BadArgument, PlaceGone
 from holdfast.tools.hermes import Registry
 from holdfast.tools.hermes.place import named
+from support import processes
 from support.away import deputies, kill_deputies
 from support.hermes import drain, drained, over, printed, process, start
 from support.waiting import until
@@ -62,16 +64,17 @@ asyncio.run(main())
 class Away:
     """A place that TERMINAL_ENV names from now on."""
 
-    kind: str
     place: str
     run: Callable[[str], str]
+    # Of its user, as seen from here.
+    home: Path
 
 
 @pytest.fixture
 def in_podman(container: Container, monkeypatch: pytest.MonkeyPatch) -> Away:
     monkeypatch.setenv("TERMINAL_ENV", "podman")
     monkeypatch.setenv("TERMINAL_CONTAINER", container.name)
-    return Away("podman", container.place, lambda line: container.run("sh", "-c", line))
+    return Away(container.place, lambda line: container.run("sh", "-c", line), container.root / "root")
 
 
 @pytest.fixture
@@ -79,7 +82,7 @@ def over_ssh(ssh_host: SshHost, world: World, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("HOLDFAST_PLACES_SSH", shlex.join(ssh_host.argv))
     monkeypatch.setenv("TERMINAL_ENV", "ssh")
     monkeypatch.setenv("TERMINAL_SSH_HOST", ssh_host.host)
-    yield Away("ssh", ssh_host.place, ssh_host.run)
+    yield Away(ssh_host.place, ssh_host.run, ssh_host.home)
     # What has ended there has yet to be cleared away there.
     until(lambda: not deputies(world), what="the end of all deputies")
 
@@ -381,6 +384,29 @@ def test_the_path_is_that_of_a_login_there(agents: Agents, in_podman: Away) -> N
     assert "/usr/bin" in path.split(":")
     other = agents("hermes", env_vars={"PATH": "/usr/bin:/given"})
     assert shown(other, "echo $0 $PATH")["output"].endswith("bash /usr/bin:/given\n"), "bash where nothing is said"
+
+
+def test_without_bash_there_is_sh(library: Agents, in_podman: Away) -> None:
+    agent = library("hermes", env_vars={"PATH": "/opt"})
+    told = shown(agent, "echo $0; cd /usr")
+    assert (told["output"], told["cwd"]) == ("/bin/sh\n", "/usr")
+
+
+def test_the_value_of_a_variable_is_with_the_command_alone(library: Agents, world: World, away: Away) -> None:
+    secret = f"value-{secrets.token_hex(8)}"
+    agent = library("hermes", env_vars={"MINE": secret})
+    id = start(agent, "echo up; exec sleep 4711")
+    printed(agent, id, "up", BOUND_S)
+    who = [
+        processes.command_line(row.pid)
+        for row in processes.table().values()
+        if secret.encode() in processes.environment(row.pid) or secret in processes.command_line(row.pid)
+    ]
+    assert who == ["sleep 4711"]
+    held = [path for top in (world.root, away.home) for path in top.rglob("*") if path.is_file()]
+    assert any(path.name == "spec.json" and away.home in path.parents for path in held)
+    assert [path for path in held if secret.encode() in path.read_bytes()] == []
+    process(agent, "kill", id)
 
 
 def test_a_terminal_there_is_a_terminal(agents: Agents, away: Away) -> None:
