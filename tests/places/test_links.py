@@ -70,7 +70,7 @@ def test_an_end_that_nobody_was_there_for_is_told_once(hf: Holdfast, away: Away,
     gate = away.gate()
     session = hf.start(away.probe("quiet", "await", gate, "say", "late", "exit", 4), owner=OWNER, place=away.place)
     kill_deputies(world)
-    there = away.state / "sessions" / session.id
+    there = away.guests / session.id
     gate.release()
     until((there / "exit.json").exists, watch=there)
     assert session.wait(timeout=5).reason == "exit"

@@ -174,13 +174,30 @@ def test_a_program_that_is_not_installed_is_named(
 
 
 def test_a_home_there_that_cannot_be_written_refuses_the_start(over_ssh: Away, host: Holdfast, world: World) -> None:
-    (over_ssh.state / "sessions").mkdir(parents=True, exist_ok=True)
-    (over_ssh.state / "sessions").rmdir()
-    (over_ssh.state / "sessions").write_text("in the way")
+    (over_ssh.state / "guests").write_text("in the way")
     with pytest.raises(errors.PlaceUnreachable, match="no directory"):
         host.run("true", place=over_ssh.place)
+    (over_ssh.state / "guests").unlink()
+    (over_ssh.state / "runner").rename(over_ssh.state / "kept")
+    (over_ssh.state / "runner").write_text("in the way")
+    with pytest.raises(errors.PlaceUnreachable, match="Not a directory"):
+        host.run("true", place=over_ssh.place)
+    (over_ssh.state / "runner").unlink()
     until(lambda: nothing_is_left(world))
-    (over_ssh.state / "sessions").unlink()
+
+
+def test_a_place_that_shares_our_home_is_one_like_any_other(
+    over_ssh: Away, ssh_host: SshHost, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_HOME", str(over_ssh.state))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(ssh_host.runtime))
+    with world.open() as hf:
+        session = hf.start(over_ssh.probe("quiet", "say", "one", "read-line"), stdin="open", place=over_ssh.place)
+        session.wait(match="one", timeout=5)
+        assert [each.id for each in hf.sessions()] == [session.id]
+        session.send("two\n")
+        assert session.wait(timeout=5).reason == "exit"
+        assert session.text() == "one\ngot two\n"
 
 
 def test_a_login_that_talks_first_is_no_trouble(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import holdfast
+from cli.outer import Outer
 from holdfast import errors
 from support import told
 from support.away import deputies
@@ -47,6 +48,26 @@ def test_attached_one_sees_what_comes_and_types_what_goes(hf: Holdfast, away: Aw
         viewer.until(lambda: viewer.text.count("typed") >= 2, "the echo and the copy")
         attachment.send(b"\x04")
         assert viewer.to_the_end().code == 0
+
+
+def test_hold_attach_is_a_window_into_another_place(over_ssh: Away, world: World) -> None:
+    session = world.open().start(over_ssh.probe("cat"), tty=True, size=(24, 80), place=over_ssh.place)
+    session.wait(match="ready", timeout=5)
+    outer = Outer(world.hold_argv("attach", session.id))
+    world.closing.callback(outer.close)
+    outer.shows("ready")
+    outer.type(b"typed\r")
+    until(lambda: session.text().count("typed") == 2, what="the echo and the copy")
+    outer.type(b"\x1dd")
+    assert outer.end() == 0
+    session.stop(grace=0)
+
+
+def test_a_sign_of_life_comes_from_another_place(over_ssh: Away, world: World) -> None:
+    with world.open() as hf:
+        session = hf.start(over_ssh.probe("forever"), heartbeat=1, owner=OWNER, place=over_ssh.place)
+        until(lambda: told.of(world, session.id, "heartbeat"), watch=world.session(session.id))
+        session.stop(grace=0)
 
 
 def test_signals_come_to_their_owner_with_nobody_looking(hf: Holdfast, away: Away, world: World) -> None:

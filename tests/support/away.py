@@ -31,6 +31,7 @@ class Away:
         self.place = place
         self.home = home
         self.state = home / ".local" / "state" / "holdfast"
+        self.guests = self.state / "guests" / "sessions"
         # A directory for the files of a test, and its name there.
         self.work = work
         self.work_there = work_there
@@ -49,8 +50,7 @@ class Away:
 
     def sessions(self) -> list[str]:
         """The directories of sessions there; what is over has moved home."""
-        found = self.state / "sessions"
-        return sorted(os.listdir(found)) if found.exists() else []
+        return sorted(os.listdir(self.guests)) if self.guests.exists() else []
 
 
 def deputies(world: World) -> list[Process]:
@@ -72,8 +72,7 @@ def kill_deputies(world: World) -> None:
 
 def runners_there(away: Away, id: str) -> list[int]:
     """Who holds the session's directory over there: its pids here."""
-    there = str(away.state / "sessions" / id)
-    inside = f"/root/.local/state/holdfast/sessions/{id}"
-    name = inside if away.place.startswith("podman:") else there
+    inside = f"/root/.local/state/holdfast/guests/sessions/{id}"
+    name = inside if away.place.startswith("podman:") else str(away.guests / id)
     below = processes.descendants(os.getpid())
     return [row.pid for row in below if name in processes.descriptors(row.pid).values()]

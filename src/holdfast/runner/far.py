@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
+_GUESTS = "guests"
 # What the deputy has not passed on yet, of each channel.
 WINDOW_BYTES = 1 << 20
 # The host whose call starts the session speaks on this one.
@@ -46,10 +47,11 @@ def main() -> None:
     try:
         home = whereabouts.chosen_home(os.environ)
         whereabouts.make_with_parents(home)
-        sessions = os.path.join(home, "sessions")
         whereabouts.check(home, os.stat(home), whereabouts.WRITABLE)
-        whereabouts.private(sessions, whereabouts.WRITABLE)
-        runtime = whereabouts.runtime_directory(os.environ)
+        # Apart from the sessions of whoever lives here: home and endpoints may be the very ones of our deputy.
+        home, runtime = os.path.join(home, _GUESTS), os.path.join(whereabouts.runtime_directory(os.environ), _GUESTS)
+        for directory in (home, os.path.join(home, "sessions"), runtime):
+            whereabouts.private(directory, whereabouts.OPEN)
     except (whereabouts.Unfit, OSError) as problem:
         _write(wire.control({"type": "refused", "why": str(problem)}))
         return
@@ -321,10 +323,22 @@ class Far:
 
     def _tell_orphans(self, **facts: object) -> None:
         left = self._orphans()
-        evidence = "its runner is gone, its processes live" if left else "its runner and its processes are gone"
+        if left:
+            evidence = "its runner is gone, its processes live"
+        elif self._began_here():
+            evidence = "its runner and its processes are gone"
+        else:
+            evidence = "its place was started anew while it ran"
         self._tell({"type": "over", "state": "stale" if left else "lost", "evidence": evidence, **facts})
 
+    def _began_here(self) -> bool:
+        """Pids of another boot, or of a container that was stopped and started, mean others now."""
+        state, here = records.found(None, os.path.join(self._directory, "state.json")), tree.here()
+        return (state.get("boot"), state.get("pidns")) == (here["boot"], here["pidns"])
+
     def _orphans(self) -> list[tree.Process]:
+        if not self._began_here():
+            return []
         state = records.found(None, os.path.join(self._directory, "state.json"))
         return tree.orphans(
             os.path.basename(self._directory), state.get("command"), state.get("pgid"), state.get("runner")
