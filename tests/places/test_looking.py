@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
 
 from holdfast.errors import BadArgument, Unreachable
 from support.away import kill_deputies
+from support.waiting import until
 
 if TYPE_CHECKING:
     from holdfast import Holdfast
@@ -75,3 +77,23 @@ def test_a_restart_asks_for_what_it_cannot_know_of_a_place(
     assert again.place == over_ssh.place
     assert again.wait(match="red", timeout=10).reason == "match"
     again.stop(grace=0)
+
+
+def test_who_waits_does_not_notice_that_a_link_was_gone(
+    hf: Holdfast, over_ssh: Away, ssh_host: SshHost, world: World
+) -> None:
+    gate = over_ssh.gate()
+    session = hf.start(over_ssh.probe("await", gate, "say", "at last"), place=over_ssh.place)
+    with ThreadPoolExecutor(2) as pool:
+        waiting = pool.submit(session.wait, timeout=30)
+        following = pool.submit(lambda: list(session.follow()))
+        for _ in range(2):
+            ssh_host.drop()
+        ssh_host.down()
+        until(lambda: session.refresh().state == "unreachable", what="a look at a link that is down")
+        assert not waiting.done()
+        assert not following.done()
+        ssh_host.mend()
+        gate.release()
+        assert waiting.result(timeout=30).reason == "exit"
+        assert b"".join(page.data for page in following.result(timeout=30)) == b"ready\nat last\n"

@@ -32,6 +32,8 @@ _KNOCK_LAST_S = 1.0
 _AGAIN_S = 0.02
 # Where the kernel cannot tell us of a death.
 _LOOK_S = 1.0
+# A link to another place that breaks may come back within this: who waits does not notice.
+_LINK_BACK_S = 60.0
 
 
 class Wait:
@@ -86,7 +88,7 @@ class Wait:
 
     async def run(self) -> Woke:
         connection: Connection | None = None
-        patience = _Patience(self._core)
+        patience = _Patience(self._core, self._id)
         try:
             while True:
                 woke = await self._look()
@@ -214,9 +216,13 @@ def _is_watched(seen: Observed) -> bool:
 
 
 class _Patience:
-    """With a runner that is not to be reached: it may be dying, and then the next look tells how it stands."""
+    """With a runner that is not to be reached: it may be dying, and then the next look tells how it stands; or the link
+    to it is down."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, id: str) -> None:
+        away = read_files(core.home, id).away
+        self._longest_s = _LINK_BACK_S if away else core.config.hosts_reply_timeout
+        self._pause_s = _KNOCK_LAST_S if away else _AGAIN_S
         self._core = core
         self._since: float | None = None
 
@@ -228,9 +234,10 @@ class _Patience:
         now = time.monotonic()
         if self._since is None:
             self._since = now - problem.waited_s
-        if now - self._since >= self._core.config.hosts_reply_timeout:
+        if now - self._since >= self._longest_s:
             raise problem
-        await self._core.driver.ready((), (), _AGAIN_S if bound is None else max(0.0, min(_AGAIN_S, bound)))
+        pause_s = self._pause_s if bound is None else max(0.0, min(self._pause_s, bound))
+        await self._core.driver.ready((), (), pause_s)
 
 
 async def told(core: Core, connection: Connection, bound: float | None, **conditions: object) -> dict[str, Any]:
@@ -249,7 +256,7 @@ async def follow(
     log = core.log(id)
     cursor = "0" if since is None else str(since)
     connection: Connection | None = None
-    patience = _Patience(core)
+    patience = _Patience(core, id)
     try:
         while True:
             seen = from_files(read_files(core.home, id))
