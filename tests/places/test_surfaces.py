@@ -63,10 +63,14 @@ def test_hold_attach_is_a_window_into_another_place(over_ssh: Away, world: World
     session.stop(grace=0)
 
 
-def test_a_sign_of_life_comes_from_another_place(over_ssh: Away, world: World) -> None:
+def test_heartbeats_come_from_another_place(over_ssh: Away, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = world.root / "config.toml"
+    config.write_text('[session]\nheartbeat_floor = "1s"\n')
+    monkeypatch.setenv("HOLDFAST_CONFIG", str(config))
     with world.open() as hf:
         session = hf.start(over_ssh.probe("forever"), heartbeat=1, owner=OWNER, place=over_ssh.place)
-        until(lambda: told.of(world, session.id, "heartbeat"), watch=world.session(session.id))
+        (signal,) = next(iter(hf.signals(OWNER)))
+        assert (signal.session, signal.variant, signal.fields["tail"]) == (session.id, "heartbeat", "ready")
         session.stop(grace=0)
 
 
