@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import signal
 import time
 from typing import TYPE_CHECKING
@@ -198,6 +199,31 @@ def test_a_place_that_shares_our_home_is_one_like_any_other(
         session.send("two\n")
         assert session.wait(timeout=5).reason == "exit"
         assert session.text() == "one\ngot two\n"
+
+
+def test_a_runner_that_cannot_be_started_from_outside_leaves_nothing(
+    in_podman: Away, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = 'case " $* " in *" exec -d "*) echo no more processes >&2; exit 125;; esac; exec podman "$@"'
+    monkeypatch.setenv("HOLDFAST_PLACES_PODMAN", shlex.join(["sh", "-c", script, "podman"]))
+    with world.open() as hf, pytest.raises(errors.PlaceUnreachable, match="no more processes"):
+        hf.run("true", place=in_podman.place)
+    until(lambda: nothing_is_left(world))
+
+
+def test_what_ended_there_long_ago_is_forgotten(over_ssh: Away, world: World) -> None:
+    old, young = over_ssh.guests / "bold", over_ssh.guests / "byoung"
+    for directory in (old, young):
+        directory.mkdir(parents=True)
+        for name in ("spec.json", "exit.json"):
+            (directory / name).write_text("{}")
+    os.utime(old / "exit.json", (0, 0))
+    for directory in (over_ssh.guests.parent, over_ssh.guests):
+        directory.chmod(0o700)
+    world.open().run("true", place=over_ssh.place)
+    assert "byoung" in over_ssh.sessions()
+    assert "bold" not in over_ssh.sessions()
+    shutil.rmtree(young)
 
 
 def test_a_login_that_talks_first_is_no_trouble(

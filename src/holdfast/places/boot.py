@@ -61,7 +61,7 @@ def _receive(size: int) -> bytes:
 
 def _store(path: str, code: bytes) -> None:
     """Unpacked, so that the interpreter need not compile it each time."""
-    temporary = path + "." + str(os.getpid())
+    temporary = path + "." + os.urandom(4).hex()
     with zipfile.ZipFile(io.BytesIO(code)) as archive:
         archive.extractall(temporary)
     try:
@@ -76,7 +76,11 @@ def _forget_old(directory: str) -> None:
     """Of releases that nobody has used for long."""
     for name in os.listdir(directory):
         path = os.path.join(directory, name)
-        if os.stat(path).st_mtime < time.time() - _KEPT_S:
+        try:
+            is_old = os.stat(path).st_mtime < time.time() - _KEPT_S
+        except FileNotFoundError:
+            continue  # another was quicker
+        if is_old:
             shutil.rmtree(path, ignore_errors=True)
 
 

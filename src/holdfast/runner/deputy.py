@@ -358,7 +358,14 @@ class Deputy:
         if self._helper is not None:
             raise ValueError("a second runner is asked for")
         argv = [*self._reach["detached"], str(frame["archive"]), "runner-at", str(frame["path"])]
-        self._helper = Helper(self._loop, argv, self._reach["env"], failed=self._link_lost)
+        self._helper = Helper(self._loop, argv, self._reach["env"], failed=self._never_came)
+
+    def _never_came(self, why: str) -> None:
+        if not self._was_answered:
+            birth.forget(self._directory)
+            place = self._spec["place"]
+            text = f"{place} cannot be reached: {why}"
+            self._refuse(wire.error({}, "place-unreachable", text, place=place, why=why))
 
     def _on_over(self, frame: Message) -> None:
         for client in list(self._clients.values()):

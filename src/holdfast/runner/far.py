@@ -10,6 +10,7 @@ from __future__ import annotations
 import _socket as socket
 import errno
 import os
+import select
 import sys
 import time
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _GUESTS = "guests"
+_KEPT_S = 30 * 86400
 # What the deputy has not passed on yet, of each channel.
 WINDOW_BYTES = 1 << 20
 # The host whose call starts the session speaks on this one.
@@ -55,6 +57,7 @@ def main() -> None:
     except (whereabouts.Unfit, OSError) as problem:
         _write(wire.control({"type": "refused", "why": str(problem)}))
         return
+    _forget_old(os.path.join(home, "sessions"))
     Far(home, runtime).run()
 
 
@@ -144,16 +147,19 @@ class Far:
             sockets.bind_unix(listener, *os.path.split(path))
             listener.listen(_BACKLOG)
             self._tell({"type": "come", "archive": sys.argv[0], "path": path})
-            listener.settimeout(_DETACHED_S)
-            try:
-                sock = sockets.accept(listener)
-            except TimeoutError:
-                raise OSError(errno.ETIMEDOUT, "it did not come in time") from None
-            finally:
-                os.unlink(path)
-            return sock
+            waiting = select.poll()
+            waiting.register(listener, select.POLLIN)
+            waiting.register(0, 0)  # the end of the link, and nothing else
+            ready = dict(waiting.poll(_DETACHED_S * 1000))
+            if listener.fileno() not in ready:
+                raise OSError(errno.ETIMEDOUT, "it did not come in time")
+            return sockets.accept(listener)
         finally:
             listener.close()
+            try:
+                os.unlink(path)
+            except FileNotFoundError:
+                pass
 
     def _on_resume(self, frame: dict[str, Any]) -> None:
         self._follow(frame["id"], frame["have"])
@@ -419,6 +425,18 @@ def _executed() -> socket.socket:
         theirs.close()
     os.waitpid(pid, 0)
     return ours
+
+
+def _forget_old(sessions: str) -> None:
+    """What ended long ago and was never asked for: whoever would have is gone, or could not reach us."""
+    for name in _names(sessions):
+        directory = os.path.join(sessions, name)
+        try:
+            ended = os.stat(os.path.join(directory, "exit.json")).st_mtime
+        except OSError:
+            continue
+        if ended < time.time() - _KEPT_S and records.lock_is_free(os.path.join(directory, "spec.json")):
+            _remove(directory)
 
 
 def _remove(directory: str) -> None:
