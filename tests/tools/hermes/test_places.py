@@ -236,8 +236,9 @@ def test_what_runs_behind_a_cut_cable_is_unreachable_and_running(
 
 
 def test_a_foreground_command_whose_place_cannot_be_reached_any_more_goes_on_and_is_told(
-    library: Agents, world: World, over_ssh: Away, ssh_host: SshHost
+    library: Agents, world: World, over_ssh: Away, ssh_host: SshHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("TERMINAL_MAX_FOREGROUND_TIMEOUT", "2")
     over_ssh.run("mkfifo ~/gate ~/up")
     agent = library("hermes")
 
@@ -255,7 +256,7 @@ def test_a_foreground_command_whose_place_cannot_be_reached_any_more_goes_on_and
 
     told = agent.run(broken())
     assert (told["status"], told["exit_code"], told["error"]) == ("yielded_to_background", None, None)
-    assert (told["output"], told["place"]) == ("one\n", over_ssh.place)
+    assert (told["output"], told["place"], told["health"]) == ("one\n", over_ssh.place, "unreachable")
     ssh_host.mend()
     over_ssh.run("echo >~/gate")
     assert over(agent, told["session_id"], BOUND_S)["exit_code"] == 3

@@ -84,7 +84,7 @@ async def in_foreground(hf: AsyncHoldfast, starting: Starting, settings: Setting
                 facts = await _yielded(began.result(), settings, wanted)
                 if not isinstance(outcome, str) and waited:
                     facts["promoted_from_foreground"] = texts.promoted(server, wait_s)
-                return facts | ({} if waited else views.health(began.result()))
+                return facts
             moved = directory.moved(outcome)
             if moved is not None:
                 starting.place.move(place, moved)
@@ -132,8 +132,10 @@ async def _yielded(session: AsyncSession, settings: Settings, wanted: Wanted) ->
         **views.place(session),
     }
     if not settings.drains:
-        return facts | {"notify_unsupported": texts.NOBODY_LISTENS, "note": texts.YIELDED_SILENTLY}
-    return facts | {"notify_on_complete": True, "note": texts.YIELDED}
+        facts |= {"notify_unsupported": texts.NOBODY_LISTENS, "note": texts.YIELDED_SILENTLY}
+    else:
+        facts |= {"notify_on_complete": True, "note": texts.YIELDED}
+    return facts | views.health(session)
 
 
 async def _go_on(session: AsyncSession, **changes: Any) -> None:
@@ -141,8 +143,10 @@ async def _go_on(session: AsyncSession, **changes: Any) -> None:
     labels = {**session.labels, scope.MODE: scope.YIELDED}
     try:
         await session.update(labels=labels, notify="exit", **changes)
-    except (SessionEnded, Unreachable):
-        pass  # just now, or out of reach: nobody waits any more, and so its end is told
+    except SessionEnded:
+        pass  # just now: nobody waited any more, and so its end is told
+    except Unreachable:
+        await session.refresh()  # the same; and that it is so is told too
 
 
 async def _ended(
