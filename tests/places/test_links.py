@@ -6,6 +6,8 @@ import hashlib
 import threading
 from typing import TYPE_CHECKING
 
+import pytest
+
 from support import told
 from support.away import deputies, kill_deputies
 from support.probe import random_bytes
@@ -98,6 +100,18 @@ def test_whoever_waits_for_signals_alone_sends_another_deputy(hf: Holdfast, away
     waiting.join(10)
     assert got == ["lifecycle"]
     assert session.refresh().state == "exited"
+
+
+def test_who_looks_with_another_engine_in_mind_finds_it_all_the_same(
+    in_podman: Away, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = world.open().start(in_podman.probe("forever"), place=in_podman.place)
+    kill_deputies(world)
+    with monkeypatch.context() as other:
+        other.delenv("CONTAINERS_CONF")
+        other.setenv("CONTAINERS_STORAGE_CONF", "/nowhere")
+        assert session.refresh().state == "running"
+    session.stop(grace=0)
 
 
 def test_two_who_look_at_once_send_one_deputy(hf: Holdfast, away: Away, world: World) -> None:

@@ -91,7 +91,9 @@ class Launching:
 
     async def start_away(self, request: dict[str, Any], descriptors: list[int]) -> Connection:
         """The same in another place: a deputy carries the request there."""
-        request["reach"] = places.reach(request["spec"]["place"], self._config, self._runtime)
+        spec = request["spec"]
+        spec["way"] = places.way(spec["place"])
+        request["reach"] = places.reach(spec["place"], self._config, self._runtime, spec["way"])
         timeout = self._config.hosts_start_timeout + self._config.places_timeout
         try:
             return await self._ask(await self._execute("deputy"), request, descriptors, timeout)
@@ -118,7 +120,7 @@ class Launching:
                     theirs.close()
                 sent.append((pid, ours, spec))
             for _, ours, spec in sent:
-                reach = places.reach(spec["place"], self._config, self._runtime)
+                reach = places.reach(spec["place"], self._config, self._runtime, spec.get("way") or {})
                 ours.settimeout(_DEPUTY_S)
                 try:
                     request = {"type": "resume", "home": home, "spec": spec, "reach": reach, "end": end}

@@ -13,6 +13,7 @@ from ..model.units import shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Any
 
     from ..config import Config
@@ -22,6 +23,12 @@ KINDS = ("ssh", "docker", "podman", "apptainer", "singularity")
 _NAME_CHARACTERS = 255
 # Longer paths of sockets the system does not take; `ssh` adds a hash and a few letters to what it is told.
 _CONTROL_PATH_BYTES = 104 - 40 - 18
+# By these a program finds the containers of its user. Whoever looks for a session later may have others, and must not
+# take what he does not find for gone.
+_WHERE = (
+    *("HOME", "XDG_RUNTIME_DIR", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG"),
+    *("CONTAINER_HOST", "CONTAINER_CONNECTION", "CONTAINERS_CONF", "CONTAINERS_STORAGE_CONF"),
+)
 _SSH_OPTIONS = (
     *("BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=15", "ServerAliveCountMax=3"),
     *("ControlMaster=auto", "ControlPersist=60"),
@@ -42,7 +49,12 @@ def check(place: object) -> str:
     return place
 
 
-def reach(place: str, config: Config, runtime: str) -> dict[str, Any]:
+def way(place: str) -> dict[str, str | None]:
+    """What is to be remembered of our environment, for deputies that others send there."""
+    return {} if place.startswith("ssh:") else {name: os.environ.get(name) for name in _WHERE}
+
+
+def reach(place: str, config: Config, runtime: str, way: Mapping[str, str | None]) -> dict[str, Any]:
     """What a deputy needs to open links to this place, and the code that it brings along."""
     import hashlib
     import shlex
@@ -70,7 +82,7 @@ def reach(place: str, config: Config, runtime: str) -> dict[str, Any]:
     return {
         "argv": argv,
         "detached": detached,
-        "env": dict(os.environ),
+        "env": {name: value for name, value in {**os.environ, **way}.items() if value is not None},
         "timeout": config.places_timeout,
         "code": wire.as_text(code),
     }

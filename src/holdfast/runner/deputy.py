@@ -235,10 +235,14 @@ class Deputy:
         last = (said.splitlines() or ["the link broke off"])[-1]
         if not self._linked and (code in _NO_PROGRAM or _NO_PYTHON in said):
             self._without_link("place-no-python", last)
-        elif any(gone in said.lower() for gone in _GONE):
+        elif not self._linked and self._is_gone(said):
             self._without_link("place-gone", last)
         else:
             self._without_link("place-unreachable", why or last)
+
+    def _is_gone(self, said: str) -> bool:
+        """A machine may come back, whatever is said on the way to it; a container that is not there does not."""
+        return not self._spec["place"].startswith("ssh:") and any(gone in said.lower() for gone in _GONE)
 
     def _without_link(self, code: str, why: str) -> None:
         self._linked = False
@@ -346,7 +350,7 @@ class Deputy:
         self._clients[far.FIRST_CHANNEL].opened = True
         # Whom people are told by, and who waits for a name, is decided here; and clocks are each machine's own.
         there = {part: value for part, value in request.items() if part not in ("asked", "host_env")}
-        there.update(spec={**spec, "people": None}, claims=0)
+        there.update(spec={**spec, "people": None, "way": None}, claims=0)
         asked = request.get("asked")
         age_s = None if asked is None else time.monotonic() - asked["monotonic"]
         frame = {"type": "start", "request": there, "age_s": age_s, "detached": bool(self._reach.get("detached"))}
