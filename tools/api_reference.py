@@ -58,7 +58,8 @@ OPTIONS: Mapping[str, str] = {
     "size": "Rows and columns of the terminal. Default: the settings `terminal.rows` and `terminal.cols`.",
     "stdin": "`closed` is /dev/null, `open` a pipe for `send`. Default: the setting `start.stdin`.",
     "input": "All of its input, at most 8 MiB; its end follows at once.",
-    "pass_fds": "Open descriptors of the caller that the command gets under the same numbers.",
+    "pass_fds": "Open descriptors of the caller that the command gets, under the same numbers or those of a mapping; "
+    "None there is a file of its runner's, kept as `report` when it ends.",
     "merge_stderr": "One stream, `stdout`, for both.",
     "timeout": "End it after this time, cause `overall_timeout`.",
     "idle_timeout": "End it after so much silence, cause `idle_timeout`.",

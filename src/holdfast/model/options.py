@@ -35,7 +35,7 @@ class StartOptions(TypedDict, total=False):
     size: tuple[int, int] | str
     stdin: Literal["closed", "open"]
     input: str | bytes | None
-    pass_fds: Sequence[int] | Mapping[int, int]
+    pass_fds: Sequence[int] | Mapping[int, int | None]
     merge_stderr: bool
     timeout: Duration | None
     idle_timeout: Duration | None
