@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 import threading
 from typing import TYPE_CHECKING
 
@@ -112,6 +113,24 @@ def test_who_looks_with_another_engine_in_mind_finds_it_all_the_same(
         other.setenv("CONTAINERS_STORAGE_CONF", "/nowhere")
         assert session.refresh().state == "running"
     session.stop(grace=0)
+
+
+def test_endpoints_that_a_reboot_took_away_are_made_elsewhere(
+    over_ssh: Away, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = world.open().start(over_ssh.probe("quiet", "read-line"), stdin="open", place=over_ssh.place)
+    kill_deputies(world)
+    world.end_launchers()
+    shutil.rmtree(world.runtime_base)
+    runtime = world.root / "run2"
+    runtime.mkdir(mode=0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
+    with world.open() as hf:
+        found = hf.get(session.id)
+        assert found.state == "running"
+        found.send("on\n")
+        assert found.wait(timeout=5).reason == "exit"
+        assert found.text() == "got on\n"
 
 
 def test_two_who_look_at_once_send_one_deputy(hf: Holdfast, away: Away, world: World) -> None:

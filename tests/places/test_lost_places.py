@@ -257,3 +257,19 @@ def test_a_runner_killed_there_leaves_a_stale_session_that_can_be_ended(
     (ended,) = host.signals(OWNER).claim()
     assert ended.fields["phase"] == "ended"
     assert len(told.endings(world, session.id)) == 1
+
+
+def test_what_lives_on_in_a_container_without_its_runner_is_ended_there(
+    host: Holdfast, own_container: Container, world: World
+) -> None:
+    away = away_in(own_container, world)
+    session = host.start(away.probe("ignore", "TERM", "forever"), place=away.place)
+    session.wait(match="ready", timeout=5)
+    for pid in runners_there(away, session.id):
+        os.kill(pid, signal.SIGKILL)
+        wait_gone(pid)
+    until(lambda: not deputies(world), what="the deputy's end")
+    assert host.get(session.id).state == "stale"
+    assert session.stop(grace=0.1).survivors == []
+    assert (host.get(session.id).state, host.get(session.id).status) == ("lost", "killed")
+    until(lambda: own_container.processes() == [])

@@ -42,7 +42,7 @@ from ..runner.tree import time_namespace
 from .claims import Claim
 from .connection import Connection, prove
 from .finding import find, name_of
-from .observe import Files, Observed, from_files, needs_deputy, read_files, stopped_away
+from .observe import Files, Observed, from_files, needs_deputy, read_again, read_files, stopped_away
 from .sweep import sweep
 
 TYPE_CHECKING = False
@@ -343,21 +343,23 @@ class Core:
         self.note_all()
         return seen, damaged
 
-    async def _send_deputies(self, files: list[Files]) -> None:
-        """For sessions in other places: whoever held the link to one may be gone."""
-        specs = [each.spec for each in files if needs_deputy(each)]
+    async def _with_deputies(self, files: list[Files]) -> list[Files]:
+        """The same, where for those in other places whose link nobody holds any more somebody was sent."""
+        alone = [needs_deputy(each) for each in files]
+        specs = [each.spec for each, is_alone in zip(files, alone, strict=True) if is_alone]
         if specs:
             await self.driver.call(lambda: self.launching.send_deputies(self.home.path, specs))
+        return [read_again(each) if is_alone else each for each, is_alone in zip(files, alone, strict=True)]
 
     async def _sweep(self, files: list[Files]) -> list[Observed]:
-        await self._send_deputies(files)
+        files = await self._with_deputies(files)
         timeout = self.config.hosts_sweep_timeout
         seen = await sweep(self.driver, files, author=self.author, timeout=timeout)
         # Of a deputy that died while we looked another can tell more.
         again = [at for at, each in enumerate(seen) if each.files.away and needs_deputy(each.files)]
         if again:
-            await self._send_deputies([seen[at].files for at in again])
-            anew = await sweep(self.driver, [seen[at].files for at in again], author=self.author, timeout=timeout)
+            files = await self._with_deputies([seen[at].files for at in again])
+            anew = await sweep(self.driver, files, author=self.author, timeout=timeout)
             for at, each in zip(again, anew, strict=True):
                 seen[at] = each
         return seen
@@ -395,8 +397,7 @@ class Core:
 
     async def connect(self, id: str) -> tuple[Files, Connection]:
         """A connection to this session's runner, identity proven. Why there is none is told by the error."""
-        files = read_files(self.home, id)
-        await self._send_deputies([files])
+        (files,) = await self._with_deputies([read_files(self.home, id)])
         timeout = self.config.hosts_reply_timeout
         began = time.monotonic()
         while True:

@@ -123,7 +123,9 @@ class Launching:
                 reach = places.reach(spec["place"], self._config, self._runtime, spec.get("way") or {})
                 ours.settimeout(_DEPUTY_S)
                 try:
+                    endpoint = os.path.join(self._runtime, spec["id"] + ".sock")
                     request = {"type": "resume", "home": home, "spec": spec, "reach": reach, "end": end}
+                    request["endpoint"] = endpoint
                     ours.sendall(wire.control(request))
                 except OSError:
                     continue  # it could not even begin: whoever looks next sends another

@@ -102,6 +102,7 @@ class Deputy:
         self._home: str = request["home"]
         self._spec: Message = request["spec"]
         self._reach: Message = request.pop("reach")
+        self._endpoint: str = self._spec["endpoint"]
         # How to end what lives on without its runner, where somebody waits for that.
         self._end: Message | None = request.get("end")
         self._code = wire.from_text(self._reach["code"]) or b""
@@ -157,7 +158,10 @@ class Deputy:
         """What a session has here: its copy, and a door."""
         self._directory, self._lock = directory, lock
         self._diary = Diary(directory, (), "deputy.log")
-        endpoint: str = self._spec["endpoint"]
+        # A reboot takes directories of endpoints away; whoever sent us has one.
+        if not os.path.isdir(os.path.dirname(self._endpoint)):
+            self._endpoint = self._request.get("endpoint") or self._endpoint
+        endpoint = self._endpoint
         here = tree.here()
         # Hosts here knock at our door, and hear of our death where they would hear of a runner's.
         deputy = {"boot": here["boot"], "pidns": here["pidns"], **here["runner"]}
@@ -203,7 +207,7 @@ class Deputy:
                 pass
             client.sock.close()
         if self._listener is not None:
-            _unlink(self._spec["endpoint"])
+            _unlink(self._endpoint)
             self._listener.close()
             # At once: who finds nobody at our door and the lock held takes us for silent.
             os.close(self._lock)
@@ -460,7 +464,7 @@ class Deputy:
             self._people.called(variant, record, self._now("notify_people"))
 
     def _wake(self, owner: str | None, seq: int) -> None:
-        wake.call(os.path.dirname(self._spec["endpoint"]), owner, self._spec["id"], seq)
+        wake.call(os.path.dirname(self._endpoint), owner, self._spec["id"], seq)
 
     def _now(self, option: str) -> Any:
         changed = records.found(self._directory, "state.json").get("changed") or {}
