@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 
 from holdfast import errors
 from holdfast.runner import link, mirror, wire
+from support import interpreters
 from support.away import deputies, kill_deputies
 
 if TYPE_CHECKING:
+    from support.away import Away
     from support.world import World
 
 _QUICK = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -135,3 +137,23 @@ def test_a_hostile_far_end_starts_nothing_and_takes_nobody_down(
     kill_deputies(world)
     for socket in world.runtime.glob("*.sock"):
         socket.unlink()
+
+
+def test_the_oldest_python_there_is_enough_and_an_older_one_is_named(
+    over_ssh: Away, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = interpreters.all_of_them()
+    if interpreters.OLDEST not in found:
+        pytest.skip("no Python 3.9 here")
+    monkeypatch.setenv("HOLDFAST_PLACES_PYTHON", found[interpreters.OLDEST])
+    with world.open() as hf:
+        session = hf.start(over_ssh.probe("quiet", "say", "one", "read-line"), stdin="open", place=over_ssh.place)
+        session.wait(match="one", timeout=10)
+        kill_deputies(world)
+        session.send("two\n")
+        assert session.wait(timeout=10).reason == "exit"
+        assert session.text() == "one\ngot two\n"
+    refusal = "import sys; sys.exit('holdfast: a runner needs Python 3.9 or later, and this is 3.6')"
+    monkeypatch.setenv("HOLDFAST_PLACES_PYTHON", shlex.join([sys.executable, "-c", refusal]))
+    with world.open() as hf, pytest.raises(errors.PlaceNoPython, match=r"3\.6"):
+        hf.run("true", place=over_ssh.place)
