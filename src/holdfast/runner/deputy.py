@@ -330,6 +330,9 @@ class Deputy:
         """Persist, then spawn: also here."""
         assert self._link is not None
         spec, request = self._spec, self._request
+        if sockets.has_left(self._clients[far.FIRST_CHANNEL].sock):
+            self._loop.leave()  # who asked gave up while the link came about: nothing has happened yet
+            return
         spec["cwd_given"], spec["cwd"] = spec["cwd"], _directory_there(spec["cwd"], here)
         try:
             directory, lock = birth.persist(self._home, spec)
@@ -384,7 +387,8 @@ class Deputy:
             self._link.tell({"type": "end", "grace": self._end["grace"], "ladder": self._end["ladder"]})
             self._end = None
         else:
-            self._over(frame["state"], str(frame["evidence"]), frame.get("stopped"))
+            certain = frame.get("certain") is True
+            self._over(frame["state"], str(frame["evidence"]), frame.get("stopped"), certain=certain)
 
     def _have_forgotten(self) -> None:
         """All that there was over there has come home."""
@@ -399,12 +403,13 @@ class Deputy:
     def _on_forgotten(self, _frame: Message) -> None:
         self._loop.leave()
 
-    def _over(self, state: str, evidence: str, stopped: object = None) -> None:
+    def _over(self, state: str, evidence: str, stopped: object = None, *, certain: bool = False) -> None:
         """No runner will say more about it. Where nothing was ever recorded, nothing ever was."""
         began = records.found(self._directory, "state.json") or records.found(self._directory, "exit.json")
         if state == "missing" and not began:
             # A link may break while a runner is on its way. One that refused has said so.
-            if not self._was_answered and time.time() - os.fstat(self._lock).st_mtime < _BEGIN_S:
+            young = time.time() - os.fstat(self._lock).st_mtime < _BEGIN_S
+            if young and not self._was_answered and not certain:
                 self._timer = self._loop.after(_RETRY_S, self._resume)
                 return
             birth.forget(self._directory)
@@ -433,6 +438,8 @@ class Deputy:
         if heading is None or self._copy is None:
             raise ValueError("bytes of no file")
         self._copy.take(heading, raw)
+        if self._link is not None and raw:
+            self._link.tell({"type": "took", "bytes": len(raw)})
         if points.ACTIVE:
             points.hit("deputy.copied")
         self._retry_s = _RETRY_S

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _GUESTS = "guests"
 _KEPT_S = 30 * 86400
-# What the deputy has not passed on yet, of each channel.
+# What the deputy has not passed on yet, of each channel, and not written yet, of growth.
 WINDOW_BYTES = 1 << 20
 # The host whose call starts the session speaks on this one.
 FIRST_CHANNEL = 1
@@ -34,6 +34,8 @@ _READ_BYTES = 64 << 10
 # Output that trickles is gathered for this long.
 _GATHER_S = 0.01
 _GATHER_BYTES = 4 << 10
+# Of growth, before anything else has its turn.
+_AT_ONCE_BYTES = 256 << 10
 # A runner that lives and does not let us in is asked again.
 _AGAIN_S = 0.1
 # Of processes that are nobody's children nobody tells us.
@@ -50,8 +52,10 @@ def main() -> None:
         home = whereabouts.chosen_home(os.environ)
         whereabouts.make_with_parents(home)
         whereabouts.check(home, os.stat(home), whereabouts.WRITABLE)
-        # Apart from the sessions of whoever lives here: home and endpoints may be the very ones of our deputy.
-        home, runtime = os.path.join(home, _GUESTS), os.path.join(whereabouts.runtime_directory(os.environ), _GUESTS)
+        # Apart from the sessions of whoever lives here: home and endpoints may be the very ones of our deputy. And not
+        # in a directory that is taken away with the last login of a user.
+        staying = {name: value for name, value in os.environ.items() if name != "XDG_RUNTIME_DIR"}
+        home, runtime = os.path.join(home, _GUESTS), os.path.join(whereabouts.runtime_directory(staying), _GUESTS)
         for directory in (home, os.path.join(home, "sessions"), runtime):
             whereabouts.private(directory, whereabouts.OPEN)
     except (whereabouts.Unfit, OSError) as problem:
@@ -87,9 +91,16 @@ class Far:
         self._ear: socket.socket | None = None
         self._ear_decoder = wire.Decoder()
         self._has_asked = False
+        self._has_started = False
+        # Of growth, what the deputy has not written yet; and is there more, or may be?
+        self._untaken = 0
+        self._is_behind = False
+        # Growth that is being told, and what the runner said last, to be answered when all of that was told.
+        self._pieces: Iterator[tuple[dict[str, Any], bytes]] | None = None
+        self._status: dict[str, Any] | None = None
 
     def run(self) -> None:
-        environment = {name: value for name, value in os.environ.items() if name != tree.ROLE_VARIABLE}
+        environment = {name: value for name, value in _environment().items() if name != tree.ROLE_VARIABLE}
         here = {"home": self._home, "cwd": os.getcwd(), "user": os.path.expanduser("~"), "pid": os.getpid()}
         self._tell({"type": "here", "version": telling.VERSION, "archive": sys.argv[0], **here})
         self._environment = environment
@@ -136,6 +147,7 @@ class Far:
             self._say(FIRST_CHANNEL, wire.control(wire.error({}, "spawn-error", text, **facts)))
             self._loop.leave()
             return
+        self._has_started = True
         self._add(FIRST_CHANNEL, sock)
         self._pass_on(FIRST_CHANNEL, wire.control(request))
 
@@ -177,7 +189,11 @@ class Far:
     def _on_close(self, frame: dict[str, Any]) -> None:
         channel = self._channels.get(frame["channel"])
         if channel is not None:
-            self._drop(channel)
+            if self._has_asked:
+                self._drop(channel)
+            else:
+                # Who asked for the session is gone; how it stands is told by the runner's answer, or its end.
+                channel.sock.shutdown(socket.SHUT_WR)
 
     def _on_read(self, frame: dict[str, Any]) -> None:
         channel = self._channels.get(frame["channel"])
@@ -273,9 +289,11 @@ class Far:
         sock.setblocking(False)
         self._loop.watch(sock.fileno(), READ, self._hear_runner)
 
-    def _wait(self, status: dict[str, Any]) -> None:
-        """For what comes after `status`, all of which was told; after the command's end, for what it left behind."""
-        if self._ear is None:
+    def _wait(self) -> None:
+        """For what comes after what the runner said last, all of which was told; after the command's end, for what it
+        left behind."""
+        status, self._status = self._status, None
+        if self._ear is None or status is None:
             return
         read = status["signals"] - status.get("signals_blocked", 0)
         asked = {"type": "wait", "id": 1, "output_after": status["ends"], "signals_after": read}
@@ -300,19 +318,18 @@ class Far:
             return
         for frame in self._ear_decoder.feed(received):
             if isinstance(frame, dict) and "status" in frame:
-                status = frame["status"]
-                if self._tell_growth() < _GATHER_BYTES and frame["type"] == "reply":
-                    self._gather(status)
-                else:
-                    self._wait(status)
-
-    def _gather(self, status: dict[str, Any]) -> None:
-        self._loop.after(_GATHER_S, lambda: self._wait(status))
+                self._status = frame["status"]
+                told = self._tell_growth()
+                if not self._is_behind:
+                    trickles = told < _GATHER_BYTES and frame["type"] == "reply"
+                    self._loop.after(_GATHER_S if trickles else 0.0, self._wait)
 
     def _without_runner(self) -> None:
         path = self._directory
         if not os.path.exists(os.path.join(path, "spec.json")):
-            self._tell({"type": "over", "state": "missing", "evidence": "it is not on record there"})
+            # Whom we started ourselves, and saw leaving, does not come late.
+            facts = {"evidence": "it is not on record there", "certain": self._has_started}
+            self._tell({"type": "over", "state": "missing", **facts})
             return
         if not records.lock_is_free(os.path.join(path, "spec.json")):
             self._loop.after(_AGAIN_S, self._listen)  # just starting, or full
@@ -321,7 +338,7 @@ class Far:
         for channel in list(self._channels.values()):
             while self._hear(channel):
                 pass
-        self._tell_growth()
+        self._tell_growth(at_once=True)
         if os.path.exists(os.path.join(path, "exit.json")):
             self._tell({"type": "over", "state": "exited", "evidence": "exit record"})
         else:
@@ -384,20 +401,57 @@ class Far:
         assert self._session is not None
         return os.path.join(self._home, "sessions", self._session)
 
-    def _tell_growth(self) -> int:
-        told = 0
-        for heading, raw in self._growth.pieces() if self._growth is not None else ():
+    def _tell_growth(self, *, at_once: bool = False) -> int:
+        """All there is; where that is much, a part of it now, and the rest turn by turn, as the link takes it: who
+        wants to stop a flood must not have to wait until it was told."""
+        if self._growth is None:
+            return 0
+        told, fresh = 0, False
+        self._is_behind = True
+        while at_once or (told < _AT_ONCE_BYTES and self._untaken < WINDOW_BYTES):
+            if self._pieces is None:
+                self._pieces, fresh = self._growth.pieces(), True
+            heading, raw = next(self._pieces, (None, b""))
+            if heading is None:
+                self._pieces = None
+                if fresh:
+                    self._is_behind = False
+                    return told
+                continue  # that was of an earlier look
             self._tell(heading)
             if heading["type"] == "piece":
                 self._say(0, raw)
+                self._untaken += len(raw)
             told += len(raw)
+        if self._untaken < WINDOW_BYTES:
+            self._loop.after(0.0, self._tell_more)
         return told
+
+    def _on_took(self, frame: dict[str, Any]) -> None:
+        self._untaken -= frame["bytes"]
+        self._tell_more()
+
+    def _tell_more(self) -> None:
+        if self._is_behind:
+            self._tell_growth()
+        if not self._is_behind:
+            self._wait()
 
     def _tell(self, message: dict[str, Any]) -> None:
         _write(wire.control(message))
 
     def _say(self, number: int, raw: bytes) -> None:
         _write(wire.data(number, raw))
+
+
+def _environment() -> dict[str, str]:
+    """As the place gave it to us, without what our interpreter has added for itself."""
+    try:
+        with open("/proc/self/environ", "rb") as file:
+            given = [os.fsdecode(each).partition("=") for each in file.read().split(b"\0") if each]
+    except OSError:
+        return dict(os.environ)
+    return {name: value for name, _, value in given}
 
 
 def _write(payload: bytes) -> None:

@@ -313,17 +313,11 @@ def _become_runner(channel: socket.socket, launcher: socket.socket | None, warni
             launcher.close()
     if points.ACTIVE:
         points.hit("runner.request_read")
-    if _left(channel):
+    if sockets.has_left(channel):
         return False  # the caller gave us up and went another way, or died: nothing has happened yet
     channel.settimeout(None)
     brief = life.live(channel, request, descriptors, [] if warning is None else [warning])
     return comes_back and brief
-
-
-def _left(channel: socket.socket) -> bool:
-    poll = select.poll()
-    poll.register(channel, select.POLLHUP | select.POLLRDHUP)
-    return bool(poll.poll(0))
 
 
 def _receive_start(channel: socket.socket) -> tuple[dict[str, Any], list[int]] | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import _socket as socket
 import os
+import select
 import struct
 
 TYPE_CHECKING = False
@@ -73,6 +74,13 @@ def peer_uid(sock: socket.socket) -> int:
     raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER_CREDENTIALS.size)
     uid: int = _PEER_CREDENTIALS.unpack(raw)[1]
     return uid
+
+
+def has_left(sock: socket.socket) -> bool:
+    """Will nothing more come from the other end?"""
+    poll = select.poll()
+    poll.register(sock, select.POLLHUP | select.POLLRDHUP)
+    return bool(poll.poll(0))
 
 
 def send_with_fds(sock: socket.socket, data: bytes, fds: Sequence[int]) -> int:
