@@ -12,14 +12,14 @@ import fcntl
 import os
 import time
 
-from . import birth, clock, far, jsontext, mirror, points, records, sockets, tree, wake, wire
+from . import birth, clock, mirror, points, records, sockets, tree, wire
+from .callers import Callers
 from .diary import Diary
-from .endpoint import CLIENTS_MAX
 from .kernel_signals import signal
 from .link import Helper, Link
-from .loop import READ, WRITE, Loop
-from .people import People
-from .signalfile import FILE, VARIANTS
+from .loop import READ, Loop
+from .news import News
+from .signalfile import FILE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ _BEGIN_S = 30.0
 _NO_PROGRAM = (126, 127)
 _NO_PYTHON = "holdfast: a runner needs Python"
 _GONE = ("no such container", "no instance found")
+_MESSAGES = ("refused", "here", "come", "over", "forgotten", "closed", "piece", "vanished")
 
 
 def begin(channel: socket.socket) -> None:
@@ -83,19 +84,6 @@ def _receive(channel: socket.socket) -> tuple[Message | None, list[int]]:
             return None, passed
 
 
-class _Client:
-    """A host that knocked at our door, and its channel."""
-
-    def __init__(self, deputy: Deputy, number: int, sock: socket.socket) -> None:
-        self.number = number
-        self.sock = sock
-        self.ready = lambda events: deputy.serve(self, events)
-        self.unsent = bytearray()
-        self.opened = False
-        self.answered = False
-        self.leaving = False
-
-
 class Deputy:
     def __init__(self, request: Message) -> None:
         self._request: Message = request
@@ -106,13 +94,14 @@ class Deputy:
         # How to end what lives on without its runner, where somebody waits for that.
         self._end: Message | None = request.get("end")
         self._code = wire.from_text(self._reach["code"]) or b""
-        self._loop: Loop
+        self._loop = Loop()
+        self._callers = Callers(self._loop, self._spec["id"])
         self._directory = -1
         self._lock = -1
         self._listener: socket.socket | None = None
         self._copy: mirror.Copy | None = None
         self._diary: Diary | None = None
-        self._people: People | None = None
+        self._news: News | None = None
         self._heading: Message | None = None
         self._link: Link | None = None
         # Did the far end speak?
@@ -121,26 +110,19 @@ class Deputy:
         self._retry_s = _RETRY_S
         self._failed_at = -_RETRY_S
         self._broken = ""
-        self._clients: dict[int, _Client] = {}
-        self._number = far.FIRST_CHANNEL
         self._passed: list[int] = []
         # Is there anything that the far end does not know of yet?
         self._to_begin = False
         self._tries = 0
         # Is all that there is to know of it on record here?
         self._is_over = False
-        # Has a runner spoken?
-        self._was_answered = False
         self._helper: Helper | None = None
-        self._partial = b""
-        self._ended: Message | None = None
 
-    # Before anybody waits for us no more.
+    # As long as whoever sent us waits.
 
     def begin(self, channel: socket.socket, passed: list[int]) -> None:
         self._to_begin, self._passed = True, passed
-        channel.setblocking(False)
-        self._clients[self._number] = _Client(self, self._number, channel)
+        self._callers.adopt(channel)
 
     def take_over(self) -> bool:
         """Stand in for one that is gone. False where another was quicker, once that one can be reached."""
@@ -172,45 +154,29 @@ class Deputy:
         listener.listen(_BACKLOG)
         listener.setblocking(False)
         self._listener = listener
-        if self._spec.get("people") is not None:
-            self._people = People(self._home, self._spec["people"], self._reach["env"], self._diary.say)
+        self._news = News(self._home, self._spec, directory, endpoint, self._reach["env"], self._diary.say)
 
     # Living.
 
     def live(self) -> None:
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-        self._loop = Loop()
         if self._listener is not None:
             self._loop.watch(self._listener.fileno(), READ, self._accept)
         if self._end is not None:
             self._loop.after(self._reach["timeout"] + self._end["within"], self._loop.leave)
         self._open_link()
-        self._loop.run(self._turn)
+        self._loop.run(self._callers.turn)
         self._leave()
 
-    def _turn(self) -> None:
-        """Nobody is listened to while there is no link, or a full one."""
-        listening = self._linked and self._link is not None and not self._link.is_full
-        for client in self._clients.values():
-            events = (READ if listening and not client.leaving else 0) | (WRITE if client.unsent else 0)
-            self._loop.watch(client.sock.fileno(), events, client.ready)
-
     def _leave(self) -> None:
-        if self._link is not None:
-            self._link.close()
-        for client in list(self._clients.values()):
-            client.sock.setblocking(True)
-            client.sock.settimeout(1.0)
-            try:
-                client.sock.sendall(client.unsent)
-            except OSError:
-                pass
-            client.sock.close()
         if self._listener is not None:
             _unlink(self._endpoint)
             self._listener.close()
-            # At once: who finds nobody at our door and the lock held takes us for silent.
+            # Before anybody is let go: who finds nobody at our door and the lock held takes us for silent.
             os.close(self._lock)
+        self._callers.say_farewell()
+        if self._link is not None:
+            self._link.close()
 
     # The link.
 
@@ -264,8 +230,7 @@ class Deputy:
             self._refuse(wire.error({}, code, text, place=place, why=why))
             return
         self._broken = text
-        for client in list(self._clients.values()):
-            self._turn_away(client)
+        self._callers.lose_link(text)
         if self._diary is not None:
             self._diary.say(text)
         if code == "place-gone":
@@ -278,35 +243,27 @@ class Deputy:
             self._timer = self._loop.after(self._retry_s, self._open_link)
             self._retry_s = min(2 * self._retry_s, _RETRY_MAX_S)
 
-    def _turn_away(self, client: _Client) -> None:
-        if not client.answered:
-            facts = {"id": self._spec["id"], "pid": None, "waited_s": 0.0}
-            client.unsent += wire.control(wire.error({}, "unreachable", self._broken, **facts))
-        self._close_after_sending(client)
-
     def _refuse(self, frame: Message) -> None:
-        for client in self._clients.values():
-            client.unsent += wire.control(frame)
+        self._callers.refuse(frame)
         self._loop.leave()
 
     def _hear(self, frames: list[wire.Frame]) -> None:
         for frame in frames:
             try:
                 if isinstance(frame, dict):
-                    getattr(self, "_on_" + frame["type"], self._on_other)(frame)
+                    # What a later release may say and we do not know, we do not do.
+                    if frame["type"] in _MESSAGES:
+                        getattr(self, "_on_" + frame["type"])(frame)
                 elif frame[0]:
-                    self._on_words(*frame)
+                    self._callers.hear(*frame)
                 else:
-                    self._on_piece_data(frame[1])
+                    self._take(frame[1])
             except (AssertionError, AttributeError, LookupError, TypeError, ValueError, OSError) as problem:
                 # Nonsense, or a disk that takes no more: what is missing here is not lost there.
                 self._link_lost(f"{type(problem).__name__}: {problem}")
                 return
             if self._link is None:
                 return
-
-    def _on_other(self, frame: Message) -> None:
-        """Of a later release: what we do not know, we do not do."""
 
     def _on_refused(self, frame: Message) -> None:
         self._link_lost(str(frame["why"]))
@@ -319,8 +276,7 @@ class Deputy:
             self._start(frame)
             return
         self._resume()
-        for client in self._clients.values():
-            self._open_channel(client)
+        self._callers.link_to(self._link)
 
     def _resume(self) -> None:
         if self._link is not None and self._copy is not None:
@@ -330,7 +286,7 @@ class Deputy:
         """Persist, then spawn: also here."""
         assert self._link is not None
         spec, request = self._spec, self._request
-        if sockets.has_left(self._clients[far.FIRST_CHANNEL].sock):
+        if self._callers.first_has_left():
             self._loop.leave()  # who asked gave up while the link came about: nothing has happened yet
             return
         spec["cwd_given"], spec["cwd"] = spec["cwd"], _directory_there(spec["cwd"], here)
@@ -354,7 +310,7 @@ class Deputy:
         if points.ACTIVE:
             points.hit("deputy.begun")
         self._to_begin = False
-        self._clients[far.FIRST_CHANNEL].opened = True
+        self._callers.begin(self._link)
         # Whom people are told by, and who waits for a name, is decided here; and clocks are each machine's own.
         there = {part: value for part, value in request.items() if part not in ("asked", "host_env")}
         there.update(spec={**spec, "people": None, "way": None}, claims=0)
@@ -372,16 +328,15 @@ class Deputy:
         self._helper = Helper(self._loop, argv, self._reach["env"], failed=self._never_came)
 
     def _never_came(self, why: str) -> None:
-        if not self._was_answered:
+        if not self._callers.were_answered:
             birth.forget(self._directory)
             place = self._spec["place"]
             text = f"{place} cannot be reached: {why}"
             self._refuse(wire.error({}, "place-unreachable", text, place=place, why=why))
 
     def _on_over(self, frame: Message) -> None:
-        for client in list(self._clients.values()):
-            self._close_after_sending(client)
         if frame["state"] == "exited":
+            self._callers.hang_up_all()
             self._have_forgotten()
         elif frame["state"] == "stale" and self._end is not None and self._link is not None:
             self._link.tell({"type": "end", "grace": self._end["grace"], "ladder": self._end["ladder"]})
@@ -409,7 +364,7 @@ class Deputy:
         if state == "missing" and not began:
             # A link may break while a runner is on its way. One that refused has said so.
             young = time.time() - os.fstat(self._lock).st_mtime < _BEGIN_S
-            if young and not self._was_answered and not certain:
+            if young and not self._callers.were_answered and not certain:
                 self._timer = self._loop.after(_RETRY_S, self._resume)
                 return
             birth.forget(self._directory)
@@ -418,11 +373,15 @@ class Deputy:
             state = "stale" if state == "stale" else "lost"
             record = {"state": state, "evidence": evidence, "at": clock.now_text(), "sizes": self._copy.sizes()}
             records.write(self._directory, records.AWAY, {**record, "stopped": stopped}, durable=True)
-            self._wake(self._now("owner"), 0)
+            assert self._news is not None
+            self._news.ended_there()
             if state == "lost":
                 self._have_forgotten()
                 return
         self._loop.leave()
+
+    def _on_closed(self, frame: Message) -> None:
+        self._callers.hang_up(frame["channel"])
 
     # The copy.
 
@@ -433,7 +392,7 @@ class Deputy:
         assert self._copy is not None
         self._copy.take(frame, b"")
 
-    def _on_piece_data(self, raw: bytes) -> None:
+    def _take(self, raw: bytes) -> None:
         heading, self._heading = self._heading, None
         if heading is None or self._copy is None:
             raise ValueError("bytes of no file")
@@ -443,124 +402,19 @@ class Deputy:
         if points.ACTIVE:
             points.hit("deputy.copied")
         self._retry_s = _RETRY_S
-        if heading["name"] == FILE:
-            self._signals(raw, anew=heading["anew"] is True)
-
-    def _signals(self, raw: bytes, *, anew: bool) -> None:
-        """Records have come: whoever waits for them is woken, as their runner would."""
-        *lines, self._partial = ((b"" if anew else self._partial) + raw).split(b"\n")
-        seq, owners = 0, set()
-        for line in lines:
-            try:
-                record = jsontext.read(line)
-                seq = max(seq, int(record.get("seq") or record.get("queued") or 0))
-            except (ValueError, AttributeError, TypeError):
-                continue
-            owners.add(record.get("owner"))
-            self._tell_people(record)
-        for owner in owners - {None} or {self._now("owner")}:
-            self._wake(owner, seq)
-
-    def _tell_people(self, record: Message) -> None:
-        variant = next((name for name in VARIANTS if name in record), None)
-        if variant == "lifecycle" and record[variant].get("phase") == "ended":
-            self._ended = record
-        if record.get("queued") and self._ended is not None:
-            record, variant = {**self._ended, "routed": True}, "lifecycle"
-        if self._people is not None and variant is not None and record.get("routed") is True:
-            self._people.called(variant, record, self._now("notify_people"))
-
-    def _wake(self, owner: str | None, seq: int) -> None:
-        wake.call(os.path.dirname(self._endpoint), owner, self._spec["id"], seq)
-
-    def _now(self, option: str) -> Any:
-        changed = records.found(self._directory, "state.json").get("changed") or {}
-        return changed.get(option, self._spec.get(option))
+        if heading["name"] == FILE and self._news is not None:
+            self._news.came(raw, anew=heading["anew"] is True)
 
     # Hosts.
 
     def _accept(self, _events: int) -> None:
         assert self._listener is not None
-        try:
-            sock = sockets.accept(self._listener)
-        except OSError:
-            return
-        if sockets.peer_uid(sock) != os.getuid() or len(self._clients) >= CLIENTS_MAX:
-            sock.close()
-            return
-        sock.setblocking(False)
-        self._number += 1
-        client = self._clients[self._number] = _Client(self, self._number, sock)
-        if self._linked:
-            self._open_channel(client)
-        elif self._link is None:
+        caller = self._callers.accept(self._listener)
+        if caller is not None and self._link is None:
             if time.monotonic() - self._failed_at < _RETRY_S:
-                self._turn_away(client)
+                self._callers.turn_away(caller, self._broken)
             else:
                 self._open_link()
-
-    def _open_channel(self, client: _Client) -> None:
-        assert self._link is not None
-        client.opened = True
-        self._link.tell({"type": "open", "channel": client.number})
-
-    def serve(self, client: _Client, events: int) -> None:
-        if events & WRITE:
-            self._send(client)
-        if not events & READ or client.number not in self._clients or self._link is None:
-            return
-        try:
-            received = client.sock.recv(_READ_BYTES)
-        except BlockingIOError:
-            return
-        except OSError:
-            received = b""
-        if received:
-            self._link.send(wire.data(client.number, received))
-        else:
-            self._link.tell({"type": "close", "channel": client.number})
-            self._drop(client)
-
-    def _on_words(self, number: int, raw: bytes) -> None:
-        self._was_answered = True
-        client = self._clients.get(number)
-        if client is not None:
-            client.answered = True
-            client.unsent += raw
-            self._send(client)
-
-    def _on_closed(self, frame: Message) -> None:
-        client = self._clients.get(frame["channel"])
-        if client is not None:
-            self._close_after_sending(client)
-
-    def _send(self, client: _Client) -> None:
-        sent = 0
-        try:
-            while client.unsent:
-                done = client.sock.send(client.unsent)
-                del client.unsent[:done]
-                sent += done
-        except BlockingIOError:
-            pass
-        except OSError:
-            self._drop(client)
-            if self._link is not None:
-                self._link.tell({"type": "close", "channel": client.number})
-            return
-        if sent and self._link is not None and client.opened:
-            self._link.tell({"type": "read", "channel": client.number, "bytes": sent})
-        if client.leaving and not client.unsent:
-            self._drop(client)
-
-    def _close_after_sending(self, client: _Client) -> None:
-        client.leaving = True
-        self._send(client)
-
-    def _drop(self, client: _Client) -> None:
-        if self._clients.pop(client.number, None) is not None:
-            self._loop.watch(client.sock.fileno(), 0, client.ready)
-            client.sock.close()
 
 
 def _take_lock(path: str) -> int | None:

@@ -40,6 +40,7 @@ _AT_ONCE_BYTES = 256 << 10
 _AGAIN_S = 0.1
 # Of processes that are nobody's children nobody tells us.
 _ORPHANS_LOOK_S = 0.02
+_MESSAGES = ("start", "resume", "open", "close", "read", "took", "end", "forget")
 _BACKLOG = 1
 _DETACHED_S = 15.0
 
@@ -120,12 +121,11 @@ class Far:
             return
         for frame in self._decoder.feed(received):
             if isinstance(frame, dict):
-                getattr(self, "_on_" + frame["type"], self._on_other)(frame)
+                # What a later release may ask and we do not know, we do not do.
+                if frame["type"] in _MESSAGES:
+                    getattr(self, "_on_" + frame["type"])(frame)
             else:
                 self._pass_on(*frame)
-
-    def _on_other(self, frame: dict[str, Any]) -> None:
-        """Of a later release: what we do not know, we do not do."""
 
     def _on_start(self, frame: dict[str, Any]) -> None:
         request = frame["request"]
