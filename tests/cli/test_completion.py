@@ -27,7 +27,7 @@ def test_commands_and_options_are_completed(world: World) -> None:
     assert complete(world, "hold", "completion", "") == ["bash", "zsh", "fish"]
     assert "--size-policy" in complete(world, "hold", "run", "--")
     assert "--monitor" in complete(world, "hold", "run", "--")
-    assert "--place" not in complete(world, "hold", "run", "--")
+    assert "--place" in complete(world, "hold", "run", "--")
     assert complete(world, "hold", "start", "--restart", "") == ["never", "on-failure", "always"]
     assert complete(world, "hold", "run", "--lifetime", "d") == ["detached"]
     assert complete(world, "hold", "run", "--", "ma") == []

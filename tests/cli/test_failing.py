@@ -53,7 +53,7 @@ WRONG: dict[str, Case] = {
     "a missing program": (("run", "--", "/nowhere/x"), 1, "spawn-error", "the command could not be started: exec"),
     "a missing directory": (("start", "--cwd", "/nowhere", "--", "true"), 1, "spawn-error", "the command could not"),
     "a missing input": (("run", "--input", "none", "--", "true"), 1, "error", "none: No such file or directory"),
-    "a place": (("start", "--place", "ssh:x", "--", "true"), 1, "unsupported", "this version does not support place"),
+    "a place": (("start", "--place", "moon:base", "--", "true"), 1, "place-unsupported", "no way to start a runner"),
     "a size": (("start", "--tty", "--size", "0x80", "--", "true"), 2, "bad-size", "not a terminal size"),
     "a bad pattern": (
         ("start", "--watch", "/(a+)+$/", "--", "true"),

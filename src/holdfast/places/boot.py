@@ -12,12 +12,14 @@ if sys.version_info < (3, 9):  # noqa: UP036 - here it is not outdated
 
 import io
 import runpy
+import select
 import shutil
 import time
 import zipfile
 
 _MARK = b"\n\x01holdfast-link 1 "
 _KEPT_S = 30 * 86400
+_SILENCE_S = 30.0
 
 
 def main(digest: str, size: int) -> None:
@@ -52,7 +54,9 @@ def _is_there(path: str) -> bool:
 def _receive(size: int) -> bytes:
     code = b""
     while len(code) < size:
-        received = os.read(0, min(1 << 16, size - len(code)))
+        # Who sends it may be gone, and nobody tells us.
+        there = select.select([0], [], [], _SILENCE_S)[0]
+        received = os.read(0, min(1 << 16, size - len(code))) if there else b""
         if not received:
             sys.exit("holdfast: the link ended before the code had come")
         code += received

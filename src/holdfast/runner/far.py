@@ -43,6 +43,9 @@ _ORPHANS_LOOK_S = 0.02
 _MESSAGES = ("start", "resume", "open", "close", "read", "took", "end", "forget")
 _BACKLOG = 1
 _DETACHED_S = 15.0
+# A deputy that has nothing to say to us is gone, and nobody has told us: a container's engine may lose that.
+_FIRST_WORD_S = 10.0
+_LAST_WORD_S = 60.0
 
 
 def main() -> None:
@@ -107,6 +110,7 @@ class Far:
         self._environment = environment
         os.set_blocking(0, False)
         self._loop.watch(0, READ, self._hear_deputy)
+        self._silence = self._loop.after(_FIRST_WORD_S, self._loop.leave)
         self._loop.run(lambda: None)
 
     # The deputy.
@@ -119,6 +123,7 @@ class Far:
         if not received:
             self._loop.leave()
             return
+        self._silence.cancel()
         for frame in self._decoder.feed(received):
             if isinstance(frame, dict):
                 # What a later release may ask and we do not know, we do not do.
@@ -329,7 +334,7 @@ class Far:
         if not os.path.exists(os.path.join(path, "spec.json")):
             # Whom we started ourselves, and saw leaving, does not come late.
             facts = {"evidence": "it is not on record there", "certain": self._has_started}
-            self._tell({"type": "over", "state": "missing", **facts})
+            self._say_over("missing", **facts)
             return
         if not records.lock_is_free(os.path.join(path, "spec.json")):
             self._loop.after(_AGAIN_S, self._listen)  # just starting, or full
@@ -340,7 +345,7 @@ class Far:
                 pass
         self._tell_growth(at_once=True)
         if os.path.exists(os.path.join(path, "exit.json")):
-            self._tell({"type": "over", "state": "exited", "evidence": "exit record"})
+            self._say_over("exited", evidence="exit record")
         else:
             self._tell_orphans()
 
@@ -352,7 +357,12 @@ class Far:
             evidence = "its runner and its processes are gone"
         else:
             evidence = "its place was started anew while it ran"
-        self._tell({"type": "over", "state": "stale" if left else "lost", "evidence": evidence, **facts})
+        self._say_over("stale" if left else "lost", evidence=evidence, **facts)
+
+    def _say_over(self, state: str, **facts: object) -> None:
+        """What comes of that, our deputy says."""
+        self._tell({"type": "over", "state": state, **facts})
+        self._loop.after(_LAST_WORD_S, self._loop.leave)
 
     def _began_here(self) -> bool:
         """Pids of another boot, or of a container that was stopped and started, mean others now."""
