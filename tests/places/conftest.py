@@ -84,7 +84,7 @@ def over_ssh(
     world.closing.close()
     if not request.node.stash.get(FAILED, False):
         # Before the machine is taken from them: they have what is over removed there.
-        until(lambda: not deputies(world) and away.sessions() == [], what="the end of all deputies and sessions")
+        until(lambda: not deputies(world) and away.sessions() == [], 20, what="the end of all deputies and sessions")
 
 
 @pytest.fixture(params=["ssh", "podman"])

@@ -187,6 +187,9 @@ class Observed:
             observed_state=self.state,
             observed_at=clock.now_text(),
         )
+        if self.state == LOST and shot.ended_at is None:
+            # Nobody saw it end: at the latest when something was written of it last, which is that it was found lost.
+            shot.ended_at = clock.rfc3339(_last_change_ns(self.files.directory))
         shot.metadata["evidence"] = self.evidence
         if self.mismatch is not None:
             shot.metadata["mismatch"] = self.mismatch
@@ -195,6 +198,16 @@ class Observed:
         if self.consumers is not None:
             shot.metadata["consumers"] = self.consumers
         return shot
+
+
+def _last_change_ns(directory: str) -> int:
+    newest = 0
+    try:
+        with os.scandir(directory) as entries:
+            newest = max((entry.stat(follow_symlinks=False).st_mtime_ns for entry in entries), default=0)
+    except OSError:
+        pass  # removed meanwhile
+    return newest
 
 
 def read_files(home: Home, id: str) -> Files:
