@@ -202,6 +202,24 @@ def test_a_read_position_survives_its_host_and_a_cursor_moves_nothing(agents: Ag
     another.call("process", action="kill", sessionId=name)
 
 
+def test_the_end_is_told_with_all_that_was_printed_however_much_of_it_was_polled_before(direct: Agents) -> None:
+    agent = direct("openclaw", exec={"maxOutputChars": 1000})
+    name = start(agent, "echo early; read x; echo late", stdin="open")
+    log_has(agent, name, "early")
+    assert poll(agent, name).text.startswith("early")
+    agent.call("process", action="write", sessionId=name, data="\n")
+    over = until(lambda: (it := poll(agent, name, timeout=1000)).data["status"] == "completed" and it, 10)
+    again = poll(agent, name)
+    assert again.text.startswith("(no new output)")
+    for each in (over, again):
+        assert (each.data["aggregated"], each.data["totalChars"]) == ("early\nlate\n", 11)
+    long = start(agent, "seq 1000")
+    whole = until(lambda: (it := poll(agent, long, timeout=1000)).data["status"] == "completed" and it, 10)
+    assert len(whole.data["aggregated"]) == 1000
+    assert whole.data["aggregated"].endswith("\n999\n1000\n")
+    assert whole.data["totalChars"] == 3893
+
+
 def test_a_list_says_how_each_run_stands(agents: Agents) -> None:
     agent = agents("openclaw")
     running = start(agent, "sleep 60", stdin="open")

@@ -273,9 +273,8 @@ async def running(tools: OpenClaw, session: AsyncSession, *, reused: bool = Fals
 
 async def ended(tools: OpenClaw, session: AsyncSession) -> Answer:
     """How it went, for a call that saw the end."""
-    output = await reading.new_output(session, "0", tools.settings.aggregated_chars)
-    shown = output.text[-tools.settings.aggregated_chars :]
-    omitted = output.omitted or len(shown) < len(output.text)
+    output = await reading.aggregated(session, tools.settings.aggregated_chars)
+    shown, omitted = output.text, output.omitted
     name = runs.run_id(session)
     outcome, more = _outcome(session, await runs.limits(session))
     data: dict[str, Any] = {
@@ -283,7 +282,7 @@ async def ended(tools: OpenClaw, session: AsyncSession) -> Answer:
         **rows.ended_facts(session),
         "durationMs": rows.runtime_ms(session),
         "aggregated": shown,
-        "totalChars": await reading.total_chars(session) if omitted else output.chars,
+        "totalChars": output.chars,
         "cursor": output.cursor,
         "cwd": session.cwd,
         **more,

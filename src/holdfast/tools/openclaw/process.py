@@ -137,7 +137,8 @@ async def _polled(
         tools.notes.put(session.id, rows.EMPTY_POLLS, None)
         await tools.acknowledge(session)
         data |= rows.ended_facts(session)
-        data |= {"aggregated": text, "totalChars": len(text)}
+        whole = await reading.aggregated(session, tools.settings.aggregated_chars)
+        data |= {"aggregated": whole.text, "totalChars": whole.chars}
         said.append(_how_it_ended(session, name))
         if "survivors" in data:
             said.append(texts.survivors_left(texts.processes(data["survivors"])))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ...errors import BadCursor, OffsetAhead
@@ -88,6 +88,14 @@ async def new_output(session: AsyncSession, since: str, cap: int, *, stored: boo
     return Output(
         text, cursor, format_cursor(ends), omitted=omitted and bool(text), discarded=discarded, chars=len(text)
     )
+
+
+async def aggregated(session: AsyncSession, cap: int) -> Output:
+    """The end of all that a run printed; `chars` counts all that is retained."""
+    output = await new_output(session, "0", cap)
+    if output.omitted or len(output.text) > cap:
+        return replace(output, text=output.text[-cap:], omitted=True, chars=await total_chars(session))
+    return output
 
 
 async def last_chars(session: AsyncSession, chars: int) -> tuple[str, bool]:
