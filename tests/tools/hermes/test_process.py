@@ -245,6 +245,17 @@ def test_a_host_that_never_kills_only_asks(library: Agents) -> None:
     assert process(library("hermes"), "kill", stubborn)["status"] == "killed"
 
 
+def test_a_limit_of_a_host_that_never_kills_only_asks_too(library: Agents) -> None:
+    agent = library("hermes", daemon_term_grace_seconds=0)
+    stubborn = start(agent, "trap 'echo asked' TERM; echo up; while :; do sleep 0.1; done", deadline=1)
+    printed(agent, stubborn, "asked")
+    # Longer than both askings take, after which others would be killed.
+    assert process(agent, "wait", stubborn, timeout=4)["status"] == "timeout"
+    willing = start(agent, "exec sleep 300", deadline=1)
+    assert process(agent, "wait", willing, timeout=20)["completion_reason"] == "timed_out"
+    assert process(library("hermes"), "kill", stubborn)["exit_code"] == -9, "another host kills"
+
+
 def test_a_host_that_never_kills_asks_what_lives_on_too(library: Agents) -> None:
     agent = library("hermes", daemon_term_grace_seconds=0)
     id = start(agent, "sleep 300 & exit 0")

@@ -108,6 +108,29 @@ def test_a_list_has_those_of_the_task_and_marks_those_of_the_same_session(world:
     assert stranger.kill_all("t1") == 1
 
 
+def test_what_was_started_for_the_registrys_own_task_is_its_own(world: World) -> None:
+    registry = Registry(world.open(), task_id="t1", session_key="k1")
+    id = registry.spawn_local("read x", task_id="t1", notify_on_complete=True)["session_id"]
+    assert registry.get(id).owner == "k1"
+    assert registry.poll(id)["status"] == "running"
+    assert [row["session_id"] for row in registry.list_sessions()] == [id]
+    assert registry.close_stdin(id)["status"] == "ok"
+    assert until(lambda: [event["session_id"] for event in registry.drain()], what="its end") == [id]
+
+
+def test_what_the_task_itself_owns_is_found_and_listed_with_a_session_key_too(world: World) -> None:
+    registry = Registry(world.open(), task_id="t1", session_key="k1")
+    id = Registry(world.open(), task_id="t1").spawn_local(STAY)["session_id"]
+    elsewhere = Registry(world.open(), task_id="t2").spawn_local(STAY)["session_id"]
+    for rows in (registry.list_sessions(), registry.list_sessions("t1", "k1"), registry.list_sessions("t1")):
+        assert [row["session_id"] for row in rows] == [id]
+    for ref in (id, id[:9], registry.get(id).id):
+        assert registry.poll(ref)["session_id"] == id
+    assert registry.poll(elsewhere)["status"] == "not_found", "that task is another"
+    assert registry.kill_process(id)["status"] == "killed"
+    assert registry.kill_all("t2") == 1
+
+
 @pytest.mark.covers("hermes:26")
 def test_a_blank_task_has_nothing_and_a_sweep_leaves_others_alone(world: World) -> None:
     hf = world.open()

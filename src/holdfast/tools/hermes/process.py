@@ -24,19 +24,25 @@ if TYPE_CHECKING:
 
 
 class Process:
-    """`aside` does in a thread what would hold up an event loop; without one everybody waits anyway."""
+    """`owners`: whose sessions are found. `aside` does in a thread what would hold up an event loop; without one
+    everybody waits anyway."""
 
     def __init__(
-        self, hf: AsyncHoldfast, owner: str, settings: Settings, consuming: Consuming, aside: Aside | None = None
+        self,
+        hf: AsyncHoldfast,
+        owners: Collection[str],
+        settings: Settings,
+        consuming: Consuming,
+        aside: Aside | None = None,
     ) -> None:
         self._hf = hf
-        self._owner = owner
+        self._owners = owners
         self._settings = settings
         self._consuming = consuming
         self._aside = aside
 
     async def find(self, ref: object) -> AsyncSession:
-        return await scope.find(self._hf, ref, self._owner)
+        return await scope.find(self._hf, ref, self._owners)
 
     async def listed(self, task_id: str, owners: Collection[str], session_key: str) -> Facts:
         rows = await scope.listed(self._hf, task_id, owners, session_key)

@@ -75,7 +75,7 @@ class Registry:
         self.owner = _owner(session_key, task_id)
         self.settings = Settings(task_id, **options)
         self._consuming = Consuming(self._hf, self.owner, self.settings)
-        self._process = Process(self._hf, self.owner, self.settings, self._consuming)
+        self._process = Process(self._hf, self._owners(task_id), self.settings, self._consuming)
 
     def __repr__(self) -> str:
         return f"<Registry of {self.owner}>"
@@ -106,7 +106,8 @@ class Registry:
         """Start in the background; what `terminal` answers. `env` is a place (`podman:NAME`) or, with the variables
         that hermes-agent has for it, a kind of place (`ssh`); None is where commands of the task run anyway."""
         task = self.settings.task_id if task_id is None else task_id
-        owner = self.owner if session_key is None and task_id is None else _owner(session_key, task)
+        own = session_key is None and task == self.settings.task_id
+        owner = self.owner if own else _owner(session_key, task)
         env_vars = {**self.settings.env_vars, **(env_vars or {})}
         place = self.settings.place if env is None else env
         settings = replace(self.settings, task_id=task, env_vars=env_vars, place=place)
@@ -176,7 +177,7 @@ class Registry:
         """Those of the task, and those of the same session key under other tasks."""
         if task_id is None and session_key is None:
             task_id, session_key = self.settings.task_id, self.owner
-        owners = self._owners(task_id or "") if session_key is None else [session_key]
+        owners = {*self._owners(task_id or ""), *([] if session_key is None else [session_key])}
         rows: list[Facts] = drive(self._process.listed(task_id or "", owners, session_key or ""))["processes"]
         return rows
 
@@ -223,14 +224,18 @@ class Registry:
     def _owners(self, task_id: str) -> list[str]:
         """Whose sessions of a task are this registry's to see and to end: its own, and those that the task itself owns.
         Another session key may have work in the same task, and no part in what happens here."""
-        return [self.owner, _owner(None, task_id)]
+        return list(dict.fromkeys([self.owner, _owner(None, task_id)]))
 
     def _sweep(self, sessions: Iterable[AsyncSession], excluded: set[str], *, by: str) -> int:
-        chosen = [each.id for each in sessions if not any(scope.is_meant(each, ref) for ref in excluded)]
-        if not chosen:
-            return 0
-        stopped = drive(self._hf.stop_all(chosen, self.settings.grace_s, by, self.settings.ladder))
-        return sum(1 for each in stopped if each.done)
+        left = [each for each in sessions if not any(scope.is_meant(each, ref) for ref in excluded)]
+        dead = 0
+        while left:
+            # Usually all in one go: only those of a host that never kills are stopped in another way.
+            ladder = self.settings.ladder_for(left[0])
+            alike = [each.id for each in left if self.settings.ladder_for(each) == ladder]
+            left = [each for each in left if each.id not in alike]
+            dead += sum(each.done for each in drive(self._hf.stop_all(alike, self.settings.grace_s, by, ladder)))
+        return dead
 
 
 def _owner(session_key: str | None, task_id: str) -> str:

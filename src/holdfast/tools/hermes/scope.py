@@ -59,20 +59,21 @@ def is_meant(shot: Snapshot, ref: object) -> bool:
     return begins_so or text in (shot.id, shot.name, called(shot))
 
 
-async def find(hf: AsyncHoldfast, ref: object, owner: str) -> AsyncSession:
-    """One of the owner's by its name, its id, or a prefix of what it is called here."""
+async def find(hf: AsyncHoldfast, ref: object, owners: Collection[str]) -> AsyncSession:
+    """One of these owners' by its name, its id, or a prefix of what it is called here."""
     text = str(ref).strip()
-    try:
-        session = await hf.get(text, owner=owner)
-        if text in (session.id, session.name):
-            return session
-    except (NotFound, AmbiguousId):
-        pass
+    for owner in owners:
+        try:
+            session = await hf.get(text, owner=owner)
+            if text in (session.id, session.name):
+                return session
+        except (NotFound, AmbiguousId):
+            pass
     short = _SHORT.fullmatch(text)
     if short is None:
         raise NotFound(text)
     wanted = PREFIX + short.group(1)
-    candidates = {called(each): each for each in await hf.sessions(all=True, owner=owner) if is_ours(each)}
+    candidates = {called(each): each for owner in owners for each in await of_owner(hf, owner, all=True)}
     if wanted in candidates:
         return await candidates[wanted].refresh()
     found = sorted(name for name in candidates if name.startswith(wanted))

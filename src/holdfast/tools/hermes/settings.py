@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from ...host.aio import AsyncSession
-    from ...model import Stopped
+    from ...model import Snapshot, Stopped
 
 GUARDS = ("promote", "refuse")
 ORIGIN = ("platform", "chat_id", "user_id", "user_name", "thread_id", "message_id")
@@ -50,7 +50,7 @@ class Settings:
         return visible(self.redact(text), joiners=True)
 
     async def stop(self, session: AsyncSession, by: str) -> Stopped:
-        return await session.stop(self.grace_s, by, self.ladder)
+        return await session.stop(self.grace_s, by, self.ladder_for(session))
 
     @property
     def grace_s(self) -> float:
@@ -63,6 +63,13 @@ class Settings:
             return None
         ask = {"signal": "TERM", "wait_s": limits.KILL_GRACE_S / 2}
         return [{**ask, "target": "command"}, {**ask, "target": "tree", "last": True}]
+
+    def ladder_for(self, shot: Snapshot) -> list[dict[str, object]] | None:
+        """A host that kills does so too where the one that began it, and whose limits it has, never would."""
+        if self.ladder is not None or not (shot.metadata.get("hermes") or {}).get("only_asks"):
+            return self.ladder
+        ask = {"signal": "TERM", "wait_s": self.grace_s / 2}
+        return [{**ask, "target": "command"}, {**ask, "target": "tree"}]
 
     def __post_init__(self) -> None:
         if self.foreground_guard not in GUARDS:

@@ -183,6 +183,10 @@ class Starting:
         options["labels"] = self._labels(options["name"], wanted)
         origin = {name: value for name, value in settings.origin.items() if value and not _is_label(value)}
         options["metadata"] = {"hermes": {"origin": origin} if origin else {}}
+        if settings.ladder is not None:
+            # Its limits are kept by a runner, that must not kill either.
+            options["stop_ladder"] = settings.ladder
+            options["metadata"]["hermes"]["only_asks"] = True
         options |= {"tty": True, "size": limits.PTY_SIZE} if wanted.pty else {"merge_stderr": True}
         if not wanted.pty:
             options["stdin"] = wanted.stdin or ("open" if wanted.background else "closed")
