@@ -261,5 +261,25 @@ def test_keys_paste_and_submit_reach_a_terminal(agents: Agents) -> None:
     assert act(agent, "paste", run, text="").text == "No paste text provided."
     wrong = act(agent, "send-keys", run, keys=["Entre"])
     assert (wrong.data["error"], "Enter" in wrong.text) == ("bad-key", True)
-    assert act(agent, "write", run, data="", eof=True).text == f"Wrote 0 bytes to session {name} (stdin closed)."
+    assert act(agent, "write", run, data="", eof=True).text == f"Wrote 0 bytes to session {name} (EOF sent)."
     until(lambda: act(agent, "poll", run, timeout=1000).data["status"] == "completed", 10)
+
+
+def test_what_is_to_know_of_typed_text_is_said(agents: Agents) -> None:
+    agent = agents("openclaw")
+    run = start(agent, "cat > /dev/null", pty=True)
+    name = run.data["sessionId"]
+    long = act(agent, "write", run, data="x" * 5000 + "\n").text.splitlines()
+    assert long[0] == f"Wrote 5001 bytes to session {name}."
+    assert long[1].startswith("Warning: canonical_limit: ")
+    pasted = act(agent, "paste", run, text="one\ntwo\n").text.splitlines()
+    assert pasted[0] == f"Pasted 8 chars to session {name}."
+    assert pasted[1].startswith("Warning: paste_newlines: ")
+    act(agent, "kill", run)
+    raw = start(agent, "stty raw -echo; echo set; cat > /dev/null", pty=True)
+    shown(agent, raw, "set")
+    ended = act(agent, "write", raw, data="", eof=True).text.splitlines()
+    assert ended[0] == f"Wrote 0 bytes to session {raw.data['sessionId']} (EOF sent)."
+    assert ended[1].startswith("Warning: tty_raw: ")
+    assert act(agent, "poll", raw).data["stdinWritable"] is True
+    act(agent, "kill", raw)

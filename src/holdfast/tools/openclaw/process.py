@@ -231,12 +231,17 @@ async def _log(tools: OpenClaw, session: AsyncSession, asked: dict[str, Any]) ->
 
 async def _write(tools: OpenClaw, session: AsyncSession, asked: dict[str, Any]) -> Answer:
     async def typed() -> str:
-        accepted = (await session.send(asked["data"])).accepted if asked["data"] else 0
-        if asked["eof"]:
-            await session.eof()
+        accepted, eof = 0, bool(asked["eof"])
+        warnings: list[str] = []
+        if asked["data"]:
+            done = await session.send(asked["data"])
+            accepted = done.accepted
+            warnings += done.warnings
+        if eof:
+            warnings += (await session.eof()).warnings
             if not session.tty:
                 tools.notes.put(session.id, rows.INPUT_CLOSED, True)
-        return texts.wrote(accepted, runs.run_id(session), bool(asked["eof"]))
+        return texts.wrote(accepted, runs.run_id(session), eof=eof, tty=session.tty, warnings=warnings)
 
     return await _typing("write", session, typed)
 
@@ -274,10 +279,10 @@ async def _paste(_tools: OpenClaw, session: AsyncSession, asked: dict[str, Any])
 
     async def typed() -> str:
         if session.tty:
-            await session.paste(text, bracketed="auto" if asked["bracketed"] else "never")
+            done = await session.paste(text, bracketed="auto" if asked["bracketed"] else "never")
         else:
-            await session.send(text)
-        return texts.pasted(len(text), runs.run_id(session))
+            done = await session.send(text)
+        return texts.pasted(len(text), runs.run_id(session), done.warnings)
 
     return await _typing("paste", session, typed)
 

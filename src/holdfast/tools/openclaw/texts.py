@@ -145,20 +145,33 @@ def offset_behind_end(offset: int, total: int) -> str:
     return f"[offset {offset} is behind the end: there are {total} lines]"
 
 
-def wrote(count: int, session: str, closed: bool) -> str:
-    return f"Wrote {count} bytes to session {session}{' (stdin closed)' if closed else ''}."
+def wrote(count: int, session: str, *, eof: bool, tty: bool, warnings: Sequence[str]) -> str:
+    """A terminal's end of file is a key: it stays writable."""
+    ended = "" if not eof else " (EOF sent)" if tty else " (stdin closed)"
+    return _warned(f"Wrote {count} bytes to session {session}{ended}.", warnings)
 
 
 def sent(count: int, session: str, warnings: Sequence[str]) -> str:
-    return "\n".join([f"Sent {count} bytes to session {session}.", *(f"Warning: {each}" for each in warnings)])
+    return _warned(f"Sent {count} bytes to session {session}.", warnings)
+
+
+def _warned(said: str, warnings: Sequence[str]) -> str:
+    return "\n".join([said, *(f"Warning: {_WARNINGS.get(each, each)}" for each in warnings)])
+
+
+# Those that do not explain themselves.
+_WARNINGS = {
+    "canonical_limit": "canonical_limit: the terminal may cut a line as long as this one",
+    "tty_raw": "tty_raw: the program reads single keys and may not take this as the end of its input",
+}
 
 
 def submitted(session: str) -> str:
     return f"Submitted session {session} (sent CR)."
 
 
-def pasted(count: int, session: str) -> str:
-    return f"Pasted {count} chars to session {session}."
+def pasted(count: int, session: str, warnings: Sequence[str]) -> str:
+    return _warned(f"Pasted {count} chars to session {session}.", warnings)
 
 
 def cleared(session: str) -> str:
