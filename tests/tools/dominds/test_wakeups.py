@@ -418,6 +418,60 @@ def test_output_and_extinction_wake_nobody(direct: Agents, world: World) -> None
     assert pending(agent) == 0
 
 
+def test_a_restart_wakes_nobody_and_the_end_after_it_does(direct: Agents, world: World) -> None:
+    agent = direct("dominds")
+    gate = world.gate()
+    dialogs = Dialogs(agent, "main")
+    again = {"policy": "on-failure", "attempts": 2, "delay": 0.01, "delay_max": 0.01}
+
+    async def loop() -> None:
+        wakeups = agent.tools.wakeups(dialogs.place, dialogs.inject)
+        serving = asyncio.ensure_future(wakeups.serve())
+        try:
+            session = world.open().start(f"read -n 1 < {gate}; exit 7", shell="bash", owner="agent-7", restart=again)
+            gate.release()
+            async with asyncio.timeout(10):
+                while session.refresh().attempt < 2:
+                    await asyncio.wait([serving], timeout=0.01)
+            await asyncio.wait([serving], timeout=1)
+            assert dialogs.told == []
+            assert await agent.tools.consumer().pending() == 0
+            gate.release()
+            async with asyncio.timeout(10):
+                while not dialogs.told:
+                    await asyncio.wait([serving], timeout=0.01)
+        finally:
+            serving.cancel()
+            await asyncio.gather(serving, return_exceptions=True)
+            wakeups.close()
+
+    agent.run(loop())
+    ((_, text),) = dialogs.told
+    assert "- Exit status: code 7, signal null" in text
+
+
+def test_a_restart_is_no_turn(direct: Agents, world: World) -> None:
+    agent = direct("dominds")
+    again = {"policy": "on-failure", "delay": 60, "delay_max": 60}
+    world.open().start("exit 7", owner="agent-7", restart=again)
+    until(lambda: pending(agent) == 1, what="the restart")
+    told: list[str] = []
+
+    async def once() -> int:
+        async def inject(dialog: str, message: Message) -> None:
+            told.append(message.text)
+
+        wakeups = agent.tools.wakeups(lambda origin: "main", inject)
+        try:
+            turns: int = await wakeups.deliver()
+            return turns
+        finally:
+            wakeups.close()
+
+    assert agent.run(once()) == 0
+    assert told == []
+
+
 def test_what_a_daemon_leaves_is_told_with_its_end(direct: Agents, world: World) -> None:
     agent = direct("dominds")
     gate = world.gate()

@@ -73,7 +73,8 @@ class Wakeups:
         await self.waker
         self._freed.clear()
         told = await self.deliver()
-        if not told and await self._consumer.pending() and not await self._due():
+        ends = [] if told else await self._ends()
+        if ends and not self._placed(ends):
             await self._freed.wait()
 
     def message(self, signals: Sequence[Signal]) -> Message:
@@ -124,8 +125,20 @@ class Wakeups:
         return _Held(self, batch) if batch else None
 
     async def _due(self) -> list[Signal]:
-        """What somebody may be told now. Looking takes nothing."""
-        return [signal for signal in await self._consumer.peek(_PEEKED) if self.place(origin(signal)) is not None]
+        """What somebody may be told now. Looking takes none of it."""
+        return self._placed(await self._ends())
+
+    async def _ends(self) -> list[Signal]:
+        """The ends that wait to be told. Anything else, such as a restart, wakes nobody, and must not stay: what waits
+        would look as if no dialog were free for it."""
+        waiting = await self._consumer.peek(_PEEKED)
+        for signal in waiting:
+            if not signal.ends_session:
+                await self._consumer.ack(signal.id)
+        return [signal for signal in waiting if signal.ends_session]
+
+    def _placed(self, signals: Sequence[Signal]) -> list[Signal]:
+        return [signal for signal in signals if self.place(origin(signal)) is not None]
 
 
 class _Held:
@@ -149,9 +162,11 @@ class _Held:
                 await self._batch.settle(ids)
 
     def _by_dialog(self) -> dict[str | None, list[Signal]]:
+        """The ends among them; what else came since the look is settled with the turn."""
         found: dict[str | None, list[Signal]] = {}
         for signal in self._batch:
-            found.setdefault(self._wakeups.place(origin(signal)), []).append(signal)
+            if signal.ends_session:
+                found.setdefault(self._wakeups.place(origin(signal)), []).append(signal)
         return found
 
     async def settle(self) -> int:
