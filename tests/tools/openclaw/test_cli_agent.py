@@ -73,6 +73,16 @@ def test_a_prompt_is_answered(agent: Agent) -> None:
     assert (result.text, result.trouble, result.retried) == ("answer to question\n", None, False)
 
 
+def test_an_agent_gets_its_own_variables_and_no_secrets_of_the_host(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "of the host")
+    monkeypatch.setenv("SOME_PASSWORD", "of the host")
+    turn = Turn("c1", "", env={"OPENAI_API_KEY": "its own"})
+    result = agent.run(cli(agent, "sh", "-c", 'echo "$OPENAI_API_KEY,$SOME_PASSWORD,${PATH:+found}"').answer(turn))
+    assert result.text == "its own,,found\n"
+
+
 def test_two_runs_of_a_conversation_never_answer_at_once(agent: Agent) -> None:
     runner = cli(agent, "sleep", "600", resume=["sleep", "601"])
     first = agent.run(runner.ask(Turn("c1", "one")))

@@ -265,6 +265,28 @@ def test_a_secret_is_read_from_its_descriptor_and_stands_nowhere(agent: Agent, w
             assert needle not in path.read_bytes(), path
 
 
+def test_secrets_of_the_host_stay_with_it_unless_they_are_given(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPENAI_API_KEY", "GITHUB_TOKEN", "SOME_PASSWORD", "BASH_ENV", "PYTHONPATH"):
+        monkeypatch.setenv(name, "of the host")
+    one = supervisor(agent)
+
+    def variables(**more: Any) -> dict[str, str]:
+        run = agent.run(one.spawn(SpawnInput(**{"argv": ["/usr/bin/env"], **more})))
+        lines = agent.run(run.wait()).stdout.splitlines()
+        return dict(line.split("=", 1) for line in lines)
+
+    plain = variables()
+    assert {"PATH", "HOME"} <= plain.keys()
+    assert "of the host" not in plain.values()
+    assert "OPENCLAW_SHELL" not in plain
+    given = variables(env={"OPENAI_API_KEY": "given", "PATH": "/bin"})
+    assert (given["OPENAI_API_KEY"], given["PATH"], "HOME" in given) == ("given", "/bin", True)
+    assert "of the host" not in given.values()
+    assert variables(env={"ONLY": "this"}, exact_env=True).keys() & {"ONLY", "PATH", "HOME"} == {"ONLY"}
+    screen = variables(argv=None, mode="pty", pty_command="/usr/bin/env")
+    assert (screen["TERM"], "of the host" in screen.values()) == ("xterm-256color", False)
+
+
 def test_a_shut_down_supervisor_spawns_nothing_and_lets_its_runs_live(agent: Agent) -> None:
     one, two = supervisor(agent), supervisor(agent)
     mine = agent.run(one.spawn(SpawnInput(argv=["sleep", "600"])))

@@ -62,12 +62,16 @@ def check(overrides: Mapping[str, str], *, approved: bool = False, sandbox: bool
             raise violation(name)
 
 
+def inherited(host: Mapping[str, str]) -> dict[str, str]:
+    """What of the host's is handed on without being asked for."""
+    return {name: value for name, value in base.environment(host).items() if not _LOADERS.fullmatch(name)}
+
+
 def environment(
     host: Mapping[str, str], overrides: Mapping[str, str], path_prepend: Sequence[str] = ()
 ) -> dict[str, str]:
     """All variables of the command. `overrides` have been checked."""
-    env = {name: value for name, value in base.environment(host).items() if not _LOADERS.fullmatch(name)}
-    env.update(overrides)
+    env = {**inherited(host), **overrides}
     if path_prepend:
         env["PATH"] = ":".join([*path_prepend, *filter(None, [env.get("PATH")])])
     return env | MARK

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ... import places
 from ...errors import BadArgument, TooLarge
-from . import scopes
+from . import hardening, scopes
 from .runs import METADATA, SCOPE_LABEL
 
 if TYPE_CHECKING:
@@ -42,7 +42,8 @@ class SecretInput:
 @dataclass(frozen=True, kw_only=True)
 class SpawnInput:
     """`child` runs an argv, or a line in the shell, over pipes; `pty` runs a line in the shell on a terminal. A field
-    of the other mode is an error."""
+    of the other mode is an error. `env` is added to what is harmless of the host's environment; with `exact_env` it
+    is all."""
 
     mode: str = CHILD
     argv: Sequence[str] | None = None
@@ -125,13 +126,15 @@ class SpawnInput:
         }
         labels = {**({SCOPE_LABEL: scopes.label(self.scope)} if self.scope else {}), **(self.labels or {})}
         tty = self.mode == PTY
+        # Away nothing of the host's is handed on anyway.
+        handed_on = {} if self.exact_env or self.place != places.LOCAL else hardening.inherited(os.environ)
         return {
             "name": run_id,
             "owner": owner,
             "labels": labels,
             "cwd": self.cwd,
-            "env": None if self.env is None else dict(self.env),
-            "clean_env": self.exact_env,
+            "env": {**handed_on, **(self.env or {})},
+            "clean_env": self.exact_env or self.place == places.LOCAL,
             "place": self.place,
             "argv0": self.argv0,
             "shell": None if self.shell is None else list(self.shell),
