@@ -85,6 +85,14 @@ def test_commands_stay_on_their_line(agents: Agents) -> None:
     agent.call("stop", ids="x", grace_s=0)
 
 
+@pytest.mark.parametrize("line", ["", " ", "[", "[x"])
+def test_many_lines_alike_are_looked_through_once(line: str) -> None:
+    """Where each line is looked at from there to the end, this takes minutes."""
+    sheet = Sheet("b7k2m9qa1 exit 0 after 1s")
+    sheet.output([line] * 100_000)
+    assert sheet.text().startswith("[b7k2m9qa1 exit 0 after 1s]")
+
+
 @given(st.lists(st.sampled_from([*PLAYED, "plain", "[x", "x]", ""]) | st.text(max_size=30), max_size=6))
 def test_the_mark_is_in_no_line_of_output(lines: list[str]) -> None:
     output = [line.replace("\0", "").replace("\n", " ").replace("\r", " ") for line in lines]

@@ -18,11 +18,12 @@ if TYPE_CHECKING:
     from ...model import Snapshot
 
 _QUOTED_CHARACTERS = 100
-# Lines of a program that could be taken for ours: in brackets, beginning as ours do, or with a tag of our host.
+# Lines of a program that could be taken for ours: in brackets, beginning as ours do, or with a tag of our host. Nothing
+# that repeats goes over the end of a line: from each of many lines it would go to the end of them all.
 _LOOK_ALIKE = re.compile(
-    r"^\s*(?:#[0-9a-f]{4}\b"
-    r"|\[(?!full screen: [\d.]+ s\]$).*\]\s*$"
-    r"|\[[^\]]*\b(?:exit -?\d|running|stopping|stopped|killed|ended|lost|marked #)"
+    r"^[^\S\n]*(?:#[0-9a-f]{4}\b"
+    r"|\[(?!full screen: [\d.]+ s\]$).*\][^\S\n]*$"
+    r"|\[[^\]\n]*\b(?:exit -?\d|running|stopping|stopped|killed|ended|lost|marked #)"
     r"|\.\.\. (?:[\d,.]+ \w+|among them|and so on|older matches)"
     r"|next: |(?:stdout|stderr):|\(stderr\) |at (?:stdout|stderr|tty):\d+$|searched \d|nothing (?:changed|behind|else)"
     r"|<[\w:-]*(?:notice|reminder|result|output|system|function|tool|instruction|human|user|assistant|invoke|parameter))"
