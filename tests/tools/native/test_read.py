@@ -255,6 +255,23 @@ def test_more_matches_than_are_told_are_said_to_be_there(agents: Agents, count: 
         assert body(there.text)[0] == f"hit {count - 40}"
 
 
+@pytest.mark.covers("native:8")
+@pytest.mark.parametrize("budget", [200, 8000])
+def test_a_match_among_long_lines_fits_too(agents: Agents, world: World, budget: int) -> None:
+    agent = agents("native")
+    program = world.cwd / "program.py"
+    program.write_text("for n in range(101): print('needle' if n == 50 else n, 'x' * 5000)\n")
+    id = agent.call("run", command=["python3", str(program)]).data["id"]
+    answer = agent.call("read", id=id, search="^needle", context=50, budget=budget)
+    found = body(answer.text)
+    around = [line for line in found if line.startswith("  ")]
+    assert sum(len(line) + 1 for line in found if line.startswith(("  ", "> "))) <= budget
+    assert any(line.startswith("> needle xxx") for line in found)
+    assert f"... {100 - len(around)} lines around it left out" in answer.text
+    if budget == 8000:
+        assert {line.split()[0] for line in around} >= {"49", "51"}
+
+
 def test_a_search_without_a_match_says_what_was_searched(agents: Agents) -> None:
     agent = agents("native")
     id = agent.call("run", command="echo Hello").data["id"]

@@ -250,12 +250,14 @@ def hits(sheet: Sheet, session: Snapshot, found: Sequence[Hit], budget: int, lim
     for hit in found:
         block = [f"  {line}" for line in hit.before] + [f"> {hit.text}"] + [f"  {line}" for line in hit.after]
         block = [_short(line, max(80, budget // 4)) for line in block]
-        price = sum(len(line) + 1 for line in block) + 24
-        if told == limit or (told and price > room):
+        if told == limit or (told and _price(block) > room):
             break
-        room -= price
+        near = block if told else _nearest(block, len(hit.before), room)
+        room -= _price(near)
         sheet.add(f"at {hit.stream}:{hit.offset}")
-        sheet.output(block)
+        sheet.output(near)
+        if left := len(block) - len(near):
+            sheet.add(f"... {left} line{'' if left == 1 else 's'} around it left out")
         told += 1
     older = found[told:]
     if older:
@@ -264,6 +266,23 @@ def hits(sheet: Sheet, session: Snapshot, found: Sequence[Hit], budget: int, lim
         step = call("read", id=ref(session), since=f"{older[0].stream}:{older[0].offset}", stream=older[0].stream)
         sheet.add(f"... older matches at {places}{more}; {step}")
     return told
+
+
+def _price(block: Sequence[str]) -> int:
+    return sum(len(line) + 1 for line in block) + 24
+
+
+def _nearest(block: list[str], at: int, room: int) -> list[str]:
+    """The line of a match, the number `at`, and as many of those around it as fit, the farthest left out first."""
+    first, last, price = 0, len(block) - 1, _price(block)
+    while price > room and first < last:
+        if at - first > last - at:
+            price -= len(block[first]) + 1
+            first += 1
+        else:
+            price -= len(block[last]) + 1
+            last -= 1
+    return block[first : last + 1]
 
 
 def _short(line: str, limit: int) -> str:
