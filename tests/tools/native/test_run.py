@@ -213,6 +213,15 @@ def test_a_server_answers_when_it_is_ready_and_is_not_announced_again(agents: Ag
     agent.call("stop", ids="web", grace_s=0)
 
 
+@pytest.mark.parametrize("ready", [r"/api/v\d+ up", "/api/v2 up", r"/api/v\d up/", "/API/V2 UP/i"])
+def test_a_line_that_begins_with_a_slash_is_a_regex_too(agents: Agents, world: World, ready: str) -> None:
+    agent = agents("native")
+    command = world.probe("say", "/api/v2 up", "forever")
+    answer = agent.call("run", command=command, ready=f"line:{ready}", name="web", wait_s=20)
+    assert "ready on line" in answer.text
+    agent.call("stop", ids="web", grace_s=0)
+
+
 def test_one_that_is_not_ready_says_how_to_wait_for_it(agents: Agents, world: World) -> None:
     agent = agents("native")
     answer = agent.call("run", command=world.probe("forever"), ready="line:never", name="web", wait_s=0.2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import secrets
 import time
 from contextlib import suppress
@@ -419,4 +420,5 @@ class Native(Toolset):
 def _probe(ready: str) -> str:
     """Lines are named by a regex here, as everywhere in these tools."""
     word, _, pattern = ready.partition(":")
-    return f"line:/{pattern}/" if word == "line" and not pattern.startswith("/") else ready
+    fenced = re.fullmatch(r"/.+/i?", pattern, re.DOTALL)
+    return f"line:/{pattern}/" if word == "line" and not fenced else ready
