@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shlex
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -194,6 +195,23 @@ def test_a_key_starts_nothing_while_its_run_lives(agents: Agents) -> None:
     assert "reused" not in third.data
     for owner in ("agent-7", "b"):
         agents("openclaw", owner=owner).call("process", action="kill", all=True)
+
+
+def test_a_key_is_free_when_its_run_was_removed(direct: Agents, world: World) -> None:
+    agent = direct("openclaw", exec={"killGraceMs": 1000})
+    stubborn = shlex.join(world.probe("ignore", "TERM,HUP", "say", "up", "forever"))
+    first = agent.call("exec", command=stubborn, background=True, key="web")
+    name = first.data["sessionId"]
+    until(lambda: "up" in agent.call("process", action="log", sessionId=name).text, 10, what="its first line")
+    agent.call("process", action="remove", sessionId=name)
+    again = agent.call("exec", command=stubborn, background=True, key="web")
+    assert "reused" not in again.data
+    assert again.data["sessionId"] != name
+    assert processes.is_gone(first.data["pid"]), "two at once under one key"
+    assert agent.call("process", action="poll", sessionId=again.data["sessionId"]).data["status"] == "running"
+    third = agent.call("exec", command=stubborn, background=True, key="web")
+    assert (third.data["sessionId"], third.data["reused"]) == (again.data["sessionId"], True)
+    agent.call("process", action="kill", all=True)
 
 
 def test_what_cannot_run_is_said_and_nothing_runs(agents: Agents, world: World) -> None:

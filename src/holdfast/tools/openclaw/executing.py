@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import json
 import os
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import (
     BadArgument,
+    Busy,
     HoldfastError,
     KeyReused,
     NotAllowed,
@@ -26,7 +28,7 @@ from . import hardening, policy, reading, rows, runs, settings, shell, texts
 from .policy import Allow, Deny, Request, Unavailable
 from .policy import Pending as AskedFor
 from .scopes import label
-from .spawning import CHILD, PTY, SpawnInput
+from .spawning import CHILD, PTY, SETTLE_MS, SpawnInput
 from .supervisor import Withdrawn
 
 if TYPE_CHECKING:
@@ -56,6 +58,7 @@ async def execute(tools: OpenClaw, **asked: Any) -> Answer:
     reused = await _with_key(tools, asked["key"])
     if reused is not None:
         return await running(tools, reused, reused=True)
+    await _removed_are_gone(tools, asked["key"])
     warning, wait_s = _waits(tools, asked)
     input = _input(tools, asked, command, cwd, place, overrides, foreground=wait_s != 0)
     try:
@@ -247,8 +250,29 @@ async def _with_key(tools: OpenClaw, key: str | None) -> AsyncSession | None:
     """The run that lives under this key."""
     if not key:
         return None
-    found = [each for each in await rows.of_scope(tools) if each.labels.get(runs.KEY_LABEL) == label(key)]
+    found = [each for each in await _under_key(tools, key) if not _is_removed(tools, each)]
     return next((each for each in found if each.state not in FINAL_STATES), None)
+
+
+async def _removed_are_gone(tools: OpenClaw, key: str | None) -> None:
+    """A run that was removed is out of the agent's reach, and may need a while to end: until then its key is not free,
+    and what it holds (a port, say) is not either."""
+    longest_s = (tools.settings.kill_grace_ms + SETTLE_MS) / 1000
+    for each in await _under_key(tools, key) if key else ():
+        if not _is_removed(tools, each):
+            continue
+        with contextlib.suppress(Unreachable):
+            await each.wait(extinct=True, timeout=longest_s)
+        if each.state not in FINAL_STATES:
+            raise Busy(f"the run that was removed, session {runs.run_id(each)} with the same key, has not ended yet")
+
+
+async def _under_key(tools: OpenClaw, key: str) -> list[AsyncSession]:
+    return [each for each in await rows.of_scope(tools) if each.labels.get(runs.KEY_LABEL) == label(key)]
+
+
+def _is_removed(tools: OpenClaw, session: AsyncSession) -> bool:
+    return bool(tools.notes.get(session.id, rows.ROW) == rows.REMOVED)
 
 
 async def running(tools: OpenClaw, session: AsyncSession, *, reused: bool = False) -> Answer:
