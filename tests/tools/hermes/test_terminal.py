@@ -386,6 +386,8 @@ def test_a_task_finds_its_way_out_of_a_directory_that_was_removed(agents: Agents
         told = shown(agent, "touch ran", background=background)
         assert told["error_code"] == "spawn-error"
         assert "terminal(command='cd ~', workdir='/')" in told["error"]
+    (row,) = agent.call("process", action="list").data["processes"]
+    assert (row["status"], row["completion_reason"]) == ("exited", "failed_start"), "it was recorded"
     assert shown(agent, "cd ~", workdir="/")["cwd"] == f"{world.root}/user"
     assert shown(agent, "pwd")["output"] == f"{world.root}/user\n"
     assert not ran(world)
@@ -484,12 +486,16 @@ def test_a_deadline_ends_a_background_command(agents: Agents) -> None:
     assert (ended["completion_reason"], ended["termination_source"]) == ("timed_out", "terminal.deadline")
 
 
-def test_more_than_a_host_allows_are_refused(agents: Agents) -> None:
+def test_more_than_a_host_allows_are_refused(agents: Agents, world: World) -> None:
     agent = agents("hermes", max_running=1)
     id = start(agent, "sleep 300")
     answer = agent.call("terminal", command="sleep 301", background=True)
     assert answer.data["error_code"] == "too-many-sessions"
+    told = agent.call("terminal", command="touch ran").data
+    assert (told["error_code"], told["exit_code"], ran(world)) == ("too-many-sessions", -1, False)
     process(agent, "kill", id)
+    assert agent.call("terminal", command="touch ran").data["exit_code"] == 0
+    assert ran(world)
     process(agent, "kill", start(agent, "sleep 302"))
 
 

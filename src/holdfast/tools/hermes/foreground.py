@@ -57,6 +57,7 @@ async def in_foreground(hf: AsyncHoldfast, starting: Starting, settings: Setting
     if server and settings.foreground_guard == "refuse":
         said = texts.refused_server(wanted.command)
         return {"output": "", "exit_code": -1, "error": said, "error_code": "bad-argument", "status": "error"}
+    await starting.must_have_room()
     limit, cap = wanted.timeout or limits.timeout_s(), limits.foreground_cap_s()
     wait_s = min(settings.server_wait_s, cap) if server else cap
     if limit <= wait_s:

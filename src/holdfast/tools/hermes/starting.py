@@ -99,15 +99,6 @@ def _is_label(value: str) -> bool:
         return False
 
 
-def _still_there(directory: str) -> str:
-    """The directory of a task may be removed, and then every command would fail without a way out."""
-    if not os.path.isdir(directory):
-        problem = SpawnError(errno.ENOENT, "cwd", directory)
-        problem.fix = texts.GONE_DIRECTORY
-        raise problem
-    return directory
-
-
 class Starting:
     """Makes the options of a start for one task."""
 
@@ -127,7 +118,7 @@ class Starting:
         """Away it is as it was asked for, but for what only we know: what it is called there is found out there."""
         base, path = self._task_directory(place), wanted.workdir
         if path is None:
-            return _still_there(base) if place == LOCAL and base is not None else base
+            return base
         if (path == "~" or path.startswith("~/")) and (place == LOCAL or "HOME" in env):
             path = env.get("HOME", os.path.expanduser("~")) + path[1:]
         elif path.startswith("~") and place == LOCAL:
@@ -135,7 +126,7 @@ class Starting:
         return path if path.startswith("~") or base is None else os.path.join(base, path)
 
     def lost_directory(self, problem: SpawnError, wanted: Wanted) -> None:
-        """Away it is the start that finds it gone: say then too how to leave it."""
+        """The directory of a task may be removed, and then every command would fail without a way out: say it."""
         if problem.step == "cwd" and wanted.workdir is None:
             problem.fix = texts.GONE_DIRECTORY
 
@@ -202,13 +193,22 @@ class Starting:
             labels[scope.PERSIST] = "1"
         return labels | {scope.ORIGIN + name: value for name, value in settings.origin.items() if _is_label(value)}
 
+    async def _running(self) -> list[AsyncSession]:
+        return [each for each in await scope.of_owner(self._hf, self._owner) if not scope.is_over(each)]
+
+    def _must_have_room(self, running: list[AsyncSession]) -> None:
+        allowed = self._settings.max_running
+        if allowed is not None and len(running) >= allowed:
+            raise TooManySessions(allowed)
+
+    async def must_have_room(self) -> None:
+        if self._settings.max_running is not None:
+            self._must_have_room(await self._running())
+
     async def in_background(self, wanted: Wanted) -> dict[str, Any]:
         wanted.check()
-        settings = self._settings
-        running = await scope.of_owner(self._hf, self._owner)
-        running = [each for each in running if not scope.is_over(each)]
-        if settings.max_running is not None and len(running) >= settings.max_running:
-            raise TooManySessions(settings.max_running)
+        running = await self._running()
+        self._must_have_room(running)
         try:
             started, recreated = await self.place.begin(lambda place: self._start(wanted, place))
         except (SpawnError, PtyUnavailable) as problem:
