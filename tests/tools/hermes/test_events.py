@@ -244,6 +244,8 @@ def test_a_gateway_passes_on_what_its_mode_says(mode: str, wanted: list[str]) ->
         "heartbeat": {"type": "heartbeat"},
     }
     assert [name for name, event in events.items() if is_wanted(event, mode)] == wanted
+    assert is_wanted(events["watch_match"])
+    assert not is_wanted(events["heartbeat"]), "concise, where nothing is said"
     with pytest.raises(BadArgument):
         is_wanted({"type": "completion"}, "loud")
 

@@ -83,7 +83,7 @@ async def drain(
     return Drained(notice, [each for each in [await made.of(signal) for signal in _told(notice.signals)] if each])
 
 
-def is_wanted(event: Event, mode: str) -> bool:
+def is_wanted(event: Event, mode: str = "concise") -> bool:
     """Whether a gateway that delivers in this mode passes it on to people."""
     if mode not in MODES:
         raise BadArgument("mode", f"{mode[:40]!a} is not known", "give " + " or ".join(MODES))
