@@ -126,6 +126,7 @@ def test_what_runs_cannot_be_acknowledged(agents: Agents) -> None:
     id = start(agent, "exec sleep 300", notify=True)
     answer = agent.call("process", action="ack", session_id=id)
     assert (answer.error, answer.data["status"], answer.data["error_code"]) == (True, "error", "still-running")
+    assert answer.data["error"].startswith(f"{id} is still running; process(action='wait', session_id='{id}')")
     process(agent, "kill", id)
 
 

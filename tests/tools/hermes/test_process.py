@@ -297,6 +297,17 @@ def test_a_wait_that_is_interrupted_leaves_the_process_running(library: Agents, 
     assert process(agent, "kill", id)["status"] == "killed"
 
 
+def test_a_session_that_is_not_well_says_what_that_means(library: Agents) -> None:
+    agent = library("hermes", owner="a")
+    health = {"command": ["false"], "interval": 5, "misses": 1}
+    session = agent.run(agent.hf.start("exec sleep 300", name="ill", owner="a", health=health))
+    until(lambda: agent.run(session.refresh()).health == "unhealthy", 20, what="a look at its health")
+    told = process(agent, "poll", "ill")
+    assert (told["status"], told["health"]) == ("running", "unhealthy")
+    assert "health" in told["note"]
+    process(agent, "kill", "ill")
+
+
 def test_a_session_without_its_supervisor_says_so(library: Agents, world: World) -> None:
     agent = library("hermes")
     id = start(agent, "echo up; exec sleep 300")
@@ -307,9 +318,14 @@ def test_a_session_without_its_supervisor_says_so(library: Agents, world: World)
     assert (told["status"], told["health"], told["detached"]) == ("running", "stale", True)
     assert told["output_preview"] == "up\n"
     assert "supervisor is gone" in told["note"]
+    for action in ("write", "submit", "close"):
+        told = process(agent, action, id, data="x")
+        assert told["error_code"] == "runner-gone"
+        assert told["error"].startswith(f"the supervisor of {id} is gone while its command lives; process(")
     ended = process(agent, "kill", id)
     assert ended["status"] in ("killed", "already_exited")
     assert ended["exit_code"] is None, "nobody saw one"
+    assert process(agent, "write", id, data="x")["status"] == "already_exited"
     sweep_up(world, hf)
 
 
@@ -428,6 +444,9 @@ def test_noise_of_a_shell_is_left_out_until_something_else_is_said(agents: Agent
     noise = "bash: no job control in this shell"
     id = start(agent, f"echo '{noise}'; echo text; echo '{noise}'")
     assert over(agent, id)["output_preview"] == f"text\n{noise}\n"
+    assert process(agent, "poll", id, since="stdout:0")["output_preview"] == f"text\n{noise}\n"
+    late = "stdout:" + str(len(f"{noise}\ntext\n"))
+    assert process(agent, "poll", id, since=late)["output_preview"] == f"{noise}\n"
     page = process(agent, "log", id, offset=0)
     assert (page["output"], page["first_line"], page["total_lines"]) == (f"text\n{noise}", 1, 3)
 
@@ -512,7 +531,13 @@ def test_input_after_the_end_and_to_a_closed_stdin_is_told(agents: Agents) -> No
     id = start(agent, "exec sleep 300", stdin="closed")
     told = process(agent, "write", id, data="x")
     assert told["error_code"] == "stdin-closed"
-    assert "open" in told["error"]
+    open_one = "terminal(command=..., background=true, stdin='open') starts one that can be written to"
+    assert told["error"] == f"stdin of {id} is closed: it was started with stdin closed; {open_one}"
+    process(agent, "kill", id)
+    id = start(agent, "exec sleep 300")
+    assert process(agent, "close", id)["status"] == "ok"
+    told = process(agent, "write", id, data="x")
+    assert told["error"] == f"stdin of {id} is closed: it was closed on request; {open_one}"
     process(agent, "kill", id)
 
 

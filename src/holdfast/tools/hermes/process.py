@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...errors import BadArgument, NotFound, SessionEnded, StillRunning, Unreachable, Unsupported
+from ...errors import (
+    BadArgument,
+    NotFound,
+    RunnerGone,
+    SessionEnded,
+    StdinClosed,
+    StillRunning,
+    Unreachable,
+    Unsupported,
+)
+from ...places import LOCAL
 from . import limits, scope, texts, views
 from .lines import numbered
 
@@ -12,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection
     from typing import Any
 
+    from ...errors import HoldfastError
     from ...host.aio import AsyncHoldfast, AsyncSession
     from ...model import Woke
     from .consuming import Consuming
@@ -90,7 +101,9 @@ class Process:
             if page.more or not scope.is_over(session):
                 page = page.whole()
             cursor = page.cursor
-            preview, cut = views.last(self._settings.shown(page.text), limits.REPLY_CHARS)
+            from_start = bool(page.chunks) and page.chunks[0][1] == 0
+            text = views.without_noise(page.text) if from_start else page.text
+            preview, cut = views.last(self._settings.shown(text), limits.REPLY_CHARS)
             more = page.more
         facts = self._head(session)
         facts |= {"pid": session.pid, "uptime_seconds": views.uptime(session), "output_preview": preview}
@@ -151,7 +164,7 @@ class Process:
         except Unreachable as problem:
             text, _ = await views.tail(await session.refresh(), limits.WAIT_RUNNING_CHARS, self._settings.shown)
             facts = self._head(session) | {"process_running": True, "output": text, **views.health(session)}
-            return facts | {"status": "error", "error": str(problem), "error_code": problem.code}
+            return facts | {"status": "error", "error": str(_worded(problem, session)), "error_code": problem.code}
         clamped = texts.wait_clamped(timeout, allowed) if timeout is not None and timeout > allowed else None
         if woke is not None and woke.reason in ("exit", "lost") and session.exit is not None:
             text, cut = await views.tail(session, limits.WAIT_EXITED_CHARS, self._settings.shown)
@@ -200,8 +213,8 @@ class Process:
                 typed = await session.submit(data)
             else:
                 typed = await session.send(data + "\n" if enter else data)
-        except SessionEnded:
-            return _finished()
+        except (SessionEnded, StdinClosed, RunnerGone, Unreachable) as problem:
+            return await self._not_typed(session, problem)
         note = {"note": "; ".join(typed.warnings)} if typed.warnings else {}
         return {"status": "ok", "bytes_written": typed.accepted, **note}
 
@@ -209,15 +222,21 @@ class Process:
         session = await self.find(ref)
         try:
             typed = await session.eof()
-        except SessionEnded:
-            return _finished()
+        except (SessionEnded, StdinClosed, RunnerGone, Unreachable) as problem:
+            return await self._not_typed(session, problem)
         note = {"note": "; ".join(typed.warnings)} if typed.warnings else {}
         return {"status": "ok", "message": texts.EOF_SENT if session.tty else texts.STDIN_CLOSED, **note}
+
+    async def _not_typed(self, session: AsyncSession, problem: HoldfastError) -> Facts:
+        """What has ended meanwhile, or is lost, is no error."""
+        if isinstance(problem, SessionEnded) or scope.is_over(await session.refresh()):
+            return {"status": "already_exited", "error": texts.FINISHED}
+        raise _worded(problem, session)
 
     async def ack(self, ref: object) -> Facts:
         session = await self.find(ref)
         if not scope.is_over(session):
-            raise StillRunning(scope.called(session))
+            raise _worded(StillRunning(session.id), session)
         if not self._settings.drains:
             return {"status": "error", "error": texts.NOBODY_LISTENS, "error_code": Unsupported.code}
         event = await self._consuming.event_of(session)
@@ -246,5 +265,17 @@ def unknown(problem: NotFound) -> Facts:
     return {"status": "not_found", "error": texts.not_found(problem.ref), "error_code": problem.code}
 
 
-def _finished() -> Facts:
-    return {"status": "already_exited", "error": texts.FINISHED}
+def _worded(problem: HoldfastError, session: AsyncSession) -> HoldfastError:
+    """By the id that it has here, and with what these tools can do about it."""
+    id = scope.called(session)
+    if isinstance(problem, StdinClosed):
+        problem.message, problem.fix = texts.stdin_closed(id, problem.why), texts.START_OPEN
+    elif isinstance(problem, RunnerGone):
+        problem.message, problem.fix = texts.supervisor_gone(id), f"{texts.log_of(id)}, {texts.kill_of(id)}"
+    elif isinstance(problem, Unreachable):
+        # Of another place it is told why.
+        problem.message = texts.supervisor_silent(id) if session.place == LOCAL else problem.message
+        problem.fix = f"try again; {texts.log_of(id)}"
+    elif isinstance(problem, StillRunning):
+        problem.message, problem.fix = texts.still_running(id), texts.wait_or_kill(id)
+    return problem

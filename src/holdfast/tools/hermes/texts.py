@@ -53,6 +53,7 @@ DETACHED = "its supervisor is gone while the command lives: status and kill work
 UNREACHABLE = "its supervisor is alive but does not answer; what it printed can be read"
 AWAY = "its place cannot be reached just now; the process goes on there, and what came from there can be read"
 STARTING = "it is just being started"
+UNHEALTHY = "it runs, but the looks at its health fail; its newest output may say why"
 MORE_FOLLOWS = "more output follows: poll again with this cursor"
 YIELDED = "still running in the background; a notice comes when it ends, and the process tool can look after it"
 YIELDED_SILENTLY = "still running in the background; use process(action='poll') or wait to learn how it ends"
@@ -71,6 +72,37 @@ def unknown_action(action: str) -> str:
 
 def not_found(ref: str) -> str:
     return f"No process with ID {ref}"
+
+
+def log_of(id: str) -> str:
+    return f"process(action='log', session_id='{id}') reads what it printed"
+
+
+def stdin_closed(id: str, why: str) -> str:
+    return f"stdin of {id} is closed: {why}"
+
+
+START_OPEN = "terminal(command=..., background=true, stdin='open') starts one that can be written to"
+
+
+def supervisor_gone(id: str) -> str:
+    return f"the supervisor of {id} is gone while its command lives"
+
+
+def kill_of(id: str) -> str:
+    return f"process(action='kill', session_id='{id}') ends it"
+
+
+def supervisor_silent(id: str) -> str:
+    return f"the supervisor of {id} is alive but does not answer"
+
+
+def still_running(id: str) -> str:
+    return f"{id} is still running"
+
+
+def wait_or_kill(id: str) -> str:
+    return f"process(action='wait', session_id='{id}') waits for its end, kill brings it about"
 
 
 def cannot_start(why: str) -> str:

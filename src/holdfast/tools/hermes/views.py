@@ -119,7 +119,7 @@ def health(shot: Snapshot) -> dict[str, Any]:
         detached = {"detached": True} if shot.state == STALE else {}
         note = texts.AWAY if shot.state == UNREACHABLE and shot.place != LOCAL else texts.HEALTH[shot.state]
         return {"health": shot.state, "note": note, **detached}
-    return {} if shot.health in (None, "healthy") else {"health": shot.health}
+    return {} if shot.health in (None, "healthy") else {"health": shot.health, "note": texts.UNHEALTHY}
 
 
 def place(shot: Snapshot) -> dict[str, Any]:
