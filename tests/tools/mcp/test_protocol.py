@@ -156,6 +156,32 @@ def test_sessions_logs_and_screens_are_resources_of_their_owner(world: World, er
     asyncio.run(main())
 
 
+def test_what_runs_is_listed_before_many_that_ended_after_it_began(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules["holdfast.tools.mcp.resources"], "_LISTED", 4)
+
+    async def main() -> None:
+        async with holdfast.open_async() as hf, connected(bridge(hf)) as client:
+            gate = world.gate()
+            lives = await hf.start(world.probe("forever"), owner="agent-7")
+            left = await hf.run(world.probe("daemon", "{", "await", gate, "}"), owner="agent-7")
+            assert left.exit is not None
+            assert left.exit.survivors
+            ended = [await hf.run("true", owner="agent-7") for _ in range(4)]
+            listed = [str(each.uri) for each in (await client.list_resources()).resources]
+            wanted = [lives.id, left.id, ended[2].id, ended[3].id]
+            assert listed[2:] == [_uri(id) for id in wanted]
+            (sessions,) = (await client.read_resource("holdfast://sessions")).contents
+            told = json.loads(getattr(sessions, "text", ""))
+            assert ([each["id"] for each in told["sessions"]], told["left_out"]) == (wanted, 2)
+            gate.release()
+            await lives.stop(0)
+            await left.wait(extinct=True)
+
+    asyncio.run(main())
+
+
 def test_a_screen_is_a_resource_of_a_terminal(world: World) -> None:
     async def main() -> None:
         async with holdfast.open_async() as hf, connected(bridge(hf)) as client:
@@ -185,6 +211,42 @@ def test_a_client_that_subscribed_to_a_log_is_told_of_new_output_and_of_the_end(
             gate.release()
             assert (await _updated(ear)) == _uri(session.id)
             assert (await hf.get(session.id)).state == "exited"
+
+    asyncio.run(main())
+
+
+@of_today
+@pytest.mark.covers("native:22")
+@pytest.mark.parametrize("before", [True, False])
+def test_who_subscribed_to_a_log_is_told_what_is_printed_after_the_end(world: World, before: bool) -> None:
+    gate, end = world.gate(), world.gate()
+
+    async def main() -> None:
+        ear = Ear()
+
+        async def update(message: Any) -> None:
+            if getattr(message, "method", "") == "notifications/resources/updated":
+                await ear.message(message)
+
+        async with holdfast.open_async() as hf, connected(bridge(hf), message_handler=update) as client:
+            words = ["daemon", "{", "await", gate, "say", "late", "await", gate, "}", "await", end]
+            session = await hf.start(world.probe(*words), owner="agent-7")
+            await session.wait(match="ready")
+            if before:
+                await client.subscribe_resource(_uri(session.id))
+            end.release()
+            await session.wait()
+            if before:
+                assert (await _updated(ear)) == _uri(session.id)
+            else:
+                await client.subscribe_resource(_uri(session.id))
+            # Nobody is told again and again that it has ended.
+            await ear.nothing(1)
+            gate.release()
+            assert (await _updated(ear)) == _uri(session.id)
+            assert "late" in await (await hf.get(session.id)).tail(1)
+            gate.release()
+            await session.wait(extinct=True)
 
     asyncio.run(main())
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from mcp.server.subscriptions import ResourceUpdated
 
 from ...errors import HoldfastError
-from ...model import FINAL_STATES
+from ...model import FINAL_STATES, LOST
 from .connections import of
 from .resources import SESSIONS
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from mcp.server.subscriptions import SubscriptionBus
 
     from ...daemons.observers import Change
+    from ...host.aio import AsyncSession
     from .resources import Resources
 
 # A program that prints all the time is told of so often at most.
@@ -109,8 +110,11 @@ class News:
             if session is None:
                 return  # the notices tell of it
             cursor = session.cursor
-            while session.state not in FINAL_STATES:
-                await session.wait(output=True, since=cursor)
+            while not (over := session.state in FINAL_STATES) or _prints_on(session):
+                # After the end of the command what is left of it may print, until that has ended too.
+                woke = await session.wait(output=True, extinct=over, since=cursor)
+                if over and woke.reason != "output":
+                    return
                 # The wait has looked again; its own cursor stands before what woke it.
                 cursor = session.cursor
                 await self.tell(uri)
@@ -135,3 +139,8 @@ class News:
                 await asyncio.sleep(_GATHER_S)
         finally:
             forget()
+
+
+def _prints_on(session: AsyncSession) -> bool:
+    """Of one that is over: is somebody left whose output is still captured?"""
+    return session.state != LOST and session.exit is not None and bool(session.exit.survivors)

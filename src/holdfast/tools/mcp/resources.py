@@ -14,9 +14,12 @@ from typing import TYPE_CHECKING
 import mcp_types as types
 
 from ...errors import NotFound
+from ...model import FINAL_STATES
 from .sound import sound
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ...host.aio import AsyncSession
     from ..toolset import Toolset
 
@@ -42,7 +45,7 @@ class Resources:
             types.Resource(uri=SESSIONS, name="sessions", description="all sessions of this agent", mime_type=_JSON),
             types.Resource(uri=SIGNALS, name="signals", description="what was not acknowledged yet", mime_type=_TEXT),
         ]
-        for session in (await self._sessions())[-_LISTED:]:
+        for session in _foremost(await self._sessions()):
             found.append(_resource(session, LOG, "what it printed"))
             if session.tty:
                 found.append(_resource(session, SCREEN, "what its terminal shows"))
@@ -71,7 +74,7 @@ class Resources:
         session = await self.check(uri)
         if uri == SESSIONS:
             sessions = await self._sessions()
-            shots = [each.to_json() for each in sessions[-_LISTED:]]
+            shots = [each.to_json() for each in _foremost(sessions)]
             text = json.dumps({"sessions": shots, "left_out": len(sessions) - len(shots)})
             return types.TextResourceContents(uri=uri, mime_type=_JSON, text=text)
         if session is None:
@@ -90,6 +93,15 @@ class Resources:
         from ...signals.drain import render
 
         return render(await self.toolset.consumer().peek(_SIGNALS_SHOWN), self.toolset.name).text
+
+
+def _foremost(sessions: Sequence[AsyncSession]) -> list[AsyncSession]:
+    """Those of which something lives, then those that ended, of each the newest: what runs for long began long ago."""
+    live = [each for each in sessions if each.state not in FINAL_STATES or (each.exit and each.exit.survivors)]
+    known = {each.id for each in live}
+    ended = [each for each in sessions if each.id not in known]
+    room = max(0, _LISTED - len(live))
+    return live[-_LISTED:] + ended[len(ended) - min(room, len(ended)) :]
 
 
 async def _log(session: AsyncSession) -> str:
