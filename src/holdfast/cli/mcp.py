@@ -54,8 +54,7 @@ def main(args: Namespace) -> int:
 
         url = address.address(args.host, args.port) if args.http else None
         command = clients.command(args.toolset, args.owner)
-        env = {name: os.environ[name] for name in ("HOLDFAST_HOME", "HOLDFAST_CONFIG") if os.environ.get(name)}
-        say(clients.config(args.print_config, command, env, url=url, token=token))
+        say(clients.config(args.print_config, command, _whereabouts(), url=url, token=token))
         note(clients.named(args.print_config).then)
         return 0
     try:
@@ -92,6 +91,19 @@ def main(args: Namespace) -> int:
     )
     asyncio.run(work)
     return 0
+
+
+def _whereabouts() -> dict[str, str]:
+    """Where home, configuration and sockets are, for a client that has another environment than we."""
+    from ..config import config_path
+    from ..home import Home
+
+    found = {"HOLDFAST_HOME": Home().path}
+    file = config_path(os.environ)
+    # One that is named must be there.
+    if os.environ.get("HOLDFAST_CONFIG") or os.path.exists(file):
+        found["HOLDFAST_CONFIG"] = file
+    return found | {name: os.environ[name] for name in ("XDG_RUNTIME_DIR", "TMPDIR") if os.environ.get(name)}
 
 
 def _home() -> Home:

@@ -45,6 +45,44 @@ def test_what_is_printed_for_a_client_names_the_command_that_starts_our_server(w
     assert f"{world.home}" in printed.stdout
 
 
+def _environment(client: str, printed: str) -> dict[str, str]:
+    """What such a client would add to its environment."""
+    if client == "claude-code":
+        words = shlex.split(printed)
+        return dict(words[at + 1].split("=", 1) for at, word in enumerate(words) if word in ("-e", "--env"))
+    if client == "codex":
+        entry = tomllib.loads(printed)["mcp_servers"]["holdfast"]
+    else:
+        (servers,) = json.loads(printed).values()
+        entry = servers["holdfast"]
+    return dict(entry.get("env") or entry.get("environment") or {})
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("written", [True, False])
+def test_a_client_with_another_environment_finds_the_same_home_and_sockets(
+    world: World, monkeypatch: pytest.MonkeyPatch, client: str, written: bool
+) -> None:
+    monkeypatch.delenv("HOLDFAST_HOME", raising=False)
+    monkeypatch.delenv("HOLDFAST_CONFIG", raising=False)
+    monkeypatch.setenv("XDG_STATE_HOME", str(world.root / "state"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(world.root / "config"))
+    monkeypatch.setenv("TMPDIR", str(world.root))
+    monkeypatch.setenv("UNRELATED", "x")
+    file = world.root / "config" / "holdfast" / "config.toml"
+    if written:
+        file.parent.mkdir(parents=True)
+        file.write_text("")
+    printed = world.hold("mcp", "--print-config", client, check=True)
+    assert _environment(client, printed.stdout) == {
+        "HOLDFAST_HOME": str(world.root / "state" / "holdfast"),
+        # One that is named must be there.
+        **({"HOLDFAST_CONFIG": str(file)} if written else {}),
+        "XDG_RUNTIME_DIR": str(world.runtime_base),
+        "TMPDIR": str(world.root),
+    }
+
+
 def test_the_command_that_is_printed_starts_our_server(world: World) -> None:
     hello: dict[str, Any] = {"protocolVersion": "2025-06-18", "capabilities": {}}
     hello["clientInfo"] = {"name": "test", "version": "1"}
