@@ -392,9 +392,11 @@ def test_a_dominds_notice_lists_what_is_known_and_fences_the_output() -> None:
     ]
 
 
-def test_a_dominds_notice_names_its_own_call_only_for_sessions_that_the_call_finds() -> None:
+def test_a_dominds_notice_names_its_own_call_for_every_session_that_has_a_pid() -> None:
     for labels in ({}, {"toolset": "native"}):
         lines = told([Teller(labels=labels).ended(7)], "dominds")
+        assert 'Whole output: read with get_daemon_output({ "pid": 4711 })' in lines
+        lines = told([Teller(labels=labels, pid=None).ended(7)], "dominds")
         assert not [line for line in lines if "get_daemon_output" in line]
         assert "Whole output: the log of session b7k2m9qa1" in lines
 

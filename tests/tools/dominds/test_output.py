@@ -343,6 +343,33 @@ def test_a_pid_of_nobody_and_of_another_owner_is_not_found(agents: Agents) -> No
     assert not other.call("get_daemon_output", pid=pid).error
 
 
+def test_a_session_that_the_owner_started_elsewhere_is_found_by_its_pid(agents: Agents, world: World) -> None:
+    agent = agents("dominds")
+    session = world.open().start("echo up; exec sleep 60", owner="agent-7")
+    assert session.wait(match="up", timeout=5).reason == "match"
+    read = agent.call("get_daemon_output", pid=session.pid)
+    assert read.data["session"] == session.id
+    assert read.text.splitlines()[:4] == [f"📤 Daemon {session.pid} stdout output:", "```console", "up", "```"]
+    assert agent.run(agent.tools.reminders()) == [], "no reminder, for this family did not start it"
+    stopped = agent.call("stop_daemon", pid=session.pid)
+    assert stopped.data["status"] == "success"
+    assert stopped.text.startswith(f"✅ Daemon process {session.pid} (echo up; exec sleep 60) stopped successfully")
+
+
+@pytest.mark.parametrize("asked", [{}, {"stderr": False}, {"stdout": False}])
+def test_a_terminal_has_one_stream_whichever_is_asked_for(direct: Agents, world: World, asked: dict[str, bool]) -> None:
+    agent = direct("dominds")
+    session = world.open().start("exec sleep 60", owner="agent-7", tty=True)
+    waited = agent.call("get_daemon_output", pid=session.pid, timeout_ms=100, **asked)
+    assert waited.data["wait_status"] == "timeout"
+    assert waited.text.splitlines()[1:] == [f"📤 Daemon {session.pid} tty output:", "(no output)"]
+    session.stop(grace=0)
+    session = world.open().start("echo up; exec sleep 60", owner="agent-7", tty=True)
+    read = agent.call("get_daemon_output", pid=session.pid, timeout_ms=5000, **asked)
+    assert read.data["wait_status"] == "output"
+    assert read.text.splitlines() == [f"📤 Daemon {session.pid} tty output:", "```console", "up", "```"]
+
+
 def test_an_earlier_session_with_the_same_pid_is_named(direct: Agents, world: World) -> None:
     agent = direct("dominds")
     first = started(agent, "sleep 1.2")

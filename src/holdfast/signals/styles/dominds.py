@@ -38,9 +38,9 @@ class Dominds(Style):
         return is_end(item.signal) and owner is not None and own
 
     def read(self, item: Item, offsets: dict[str, int], quoter: Quoter) -> str:
-        """This family's call, for what that finds: sessions of its own."""
+        """This family's call, which finds every session of the owner that has a pid."""
         pid = facts.number(item.signal.snapshot, "pid")
-        if not pid or not self._finds(item):
+        if not pid:
             return super().read(item, offsets, quoter)
         where = words.cursor(item.signal, offsets)
         return f'read with get_daemon_output({{ "pid": {pid} }})' + (f" ({where})" if where else "")
@@ -108,11 +108,9 @@ class Dominds(Style):
             said.append("(stream closed)")
         if item.group != ENDING:
             return said
-        whole = self.read(item, {}, quoter) if self._finds(item) else f"the log of session {quoter.label(item.session)}"
+        pid = facts.number(item.signal.snapshot, "pid")
+        whole = self.read(item, {}, quoter) if pid else f"the log of session {quoter.label(item.session)}"
         return [*said, f"Whole output: {whole}"]
-
-    def _finds(self, item: Item) -> bool:
-        return facts.text(facts.table(item.signal.snapshot, "labels"), "toolset") == self.name
 
     def compose(self, plan: Plan, parts: Sequence[tuple[Item, list[str]]], left: Left, quoter: Quoter) -> list[str]:
         several = plan.sessions > 1

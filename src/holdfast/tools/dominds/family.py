@@ -148,10 +148,16 @@ class Dominds(Toolset):
         name = default_name(self.owner, self.name)
         return self.hf.consumer(name, [self.owner], variants=["lifecycle"])
 
+    def is_here(self, session: AsyncSession) -> bool:
+        """What a pid may mean: any session of this owner. Pids of another place mean nothing here."""
+        return session.owner == self.owner and session.place == self.place
+
     def is_own(self, session: AsyncSession) -> bool:
-        """Pids of another place mean nothing here."""
-        mine = session.owner == self.owner and session.labels.get("toolset") == self.name
-        return mine and session.place == self.place
+        """Of those, what this family started: the others are nothing to remind of, and not its to clean up."""
+        return self.is_here(session) and session.labels.get("toolset") == self.name
+
+    async def sessions_here(self) -> list[AsyncSession]:
+        return [each for each in await self.hf.sessions(all=True, owner=self.owner) if self.is_here(each)]
 
     async def own_sessions(self) -> list[AsyncSession]:
         found = await self.hf.sessions(all=True, owner=self.owner, labels={"toolset": self.name})

@@ -19,7 +19,7 @@ from .answers import (
     state_lines,
     stream_facts,
 )
-from .streams import STREAMS, last_lines, lines_since
+from .streams import STREAMS, TERMINAL, last_lines, lines_since
 
 if TYPE_CHECKING:
     from ...host.aio import AsyncSession
@@ -47,6 +47,8 @@ async def read(
     if not found:
         return not_found(pid, session)
     daemon = found[0]
+    if TERMINAL in daemon.ends:
+        wanted = [TERMINAL]  # one stream is all it has, whichever is asked for
     waited = None
     if wait_for_new_output or timeout_ms is not None:
         waited = await _wait(tools, daemon, wanted, timeout_ms)

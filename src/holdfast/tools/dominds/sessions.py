@@ -85,12 +85,12 @@ async def find(tools: Dominds, pid: int | None, id: str | None = None) -> list[A
     """The session that is meant, and then earlier ones that had the same pid."""
     if id is None:
         assert pid is not None
-        return by_pid(await tools.own_sessions(), pid)
+        return by_pid(await tools.sessions_here(), pid)
     try:
         session = await tools.find(id)
     except NotFound:
         return []
-    return [session] if tools.is_own(session) else []
+    return [session] if tools.is_here(session) else []
 
 
 def by_pid(sessions: Iterable[AsyncSession], pid: int) -> list[AsyncSession]:

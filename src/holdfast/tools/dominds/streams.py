@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from ...host.log import Chunk, Page
 
 STREAMS = ("stdout", "stderr")
+# What the same owner started elsewhere may have a terminal.
+TERMINAL = "tty"
 # Of what may be shown of a long text, so much is its beginning.
 _HEAD_SHARE = 0.67
 # More than any log holds, and a number that the machine can count to.
