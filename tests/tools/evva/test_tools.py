@@ -171,6 +171,27 @@ def test_an_object_of_the_host_whose_end_was_told_is_still_known(library: Librar
     assert listed.startswith("1 daemon(s):\n- x00000001 [webcam/completed] the webcam started=2026-01-31T08:00:00Z")
 
 
+def test_a_list_may_be_of_any_kind_that_a_host_registers(library: Library) -> None:
+    agent = library("evva")
+    for id, kind in (("x00000001", "webcam"), ("x00000002", "printer"), ("d00000001", "dream")):
+        agent.tools.state.register(Own(id, kind=kind))
+
+    def ids(kind: str) -> list[str]:
+        answer = agent.call("daemon_list", kind=kind)
+        assert not answer.error, answer.text
+        return [each["daemon_id"] for each in answer.data["daemons"]]
+
+    assert ids("webcam") == ["x00000001"]
+    assert ids("dream") == ["d00000001"]
+    assert ids("unknown") == ["x00000001", "x00000002"]
+    assert listed(agent, kind="scanner") == "no daemons"
+    (kind,) = (
+        each["inputSchema"]["properties"]["kind"] for each in agent.tools.schemas() if each["name"] == "daemon_list"
+    )
+    assert "enum" not in kind
+    assert "local_bash" in kind["description"]
+
+
 def test_what_the_answer_says_of_a_failed_start_is_not_told_again(library: Library) -> None:
     agent = library("evva", cwd="/no/such/directory")
     answer = agent.call("bash", command="true", run_in_background=True)

@@ -33,6 +33,7 @@ BASH_MS, BASH_MOST_MS = 120_000, 600_000
 MONITOR_MS, MONITOR_LEAST_MS, MONITOR_MOST_MS = 300_000, 1_000, 3_600_000
 TERMINAL_LISTED = 50
 KILL, BACKGROUND = "kill", "background"
+UNKNOWN = "unknown"
 
 _ID = Parameter("daemon_id", STRING, "The id of the daemon, such as b7k2m9qa1.", required=True)
 
@@ -68,7 +69,8 @@ TOOLS = (
         "daemon_list",
         "List your daemons: background commands, monitors, subagents, language servers.",
         (
-            Parameter("kind", STRING, "Only those of this kind.", choices=names()),
+            # No list to choose from: a host may register kinds of its own at any time.
+            Parameter("kind", STRING, f"Only those of this kind, such as {', '.join(names())}; unknown: any other."),
             Parameter("include_terminal", BOOLEAN, "Also those that have ended.", default=False),
         ),
         reads=True,
@@ -221,7 +223,7 @@ class Evva(Toolset):
 
     async def _daemon_list(self, kind: str | None, include_terminal: bool) -> Answer:
         shots = await asyncio.to_thread(self.state.everything if include_terminal else self.state.snapshot)
-        wanted = [shot for shot in shots if kind in (None, shot.kind)]
+        wanted = [shot for shot in shots if kind is None or _is_of(shot, kind)]
         over = [shot.id for shot in wanted if shot.is_terminal and not shot.survivors]
         hidden = set(over[:-TERMINAL_LISTED] if include_terminal else over)
         left_out = len(hidden) if include_terminal else 0
@@ -299,6 +301,11 @@ def _in_words(tool: Tool, problem: HoldfastError) -> str:
 
 def _refused(text: str) -> Answer:
     return Answer(text, {"error": {"message": text}}, error=True)
+
+
+def _is_of(shot: DaemonSnapshot, kind: str) -> bool:
+    """Kinds that nobody registered have one name together, beside the one that their host gave them."""
+    return kind == shot.kind or (kind == UNKNOWN and shot.kind not in names())
 
 
 def _told(shot: DaemonSnapshot) -> dict[str, Any]:
