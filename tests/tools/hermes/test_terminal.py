@@ -245,7 +245,9 @@ def test_an_interrupt_that_the_command_withstands_says_what_is_left(library: Age
     assert (told["exit_code"], told["process_running"]) == (130, True)
     assert pid in told["survivors"]
     killer = library("hermes")
-    agent.run(agent.run(agent.hf.get(told["session_id"])).stop(grace=0.2, by="a person"))
+    session = agent.run(agent.hf.get(told["session_id"]))
+    assert agent.run(session.stop(grace=0.2, by="a person")).survivors, "that is how it is stopped, by others too"
+    agent.run(session.stop(grace=0, by="a person"))
     (event,) = drained(killer)
     assert event["session_id"] == told["session_id"], "its end was not told yet"
 

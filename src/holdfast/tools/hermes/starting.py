@@ -175,7 +175,8 @@ class Starting:
         origin = {name: value for name, value in settings.origin.items() if value and not _is_label(value)}
         options["metadata"] = {"hermes": {"origin": origin} if origin else {}}
         if settings.ladder is not None:
-            # Its limits are kept by a runner, that must not kill either.
+            # Its limits are kept by a runner, that must not kill either. Nor does then, on behalf of people and other
+            # tools, a stop that leaves it some grace.
             options["stop_ladder"] = settings.ladder
             options["metadata"]["hermes"]["only_asks"] = True
         options |= {"tty": True, "size": limits.PTY_SIZE} if wanted.pty else {"merge_stderr": True}
