@@ -12,6 +12,7 @@ import pytest
 
 from holdfast.errors import PtyUnavailable
 from holdfast.tools.openclaw import rows, runs, settings
+from holdfast.tools.openclaw.spawning import SpawnInput
 from support.waiting import until, wait_for_file
 from support.wounds import wedged
 
@@ -95,6 +96,29 @@ def test_an_unknown_id_is_answered_at_once(agents: Agents) -> None:
         assert answer.text == f"No {kind}session found for x-y"
     assert agent.call("process", action="poll").text == "sessionId is required for this action."
     assert agent.call("process", action="dance").text.startswith("Invalid process action. Expected one of: list, poll,")
+
+
+def test_a_run_is_found_by_the_beginning_of_its_id_where_only_one_begins_so(direct: Agents) -> None:
+    agent = direct("openclaw")
+
+    def named(run_id: str) -> None:
+        spawn = SpawnInput(argv=["sleep", "60"], run_id=run_id, scope_key="agent-7")
+        agent.run(agent.tools.supervisor.spawn(spawn))
+
+    for each in ("amber-atlas-2", "azure-atlas", "azure-otter", "brisk-raven"):
+        named(each)
+    for ref in ("azure-a", "azure-atl", "azure-atlas"):
+        assert poll(agent, ref).data["sessionId"] == "azure-atlas"
+    assert poll(agent, "brisk").data["sessionId"] == "brisk-raven"
+    several = poll(agent, "azure")
+    assert (several.data["error"], "azure-otter" in several.text) == ("ambiguous-id", True)
+    # The whole id of one that is gone is not the beginning of another's.
+    for ref in ("bri", "rave", "amber-atlas", "last"):
+        assert poll(agent, ref).text == f"No session found for {ref}"
+    agent.call("process", action="remove", sessionId="azure-otter")
+    assert poll(agent, "azure").data["sessionId"] == "azure-atlas"
+    assert direct("openclaw", owner="b").call("process", action="poll", sessionId="brisk").data["error"] == "not-found"
+    agent.call("process", action="kill", all=True)
 
 
 @pytest.mark.covers("openclaw:9")
@@ -321,6 +345,16 @@ def test_a_terminal_that_cannot_be_had_is_said_and_nothing_runs(
     assert (refused.data["status"], refused.data["error"]) == ("failed", "pty-unavailable")
     assert refused.data["failureKind"] == "runtime-error"
     assert list(world.cwd.iterdir()) == []
+
+
+def test_a_log_of_no_lines_is_refused(agents: Agents) -> None:
+    agent = agents("openclaw")
+    name = start(agent, "echo here; sleep 60")
+    log_has(agent, name, "here")
+    none = agent.call("process", action="log", sessionId=name, limit=0)
+    assert (none.error, none.data["error"], "limit" in none.text) == (True, "bad-argument", True)
+    assert agent.call("process", action="log", sessionId=name, limit=1).text == "here"
+    agent.call("process", action="kill", sessionId=name)
 
 
 def test_a_log_that_is_too_long_keeps_the_end_or_what_follows_the_offset(agents: Agents) -> None:

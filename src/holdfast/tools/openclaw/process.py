@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ from ...errors import (
     StillRunning,
     Unreachable,
 )
+from ...host.finding import PREFIX_MIN_CHARACTERS
 from ...model import FINAL_STATES, LOST, STALE, UNREACHABLE
 from ..answer import Answer
 from . import reading, rows, runs, settings, texts
@@ -35,6 +37,9 @@ if TYPE_CHECKING:
     from .toolset import OpenClaw
 
     Action = Callable[[OpenClaw, AsyncSession, dict[str, Any]], Awaitable[Answer]]
+
+
+_NUMBER = re.compile(r"-?[0-9]+")
 
 
 async def act(tools: OpenClaw, **asked: Any) -> Answer:
@@ -63,14 +68,30 @@ async def act(tools: OpenClaw, **asked: Any) -> Answer:
 
 async def _find(tools: OpenClaw, ref: str) -> AsyncSession | None:
     """One of the scope's; what was cleared or removed is there for people only."""
+    if ref == "last":
+        return None  # a word of people's: the newest may be any
     try:
         session = await tools.find(ref)
     except (NotFound, Removed):
-        return None
+        return await _beginning_with(tools, ref)
     if ref.isdecimal() and session.state in FINAL_STATES:
         return None  # a pid is of somebody who lives
-    hidden = tools.notes.get(session.id, rows.ROW) in (rows.CLEARED, rows.REMOVED)
-    return None if hidden or runs.METADATA not in session.metadata else session
+    return None if _is_hidden(tools, session) or runs.METADATA not in session.metadata else session
+
+
+async def _beginning_with(tools: OpenClaw, ref: str) -> AsyncSession | None:
+    """The only one whose id begins so. An id that only lacks the number behind it is that of another, which is gone."""
+    if len(ref) < PREFIX_MIN_CHARACTERS:
+        return None
+    known = {runs.run_id(each): each for each in await rows.of_scope(tools, all=True) if not _is_hidden(tools, each)}
+    found = [name for name in known if name.startswith(ref) and not _NUMBER.fullmatch(name, len(ref))]
+    if len(found) > 1:
+        raise AmbiguousId(ref, sorted(found))
+    return await known[found[0]].refresh() if found else None
+
+
+def _is_hidden(tools: OpenClaw, session: AsyncSession) -> bool:
+    return tools.notes.get(session.id, rows.ROW) in (rows.CLEARED, rows.REMOVED)
 
 
 def _is_in_reach(action: str, session: AsyncSession) -> bool:
@@ -188,7 +209,7 @@ async def _log(tools: OpenClaw, session: AsyncSession, asked: dict[str, Any]) ->
     total, offset, limit = len(lines), asked["offset"], asked["limit"]
     if offset is None:
         first = max(0, total - (settings.LOG_LINES if limit is None else limit))
-        shown = lines[first:] if limit != 0 else []
+        shown = lines[first:]
     else:
         first = min(offset, total)
         shown = lines[first:] if limit is None else lines[first : first + limit]

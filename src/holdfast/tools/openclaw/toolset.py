@@ -73,7 +73,7 @@ _PROCESS = Tool(
         Parameter("timeout", INTEGER, "poll: milliseconds to wait for output or exit, at most 30000", minimum=0),
         Parameter("cursor", STRING, "poll: read from here and move nothing"),
         Parameter("offset", INTEGER, "log: first line, from 0", minimum=0),
-        Parameter("limit", INTEGER, "log: number of lines", minimum=0),
+        Parameter("limit", INTEGER, "log: number of lines", minimum=1),
         Parameter("data", STRING, "write: text for stdin"),
         Parameter("eof", BOOLEAN, "write: close stdin afterwards", default=False),
         Parameter("literal", STRING, "send-keys: text, first"),
