@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import os
+import signal
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +16,12 @@ from holdfast.tools.openclaw.spawning import SecretInput, SpawnInput
 from holdfast.tools.openclaw.supervisor import Supervisor, Withdrawn
 from support import processes, told
 from support.waiting import until, wait_gone
+from support.wounds import sweep_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from holdfast.tools.openclaw.managed import ManagedRun
     from support.agents import Agent
     from support.points import Points
     from support.world import World
@@ -285,6 +288,75 @@ def test_secrets_of_the_host_stay_with_it_unless_they_are_given(agent: Agent, mo
     assert variables(env={"ONLY": "this"}, exact_env=True).keys() & {"ONLY", "PATH", "HOME"} == {"ONLY"}
     screen = variables(argv=None, mode="pty", pty_command="/usr/bin/env")
     assert (screen["TERM"], "of the host" in screen.values()) == ("xterm-256color", False)
+
+
+def test_a_run_is_known_by_its_id_alone(agent: Agent) -> None:
+    one = supervisor(agent)
+    run = agent.run(one.spawn(SpawnInput(argv=["sleep", "600"])))
+    for ref in ("last", str(run.pid), run.session.id[:6]):
+        assert agent.run(one.get_record(ref)) is None
+        assert agent.run(one.adopt(ref)) is None
+        assert not agent.run(one.cancel(ref))
+    for ref in (run.run_id, run.session.id):
+        found = agent.run(one.get_record(ref))
+        assert found is not None
+        assert (found.run_id, found.state) == (run.run_id, "running")
+    agent.run(run.cancel())
+
+
+def test_a_record_changes_when_its_run_does(agent: Agent, world: World) -> None:
+    one = supervisor(agent)
+    run = agent.run(one.spawn(SpawnInput(argv=["sleep", "600"])))
+    assert run.session.runner_pid is not None
+    os.kill(run.session.runner_pid, signal.SIGKILL)
+    os.kill(run.pid or 0, signal.SIGKILL)
+    wait_gone(run.pid or 0)
+    until(lambda: (it := agent.run(one.get_record(run.run_id))) is not None and it.state == "exited", 10)
+    first = agent.run(one.get_record(run.run_id))
+    assert agent.run(one.get_record(run.run_id)) == first
+    sweep_up(world, world.open())
+
+
+def test_a_cancel_is_a_cancel_and_nothing_else(agent: Agent) -> None:
+    one = supervisor(agent)
+    run = agent.run(one.spawn(SpawnInput(argv=["sleep", "600"], scope_key="s")))
+    for asked in (one.cancel(run.run_id, "no-output-timeout"), one.cancel_scope("s", "bored"), run.cancel("exit")):
+        with pytest.raises(errors.BadArgument, match="reason"):
+            agent.run(asked)
+    record = agent.run(one.get_record(run.run_id))
+    assert record is not None
+    assert (record.state, record.termination_reason) == ("running", None)
+    assert agent.run(one.cancel(run.run_id, "manual-cancel"))
+    assert agent.run(run.wait()).reason == "manual-cancel"
+
+
+def test_a_forced_cancel_waits_for_nobody_to_leave(agent: Agent, world: World) -> None:
+    one, other = supervisor(agent, kill_grace_ms=60_000), supervisor(agent)
+    stubborn = SpawnInput(argv=world.probe("ignore", "TERM", "say", "up", "forever"))
+
+    async def up() -> ManagedRun:
+        run = await one.spawn(stubborn)
+        await run.session.wait(match="up", timeout=10)
+        return run
+
+    async def forced() -> tuple[list[str | None], float]:
+        at_once, by_id, later = await up(), await up(), await up()
+        cancelling = asyncio.ensure_future(later.cancel())
+        until_asked = time.monotonic() + 10
+        while (await later.session.refresh()).stopping is None:
+            assert time.monotonic() < until_asked
+        began = time.monotonic()
+        await at_once.cancel(force=True)
+        assert await other.cancel(by_id.run_id, force=True)
+        # One who was asked politely before is not given the rest of that time.
+        await later.cancel(force=True)
+        ends = [(await each.wait()).exit_signal for each in (at_once, by_id, later)]
+        await cancelling
+        return ends, time.monotonic() - began
+
+    ends, took = agent.run(forced())
+    assert ends == ["SIGKILL"] * 3
+    assert took < 10
 
 
 def test_a_shut_down_supervisor_spawns_nothing_and_lets_its_runs_live(agent: Agent) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING
 
-from ...errors import HoldfastError, Unreachable
+from ...errors import BadArgument, HoldfastError, Unreachable
 from ...host.agent_text import Decoder
 from ...model import FINAL_STATES
 from ...runner.causes import LIMIT
@@ -61,6 +61,8 @@ class ManagedRun:
         self._cap = CAPTURED_CHARS if input is None else input.max_captured_output_chars
         self._exit: RunExit | None = None
         self._stopping: asyncio.Task[Stopped] | None = None
+        # Is the stop that is under way one without any grace?
+        self._forced = False
         self._telling: asyncio.Task[None] | None = None
         listeners = {"stdout": input and input.on_stdout, "stderr": input and input.on_stderr}
         heard = {stream: listener for stream, listener in listeners.items() if listener}
@@ -116,7 +118,7 @@ class ManagedRun:
     async def begin_cancel(self) -> None:
         """Ask for its end, and do not wait for it: its runner does the rest. Who wants it gone does not want to hear
         of it again."""
-        await asyncio.wait({self._stop(MANUAL_CANCEL, untold=True)}, timeout=_ASKED_S)
+        await asyncio.wait({self._stop(untold=True)}, timeout=_ASKED_S)
 
     async def wait(self) -> RunExit:
         """How it ended. Settles in any case: also where something of it cannot be killed."""
@@ -124,10 +126,11 @@ class ManagedRun:
             self._exit = await self._settled()
         return self._exit
 
-    async def cancel(self, reason: str = MANUAL_CANCEL) -> None:
-        """Run the ladder. After its end this changes nothing."""
+    async def cancel(self, reason: str = MANUAL_CANCEL, *, force: bool = False) -> None:
+        """Run the ladder; with `force` its last rung alone. After its end this changes nothing."""
+        check_reason(reason)
         if self._exit is None:
-            await asyncio.shield(self._stop(reason))
+            await asyncio.shield(self._stop(force=force))
 
     async def wait_for_extinction(self) -> None:
         """Until nothing of its tree lives."""
@@ -143,18 +146,18 @@ class ManagedRun:
         if self._telling is not None:
             self._telling.cancel()
 
-    def _stop(self, reason: str, *, untold: bool = False) -> asyncio.Task[Stopped]:
-        if self._stopping is None or self._stopping.done():
-            by = self._by if reason == MANUAL_CANCEL else f"{self._by or 'supervisor'} ({reason})"
-            self._stopping = asyncio.ensure_future(self._stopped(by, untold))
+    def _stop(self, *, untold: bool = False, force: bool = False) -> asyncio.Task[Stopped]:
+        if self._stopping is None or self._stopping.done() or (force and not self._forced):
+            self._forced = force
+            self._stopping = asyncio.ensure_future(self._stopped(untold, force))
             self._stopping.add_done_callback(_looked_at)
         return self._stopping
 
-    async def _stopped(self, by: str | None, untold: bool) -> Stopped:
+    async def _stopped(self, untold: bool, force: bool) -> Stopped:
         if untold:
             with contextlib.suppress(HoldfastError):
                 await self.session.update(notify="never")
-        return await self.session.stop(by=by)
+        return await self.session.stop(grace=0 if force else None, by=self._by)
 
     async def _settled(self) -> RunExit:
         spec = (await self.session.records())["spec"]
@@ -239,6 +242,12 @@ class ManagedRun:
         for stream, end in ends.items():
             texts[_SERVED[stream]] = await _last(self.session, stream, end, self._cap)
         return texts["stdout"], texts["stderr"]
+
+
+def check_reason(reason: str) -> None:
+    """Every other reason is what its runner saw, and nobody else can say it."""
+    if reason != MANUAL_CANCEL:
+        raise BadArgument("reason", f"{str(reason)[:40]!a} is none that a cancel has", f"give {MANUAL_CANCEL}")
 
 
 def _looked_at(done: asyncio.Task[Any]) -> None:

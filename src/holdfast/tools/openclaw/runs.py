@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from ...model import EXITED, FINAL_STATES, LOST, STALE, STARTING, UNREACHABLE
+from ...model import EXITED, LOST, STALE, STARTING, UNREACHABLE
 from ...runner import tree
 from ...runner.causes import LIMIT
 
@@ -97,7 +97,6 @@ async def limits(session: AsyncSession) -> dict[str, Any]:
 
 def record(shot: Snapshot) -> RunRecord:
     own = facts(shot)
-    ended = shot.ended_at or (shot.observed_at if shot.state in FINAL_STATES else None)
     return RunRecord(
         run_id=run_id(shot),
         session_id=own.get("session_id") or shot.owner or "",
@@ -108,7 +107,7 @@ def record(shot: Snapshot) -> RunRecord:
         created_at_ms=at_ms(shot.created_at) or 0,
         started_at_ms=at_ms(shot.started_at),
         last_output_at_ms=at_ms(shot.last_output_at),
-        updated_at_ms=at_ms(ended or shot.last_output_at or shot.started_at or shot.created_at) or 0,
+        updated_at_ms=at_ms(shot.ended_at or shot.last_output_at or shot.started_at or shot.created_at) or 0,
         state=state(shot),
         termination_reason=reason(shot),
         exit_code=shot.exit.code if shot.exit else None,

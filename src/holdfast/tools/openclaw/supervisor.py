@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
-from ...errors import HoldfastError, NameTaken, NotFound, ShuttingDown, StdinClosed
+from ...errors import AmbiguousId, HoldfastError, NameTaken, NotFound, Removed, ShuttingDown, StdinClosed
 from ...host.claims import Claim
 from ...model import FINAL_STATES
 from ...runner import records
 from . import runs, slugs
-from .managed import ManagedRun, Stdin
+from .managed import ManagedRun, Stdin, check_reason
 from .runs import MANUAL_CANCEL, METADATA, SCOPE_LABEL, RunExit
 from .scopes import Scope, label, moment
 from .spawning import KILL_GRACE_MAX_MS, KILL_GRACE_MS, Secret
@@ -61,6 +61,7 @@ class Withdrawn(ManagedRun):
         self._exit = RunExit(MANUAL_CANCEL)
         self._foreground = None
         self._stopping = None
+        self._forced = False
         self._telling = None
 
     async def begin_cancel(self) -> None:
@@ -138,19 +139,22 @@ class Supervisor:
             return run
         raise AssertionError
 
-    async def cancel(self, run_id: str, reason: str = MANUAL_CANCEL) -> bool:
-        """End a run of any host, or withdraw a spawn of this one. False where there is nothing to end."""
+    async def cancel(self, run_id: str, reason: str = MANUAL_CANCEL, *, force: bool = False) -> bool:
+        """End a run of any host, or withdraw a spawn of this one. False where there is nothing to end. With `force` it
+        is given no time to leave."""
+        check_reason(reason)
         startup = self._startups.get(run_id)
         if startup is not None:
             startup.cancelled.set()
         session = await self._find(run_id)
         if session is None or _is_over(session):
             return startup is not None
-        await self._managed(session).cancel(reason)
+        await self._managed(session).cancel(reason, force=force)
         return True
 
     async def cancel_scope(self, scope_key: str, reason: str = MANUAL_CANCEL) -> int:
         """End what is starting or running there at this moment; how many that were."""
+        check_reason(reason)
         if not scope_key.strip():
             return 0
         scope = Scope(self._hf.home, scope_key)
@@ -311,11 +315,12 @@ class Supervisor:
         return holder is None or not os.path.lexists(self._hf.home.session(holder))
 
     async def _find(self, run_id: str) -> AsyncSession | None:
+        """By what it is called alone: a pid, or the beginning of an id, may be another's tomorrow."""
         try:
             session = await self._hf.get(run_id, owner=self._owner)
-        except NotFound:
+        except (NotFound, AmbiguousId, Removed):
             return None
-        return session if METADATA in session.metadata else None
+        return session if METADATA in session.metadata and run_id in (session.id, session.name) else None
 
     async def _members(self, scope_key: str, *, all: bool = False) -> list[AsyncSession]:
         labels = {SCOPE_LABEL: label(scope_key)}
