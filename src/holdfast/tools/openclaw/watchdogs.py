@@ -41,7 +41,7 @@ def profile_for(*, resumed: bool, explicit_timeout: bool = False, scheduled: boo
 
 
 def no_output_ms(timeout_ms: int, profile: Profile, configured: Configured | None = None) -> int | None:
-    """None: there is no watchdog."""
+    """None: there is no watchdog. A timeout of 0 is none, and nothing that silence must be shorter than."""
     own = configured or Configured()
     if own.no_output_ms == 0:
         return None
@@ -52,4 +52,4 @@ def no_output_ms(timeout_ms: int, profile: Profile, configured: Configured | Non
         least = profile.min_ms if own.min_ms is None else own.min_ms
         most = profile.max_ms if own.max_ms is None else own.max_ms
         wanted = min(max(round(timeout_ms * ratio), least), most)
-    return max(min(wanted, timeout_ms - _MARGIN_MS), _LEAST_MS)
+    return max(min(wanted, timeout_ms - _MARGIN_MS) if timeout_ms else wanted, _LEAST_MS)
