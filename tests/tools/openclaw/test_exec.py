@@ -227,6 +227,8 @@ def test_what_cannot_run_is_said_and_nothing_runs(agents: Agents, world: World) 
     assert (approving.data["error"], approving.error) == ("not-allowed", True)
     denied = agent.call("exec", command="touch x", security="deny")
     assert (denied.data["error"], "security is deny" in denied.text) == ("not-allowed", True)
+    nothing = agents("openclaw", sandbox="podman:no-such-container").call("exec", command="touch x")
+    assert (nothing.data["status"], nothing.data["failureKind"]) == ("failed", "runtime-error")
     typo = agent.call("exec", command="touch x", yeildMs=5)
     assert "yeildMs" in typo.text
     assert list(world.cwd.iterdir()) == []
@@ -270,9 +272,13 @@ def test_a_policy_decides_and_an_approval_is_for_what_was_asked(direct: Agents, 
     agent = direct("openclaw", policy=decide, exec={"security": "allowlist", "ask": "on-miss"})
     denied = agent.call("exec", command="rm x")
     assert (denied.text, denied.data["status"]) == ("no rm here", "failed")
-    assert agent.call("exec", command="far").data["status"] == "approval-unavailable"
+    far = agent.call("exec", command="far")
+    assert (far.data["status"], far.data["host"]) == ("approval-unavailable", "gateway")
     pending = agent.call("exec", command="touch here", security="full", ask="always")
     assert (pending.data["status"], pending.data["expiresAtMs"]) == ("approval-pending", 123)
+    assert pending.data["host"] == "gateway"
+    elsewhere = direct("openclaw", policy=lambda _: Pending(123), sandbox="podman:box")
+    assert elsewhere.call("exec", command="touch here").data["host"] == "sandbox"
     assert len(pending.data["approvalSlug"]) == 8
     assert (asked[-1].security, asked[-1].ask) == ("allowlist", "always")
     assert list(world.cwd.iterdir()) == []

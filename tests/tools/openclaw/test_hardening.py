@@ -30,7 +30,10 @@ def test_dangerous_variables_are_refused_and_secrets_of_the_host_stay_with_it(
         monkeypatch.setenv(name, value)
     agent = agents("openclaw")
     path = agent.call("exec", command="touch spawned", env={"PATH": "/tmp"})
-    assert path.text.startswith("Security Violation: Custom 'PATH' variable is forbidden during host execution.")
+    assert path.text == (
+        "Security Violation: Custom 'PATH' variable is forbidden during host execution. "
+        "Leave it out, and put what is needed into the command itself."
+    )
     for name in ("ld_preload", "BASH_ENV", "GIT_CONFIG_COUNT"):
         refused = agent.call("exec", command="touch spawned", env={name: "1"})
         assert refused.text.startswith(

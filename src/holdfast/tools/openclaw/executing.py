@@ -16,8 +16,6 @@ from ...errors import (
     KeyReused,
     NotAllowed,
     PlaceUnsupported,
-    PtyUnavailable,
-    SpawnError,
     Superseded,
     Unreachable,
 )
@@ -63,8 +61,6 @@ async def execute(tools: OpenClaw, **asked: Any) -> Answer:
     input = _input(tools, asked, command, cwd, place, overrides, foreground=wait_s != 0)
     try:
         run = await tools.supervisor.spawn(input, wait_s=wait_s)
-    except (SpawnError, PtyUnavailable) as problem:
-        return failed(str(problem), problem.code, failureKind="runtime-error")
     except KeyReused:
         # Somebody else started another command under it in this very moment.
         holder = await _with_key(tools, asked["key"])
@@ -72,6 +68,8 @@ async def execute(tools: OpenClaw, **asked: Any) -> Answer:
             # Who bears it is none of this agent's business.
             raise KeyReused(asked["key"], None) from None
         return await running(tools, holder, reused=True)
+    except HoldfastError as problem:
+        return failed(str(problem), problem.code, failureKind="runtime-error")
     if isinstance(run, Withdrawn):
         return failed(
             f"{texts.ABORTED}: everything of this agent was cancelled", Superseded.code, failureKind="aborted"
@@ -198,6 +196,11 @@ def _place(sandbox: str | None, host: str | None, node: str | None) -> str:
     return sandbox or LOCAL
 
 
+def _host(place: str) -> str:
+    """The place as the agent would ask for it."""
+    return "gateway" if place == LOCAL else "sandbox"
+
+
 async def _refused(
     tools: OpenClaw, asked: dict[str, Any], command: str, cwd: str, place: str, overrides: dict[str, str]
 ) -> Answer | None:
@@ -226,7 +229,7 @@ async def _refused(
         data = {
             "status": "approval-unavailable",
             "reason": verdict.reason,
-            "host": place,
+            "host": _host(place),
             "command": command,
             "cwd": cwd,
         }
@@ -239,7 +242,7 @@ async def _refused(
         "approvalId": request.id,
         "approvalSlug": request.slug,
         "expiresAtMs": verdict.expires_at_ms,
-        "host": place,
+        "host": _host(place),
         "command": command,
         "cwd": cwd,
     }

@@ -42,14 +42,18 @@ _AFTER_APPROVAL = re.compile(r"TERM|LANG|LC_\w*|COLORTERM|NO_COLOR|FORCE_COLOR",
 MARK = {"OPENCLAW_SHELL": "exec"}
 
 
-def violation(variable: str) -> HoldfastError:
-    """Nothing is started with it."""
-    what = "Custom 'PATH' variable" if variable.upper() == "PATH" else f"Environment variable '{variable}'"
-    text = f"Security Violation: {what} is forbidden during host execution."
-    fix = "leave it out; put what is needed into the command itself"
-    return HoldfastError.from_wire(
-        {"code": NotAllowed.code, "message": text, "fix": fix, "facts": {"tool": "exec", "why": variable}}
-    )
+class Violation(NotAllowed):
+    """Nothing is started with it. The message is a sentence that openclaw's users know, and so the fix is one too."""
+
+    fix = "Leave it out, and put what is needed into the command itself."
+
+    def __init__(self, variable: str) -> None:
+        what = "Custom 'PATH' variable" if variable.upper() == "PATH" else f"Environment variable '{variable}'"
+        text = f"Security Violation: {what} is forbidden during host execution."
+        HoldfastError.__init__(self, text, tool="exec", why=variable)
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.fix}"
 
 
 def check(overrides: Mapping[str, str], *, approved: bool = False, sandbox: bool = False) -> None:
@@ -59,7 +63,7 @@ def check(overrides: Mapping[str, str], *, approved: bool = False, sandbox: bool
             raise BadArgument("env", f"{name[:40]!a} is not the name of a variable", "use letters, digits and _")
         forbidden = name.upper() == "PATH" or _LOADERS.fullmatch(name) or _REDIRECTING.fullmatch(name)
         if (forbidden and not sandbox) or base.denied(name) or (approved and not _AFTER_APPROVAL.fullmatch(name)):
-            raise violation(name)
+            raise Violation(name)
 
 
 def inherited(host: Mapping[str, str]) -> dict[str, str]:
