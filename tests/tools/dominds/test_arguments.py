@@ -67,6 +67,19 @@ def test_a_wrong_argument_is_refused_in_the_words_of_dominds(
     assert (refused.text, refused.error, refused.data["status"]) == (text, True, "failure")
 
 
+@pytest.mark.parametrize(
+    "tool, text",
+    [
+        ("shell_cmd", "shell_cmd.command must be a non-empty string"),
+        ("get_daemon_output", "get_daemon_output.pid must be a positive integer"),
+        ("stop_daemon", "stop_daemon.pid must be a positive integer"),
+    ],
+)
+def test_a_call_without_arguments_is_refused_in_the_same_words(direct: Agents, tool: str, text: str) -> None:
+    agent = direct("dominds")
+    assert agent.run(agent.tools.call(tool)).text == text
+
+
 def test_the_former_stream_parameter_is_refused_with_what_to_use(agents: Agents) -> None:
     refused = agents("dominds").call("get_daemon_output", pid=7, stream="stdout")
     assert refused.error

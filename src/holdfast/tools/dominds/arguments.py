@@ -130,7 +130,8 @@ _RULES: dict[str, tuple[str, Callable[[Any], bool] | None]] = {
 
 
 def take(tool: Tool, given: object) -> dict[str, Any]:
-    """The arguments of a call, before anything is done for it."""
+    """The arguments of a call, before anything is done for it. None at all is the same as none of them."""
+    given = {} if given is None else given
     if isinstance(given, dict):
         if tool.name == "get_daemon_output" and "stream" in given:
             raise Refused("stream", "get_daemon_output.stream is no longer accepted: use stdout and stderr (booleans)")
