@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 import signal
+import sqlite3
 import sys
 import time
 from collections.abc import Callable
@@ -199,6 +200,19 @@ def test_what_the_answer_says_of_a_failed_start_is_not_told_again(library: Libra
     assert answer.text.startswith("bash: ")
     assert "/no/such/directory" in answer.text
     assert not agent.tools.state.has_pending()
+
+
+@pytest.mark.slow
+def test_a_failed_start_is_an_answer_also_where_the_index_is_locked(library: Library, world: World) -> None:
+    agent = library("evva", cwd="/no/such/directory")
+    locker = sqlite3.connect(world.home / "index.db", isolation_level=None)
+    try:
+        locker.execute("BEGIN EXCLUSIVE")
+        answer = agent.call("bash", command="true")
+    finally:
+        locker.close()
+    assert answer.error
+    assert "/no/such/directory" in answer.text
 
 
 def test_what_is_of_another_kind_has_the_text_of_its_kind(agents: Agents, world: World) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ...daemons.kinds import names
@@ -274,11 +275,13 @@ class Evva(Toolset):
 
     async def _failed(self, tool: Tool, problem: HoldfastError) -> Answer:
         if isinstance(problem, SpawnError) and "id" in problem.facts:
-            # What the agent is told by this answer is not announced to it again.
-            session = await self.find(problem.facts["id"])
-            ended = session.metadata.get("signal_id") or (await session.wait(timeout=0)).signal_id
-            if ended:
-                await self.consumer().ack(ended)
+            # What the agent is told by this answer is not announced to it again. Where that cannot be noted it comes
+            # twice, which is better than no answer.
+            with suppress(HoldfastError):
+                session = await self.find(problem.facts["id"])
+                ended = session.metadata.get("signal_id") or (await session.wait(timeout=0)).signal_id
+                if ended:
+                    await self.consumer().ack(ended)
         return Answer(_in_words(tool, problem), {"error": problem.to_json()}, error=True)
 
 
