@@ -155,6 +155,18 @@ def test_reading_nothing_takes_no_note_unless_there_is_nothing(library: Agents) 
     assert is_consumed(agent, silent)
 
 
+def test_an_end_that_is_told_to_nobody_is_consumed_only_by_who_asks(library: Agents) -> None:
+    agent = library("hermes")
+    id = start(agent, "exit 3")
+    over(agent, id)
+    assert not is_consumed(agent, id), "no notice of it was wanted, and nobody has taken note of it"
+    assert process(agent, "wait", id)["exit_code"] == 3
+    assert is_consumed(agent, id)
+    answered = agent.call("terminal", command="sleep 300 & exit 0").data
+    assert is_consumed(agent, answered["session_id"]), "whoever waited for it was answered"
+    process(agent, "kill", answered["session_id"])
+
+
 def test_of_a_last_line_that_is_too_long_the_end_is_shown_and_only_that_takes_note(library: Agents) -> None:
     agent = library("hermes")
     id = start(agent, "head -c 300000 /dev/zero | tr '\\0' x; printf end", notify=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...signals.names import default_name
+from . import scope
 
 if TYPE_CHECKING:
     from ...host.aio import AsyncHoldfast, AsyncSession
@@ -24,6 +25,8 @@ class Consuming:
         self._consumer: AsyncConsumer | None = None
         # Ends that a poll has shown: their notices are short. Only a matter of looks, and so only in memory.
         self.observed: set[str] = set()
+        # Ends that were told: the queue knows nothing of one that no notice was wanted of.
+        self._told: set[str] = set()
 
     @property
     def consumer(self) -> AsyncConsumer:
@@ -46,10 +49,13 @@ class Consuming:
         """A reply has told the end: no notice is wanted. Only its owner can say so."""
         if event_id is None or session.owner != self._owner or not self._settings.drains:
             return
+        self._told.add(event_id)
         if self._settings.turns and not at_once:
             await self.consumer.note(event_id)
         else:
             await self.consumer.ack(event_id)
 
     async def is_told(self, session: AsyncSession, event_id: str | None) -> bool:
-        return event_id is not None and not await self.consumer.is_open(event_id)
+        if event_id is None or session.owner != self._owner or await self.consumer.is_open(event_id):
+            return False
+        return event_id in self._told or await scope.is_promised(session)

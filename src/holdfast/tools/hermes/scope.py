@@ -119,6 +119,12 @@ async def _is_done_with(session: AsyncSession) -> bool:
     return not any(each.routed is True or each.seq in queued for each in ends)
 
 
+async def is_promised(session: AsyncSession) -> bool:
+    """Is its end for somebody: for the queue, or for whoever waited for it?"""
+    ends = [each for each in await session.told() if isinstance(each, Signal) and each.ends_session]
+    return any(each.routed is not False for each in ends)
+
+
 def moment(text: str | None) -> datetime | None:
     return None if text is None else datetime.fromisoformat(text)
 
