@@ -328,6 +328,25 @@ def test_an_ending_is_told_and_stays_in_the_queue(world: World, family: str) -> 
     asyncio.run(main())
 
 
+def test_what_is_told_keeps_to_the_limits_that_are_set(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = world.root / "config.toml"
+    config.write_text("[drain]\nfailed_lines = 2\n")
+    monkeypatch.setenv("HOLDFAST_CONFIG", str(config))
+
+    async def main() -> None:
+        ear = Ear()
+        async with holdfast.open_async() as hf, connected(bridge(hf), logging_callback=ear.log) as client:
+            await client.list_tools()
+            session = await hf.start(world.probe("lines", 9, "exit", 3), owner="agent-7")
+            await session.wait()
+            told = (await ear.next()).data["text"]
+            (waiting,) = (await client.read_resource("holdfast://signals")).contents
+            for text in (told, getattr(waiting, "text", "")):
+                assert [line for line in text.splitlines() if line.startswith("| line")] == ["| line 8", "| line 9"]
+
+    asyncio.run(main())
+
+
 @pytest.mark.covers("native:18")
 def test_a_server_that_is_killed_while_somebody_waits_loses_nothing(world: World) -> None:
     gate = world.gate()

@@ -15,6 +15,7 @@ from mcp.shared.exceptions import MCPDeprecationWarning
 
 from ...errors import HoldfastError
 from ...host.asyncio_driver import Asynchronous
+from ...signals.budget import Limits
 from ...signals.drain import render
 from .connections import of
 from .resources import SIGNALS
@@ -120,7 +121,7 @@ class Notices:
     async def _tell(self, client: _Client, waiting: list[Signal], consumer: AsyncConsumer) -> None:
         new = [signal for signal in waiting if signal.id not in client.told]
         await self._remember(client.told, waiting, consumer)
-        message = render(new, self._toolset.name) if new else None
+        message = render(new, self._toolset.name, limits=Limits.of(self._toolset.hf.config)) if new else None
         level: LoggingLevel = "warning" if any(map(_is_bad, new)) else "info"
         if not message or _LEVELS.index(level) < _LEVELS.index(client.level):
             return

@@ -90,9 +90,11 @@ class Resources:
 
     async def _signals(self) -> str:
         """Rendered as they would be told. Reading acknowledges nothing."""
+        from ...signals.budget import Limits
         from ...signals.drain import render
 
-        return render(await self.toolset.consumer().peek(_SIGNALS_SHOWN), self.toolset.name).text
+        waiting = await self.toolset.consumer().peek(_SIGNALS_SHOWN)
+        return render(waiting, self.toolset.name, limits=Limits.of(self.toolset.hf.config)).text
 
 
 def _foremost(sessions: Sequence[AsyncSession]) -> list[AsyncSession]:
