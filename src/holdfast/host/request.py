@@ -136,7 +136,9 @@ def build(
         spec.update(attention(options, config, spec["notes"]))
     replace = _switch(options, "replace")
     if replace and spec["key"] is None and spec["name"] is None:
-        raise BadArgument("replace", "replaces the holder of a key or name, and none is given", "give key= too")
+        raise BadArgument(
+            "replace", "replaces the holder of a key or name, and none is given", "give key= or name= too"
+        )
     return StartRequest(spec, env, given, replace, list(passed.values()))
 
 

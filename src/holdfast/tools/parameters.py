@@ -179,7 +179,8 @@ def take(parameters: Sequence[Parameter], given: object, *, strict: bool = False
     taken: dict[str, Any] = {each.name: each.default for each in parameters}
     for name, value in given.items():
         if name not in known:
-            near = get_close_matches(str(name), known, 1)
+            missing = [each.name for each in parameters if each.required and given.get(each.name) is None]
+            near = get_close_matches(str(name), missing, 1) or get_close_matches(str(name), known, 1)
             fix = f"did you mean {near[0]}?" if near else "there is " + ", ".join(each.name for each in parameters)
             raise BadArgument(str(name)[:80], "there is no such parameter", fix)
         if value is not None:

@@ -62,6 +62,11 @@ def test_arguments_that_cannot_be_understood(agents: Agents) -> None:
         "wait_s: 601 is out of bounds; give a number from 0 to 600"
     )
     assert problem(agent, "run", comand="x") == "comand: there is no such parameter; did you mean command?"
+    assert problem(agent, "run", cmd="x") == "cmd: there is no such parameter; did you mean command?"
+    assert problem(agent, "run", cmd="x", command="x") == "cmd: there is no such parameter; did you mean cwd?"
+    assert problem(agent, "run", command="x", replace=True) == (
+        "replace: replaces the holder of a key or name, and none is given; give key= or name= too"
+    )
     assert problem(agent, "run") == "command: is required; give text, or a list of texts"
     assert problem(agent, "run", command="x", notify="allways").startswith("notify: 'allways' is not known")
     assert problem(agent, "run", command="x", ready="prt:1").startswith("ready: 'prt:1' is no probe; port:3000")
@@ -78,6 +83,10 @@ def test_arguments_that_cannot_be_understood(agents: Agents) -> None:
     assert problem(agent, "send", id=id).startswith("text: nothing is given to send; give one of text, keys")
     assert problem(agent, "send", id=id, text="a", eof=True).startswith("text: text and eof are two inputs; ")
     assert problem(agent, "wait", ids=id, until="match") == "pattern: is required with until=match; give a regex"
+    for until in ("output", "ready"):
+        assert problem(agent, "wait", ids=id, until=until, pattern="x") == (
+            f"pattern: goes not together with until={until}; give until=match to wait for a regex"
+        )
     assert problem(agent, "wait", ids=id, until="port", pattern="web").startswith("pattern: 'web' is no number; ")
     assert problem(agent, "wait", ids=id, until="port", pattern="99999") == (
         "pattern: 99999 is not from 1 to 65535; give the number of the port, such as 3000"

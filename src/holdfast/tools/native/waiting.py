@@ -32,6 +32,8 @@ def conditions(
 ) -> list[dict[str, Any]]:
     """What to ask of each session; `cursors` is how far the agent has seen them."""
     common: dict[str, Any] = {"timeout": timeout_s}
+    if pattern is not None and until in ("output", "ready"):
+        raise BadArgument("pattern", f"goes not together with until={until}", "give until=match to wait for a regex")
     if until == "match":
         if pattern is None:
             raise BadArgument("pattern", "is required with until=match", "give a regex")
