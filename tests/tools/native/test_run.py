@@ -204,6 +204,16 @@ def test_a_key_stands_for_one_session_until_it_is_replaced(agents: Agents, world
     agent.call("stop", all=True, grace_s=0)
 
 
+def test_a_key_whose_holder_was_started_without_ready_is_not_waited_for(agents: Agents, world: World) -> None:
+    agent = agents("native")
+    first = agent.call("run", command=world.probe("forever"), key="dev", wait_s=0)
+    again = agent.call("run", command=world.probe("forever"), key="dev", ready="line:up", wait_s=60)
+    assert not again.error
+    assert again.data["id"] == first.data["id"]
+    assert "was already running" in again.text
+    agent.call("stop", all=True, grace_s=0)
+
+
 def test_a_server_answers_when_it_is_ready_and_is_not_announced_again(agents: Agents, world: World) -> None:
     agent = agents("native")
     answer = agent.call("run", command=world.probe("say", "up now", "forever"), ready="line:^up", name="web", wait_s=20)

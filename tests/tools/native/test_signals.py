@@ -117,6 +117,27 @@ def test_what_an_answer_told_with_the_end_is_not_announced(agents: Agents, world
     assert agent.call("signals").data["signals"] == []
 
 
+def test_what_a_stop_ended_is_not_announced(agents: Agents, world: World) -> None:
+    agent = agents("native")
+    ran = agent.call("run", command=world.probe("daemon", "{", "forever", "}", "exit", 0), wait_s=20)
+    assert "live on" in ran.text
+    session = agent.run(agent.hf.get(ran.data["id"]))
+    until(lambda: any(getattr(each, "variant", "") == "survivors" for each in agent.run(session.told())), 20)
+    agent.call("stop", ids=ran.data["id"], grace_s=0)
+    assert agent.call("signals").data["signals"] == []
+
+
+def test_that_one_was_unwell_is_not_announced_once_it_was_stopped(agents: Agents, world: World) -> None:
+    agent = agents("native")
+    owner = agent.tools.owner
+    health = {"command": "false", "interval": 0.1, "misses": 1}
+    session = agent.run(agent.hf.start(world.probe("forever"), owner=owner, health=health))
+    until(lambda: any(getattr(each, "variant", "") == "health" for each in agent.run(session.told())), 20)
+    assert agent.call("signals").data["signals"]
+    agent.call("stop", ids=session.id, grace_s=0)
+    assert agent.call("signals").data["signals"] == []
+
+
 def test_an_end_that_races_with_the_limit_of_its_run_is_told_once(agents: Agents) -> None:
     """In the answer of the run, or in that of the wait, and then not again."""
     agent = agents("native")

@@ -187,6 +187,43 @@ def test_a_long_history_keeps_to_the_budget(agents: Agents) -> None:
     assert shown == [str(n) for n in range(501 - len(shown), 501)]
 
 
+def test_a_full_screen_keeps_to_the_budget(agents: Agents, world: World) -> None:
+    agent = agents("native")
+    gate = world.gate()
+    row = "a row that is long enough"
+    words = ["write", "\033[?1049h", "await", gate, "repeat", 20, "{", "say", row, "}", "write", "done", "forever"]
+    id = agent.call("run", command=world.probe("quiet", *words), tty=True, name="full", wait_s=0).data["id"]
+    gate.release()
+    agent.run(agent.run(agent.hf.get(id)).wait(match="done", timeout=20))
+    answer = agent.call("read", id="full", budget=200)
+    left = re.search(r'^\.\.\. (\d+) rows above left out; screen\(id="full"\)$', answer.text, re.MULTILINE)
+    assert left is not None
+    rows = answer.text.split("\n")[2:]
+    assert int(left[1]) + len(rows) == 21
+    assert sum(len(each) + 1 for each in rows) <= 200
+    assert rows[0] == row
+    assert rows[-1].startswith("done")
+    agent.call("stop", all=True, grace_s=0)
+
+
+@pytest.mark.parametrize("wrong", [{"keys": ["Up"]}, {"eof": True}])
+def test_what_is_no_text_is_not_submitted(agents: Agents, wrong: dict[str, Any]) -> None:
+    agent = agents("native")
+    repl(agent)
+    answer = agent.call("send", id="py", submit=True, **wrong)
+    assert answer.error
+    assert answer.text == f"submit: goes not together with {next(iter(wrong))}; leave it out, or give text or paste"
+    agent.call("stop", ids="py", grace_s=0)
+
+
+def test_what_is_pasted_may_be_submitted(agents: Agents) -> None:
+    agent = agents("native")
+    repl(agent)
+    assert "\n42\n" not in agent.call("send", id="py", paste="6*7").text
+    assert "\n4242\n" in agent.call("send", id="py", paste="*101", submit=True, wait_s=5).text
+    agent.call("stop", ids="py", grace_s=0)
+
+
 def test_a_full_screen_that_stands_as_it_stood_is_not_shown_again(agents: Agents, world: World) -> None:
     agent = agents("native")
     file = world.cwd / "poem.txt"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,12 @@ _SCREENFUL_BYTES = 64 << 10
 
 
 async def typed(
-    session: AsyncSession, text: str | None, keys: Sequence[str] | None, paste: str | None, submit: bool | None
+    session: AsyncSession,
+    text: str | None,
+    keys: Sequence[str] | None,
+    paste: str | None,
+    submit: bool | None,
+    enter_delay_s: float,
 ) -> tuple[Typed, str]:
     """One of them, or the end of input where none is given; and what the agent should know about it."""
     if text is not None and session.tty and submit is not False:
@@ -34,7 +40,14 @@ async def typed(
         return await session.send(text + "\n" if submit else text), note
     if keys is not None:
         return await session.keys(*keys), ""
-    return await (session.eof() if paste is None else session.paste(paste)), ""
+    if paste is None:
+        return await session.eof(), ""
+    pasted = await session.paste(paste)
+    if submit:
+        # As after text: a program may take an Enter that comes at once for a part of the paste.
+        await asyncio.sleep(enter_delay_s)
+        await session.keys("Enter")
+    return pasted, ""
 
 
 async def settled(session: AsyncSession, cursor: str, wait_s: float, before: Screen | None) -> None:

@@ -43,6 +43,8 @@ _HITS = 40
 # Some may be among what is shown anyway.
 _TROUBLES = 100
 _AROUND = 5
+_TOLD_WHILE_IT_RUNS = ("ready", "needs_input")
+_TOLD_AT_THE_END = (*_TOLD_WHILE_IT_RUNS, "survivors", "health")
 
 
 class Native(Toolset):
@@ -106,7 +108,9 @@ class Native(Toolset):
         answered = False
         if ready is not None:
             session = await self.hf.start(command, ready=_probe(ready), **options)
-            await self.waiting([session], session.wait(ready=True, timeout=wait_s))
+            # Under a key it may be one that somebody started without saying when it is ready.
+            if session.metadata.get("call") == mine or key is None or session.metadata.get("ready"):
+                await self.waiting([session], session.wait(ready=True, timeout=wait_s))
         else:
             # A brief one is waited for on the connection that started it. If it ended before the time was over, its
             # runner knows that we know, and nothing is queued.
@@ -244,9 +248,12 @@ class Native(Toolset):
         if len(chosen) != 1:
             why = f"{chosen[0]} and {chosen[1]} are two inputs" if chosen else "nothing is given to send"
             raise BadArgument("text", why, "give one of text, keys, paste, eof")
+        if submit and chosen[0] in ("keys", "eof"):
+            raise BadArgument("submit", f"goes not together with {chosen[0]}", "leave it out, or give text or paste")
         session = await self.find(id)
         before = await session.screen() if session.tty and session.exit is None else None
-        typed, note = await sending.typed(session, text, keys, paste, submit)
+        enter_delay_s = self.hf.config.terminal_enter_delay
+        typed, note = await sending.typed(session, text, keys, paste, submit, enter_delay_s)
         await self.waiting([session], sending.settled(session, typed.cursor, wait_s, before))
         await session.refresh()
         # What might not end a program did, where it has ended.
@@ -317,7 +324,7 @@ class Native(Toolset):
             if isinstance(answer, BaseException) and not isinstance(answer, HoldfastError):
                 raise answer
             if each.exit is not None:
-                await self._told(each)
+                await self._told(each, after_stop=True)
         return stopped(sessions, answers)
 
     async def _list(self, *, all: bool) -> Answer:
@@ -363,10 +370,15 @@ class Native(Toolset):
         sheet = Sheet(status(session, *said))
         self._tell_cursor(sheet, session, log, found)
         output = Output(sheet, session)
+        room = budget or budget_for(session)
         if drawn and new:
-            sheet.output(screens.rows(await session.screen()))
+            rows = screens.rows(await session.screen())
+            fitting = screens.fitting(rows, room)
+            if left := len(rows) - len(fitting):
+                above = f"... {left} row{'' if left == 1 else 's'} above left out"
+                sheet.add(f"{above}; {call('screen', id=ref(session))}")
+            sheet.output(fitting)
         elif not drawn:
-            room = budget or budget_for(session)
             output.add(found, room, trouble=await self._trouble(session, found, room), raw=raw)
         if others:
             sheet.add(f"next: {others}")
@@ -397,9 +409,9 @@ class Native(Toolset):
             more["left_out"] = output.left
         return Answer(sheet.text(), facts(session, **more, output=sheet.body))
 
-    async def _told(self, session: AsyncSession) -> None:
+    async def _told(self, session: AsyncSession, *, after_stop: bool = False) -> None:
         """What the agent was given in an answer is not announced to it again: the end, that it is ready, what it
-        asks."""
+        asks; and of one that is over, how it was before, and who is left of it, which a stop says too."""
         over = session.state in FINAL_STATES
         news = over and not self._seen.is_told(session.id)
         if news:
@@ -409,10 +421,13 @@ class Native(Toolset):
             if signal:
                 await self.consumer().ack(signal)
         asks = session.needs_input or (session.metadata.get("ready") or {}).get("ok") is not None
-        if news or (asks and not over):
-            known = self._seen.told_upto(session.id)
+        left = session.exit is not None and bool(session.exit.survivors)
+        if news or left or after_stop or (asks and not over):
+            # Of one that is over all are looked at again: those that were passed over while it ran are told now too.
+            known = 0 if over else self._seen.told_upto(session.id)
+            told = _TOLD_AT_THE_END if over else _TOLD_WHILE_IT_RUNS
             for each in await session.told():
-                if isinstance(each, Signal) and each.variant in ("ready", "needs_input") and each.seq > known:
+                if isinstance(each, Signal) and each.variant in told and each.seq > known:
                     await self.consumer().ack(each.id)
                     self._seen.move(session.id, None, upto=each.seq)
 
