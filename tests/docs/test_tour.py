@@ -33,7 +33,7 @@ _MARK = "--8<--"
 _VARIES = (
     (re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z"), "TIME"),
     (re.compile(r"\b[bp][0-9a-z]{8}\b"), "ID"),
-    (re.compile(r"\b\d+(ms|s|m|h|d)\b"), "SPAN"),
+    (re.compile(r"\b\d+(\.\d+)?(ms|s|m|h|d)\b"), "SPAN"),
     (re.compile(r"\bpid \d+"), "pid N"),
     (re.compile(r"\b[\d.]+ ([KMG]i)?B\b"), "SIZE"),
     (re.compile(r"[ \t]+"), " "),
@@ -184,6 +184,7 @@ def test_what_a_document_shows_is_what_happens(document: Path, world: World) -> 
         ("b7k2m9qa1\n", "bzzzzzzz0", True),
         ("b7k2m9qa1\n", "dev", False),
         ("stopped after 12ms (pid 7)\n", "stopped after 2s (pid 12345)", True),
+        ("exit 1 after 0.1s\n", "exit 1 after 0s", True),
         ("ID    NAME\nb7k2m9qa1 dev\n", "ID NAME\nb00000000  dev", True),
         ("one\ntwo\nthree\n", "one\n...\nthree", True),
         ("one\ntwo\nthree\n", "one\n...", True),
