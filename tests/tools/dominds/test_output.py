@@ -292,7 +292,40 @@ def test_a_runner_that_stands_still_is_unreachable_and_its_log_is_shown(direct: 
         began = time.monotonic()
         waited = agent.call("get_daemon_output", pid=daemon.data["pid"], timeout_ms=200)
         assert time.monotonic() - began < 9, "a silent runner does not lengthen a wait to the bound of its answers"
-        assert waited.data["wait_status"] in ("timeout", "unavailable")
+        assert waited.data["wait_status"] == "timeout"
+
+
+@pytest.mark.parametrize("answers", [False, True])
+def test_a_runner_that_stands_still_ends_no_wait(
+    direct: Agents, world: World, monkeypatch: pytest.MonkeyPatch, answers: bool
+) -> None:
+    # Whoever looks is done soon; what is left of the time is the wait's.
+    monkeypatch.setenv("HOLDFAST_HOSTS_REPLY_TIMEOUT", "0.2")
+    monkeypatch.setenv("HOLDFAST_HOSTS_SWEEP_TIMEOUT", "0.2")
+    agent = direct("dominds")
+    gate = world.gate()
+    daemon = started(agent, f"echo kept; read -n 1 < {gate}; echo more; sleep 60")
+    pid = daemon.data["pid"]
+
+    async def waited() -> Answer:
+        call = asyncio.ensure_future(agent.tools.call("get_daemon_output", {"pid": pid, "timeout_ms": 2500}))
+        with wedged(world.open().get(daemon.data["session"])):
+            done, _ = await asyncio.wait([call], timeout=1.5 if answers else 5)
+            assert bool(done) is not answers
+            gate.release()
+        answer: Answer = await asyncio.wait_for(call, 10)
+        return answer
+
+    began = time.monotonic()
+    answer = agent.run(waited())
+    if answers:
+        assert answer.data["wait_status"] == "output"
+        assert "more" in answer.text
+    else:
+        assert time.monotonic() - began >= 2.5
+        assert answer.data["wait_status"] == "timeout"
+        assert answer.text.startswith(f"⏱️ Timed out waiting for new stdout/stderr output from daemon {pid} ")
+        assert "kept" in answer.text
 
 
 def test_a_lost_daemon_says_so_and_its_log_is_shown(direct: Agents, world: World) -> None:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from .family import Dominds
 
 _TOOL = "get_daemon_output"
+# After so long a runner that did not answer is asked again.
+_AGAIN_S = 0.2
 OUTPUT, TIMEOUT, ENDED, UNAVAILABLE = "output", "timeout", "exited", "unavailable"
 
 
@@ -88,21 +90,28 @@ async def _wait(tools: Dominds, daemon: AsyncSession, wanted: list[str], timeout
     # Whoever asks before the command has ended is told of its end; afterwards only what is left of it can print.
     had_ended = daemon.state == EXITED
     cursor = ",".join(f"{stream}:{shown.get(stream, 0)}" for stream in wanted)
-    woken = daemon.wait(
-        output=True,
-        extinct=had_ended,
-        since=cursor,
-        stream=wanted[0] if len(wanted) == 1 else None,
-        timeout=timeout,
-    )
+
+    async def woken() -> str:
+        while True:
+            try:
+                outcome = daemon.wait(
+                    output=True,
+                    extinct=had_ended,
+                    since=cursor,
+                    stream=wanted[0] if len(wanted) == 1 else None,
+                    timeout=timeout,
+                )
+                return (await tools.waiting([daemon], outcome)).reason
+            except Unreachable:
+                # It may answer again, and is no end of the wait; one that dies is noticed by the next try.
+                await asyncio.sleep(_AGAIN_S)
+
     try:
         # A runner that stands still answers no wait, and must not lengthen it.
         async with asyncio.timeout(timeout):
-            reason = (await tools.waiting([daemon], woken)).reason
+            reason = await woken()
     except TimeoutError:
         reason = TIMEOUT
-    except Unreachable:
-        return UNAVAILABLE
     if reason == "output":
         return OUTPUT
     if reason in ("stale", "lost"):
