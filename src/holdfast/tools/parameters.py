@@ -52,9 +52,10 @@ _TRUTHS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0
 
 
 class Parameter:
-    """`default` is what a call without it gets, and what the schema says; a required one has none."""
+    """`default` is what a call without it gets, and what the schema says; a required one has none. `above` is for a
+    limit that is left out where there is to be none; schemas only say it in words, for some model APIs refuse it."""
 
-    __slots__ = ("aliases", "choices", "default", "doc", "maximum", "minimum", "name", "required", "type")
+    __slots__ = ("above", "aliases", "choices", "default", "doc", "maximum", "minimum", "name", "required", "type")
 
     def __init__(
         self,
@@ -67,6 +68,7 @@ class Parameter:
         choices: Sequence[Any] = (),
         minimum: float | None = None,
         maximum: float | None = None,
+        above: float | None = None,
         aliases: Sequence[str] = (),
     ) -> None:
         self.name = name
@@ -77,6 +79,7 @@ class Parameter:
         self.choices = tuple(choices)
         self.minimum = minimum
         self.maximum = maximum
+        self.above = above
         self.aliases = tuple(aliases)
 
     def schema(self) -> dict[str, Any]:
@@ -106,6 +109,7 @@ class Parameter:
             raise BadArgument(self.name, f"{_shown(value)} is not known{hint}", f"give {self.wanted()}")
         if isinstance(taken, (int, float)) and not isinstance(taken, bool):
             low = self.minimum is not None and taken < self.minimum
+            low = low or (self.above is not None and taken <= self.above)
             if low or (self.maximum is not None and taken > self.maximum):
                 raise BadArgument(self.name, f"{_shown(value)} is out of bounds", f"give {self.wanted()}")
         return taken
@@ -114,6 +118,8 @@ class Parameter:
         if self.choices:
             return " or ".join(map(str, self.choices))
         words = _IN_WORDS[self.type]
+        if self.above is not None:
+            return f"{words} above {self.above:g}, or leave it out"
         if self.minimum is not None and self.maximum is not None:
             return f"{words} from {self.minimum:g} to {self.maximum:g}"
         if self.minimum is not None:
@@ -146,7 +152,7 @@ def strict_schema(parameters: Sequence[Parameter], *, nullable: bool = True) -> 
         if nullable and not each.required:
             found = _or_null(found)
         said = [each.doc] if each.doc else []
-        if each.minimum is not None or each.maximum is not None:
+        if any(bound is not None for bound in (each.minimum, each.maximum, each.above)):
             said.append(each.wanted())
         if each.default is not None:
             said.append(f"default {each.default}")

@@ -96,9 +96,10 @@ def test_arguments_that_cannot_be_understood(agents: Agents) -> None:
     for wrong in ("-1", "nan", "inf"):
         assert problem(agent, "wait", ids=id, until="idle", pattern=wrong).startswith(f"pattern: {wrong} is not from 0")
     for name in ("timeout_s", "idle_timeout_s"):
-        assert problem(agent, "run", command="true", **{name: -1}) == (
-            f"{name}: -1 is out of bounds; give a number of at least 0"
-        )
+        for limit in (-1, 0):
+            assert problem(agent, "run", command="true", **{name: limit}) == (
+                f"{name}: {limit} is out of bounds; give a number above 0, or leave it out"
+            )
     assert problem(agent, "signals", ack=["x"]).startswith("ack: 'x' is no signal")
     assert problem(agent, "signals", ack=["upto:x"]).startswith("ack: 'x' is no signal")
     assert problem(agent, "stop", ids=id, all=True) == "all: goes not together with ids; give ids, or all=true"
