@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -97,3 +100,42 @@ def test_who_waits_does_not_notice_that_a_link_was_gone(
         gate.release()
         assert waiting.result(timeout=30).reason == "exit"
         assert b"".join(page.data for page in following.result(timeout=30)) == b"ready\nat last\n"
+
+
+NESTED = """
+import sys, holdfast
+with holdfast.open() as hf:
+    print(hf.start(["sleep", "600"], place=sys.argv[1]).id)
+"""
+
+
+def test_a_link_is_no_part_of_the_session_it_was_opened_in(hf: Holdfast, over_ssh: Away) -> None:
+    outer = hf.run([sys.executable, "-c", NESTED, over_ssh.place])
+    assert outer.exit is not None
+    assert (outer.exit.code, outer.exit.survivors) == (0, [])
+    inner = hf.get(outer.text().strip())
+    assert inner.state == "running"
+    outer.stop()
+    assert inner.refresh().state == "running"
+    inner.stop(grace=0)
+
+
+def test_the_program_of_a_link_is_found_by_the_path_of_its_host(
+    hf: Holdfast, over_ssh: Away, ssh_host: SshHost, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = world.root / "programs"
+    folder.mkdir()
+    (folder / "our-ssh").write_text(f'#!/bin/sh\nexec {shlex.join(ssh_host.argv)} "$@"\n')
+    (folder / "our-ssh").chmod(0o700)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    monkeypatch.setenv("HOLDFAST_PLACES_SSH", "our-ssh")
+    assert world.open().run("echo here", place=over_ssh.place).text() == "here\n"
+
+
+def test_a_directory_in_the_copy_is_left_alone(hf: Holdfast, over_ssh: Away, world: World) -> None:
+    session = hf.start(over_ssh.probe("forever"), place=over_ssh.place)
+    (world.session(session.id) / "files").mkdir()
+    kill_deputies(world)
+    assert session.refresh().state == "running"
+    session.stop(grace=0)
+    assert (world.session(session.id) / "files").is_dir()

@@ -10,6 +10,7 @@ import os
 
 from ..errors import BadArgument, PlaceUnsupported
 from ..model.units import shown
+from ..runner import tree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,10 +30,8 @@ _WHERE = (
     *("HOME", "XDG_RUNTIME_DIR", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG"),
     *("CONTAINER_HOST", "CONTAINER_CONNECTION", "CONTAINERS_CONF", "CONTAINERS_STORAGE_CONF"),
 )
-_SSH_OPTIONS = (
-    *("BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=15", "ServerAliveCountMax=3"),
-    *("ControlMaster=auto", "ControlPersist=60"),
-)
+_SSH_OPTIONS = ("BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=15", "ServerAliveCountMax=3")
+_SSH_SHARED = ("ControlMaster=auto", "ControlPersist=60")
 
 
 def check(place: object) -> str:
@@ -58,6 +57,7 @@ def reach(place: str, config: Config, runtime: str, way: Mapping[str, str | None
     """What a deputy needs to open links to this place, and the code that it brings along."""
     import hashlib
     import shlex
+    import shutil
 
     from .. import wire
     from .bundle import runner_archive
@@ -70,6 +70,8 @@ def reach(place: str, config: Config, runtime: str, way: Mapping[str, str | None
         boot = f'exec(__import__("base64").b64decode("{wire.as_text(file.read())}"))'
     arrive = [*python, "-c", boot, hashlib.blake2b(code, digest_size=16).hexdigest(), str(len(code))]
     program = shlex.split(getattr(config, f"places_{kind}"))
+    # By our own path: the deputy has none.
+    program[:1] = [shutil.which(program[0]) or program[0]] if program else []
     detached: list[str] | None = None
     if kind == "ssh":
         argv = [*program, *_ssh_options(runtime), name, "exec " + shlex.join(arrive)]
@@ -82,16 +84,22 @@ def reach(place: str, config: Config, runtime: str, way: Mapping[str, str | None
     return {
         "argv": argv,
         "detached": detached,
-        "env": {name: value for name, value in {**os.environ, **way}.items() if value is not None},
+        "env": _environment(way),
         "timeout": config.places_timeout,
         "code": wire.as_text(code),
     }
+
+
+def _environment(way: Mapping[str, str | None]) -> dict[str, str]:
+    """Of a link: it is no part of the session that we may be in ourselves."""
+    ours = {**os.environ, tree.SESSION_VARIABLE: None, tree.ROLE_VARIABLE: "runner", **way}
+    return {name: value for name, value in ours.items() if value is not None}
 
 
 def _ssh_options(runtime: str) -> list[str]:
     options = list(_SSH_OPTIONS)
     if len(os.fsencode(runtime)) + len("/ssh-") <= _CONTROL_PATH_BYTES:
         options.append(f"ControlPath={runtime}/ssh-%C")
-    else:
-        options = [option for option in options if not option.startswith("Control")]
+        # Who keeps a connection for others hides what it is: in a session it would be taken for a part of that.
+        options += ["ControlMaster=no"] if tree.SESSION_VARIABLE in os.environ else _SSH_SHARED
     return ["-T", *(word for option in options for word in ("-o", option))]

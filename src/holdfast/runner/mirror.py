@@ -133,7 +133,7 @@ class Copy:
         # Of a session whose runner was found gone, hosts have added to what came from there.
         came = records.found(self._directory, records.AWAY).get("sizes") or {}
         for name in os.listdir(self._directory):
-            if is_copied(name):
+            if is_copied(name) and stat.S_ISREG(os.lstat(name, dir_fd=self._directory).st_mode):
                 fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._directory)
                 try:
                     size = min(os.fstat(fd).st_size, came.get(name, _SIZE_MAX))
