@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from holdfast.tools.openclaw import slugs
 from holdfast.tools.openclaw.scopes import Scope
 from holdfast.tools.openclaw.spawning import SpawnInput
 from holdfast.tools.openclaw.supervisor import Supervisor, Withdrawn
@@ -161,6 +162,27 @@ def test_cancelling_a_scope_takes_what_starts_and_no_later_arrival(agent: Agent,
     assert agent.run(one.list_by_scope("")) == []
     assert agent.run(one.cancel_scope("crowd")) == 1
     wait_gone(late.pid)
+
+
+def test_starts_at_the_same_time_are_given_different_names(
+    agent: Agent, points: Points, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slugs, "_ADJECTIVES", "calm")
+    monkeypatch.setattr(slugs, "_NOUNS", "fox")
+    points.set("runner.before_spawn=pause")
+    one = supervisor(agent)
+
+    async def together() -> list[Any]:
+        spawning = [asyncio.ensure_future(one.spawn(SpawnInput(argv=SLEEPER))) for _ in range(3)]
+        hits = [await asyncio.to_thread(points.wait, "runner.before_spawn", 20) for _ in range(3)]
+        for hit in hits:
+            hit.release()
+        return await asyncio.gather(*spawning)
+
+    started = agent.run(together())
+    assert sorted(run.run_id for run in started) == ["calm-fox", "calm-fox-2", "calm-fox-3"]
+    for run in started:
+        agent.run(run.cancel())
 
 
 @pytest.mark.parametrize("asked", ["cancel", "replacement"])

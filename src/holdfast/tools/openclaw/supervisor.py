@@ -310,7 +310,10 @@ class Supervisor:
     # Finding.
 
     def _is_free(self, name: str) -> bool:
-        """Nobody bears it, not even one whose output is still kept: so long its claim stands."""
+        """Nobody bears it, not even one whose output is still kept, for so long its claim stands; and nobody is just
+        being given it here."""
+        if name in self._startups:
+            return False
         holder = Claim(self._hf.home, "name", name).peek()
         return holder is None or not os.path.lexists(self._hf.home.session(holder))
 
