@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,10 @@ def _gone(world: World) -> None:
         return lock is not None
 
     until(is_free, COMES_S, what="the end of the deliverer")
+    until(
+        lambda: not [each for each in threading.enumerate() if each.name == "holdfast-people"],
+        what="its being waited for",
+    )
 
 
 def _forget_wakes(world: World) -> None:

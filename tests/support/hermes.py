@@ -11,6 +11,35 @@ if TYPE_CHECKING:
 
 Event = dict[str, Any]
 
+# A host that calls `terminal` with each of its arguments, and stays until it is killed.
+HOST = """
+import asyncio, json, sys
+import holdfast
+from holdfast.tools import toolset
+
+async def main():
+    async with holdfast.open_async() as hf, toolset("hermes", hf, owner="a") as tools:
+        for arguments in map(json.loads, sys.argv[1:]):
+            print(json.dumps((await tools.call("terminal", arguments)).data), flush=True)
+        await asyncio.sleep(600)
+
+asyncio.run(main())
+"""
+
+# One that takes what is due, and leaves.
+DRAIN = """
+import asyncio, json
+import holdfast
+from holdfast.tools import toolset
+
+async def main():
+    async with holdfast.open_async() as hf, toolset("hermes", hf, owner="a") as tools:
+        async with await tools.drain() as taken:
+            print(json.dumps(taken.events), flush=True)
+
+asyncio.run(main())
+"""
+
 
 def start(agent: Agent, command: str, **options: Any) -> str:
     """In the background; the id."""
@@ -57,3 +86,22 @@ def drained(agent: Agent, count: int = 1, bound: float = 10.0) -> list[Event]:
 
     until(enough, bound, what=f"{count} events")
     return found
+
+
+def beats_until_the_end(agent: Agent) -> list[Event]:
+    """The heartbeats of what prints `line 1`, `line 2`, ...: each line was told once and in order, and none of them
+    follows its completion."""
+    events: list[Event] = []
+
+    def is_over() -> bool:
+        events.extend(drain(agent))
+        return any(event["type"] == "completion" for event in events)
+
+    until(is_over, bound=30, what="the end")
+    beats = [event for event in events if event["type"] == "heartbeat"]
+    assert [beat["seq"] for beat in beats] == list(range(1, len(beats) + 1))
+    lines = [line for beat in beats for line in beat["output"].splitlines()]
+    assert lines == [f"line {number}" for number in range(1, len(lines) + 1)], "each line once, in order"
+    assert events[-1]["type"] == "completion"
+    assert drain(agent) == []
+    return beats

@@ -8,41 +8,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support import processes
-from support.hermes import drain, drained, over, printed, process, start
+from support.hermes import DRAIN, HOST, drain, drained, over, printed, process, start
 from support.waiting import until
 
 if TYPE_CHECKING:
     from support.agents import Agents
     from support.program import Program
     from support.world import World
-
-HOST = """
-import asyncio, json, sys
-import holdfast
-from holdfast.tools import toolset
-
-async def main():
-    async with holdfast.open_async() as hf, toolset("hermes", hf, owner="a") as tools:
-        for arguments in map(json.loads, sys.argv[1:]):
-            print(json.dumps((await tools.call("terminal", arguments)).data), flush=True)
-        await asyncio.sleep(600)
-
-asyncio.run(main())
-"""
-
-
-DRAIN = """
-import asyncio, json
-import holdfast
-from holdfast.tools import toolset
-
-async def main():
-    async with holdfast.open_async() as hf, toolset("hermes", hf, owner="a") as tools:
-        async with await tools.drain() as taken:
-            print(json.dumps(taken.events), flush=True)
-
-asyncio.run(main())
-"""
 
 
 def killed_host(world: World, **arguments: object) -> str:
