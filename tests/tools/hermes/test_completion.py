@@ -195,9 +195,10 @@ def test_a_kill_takes_note_and_a_sweep_does_not(library: Agents, world: World) -
 
 def test_with_turns_what_was_told_shares_the_fate_of_the_turn(library: Agents) -> None:
     agent = library("hermes", turns=True)
-    first, second = start(agent, "exit 1", notify=True), start(agent, "exit 2", notify=True)
-    for id in (first, second):
-        agent.run(agent.run(agent.hf.get(id)).wait(timeout=20))
+    first = start(agent, "exit 1", notify=True)
+    over(agent, first)
+    second = start(agent, "exit 2", notify=True)
+    over(agent, second)
     taken = agent.run(agent.tools.drain(limit=1))
     assert [event["session_id"] for event in taken.events] == [first]
     assert process(agent, "wait", second)["exit_code"] == 2
