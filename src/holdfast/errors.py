@@ -78,8 +78,10 @@ class BadRequest(HoldfastError):
     fix = "send what docs/architecture.md describes"
     what: str
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, what: str, fix: str | None = None) -> None:
         super().__init__(f"malformed request: {what}", what=what)
+        if fix:
+            self.fix = fix
 
 
 class BadArgument(HoldfastError):

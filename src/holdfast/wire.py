@@ -2,6 +2,7 @@
 
 from .runner.wire import (
     FRAME_MAX_BYTES,
+    LENGTH_BYTES,
     PROTOCOL,
     START_MAX_BYTES,
     UNIT_MAX_BYTES,
@@ -10,10 +11,14 @@ from .runner.wire import (
     as_text,
     control,
     data,
+    frame,
+    from_text,
+    message,
 )
 
 __all__ = [
     "FRAME_MAX_BYTES",
+    "LENGTH_BYTES",
     "PROTOCOL",
     "START_MAX_BYTES",
     "UNIT_MAX_BYTES",
@@ -22,4 +27,7 @@ __all__ = [
     "as_text",
     "control",
     "data",
+    "frame",
+    "from_text",
+    "message",
 ]

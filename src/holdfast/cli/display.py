@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 
 from ..terminal.filter import CANCEL, Filter
+from ..terminal.restored import Restored
 from ..terminal.undo import KEEP, Undo
 from .outlet import Outlet
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from typing import Any
 
     from ..model.attach import Data, Gap, Init
@@ -43,36 +43,31 @@ class Display:
         self._history_rows = history_rows
         self.undo = Undo(flags)
         self._filter = self._new_filter()
-        self._init: Init | None = None
-        self._owed = 0  # bytes of the restore that have not come
-        self._pieces: list[tuple[int, bytes]] = []
+        self._restored: Restored | None = None
         self._replay_to = 0
         self._touched = False
 
     @property
     def is_painted(self) -> bool:
         """Whether the screen is shown, so that the redraw which a resize brings follows it."""
-        return self._init is not None and self._owed == 0
+        return self._restored is not None and self._restored.is_whole
 
     def begin(self, init: Init) -> None:
         """The session as it is now: shown when all it is made of has come."""
-        if self._init is not None:
+        if self._restored is not None:
             self._take_back()
-        self._init = init
+        self._restored = Restored(init)
         self._filter = self._new_filter()
-        self._pieces = []
-        self._owed = sum(part["to"] - part["from"] for part in init.restore)
         self._replay_to = _end_of(init)
         if not self._touched:
             self._touched = True
             self.outlet.add(_KEEP_TITLE + KEEP)
-        if not self._owed:
-            self._paint()
+        self._paint()
 
     def data(self, data: Data) -> None:
-        if self._owed:
-            self._pieces.append((data.offset, data.data))
-            self._came(len(data.data))
+        if self._restored is not None and not self._restored.is_whole:
+            self._restored.take(data)
+            self._paint()
             return
         replayed = max(0, min(len(data.data), self._replay_to - data.offset))
         if replayed:
@@ -83,12 +78,7 @@ class Display:
     def gap(self, gap: Gap) -> None:
         """Of a restore a part is missing, and it is shown without. Else the screen comes anew; words would only stand
         in its way."""
-        if self._owed and self._init is not None and gap.end <= self._init.at:
-            self._came(gap.end - gap.begin)
-
-    def _came(self, size: int) -> None:
-        self._owed = max(0, self._owed - size)
-        if not self._owed:
+        if self._restored is not None and self._restored.miss(gap):
             self._paint()
 
     def bell(self, text: str = "") -> None:
@@ -111,7 +101,7 @@ class Display:
         ends_line = self.outlet.ends_line
         self._take_back()
         self._touched = False
-        self._init = None
+        self._restored = None
         # What the session showed below is no longer true, and is not to be mixed with what comes next.
         self.outlet.add(_GIVE_TITLE_BACK + (b"" if ends_line else b"\r\n") + b"\x1b[J")
         try:
@@ -124,30 +114,16 @@ class Display:
         self.outlet.add(self._filter.abandon() + self.undo.take(size[1] if size else 80))
 
     def _paint(self) -> None:
-        """Show the screen from which what follows goes on."""
-        init, pieces, self._pieces = self._init, self._pieces, []
-        if init is None or init.state is None or not init.restore:
+        """Show the screen from which what follows goes on, once it is known."""
+        restored = self._restored
+        if restored is None or not restored.is_whole:
             return
-        from ..terminal.grid import Grid, GridFailed
-        from ..terminal.paint import paint
-        from ..terminal.restore import render
-
-        pieces.sort(key=lambda piece: piece[0])
-
-        def read(begin: int, end: int) -> Iterator[bytes]:
-            for offset, piece in pieces:
-                if offset < end and offset + len(piece) > begin:
-                    yield piece[max(0, begin - offset) : end - offset]
-
-        plan = {"ranges": init.restore, "exact": init.exact}
-        try:
-            grid = render(plan, read, init.resizes, self._history_rows)
-        except GridFailed:
-            # Hostile output can do that. The program shows itself when it next draws.
-            grid = Grid(*init.size)
-        size = self._terminal.size() or init.size
-        self.outlet.add(self.undo.feed(paint(grid, init.state, size, self._history_rows)))
-        self._filter.set_titles(*_titles(init.state))
+        painted = restored.paint(self._terminal.size() or restored.init.size, self._history_rows)
+        if not painted:
+            return
+        self.outlet.add(self.undo.feed(painted))
+        assert restored.init.state is not None
+        self._filter.set_titles(*_titles(restored.init.state))
         # What scrolled out is in the terminal's own history by now.
         self._history_rows = 0
 

@@ -88,6 +88,7 @@ class _Attachment:
         self._request = request
         self._connection = connection
         self._unsent = bytearray()
+        self._draining = False
         self._serial = 0
         # What is still to come, should the connection break: ranges of the restore, and everything from `_at` on.
         self._pending: list[list[int]] = []
@@ -117,6 +118,12 @@ class _Attachment:
         assert self._recorded is not None
         event = next(self._recorded, None)
         return [] if event is None else [event]
+
+    @property
+    def history_rows(self) -> int:
+        """Of how many rows above the page the restore was asked for."""
+        rows: int = self._request["history_rows"]
+        return rows
 
     @property
     def over(self) -> bool:
@@ -191,7 +198,7 @@ class _Attachment:
             if self.over:
                 break
             left = None if deadline is None else deadline - time.monotonic()
-            writers = [self.fileno()] if self._unsent else []
+            writers = [self.fileno()] if self._unsent and not self._draining else []
             if not await self._core.driver.ready([self.fileno()], writers, left):
                 break
             self.flush()
@@ -248,7 +255,7 @@ class _Attachment:
             self._ended = True
             yield Exit(frame["code"], frame["signal"], frame["cause"], frame["output_complete"], frame["output_open"])
         elif kind == "error":
-            yield Refused(HoldfastError.from_wire(frame))
+            yield Refused(HoldfastError.from_wire(frame), frame.get("id"))
 
     def _passed(self, offset: int, size: int) -> None:
         if not self._pending:
@@ -305,7 +312,7 @@ class _Attachment:
     def _recorded_screen(self, files: Files, end: int) -> Iterator[Event]:
         from .screens import restore_at
 
-        restore = restore_at(self._core.log(self._id), files, end, self._request.get("history_rows", 1000))
+        restore = restore_at(self._core.log(self._id), files, end, self.history_rows)
         state, plan = restore.state, restore.plan
         size = tuple(state["size"])
         yield Init(restore.at, size, state, plan["ranges"], restore.resizes, plan["exact"], [], None, None)
@@ -366,3 +373,13 @@ class AsyncAttachment(_Attachment):
     async def wait(self, timeout: float | None = None) -> list[Event]:
         """The next events, or none when the time is over or all have come."""
         return await self._next(timeout)
+
+    async def drain(self) -> None:
+        """Until the runner has taken what was sent. Whoever waits for events in another task sends no more before."""
+        self._draining = True
+        try:
+            while self._unsent and self._connection is not None:
+                await self._core.driver.ready((), [self.fileno()], None)
+                self.flush()
+        finally:
+            self._draining = False

@@ -36,16 +36,7 @@ async def keys(
     core: Core, id: str, tokens: Iterable[str], delay_ms: int = 0, wait_for: Mapping[str, Any] | None = None
 ) -> Typed:
     """Named keys, in order; all of them are known before the first is typed."""
-    from ..terminal.keys import parse
-
-    parts: list[Part] = []
-    for part in parse(tokens):
-        if parts and _delay("delay_ms", delay_ms, _KEY_DELAY_MAX_MS):
-            parts.append({"pause": delay_ms})
-        parts.append(part)
-    if not parts:
-        raise BadArgument("keys", "no key is named", "give some, such as Enter, C-c or Up")
-    return await _type(core, id, parts, wait_for)
+    return await _type(core, id, of_keys(tokens, delay_ms), wait_for)
 
 
 async def paste(
@@ -56,9 +47,7 @@ async def paste(
     raw: bool = False,
     wait_for: Mapping[str, Any] | None = None,
 ) -> Typed:
-    if bracketed not in ("auto", "always", "never"):
-        raise BadArgument("bracketed", f"{bracketed!r} is not one of auto, always, never")
-    return await _type(core, id, [{"paste": text, "bracketed": bracketed, "raw": raw}], wait_for)
+    return await _type(core, id, of_paste(text, bracketed, raw), wait_for)
 
 
 async def submit(
@@ -72,18 +61,44 @@ async def submit(
     one that comes with its text. Text of several lines goes as a paste where the program takes one."""
     if enter_delay_ms is None:
         enter_delay_ms = round(core.config.terminal_enter_delay * 1000)
+    return await _type(core, id, of_submit(text, enter_delay_ms), wait_for)
+
+
+async def eof(core: Core, id: str, wait_for: Mapping[str, Any] | None = None) -> Typed:
+    """The end of input: the pipe is closed, or the key that means it is typed."""
+    return await _asked(core, id, "close_stdin", {}, wait_for)
+
+
+# The parts of one unit, as a runner takes them.
+
+
+def of_keys(tokens: Iterable[str], delay_ms: int = 0) -> list[Part]:
+    from ..terminal.keys import parse
+
+    parts: list[Part] = []
+    for part in parse(tokens):
+        if parts and _delay("delay_ms", delay_ms, _KEY_DELAY_MAX_MS):
+            parts.append({"pause": delay_ms})
+        parts.append(part)
+    if not parts:
+        raise BadArgument("keys", "no key is named", "give some, such as Enter, C-c or Up")
+    return parts
+
+
+def of_paste(text: str, bracketed: str = "auto", raw: bool = False) -> list[Part]:
+    if bracketed not in ("auto", "always", "never"):
+        raise BadArgument("bracketed", f"{bracketed!r} is not one of auto, always, never")
+    return [{"paste": text, "bracketed": bracketed, "raw": raw}]
+
+
+def of_submit(text: str, enter_delay_ms: int) -> list[Part]:
     parts: list[Part] = []
     if text:
         lines = text.count("\n") + text.count("\r")
         parts.append({"paste": text, "bracketed": "auto", "raw": False} if lines else {"text": text})
         if _delay("enter_delay_ms", enter_delay_ms, _ENTER_DELAY_MAX_MS):
             parts.append({"pause": enter_delay_ms})
-    return await _type(core, id, [*parts, {"enter": True}], wait_for)
-
-
-async def eof(core: Core, id: str, wait_for: Mapping[str, Any] | None = None) -> Typed:
-    """The end of input: the pipe is closed, or the key that means it is typed."""
-    return await _asked(core, id, "close_stdin", {}, wait_for)
+    return [*parts, {"enter": True}]
 
 
 def _bytes(argument: str, text: str) -> bytes:

@@ -129,8 +129,9 @@ class Exit(Event):
 
 
 class Refused(Event):
-    """What this client asked for last was not done."""
+    """What this client asked for was not done; `id` is the number of the input that it was, if it was one."""
 
-    __slots__ = ("error",)
+    __slots__ = ("error", "id")
 
     error: HoldfastError
+    id: int | None

@@ -35,6 +35,7 @@ UNIT_MAX_BYTES = 512 << 10
 START_MAX_BYTES = 16 << 20
 DEPTH_MAX = 32
 
+LENGTH_BYTES = 4
 _HEAD = struct.Struct(">IB")
 _OFFSET = struct.Struct(">Q")
 
@@ -142,25 +143,37 @@ class Decoder:
             raise BadFrame(f"a frame of {length} bytes; the limit is {self._frame_max}")
         if kind not in (CONTROL, DATA):
             raise BadFrame(f"frame type {kind} is neither control nor data")
-        end: int = start + 4 + length
+        end: int = start + LENGTH_BYTES + length
         return end if end <= len(self._buffer) else None
 
 
+def frame(body: bytes) -> Frame:
+    """One that came whole, without its length."""
+    if not body or body[0] not in (CONTROL, DATA):
+        raise BadFrame("a frame begins with its type: control or data")
+    return _decode(body[0], body[1:])
+
+
 def _decode(kind: int, payload: bytes) -> Frame:
-    if kind == DATA:
-        if len(payload) < _OFFSET.size:
-            raise BadFrame("a data frame without its offset")
-        return _OFFSET.unpack_from(payload)[0], payload[_OFFSET.size :]
+    if kind == CONTROL:
+        return message(payload)
+    if len(payload) < _OFFSET.size:
+        raise BadFrame("a data frame without its offset")
+    return _OFFSET.unpack_from(payload)[0], payload[_OFFSET.size :]
+
+
+def message(text: bytes) -> Control:
+    """What a control frame carries."""
     try:
-        message = jsontext.read_finite(payload)
+        found = jsontext.read_finite(text)
     except (ValueError, RecursionError) as problem:
         raise BadFrame(f"a control frame that is no JSON: {problem}") from None
-    if not isinstance(message, dict) or not isinstance(message.get("type"), str):
+    if not isinstance(found, dict) or not isinstance(found.get("type"), str):
         raise BadFrame("a control frame must be a JSON object with a `type`")
     # Counting is quick, and brackets inside text are counted too: only then is the exact look worth its time.
-    if payload.count(b"[") + payload.count(b"{") > DEPTH_MAX and _too_deep(message):
+    if text.count(b"[") + text.count(b"{") > DEPTH_MAX and _too_deep(found):
         raise BadFrame(f"JSON nested deeper than {DEPTH_MAX}")
-    return message
+    return found
 
 
 def _too_deep(message: Control) -> bool:
