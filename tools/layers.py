@@ -19,6 +19,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("runner",),
     ("errors", "model", "wire"),
     ("home", "config"),
+    ("serving",),
     ("places",),
     ("index",),
     ("terminal",),
@@ -37,6 +38,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("tools",),
     ("tools.native", "tools.dominds", "tools.evva", "tools.hermes", "tools.openclaw"),
     ("tools.mcp",),
+    ("server",),
     ("cli",),
     ("__main__",),
 )
@@ -45,7 +47,7 @@ HEAVY = frozenset(("asyncio", "dataclasses", "inspect", "logging", "pathlib", "s
 OFF_THE_FAST_PATH = (
     *("host.aio", "host.asyncio_driver", "host.outcome", "host.recorded", "host.search"),
     *("terminal", "cli.client", "cli.display", "cli.keyboard"),
-    *("daemons", "signals", "tools", "cli.fullscreen", "cli.logscreen", "cli.toplive"),
+    *("daemons", "signals", "tools", "serving", "server", "cli.fullscreen", "cli.logscreen", "cli.toplive"),
 )
 
 READ_LAYER = (

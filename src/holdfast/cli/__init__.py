@@ -53,6 +53,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "notify": "whether people are told of a session",
     },
     "Serve": {
+        "serve": "a server: attach over WebSocket",
         "mcp": "an MCP server: sessions as tools for agents",
     },
     "End": {

@@ -5,9 +5,6 @@ from __future__ import annotations
 import asyncio
 import hmac
 import os
-import signal
-import socket
-from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import uvicorn
@@ -16,17 +13,17 @@ from mcp.server.transport_security import TransportSecuritySettings
 
 from ...errors import BadArgument
 from ...host.aio import AsyncHoldfast
+from ...serving.leaving import Server, on_signals
+from ...serving.listener import bound, check_port
 from .. import toolset
 from .address import LOOPBACK, PATH, address
 from .server import Bridge
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable, Sequence
-    from contextlib import AbstractContextManager
 
     from starlette.types import ASGIApp, Receive, Scope, Send
-
-_BACKLOG = 128
 
 
 async def over_stdio(family: str, owner: str, author: str) -> None:
@@ -41,7 +38,7 @@ async def over_stdio(family: str, owner: str, author: str) -> None:
             await hf.close()
             os._exit(128 + number)
 
-        _on_signals(lambda number: asyncio.ensure_future(leave(number)))
+        on_signals(lambda number: asyncio.ensure_future(leave(number)))
         async with stdio_server() as (reading, writing):
             await server.run(reading, writing, server.create_initialization_options())
 
@@ -63,8 +60,7 @@ async def over_http(
         raise BadArgument(
             "host", f"{host} is not this machine alone", f"give {' or '.join(LOOPBACK)}; ssh -L reaches it"
         )
-    if not 0 <= port < 1 << 16:
-        raise BadArgument("port", f"{port} is none", "give 1 to 65535, or 0 for a free one")
+    check_port(port)
     with _bound(host, port) as listener:
         port = listener.getsockname()[1]
         async with AsyncHoldfast(author=author) as hf:
@@ -75,15 +71,9 @@ async def over_http(
             guarded = Guarded(app, token)
             config = uvicorn.Config(guarded, log_level="warning", lifespan="on", ws="none", server_header=False)
             http = _Server(config)
-            _on_signals(lambda _number: http.leave())
+            on_signals(lambda _number: http.leave())
             listening(address(host, port))
             await http.serve(sockets=[listener])
-
-
-def _on_signals(told: Callable[[int], object]) -> None:
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(number, told, number)
 
 
 def security(port: int, hosts: Sequence[str] = (), origins: Sequence[str] = ()) -> TransportSecuritySettings:
@@ -96,12 +86,7 @@ def security(port: int, hosts: Sequence[str] = (), origins: Sequence[str] = ()) 
     )
 
 
-class _Server(uvicorn.Server):
-    """Leaves when it is told to, and lets us clean up: its own way is to die of the signal."""
-
-    def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
-        return nullcontext()
-
+class _Server(Server):
     def leave(self) -> None:
         # Streams that clients keep open would hold us up for ever.
         self.should_exit = self.force_exit = True
@@ -137,14 +122,7 @@ class Guarded:
 
 
 def _bound(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
     try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, port))
-        # From here on who connects waits for us, and is not refused.
-        listener.listen(_BACKLOG)
+        return bound(host, port)
     except OSError as problem:
-        listener.close()
         raise BadArgument("port", f"{host}:{port} cannot be had ({problem.strerror})", "give another --port") from None
-    return listener

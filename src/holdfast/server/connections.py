@@ -1,0 +1,148 @@
+"""Connections below the gate: how many, how long until they ask for something, and no answer without our headers."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+from . import headers as standard
+from . import limits
+from .gate import HANG_UP
+from .problems import MEDIA_TYPE, Malformed, TooManyConnections, body
+
+if TYPE_CHECKING:
+    import asyncio
+    from typing import Any
+
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from ..errors import HoldfastError
+
+# What the WebSocket library takes. Beyond it its answer would not be ours.
+_UPGRADE_HEADERS = 100
+_UPGRADE_LINE_BYTES = 8000
+_NO_PONG = 4408
+
+
+class Asking(H11Protocol):
+    """One connection until it is upgraded."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.app = _with_hang_up(self.app, self)
+        self._head_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        # On a unix socket all peers are one, and may be a proxy.
+        same = [each for each in self.connections if isinstance(each, Asking | Attached) and _is_same(each, self)]
+        if len(self.connections) > limits.CONNECTIONS:
+            self._refuse(TooManyConnections("connections", limits.CONNECTIONS))
+        elif len(same) > limits.CONNECTIONS_PER_PEER:
+            self._refuse(TooManyConnections("connections_per_peer", limits.CONNECTIONS_PER_PEER))
+        else:
+            self._expect_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._head_came()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        # uvicorn has None here until the first request.
+        before: RequestResponseCycle | None = self.cycle
+        if self._head_timer is None and before is not None and before.response_complete:
+            self._expect_head()
+        super().data_received(data)
+        if self.cycle is not before:
+            self._head_came()
+
+    def handle_websocket_upgrade(self, event: Any) -> None:
+        self._head_came()
+        super().handle_websocket_upgrade(event)
+
+    def _should_upgrade(self) -> bool:
+        # One that is not well-formed goes through the gate as what it also is, a request.
+        return self._get_upgrade() == b"websocket" and _is_well_formed(self.headers, self.scope["query_string"])
+
+    def send_400_response(self, msg: str) -> None:
+        self._refuse(Malformed(msg.rstrip(".").lower(), "send HTTP/1.1"))
+
+    def _refuse(self, error: HoldfastError) -> None:
+        """An answer before there is a request that the gate could answer."""
+        content = body(error)
+        head = {
+            **standard.of_every_answer(tls=self.scheme == "https"),
+            "Content-Type": MEDIA_TYPE,
+            "Content-Length": str(len(content)),
+            "Connection": "close",
+        }
+        lines = [f"HTTP/1.1 {error.http_status} {HTTPStatus(error.http_status).phrase}"]
+        lines += [f"{name}: {value}" for name, value in head.items()]
+        self.transport.write("\r\n".join([*lines, "", ""]).encode() + content)
+        self.transport.close()
+
+    def _expect_head(self) -> None:
+        self._head_timer = self.loop.call_later(limits.HEADER_S, self.transport.close)
+
+    def _head_came(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+
+class Attached(WebSocketsSansIOProtocol):
+    """One connection after it asked for an upgrade."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.app = _with_hang_up(self.app, self)
+        self.lost: asyncio.Future[None] = self.loop.create_future()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        if not self.lost.done():
+            self.lost.set_result(None)
+
+    def keepalive_timeout(self) -> None:
+        self.pong_timer = None
+        self.pending_ping_payload = None
+        if self.close_sent or self.transport.is_closing():
+            return
+        self.conn.fail(_NO_PONG, "no-pong")
+        self.transport.write(b"".join(self.conn.data_to_send()))
+        self.close_sent = True
+        self.transport.close()
+
+
+def _with_hang_up(app: Any, connection: Asking | Attached) -> ASGIApp:
+    """The gate may have to end a connection without an answer, for which ASGI has no word."""
+
+    async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
+        extensions = {**scope.get("extensions", {}), HANG_UP: connection.transport.abort}
+        await app({**scope, "extensions": extensions}, receive, send)
+
+    return wrapped
+
+
+def _is_same(one: Asking | Attached, other: Asking | Attached) -> bool:
+    return one.client is not None and other.client is not None and one.client[0] == other.client[0]
+
+
+def _is_well_formed(headers: list[tuple[bytes, bytes]], query: bytes) -> bool:
+    if len(headers) > _UPGRADE_HEADERS or any(len(name) + len(value) > _UPGRADE_LINE_BYTES for name, value in headers):
+        return False
+    if len(query) > _UPGRADE_LINE_BYTES:
+        return False
+    keys = [value for name, value in headers if name == b"sec-websocket-key"]
+    versions = [value for name, value in headers if name == b"sec-websocket-version"]
+    if len(keys) != 1 or versions != [b"13"]:
+        return False
+    try:
+        return len(base64.b64decode(keys[0], validate=True)) == 16
+    except binascii.Error:
+        return False
