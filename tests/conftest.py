@@ -15,4 +15,5 @@ pytest_plugins = [
     "support.agents",
     "support.promised",
     "support.places",
+    "support.serving",
 ]

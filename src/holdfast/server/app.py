@@ -12,12 +12,12 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route, Router, WebSocketRoute
 
 from .. import __version__
-from ..errors import BadArgument, NotFound, TooLarge
+from ..errors import BadArgument, BadRequest, NotFound, TooLarge
 from ..host.aio import AsyncHoldfast
 from ..runner import jsontext
 from ..runner.clock import rfc3339
 from . import limits
-from .problems import Malformed, NoSuchAddress, NotReady, TicketSpent, WrongMediaType
+from .problems import NoSuchAddress, NotReady, TicketSpent, WrongMediaType
 
 if TYPE_CHECKING:
     from typing import Any, Literal
@@ -117,7 +117,7 @@ class App:
         return session
 
     async def no_upgrade(self, request: Request) -> Response:
-        raise Malformed("this address speaks WebSocket alone", "send a WebSocket upgrade, version 13")
+        raise BadRequest("this address speaks WebSocket alone", "send a WebSocket upgrade, version 13")
 
 
 async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:
@@ -151,15 +151,15 @@ async def _object(request: Request, *fields: str) -> dict[str, Any]:
                 if len(sent) > limits.BODY_BYTES:
                     raise TooLarge("the body", limits.BODY_BYTES)
     except TimeoutError:
-        raise Malformed(f"the body did not come within {limits.BODY_S:g} s", "send it at once") from None
+        raise BadRequest(f"the body did not come within {limits.BODY_S:g} s", "send it at once") from None
     except ClientDisconnect:
-        raise Malformed("the body broke off", "send all of it") from None
+        raise BadRequest("the body broke off", "send all of it") from None
     try:
         value = jsontext.read_finite(bytes(sent))
     except (ValueError, RecursionError):
-        raise Malformed("the body is not JSON", "send one JSON object") from None
+        raise BadRequest("the body is not JSON", "send one JSON object") from None
     if not isinstance(value, dict):
-        raise Malformed("the body is no JSON object", "send one JSON object")
+        raise BadRequest("the body is no JSON object", "send one JSON object")
     unknown = sorted(set(value) - set(fields))
     if unknown:
         raise BadArgument(unknown[0][:80], "there is no such field", f"give {', '.join(fields)}")

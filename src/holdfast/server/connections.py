@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
+from ..errors import BadRequest
 from . import headers as standard
 from . import limits
 from .gate import HANG_UP
-from .problems import MEDIA_TYPE, Malformed, TooManyConnections, body
+from .problems import MEDIA_TYPE, TooManyConnections, body
 
 if TYPE_CHECKING:
     import asyncio
@@ -70,7 +71,7 @@ class Asking(H11Protocol):
         return self._get_upgrade() == b"websocket" and _is_well_formed(self.headers, self.scope["query_string"])
 
     def send_400_response(self, msg: str) -> None:
-        self._refuse(Malformed(msg.rstrip(".").lower(), "send HTTP/1.1"))
+        self._refuse(BadRequest(msg.rstrip(".").lower(), "send HTTP/1.1"))
 
     def _refuse(self, error: HoldfastError) -> None:
         """An answer before there is a request that the gate could answer."""

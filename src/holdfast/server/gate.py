@@ -16,10 +16,10 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.websockets import WebSocketDisconnect
 
-from ..errors import HoldfastError, ShuttingDown, TooLarge
+from ..errors import BadRequest, HoldfastError, ShuttingDown, TooLarge
 from . import headers as standard
 from . import limits
-from .problems import BadOrigin, Malformed, NoSuchAddress, TicketSpent, Unauthenticated, WrongHost, WrongMethod, answer
+from .problems import BadOrigin, NoSuchAddress, TicketSpent, Unauthenticated, WrongHost, WrongMethod, answer
 
 if TYPE_CHECKING:
     import asyncio
@@ -118,7 +118,7 @@ class Gate:
     def _check_host(self, headers: Headers) -> None:
         given = headers.getlist("host")
         if len(given) != 1:
-            raise Malformed("there must be one header Host", "send the host and port that the URL has")
+            raise BadRequest("there must be one header Host", "send the host and port that the URL has")
         if given[0].lower() not in self._names.hosts:
             raise WrongHost
 
@@ -161,7 +161,7 @@ class _WayOut:
         kind = message["type"]
         if kind == "websocket.close" and not self._is_started:
             # The server below would answer with a page of its own, without our headers.
-            await self.give_up(Malformed("the upgrade is refused", "see `GET /v1/info`"), _nothing)
+            await self.give_up(BadRequest("the upgrade is refused", "see `GET /v1/info`"), _nothing)
             return
         if kind in ("http.response.start", "websocket.http.response.start", "websocket.accept"):
             self._is_started = True
@@ -190,9 +190,9 @@ def _check_form(scope: Scope, headers: Headers) -> None:
     if size > limits.HEADER_BYTES:
         raise TooLarge("the request line with the headers", limits.HEADER_BYTES)
     if any(len(headers.getlist(name)) > 1 for name in _ONCE):
-        raise Malformed(f"one of {', '.join(_ONCE)} is repeated", "send each once")
+        raise BadRequest(f"one of {', '.join(_ONCE)} is repeated", "send each once")
     if _HIDDEN.search(path) or _DOTS.search(path):
-        raise Malformed("the path has dots, slashes or NUL where a name belongs", "name the session by its id")
+        raise BadRequest("the path has dots, slashes or NUL where a name belongs", "name the session by its id")
 
 
 def _ticket_of(scope: Scope) -> str | None:
@@ -201,7 +201,7 @@ def _ticket_of(scope: Scope) -> str | None:
         return None
     given = QueryParams(scope["query_string"]).getlist("ticket")
     if len(given) > 1:
-        raise Malformed("there is more than one ticket", "send one")
+        raise BadRequest("there is more than one ticket", "send one")
     return given[0] if given else None
 
 

@@ -17,14 +17,6 @@ MEDIA_TYPE = "application/problem+json"
 _RETRY_AFTER_S = "1"
 
 
-class Malformed(BadRequest):
-    """A request that cannot be understood, with a fix of its own."""
-
-    def __init__(self, what: str, fix: str) -> None:
-        super().__init__(what)
-        self.fix = fix
-
-
 class WrongMethod(BadRequest):
     http_status = 405
     fix = "use a method that the header Allow names"

@@ -49,13 +49,14 @@ async def serve(
     *,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    leaving: asyncio.Event | None = None,
 ) -> None:
-    """Until it is told to leave. No session is touched by that, or by any other end."""
+    """Until it is told to leave, by a signal or by `leaving`. No session is touched by that, or by any other end."""
+    leaving = leaving or asyncio.Event()
     check(entrance)
     home.create()
     token = token_of(home, _FILE)
     instance = secrets.token_hex(8)
-    leaving = asyncio.Event()
     tickets = Tickets(clock)
     async with AsyncExitStack() as stack:
         listener = stack.enter_context(opened(entrance))

@@ -1,0 +1,221 @@
+"""`hold serve` beside the test, as its users start it; and in this process, with a clock that a test moves."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import socket
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from support.waiting import BOUND_S
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+    from support.program import Program
+    from support.world import World
+
+# Its packages take a second to load, and several on a busy machine.
+START_BOUND_S = 30.0
+
+UPGRADE = {
+    "Connection": "Upgrade",
+    "Upgrade": "websocket",
+    "Sec-WebSocket-Version": "13",
+    "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+    "Sec-WebSocket-Protocol": "holdfast.v1.json",
+}
+
+
+class Answer:
+    """Status, headers and body as they came."""
+
+    def __init__(self, raw: bytes) -> None:
+        head, _, self.body = raw.partition(b"\r\n\r\n")
+        lines = head.decode("latin-1").split("\r\n")
+        self.status = int(lines[0].split(" ")[1]) if lines[0] else 0
+        self.headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines[1:])}
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def slug(self) -> str:
+        """Which problem it is."""
+        assert self.headers["content-type"] == "application/problem+json"
+        problem = self.json
+        assert problem["status"] == self.status
+        assert problem["detail"]
+        assert problem["fix"]
+        return str(problem["type"]).removeprefix("/problems/")
+
+
+def request(
+    address: tuple[str, int] | str,
+    target: str,
+    headers: Mapping[str, str],
+    *,
+    method: str = "GET",
+    body: bytes = b"",
+    bound: float = BOUND_S,
+) -> Answer:
+    """One request over a socket of its own, sent as it stands: nothing is added or put right."""
+    family = socket.AF_UNIX if isinstance(address, str) else socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as there:
+        there.settimeout(bound)
+        there.connect(address)
+        length = {"Content-Length": str(len(body))} if body else {}
+        lines = [f"{method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in {**headers, **length}.items())]
+        there.sendall("\r\n".join([*lines, "", ""]).encode("latin-1") + body)
+        return read_answer(there)
+
+
+def read_answer(there: socket.socket) -> Answer:
+    """What comes back: up to its length, or the end; nothing more of an upgrade than its head."""
+    raw = b""
+    while b"\r\n\r\n" not in raw and (more := there.recv(65536)):
+        raw += more
+    answer = Answer(raw)
+    missing = int(answer.headers.get("content-length", 0)) - len(answer.body)
+    while missing > 0 and (more := there.recv(missing)):
+        answer.body += more
+        missing -= len(more)
+    return answer
+
+
+class Serving:
+    """A server in this test's world, told to leave at teardown. `token` is what goes behind `Bearer`."""
+
+    def __init__(self, world: World, *words: object) -> None:
+        self._world = world
+        self._words = words
+        self.port = 0
+        world.closing.callback(self.leave)
+        self.start()
+
+    def start(self) -> None:
+        """Start it; once more on the same port, where clients look for it."""
+        self.program: Program = self._world.program(
+            self._world.hold_argv("serve", *self._words, *(() if "--unix" in self._words else ("--port", self.port)))
+        )
+        self.line = self.program.line(START_BOUND_S)
+        assert self.line, self.program.errors()
+        self.url = self.line.split()[0]
+        self.address = self.url.partition("://")[2]
+        self.port = int(self.url.rpartition(":")[2]) if self.address else 0
+        self.secret = (self._world.home / "server" / "token").read_text().strip()
+        self.token = f"hf_home_{self.secret}"
+
+    @property
+    def pid(self) -> int:
+        return self.program.pid
+
+    def kill(self, number: signal.Signals = signal.SIGKILL) -> None:
+        self.program.signal(number)
+
+    def leave(self) -> int:
+        """Have it leave, if it is there; its exit code."""
+        if self.program.returncode is None:
+            self.program.signal(signal.SIGTERM)
+        return self.program.wait(START_BOUND_S)
+
+    @property
+    def bearer(self) -> dict[str, str]:
+        return {"Host": self.address, "Authorization": f"Bearer {self.token}"}
+
+    def ask(self, target: str, headers: Mapping[str, str] | None = None, **options: Any) -> Answer:
+        """With the token, or exactly these headers."""
+        return request(("127.0.0.1", self.port), target, self.bearer if headers is None else headers, **options)
+
+    def upgrade(self, target: str, headers: Mapping[str, str] | None = None) -> Answer:
+        return self.ask(target, {**(self.bearer if headers is None else headers), **UPGRADE})
+
+    def ticket(self, session: str, role: str = "control", **headers: str) -> str:
+        answer = self.ask(
+            f"/v1/sessions/{session}/tickets",
+            {**self.bearer, "Content-Type": "application/json", **headers},
+            method="POST",
+            body=json.dumps({"role": role}).encode(),
+        )
+        assert answer.status == 200, answer.body
+        return str(answer.json["ticket"])
+
+
+@pytest.fixture
+def serving(world: World) -> Serving:
+    return Serving(world)
+
+
+class Inside:
+    """A server in this process. `now` is its clock; `slept` are the delays that it asked for, none of which passes."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.slept: list[float] = []
+        self.gate: asyncio.Event | None = None
+        self.port = 0
+        self.token = ""
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        if self.gate is not None:
+            await self.gate.wait()
+
+    @property
+    def bearer(self) -> dict[str, str]:
+        return {"Host": f"127.0.0.1:{self.port}", "Authorization": f"Bearer {self.token}"}
+
+    async def ask(self, target: str, headers: Mapping[str, str] | None = None, **options: Any) -> Answer:
+        chosen = self.bearer if headers is None else headers
+        return await asyncio.to_thread(request, ("127.0.0.1", self.port), target, chosen, **options)
+
+    async def upgrade(self, target: str, headers: Mapping[str, str] | None = None) -> Answer:
+        return await self.ask(target, {**(self.bearer if headers is None else headers), **UPGRADE})
+
+    async def ticket(self, session: str, role: str = "control", **headers: str) -> Answer:
+        return await self.ask(
+            f"/v1/sessions/{session}/tickets",
+            {**self.bearer, "Content-Type": "application/json", **headers},
+            method="POST",
+            body=json.dumps({"role": role}).encode(),
+        )
+
+
+@asynccontextmanager
+async def serving_inside(**options: Any) -> AsyncIterator[Inside]:
+    from holdfast.home import Home
+    from holdfast.server.entrance import Entrance
+    from holdfast.server.serve import Started, serve
+
+    inside, leaving, home = Inside(), asyncio.Event(), Home()
+    listening: asyncio.Future[Started] = asyncio.get_running_loop().create_future()
+    work = asyncio.ensure_future(
+        serve(
+            Entrance(port=0, **options),
+            home,
+            listening.set_result,
+            clock=lambda: inside.now,
+            sleep=inside.sleep,
+            leaving=leaving,
+        )
+    )
+    try:
+        waited: list[asyncio.Future[Any]] = [work, listening]
+        done, _ = await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+        if work in done:
+            work.result()
+        started = listening.result()
+        inside.port = int(started.url.rpartition(":")[2])
+        with open(started.token_path) as file:  # noqa: ASYNC230
+            inside.token = f"hf_home_{file.read().strip()}"
+        yield inside
+    finally:
+        leaving.set()
+        if inside.gate is not None:
+            inside.gate.set()
+        await asyncio.wait_for(work, START_BOUND_S)
