@@ -7,6 +7,7 @@ import base64
 import json
 import struct
 import time
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
@@ -29,7 +30,8 @@ class WebViewer:
     on; an offset that is missing there, or that comes twice, fails at once."""
 
     def __init__(self, address: str, token: str, session: str, dialect: str = JSON, **query: object) -> None:
-        self._url = f"ws://{address}/v1/sessions/{session}/attach"
+        self.address = address
+        self._path = f"/v1/sessions/{session}/attach"
         self._token = token
         self._dialect = dialect
         self._query = query
@@ -39,21 +41,24 @@ class WebViewer:
         self.grid: Grid | None = None
         self.closed: tuple[int, str] | None = None
         self._number = 0
+        self._joined = ExitStack()
         self.join(**query)
 
     def join(self, **query: object) -> None:
         spelled = {name.rstrip("_"): str(value) for name, value in {**self._query, **query}.items()}
-        self._socket = connect(
-            f"{self._url}?{urlencode(spelled)}",
-            subprotocols=[Subprotocol(self._dialect)],
-            additional_headers={"Authorization": f"Bearer {self._token}"},
-            max_size=4 << 20,
+        self._socket = self._joined.enter_context(
+            connect(
+                f"ws://{self.address}{self._path}?{urlencode(spelled)}",
+                subprotocols=[Subprotocol(self._dialect)],
+                additional_headers={"Authorization": f"Bearer {self._token}"},
+                max_size=4 << 20,
+            )
         )
         self.closed = None
 
     def leave(self) -> None:
         """Without a word."""
-        self._socket.close()
+        self._joined.close()
 
     @property
     def text(self) -> str:

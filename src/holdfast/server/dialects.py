@@ -62,7 +62,8 @@ class Json:
         spelled = {**_in_text(message), "type": _SPELLED.get(message["type"], message["type"])}
         if message["type"] == "exit":
             spelled["exit_code"] = spelled.pop("code")
-        return json.dumps(spelled, ensure_ascii=False, separators=(",", ":"))
+        # In ASCII, for half characters of a title or a path cannot be sent otherwise.
+        return json.dumps(spelled, separators=(",", ":"))
 
     def decode(self, received: str | bytes) -> Message:
         if isinstance(received, bytes):

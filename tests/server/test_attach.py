@@ -1,0 +1,282 @@
+"""Attached over WebSocket, in both dialects: the same facts, every byte once, and nothing that a slow client costs."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from websockets.exceptions import InvalidStatus
+
+from support.waiting import until, wait_gone
+from support.webviewer import BINARY, JSON, WebViewer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast import Holdfast
+    from holdfast.host.api import Session
+    from support.serving import Serving
+    from support.world import World
+
+    Attach = Callable[..., WebViewer]
+
+pytestmark = pytest.mark.parametrize("dialect", [BINARY, JSON])
+
+# Waits for a line, prints 4 KiB in which every byte occurs, and what it is told after that.
+BYTES = r"""
+import os, random, sys, tty
+tty.setraw(0)
+os.write(1, b"ready")
+os.read(0, 1)
+data = bytes(range(256)) + random.Random(7).randbytes(3840)
+os.write(1, data)
+while (typed := os.read(0, 4096)) != b"\x04":
+    os.write(1, typed)
+sys.exit(3)
+"""
+
+
+@pytest.fixture
+def home(world: World) -> Holdfast:
+    return world.open()
+
+
+@pytest.fixture
+def attach(world: World, serving: Serving, dialect: str) -> Attach:
+    def attached(session: Session | str, **query: object) -> WebViewer:
+        id = session if isinstance(session, str) else session.id
+        viewer = WebViewer(serving.address, serving.token, id, dialect, **query)
+        world.closing.callback(viewer.leave)
+        return viewer
+
+    return attached
+
+
+def refusal(attach: Attach, session: Session | str, **query: object) -> tuple[int, dict[str, Any]]:
+    with pytest.raises(InvalidStatus) as refused:
+        attach(session, **query)
+    response = refused.value.response
+    assert response.headers["Content-Type"] == "application/problem+json"
+    return response.status_code, json.loads(response.body)
+
+
+def bytes_session(home: Holdfast) -> Session:
+    session = home.start([sys.executable, "-c", BYTES], tty=True, size=(24, 80))
+    assert session.wait(match="ready", timeout=20).reason == "match"
+    return session
+
+
+def test_the_first_message_is_the_screen_and_live_output_follows_it(home: Holdfast, attach: Attach) -> None:
+    session = home.start("printf 'before \\033[31mred\\033[m\\n'; read line; echo got $line; read rest", tty=True)
+    session.wait(match="red", timeout=10)
+    viewer = attach(session)
+    init = viewer.begun()
+    assert viewer.told[0] is init
+    assert "before red" in viewer.text
+    assert (init["role"], init["state"], init["resumed"], init["size"]) == ("control", "running", False, [30, 120])
+    assert init["end"] == init["at"] == session.refresh().ends["tty"]
+    assert init["modes"]["appCursorKeys"] is False
+    assert init["modes"]["bracketedPasteMode"] is False
+    assert [client["id"] for client in init["clients"]] == [init["client"]]
+    number = viewer.type(b"word\r")
+    viewer.until(lambda: "got word" in viewer.text, "its answer")
+    viewer.until(lambda: viewer.of("written"), "that it was written")
+    (written,) = viewer.of("written")
+    assert (written["id"], written["bytes"]) == (number, 5)
+    assert session.screen().text == viewer.text
+    session.kill()
+
+
+def test_every_byte_comes_live_and_from_any_offset_as_it_is_in_the_log(home: Holdfast, attach: Attach) -> None:
+    session = bytes_session(home)
+    live = attach(session, from_="start")
+    live.begun()
+    session.send("g")
+    live.until(lambda: live.at == 4096 + 5, "all bytes")
+    whole = session.read(since="tty:0").data
+    assert live.live == whole
+    assert set(whole) == set(range(256))
+    for offset in range(0, len(whole) + 1, 97):
+        viewer = attach(session, from_=offset)
+        init = viewer.begun()
+        assert (init["resumed"], init["at"], init["screen"]) == (True, offset, None)
+        viewer.until(lambda at=len(whole), viewer=viewer: viewer.at == at, "the rest")  # type: ignore[misc]
+        assert viewer.live == whole[offset:]
+        viewer.leave()
+    session.kill()
+
+
+def test_the_end_comes_once_behind_the_last_byte_and_closes_the_connection(home: Holdfast, attach: Attach) -> None:
+    session = bytes_session(home)
+    viewer = attach(session, from_="start")
+    viewer.begun()
+    session.send("g")
+    viewer.until(lambda: viewer.at == 4096 + 5, "all bytes")
+    session.send(b"\x04")
+    viewer.until(lambda: viewer.closed, "the end")
+    (ended,) = viewer.of("session_ended")
+    assert viewer.told[-1] is ended
+    facts = ("exit_code", "signal", "cause", "status", "output_complete", "output_open", "survivors", "end")
+    assert [ended[fact] for fact in facts] == [3, None, "exit", "failed", True, False, [], 4096 + 5]
+    assert viewer.closed == (1000, "ended")
+    assert viewer.live == session.read(since="tty:0").data
+    over = attach(session)
+    assert over.begun()["state"] == "exited"
+    over.until(lambda: over.closed, "the end")
+    assert [message["type"] for message in over.told] == ["init", "session_ended"]
+    assert over.text == session.screen().text
+
+
+def test_what_survivors_print_still_comes(home: Holdfast, attach: Attach, world: World) -> None:
+    up, go, gate = world.gate(), world.gate(), world.gate()
+    holder = ["setsid", "ignore", "HUP", "tell", up, "up", "await", gate, "say", "later"]
+    session = home.start(world.probe("fork", "{", *holder, "}", "await", go, "exit", "7"), tty=True)
+    up.line()
+    viewer = attach(session)
+    viewer.begun()
+    go.release()
+    viewer.until(lambda: viewer.of("session_ended"), "the end of the command")
+    (ended,) = viewer.of("session_ended")
+    assert (ended["exit_code"], ended["output_open"], len(ended["survivors"])) == (7, True, 1)
+    gate.release()
+    viewer.until(lambda: "later" in viewer.text, "what the survivor prints")
+    viewer.until(lambda: viewer.closed, "the end")
+    assert viewer.closed == (1000, "ended")
+
+
+def test_keys_pastes_and_lines_are_typed_as_the_runner_encodes_them(home: Holdfast, attach: Attach) -> None:
+    session = home.start("printf '\\033[?2004h'; stty raw -echo; echo on; cat -v", tty=True)
+    viewer = attach(session)
+    viewer.begun()
+    viewer.until(lambda: "on" in viewer.text, "the program")
+    viewer.say("input", id="a", keys=["Up", "C-x"])
+    viewer.say("input", id="b", paste="one\ntwo")
+    viewer.say("input", id="c", submit="line", enter_delay_ms=0)
+    viewer.say("input", id="d", data="é")
+    shown = "^[[A^X^[[200~one^Mtwo^[[201~line^MM-CM-)"
+    viewer.until(lambda: shown in viewer.text, shown)
+    viewer.until(lambda: len(viewer.of("written")) == 4, "that all was written")
+    assert [message["id"] for message in viewer.of("written")] == ["a", "b", "c", "d"]
+    viewer.until(lambda: viewer.begun()["modes"]["bracketedPasteMode"] or viewer.of("mode_changed"), "the mode")
+    session.kill()
+
+
+def test_what_cannot_be_done_is_said_by_name_and_the_connection_goes_on(home: Holdfast, attach: Attach) -> None:
+    session = home.start("cat", tty=True)
+    viewer = attach(session)
+    viewer.begun()
+    viewer.say("input", id=1, keys=["Entr"])
+    viewer.say("input", id=2)
+    viewer.say("resize", rows=0, cols=10)
+    viewer.say("dance")
+    viewer.say("ack", ofset=3)
+    viewer.send_raw("{" if viewer._dialect == JSON else b"\7")
+    viewer.say("ping", t=12)
+    viewer.until(lambda: viewer.of("pong") and len(viewer.of("error")) == 4, "the answers")
+    assert viewer.of("pong") == [{"type": "pong", "t": 12}]
+    problems = {message["id"]: message["problem"]["type"] for message in viewer.of("written")}
+    assert problems == {1: "/problems/bad-key", 2: "/problems/bad-request"}
+    errors = [message["code"] for message in viewer.of("error")]
+    assert sorted(errors) == ["bad-request", "bad-request", "bad-request", "bad-size"]
+    assert all(message["fix"] and message["detail"] for message in viewer.of("error"))
+    viewer.type(b"still\r")
+    viewer.until(lambda: viewer.text.count("still") == 2, "its echo")
+    session.kill()
+
+
+def test_an_observer_neither_types_nor_resizes(home: Holdfast, attach: Attach) -> None:
+    session = home.start("cat", tty=True)
+    viewer = attach(session, role="observe")
+    assert viewer.begun()["role"] == "observe"
+    viewer.type(b"x")
+    viewer.say("resize", rows=10, cols=10)
+    viewer.until(lambda: viewer.of("written") and viewer.of("error"), "two refusals")
+    assert viewer.of("written")[0]["problem"]["type"] == "/problems/observe-only"
+    assert viewer.of("error")[0]["code"] == "observe-only"
+    assert session.refresh().size == [30, 120]
+    assert session.read().data == b""
+    giving_up = attach(session)
+    giving_up.begun()
+    giving_up.say("observe")
+    giving_up.type(b"y")
+    giving_up.until(lambda: giving_up.of("written"), "a refusal")
+    assert giving_up.of("written")[0]["problem"]["type"] == "/problems/observe-only"
+    session.kill()
+
+
+def test_sizes_and_presence_are_told(home: Holdfast, attach: Attach) -> None:
+    session = home.start("cat", tty=True)
+    first, second = attach(session, rows=24, cols=80), attach(session, role="observe")
+    first.begun()
+    second.begun()
+    assert session.refresh().size == [30, 120], "a claim counts from the first resize on"
+    first.say("resize", rows=24, cols=80)
+    second.until(lambda: second.of("resized"), "the new size")
+    resized = second.of("resized")[-1]
+    assert (resized["rows"], resized["cols"], resized["by"]) == (24, 80, first.begun()["client"])
+    assert {client["kind"] for client in second.begun()["clients"]} == {"web"}
+    second.say("detach")
+    second.until(lambda: second.closed, "the end")
+    assert second.closed == (1000, "detached")
+    first.until(lambda: first.of("clients") and len(first.of("clients")[-1]["clients"]) == 1, "that it is gone")
+    session.kill()
+
+
+def test_one_that_shows_nothing_is_not_sent_to_and_begins_anew_when_it_wakes(home: Holdfast, attach: Attach) -> None:
+    lines = 1_000_000
+    session = home.start(f"stty -echo; read go; seq 1 {lines}; read rest", tty=True)
+    stopped, reading = attach(session), attach(session)
+    stopped.begun()
+    reading.begun()
+    reading.type(b"go\r")
+    session.wait(match=f"{lines}", timeout=60)
+    reading.until(lambda: str(lines) in reading.text, "the last line", 30)
+    assert all(gap["reason"] == "skipped" for gap in reading.of("gap"))
+    while stopped.take(0.5, ack=False):
+        pass
+    assert 512 << 10 <= stopped.at - stopped.live_from <= (512 << 10) + (256 << 10), "no more than was allowed"
+    stopped.ack()
+    stopped.until(lambda: str(lines) in stopped.text, "the last line", 30)
+    gap = stopped.of("gap")[0]
+    assert gap["reason"] == "skipped"
+    assert stopped.told[stopped.told.index(gap) + 1]["type"] == "init"
+    assert stopped.text == session.screen().text
+    session.kill()
+
+
+def test_what_cannot_be_attached_is_refused_before_the_upgrade(home: Holdfast, attach: Attach) -> None:
+    session = home.start("cat", tty=True)
+    pipes = home.start("sleep 600")
+    assert refusal(attach, "nosuchsession")[0] == 404
+    status, problem = refusal(attach, pipes)
+    assert (status, problem["type"]) == (409, "/problems/not-a-tty")
+    status, problem = refusal(attach, session, from_=10_000)
+    assert (status, problem["type"]) == (416, "/problems/offset-ahead")
+    for query in ({"from_": "there"}, {"lag": "some"}, {"history_rows": "-1"}, {"rows": "0", "cols": "80"}):
+        status, problem = refusal(attach, session, **query)
+        assert (status, problem["type"]) == (400, "/problems/bad-argument"), query
+    session.kill()
+    pipes.kill()
+
+
+def test_a_server_that_is_killed_takes_nothing_along(
+    home: Holdfast, attach: Attach, serving: Serving, dialect: str, world: World
+) -> None:
+    session = home.start("cat", tty=True)
+    viewer = attach(session)
+    viewer.begun()
+    viewer.type(b"before\r")
+    viewer.until(lambda: viewer.text.count("before") == 2, "its echo")
+    serving.kill(signal.SIGKILL)
+    wait_gone(serving.pid)
+    viewer.until(lambda: viewer.closed, "the end of the connection")
+    session.submit("meanwhile")
+    until(lambda: session.screen().text.count("meanwhile") == 2, what="the echo")
+    serving.start()
+    viewer.join(from_=viewer.at)
+    viewer.until(lambda: viewer.text.count("meanwhile") == 2, "what it missed")
+    assert viewer.of("init")[-1]["resumed"] is True
+    session.kill()
