@@ -43,7 +43,12 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("__main__",),
 )
 
-HEAVY = frozenset(("asyncio", "dataclasses", "inspect", "logging", "pathlib", "subprocess", "tomllib", "typing"))
+HEAVY = frozenset(
+    (
+        *("asyncio", "dataclasses", "inspect", "logging", "pathlib", "subprocess", "tomllib", "typing"),
+        *("starlette", "uvicorn", "websockets"),
+    )
+)
 OFF_THE_FAST_PATH = (
     *("host.aio", "host.asyncio_driver", "host.outcome", "host.recorded", "host.search"),
     *("terminal", "cli.client", "cli.display", "cli.keyboard"),

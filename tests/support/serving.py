@@ -72,16 +72,16 @@ def request(
         length = {"Content-Length": str(len(body))} if body else {}
         lines = [f"{method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in {**headers, **length}.items())]
         there.sendall("\r\n".join([*lines, "", ""]).encode("latin-1") + body)
-        return read_answer(there)
+        return read_answer(there, is_head=method == "HEAD")
 
 
-def read_answer(there: socket.socket) -> Answer:
+def read_answer(there: socket.socket, *, is_head: bool = False) -> Answer:
     """What comes back: up to its length, or the end; nothing more of an upgrade than its head."""
     raw = b""
     while b"\r\n\r\n" not in raw and (more := there.recv(65536)):
         raw += more
     answer = Answer(raw)
-    missing = int(answer.headers.get("content-length", 0)) - len(answer.body)
+    missing = 0 if is_head else int(answer.headers.get("content-length", 0)) - len(answer.body)
     while missing > 0 and (more := there.recv(missing)):
         answer.body += more
         missing -= len(more)
@@ -92,7 +92,7 @@ class Serving:
     """A server in this test's world, told to leave at teardown. `token` is what goes behind `Bearer`."""
 
     def __init__(self, world: World, *words: object) -> None:
-        self._world = world
+        self.world = world
         self._words = words
         self.port = 0
         world.closing.callback(self.leave)
@@ -100,15 +100,15 @@ class Serving:
 
     def start(self) -> None:
         """Start it; once more on the same port, where clients look for it."""
-        self.program: Program = self._world.program(
-            self._world.hold_argv("serve", *self._words, *(() if "--unix" in self._words else ("--port", self.port)))
+        self.program: Program = self.world.program(
+            self.world.hold_argv("serve", *self._words, *(() if "--unix" in self._words else ("--port", self.port)))
         )
         self.line = self.program.line(START_BOUND_S)
         assert self.line, self.program.errors()
         self.url = self.line.split()[0]
         self.address = self.url.partition("://")[2]
         self.port = int(self.url.rpartition(":")[2]) if self.address else 0
-        self.secret = (self._world.home / "server" / "token").read_text().strip()
+        self.secret = (self.world.home / "server" / "token").read_text().strip()
         self.token = f"hf_home_{self.secret}"
 
     @property

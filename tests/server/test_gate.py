@@ -1,0 +1,349 @@
+"""The gate: who is let in, from where, how, and what every answer carries."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from typing import TYPE_CHECKING
+
+import pytest
+
+from holdfast import errors
+from holdfast.errors import HoldfastError
+from holdfast.server import limits, problems
+from holdfast.server.addresses import names
+from holdfast.server.credentials import Patience
+from support.serving import UPGRADE, Serving, read_answer, request, serving_inside
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from support.serving import Answer
+    from support.world import World
+
+HEADERS = (
+    "content-security-policy",
+    "x-content-type-options",
+    "x-frame-options",
+    "referrer-policy",
+    "cross-origin-opener-policy",
+    "cross-origin-resource-policy",
+    "permissions-policy",
+    "cache-control",
+)
+ATTACH = "/v1/sessions/nobody/attach"
+
+
+def seen(answer: Answer) -> tuple[int, str]:
+    return answer.status, answer.slug if answer.status >= 400 else ""
+
+
+def test_only_the_hosts_of_the_server_are_answered(serving: Serving) -> None:
+    port = serving.port
+    for host in (f"127.0.0.1:{port}", f"localhost:{port}", f"LOCALHOST:{port}", f"[::1]:{port}"):
+        assert serving.ask("/healthz", {"Host": host}).status == 200
+    for host in ("evil.test", f"evil.test:{port}", "127.0.0.1", f"127.0.0.1:{port + 1}", f"127.0.0.1.evil.test:{port}"):
+        assert seen(serving.ask("/healthz", {"Host": host})) == (421, "wrong-host")
+        assert seen(serving.upgrade(ATTACH, {**serving.bearer, "Host": host})) == (421, "wrong-host")
+    assert seen(serving.ask("/healthz", {})) == (400, "bad-request")
+    assert seen(serving.ask("/healthz", {"Host": serving.address, "host": serving.address})) == (400, "bad-request")
+
+
+def test_a_request_of_an_older_http_without_a_host_is_refused(serving: Serving) -> None:
+    with socket.create_connection(("127.0.0.1", serving.port), 5) as there:
+        there.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
+        assert seen(read_answer(there)) == (400, "bad-request")
+
+
+@pytest.mark.covers("server:8")
+def test_other_origins_are_refused_on_upgrade(serving: Serving) -> None:
+    ticket = serving.ticket(_session(serving), Origin=f"http://{serving.address}")
+    foreign = ("null", "http://evil.test", f"http://127.0.0.1:{serving.port + 1}", f"https://{serving.address}", "")
+    for origin in foreign:
+        for target, headers in (
+            (ATTACH, serving.bearer),
+            (f"{ATTACH}?ticket={ticket}", {"Host": serving.address}),
+        ):
+            answer = serving.upgrade(target, {**headers, "Origin": origin})
+            assert seen(answer) == (403, "bad-origin"), origin
+
+
+def test_other_origins_are_refused_on_public_addresses_too_and_get_no_word_for_their_browser(serving: Serving) -> None:
+    for target in ("/healthz", "/v1/info"):
+        answer = serving.ask(target, {**serving.bearer, "Origin": "http://evil.test"})
+        assert seen(answer) == (403, "bad-origin")
+        assert not [name for name in answer.headers if name.startswith("access-control")]
+    own = serving.ask("/v1/info", {**serving.bearer, "Origin": f"http://{serving.address}"})
+    assert own.status == 200
+    assert not [name for name in own.headers if name.startswith("access-control")]
+
+
+def test_what_the_browser_says_of_the_site_that_asks_is_heeded(serving: Serving) -> None:
+    for site, status in (("same-origin", 200), ("none", 200), ("same-site", 403), ("cross-site", 403)):
+        assert serving.ask("/v1/info", {**serving.bearer, "Sec-Fetch-Site": site}).status == status
+
+
+def test_a_page_attaches_with_a_ticket_and_never_with_the_token(serving: Serving) -> None:
+    answer = serving.upgrade(ATTACH, {**serving.bearer, "Origin": f"http://{serving.address}"})
+    assert seen(answer) == (403, "bad-origin")
+
+
+def test_a_configured_origin_may_ask_first_and_read_the_answer(world: World) -> None:
+    serving = Serving(world, "--allow-origin", "https://page.example")
+    page = {"Origin": "https://page.example", "Sec-Fetch-Site": "cross-site"}
+    asked = serving.ask("/v1/info", {"Host": serving.address, **page}, method="OPTIONS")
+    assert asked.status == 204
+    assert "Authorization" in asked.headers["access-control-allow-headers"]
+    answer = serving.ask("/v1/info", {**serving.bearer, **page})
+    assert answer.status == 200
+    assert answer.headers["access-control-allow-origin"] == "https://page.example"
+    assert seen(serving.ask("/v1/info", {"Host": serving.address, **page})) == (401, "unauthenticated")
+
+
+def test_only_the_right_token_is_let_in(world: World) -> None:
+    async def main() -> None:
+        async with serving_inside() as inside:
+            host = {"Host": f"127.0.0.1:{inside.port}"}
+            secret = inside.token.removeprefix("hf_home_")
+            wrong = ["", "Bearer", f"Bearer {secret}", f"Basic {inside.token}", f"Bearer hf_other_{secret}"]
+            wrong += (
+                f"Bearer hf_home_{secret[:-1]}",
+                f"Bearer HF_home_{secret}",
+                f"Bearer hf__{secret}",
+                "Bearer hf__",
+            )
+            for given in wrong:
+                for target in ("/v1/info", "/v1/nothing", "/v1/sessions/x/tickets"):
+                    answer = await inside.ask(target, {**host, "Authorization": given})
+                    assert seen(answer) == (401, "unauthenticated"), given
+                    assert answer.headers["www-authenticate"] == 'Bearer realm="holdfast"'
+                answer = await inside.upgrade(ATTACH, {**host, "Authorization": given})
+                assert seen(answer) == (401, "unauthenticated"), given
+            assert seen(await inside.ask("/v1/info", host)) == (401, "unauthenticated")
+            assert seen(await inside.ask(f"/v1/info?ticket={secret}", host)) == (401, "unauthenticated")
+            twice = {**inside.bearer, "authorization": inside.bearer["Authorization"]}
+            assert seen(await inside.ask("/v1/info", twice)) == (400, "bad-request")
+            assert (await inside.ask("/v1/info")).status == 200
+
+    asyncio.run(main())
+
+
+def test_wrong_tokens_wait_longer_each_time_and_the_right_one_never(world: World) -> None:
+    async def main() -> None:
+        async with serving_inside() as inside:
+            wrong = {**inside.bearer, "Authorization": "Bearer hf_home_wrong"}
+            for _ in range(8):
+                assert (await inside.ask("/v1/info", wrong)).status == 401
+            assert (await inside.ask("/v1/info")).status == 200
+            assert inside.slept == [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 8.0, 8.0]
+            inside.now += 61
+            assert (await inside.ask("/v1/info", wrong)).status == 401
+            assert inside.slept[-1] == 0.25
+
+    asyncio.run(main())
+
+
+@pytest.mark.covers("server:13")
+def test_a_thousand_wrong_tokens_delay_nobody_and_are_in_no_file(world: World) -> None:
+    """Of those whose answers are held back there are 64; the rest are cut off."""
+    session = world.open().run("true")
+
+    async def wrong(port: int, number: int) -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        try:
+            head = f"GET /v1/info HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nAuthorization: Bearer hf_home_guess{number:04}"
+            writer.write(f"{head}\r\nConnection: close\r\n\r\n".encode())
+            return await reader.read()
+        except ConnectionResetError:
+            return b""
+        finally:
+            writer.close()
+
+    async def main() -> list[str]:
+        async with serving_inside() as inside:
+            inside.gate = asyncio.Event()
+            held = [asyncio.ensure_future(wrong(inside.port, number)) for number in range(64)]
+            while len(inside.slept) < 64:
+                await asyncio.wait(held, timeout=0.01)
+            cut_off: list[bytes] = []
+            for start in range(64, 1000, 36):
+                cut_off += await asyncio.gather(*(wrong(inside.port, number) for number in range(start, start + 36)))
+            assert cut_off == [b""] * 936
+            assert (await inside.ask("/v1/info")).status == 200
+            ticket = (await inside.ticket(session.id)).json["ticket"]
+            assert (await inside.upgrade(f"/v1/sessions/{session.id}/attach?ticket={ticket}")).status != 401
+            inside.gate.set()
+            assert all(answer.startswith(b"HTTP/1.1 401") for answer in await asyncio.gather(*held))
+            return [ticket, "guess0", inside.token]
+
+    secrets = asyncio.run(main())
+    assert secrets
+    assert not [path for path in _files(world.home) for secret in secrets if secret.encode() in path.read_bytes()]
+
+
+def test_few_peers_are_remembered(world: World) -> None:
+    async def no_time(_seconds: float) -> None: ...
+
+    async def main() -> None:
+        patience = Patience(lambda: 0.0, no_time)
+        for number in range(5000):
+            assert await patience.hold_back(f"peer-{number}")
+        assert len(patience._failures) == 1024
+
+    asyncio.run(main())
+
+
+def test_every_answer_carries_every_security_header(serving: Serving) -> None:
+    session = _session(serving)
+    answers = [
+        serving.ask("/healthz"),
+        serving.ask("/readyz"),
+        serving.ask("/healthz", method="HEAD"),
+        serving.ask("/v1/info"),
+        serving.ask("/v1/info", method="DELETE"),
+        serving.ask("/v1/info", {"Host": serving.address}),
+        serving.ask("/v1/info", {"Host": "evil.test"}),
+        serving.ask("/"),
+        serving.ask("/index.html"),
+        serving.ask("/v1/sessions/%2e%2e/tickets", method="POST"),
+        serving.ask("/v1/sessions/x/tickets", method="POST", body=b"{}"),
+        serving.ask("/healthz", {"Host": serving.address, "X-Much": "x" * 17000}),
+        serving.ask(ATTACH),
+        serving.ask(ATTACH, {**serving.bearer, **UPGRADE, "Sec-WebSocket-Key": "short"}),
+        serving.ask(ATTACH, {**serving.bearer, **UPGRADE, "Sec-WebSocket-Version": "8"}),
+        serving.ask(ATTACH, {**serving.bearer, **UPGRADE, "X-Much": "x" * 9000}),
+        serving.ask(ATTACH, {**serving.bearer, **{k: v for k, v in UPGRADE.items() if "Protocol" not in k}}),
+        serving.upgrade("/v1/nothing"),
+        serving.upgrade(ATTACH),
+        serving.upgrade(f"/v1/sessions/{session}/attach?role=both"),
+        serving.upgrade(f"/v1/sessions/{session}/attach"),
+        serving.ask("not a request", {}),
+    ]
+    for number, answer in enumerate(answers):
+        missing = [name for name in HEADERS if name not in answer.headers]
+        assert answer.status, number
+        assert not missing, (number, answer.status, missing)
+        assert "server" not in answer.headers
+        assert "set-cookie" not in answer.headers
+        if answer.status >= 400 and answer.body:
+            assert answer.slug
+    assert answers[-2].status == 101
+    assert [answer.status for answer in answers[:-1] if answer.status >= 500] == []
+
+
+def test_a_fault_of_our_own_is_an_answer_like_others(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "told", lambda: 1 / 0)
+
+    async def main() -> None:
+        async with serving_inside() as inside:
+            answer = await inside.ask("/v1/info")
+            assert seen(answer) == (500, "error")
+            assert not [name for name in HEADERS if name not in answer.headers]
+            assert b"ZeroDivisionError" not in answer.body
+
+    asyncio.run(main())
+
+
+def test_paths_that_hide_something_are_refused(serving: Serving) -> None:
+    for ref in ("%2e%2e", "..", ".", "a%2Fb", "a%5cb", "a%00b", "%2E"):
+        assert seen(serving.ask(f"/v1/sessions/{ref}/tickets", method="POST")) == (400, "bad-request"), ref
+        assert seen(serving.upgrade(f"/v1/sessions/{ref}/attach")) == (400, "bad-request"), ref
+
+
+def test_what_is_too_large_is_refused(serving: Serving) -> None:
+    large = {**serving.bearer, "X-Much": "x" * limits.HEADER_BYTES}
+    assert serving.ask("/healthz", large).status in (400, 413)
+    many = {**serving.bearer, **{f"X-{number}": "x" * 1000 for number in range(15)}, "X-Last": "x" * 1200}
+    assert seen(serving.ask("/healthz", many)) == (413, "too-large")
+    body = {**serving.bearer, "Content-Type": "application/json"}
+    spaces = b" " * (limits.BODY_BYTES + 1)
+    assert seen(serving.ask("/v1/sessions/x/tickets", body, method="POST", body=spaces)) == (413, "too-large")
+
+
+def test_connections_beyond_those_of_one_peer_are_told_so(serving: Serving) -> None:
+    held = [socket.create_connection(("127.0.0.1", serving.port), 5) for _ in range(limits.CONNECTIONS_PER_PEER)]
+    try:
+        # Accepted in the order in which they came: when the last of them is answered, all are counted.
+        held[-1].sendall(f"GET /healthz HTTP/1.1\r\nHost: {serving.address}\r\n\r\n".encode())
+        assert read_answer(held[-1]).status == 200
+        with socket.create_connection(("127.0.0.1", serving.port), 5) as one_more:
+            answer = read_answer(one_more)
+        assert seen(answer) == (429, "too-many-clients")
+        assert (answer.json["key"], answer.json["limit"]) == ("connections_per_peer", limits.CONNECTIONS_PER_PEER)
+    finally:
+        for each in held:
+            each.close()
+
+
+def test_connections_beyond_those_in_all_are_told_so(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "CONNECTIONS", 2)
+
+    async def main() -> None:
+        async with serving_inside() as inside:
+            held = [await asyncio.open_connection("127.0.0.1", inside.port) for _ in range(2)]
+            answer = await inside.ask("/healthz")
+            assert seen(answer) == (429, "too-many-clients")
+            assert (answer.json["key"], answer.json["limit"]) == ("connections", 2)
+            assert not [name for name in HEADERS if name not in answer.headers]
+            for _, writer in held:
+                writer.close()
+
+    asyncio.run(main())
+
+
+def test_who_says_nothing_is_not_waited_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "HEADER_S", 0.05)
+
+    async def main() -> None:
+        async with serving_inside() as inside:
+            for begun in (b"", b"GET /healthz HTT"):
+                reader, writer = await asyncio.open_connection("127.0.0.1", inside.port)
+                writer.write(begun)
+                async with asyncio.timeout(5):
+                    assert await reader.read() == b""
+                writer.close()
+
+    asyncio.run(main())
+
+
+def test_the_names_of_a_server_are_exact() -> None:
+    made = names("https", 443, host_names=["Hold.example"], public_url="https://front.example:8443/")
+    assert {"hold.example", "hold.example:443", "localhost", "front.example:8443"} <= made.hosts
+    assert {"https://hold.example", "https://front.example:8443"} <= made.own_origins
+    assert names("http", 4653, bind="0.0.0.0").hosts == {"127.0.0.1:4653", "localhost:4653", "[::1]:4653"}
+    assert "[fd00::1]:4653" in names("https", 4653, bind="fd00::1").hosts
+    for wrong in ("page.example", "ftp://page.example", "https://page.example/path", "https://user@page.example"):
+        with pytest.raises(errors.BadArgument):
+            names("http", 1, allow_origins=[wrong])
+    with pytest.raises(errors.BadArgument):
+        names("http", 1, host_names=["*"])
+
+
+def test_every_error_has_the_status_that_http_gives_it() -> None:
+    for code, kind in errors._BY_CODE.items():
+        assert problems.status_of(code) == kind.http_status
+    assert problems.status_of("of-next-year") == 500
+
+
+def test_a_problem_has_the_facts_and_no_fact_replaces_its_own_members() -> None:
+    made = problems.problem(errors.AlreadyEnded("b12345678", "completed"), "r1", "/v1/x")
+    assert made["id"] == "b12345678"
+    assert made["status"] == 409
+    assert made["type"] == "/problems/already-ended"
+    assert (made["instance"], made["request_id"]) == ("/v1/x", "r1")
+    json.loads(problems.body(HoldfastError("odd", path=b"bytes")))
+
+
+def _session(serving: Serving) -> str:
+    return serving.world.open().run("true", tty=True, wait=10).id
+
+
+def _files(directory: Path) -> list[Path]:
+    return [path for path in directory.rglob("*") if path.is_file() and path.name != "token"]
+
+
+def test_ipv6_is_served_where_it_is_asked_for(world: World) -> None:
+    serving = Serving(world, "--bind", "::1")
+    answer = request(("::1", serving.port), "/healthz", {"Host": f"[::1]:{serving.port}"})
+    assert answer.status == 200

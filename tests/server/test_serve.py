@@ -1,0 +1,272 @@
+"""How a server starts, where it may listen, what it says, and how it leaves."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import ssl
+import stat
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import connect
+
+from holdfast.home import Home
+from holdfast.serving import tokenfile
+from support.serving import START_BOUND_S, UPGRADE, Serving, read_answer, request
+from support.waiting import until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from websockets.sync.client import ClientConnection
+
+    from support.world import World
+
+
+def test_it_says_in_one_line_where_it_is_and_how_to_be_let_in(world: World) -> None:
+    serving = Serving(world)
+    assert re.match(r"http://127\.0\.0\.1:[0-9]+ ", serving.line)
+    assert str(world.home / "server" / "token") in serving.line
+    assert serving.secret not in serving.line + serving.program.errors()
+    assert serving.ask("/healthz", {"Host": serving.address}).json == {"ok": True}
+    assert serving.ask("/readyz", {"Host": serving.address}).json == {"ok": True}
+    info = serving.ask("/v1/info").json
+    assert set(info) == {"version", "instance", "features", "limits", "scopes"}
+    assert info["features"] == ["attach"]
+    assert info["scopes"] == ["observe", "control", "manage"]
+    assert serving.leave() == 0
+    assert serving.program.line() == ""
+    assert serving.program.errors() == ""
+
+
+def test_two_servers_of_one_home_have_one_token_and_two_instances(world: World) -> None:
+    one, other = Serving(world), Serving(world)
+    assert one.token == other.token
+    assert one.ask("/v1/info").json["instance"] != other.ask("/v1/info").json["instance"]
+
+
+@pytest.mark.covers("server:3")
+def test_an_address_for_other_machines_without_tls_is_refused_before_anything_listens(world: World) -> None:
+    """Somebody has the port already: had it tried to listen, it would say so."""
+    with socket.socket() as taken:
+        taken.bind(("0.0.0.0", 0))
+        taken.listen()
+        for bind in ("0.0.0.0", "::", "192.0.2.1"):
+            refused = world.hold("serve", "--bind", bind, "--port", taken.getsockname()[1])
+            assert refused.returncode != 0
+            assert not refused.stdout
+            assert "TLS" in refused.stderr
+            assert "--tls-cert" in refused.stderr
+            assert "--tls-key" in refused.stderr
+            assert "--unix" in refused.stderr
+            assert "ssh -L" in refused.stderr
+
+
+def test_what_is_no_address_is_refused(world: World) -> None:
+    for words, said in (
+        (("--bind", "hold.example"), "is no address"),
+        (("--port", "70000"), "port: 70000 is none"),
+        (("--tls-cert", "c.pem"), "needs its key"),
+        (("--tls-cert", "c.pem", "--tls-key", "k.pem"), "cannot be used"),
+        (("--port", "0", "--public-url", "hold.example"), "is no origin"),
+    ):
+        refused = world.hold("serve", *words)
+        assert refused.returncode == 2
+        assert said in refused.stderr
+
+
+@pytest.mark.covers("server:4")
+def test_the_token_is_for_its_owner_alone_from_its_first_instant(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    born: list[tuple[int, int]] = []
+    opened, linked = os.open, os.link
+
+    def looked_at(path: str, flags: int, mode: int = 0o777, **more: int) -> int:
+        fd = opened(path, flags, mode, **more)
+        if flags & os.O_CREAT and "token" in str(path):
+            born.append((stat.S_IMODE(os.fstat(fd).st_mode), flags & (os.O_EXCL | os.O_NOFOLLOW)))
+        return fd
+
+    def appears(draft: str, path: str, **more: bool) -> None:
+        born.append((stat.S_IMODE(os.lstat(draft).st_mode), os.lstat(draft).st_size))
+        linked(draft, path, **more)
+
+    home = Home()
+    home.create()
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", looked_at)
+        patched.setattr(os, "link", appears)
+        before = os.umask(0)
+        try:
+            token = tokenfile.token_of(home, "token")
+        finally:
+            os.umask(before)
+    assert born == [(0o600, os.O_EXCL | os.O_NOFOLLOW), (0o600, len(token) + 1)]
+    path = world.home / "server" / "token"
+    assert os.listdir(path.parent) == ["token"]
+    path.unlink()
+
+    argv = world.hold_argv("serve", "--port", 0)
+    open_handed = world.program(["sh", "-c", 'umask 0; exec "$@"', "sh", *argv])
+    assert open_handed.line(START_BOUND_S)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    open_handed.signal(signal.SIGTERM)
+    assert open_handed.wait() == 0
+
+    path.chmod(0o644)
+    _refused(world, "others can read the token")
+    path.rename(path.with_name("elsewhere"))
+    path.with_name("elsewhere").chmod(0o600)
+    path.symlink_to(path.with_name("elsewhere"))
+    _refused(world, "it is a symlink")
+    path.unlink()
+    path.symlink_to(world.root / "nowhere")
+    _refused(world, "it is a symlink")
+    assert not (world.root / "nowhere").exists()
+
+
+def _refused(world: World, why: str) -> None:
+    refused = world.hold("serve", "--port", 0)
+    assert refused.returncode != 0
+    assert not refused.stdout
+    assert why in refused.stderr
+    assert "fix: rm " in refused.stderr
+
+
+def test_a_busy_port_says_what_answers_there(world: World) -> None:
+    port = Serving(world).port
+    refused = world.hold("serve", "--port", port)
+    assert refused.returncode == 2
+    assert f"127.0.0.1:{port} is taken: another `hold serve` answers there" in refused.stderr
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        refused = world.hold("serve", "--port", mute.getsockname()[1])
+    assert refused.returncode == 2
+    assert "something that speaks no HTTP listens there" in refused.stderr
+
+
+def test_a_unix_socket_is_for_its_owner_alone_and_goes_with_the_server(world: World) -> None:
+    path = world.root / "sock" / "s"
+    serving = Serving(world, "--unix", str(path))
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    bearer = {"Host": "localhost", "Authorization": f"Bearer {serving.token}"}
+    assert request(str(path), "/v1/info", bearer).status == 200
+    assert request(str(path), "/v1/info", {**bearer, "Host": "evil.test"}).status == 421
+    taken = world.hold("serve", "--unix", path)
+    assert taken.returncode == 2
+    assert "a server answers there" in taken.stderr
+    serving.kill()
+    serving.program.wait()
+    assert path.exists()
+    serving.start()
+    assert request(str(path), "/healthz", {"Host": "localhost"}).status == 200
+    assert serving.leave() == 0
+    assert not path.exists()
+    path.parent.chmod(0o755)
+    assert "lets others in" in world.hold("serve", "--unix", path).stderr
+
+
+def test_with_a_certificate_it_serves_other_addresses_and_says_so_to_browsers(world: World) -> None:
+    certificate, key = _certificate(world.root)
+    serving = Serving(
+        world, "--bind", "0.0.0.0", "--tls-cert", certificate, "--tls-key", key, "--host-name", "hold.example"
+    )
+    assert serving.url == f"https://hold.example:{serving.port}"
+    context = ssl.create_default_context(cafile=str(certificate))
+    with (
+        socket.create_connection(("127.0.0.1", serving.port), 5) as plain,
+        context.wrap_socket(plain, server_hostname="hold.example") as there,
+    ):
+        there.sendall(f"GET /healthz HTTP/1.1\r\nHost: hold.example:{serving.port}\r\n\r\n".encode())
+        answer = read_answer(there)
+    assert answer.status == 200
+    assert "max-age" in answer.headers["strict-transport-security"]
+
+
+def _certificate(directory: Path) -> tuple[Path, Path]:
+    certificate, key = directory / "cert.pem", directory / "key.pem"
+    words = ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
+    words += ["-subj", "/CN=hold.example", "-addext", "subjectAltName=DNS:hold.example"]
+    subprocess.run(["openssl", *words, "-keyout", key, "-out", certificate], check=True, capture_output=True)
+    return certificate, key
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_told_to_leave_it_tells_its_viewers_and_touches_no_session(world: World, number: signal.Signals) -> None:
+    session = world.open().start(world.probe("cat"), tty=True)
+    before = (session.pid, session.runner_pid)
+    serving = Serving(world)
+    with connect(
+        f"ws://{serving.address}/v1/sessions/{session.id}/attach",
+        subprotocols=["holdfast.v1.json"],  # type: ignore[list-item]
+        additional_headers={"Authorization": f"Bearer {serving.token}"},
+    ) as viewer:
+        assert '"init"' in str(viewer.recv(5))
+        serving.kill(number)
+        assert _close_code(viewer) == 1001
+    assert serving.program.wait() == 0
+    assert serving.program.errors() == ""
+    now = session.refresh()
+    assert (now.state, now.pid, now.runner_pid) == ("running", *before)
+    session.stop(grace=0)
+
+
+def _close_code(viewer: ClientConnection) -> int | None:
+    try:
+        while True:
+            viewer.recv(5)
+    except ConnectionClosed as closed:
+        return closed.rcvd.code if closed.rcvd else None
+
+
+def test_a_second_signal_ends_it_at_once(world: World) -> None:
+    """The viewer never answers the close of the server, which therefore waits for it."""
+    session = world.open().start(world.probe("cat"), tty=True)
+    serving = Serving(world)
+    with socket.create_connection(("127.0.0.1", serving.port), 5) as there:
+        lines = [f"{name}: {value}" for name, value in {**serving.bearer, **UPGRADE}.items()]
+        head = f"GET /v1/sessions/{session.id}/attach HTTP/1.1"
+        there.sendall("\r\n".join([head, *lines, "", ""]).encode())
+        assert read_answer(there).status == 101
+        serving.kill(signal.SIGTERM)
+        until(lambda: _refuses(serving.port), what="the end of listening")
+        assert serving.program.returncode is None
+        serving.kill(signal.SIGTERM)
+        assert serving.program.wait(2.0) == 128 + signal.SIGTERM
+    assert session.refresh().state == "running"
+    session.stop(grace=0)
+
+
+def _refuses(port: int) -> bool:
+    with socket.socket() as there:
+        return there.connect_ex(("127.0.0.1", port)) != 0
+
+
+def test_an_idle_server_takes_no_time(world: World) -> None:
+    serving = Serving(world)
+    assert serving.ask("/healthz").status == 200
+    before = _switches(serving.pid)
+    with pytest.raises(subprocess.TimeoutExpired):
+        serving.program._process.wait(0.6)
+    assert _switches(serving.pid) - before <= 3
+
+
+def _switches(pid: int) -> int:
+    """How often it has been awake."""
+    with open(f"/proc/{pid}/status") as file:
+        return sum(int(line.split()[1]) for line in file if "voluntary_ctxt_switches" in line)
+
+
+def test_a_killed_server_leaves_its_token_and_the_next_one_takes_it(world: World) -> None:
+    serving = Serving(world)
+    token, port = serving.token, serving.port
+    serving.kill()
+    serving.program.wait()
+    serving.start()
+    assert (serving.token, serving.port) == (token, port)
+    assert serving.ask("/v1/info").status == 200
