@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+import sqlite3
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import pytest
+
+from support.agents import shown
 from support.waiting import until
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from support.agents import Agent, Agents
     from support.world import World
 
@@ -25,6 +33,17 @@ def notice(agent: Agent) -> str:
 def drained(agent: Agent) -> list[str]:
     found: list[str] = until(lambda: agent.call("signals").data["signals"], 10)
     return found
+
+
+@contextmanager
+def locked(world: World) -> Iterator[None]:
+    """The index, held by somebody else."""
+    locker = sqlite3.connect(world.home / "index.db", isolation_level=None)
+    try:
+        locker.execute("BEGIN EXCLUSIVE")
+        yield
+    finally:
+        locker.close()
 
 
 def test_an_end_is_told_until_it_is_acknowledged(agents: Agents, world: World) -> None:
@@ -145,3 +164,59 @@ def test_an_end_that_races_with_the_limit_of_its_run_is_told_once(agents: Agents
         ran = agent.call("run", command=["sh", "-c", "exit 2"], wait_s=(number % 8) / 1000)
         assert "exit 2" in agent.call("wait", ids=ran.data["id"], timeout_s=20).text
         assert agent.call("signals").data["signals"] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [{"tty": True}, {"notify": "exit"}], ids=["terminal", "announced"])
+def test_a_result_is_an_answer_also_where_the_index_is_locked(
+    direct: Agents, world: World, options: dict[str, object]
+) -> None:
+    agent = direct("native")
+    agent.call("list")
+    with locked(world):
+        ran = agent.call("run", command="echo pushed; exit 3", **options)
+    assert not ran.error
+    assert "exit 3" in ran.text
+    assert shown(ran) == "pushed"
+    # It was said once, and nothing of it is new.
+    assert "nothing new" in agent.call("read", id=ran.data["id"]).text
+
+
+@pytest.mark.slow
+def test_what_a_wait_gives_is_shown_also_where_the_index_is_locked(direct: Agents, world: World) -> None:
+    agent = direct("native")
+    gate = world.gate()
+    id = agent.call("run", command=world.probe("quiet", "await", gate, "say", "pushed", "exit", 3), wait_s=0).data["id"]
+    gate.release()
+    with locked(world):
+        waited = agent.call("wait", ids=id, timeout_s=20)
+    assert not waited.error
+    assert shown(waited) == "pushed"
+
+
+@pytest.mark.slow
+def test_a_stop_tells_what_it_took_also_where_the_index_is_locked(direct: Agents, world: World) -> None:
+    agent = direct("native")
+    ids = [agent.call("run", command=world.probe("forever"), wait_s=0).data["id"] for _ in range(2)]
+    with locked(world):
+        stopped = agent.call("stop", ids=ids, grace_s=0)
+    assert not stopped.error
+    assert "2 of 2 stopped" in stopped.text
+
+
+@pytest.mark.slow
+def test_output_of_an_aborted_wait_does_not_count_as_seen(direct: Agents, world: World) -> None:
+    """On the index that is locked the wait takes long enough to be aborted when it has all that it would say."""
+    agent = direct("native")
+    gate = world.gate()
+    id = agent.call("run", command=world.probe("quiet", "await", gate, "say", "pushed", "exit", 3), wait_s=0).data["id"]
+    gate.release()
+    until(lambda: "exit 3" in agent.call("list", all=True).text)
+
+    async def aborted() -> None:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(agent.tools.call("wait", {"ids": id}), 1)
+
+    with locked(world):
+        agent.run(aborted())
+    assert shown(agent.call("read", id=id)) == "pushed"

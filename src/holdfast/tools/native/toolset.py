@@ -163,10 +163,10 @@ class Native(Toolset):
             output = Output(sheet, session)
             output.last(found, budget, stream, raw=raw)
             self._tell_cursor(sheet, session, log, found, stream)
+            await self._told(session)
             at = log.parse(self._seen.cursor(session.id), stream=stream)
             if all(found.begin.get(name, 0) <= offset for name, offset in at.items()):
                 self._seen.move(session.id, format_cursor(log.parse(found.cursor, stream=stream)))
-            await self._told(session)
             return self._text(sheet, session, output)
         if since is not None:
             found = await self._off(session, lambda: excerpt.begin(log, since, stream, raw=raw))
@@ -268,9 +268,9 @@ class Native(Toolset):
         sheet.output([f"{number:>3} {row}" if after.alt else row for number, row in rows])
         if not rows:
             sheet.add("nothing changed on the screen")
+        await self._told(session)
         self._seen.move(session.id, f"tty:{after.offset}")
         changed = [{"row": number, "text": row} for number, row in rows]
-        await self._told(session)
         return Answer(sheet.text(), facts(session, rows=changed, output=sheet.body))
 
     # screen
@@ -293,10 +293,10 @@ class Native(Toolset):
             instead = call("read", id=ref(session), tail=history, budget=BUDGET_MAX)
             sheet.add(f"... {left} row{'' if left == 1 else 's'} of history left out; {instead}")
         sheet.output(fitting + rows)
+        await self._told(session)
         seen = self._seen.cursor(session.id)
         if screen.alt or not await sending.scrolled_by(session, seen or "0", screen):
             self._seen.move(session.id, f"tty:{screen.offset}")
-        await self._told(session)
         data = {
             "rows": screens.rows(screen, marked=False),
             "history": fitting,
@@ -384,8 +384,9 @@ class Native(Toolset):
             sheet.add(f"next: {others}")
         elif step and not (asked and new) and (following := next_step(session)):
             sheet.add(f"next: {following}")
+        await self._told(session, answered=answered)
+        # Last of all: what an aborted call would have shown is still new.
         self._seen.move(session.id, found.cursor, told=answered)
-        await self._told(session)
         more = {} if reason is None else {"reason": reason}
         return self._text(sheet, session, output, **more)
 
@@ -409,13 +410,20 @@ class Native(Toolset):
             more["left_out"] = output.left
         return Answer(sheet.text(), facts(session, **more, output=sheet.body))
 
-    async def _told(self, session: AsyncSession, *, after_stop: bool = False) -> None:
+    async def _told(self, session: AsyncSession, *, answered: bool = False, after_stop: bool = False) -> None:
         """What the agent was given in an answer is not announced to it again: the end, that it is ready, what it
-        asks; and of one that is over, how it was before, and who is left of it, which a stop says too."""
-        over = session.state in FINAL_STATES
-        news = over and not self._seen.is_told(session.id)
+        asks; and of one that is over, how it was before, and who is left of it, which a stop says too. `answered`: its
+        end was never queued."""
+        news = session.state in FINAL_STATES and not answered and not self._seen.is_told(session.id)
+        # Where that cannot be noted it comes twice, which is better than no answer.
+        with suppress(HoldfastError):
+            await self._acknowledge(session, news=news, after_stop=after_stop)
         if news:
             self._seen.move(session.id, None, told=True)
+
+    async def _acknowledge(self, session: AsyncSession, *, news: bool, after_stop: bool) -> None:
+        over = session.state in FINAL_STATES
+        if news:
             # The exit record names it, unless its runner was killed.
             signal = session.metadata.get("signal_id") or (await session.wait(timeout=0)).signal_id
             if signal:
