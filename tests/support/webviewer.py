@@ -52,6 +52,8 @@ class WebViewer:
                 subprotocols=[Subprotocol(self._dialect)],
                 additional_headers={"Authorization": f"Bearer {self._token}"},
                 max_size=4 << 20,
+                # It takes what comes and shows it later: what holds the server back is that nothing is acknowledged.
+                max_queue=None,
             )
         )
         self.closed = None
