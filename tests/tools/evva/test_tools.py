@@ -185,12 +185,21 @@ def test_a_list_may_be_of_any_kind_that_a_host_registers(library: Library) -> No
     assert ids("webcam") == ["x00000001"]
     assert ids("dream") == ["d00000001"]
     assert ids("unknown") == ["x00000001", "x00000002"]
-    assert listed(agent, kind="scanner") == "no daemons"
+    assert listed(agent, kind="local_agent") == "no daemons"
     (kind,) = (
         each["inputSchema"]["properties"]["kind"] for each in agent.tools.schemas() if each["name"] == "daemon_list"
     )
     assert "enum" not in kind
     assert "local_bash" in kind["description"]
+
+
+def test_a_kind_that_nothing_has_is_refused_with_those_that_there_are(library: Library) -> None:
+    agent = library("evva")
+    agent.tools.state.register(Own("x00000001", kind="webcam"))
+    refused = agent.call("daemon_list", kind="bash")
+    assert refused.error
+    assert refused.text.startswith("daemon_list: decode: kind: 'bash' is not known; give local_bash or ")
+    assert refused.text.endswith(" or webcam or unknown")
 
 
 def test_what_the_answer_says_of_a_failed_start_is_not_told_again(library: Library) -> None:

@@ -225,6 +225,8 @@ class Evva(Toolset):
     async def _daemon_list(self, kind: str | None, include_terminal: bool) -> Answer:
         shots = await asyncio.to_thread(self.state.everything if include_terminal else self.state.snapshot)
         wanted = [shot for shot in shots if kind is None or _is_of(shot, kind)]
+        if kind is not None and not wanted:
+            await asyncio.to_thread(self._check_kind, kind)
         over = [shot.id for shot in wanted if shot.is_terminal and not shot.survivors]
         hidden = set(over[:-TERMINAL_LISTED] if include_terminal else over)
         left_out = len(hidden) if include_terminal else 0
@@ -250,6 +252,12 @@ class Evva(Toolset):
         except Exception as problem:  # noqa: BLE001  a host's own object may fail in any way
             return _refused(f"daemon_stop: kill failed: {problem}")
         return Answer(texts.stopping(before), {**_told(before), "stopping": True})
+
+    def _check_kind(self, kind: str) -> None:
+        """That there are none of a kind is no answer where there is no such kind: `bash`, for instance."""
+        known = dict.fromkeys((*names(), *(shot.kind for shot in self.state.everything()), UNKNOWN))
+        if kind not in known:
+            raise BadArgument("kind", f"{kind[:40]!a} is not known", "give " + " or ".join(known))
 
     def _found(self, id: str) -> Daemon:
         daemon = self.state.recall(id.strip()) if id.strip() else None
