@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
 from typing import TYPE_CHECKING
 
-from ...errors import SessionEnded, SpawnError, Unreachable
+from ...errors import HoldfastError, RunnerGone, SessionEnded, SpawnError, Unreachable
 from ...runner.ladder import SETTLE_S
 from . import limits, scope, shell, texts, views
 from .place import LOCAL
@@ -102,10 +103,9 @@ async def in_foreground(hf: AsyncHoldfast, starting: Starting, settings: Setting
 
 
 async def _interrupted(session: AsyncSession, settings: Settings) -> Facts:
-    try:
-        await session.update(notify="never")  # this reply tells it
-    except SessionEnded:
-        pass
+    with contextlib.suppress(HoldfastError):
+        # This reply tells it. Without a runner that takes this, it is stopped all the same.
+        await session.update(notify="never")
     stopped = await settings.stop(session, "interrupt")
     text, _, _ = await _output(session, settings)
     facts: Facts = {"output": _with_line(text, texts.INTERRUPTED), "exit_code": 130, "error": None}
@@ -113,9 +113,10 @@ async def _interrupted(session: AsyncSession, settings: Settings) -> Facts:
     if stopped.survivors:
         facts["survivors"] = [each["pid"] for each in stopped.survivors]
     if not scope.is_over(session):
-        # It withstood: from now on it is one of the background, and its end is still to be told.
+        # It withstood, or nobody has recorded its end: from now on it is one of the background, and its end is still
+        # to be told.
         await _go_on(session)
-        facts |= {"process_running": True, "hint": texts.WITHSTOOD}
+        facts |= {"process_running": True, "hint": texts.WITHSTOOD} if stopped.survivors else views.health(session)
     return facts
 
 
@@ -146,7 +147,7 @@ async def _go_on(session: AsyncSession, **changes: Any) -> None:
         await session.update(labels=labels, notify="exit", **changes)
     except SessionEnded:
         pass  # just now: nobody waited any more, and so its end is told
-    except Unreachable:
+    except (RunnerGone, Unreachable):
         await session.refresh()  # the same; and that it is so is told too
 
 

@@ -1,0 +1,96 @@
+"""The user wants a foreground command to stop, or to go on by itself, and its supervisor is not well."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from support import processes
+from support.hermes import process
+from support.waiting import until
+from support.wounds import kill_runner, sweep_up, wedged
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+
+    from holdfast import Holdfast, Session
+    from support.agents import Agent, Agents
+    from support.world import World
+
+
+@pytest.fixture
+def impatient(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hosts that do not wait long for a runner."""
+    config = world.root / "config.toml"
+    config.write_text('[hosts]\nreply_timeout = "300ms"\nsweep_timeout = "100ms"\n')
+    monkeypatch.setenv("HOLDFAST_CONFIG", str(config))
+
+
+@contextmanager
+def orphaned(session: Session) -> Iterator[None]:
+    kill_runner(session)
+    yield
+
+
+def only(hf: Holdfast) -> Session:
+    """The one session that runs, once it is known who supervises it."""
+
+    def supervised() -> list[Session]:
+        return [each for each in hf.sessions() if each.runner_pid is not None]
+
+    (session,) = until(supervised, what="a session with a runner")
+    return session
+
+
+def meanwhile(
+    agent: Agent, world: World, hf: Holdfast, wound: Callable[[Session], AbstractContextManager[Any]], way: str
+) -> tuple[int, dict[str, Any]]:
+    """The pid and the answer of a foreground command that is interrupted, or yields, when its runner is wounded."""
+    gate = world.gate()
+
+    async def called() -> Any:
+        command = f"echo hi; echo up >{gate}; exec sleep 100"
+        call = asyncio.ensure_future(agent.tools.call("terminal", {"command": command}))
+        await asyncio.to_thread(gate.line)
+        session = only(hf)
+        with wound(session):
+            getattr(agent.tools, way)()
+            return session.pid, (await call).data
+
+    pid, told = agent.run(called())
+    return pid, told
+
+
+def test_an_interrupt_ends_a_command_whose_supervisor_is_gone(library: Agents, world: World) -> None:
+    agent, hf = library("hermes"), world.open()
+    pid, told = meanwhile(agent, world, hf, orphaned, "interrupt")
+    assert (told["exit_code"], told["output"], told["error"]) == (130, "hi\n[Command interrupted]", None)
+    assert processes.is_gone(pid)
+    assert "process_running" not in told
+    sweep_up(world, hf)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_an_interrupt_ends_a_command_whose_supervisor_does_not_answer(library: Agents, world: World) -> None:
+    agent, hf = library("hermes"), world.open()
+    pid, told = meanwhile(agent, world, hf, wedged, "interrupt")
+    assert (told["exit_code"], told["output"], told["error"]) == (130, "hi\n[Command interrupted]", None)
+    assert processes.is_gone(pid)
+    assert "process_running" not in told
+    assert told["health"] == "unreachable"
+    ended = process(agent, "wait", told["session_id"], timeout=20)
+    assert (ended["completion_reason"], ended["termination_source"]) == ("killed", "interrupt")
+
+
+def test_a_command_whose_supervisor_is_gone_goes_on_after_a_yield(library: Agents, world: World) -> None:
+    agent, hf = library("hermes"), world.open()
+    pid, told = meanwhile(agent, world, hf, orphaned, "yield_now")
+    assert (told["status"], told["error"], told["output"]) == ("yielded_to_background", None, "hi\n")
+    assert (told["health"], told["detached"], told["pid"]) == ("stale", True, pid)
+    assert "supervisor is gone" in told["note"]
+    assert process(agent, "kill", told["session_id"])["status"] in ("killed", "already_exited")
+    sweep_up(world, hf)
