@@ -23,6 +23,7 @@ from holdfast.tools.mcp.server import Bridge
 from support import processes
 from support.mcp_clients import Ear, connected, server, text
 from support.waiting import BOUND_S
+from support.wounds import halt
 
 if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
@@ -247,6 +248,43 @@ def test_who_subscribed_to_a_log_is_told_what_is_printed_after_the_end(world: Wo
             assert "late" in await (await hf.get(session.id)).tail(1)
             gate.release()
             await session.wait(extinct=True)
+
+    asyncio.run(main())
+
+
+@of_today
+@pytest.mark.slow
+@pytest.mark.covers("native:22")
+def test_who_subscribed_to_a_log_is_told_of_new_output_also_after_its_runner_stood_still(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_HOSTS_REPLY_TIMEOUT", "0.3")
+    gate = world.gate()
+
+    async def main() -> None:
+        ear = Ear()
+
+        async def update(message: Any) -> None:
+            if getattr(message, "method", "") == "notifications/resources/updated":
+                await ear.message(message)
+
+        async with holdfast.open_async() as hf, connected(bridge(hf), message_handler=update) as client:
+            session = await hf.start(world.probe("await", gate, "say", "news", "await", gate), owner="agent-7")
+            await session.wait(match="ready")
+            await client.subscribe_resource(_uri(session.id))
+            assert session.runner_pid is not None
+            halt(session.runner_pid)
+            try:
+                assert (await _updated(ear)) == _uri(session.id)
+                # Nobody is told again and again that it does not answer.
+                await ear.nothing(2)
+            finally:
+                os.kill(session.runner_pid, signal.SIGCONT)
+            gate.release()
+            assert (await _updated(ear)) == _uri(session.id)
+            assert "news" in await session.tail(1)
+            gate.release()
+            await session.wait()
 
     asyncio.run(main())
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from mcp.server.subscriptions import ResourceUpdated
 
-from ...errors import HoldfastError
+from ...errors import HoldfastError, Unreachable
 from ...model import FINAL_STATES, LOST
 from .connections import of
 from .resources import SESSIONS
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 # A program that prints all the time is told of so often at most.
 _GATHER_S = 0.25
+# A runner that did not answer may do so again; after so long it is asked.
+_AGAIN_S = 1.0
 # A client that takes nothing for so long is told no more.
 _SEND_S = 5.0
 
@@ -109,10 +111,18 @@ class News:
             session = await self._resources.check(uri)
             if session is None:
                 return  # the notices tell of it
-            cursor = session.cursor
+            cursor, silent = session.cursor, False
             while not (over := session.state in FINAL_STATES) or _prints_on(session):
-                # After the end of the command what is left of it may print, until that has ended too.
-                woke = await session.wait(output=True, extinct=over, since=cursor)
+                try:
+                    # After the end of the command what is left of it may print, until that has ended too.
+                    woke = await session.wait(output=True, extinct=over, since=cursor)
+                except Unreachable:
+                    if not silent:
+                        await self.tell(uri)
+                    silent = True
+                    await asyncio.sleep(_AGAIN_S)
+                    continue
+                silent = False
                 if over and woke.reason != "output":
                     return
                 # The wait has looked again; its own cursor stands before what woke it.
