@@ -254,12 +254,12 @@ def test_an_interrupt_that_the_command_withstands_says_what_is_left(library: Age
 
 def test_a_caller_that_only_stops_waiting_leaves_the_command_running(library: Agents, world: World) -> None:
     agent = library("hermes")
-    gate = world.gate()
-    command = shlex.join(world.probe("tell", gate, "up", "await", gate, "say", "late"))
+    up, gate = world.gate(), world.gate()
+    command = shlex.join(world.probe("tell", up, "up", "await", gate, "say", "late"))
 
     async def left() -> None:
         call = asyncio.ensure_future(agent.tools.call("terminal", {"command": command}))
-        await asyncio.to_thread(gate.line)
+        await asyncio.to_thread(up.line)
         call.cancel()
         await asyncio.gather(call, return_exceptions=True)
 
