@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import signal
@@ -16,8 +17,9 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 from holdfast.home import Home
+from holdfast.server import limits
 from holdfast.serving import tokenfile
-from support.serving import START_BOUND_S, UPGRADE, Serving, read_answer, request
+from support.serving import START_BOUND_S, UPGRADE, Serving, read_answer, request, serving_inside
 from support.waiting import until
 
 if TYPE_CHECKING:
@@ -25,7 +27,10 @@ if TYPE_CHECKING:
 
     from websockets.sync.client import ClientConnection
 
+    from support.serving import Inside
     from support.world import World
+
+CLOSE = 8
 
 
 def test_it_says_in_one_line_where_it_is_and_how_to_be_let_in(world: World) -> None:
@@ -245,6 +250,41 @@ def test_a_second_signal_ends_it_at_once(world: World) -> None:
 def _refuses(port: int) -> bool:
     with socket.socket() as there:
         return there.connect_ex(("127.0.0.1", port)) != 0
+
+
+def test_a_message_that_is_too_large_and_a_missing_pong_end_the_connection(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "PING_INTERVAL_S", 0.05)
+    monkeypatch.setattr(limits, "PONG_S", 0.05)
+    session = world.open().start(world.probe("cat"), tty=True)
+
+    async def closed_with(inside: Inside, said: bytes) -> int:
+        reader, writer = await asyncio.open_connection("127.0.0.1", inside.port)
+        lines = [f"{name}: {value}" for name, value in {**inside.bearer, **UPGRADE}.items()]
+        writer.write("\r\n".join([f"GET /v1/sessions/{session.id}/attach HTTP/1.1", *lines, "", ""]).encode())
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101")
+        writer.write(said)
+        try:
+            while True:
+                first, length = await reader.readexactly(2)
+                if length == 126:
+                    length = int.from_bytes(await reader.readexactly(2), "big")
+                body = await reader.readexactly(length)
+                if first & 15 == CLOSE:
+                    return int.from_bytes(body[:2], "big")
+        finally:
+            writer.close()
+
+    async def main() -> None:
+        async with serving_inside() as inside, asyncio.timeout(10):
+            # The head of a masked message, whose length alone is too much.
+            long = bytes((0x82, 0xFF)) + (limits.FRAME_BYTES + 1).to_bytes(8, "big") + bytes(4)
+            assert await closed_with(inside, long) == 1009
+            assert await closed_with(inside, b"") == 4408
+
+    asyncio.run(main())
+    session.stop(grace=0)
 
 
 def test_an_idle_server_takes_no_time(world: World) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-from ..errors import BadRequest
+from ..errors import BadRequest, TooLarge
 from . import headers as standard
 from . import limits
 from .gate import HANG_UP
@@ -71,7 +71,14 @@ class Asking(H11Protocol):
         return self._get_upgrade() == b"websocket" and _is_well_formed(self.headers, self.scope["query_string"])
 
     def send_400_response(self, msg: str) -> None:
-        self._refuse(BadRequest(msg.rstrip(".").lower(), "send HTTP/1.1"))
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is not None and cycle.response_started and not cycle.response_complete:
+            # Whoever reads that answer would take this one for a part of it.
+            self.transport.close()
+        elif len(self.conn.trailing_data[0]) > limits.HEADER_BYTES:
+            self._refuse(TooLarge("the request line with the headers", limits.HEADER_BYTES))
+        else:
+            self._refuse(BadRequest(msg.rstrip(".").lower(), "send HTTP/1.1"))
 
     def _refuse(self, error: HoldfastError) -> None:
         """An answer before there is a request that the gate could answer."""

@@ -76,7 +76,7 @@ async def serve(
             tickets=tickets,
             patience=Patience(clock, sleep),
             leaving=leaving,
-            tls=entrance.scheme == "https",
+            tls=entrance.url(port).startswith("https:"),
         )
         server = _Server(_configured(gate, entrance), leaving)
         on_signals(server.told)
