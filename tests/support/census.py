@@ -88,7 +88,8 @@ def strays(before: Count, world: World | None) -> list[Process]:
     if world is not None:
         seen = {row.pid for row in below} | {os.getpid()}
         sockets = sockets_under(world.root)
-        found += [row for row in rows.values() if row.pid not in seen and belongs(row, world.root, sockets)]
+        others = [row for row in rows.values() if row.pid not in seen and not processes.is_kernel_thread(row)]
+        found += [row for row in others if belongs(row, world.root, sockets)]
     return found
 
 
@@ -202,6 +203,8 @@ def outside(nowhere: Path) -> list[str]:
 
 def end_all(left: list[Process], before: Count) -> None:
     """Kill what is left; what loses its parent by that comes to us and goes too."""
+    if not left:
+        return
     for _ in range(20):
         for row in left:
             processes.end(row)

@@ -38,6 +38,14 @@ def look(pid: int) -> Process | None:
     return Process(pid, int(fields[19]), int(fields[1]), int(fields[2]), int(fields[3]), fields[0], comm)
 
 
+_KTHREADD = 2
+
+
+def is_kernel_thread(row: Process) -> bool:
+    """One that has neither environment nor descriptors. Inside a container there may be none, and pid 2 anybody."""
+    return row.ppid == _KTHREADD and not row.pgid
+
+
 def table() -> dict[int, Process]:
     rows = (look(int(name)) for name in os.listdir("/proc") if name.isdigit())
     return {row.pid: row for row in rows if row is not None}
@@ -177,6 +185,11 @@ def is_adopted_zombie(process: Process) -> bool:
 
 
 def reap_adopted() -> None:
+    try:
+        if os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+            return  # nobody below us has ended: most often, and cheaper to ask than to look at everybody
+    except ChildProcessError:
+        return
     for row in table().values():
         if is_adopted_zombie(row):
             os.waitpid(row.pid, os.WNOHANG)
