@@ -176,6 +176,10 @@ def test_a_record_that_was_tampered_with_is_a_mismatch_and_nobody_is_signalled(
     read = agent.call("get_daemon_output", pid=pid)
     assert read.data["error"] == {"code": "identity-mismatch", "part": f"command {part}"}
     assert "mine" in read.text, "the log in its own directory stays readable"
+    waited = agent.call("get_daemon_output", pid=pid, wait_for_new_output=True, timeout_ms=5000)
+    assert waited.data["wait_status"] == "unavailable"
+    assert waited.data["error"] == read.data["error"]
+    assert "mine" in waited.text
     path.write_text(kept)
 
 

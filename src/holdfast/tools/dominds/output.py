@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from ...errors import Unreachable
+from ...errors import IdentityMismatch, Unreachable
 from ...model import EXITED, LOST, RUNNING, STALE, STARTING
 from . import sessions, wording
 from .answers import (
@@ -112,6 +112,8 @@ async def _wait(tools: Dominds, daemon: AsyncSession, wanted: list[str], timeout
             reason = await woken()
     except TimeoutError:
         reason = TIMEOUT
+    except IdentityMismatch:
+        return UNAVAILABLE  # what its own directory has is shown all the same
     if reason == "output":
         return OUTPUT
     if reason in ("stale", "lost"):
