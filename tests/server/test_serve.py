@@ -221,6 +221,19 @@ def test_told_to_leave_it_tells_its_viewers_and_touches_no_session(world: World,
     session.stop(grace=0)
 
 
+def test_what_is_typed_is_recorded_with_the_label_of_the_token(world: World, serving: Serving) -> None:
+    session = world.open().start(world.probe("cat"), tty=True, name="typed")
+    with connect(
+        f"ws://{serving.address}/v1/sessions/typed/attach",
+        subprotocols=["holdfast.v1.json"],  # type: ignore[list-item]
+        additional_headers={"Authorization": f"Bearer {serving.token}"},
+    ) as viewer:
+        viewer.send('{"type": "input", "id": 1, "submit": "hello"}')
+        assert session.wait(match="hello", timeout=5).reason == "match"
+    assert '"web:home"' in (world.session(session.id) / "inputs.jsonl").read_text()
+    session.stop(grace=0)
+
+
 def _close_code(viewer: ClientConnection) -> int | None:
     try:
         while True:
