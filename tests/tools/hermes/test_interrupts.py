@@ -1,4 +1,4 @@
-"""The user wants a foreground command to stop, or to go on by itself, and its supervisor is not well."""
+"""The user wants a foreground command to stop, or to go on by itself: early, or while its supervisor is not well."""
 
 from __future__ import annotations
 
@@ -94,3 +94,34 @@ def test_a_command_whose_supervisor_is_gone_goes_on_after_a_yield(library: Agent
     assert "supervisor is gone" in told["note"]
     assert process(agent, "kill", told["session_id"])["status"] in ("killed", "already_exited")
     sweep_up(world, hf)
+
+
+def before_the_start(agent: Agent, world: World, way: str, command: str) -> dict[str, Any]:
+    """The answer of a foreground command, where that is said while a login shell is asked for its variables."""
+    asked, gate = world.gate(), world.gate()
+    (world.root / "user" / ".profile").write_text(f"echo asked >{asked}; head -c 1 <{gate}\n")
+
+    async def called() -> Any:
+        call = asyncio.ensure_future(agent.tools.call("terminal", {"command": command}))
+        await asyncio.to_thread(asked.line)
+        getattr(agent.tools, way)()
+        gate.release()
+        return (await call).data
+
+    told: dict[str, Any] = agent.run(called())
+    return told
+
+
+def test_an_interrupt_before_the_start_starts_nothing(library: Agents, world: World) -> None:
+    agent = library("hermes")
+    told = before_the_start(agent, world, "interrupt", "touch ran; echo done")
+    assert told == {"output": "[Command interrupted]", "exit_code": 130, "error": None}
+    assert not (world.cwd / "ran").exists()
+    assert agent.run(agent.hf.sessions(all=True)) == []
+
+
+def test_a_yield_before_the_start_leaves_the_command_to_the_background(library: Agents, world: World) -> None:
+    agent = library("hermes")
+    told = before_the_start(agent, world, "yield_now", "exec sleep 100")
+    assert (told["status"], told["error"], told["notify_on_complete"]) == ("yielded_to_background", None, True)
+    assert process(agent, "kill", told["session_id"])["status"] == "killed"

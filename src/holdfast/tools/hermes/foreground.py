@@ -12,21 +12,17 @@ from ...errors import HoldfastError, RunnerGone, SessionEnded, SpawnError, Unrea
 from ...runner.ladder import SETTLE_S
 from . import limits, scope, shell, texts, views
 from .place import LOCAL
+from .racing import INTERRUPT
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
     from typing import Any
 
     from ...host.aio import AsyncHoldfast, AsyncSession
+    from .racing import Race
     from .settings import Settings
     from .starting import Starting, Wanted
 
     Facts = dict[str, Any]
-    # Awaits a run whose session is known from the second on; the word of whoever interrupted it.
-    Race = Callable[[Awaitable[AsyncSession], asyncio.Future[AsyncSession]], Awaitable[AsyncSession | str]]
-
-INTERRUPT = "interrupt"
-YIELD = "yield"
 
 # Between the end of a command and the word of it.
 _MARGIN_S = 1.0
@@ -67,6 +63,8 @@ async def in_foreground(hf: AsyncHoldfast, starting: Starting, settings: Setting
 
     async def begin(place: str) -> Facts:
         options, hints = await starting.options(wanted, place)
+        if race.is_interrupted:
+            return {"output": texts.INTERRUPTED, "exit_code": 130, "error": None}
         program = options["shell"]
         directory = shell.LastDirectory(program) if place == LOCAL else shell.LastDirectoryAway(hf, program)
         try:
@@ -74,7 +72,8 @@ async def in_foreground(hf: AsyncHoldfast, starting: Starting, settings: Setting
             began: asyncio.Future[AsyncSession] = asyncio.get_running_loop().create_future()
             waited = True
             try:
-                outcome = await race(hf.run(wanted.command, wait=wait_s, started=began.set_result, **options), began)
+                work = hf.run(wanted.command, wait=wait_s, started=began.set_result, **options)
+                outcome = await race.run(work, began)
             except Unreachable:
                 if not began.done():
                     raise

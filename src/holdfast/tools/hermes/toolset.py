@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
@@ -14,13 +15,14 @@ from ..toolset import Tool, Toolset
 from . import limits, texts
 from .consuming import Consuming
 from .events import drain
-from .foreground import INTERRUPT, YIELD, in_foreground
+from .foreground import in_foreground
 from .process import Process, unknown
+from .racing import INTERRUPT, YIELD, Race, raced
 from .settings import Settings
 from .starting import Starting, Wanted, spelled
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
     from typing import Any
 
     from ...host.aio import AsyncHoldfast, AsyncSession
@@ -131,7 +133,9 @@ class Hermes(Toolset):
         wanted = Wanted(**arguments)
         if wanted.background:
             return _answer(await self._starting.in_background(wanted))
-        return _answer(await in_foreground(self.hf, self._starting, self.settings, wanted, self._race))
+        with self._listening() as told:  # before anything else: a start may take a while
+            race = Race(told, self.waiting)
+            return _answer(await in_foreground(self.hf, self._starting, self.settings, wanted, race))
 
     async def _process(self, action: str, session_id: str | None, **arguments: Any) -> Answer:
         if action not in texts.ACTIONS:
@@ -195,32 +199,21 @@ class Hermes(Toolset):
 
     # Waiting, until something happens or somebody wants to go on.
 
-    async def _wait(self, session: AsyncSession, outcome: Awaitable[Woke]) -> Woke | None:
-        woke = await self._raced(self.waiting([session], outcome))
-        return None if isinstance(woke, str) else woke
-
-    async def _race(self, outcome: Awaitable[AsyncSession], began: asyncio.Future[AsyncSession]) -> AsyncSession | str:
-        sessions: list[AsyncSession] = []
-        began.add_done_callback(lambda begun: sessions.append(begun.result()))
-        found: AsyncSession | str = await self._raced(self.waiting(sessions, outcome), began)
-        return found
-
-    async def _raced(self, outcome: Awaitable[Any], began: asyncio.Future[Any] | None = None) -> Any:
-        """The outcome, or the word of whoever ended the waiting. A start that is under way is not aborted."""
+    @contextmanager
+    def _listening(self) -> Iterator[asyncio.Future[str]]:
+        """What is set with the word of whoever wants the call to stop waiting."""
         told: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._waiting.add(told)
-        work = asyncio.ensure_future(outcome)
         try:
-            await asyncio.wait({work, told}, return_when=asyncio.FIRST_COMPLETED)
-            if not work.done() and began is not None:
-                await asyncio.wait({work, began}, return_when=asyncio.FIRST_COMPLETED)
-            return work.result() if work.done() else told.result()
+            yield told
         finally:
             self._waiting.discard(told)
             told.cancel()
-            if not work.done():
-                work.cancel()
-                await asyncio.gather(work, return_exceptions=True)
+
+    async def _wait(self, session: AsyncSession, outcome: Awaitable[Woke]) -> Woke | None:
+        with self._listening() as told:
+            woke = await raced(self.waiting([session], outcome), told)
+        return None if isinstance(woke, str) else woke
 
 
 def _mended(given: dict[str, Any]) -> dict[str, Any]:
