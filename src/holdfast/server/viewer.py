@@ -96,8 +96,7 @@ class Viewer:
         # By the number that the runner answers: what the client calls it.
         self._inputs: dict[int, object] = {}
         self._sent_to = self._shown_to = 0
-        self._room = asyncio.Event()
-        self._room.set()
+        self._shown = asyncio.Event()
 
     async def run(self, leaving: asyncio.Event) -> None:
         tasks = [asyncio.ensure_future(work) for work in (self._tell_all(), self._hear_all(), _when(leaving))]
@@ -122,7 +121,6 @@ class Viewer:
     async def _tell_all(self) -> tuple[int | None, str]:
         try:
             while True:
-                await self._room.wait()
                 events = await self._attachment.wait()
                 if not events:
                     return _ENDED, "ended"
@@ -165,7 +163,6 @@ class Viewer:
         rows = 0 if self._begun.is_set() else self._attachment.history_rows
         screen = await asyncio.to_thread(restored.paint, self._wished.size or init.size, rows, _SCREEN_BYTES)
         self._sent_to = self._shown_to = init.at
-        self._room.set()
         seen = await self._session.refresh()
         resumed = not self._begun.is_set() and init.at == self._wished.since and not init.restore
         await self._say(
@@ -191,9 +188,11 @@ class Viewer:
     async def _send_data(self, data: Data) -> None:
         for at in range(0, len(data.data), _DATA_BYTES):
             piece = data.data[at : at + _DATA_BYTES]
+            while self._sent_to + len(piece) - self._shown_to > _UNSHOWN_BYTES:
+                self._shown.clear()
+                await self._shown.wait()
+            self._sent_to = data.offset + at + len(piece)
             await self._say({"type": "data", "offset": data.offset + at, "data": piece})
-        self._sent_to = data.offset + len(data.data)
-        self._look_for_room()
 
     def _message(self, event: Event) -> Message:
         if isinstance(event, Mode):
@@ -271,7 +270,7 @@ class Viewer:
         attachment = self._attachment
         if kind == "ack":
             self._shown_to = max(self._shown_to, min(wishes.whole(message, "offset"), self._sent_to))
-            self._look_for_room()
+            self._shown.set()
             return
         if kind == "ping":
             await self._say({"type": "pong", "t": message.get("t")})
@@ -300,12 +299,6 @@ class Viewer:
                 await self._attachment.drain()
         except (HoldfastError, TimeoutError):
             pass
-
-    def _look_for_room(self) -> None:
-        if self._sent_to - self._shown_to < _UNSHOWN_BYTES:
-            self._room.set()
-        else:
-            self._room.clear()
 
 
 async def _when(leaving: asyncio.Event) -> tuple[int | None, str]:
