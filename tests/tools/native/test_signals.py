@@ -158,6 +158,15 @@ def test_that_one_was_unwell_is_not_announced_once_it_was_stopped(agents: Agents
     assert agent.call("signals").text == "no news of your sessions"
 
 
+def test_that_one_starts_again_is_not_announced_once_it_was_stopped(agents: Agents) -> None:
+    agent = agents("native")
+    restart = {"policy": "on-failure", "delay": 60, "delay_max": 60}
+    session = agent.run(agent.hf.start("exit 7", owner=agent.tools.owner, restart=restart))
+    until(lambda: agent.run(agent.tools.consumer().pending()), 20)
+    agent.call("stop", ids=session.id, grace_s=0)
+    assert agent.call("signals").text == "no news of your sessions"
+
+
 def test_an_end_that_races_with_the_limit_of_its_run_is_told_once(agents: Agents) -> None:
     """In the answer of the run, or in that of the wait, and then not again."""
     agent = agents("native")

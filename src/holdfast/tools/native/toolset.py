@@ -433,11 +433,17 @@ class Native(Toolset):
         if news or left or after_stop or (asks and not over):
             # Of one that is over all are looked at again: those that were passed over while it ran are told now too.
             known = 0 if over else self._seen.told_upto(session.id)
-            told = _TOLD_AT_THE_END if over else _TOLD_WHILE_IT_RUNS
             for each in await session.told():
-                if isinstance(each, Signal) and each.variant in told and each.seq > known:
+                if isinstance(each, Signal) and each.seq > known and _tells(each, over=over):
                     await self.consumer().ack(each.id)
                     self._seen.move(session.id, None, upto=each.seq)
+
+
+def _tells(signal: Signal, *, over: bool) -> bool:
+    """Does an answer say this, or that it is over, which makes it void: one that is over does not start again."""
+    if signal.variant == "lifecycle":
+        return over and signal.fields.get("phase") == "restarting"
+    return signal.variant in (_TOLD_AT_THE_END if over else _TOLD_WHILE_IT_RUNS)
 
 
 def _probe(ready: str) -> str:
