@@ -287,6 +287,24 @@ def test_past_a_deadline_that_is_the_cap_it_is_waited_for_until_it_ended(
     assert (told["exit_code"], told["output"]) == (124, "[Command timed out after 1s]")
 
 
+def test_a_command_that_withstands_its_limit_is_told_as_late_and_goes_on(
+    agents: Agents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERMINAL_MAX_FOREGROUND_TIMEOUT", "30")
+    agent = agents("hermes", daemon_term_grace_seconds=0)
+    shown(agent, "true")  # the login shell is asked once
+    began = time.monotonic()
+    told = shown(agent, "trap '' TERM; echo $$; while :; do sleep 100; done", timeout=1)
+    assert time.monotonic() - began < 10, "the cap is not waited for"
+    pid, last = told["output"].splitlines()
+    assert (last, told["exit_code"], told["error"]) == ("[Command timed out after 1s]", 124, None)
+    assert (told["cause"], told["process_running"]) == ("overall_timeout", True)
+    assert told["survivors"] == [int(pid)]
+    (row,) = agent.call("process", action="list").data["processes"]
+    assert (row["session_id"], row["status"]) == (told["session_id"], "running")
+    assert process(agents("hermes"), "kill", told["session_id"])["status"] == "killed"
+
+
 def test_a_server_in_the_foreground_is_refused_where_the_host_says_so(agents: Agents) -> None:
     agent = agents("hermes", foreground_guard="refuse")
     told = shown(agent, "npm run dev")

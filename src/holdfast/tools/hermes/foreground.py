@@ -9,6 +9,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ...errors import HoldfastError, RunnerGone, SessionEnded, SpawnError, Unreachable
+from ...runner.causes import LIMIT
 from ...runner.ladder import SETTLE_S
 from . import limits, scope, shell, texts, views
 from .place import LOCAL
@@ -59,7 +60,7 @@ async def in_foreground(hf: AsyncHoldfast, starting: Starting, settings: Setting
     wait_s = min(settings.server_wait_s, cap) if server else cap
     if limit <= wait_s:
         # Its deadline comes first: how that ended it is the answer, and it may take as long as a stop may.
-        wait_s = max(wait_s, limit + settings.grace_s + SETTLE_S + _MARGIN_S)
+        wait_s = limit + settings.grace_s + SETTLE_S + _MARGIN_S
 
     async def begin(place: str) -> Facts:
         options, hints = await starting.options(wanted, place)
@@ -81,6 +82,8 @@ async def in_foreground(hf: AsyncHoldfast, starting: Starting, settings: Setting
                 outcome, waited = await began.result().refresh(), False
             if outcome == INTERRUPT:
                 return await _interrupted(began.result(), settings)
+            if not isinstance(outcome, str) and (outcome.stopping or {}).get("by") == LIMIT:
+                return await _overdue(outcome, settings, limit)
             if isinstance(outcome, str) or not scope.is_over(outcome):
                 facts = await _yielded(began.result(), settings, wanted)
                 if not isinstance(outcome, str) and waited:
@@ -117,6 +120,15 @@ async def _interrupted(session: AsyncSession, settings: Settings) -> Facts:
         await _go_on(session)
         facts |= {"process_running": True, "hint": texts.WITHSTOOD} if stopped.survivors else views.health(session)
     return facts
+
+
+async def _overdue(session: AsyncSession, settings: Settings, limit: int) -> Facts:
+    """Its time is over, and it withstood: from now on it is one of the background, and its end is still to be told."""
+    await _go_on(session)
+    text, _, _ = await _output(session, settings)
+    facts: Facts = {"output": _with_line(text, texts.timed_out(limit)), "exit_code": 124, "error": None}
+    facts |= {"cause": "overall_timeout", "session_id": scope.called(session), "survivors": [session.pid]}
+    return facts | {"process_running": True, "hint": texts.WITHSTOOD}
 
 
 async def _yielded(session: AsyncSession, settings: Settings, wanted: Wanted) -> Facts:
