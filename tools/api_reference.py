@@ -223,6 +223,8 @@ def conditions() -> Iterator[str]:
     yield _ERRORS
     yield "| code | class | exit code | facts | fix |\n| --- | --- | --- | --- | --- |"
     for slug, kind in sorted(errors._BY_CODE.items()):
+        if kind.__module__ != errors.__name__:
+            continue  # of HTTP alone: there when the server was loaded
         facts = ", ".join(f"`{name}`" for name in kind.__annotations__)
         fix = kind.fix if kind.fix != errors.HoldfastError.fix else "said by each"
         yield f"| `{slug}` | `{kind.__name__}` | {kind.exit_code} | {facts} | {fix.replace('|', ' or ')} |"

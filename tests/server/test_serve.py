@@ -301,18 +301,19 @@ def test_a_message_that_is_too_large_and_a_missing_pong_end_the_connection(
 
 
 def test_an_idle_server_takes_no_time(world: World) -> None:
+    """Under uvicorn's own loop it woke ten times a second."""
     serving = Serving(world)
     assert serving.ask("/healthz").status == 200
-    before = _switches(serving.pid)
+    before = _wakeups(serving.pid)
     with pytest.raises(subprocess.TimeoutExpired):
-        serving.program._process.wait(0.6)
-    assert _switches(serving.pid) - before <= 3
+        serving.program._process.wait(1.5)
+    assert _wakeups(serving.pid) - before <= 5
 
 
-def _switches(pid: int) -> int:
-    """How often it has been awake."""
+def _wakeups(pid: int) -> int:
+    """How often it has gone to sleep; being made to wait by others does not count."""
     with open(f"/proc/{pid}/status") as file:
-        return sum(int(line.split()[1]) for line in file if "voluntary_ctxt_switches" in line)
+        return next(int(line.split()[1]) for line in file if line.startswith("voluntary_ctxt_switches"))
 
 
 def test_a_killed_server_leaves_its_token_and_the_next_one_takes_it(world: World) -> None:
