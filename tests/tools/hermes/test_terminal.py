@@ -302,7 +302,8 @@ def test_a_command_that_withstands_its_limit_is_told_as_late_and_goes_on(
     assert told["survivors"] == [int(pid)]
     (row,) = agent.call("process", action="list").data["processes"]
     assert (row["session_id"], row["status"]) == (told["session_id"], "running")
-    assert process(agents("hermes"), "kill", told["session_id"])["status"] == "killed"
+    ended = process(agents("hermes"), "kill", told["session_id"])
+    assert (ended["exit_code"], ended["completion_reason"]) == (-9, "timed_out"), "the first reason stays"
 
 
 def test_a_server_in_the_foreground_is_refused_where_the_host_says_so(agents: Agents) -> None:
