@@ -32,28 +32,28 @@ _MESSAGES = st.builds(
 
 def test_output_is_a_byte_an_offset_and_the_bytes_or_base64() -> None:
     message = {"type": "data", "offset": 258, "data": b"\x00\xff"}
-    assert Binary().encode(message) == b"\2" + struct.pack(">Q", 258) + b"\x00\xff"
-    assert json.loads(Json().encode(message)) == {"type": "data", "offset": 258, "data": "AP8="}
+    assert Binary().spell(message) == b"\2" + struct.pack(">Q", 258) + b"\x00\xff"
+    assert json.loads(Json().spell(message)) == {"type": "data", "offset": 258, "data": "AP8="}
 
 
 def test_three_messages_have_longer_names_in_json() -> None:
-    assert [json.loads(Json().encode({"type": name, "code": 3}))["type"] for name in ("mode", "size", "exit")] == [
+    assert [json.loads(Json().spell({"type": name, "code": 3}))["type"] for name in ("mode", "size", "exit")] == [
         "mode_changed",
         "resized",
         "session_ended",
     ]
-    assert json.loads(Json().encode({"type": "exit", "code": 3, "cause": "exit"})) == {
+    assert json.loads(Json().spell({"type": "exit", "code": 3, "cause": "exit"})) == {
         "type": "session_ended",
         "cause": "exit",
         "exit_code": 3,
     }
-    assert json.loads(Binary().encode({"type": "exit", "code": 3})[1:]) == {"type": "exit", "code": 3}
+    assert json.loads(Binary().spell({"type": "exit", "code": 3})[1:]) == {"type": "exit", "code": 3}
 
 
 @given(st.binary(max_size=300), st.integers(min_value=1, max_value=(1 << 64) - 1))
 def test_input_is_the_same_in_both(data: bytes, number: int) -> None:
-    binary = Binary().decode(b"\2" + struct.pack(">Q", number) + data)
-    text = Json().decode(json.dumps({"type": "input", "id": number, "b64": base64.b64encode(data).decode()}))
+    binary = Binary().read(b"\2" + struct.pack(">Q", number) + data)
+    text = Json().read(json.dumps({"type": "input", "id": number, "b64": base64.b64encode(data).decode()}))
     assert binary["id"] == text["id"] == number
     assert wishes.input_of(binary) == wishes.input_of(text) == data
 
@@ -64,7 +64,7 @@ def test_whatever_a_client_sends_is_a_message_or_a_bad_request(dialect: Dialect,
     for each in (received, received.encode("utf-8", "surrogatepass") if isinstance(received, str) else received):
         for framed in (each, b"\1" + each if isinstance(each, bytes) else each):
             with suppress(BadRequest):
-                assert isinstance(dialect.decode(framed)["type"], str)
+                assert isinstance(dialect.read(framed)["type"], str)
 
 
 @given(_MESSAGES)

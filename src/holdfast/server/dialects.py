@@ -25,24 +25,24 @@ _SPELLED = {"mode": "mode_changed", "size": "resized", "exit": "session_ended"}
 
 
 class Dialect(Protocol):
-    """`encode` a message for the client, and `decode` one of its own; BadRequest where that is none."""
+    """`spell` a message for the client, and `read` one of its own; BadRequest where that is none."""
 
     name: str
 
-    def encode(self, message: Message) -> str | bytes: ...
+    def spell(self, message: Message) -> str | bytes: ...
 
-    def decode(self, received: str | bytes) -> Message: ...
+    def read(self, received: str | bytes) -> Message: ...
 
 
 class Binary:
     name = "holdfast.v1"
 
-    def encode(self, message: Message) -> bytes:
+    def spell(self, message: Message) -> bytes:
         if message["type"] == "data":
             return wire.data(message["offset"], message["data"])[wire.LENGTH_BYTES :]
         return wire.control(_in_text(message))[wire.LENGTH_BYTES :]
 
-    def decode(self, received: str | bytes) -> Message:
+    def read(self, received: str | bytes) -> Message:
         if isinstance(received, str):
             raise BadRequest(f"{self.name} has binary messages only", _FIX)
         try:
@@ -58,14 +58,14 @@ class Binary:
 class Json:
     name = "holdfast.v1.json"
 
-    def encode(self, message: Message) -> str:
+    def spell(self, message: Message) -> str:
         spelled = {**_in_text(message), "type": _SPELLED.get(message["type"], message["type"])}
         if message["type"] == "exit":
             spelled["exit_code"] = spelled.pop("code")
         # In ASCII, for half characters of a title or a path cannot be sent otherwise.
         return json.dumps(spelled, separators=(",", ":"))
 
-    def decode(self, received: str | bytes) -> Message:
+    def read(self, received: str | bytes) -> Message:
         if isinstance(received, bytes):
             raise BadRequest(f"{self.name} has text messages only", _FIX)
         try:

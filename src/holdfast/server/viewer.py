@@ -226,11 +226,11 @@ class Viewer:
         }
 
     async def _say(self, message: Message) -> None:
-        encoded = self._dialect.encode(message)
-        if isinstance(encoded, str):
-            await self._socket.send_text(encoded)
+        spelled = self._dialect.spell(message)
+        if isinstance(spelled, str):
+            await self._socket.send_text(spelled)
         else:
-            await self._socket.send_bytes(encoded)
+            await self._socket.send_bytes(spelled)
 
     # What the client says.
 
@@ -252,7 +252,7 @@ class Viewer:
         """Whether it wants to leave."""
         message: Message = {}
         try:
-            message = self._dialect.decode(received)
+            message = self._dialect.read(received)
             wishes.check(message)
             if message["type"] == "detach":
                 await self._detach()
