@@ -157,9 +157,15 @@ class AsyncSession(Snapshot):
         return await inputs.keys(self._core, self.id, keys, delay_ms, wait_for)
 
     async def paste(
-        self, text: str, *, bracketed: str = "auto", raw: bool = False, wait_for: Mapping[str, Any] | None = None
+        self,
+        text: str,
+        *,
+        bracketed: str = "auto",
+        raw: bool = False,
+        submit: bool = False,
+        wait_for: Mapping[str, Any] | None = None,
     ) -> Typed:
-        return await inputs.paste(self._core, self.id, text, bracketed, raw, wait_for)
+        return await inputs.paste(self._core, self.id, text, bracketed, raw, submit, wait_for)
 
     async def eof(self, *, wait_for: Mapping[str, Any] | None = None) -> Typed:
         return await inputs.eof(self._core, self.id, wait_for)

@@ -167,10 +167,17 @@ class Session(Snapshot):
         return drive(inputs.keys(self._core, self.id, keys, delay_ms, wait_for))
 
     def paste(
-        self, text: str, *, bracketed: str = "auto", raw: bool = False, wait_for: Mapping[str, Any] | None = None
+        self,
+        text: str,
+        *,
+        bracketed: str = "auto",
+        raw: bool = False,
+        submit: bool = False,
+        wait_for: Mapping[str, Any] | None = None,
     ) -> Typed:
-        """Paste text: in brackets where the program asked for them, without control characters."""
-        return drive(inputs.paste(self._core, self.id, text, bracketed, raw, wait_for))
+        """Paste text: in brackets where the program asked for them, without control characters. `submit` presses Enter
+        a moment later."""
+        return drive(inputs.paste(self._core, self.id, text, bracketed, raw, submit, wait_for))
 
     def eof(self, *, wait_for: Mapping[str, Any] | None = None) -> Typed:
         """The end of its input: closes the pipe, or types the key that means it."""

@@ -45,9 +45,13 @@ async def paste(
     text: str,
     bracketed: str = "auto",
     raw: bool = False,
+    submit: bool = False,
     wait_for: Mapping[str, Any] | None = None,
 ) -> Typed:
-    return await _type(core, id, of_paste(text, bracketed, raw), wait_for)
+    parts = of_paste(text, bracketed, raw)
+    if submit:
+        parts += _enter_after(_enter_delay_ms(core))
+    return await _type(core, id, parts, wait_for)
 
 
 async def submit(
@@ -60,7 +64,7 @@ async def submit(
     """Text, then Enter as a write of its own, a moment later: programs that tell typing from pasting by time swallow
     one that comes with its text. Text of several lines goes as a paste where the program takes one."""
     if enter_delay_ms is None:
-        enter_delay_ms = round(core.config.terminal_enter_delay * 1000)
+        enter_delay_ms = _enter_delay_ms(core)
     return await _type(core, id, of_submit(text, enter_delay_ms), wait_for)
 
 
@@ -92,13 +96,20 @@ def of_paste(text: str, bracketed: str = "auto", raw: bool = False) -> list[Part
 
 
 def of_submit(text: str, enter_delay_ms: int) -> list[Part]:
-    parts: list[Part] = []
-    if text:
-        lines = text.count("\n") + text.count("\r")
-        parts.append({"paste": text, "bracketed": "auto", "raw": False} if lines else {"text": text})
-        if _delay("enter_delay_ms", enter_delay_ms, _ENTER_DELAY_MAX_MS):
-            parts.append({"pause": enter_delay_ms})
-    return [*parts, {"enter": True}]
+    if not text:
+        return [{"enter": True}]
+    lines = text.count("\n") + text.count("\r")
+    typed: Part = {"paste": text, "bracketed": "auto", "raw": False} if lines else {"text": text}
+    return [typed, *_enter_after(enter_delay_ms)]
+
+
+def _enter_after(delay_ms: int) -> list[Part]:
+    paused = _delay("enter_delay_ms", delay_ms, _ENTER_DELAY_MAX_MS)
+    return [{"pause": delay_ms}, {"enter": True}] if paused else [{"enter": True}]
+
+
+def _enter_delay_ms(core: Core) -> int:
+    return round(core.config.terminal_enter_delay * 1000)
 
 
 def _bytes(argument: str, text: str) -> bytes:

@@ -224,6 +224,14 @@ def test_what_is_pasted_may_be_submitted(agents: Agents) -> None:
     agent.call("stop", ids="py", grace_s=0)
 
 
+def test_an_enter_after_a_paste_that_ended_the_program_is_no_error(agents: Agents) -> None:
+    agent = agents("native")
+    agent.call("run", command="read -r answer; exit 4", tty=True, name="ask", wait_s=0)
+    answer = agent.call("send", id="ask", paste="yes\n", submit=True, wait_s=20)
+    assert not answer.error
+    assert "exit 4" in answer.text
+
+
 def test_a_full_screen_that_stands_as_it_stood_is_not_shown_again(agents: Agents, world: World) -> None:
     agent = agents("native")
     file = world.cwd / "poem.txt"

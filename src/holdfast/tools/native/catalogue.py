@@ -73,7 +73,7 @@ SEND = Tool(
         Parameter("keys", STRINGS, "Enter, C-c, Up, Escape, F5"),
         Parameter("paste", STRING),
         Parameter("eof", BOOLEAN, "end of input"),
-        Parameter("submit", BOOLEAN, "Enter after text; default: on a terminal"),
+        Parameter("submit", BOOLEAN, "Enter after text or paste; default: after text on a terminal"),
         Parameter("wait_s", NUMBER, default=1, minimum=0, maximum=WAIT_MAX_S),
     ),
     opens=True,

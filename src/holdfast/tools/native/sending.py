@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from typing import TYPE_CHECKING
 
@@ -29,7 +28,6 @@ async def typed(
     keys: Sequence[str] | None,
     paste: str | None,
     submit: bool | None,
-    enter_delay_s: float,
 ) -> tuple[Typed, str]:
     """One of them, or the end of input where none is given; and what the agent should know about it."""
     if text is not None and session.tty and submit is not False:
@@ -42,12 +40,7 @@ async def typed(
         return await session.keys(*keys), ""
     if paste is None:
         return await session.eof(), ""
-    pasted = await session.paste(paste)
-    if submit:
-        # As after text: a program may take an Enter that comes at once for a part of the paste.
-        await asyncio.sleep(enter_delay_s)
-        await session.keys("Enter")
-    return pasted, ""
+    return await session.paste(paste, submit=bool(submit)), ""
 
 
 async def settled(session: AsyncSession, cursor: str, wait_s: float, before: Screen | None) -> None:

@@ -252,8 +252,7 @@ class Native(Toolset):
             raise BadArgument("submit", f"goes not together with {chosen[0]}", "leave it out, or give text or paste")
         session = await self.find(id)
         before = await session.screen() if session.tty and session.exit is None else None
-        enter_delay_s = self.hf.config.terminal_enter_delay
-        typed, note = await sending.typed(session, text, keys, paste, submit, enter_delay_s)
+        typed, note = await sending.typed(session, text, keys, paste, submit)
         await self.waiting([session], sending.settled(session, typed.cursor, wait_s, before))
         await session.refresh()
         # What might not end a program did, where it has ended.
