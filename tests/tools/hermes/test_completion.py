@@ -162,6 +162,8 @@ def test_an_end_that_is_told_to_nobody_is_consumed_only_by_who_asks(library: Age
     assert not is_consumed(agent, id), "no notice of it was wanted, and nobody has taken note of it"
     assert process(agent, "wait", id)["exit_code"] == 3
     assert is_consumed(agent, id)
+    assert is_consumed(library("hermes"), id), "for another host of the owner too"
+    assert not is_consumed(library("hermes", owner="b"), id)
     answered = agent.call("terminal", command="sleep 300 & exit 0").data
     assert is_consumed(agent, answered["session_id"]), "whoever waited for it was answered"
     process(agent, "kill", answered["session_id"])

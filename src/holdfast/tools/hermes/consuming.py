@@ -9,24 +9,26 @@ from . import scope
 
 if TYPE_CHECKING:
     from ...host.aio import AsyncHoldfast, AsyncSession
+    from ...index.kept import Kept
     from ...signals.consumer import AsyncConsumer
     from .settings import Settings
 
 VARIANTS = ("lifecycle", "watch", "watch_disabled", "overflow", "heartbeat")
+_TOLD = "told"
 
 
 class Consuming:
     """The agent's consumer of one owner. A gateway that tells people is another one, and neither silences the other."""
 
-    def __init__(self, hf: AsyncHoldfast, owner: str, settings: Settings) -> None:
+    def __init__(self, hf: AsyncHoldfast, owner: str, settings: Settings, kept: Kept) -> None:
         self._hf = hf
         self._owner = owner
         self._settings = settings
         self._consumer: AsyncConsumer | None = None
         # Ends that a poll has shown: their notices are short. Only a matter of looks, and so only in memory.
         self.observed: set[str] = set()
-        # Ends that were told: the queue knows nothing of one that no notice was wanted of.
-        self._told: set[str] = set()
+        # Has the ends that were told: the queue knows nothing of one that no notice was wanted of.
+        self._kept = kept
 
     @property
     def consumer(self) -> AsyncConsumer:
@@ -49,7 +51,7 @@ class Consuming:
         """A reply has told the end: no notice is wanted. Only its owner can say so."""
         if event_id is None or session.owner != self._owner or not self._settings.drains:
             return
-        self._told.add(event_id)
+        self._kept.put(session.id, _TOLD, event_id)
         if self._settings.turns and not at_once:
             await self.consumer.note(event_id)
         else:
@@ -58,4 +60,4 @@ class Consuming:
     async def is_told(self, session: AsyncSession, event_id: str | None) -> bool:
         if event_id is None or session.owner != self._owner or await self.consumer.is_open(event_id):
             return False
-        return event_id in self._told or await scope.is_promised(session)
+        return self._kept.get(session.id, _TOLD) == event_id or await scope.is_promised(session)

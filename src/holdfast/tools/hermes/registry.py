@@ -74,7 +74,7 @@ class Registry:
         self._hf = coroutines(hf)
         self.owner = _owner(session_key, task_id)
         self.settings = Settings(task_id, **options)
-        self._consuming = Consuming(self._hf, self.owner, self.settings)
+        self._consuming = Consuming(self._hf, self.owner, self.settings, self._hf.kept(f"hermes:{self.owner}"))
         self._process = Process(self._hf, self._owners(task_id), self.settings, self._consuming)
 
     def __repr__(self) -> str:

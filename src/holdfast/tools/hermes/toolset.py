@@ -88,7 +88,7 @@ class Hermes(Toolset):
     ) -> None:
         super().__init__(hf, owner, approve=approve)
         self.settings = Settings(task_id or owner, **options)
-        self._consuming = Consuming(hf, owner, self.settings)
+        self._consuming = Consuming(hf, owner, self.settings, self.kept())
         self._starting = Starting(hf, owner, self.settings, self.kept())
         self._process_actions = Process(hf, [owner], self.settings, self._consuming, asyncio.to_thread)
         # Calls that wait for something right now, to be told why they should stop.
