@@ -128,6 +128,11 @@ class Native(Toolset):
             await self._told(each)
         said = f"replaces {', '.join(replaced)}" if replaced else ""
         said = "was already running" if existing else said
+        if existing and ready is not None and session.exit is None and not session.metadata.get("ready"):
+            # Nobody looks whether it is. What can be found out without having looked from the beginning is a port.
+            what, _, port = ready.partition(":")
+            step = call("wait", ids=ref(session), until="port", pattern=port) if what == "port" else ""
+            return await self._answer(session, said, "started without ready: not known whether it is", others=step)
         return await self._answer(session, said, step=True, answered=answered and not existing)
 
     async def _holders(self, name: str | None, key: str | None) -> list[AsyncSession]:
