@@ -36,7 +36,7 @@ class WebViewer:
         self._dialect = dialect
         self._query = query
         self.told: list[dict[str, Any]] = []
-        self.live = b""
+        self.live = bytearray()
         self.live_from = self.at = 0
         self.grid: Grid | None = None
         self.closed: tuple[int, str] | None = None
@@ -165,7 +165,7 @@ class WebViewer:
             assert init["screen"] is None
             assert init["at"] == self.at or self.grid is None
         else:
-            self.live, self.live_from = b"", init["at"]
+            self.live, self.live_from = bytearray(), init["at"]
             self.grid = None
         self.at = init["at"]
         if self.grid is None:
