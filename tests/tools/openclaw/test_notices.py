@@ -120,6 +120,28 @@ def test_a_long_output_is_told_by_its_end(opened: Any, world: World) -> None:
     assert len(snippet) <= 180
 
 
+def test_a_poll_that_is_aborted_leaves_the_end_to_be_told(opened: Any, world: World) -> None:
+    agent = opened()
+    name = ended(agent, world, "seq 300000")
+
+    async def aborted_after(steps: int) -> bool:
+        """Was it aborted before it answered? Then the notice still waits."""
+        calling = asyncio.ensure_future(agent.tools.call("process", {"action": "poll", "sessionId": name}))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        calling.cancel()
+        aborted = isinstance((await asyncio.gather(calling, return_exceptions=True))[0], asyncio.CancelledError)
+        event = (await (await agent.hf.get(name)).wait(timeout=0)).signal_id
+        assert await agent.tools.consumer().is_open(event) == aborted, steps
+        return aborted
+
+    steps = 0
+    while agent.run(aborted_after(steps)):
+        steps += 1
+    assert steps > 3
+    assert drained(agent) == []
+
+
 def test_a_foreground_run_that_its_call_aborted_is_not_told(opened: Any, world: World) -> None:
     agent = opened()
     mark = world.cwd / "began"

@@ -133,6 +133,7 @@ async def _poll(tools: OpenClaw, session: AsyncSession, asked: dict[str, Any]) -
             if session.state in FINAL_STATES:
                 continue
         answer = await _polled(tools, session, since, output, screen)
+        await tools.acknowledge(session)
         # From here on nothing waits: who was aborted before was given nothing, and a sibling that was quicker has
         # moved on.
         if asked["cursor"] or (tools.notes.get(session.id, rows.POSITION) or "0") == since:
@@ -156,7 +157,6 @@ async def _polled(
     }
     if session.state in FINAL_STATES:
         tools.notes.put(session.id, rows.EMPTY_POLLS, None)
-        await tools.acknowledge(session)
         data |= rows.ended_facts(session)
         whole = await reading.aggregated(session, tools.settings.aggregated_chars)
         data |= {"aggregated": whole.text, "totalChars": whole.chars}
