@@ -152,6 +152,19 @@ def test_the_other_conditions(agents: Agents, world: World) -> None:
     agent.call("stop", ids="slow", grace_s=0)
 
 
+def test_who_was_started_without_ready_is_refused_also_among_others(agents: Agents, world: World) -> None:
+    agent = agents("native")
+    start(agent, "with", world.probe("quiet", "forever"), ready="line:^up$")
+    start(agent, "without", world.probe("quiet", "forever"))
+    alone = agent.call("wait", ids=["without"], until="ready", timeout_s=20)
+    assert alone.error
+    assert "was started without saying when it is ready" in alone.text
+    among = agent.call("wait", ids=["with", "without"], until="ready", timeout_s=20)
+    assert among.error
+    assert among.text == alone.text
+    agent.call("stop", all=True, grace_s=0)
+
+
 def test_waiting_for_the_others_is_waiting_for_the_same(agents: Agents, world: World) -> None:
     agent = agents("native")
     gate = world.gate()

@@ -66,8 +66,11 @@ async def first(
         while pending:
             done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
             for each in (each for each in waits if each in done):
-                trouble = each.exception() or trouble
-                if each.exception() is not None:
+                problem = each.exception()
+                if isinstance(problem, BadArgument) and waits[each].exit is None:
+                    raise problem  # nobody need wait for the others to learn what was asked wrongly
+                if problem is not None:
+                    trouble = problem
                     continue  # the others can still be waited for
                 if each.result().reason != "timeout":
                     return waits[each], each.result()
