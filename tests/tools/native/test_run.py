@@ -237,6 +237,12 @@ def test_a_line_that_begins_with_a_slash_is_a_regex_too(agents: Agents, world: W
     agent.call("stop", ids="web", grace_s=0)
 
 
+def test_a_line_without_a_pattern_is_refused(agents: Agents, world: World) -> None:
+    answer = agents("native").call("run", command=world.probe("forever"), ready="line:")
+    assert answer.error
+    assert answer.text.startswith("ready: ")
+
+
 def test_one_that_is_not_ready_says_how_to_wait_for_it(agents: Agents, world: World) -> None:
     agent = agents("native")
     answer = agent.call("run", command=world.probe("forever"), ready="line:never", name="web", wait_s=0.2)

@@ -453,5 +453,5 @@ def _tells(signal: Signal, *, over: bool) -> bool:
 def _probe(ready: str) -> str:
     """Lines are named by a regex here, as everywhere in these tools."""
     word, _, pattern = ready.partition(":")
-    fenced = re.fullmatch(r"/.+/i?", pattern, re.DOTALL)
-    return f"line:/{pattern}/" if word == "line" and not fenced else ready
+    bare = pattern and not re.fullmatch(r"/.+/i?", pattern, re.DOTALL)
+    return f"line:/{pattern}/" if word == "line" and bare else ready
