@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import os
 import select
@@ -109,6 +110,14 @@ def is_readable(fd: int, timeout: float) -> bool:
 def wait_readable(fd: int, bound: float = BOUND_S, what: str = "input") -> None:
     if not is_readable(fd, bound):
         raise TooLate(what, bound)
+
+
+async def turn() -> None:
+    """One turn of the event loop."""
+    loop = asyncio.get_running_loop()
+    over = loop.create_future()
+    loop.call_soon(over.set_result, None)
+    await over
 
 
 class Lines:

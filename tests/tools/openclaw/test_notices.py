@@ -9,7 +9,7 @@ import pytest
 
 from support import told
 from support.agents import Agent
-from support.waiting import until, wait_for_file
+from support.waiting import turn, until, wait_for_file
 
 if TYPE_CHECKING:
     from support.world import World
@@ -128,7 +128,7 @@ def test_a_poll_that_is_aborted_leaves_the_end_to_be_told(opened: Any, world: Wo
         """Was it aborted before it answered? Then the notice still waits."""
         calling = asyncio.ensure_future(agent.tools.call("process", {"action": "poll", "sessionId": name}))
         for _ in range(steps):
-            await asyncio.sleep(0)
+            await turn()
         calling.cancel()
         aborted = isinstance((await asyncio.gather(calling, return_exceptions=True))[0], asyncio.CancelledError)
         event = (await (await agent.hf.get(name)).wait(timeout=0)).signal_id

@@ -13,7 +13,7 @@ import pytest
 from holdfast.errors import PtyUnavailable
 from holdfast.tools.openclaw import rows, runs, settings
 from holdfast.tools.openclaw.spawning import SpawnInput
-from support.waiting import until, wait_for_file
+from support.waiting import turn, until, wait_for_file
 from support.wounds import wedged
 
 if TYPE_CHECKING:
@@ -31,14 +31,6 @@ def start(agent: Agent, command: str | list[str], **more: Any) -> str:
 
 def poll(agent: Agent, name: str, **more: Any) -> Any:
     return agent.call("process", action="poll", sessionId=name, **more)
-
-
-async def turn() -> None:
-    """One turn of the event loop."""
-    loop = asyncio.get_running_loop()
-    over = loop.create_future()
-    loop.call_soon(over.set_result, None)
-    await over
 
 
 def log_has(agent: Agent, name: str, text: str, bound: float = 10) -> None:
