@@ -11,7 +11,7 @@ import pytest
 from holdfast.signals.names import default_name
 from support import processes
 from support.hermes import drain, drained, over, process, start
-from support.waiting import until, wait_gone
+from support.waiting import turn, until, wait_gone
 from support.wounds import kill_runner, sweep_up
 
 if TYPE_CHECKING:
@@ -187,6 +187,27 @@ def test_of_a_last_line_that_is_too_long_the_end_is_shown_and_only_that_takes_no
     tail = process(agent, "log", id)
     assert (tail["output"][-4:], tail["output_cut"]) == ("xend", True)
     assert is_consumed(agent, id)
+
+
+def test_a_kill_that_is_aborted_takes_no_note(library: Agents) -> None:
+    agent = library("hermes")
+    id = start(agent, "seq 50", notify=True)
+    over(agent, id)
+
+    async def aborted_after(steps: int) -> bool:
+        """Was it aborted before it answered? Then the notice still waits."""
+        calling = asyncio.ensure_future(agent.tools.call("process", {"action": "kill", "session_id": id}))
+        for _ in range(steps):
+            await turn()
+        calling.cancel()
+        aborted = isinstance((await asyncio.gather(calling, return_exceptions=True))[0], asyncio.CancelledError)
+        assert await agent.tools.is_completion_consumed(id) != aborted, steps
+        return aborted
+
+    steps = 0
+    while agent.run(aborted_after(steps)):
+        steps += 1
+    assert steps > 3
 
 
 def test_a_kill_takes_note_and_a_sweep_does_not(library: Agents, world: World) -> None:

@@ -191,9 +191,9 @@ class Process:
             error = {"error": texts.still_there(pids), "error_code": StillRunning.code, "survivors": pids}
             return {"status": "error", **head, "process_running": not scope.is_over(session), **error}
         event = await self._consuming.event_of(session)
-        await self._consuming.told(session, event)
         ended = {} if session.exit is None else views.how_it_ended(session, session.exit)
         text, cut = await views.tail(session, limits.WAIT_EXITED_CHARS, self._settings.shown)
+        await self._consuming.told(session, event)  # last: whoever is aborted before was given nothing
         facts = head | ended | {"output": text, "output_cut": cut, "event_id": event}
         if over_before or ended.get("completion_reason") != "killed":
             descendants = {"descendants_stopped": [each["pid"] for each in stopped.found]} if stopped.found else {}
