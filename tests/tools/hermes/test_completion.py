@@ -207,7 +207,7 @@ def test_a_kill_that_is_aborted_takes_no_note(library: Agents) -> None:
     steps = 0
     while agent.run(aborted_after(steps)):
         steps += 1
-    assert steps > 3
+    assert steps > 0
 
 
 def test_a_kill_takes_note_and_a_sweep_does_not(library: Agents, world: World) -> None:
