@@ -12,7 +12,7 @@ from holdfast.errors import BadArgument
 from holdfast.signals.budget import Limits
 from holdfast.signals.drain import Message, render
 from holdfast.signals.records import Signal
-from holdfast.signals.styles import STYLES, OpenClaw
+from holdfast.signals.styles import STYLES, Dominds, OpenClaw, Style
 from support.batches import Teller, one_of_each, tail
 
 ALL_STYLES = tuple(STYLES)
@@ -22,7 +22,7 @@ def lines_of(message: Message) -> list[str]:
     return message.text.split("\n")
 
 
-def told(signals: Sequence[Signal], style: str = "native", **options: Any) -> list[str]:
+def told(signals: Sequence[Signal], style: str | Style = "native", **options: Any) -> list[str]:
     return lines_of(render(signals, style, **options))
 
 
@@ -399,6 +399,17 @@ def test_a_dominds_notice_names_its_own_call_for_every_session_that_has_a_pid() 
         lines = told([Teller(labels=labels, pid=None).ended(7)], "dominds")
         assert not [line for line in lines if "get_daemon_output" in line]
         assert "Whole output: the log of session b7k2m9qa1" in lines
+
+
+def test_a_dominds_notice_names_its_own_call_only_for_the_place_whose_pids_it_takes() -> None:
+    """On faulty code the pid of a session elsewhere was given to a call that looks for it here."""
+    call = 'Whole output: read with get_daemon_output({ "pid": 4711 })'
+    instead = "Whole output: the log of session b7k2m9qa1"
+    here, there = Teller(place="local").ended(7), Teller(place="docker:web").ended(7)
+    assert call in told([here], "dominds")
+    assert instead in told([there], "dominds")
+    assert instead in told([here], Dominds(place="docker:web"))
+    assert call in told([there], Dominds(place="docker:web"))
 
 
 def test_a_dominds_notice_says_of_what_ran_only_that_its_exit_is_unknown() -> None:

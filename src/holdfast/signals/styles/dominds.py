@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from ...places import LOCAL
 from .. import endings, facts, phrases, words
 from ..items import AGAIN, ENDING, EVENTS, WATCH, is_end
 from ..quoting import fence
@@ -21,9 +22,14 @@ OPENER = "[System notice]"
 
 
 class Dominds(Style):
+    """`place` is the one whose pids the calls of the reader take."""
+
     name = "dominds"
     # In a fence nothing stands before a line.
     guard = re.compile(r"\s*\[\s*System notice", re.IGNORECASE)
+
+    def __init__(self, place: str = LOCAL) -> None:
+        self._place = place
 
     def order(self, items: Sequence[Item]) -> list[Item]:
         """Endings by the id of their event, so that the same ones always make the same message."""
@@ -38,12 +44,18 @@ class Dominds(Style):
         return is_end(item.signal) and owner is not None and own
 
     def read(self, item: Item, offsets: dict[str, int], quoter: Quoter) -> str:
-        """This family's call, which finds every session of the owner that has a pid."""
-        pid = facts.number(item.signal.snapshot, "pid")
-        if not pid:
+        """This family's call, which finds every session of the owner that has a pid in its place."""
+        pid = self._pid_here(item)
+        if pid is None:
             return super().read(item, offsets, quoter)
         where = words.cursor(item.signal, offsets)
         return f'read with get_daemon_output({{ "pid": {pid} }})' + (f" ({where})" if where else "")
+
+    def _pid_here(self, item: Item) -> int | None:
+        """Of another place a pid means nothing here."""
+        shot = item.signal.snapshot
+        here = (facts.text(shot, "place") or LOCAL) == self._place
+        return facts.number(shot, "pid") or None if here else None
 
     def item(self, item: Item, shown: int, quoter: Quoter, plan: Plan) -> list[str]:
         shot = item.signal.snapshot
@@ -108,8 +120,8 @@ class Dominds(Style):
             said.append("(stream closed)")
         if item.group != ENDING:
             return said
-        pid = facts.number(item.signal.snapshot, "pid")
-        whole = self.read(item, {}, quoter) if pid else f"the log of session {quoter.label(item.session)}"
+        found = self._pid_here(item) is not None
+        whole = self.read(item, {}, quoter) if found else f"the log of session {quoter.label(item.session)}"
         return [*said, f"Whole output: {whole}"]
 
     def compose(self, plan: Plan, parts: Sequence[tuple[Item, list[str]]], left: Left, quoter: Quoter) -> list[str]:

@@ -14,6 +14,7 @@ from ...runner import clock
 from ...signals.budget import Limits
 from ...signals.drain import render
 from ...signals.gate import Turns
+from ...signals.styles import Dominds as Style
 from .reminder import told_facts
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ class Wakeups:
             await self._freed.wait()
 
     def message(self, signals: Sequence[Signal]) -> Message:
-        return render(signals, "dominds", limits=Limits.of(self._tools.hf.config))
+        return render(signals, Style(self._tools.place), limits=Limits.of(self._tools.hf.config))
 
     async def tell(self, dialog: str, signals: Sequence[Signal], message: Message) -> str:
         """One message into one dialog. Why it could not be told; empty when it was."""
