@@ -58,8 +58,9 @@ def test_what_is_configured_beats_the_table_and_not_the_profile(agent: Agent) ->
     assert no_output_ms(100_000, FRESH, Configured(no_output_ms=0)) is None
     assert no_output_ms(100_000, FRESH, Configured(no_output_ms=500_000)) == 99_000
     assert no_output_ms(1500, RESUME) == 1000
-    # 0 is no limit to stay below.
-    assert no_output_ms(0, FRESH) == 180_000
+    # 0 is no limit to stay below, and allows as much silence as the longest.
+    assert (no_output_ms(0, FRESH), no_output_ms(0, RESUME)) == (600_000, 180_000)
+    assert no_output_ms(0, FRESH, Configured(max_ms=300_000)) == 300_000
     assert no_output_ms(0, RESUME, Configured(no_output_ms=90_000)) == 90_000
     assert no_output_ms(1_000_000, FRESH, Configured(ratio=7, min_ms=0, max_ms=10**9)) == 950_000
     assert no_output_ms(1_000_000, FRESH, Configured(ratio=0.001, min_ms=0)) == 50_000

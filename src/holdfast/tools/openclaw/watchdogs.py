@@ -41,7 +41,8 @@ def profile_for(*, resumed: bool, explicit_timeout: bool = False, scheduled: boo
 
 
 def no_output_ms(timeout_ms: int, profile: Profile, configured: Configured | None = None) -> int | None:
-    """None: there is no watchdog. A timeout of 0 is none, and nothing that silence must be shorter than."""
+    """None: there is no watchdog. A timeout of 0 is none: longer than any, and nothing that silence must be shorter
+    than."""
     own = configured or Configured()
     if own.no_output_ms == 0:
         return None
@@ -51,5 +52,5 @@ def no_output_ms(timeout_ms: int, profile: Profile, configured: Configured | Non
         ratio = profile.ratio if own.ratio is None else min(max(own.ratio, _RATIO_MIN), _RATIO_MAX)
         least = profile.min_ms if own.min_ms is None else own.min_ms
         most = profile.max_ms if own.max_ms is None else own.max_ms
-        wanted = min(max(round(timeout_ms * ratio), least), most)
+        wanted = min(max(round(timeout_ms * ratio), least), most) if timeout_ms else most
     return max(min(wanted, timeout_ms - _MARGIN_MS) if timeout_ms else wanted, _LEAST_MS)
