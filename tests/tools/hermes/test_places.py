@@ -17,6 +17,7 @@ from holdfast.tools.hermes import Registry
 from holdfast.tools.hermes.place import named
 from support import processes
 from support.away import deputies, kill_deputies
+from support.contents import contents
 from support.hermes import DRAIN, HOST, beats_until_the_end, drain, drained, over, printed, process, start
 from support.waiting import until
 
@@ -365,9 +366,9 @@ def test_the_value_of_a_variable_is_with_the_command_alone(library: Agents, worl
         if secret.encode() in processes.environment(row.pid) or secret in processes.command_line(row.pid)
     ]
     assert who == ["sleep 4711"]
-    held = [path for top in (world.root, away.home) for path in top.rglob("*") if path.is_file()]
+    held = {path: data for top in (world.root, away.home) for path, data in contents(top)}
     assert any(path.name == "spec.json" and away.home in path.parents for path in held)
-    assert [path for path in held if secret.encode() in path.read_bytes()] == []
+    assert [path for path, data in held.items() if secret.encode() in data] == []
     process(agent, "kill", id)
 
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 import os
 import signal
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,6 +15,7 @@ from holdfast import errors
 from holdfast.tools.openclaw.spawning import SecretInput, SpawnInput
 from holdfast.tools.openclaw.supervisor import Supervisor, Withdrawn
 from support import processes, told
+from support.contents import contents
 from support.waiting import until, wait_gone
 from support.wounds import sweep_up
 
@@ -265,12 +264,7 @@ def test_a_secret_is_read_from_its_descriptor_and_stands_nowhere(agent: Agent, w
                 assert needle not in file.read()
     gate.release()
     assert agent.run(run.wait()).exit_code == 0
-    # Files of a launcher that rehearses come and go meanwhile.
-    for directory, _, names in os.walk(world.root):
-        for path in (Path(directory, name) for name in names):
-            if path.is_file():
-                with contextlib.suppress(FileNotFoundError):
-                    assert needle not in path.read_bytes(), path
+    assert [path for path, data in contents(world.root) if needle in data] == []
 
 
 def test_secrets_of_the_host_stay_with_it_unless_they_are_given(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
