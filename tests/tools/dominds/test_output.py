@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from support.waiting import until, wait_gone
 from support.wounds import kill_runner, wedged
 
 if TYPE_CHECKING:
+    from holdfast.daemons.handle import Handle
     from holdfast.tools import Answer
     from support.agents import Agent, Agents
     from support.waiting import Gate
@@ -473,3 +475,21 @@ def test_what_retention_dropped_and_the_disk_refused_is_said(direct: Agents, wor
     ]
     facts = stream_facts(session, views)["streams"]["stdout"]
     assert (facts["droppedBefore"], facts["incompleteFrom"]) == (4, 5)
+
+
+def test_what_has_no_pid_is_named_by_its_session(direct: Agents, world: World) -> None:
+    agent = direct("dominds", extended=True)
+    gate = threading.Event()
+
+    def work(handle: Handle) -> None:
+        handle.line("here")
+        gate.wait()
+
+    handle = world.open().daemons.thread(work, owner=agent.tools.owner)
+    until(lambda: "here" in agent.call("get_daemon_output", session=handle.id).text, what="the line")
+    read = agent.call("get_daemon_output", session=handle.id)
+    assert read.text.splitlines()[0] == f"📤 Daemon {handle.id} stdout output:"
+    late = agent.call("get_daemon_output", session=handle.id, wait_for_new_output=True, timeout_ms=100)
+    assert f"from daemon {handle.id} (timeout_ms=100)." in late.text
+    assert "None" not in read.text + late.text
+    gate.set()

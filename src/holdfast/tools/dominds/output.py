@@ -67,7 +67,7 @@ async def read(
     said += state_lines(daemon, tools.texts)
     said += gap_lines(daemon, views, tools.texts)
     for view in views:
-        said += [wording.DAEMON_BLOCK.format(pid=daemon.pid, stream=view.stream)]
+        said += [wording.DAEMON_BLOCK.format(pid=_named(daemon), stream=view.stream)]
         said += [wording.NO_OUTPUT] if view.empty else wording.fenced(view.text)
         said += [wording.SCROLLED.format(count=view.scrolled)] if view.scrolled else []
     status = SUCCESS if daemon.state in (STARTING, RUNNING, EXITED) else PARTIAL
@@ -124,7 +124,12 @@ async def _wait(tools: Dominds, daemon: AsyncSession, wanted: list[str], timeout
 def _waited_lines(daemon: AsyncSession, waited: str | None, wanted: list[str], timeout_ms: int | None) -> list[str]:
     streams = "/".join(wanted)
     if waited == TIMEOUT:
-        return [wording.TIMED_OUT.format(streams=streams, pid=daemon.pid, timeout=timeout_ms)]
+        return [wording.TIMED_OUT.format(streams=streams, pid=_named(daemon), timeout=timeout_ms)]
     if waited == ENDED:
-        return [wording.EXITED_MEANWHILE.format(streams=streams, pid=daemon.pid)]
+        return [wording.EXITED_MEANWHILE.format(streams=streams, pid=_named(daemon))]
     return []
+
+
+def _named(daemon: AsyncSession) -> int | str:
+    """What runs inside a host has no pid of its own."""
+    return daemon.id if daemon.pid is None else daemon.pid
