@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast.errors import PtyUnavailable
-from holdfast.tools.openclaw import rows, runs, settings
+from holdfast.tools.openclaw import reading, rows, runs, settings
 from holdfast.tools.openclaw.spawning import SpawnInput
 from support.waiting import turn, until, wait_for_file
 from support.wounds import wedged
@@ -234,6 +234,23 @@ def test_the_end_is_told_with_all_that_was_printed_however_much_of_it_was_polled
     assert len(whole.data["aggregated"]) == 1000
     assert whole.data["aggregated"].endswith("\n999\n1000\n")
     assert whole.data["totalChars"] == 3893
+
+
+def test_a_finished_run_is_counted_once(direct: Agents, monkeypatch: pytest.MonkeyPatch) -> None:
+    agent = direct("openclaw")
+    name = start(agent, "seq 300000")
+    counted = 0
+
+    async def counting(session: Any) -> int:
+        nonlocal counted
+        counted += 1
+        return await total_chars(session)
+
+    total_chars = reading.total_chars
+    monkeypatch.setattr(reading, "total_chars", counting)
+    until(lambda: poll(agent, name).data["status"] == "completed", 10)
+    chars = [poll(each, name).data["totalChars"] for each in (agent, agent, direct("openclaw"))]
+    assert (set(chars), counted) == ({len("".join(f"{each}\n" for each in range(1, 300_001)))}, 1)
 
 
 def test_a_list_says_how_each_run_stands(agents: Agents) -> None:

@@ -300,7 +300,7 @@ async def running(tools: OpenClaw, session: AsyncSession, *, reused: bool = Fals
 
 async def ended(tools: OpenClaw, session: AsyncSession) -> Answer:
     """How it went, for a call that saw the end."""
-    output = await reading.aggregated(session, tools.settings.aggregated_chars)
+    output = await reading.aggregated(session, tools.settings.aggregated_chars, tools.notes)
     shown, omitted = output.text, output.omitted
     name = runs.run_id(session)
     outcome, more = _outcome(session, await runs.limits(session))

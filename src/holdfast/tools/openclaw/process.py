@@ -158,7 +158,7 @@ async def _polled(
     if session.state in FINAL_STATES:
         tools.notes.put(session.id, rows.EMPTY_POLLS, None)
         data |= rows.ended_facts(session)
-        whole = await reading.aggregated(session, tools.settings.aggregated_chars)
+        whole = await reading.aggregated(session, tools.settings.aggregated_chars, tools.notes)
         data |= {"aggregated": whole.text, "totalChars": whole.chars}
         said.append(_how_it_ended(session, name))
         if "survivors" in data:

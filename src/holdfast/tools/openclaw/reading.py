@@ -14,10 +14,13 @@ from .managed import recorded_ends
 
 if TYPE_CHECKING:
     from ...host.aio import AsyncSession
+    from ...index.kept import Kept
 
 # Of what a poll has to skip anyway, so many bytes of each stream are looked at: escape sequences count as bytes.
 _LOOK_BYTES = 512 << 10
 _PAGE_BYTES = 1 << 20
+# What is kept of a session: how many characters it printed.
+_CHARS = "chars"
 _CURSOR = re.compile(r"(?:stdout|stderr|tty):[0-9]{1,18}(?:,(?:stdout|stderr|tty):[0-9]{1,18})*")
 
 
@@ -90,12 +93,24 @@ async def new_output(session: AsyncSession, since: str, cap: int, *, stored: boo
     )
 
 
-async def aggregated(session: AsyncSession, cap: int) -> Output:
+async def aggregated(session: AsyncSession, cap: int, notes: Kept) -> Output:
     """The end of all that a run printed; `chars` counts all that is retained."""
     output = await new_output(session, "0", cap)
     if output.omitted or len(output.text) > cap:
-        return replace(output, text=output.text[-cap:], omitted=True, chars=await total_chars(session))
+        return replace(output, text=output.text[-cap:], omitted=True, chars=await _counted(session, notes))
     return output
+
+
+async def _counted(session: AsyncSession, notes: Kept) -> int:
+    """Of a run that is over once for all: its whole log has to be read for it."""
+    if session.state not in FINAL_STATES:
+        return await total_chars(session)
+    known, dropped = notes.get(session.id, _CHARS), dict(session.dropped_before)
+    if known is None or known["dropped_before"] != dropped:
+        known = {"dropped_before": dropped, "chars": await total_chars(session)}
+        notes.put(session.id, _CHARS, known)
+    chars: int = known["chars"]
+    return chars
 
 
 async def last_chars(session: AsyncSession, chars: int) -> tuple[str, bool]:
