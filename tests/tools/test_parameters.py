@@ -162,3 +162,9 @@ def test_whatever_is_given_it_is_taken_or_refused_by_name(arguments: dict[str, A
     except BadArgument:
         return
     assert set(found) == {each.name for each in EVERYTHING}
+
+
+@pytest.mark.parametrize("doc, said", [("end it then", "end it then; above 0"), ("", "above 0")])
+def test_a_bound_that_schemas_have_no_word_for_is_said_in_the_description(doc: str, said: str) -> None:
+    found = Parameter("timeout_s", NUMBER, doc, above=0).schema()
+    assert found == {"type": "number", "description": said}

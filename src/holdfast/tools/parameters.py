@@ -84,8 +84,11 @@ class Parameter:
 
     def schema(self) -> dict[str, Any]:
         found = dict(_SCHEMAS[self.type])
-        if self.doc:
-            found["description"] = self.doc
+        said = [self.doc] if self.doc else []
+        if self.above is not None:
+            said.append(f"above {self.above:g}")
+        if said:
+            found["description"] = "; ".join(said)
         if self.choices:
             found["enum"] = list(self.choices)
         if self.minimum is not None:
