@@ -520,6 +520,20 @@ def test_more_than_a_host_allows_are_refused(agents: Agents, world: World) -> No
     process(agent, "kill", start(agent, "sleep 302"))
 
 
+@pytest.mark.parametrize("background", [True, False])
+def test_more_than_a_host_allows_are_refused_also_at_once(library: Agents, background: bool) -> None:
+    agent = library("hermes", max_running=1, server_wait_s=0.5)
+
+    async def three() -> list[Any]:
+        asked = {"command": "exec -a uvicorn sleep 300 # ; uvicorn", "background": background}
+        answers = await asyncio.gather(*(agent.tools.call("terminal", asked) for _ in range(3)))
+        return sorted(answer.data.get("error_code") or "started" for answer in answers)
+
+    assert agent.run(three()) == ["started", "too-many-sessions", "too-many-sessions"]
+    (row,) = agent.call("process", action="list").data["processes"]
+    process(agent, "kill", row["session_id"])
+
+
 RECORDING_SHELL = """#!{python} -I
 import os, sys
 with open({log!r}, "ab") as file:

@@ -16,6 +16,7 @@ from .place import LOCAL
 from .racing import INTERRUPT
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from ...host.aio import AsyncHoldfast, AsyncSession
@@ -55,14 +56,13 @@ async def in_foreground(hf: AsyncHoldfast, starting: Starting, settings: Setting
     if server and settings.foreground_guard == "refuse":
         said = texts.refused_server(wanted.command)
         return {"output": "", "exit_code": -1, "error": said, "error_code": "bad-argument", "status": "error"}
-    await starting.must_have_room()
     limit, cap = wanted.timeout or limits.timeout_s(), limits.foreground_cap_s()
     wait_s = min(settings.server_wait_s, cap) if server else cap
     if limit <= wait_s:
         # Its deadline comes first: how that ended it is the answer, and it may take as long as a stop may.
         wait_s = limit + settings.grace_s + SETTLE_S + _MARGIN_S
 
-    async def begin(place: str) -> Facts:
+    async def begin(place: str, started: Callable[[], None]) -> Facts:
         options, hints = await starting.options(wanted, place)
         if race.is_interrupted:
             return {"output": texts.INTERRUPTED, "exit_code": 130, "error": None}
@@ -71,6 +71,7 @@ async def in_foreground(hf: AsyncHoldfast, starting: Starting, settings: Setting
         try:
             options |= {**directory.options, "notify": "auto", "timeout": limit}
             began: asyncio.Future[AsyncSession] = asyncio.get_running_loop().create_future()
+            began.add_done_callback(lambda _: started())
             waited = True
             try:
                 work = hf.run(wanted.command, wait=wait_s, started=began.set_result, **options)
@@ -97,7 +98,9 @@ async def in_foreground(hf: AsyncHoldfast, starting: Starting, settings: Setting
             directory.close()
 
     try:
-        facts, recreated = await starting.place.begin(begin)
+        async with starting.alone() as started:
+            await starting.must_have_room()
+            facts, recreated = await starting.place.begin(lambda place: begin(place, started))
     except SpawnError as problem:
         starting.lost_directory(problem, wanted)
         raise

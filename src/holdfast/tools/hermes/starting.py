@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -14,7 +16,7 @@ from . import limits, scope, shell, texts, views
 from .place import LOCAL, Place
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping
     from typing import Any
 
     from ...host.aio import AsyncHoldfast, AsyncSession
@@ -107,6 +109,7 @@ class Starting:
         self._owner = owner
         self._settings = settings
         self.place = Place(settings, kept)
+        self._one_at_a_time = asyncio.Lock()
 
     def _task_directory(self, place: str) -> str | None:
         try:
@@ -206,12 +209,23 @@ class Starting:
         if self._settings.max_running is not None:
             self._must_have_room(await self._running())
 
+    @asynccontextmanager
+    async def alone(self) -> AsyncIterator[Callable[[], None]]:
+        """Where only so many may run, nobody else starts inside, or before what is given here is called: each has to
+        see what the one before it started."""
+        with ExitStack() as held:
+            if self._settings.max_running is not None:
+                await self._one_at_a_time.acquire()
+                held.callback(self._one_at_a_time.release)
+            yield held.close
+
     async def in_background(self, wanted: Wanted) -> dict[str, Any]:
         wanted.check()
-        running = await self._running()
-        self._must_have_room(running)
         try:
-            started, recreated = await self.place.begin(lambda place: self._start(wanted, place))
+            async with self.alone():
+                running = await self._running()
+                self._must_have_room(running)
+                started, recreated = await self.place.begin(lambda place: self._start(wanted, place))
         except (SpawnError, PtyUnavailable) as problem:
             if isinstance(problem, SpawnError):
                 self.lost_directory(problem, wanted)
