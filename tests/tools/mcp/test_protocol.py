@@ -385,6 +385,25 @@ def test_what_is_told_keeps_to_the_limits_that_are_set(world: World, monkeypatch
     asyncio.run(main())
 
 
+def test_what_waits_beyond_what_the_signals_show_is_counted(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["holdfast.tools.mcp.resources"], "_SIGNALS_SHOWN", 2)
+
+    async def main() -> None:
+        async with holdfast.open_async() as hf:
+            tools = families("native", hf, owner="agent-7")
+            async with connected(Bridge(tools).server()) as client:
+                for more in ("", "", "and 1 more waits behind these", "and 2 more wait behind these"):
+                    session = await hf.start(world.probe("quiet", "exit", 3), owner="agent-7")
+                    signal_id = (await session.wait()).signal_id
+                    assert signal_id is not None
+                    assert await tools.consumer().is_open(signal_id)
+                    (waiting,) = (await client.read_resource("holdfast://signals")).contents
+                    last = getattr(waiting, "text", "").splitlines()[-1]
+                    assert last == (more or "</holdfast-notice>")
+
+    asyncio.run(main())
+
+
 @pytest.mark.covers("native:18")
 def test_a_server_that_is_killed_while_somebody_waits_loses_nothing(world: World) -> None:
     gate = world.gate()

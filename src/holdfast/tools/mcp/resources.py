@@ -93,8 +93,12 @@ class Resources:
         from ...signals.budget import Limits
         from ...signals.drain import render
 
-        waiting = await self.toolset.consumer().peek(_SIGNALS_SHOWN)
-        return render(waiting, self.toolset.name, limits=Limits.of(self.toolset.hf.config)).text
+        consumer = self.toolset.consumer()
+        waiting = await consumer.peek(_SIGNALS_SHOWN)
+        text = render(waiting, self.toolset.name, limits=Limits.of(self.toolset.hf.config)).text
+        more = await consumer.pending() - len(waiting) if len(waiting) == _SIGNALS_SHOWN else 0
+        rest = f"and {more} more {'waits' if more == 1 else 'wait'} behind these" if more > 0 else ""
+        return "\n".join(filter(None, (text, rest)))
 
 
 def _foremost(sessions: Sequence[AsyncSession]) -> list[AsyncSession]:
