@@ -19,7 +19,7 @@ from support import processes
 from support.away import deputies, kill_deputies
 from support.contents import contents
 from support.hermes import DRAIN, HOST, beats_until_the_end, drain, drained, over, printed, process, start
-from support.waiting import until
+from support.waiting import turn, until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -463,6 +463,36 @@ def test_a_coroutine_may_make_the_container(library: Agents, container: Containe
     agent = library("hermes", place="podman:hf-never-was", recreate=recreate)
     told = shown(agent, "exit 3")
     assert (told["exit_code"], told["environment_recreated"]) == (3, True)
+
+
+def test_a_place_that_is_gone_is_made_again_once_for_all_who_ask(library: Agents, container: Container) -> None:
+    made: list[str] = []
+
+    async def recreate(task: str) -> str:
+        made.append(task)
+        await turn()
+        return container.place
+
+    agent = library("hermes", task_id="t1", place="podman:hf-never-was", recreate=recreate)
+
+    async def three() -> list[Any]:
+        asked = {"command": "exit 3"}
+        return [each.data for each in await asyncio.gather(*(agent.tools.call("terminal", asked) for _ in range(3)))]
+
+    told = agent.run(three())
+    assert [(each["exit_code"], each["environment_recreated"]) for each in told] == [(3, True)] * 3
+    assert made == ["t1"]
+
+
+def test_a_place_that_cannot_be_made_again_is_told_as_that(library: Agents, container: Container) -> None:
+    def recreate(_task: str) -> str:
+        raise OSError(28, "no space")
+
+    agent = library("hermes", place="podman:hf-never-was", recreate=recreate)
+    for background in (False, True):
+        answer = agent.call("terminal", command="true", background=background)
+        assert (answer.error, answer.data["error_code"]) == (True, "place-gone")
+        assert "making it again failed (OSError: [Errno 28] no space)" in answer.data["error"]
 
 
 def test_a_task_has_a_place_of_its_own(world: World, own_container: Container, monkeypatch: pytest.MonkeyPatch) -> None:

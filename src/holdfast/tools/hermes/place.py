@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import os
 from typing import TYPE_CHECKING
 
 from ... import places
-from ...errors import BadArgument, PlaceGone
+from ...errors import BadArgument, HoldfastError, PlaceGone
 from . import shell
 
 if TYPE_CHECKING:
@@ -61,6 +62,9 @@ class Place:
     def __init__(self, settings: Settings, kept: Kept) -> None:
         self._settings = settings
         self._kept = kept
+        # One call at a time makes it again; and how often that was done.
+        self._making = asyncio.Lock()
+        self._made = 0
 
     def now(self) -> str:
         place = named(self._settings.place, self._settings.task_id)
@@ -69,26 +73,38 @@ class Place:
 
     async def begin(self, start: Callable[[str], Awaitable[T]]) -> tuple[T, bool]:
         """What `start` makes of the place, and whether that had to be made again for it."""
-        place = self.now()
+        place, made = self.now(), self._made
         try:
             return await start(place), False
-        except PlaceGone:
-            shell.forget(place)
-            self.move(place, None)
-            first = named(self._settings.place, self._settings.task_id)
-            if place != first:
-                self._kept.put(first, _INSTEAD, None)
-            again = self._settings.recreate
-            if again is None:
-                raise
+        except PlaceGone as gone:
+            async with self._making:
+                # Another call may have been quicker, also under the same name; or another host.
+                if self._made == made and self.now() == place:
+                    await self._make_again(place, gone)
+        return await start(self.now()), True
+
+    async def _make_again(self, place: str, gone: PlaceGone) -> None:
+        shell.forget(place)
+        self.move(place, None)
+        first = named(self._settings.place, self._settings.task_id)
+        if place != first:
+            self._kept.put(first, _INSTEAD, None)
+        again = self._settings.recreate
+        if again is None:
+            raise gone
+        try:
             made = again(self._settings.task_id)
             new = places.check(await made if inspect.isawaitable(made) else made)
-            if new == LOCAL:
-                fix = "have it make a container; nothing was started"
-                raise BadArgument("recreate", "gave this machine in the place of another one", fix) from None
-            if new != first:
-                self._kept.put(first, _INSTEAD, new)
-            return await start(new), True
+        except HoldfastError:
+            raise
+        except Exception as problem:
+            raise PlaceGone(place, f"making it again failed ({type(problem).__name__}: {problem})") from problem
+        if new == LOCAL:
+            fix = "have it make a container; nothing was started"
+            raise BadArgument("recreate", "gave this machine in the place of another one", fix)
+        if new != first:
+            self._kept.put(first, _INSTEAD, new)
+        self._made += 1
 
     # Its working directory.
 
