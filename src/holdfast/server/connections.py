@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 from http import HTTPStatus
@@ -13,11 +14,10 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from ..errors import BadRequest, TooLarge
 from . import headers as standard
 from . import limits
-from .gate import HANG_UP
+from .gate import HANG_UP, LOST
 from .problems import MEDIA_TYPE, TooManyConnections, body
 
 if TYPE_CHECKING:
-    import asyncio
     from typing import Any
 
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -35,7 +35,7 @@ class Asking(H11Protocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.app = _with_hang_up(self.app, self)
+        self.app = _with_extensions(self.app, self)
         self._head_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -108,13 +108,12 @@ class Attached(WebSocketsSansIOProtocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.app = _with_hang_up(self.app, self)
-        self.lost: asyncio.Future[None] = self.loop.create_future()
+        self.app = _with_extensions(self.app, self)
+        self.lost = asyncio.Event()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        if not self.lost.done():
-            self.lost.set_result(None)
+        self.lost.set()
 
     def keepalive_timeout(self) -> None:
         self.pong_timer = None
@@ -127,11 +126,13 @@ class Attached(WebSocketsSansIOProtocol):
         self.transport.close()
 
 
-def _with_hang_up(app: Any, connection: Asking | Attached) -> ASGIApp:
-    """The gate may have to end a connection without an answer, for which ASGI has no word."""
+def _with_extensions(app: Any, connection: Asking | Attached) -> ASGIApp:
+    """For what ASGI has no word: to end a connection without an answer, and to learn of its end without receiving."""
 
     async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
         extensions = {**scope.get("extensions", {}), HANG_UP: connection.transport.abort}
+        if isinstance(connection, Attached):
+            extensions[LOST] = connection.lost
         await app({**scope, "extensions": extensions}, receive, send)
 
     return wrapped

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 PUBLIC = frozenset(("/healthz", "/readyz"))
 HANG_UP = "holdfast.hang_up"
+LOST = "holdfast.lost"
 
 # Of these a path is never made; somebody tries what lies behind them.
 _HIDDEN = re.compile(rb"%(?:2e|2f|5c|00)", re.IGNORECASE)

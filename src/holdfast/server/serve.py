@@ -6,7 +6,7 @@ import asyncio
 import os
 import secrets
 import time
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -135,9 +135,10 @@ class _Server(Server):
             task.cancel()
         # Clients that were told answer with a close of their own. Until then we read what they still send, or the
         # kernel would take back what we sent.
-        closing = [each.lost for each in state.connections if isinstance(each, Attached)]
-        if closing:
-            await asyncio.wait(closing, timeout=max(0.0, deadline - asyncio.get_running_loop().time()))
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(deadline):
+                for attached in [each for each in state.connections if isinstance(each, Attached)]:
+                    await attached.lost.wait()
         for connection in list(state.connections):
             connection.shutdown()
         # They are told of their end in the next round of the loop.
