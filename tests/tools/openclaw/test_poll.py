@@ -14,7 +14,7 @@ from holdfast.errors import PtyUnavailable
 from holdfast.tools.openclaw import reading, rows, runs, settings
 from holdfast.tools.openclaw.spawning import SpawnInput
 from support.waiting import turn, until, wait_for_file
-from support.wounds import wedged
+from support.wounds import kill_runner, sweep_up, wedged
 
 if TYPE_CHECKING:
     from support.agents import Agent, Agents
@@ -339,6 +339,35 @@ def test_a_runner_that_does_not_answer_is_said_at_once(
     assert f"Session {name} is unreachable" in polled.text
     assert (polled.data["health"], again.text.startswith("(no new output)")) == ("unreachable", True)
     agent.call("process", action="kill", sessionId=name)
+
+
+def test_what_is_typed_to_a_runner_that_is_not_there_is_refused_in_words_of_these_tools(
+    direct: Agents, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_HOSTS_REPLY_TIMEOUT", "0.3")
+    agent, hf = direct("openclaw"), world.open()
+    name = start(agent, "echo before; exec sleep 600", stdin="open")
+    log_has(agent, name, "before")
+    typing: list[dict[str, Any]] = [
+        {"action": "write", "data": "x"},
+        {"action": "send-keys", "literal": "x"},
+        {"action": "submit"},
+        {"action": "paste", "text": "x"},
+    ]
+    with wedged(hf.get(name)):
+        for asked in typing:
+            answer = agent.call("process", sessionId=name, **asked)
+            assert answer.text.startswith(f"Session {name} is unreachable: ")
+            assert (answer.data["error"], answer.data["sessionId"]) == ("unreachable", name)
+    kill_runner(hf.get(name))
+    for asked in typing:
+        answer = agent.call("process", sessionId=name, **asked)
+        assert answer.text.startswith(f"Session {name} is stale: ")
+        assert (answer.data["error"], answer.data["sessionId"]) == ("runner-gone", name)
+    polled = poll(agent, name)
+    assert (polled.data["health"], polled.data["stdinWritable"]) == ("stale", False)
+    agent.call("process", action="kill", sessionId=name)
+    sweep_up(world, hf)
 
 
 def test_a_terminal_that_cannot_be_had_is_said_and_nothing_runs(

@@ -16,6 +16,7 @@ from ...errors import (
     NotATty,
     NotFound,
     Removed,
+    RunnerGone,
     SessionEnded,
     StdinClosed,
     StillRunning,
@@ -318,6 +319,12 @@ async def _typing(action: str, session: AsyncSession, typed: Callable[[], Awaita
         return failed(texts.needs_pty(name), problem.code, sessionId=name)
     except SessionEnded:
         return failed(texts.unknown(action, name), "not-found", sessionId=name)
+    except (RunnerGone, Unreachable) as problem:
+        if (await session.refresh()).state in FINAL_STATES:
+            return failed(texts.unknown(action, name), "not-found", sessionId=name)
+        gone = isinstance(problem, RunnerGone)
+        said = texts.stale(name, session.pid) if gone else texts.not_taken(name)
+        return failed(said, problem.code, sessionId=name)
     return Answer(said, {"status": "running", "sessionId": name})
 
 

@@ -91,7 +91,8 @@ async def live_facts(tools: OpenClaw, session: AsyncSession) -> dict[str, Any]:
     """Of a run that goes on."""
     spec = await runs.limits(session)
     writable = session.tty or (spec.get("stdin") == "open" and spec.get("input_bytes") is None)
-    writable = writable and not tools.notes.get(session.id, INPUT_CLOSED)
+    # Who would write to it is gone with the runner.
+    writable = writable and session.state != STALE and not tools.notes.get(session.id, INPUT_CLOSED)
     last = at_ms(session.last_output_at)
     idle_ms = now_ms() - (last or at_ms(session.started_at) or now_ms())
     blocked = session.needs_input is not None

@@ -118,6 +118,13 @@ def unreachable(session: str) -> str:
     )
 
 
+def not_taken(session: str) -> str:
+    return (
+        f"Session {session} is unreachable: its runner lives and does not answer, so it is not known whether the "
+        "command was given this. Poll it, and try again."
+    )
+
+
 def stale(session: str, pid: int | None) -> str:
     return (
         f"Session {session} is stale: its runner is gone and its command still runs (pid {pid}). Nothing that it "
