@@ -113,6 +113,18 @@ def test_a_run_is_found_by_the_beginning_of_its_id_where_only_one_begins_so(dire
     agent.call("process", action="kill", all=True)
 
 
+def test_a_run_that_was_told_in_its_call_is_in_nobodys_way(direct: Agents) -> None:
+    agent = direct("openclaw")
+    assert agent.call("exec", command="true").data["status"] == "completed"
+    (told,) = agent.run(agent.hf.sessions(all=True))
+    beginning = runs.run_id(told).partition("-")[0] + "-"
+    assert poll(agent, beginning).data["error"] == "not-found", "it never had a row"
+    spawn = SpawnInput(argv=["sleep", "60"], run_id=f"{beginning}zebra", scope_key="agent-7")
+    run = agent.run(agent.tools.supervisor.spawn(spawn))
+    assert poll(agent, beginning).data["sessionId"] == run.run_id
+    agent.run(run.cancel())
+
+
 @pytest.mark.covers("openclaw:9")
 def test_owners_do_not_exist_for_each_other(agents: Agents) -> None:
     a, b = agents("openclaw", owner="a"), agents("openclaw", owner="b")

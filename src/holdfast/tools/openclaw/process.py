@@ -84,8 +84,10 @@ async def _beginning_with(tools: OpenClaw, ref: str) -> AsyncSession | None:
     """The only one whose id begins so. An id that only lacks the number behind it is that of another, which is gone."""
     if len(ref) < PREFIX_MIN_CHARACTERS:
         return None
-    known = {runs.run_id(each): each for each in await rows.of_scope(tools, all=True) if not _is_hidden(tools, each)}
+    known = {runs.run_id(each): each for each in await rows.with_row(tools)}
     found = [name for name in known if name.startswith(ref) and not _NUMBER.fullmatch(name, len(ref))]
+    # Asked last: it takes a look at its records.
+    found = [name for name in found if not await rows.was_told_in_its_call(tools, known[name])]
     if len(found) > 1:
         raise AmbiguousId(ref, sorted(found))
     return await known[found[0]].refresh() if found else None

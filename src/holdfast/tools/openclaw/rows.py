@@ -29,20 +29,26 @@ TOLD, CLEARED, REMOVED, YIELDED = "told", "cleared", "removed", "yielded"
 
 async def listed(tools: OpenClaw) -> list[AsyncSession]:
     """Newest first: what runs in the background, and what ended there lately."""
-    noted = tools.notes.all(ROW)
-    hidden = {id for id, why in noted.items() if why != YIELDED}
-    found = [each for each in await of_scope(tools, all=True) if each.id not in hidden]
+    found = await with_row(tools)
     running = [each for each in found if each.state not in FINAL_STATES and is_backgrounded(tools, each)]
     since = now_ms() - tools.settings.rows_ms
     over = [each for each in found if each.state in FINAL_STATES and runs.reason(each) != runs.SPAWN_ERROR]
     over = [each for each in over if ended_at_ms(each) >= since or (each.exit and each.exit.survivors)]
-    recent = sorted([each for each in over if not await _told_in_its_call(tools, each)], key=ended_at_ms)
+    recent = sorted([each for each in over if not await was_told_in_its_call(tools, each)], key=ended_at_ms)
     recent = recent[-settings.ROWS :]
     return sorted([*running, *recent], key=lambda each: (each.created_at or "", each.id), reverse=True)
 
 
-async def _told_in_its_call(tools: OpenClaw, session: AsyncSession) -> bool:
+async def with_row(tools: OpenClaw) -> list[AsyncSession]:
+    """Of all that there are, those of which nothing is kept that takes their row; `was_told_in_its_call` takes more."""
+    hidden = {id for id, why in tools.notes.all(ROW).items() if why != YIELDED}
+    return [each for each in await of_scope(tools, all=True) if each.id not in hidden]
+
+
+async def was_told_in_its_call(tools: OpenClaw, session: AsyncSession) -> bool:
     """The call that started it gave its end: known by the caller, who lives, or by what it told the runner."""
+    if session.state not in FINAL_STATES:
+        return False
     if runs.BACKGROUND_LABEL in session.labels or (session.exit and session.exit.survivors):
         return False
     if tools.notes.get(session.id, ROW) == YIELDED:
