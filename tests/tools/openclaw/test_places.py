@@ -38,6 +38,11 @@ def test_a_command_runs_in_the_sandbox_that_is_configured(
     assert not (container.root / "tmp" / "ran").exists()
 
 
+def test_a_variable_of_the_command_reaches_it_in_the_sandbox(agents: Agents, container: Container) -> None:
+    agent = agents("openclaw", sandbox=container.place)
+    assert agent.call("exec", command="echo $s", env={"s": "mine"}).text == "mine"
+
+
 def test_a_command_that_asks_for_the_gateway_runs_there(agents: Agents, container: Container, world: World) -> None:
     asked: list[Request] = []
 

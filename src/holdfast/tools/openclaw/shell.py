@@ -23,16 +23,16 @@ def words(environ: Mapping[str, str]) -> list[str]:
 
 
 # The same, found out in another place by a shell that every place has. The words behind it are what goes in front of
-# PATH, and the command.
+# PATH, and the command. A variable that the place has too would reach the command with our value: hence its long name.
 _CHOOSE = f"""
-s=$SHELL
-case ${{s##*/}} in {"|".join(_UNFIT)}) s= ;; esac
-case $s in /*) [ -x "$s" ] || s= ;; *) s= ;; esac
-[ -n "$s" ] || s=$(command -v bash) || s=/bin/sh
+_hf_shell=$SHELL
+case ${{_hf_shell##*/}} in {"|".join(_UNFIT)}) _hf_shell= ;; esac
+case $_hf_shell in /*) [ -x "$_hf_shell" ] || _hf_shell= ;; *) _hf_shell= ;; esac
+[ -n "$_hf_shell" ] || _hf_shell=$(command -v bash) || _hf_shell=/bin/sh
 [ -z "$1" ] || export PATH="$1${{PATH:+:$PATH}}"
-case ${{s##*/}} in
-{chr(10).join(f'{name}) exec "$s" {" ".join(flags)} "$2" ;;' for name, flags in _FLAGS.items())}
-*) exec "$s" -c "$2" ;;
+case ${{_hf_shell##*/}} in
+{chr(10).join(f'{name}) exec "$_hf_shell" {" ".join(flags)} "$2" ;;' for name, flags in _FLAGS.items())}
+*) exec "$_hf_shell" -c "$2" ;;
 esac
 """
 
