@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
 PING_S = 0.05
+# Long enough for what is said in time to be read in time on a busy machine.
+PONG_S = 0.2
+ENOUGH = 4
+CLOSE, PING = 8, 9
 MESSAGE = bytes((0x82, 0x81, 0, 0, 0, 0)) + b"x"
 
 
@@ -29,7 +33,7 @@ MESSAGE = bytes((0x82, 0x81, 0, 0, 0, 0)) + b"x"
 async def attached(app: ASGIApp) -> AsyncIterator[socket.socket]:
     """The socket of a client whose upgrade is accepted by `app`."""
     config = uvicorn.Config(
-        app, http=Asking, ws=Attached, ws_ping_interval=PING_S, ws_ping_timeout=PING_S, lifespan="off", log_config=None
+        app, http=Asking, ws=Attached, ws_ping_interval=PING_S, ws_ping_timeout=PONG_S, lifespan="off", log_config=None
     )
     config.load()
     loop, state = asyncio.get_running_loop(), ServerState()
@@ -50,6 +54,62 @@ async def attached(app: ASGIApp) -> AsyncIterator[socket.socket]:
 async def accept(receive: Receive, send: Send) -> None:
     assert (await receive())["type"] == "websocket.connect"
     await send({"type": "websocket.accept"})
+
+
+async def frame(there: socket.socket) -> tuple[int, bytes]:
+    """The next short one: its kind, and what is in it."""
+    loop = asyncio.get_running_loop()
+    kind, length = await loop.sock_recv(there, 2)
+    return kind & 15, await loop.sock_recv(there, length)
+
+
+async def pings_until_closed(there: socket.socket, said: bytes = b"") -> tuple[int, int]:
+    """None of which it answers; after each of the first few `said` is sent. How many, and the code of the close."""
+    loop, pings = asyncio.get_running_loop(), 0
+    while True:
+        kind, body = await frame(there)
+        if kind == CLOSE:
+            return pings, int.from_bytes(body[:2], "big")
+        assert kind == PING
+        pings += 1
+        if pings < ENOUGH:
+            await loop.sock_sendall(there, said)
+
+
+def test_a_pong_that_nobody_reads_is_not_missed() -> None:
+    """An application that cannot take more is not read for, and that is no fault of the client's."""
+    done = asyncio.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await accept(receive, send)
+        await done.wait()
+        while (await receive())["type"] != "websocket.disconnect":
+            pass
+
+    async def main() -> None:
+        async with asyncio.timeout(BOUND_S), attached(app) as there:
+            there.send(MESSAGE)
+            for _ in range(ENOUGH):
+                assert (await frame(there))[0] == PING
+            done.set()
+            assert (await pings_until_closed(there))[1] == 4408
+
+    asyncio.run(main())
+
+
+def test_a_pong_behind_a_message_that_takes_its_time_is_not_missed() -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await accept(receive, send)
+        await receive()
+
+    async def main() -> None:
+        async with asyncio.timeout(BOUND_S), attached(app) as there:
+            there.send(bytes((0x82, 0xFE, 0x10, 0, 0, 0, 0, 0)))
+            pings, code = await pings_until_closed(there, b"x")
+            assert pings >= ENOUGH
+            assert code == 4408
+
+    asyncio.run(main())
 
 
 def test_the_end_of_a_connection_is_seen_by_an_application_that_does_not_receive() -> None:

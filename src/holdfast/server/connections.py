@@ -110,15 +110,28 @@ class Attached(WebSocketsSansIOProtocol):
         super().__init__(*args, **kwargs)
         self.app = _with_extensions(self.app, self)
         self.lost = asyncio.Event()
+        # Since the last ping: it said something, behind which the pong may be, or it was not listened to.
+        self._is_excused = False
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self.lost.set()
 
+    def data_received(self, data: bytes) -> None:
+        self._is_excused = True
+        super().data_received(data)
+
+    def send_keepalive_ping(self) -> None:
+        self._is_excused = self.read_paused
+        super().send_keepalive_ping()
+
     def keepalive_timeout(self) -> None:
         self.pong_timer = None
         self.pending_ping_payload = None
         if self.close_sent or self.transport.is_closing():
+            return
+        if self._is_excused:
+            self.schedule_ping()
             return
         self.conn.fail(_NO_PONG, "no-pong")
         self.transport.write(b"".join(self.conn.data_to_send()))
