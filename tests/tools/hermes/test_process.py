@@ -451,6 +451,22 @@ def test_noise_of_a_shell_is_left_out_until_something_else_is_said(agents: Agent
     assert (page["output"], page["first_line"], page["total_lines"]) == (f"text\n{noise}", 1, 3)
 
 
+def test_noise_is_left_out_also_over_several_polls(library: Agents) -> None:
+    agent = library("hermes")
+    noise = "bash: no job control in this shell"
+    id = start(agent, f"echo '{noise}'; read x; echo '{noise}'; echo text; read x; echo '{noise}'")
+    until(lambda: process(agent, "poll", id)["cursor"] == f"stdout:{len(noise) + 1}", what="the first line")
+    first = process(agent, "poll", id, since="stdout:0")
+    assert first["output_preview"] == ""
+    process(agent, "submit", id)
+    printed(agent, id, "text")
+    second = process(agent, "poll", id, since=first["cursor"])
+    assert second["output_preview"] == "text\n"
+    process(agent, "submit", id)
+    over(agent, id)
+    assert process(agent, "poll", id, since=second["cursor"])["output_preview"] == f"{noise}\n"
+
+
 def test_a_poll_goes_on_where_the_last_one_was(agents: Agents, world: World) -> None:
     agent = agents("hermes")
     id = start(agent, "echo one; read x; echo two; read x")

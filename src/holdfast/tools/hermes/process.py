@@ -101,8 +101,8 @@ class Process:
             if page.more or not scope.is_over(session):
                 page = page.whole()
             cursor = page.cursor
-            from_start = bool(page.chunks) and page.chunks[0][1] == 0
-            text = views.without_noise(page.text) if from_start else page.text
+            begins = bool(page.chunks) and await views.nothing_before(session, *page.chunks[0][:2])
+            text = views.without_noise(page.text) if begins else page.text
             preview, cut = views.last(self._settings.shown(text), limits.REPLY_CHARS)
             more = page.more
         facts = self._head(session)

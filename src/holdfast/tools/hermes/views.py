@@ -26,6 +26,8 @@ _NOISE = (
     "cannot set terminal process group",
     "tcsetattr: Inappropriate ioctl for device",
 )
+# As much of it as there may be.
+_NOISE_BYTES = 2048
 _REASONS = {
     "stop": "killed",
     "owner_gone": "killed",
@@ -154,6 +156,16 @@ def without_noise(text: str) -> str:
     while any(each in text.partition("\n")[0] for each in _NOISE):
         text = text.partition("\n")[2]
     return text
+
+
+async def nothing_before(session: AsyncSession, stream: str, offset: int) -> bool:
+    """Does output begin here, but for lines of noise?"""
+    if offset == 0:
+        return True
+    if offset > _NOISE_BYTES or session.dropped_before.get(stream, 0):
+        return False
+    text = (await session.read(f"{stream}:0", stream=stream, limit=offset)).text
+    return text.endswith("\n") and not without_noise(text)
 
 
 async def tail(session: AsyncSession, characters: int, shown: Shown) -> tuple[str, bool]:
