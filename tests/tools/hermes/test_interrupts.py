@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from holdfast.tools.hermes import texts
 from support import processes
 from support.hermes import process
 from support.waiting import until
@@ -91,6 +92,7 @@ def test_a_command_whose_supervisor_is_gone_goes_on_after_a_yield(library: Agent
     pid, told = meanwhile(agent, world, hf, orphaned, "yield_now")
     assert (told["status"], told["error"], told["output"]) == ("yielded_to_background", None, "hi\n")
     assert (told["health"], told["detached"], told["pid"]) == ("stale", True, pid)
+    assert told["note"].startswith(texts.YIELDED)
     assert "supervisor is gone" in told["note"]
     assert process(agent, "kill", told["session_id"])["status"] in ("killed", "already_exited")
     sweep_up(world, hf)

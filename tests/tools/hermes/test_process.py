@@ -308,6 +308,18 @@ def test_a_session_that_is_not_well_says_what_that_means(library: Agents) -> Non
     process(agent, "kill", "ill")
 
 
+def test_that_more_follows_is_said_beside_what_a_session_lacks(library: Agents, world: World) -> None:
+    agent, hf = library("hermes"), world.open()
+    id = start(agent, "seq 100000; echo up; exec sleep 300")
+    printed(agent, id, "up")
+    kill_runner(hf.get(id))
+    note = process(agent, "poll", id, since="stdout:0")["note"]
+    assert note.startswith("more output follows")
+    assert "supervisor is gone" in note
+    process(agent, "kill", id)
+    sweep_up(world, hf)
+
+
 def test_a_session_without_its_supervisor_says_so(library: Agents, world: World) -> None:
     agent = library("hermes")
     id = start(agent, "echo up; exec sleep 300")

@@ -151,7 +151,7 @@ async def _yielded(session: AsyncSession, settings: Settings, wanted: Wanted) ->
         facts |= {"notify_unsupported": texts.NOBODY_LISTENS, "note": texts.YIELDED_SILENTLY}
     else:
         facts |= {"notify_on_complete": True, "note": texts.YIELDED}
-    return facts | views.health(session)
+    return views.with_health(facts, session)
 
 
 async def _go_on(session: AsyncSession, **changes: Any) -> None:

@@ -115,7 +115,7 @@ class Process:
             self._consuming.observed.add(session.id)
             if acknowledge:
                 await self._consuming.told(session, event)
-        return facts | views.health(session) | views.survivors(session.exit) | views.place(session)
+        return views.with_health(facts, session) | views.survivors(session.exit) | views.place(session)
 
     async def log(self, ref: object, *, offset: int | None = None, limit: int, raw: bool = False) -> Facts:
         session = await self.find(ref)

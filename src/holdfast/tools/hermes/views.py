@@ -124,6 +124,13 @@ def health(shot: Snapshot) -> dict[str, Any]:
     return {} if shot.health in (None, "healthy") else {"health": shot.health, "note": texts.UNHEALTHY}
 
 
+def with_health(facts: dict[str, Any], shot: Snapshot) -> dict[str, Any]:
+    """Beside what else there is to note."""
+    found = health(shot)
+    notes = [each["note"] for each in (facts, found) if "note" in each]
+    return facts | found | ({"note": "; ".join(notes)} if notes else {})
+
+
 def place(shot: Snapshot) -> dict[str, Any]:
     """Of a session in another place: its pid is one there."""
     return {} if shot.place == LOCAL else {"place": shot.place, "pid_scope": "sandbox"}
