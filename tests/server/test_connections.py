@@ -8,9 +8,11 @@ import struct
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
+from holdfast.server import connections
 from holdfast.server.connections import Asking, Attached
 from holdfast.server.gate import LOST
 from support.serving import UPGRADE
@@ -27,6 +29,7 @@ PONG_S = 0.2
 ENOUGH = 4
 CLOSE, PING = 8, 9
 MESSAGE = bytes((0x82, 0x81, 0, 0, 0, 0)) + b"x"
+GOODBYE = bytes((0x88, 0x80, 0, 0, 0, 0))
 
 
 @asynccontextmanager
@@ -38,7 +41,10 @@ async def attached(app: ASGIApp) -> AsyncIterator[socket.socket]:
     config.load()
     loop, state = asyncio.get_running_loop(), ServerState()
     server = await loop.create_server(lambda: Asking(config, state, {}), "127.0.0.1", 0)
+    # Little is on its way at a time: what a client does not take comes back to us soon.
+    server.sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     with socket.socket() as there:
+        there.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         there.setblocking(False)
         await loop.sock_connect(there, server.sockets[0].getsockname())
         lines = [f"{name}: {value}" for name, value in {"Host": "x", **UPGRADE}.items()]
@@ -127,5 +133,42 @@ def test_the_end_of_a_connection_is_seen_by_an_application_that_does_not_receive
             there.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             there.close()
             await seen.wait()
+
+    asyncio.run(main())
+
+
+def test_a_client_that_reads_nothing_and_answers_no_ping_is_let_go() -> None:
+    """What was sent before stands in front of the close, and would never be gone."""
+    gone = asyncio.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await accept(receive, send)
+        try:
+            while True:
+                await send({"type": "websocket.send", "bytes": bytes(64 << 10)})
+        finally:
+            gone.set()
+
+    async def main() -> None:
+        async with asyncio.timeout(BOUND_S), attached(app):
+            await gone.wait()
+
+    asyncio.run(main())
+
+
+def test_a_client_that_reads_nothing_and_says_goodbye_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "_SLOW_S", 0.05)
+    lost: list[asyncio.Event] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        lost.append(scope["extensions"][LOST])
+        await accept(receive, send)
+        await send({"type": "websocket.send", "bytes": bytes(1 << 20)})
+        await receive()
+
+    async def main() -> None:
+        async with asyncio.timeout(BOUND_S), attached(app) as there:
+            there.send(GOODBYE)
+            await lost[0].wait()
 
     asyncio.run(main())

@@ -20,7 +20,7 @@ from holdfast.home import Home
 from holdfast.server import limits
 from holdfast.serving import tokenfile
 from support.serving import START_BOUND_S, UPGRADE, Serving, read_answer, request, serving_inside
-from support.waiting import until
+from support.waiting import BOUND_S, until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -257,6 +257,34 @@ def test_a_second_signal_ends_it_at_once(world: World) -> None:
         serving.kill(signal.SIGTERM)
         assert serving.program.wait(2.0) == 128 + signal.SIGTERM
     assert session.refresh().state == "running"
+    session.stop(grace=0)
+
+
+def test_what_cannot_be_answered_before_it_leaves_is_cut_off_and_is_no_error(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(limits, "LEAVING_S", 0.1)
+    session = world.open().start(world.probe("cat"), tty=True)
+
+    async def main() -> None:
+        async with asyncio.timeout(BOUND_S):
+            async with serving_inside() as inside:
+                reader, writer = await asyncio.open_connection("127.0.0.1", inside.port)
+                lines = [f"{name}: {value}" for name, value in {**inside.bearer, **UPGRADE}.items()]
+                writer.write("\r\n".join([f"GET /v1/sessions/{session.id}/attach HTTP/1.1", *lines, "", ""]).encode())
+                # Answered after it: the upgrade has passed the gate by then.
+                assert (await inside.ask("/healthz")).status == 200
+            assert await reader.read() == b""
+            writer.close()
+
+    runner = session.runner_pid
+    assert runner is not None
+    os.kill(runner, signal.SIGSTOP)
+    try:
+        asyncio.run(main())
+    finally:
+        os.kill(runner, signal.SIGCONT)
+    assert caplog.text == ""
     session.stop(grace=0)
 
 

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 _UPGRADE_HEADERS = 100
 _UPGRADE_LINE_BYTES = 8000
 _NO_PONG = 4408
+# What is still to be sent when a connection is closed may never be taken: by whom we hear nothing, and by others.
+_SILENT_S, _SLOW_S = 1.0, 30.0
 
 
 class Asking(H11Protocol):
@@ -36,6 +38,7 @@ class Asking(H11Protocol):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.app = _with_extensions(self.app, self)
+        self.lost = asyncio.Event()
         self._head_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -52,6 +55,7 @@ class Asking(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._head_came()
         super().connection_lost(exc)
+        self.lost.set()
 
     def data_received(self, data: bytes) -> None:
         # uvicorn has None here until the first request.
@@ -112,8 +116,11 @@ class Attached(WebSocketsSansIOProtocol):
         self.lost = asyncio.Event()
         # Since the last ping: it said something, behind which the pong may be, or it was not listened to.
         self._is_excused = False
+        self._flush_timer: asyncio.TimerHandle | None = None
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self._flush_timer is not None:
+            self._flush_timer.cancel()
         super().connection_lost(exc)
         self.lost.set()
 
@@ -137,16 +144,25 @@ class Attached(WebSocketsSansIOProtocol):
         self.transport.write(b"".join(self.conn.data_to_send()))
         self.close_sent = True
         self.transport.close()
+        self._flush_timer = self.loop.call_later(_SILENT_S, self.transport.abort)
+
+    async def run_asgi(self) -> None:
+        await super().run_asgi()
+        if self._flush_timer is None and not self.lost.is_set():
+            self._flush_timer = self.loop.call_later(_SLOW_S, self.transport.abort)
 
 
 def _with_extensions(app: Any, connection: Asking | Attached) -> ASGIApp:
     """For what ASGI has no word: to end a connection without an answer, and to learn of its end without receiving."""
 
     async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
-        extensions = {**scope.get("extensions", {}), HANG_UP: connection.transport.abort}
-        if isinstance(connection, Attached):
-            extensions[LOST] = connection.lost
-        await app({**scope, "extensions": extensions}, receive, send)
+        extensions = {**scope.get("extensions", {}), HANG_UP: connection.transport.abort, LOST: connection.lost}
+        try:
+            await app({**scope, "extensions": extensions}, receive, send)
+        except asyncio.CancelledError:
+            # The server leaves and has waited long enough. uvicorn would call it an error, and answer in its own words.
+            connection.transport.abort()
+            await connection.lost.wait()
 
     return wrapped
 

@@ -130,9 +130,10 @@ class _Server(Server):
         deadline = asyncio.get_running_loop().time() + limits.LEAVING_S
         # Viewers see `leaving` and close with 1001; requests are answered.
         if state.tasks:
-            await asyncio.wait(list(state.tasks), timeout=limits.LEAVING_S)
-        for task in list(state.tasks):
-            task.cancel()
+            _, late = await asyncio.wait(list(state.tasks), timeout=limits.LEAVING_S)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
         # Clients that were told answer with a close of their own. Until then we read what they still send, or the
         # kernel would take back what we sent.
         with suppress(TimeoutError):
