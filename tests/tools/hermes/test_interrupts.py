@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from holdfast.host import connection
 from holdfast.tools.hermes import texts
 from support import processes
 from support.hermes import process
@@ -48,9 +49,10 @@ def only(hf: Holdfast) -> Session:
 
 
 def meanwhile(
-    agent: Agent, world: World, hf: Holdfast, wound: Callable[[Session], AbstractContextManager[Any]], way: str
+    agent: Agent, world: World, hf: Holdfast, wound: Callable[[Session], AbstractContextManager[Any]], way: str | None
 ) -> tuple[int, dict[str, Any]]:
-    """The pid and the answer of a foreground command that is interrupted, or yields, when its runner is wounded."""
+    """The pid and the answer of a foreground command that is interrupted, or yields, or is left alone when its runner
+    is wounded."""
     gate = world.gate()
 
     async def called() -> Any:
@@ -59,7 +61,8 @@ def meanwhile(
         await asyncio.to_thread(gate.line)
         session = only(hf)
         with wound(session):
-            getattr(agent.tools, way)()
+            if way is not None:
+                getattr(agent.tools, way)()
             return session.pid, (await call).data
 
     pid, told = agent.run(called())
@@ -96,6 +99,18 @@ def test_a_command_whose_supervisor_is_gone_goes_on_after_a_yield(library: Agent
     assert "supervisor is gone" in told["note"]
     assert process(agent, "kill", told["session_id"])["status"] in ("killed", "already_exited")
     sweep_up(world, hf)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_command_whose_supervisor_falls_silent_goes_on_in_the_background(
+    library: Agents, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "RENEW_S", 0.5)
+    agent, hf = library("hermes"), world.open()
+    pid, told = meanwhile(agent, world, hf, wedged, None)
+    assert (told["status"], told["error"], told["output"]) == ("yielded_to_background", None, "hi\n")
+    assert (told["health"], told["pid"], "promoted_from_foreground" in told) == ("unreachable", pid, False)
+    assert process(agent, "kill", told["session_id"])["status"] == "killed"
 
 
 def before_the_start(agent: Agent, world: World, way: str, command: str) -> dict[str, Any]:
