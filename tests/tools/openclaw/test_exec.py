@@ -197,6 +197,28 @@ def test_a_key_starts_nothing_while_its_run_lives(agents: Agents) -> None:
         agents("openclaw", owner=owner).call("process", action="kill", all=True)
 
 
+def test_a_key_that_a_foreground_run_holds_is_told_as_that(direct: Agents, world: World) -> None:
+    agent = direct("openclaw")
+    gate = world.gate()
+
+    async def beside() -> tuple[Any, Any]:
+        asked = {"command": f"echo up >{gate}; exec sleep 60", "key": "web", "yieldMs": 60_000}
+        first = asyncio.ensure_future(agent.tools.call("exec", asked))
+        await asyncio.to_thread(gate.line)
+        answer = await agent.tools.call("exec", asked)
+        name = answer.data["sessionId"]
+        polled = await agent.tools.call("process", {"action": "poll", "sessionId": name})
+        await agent.tools.supervisor.cancel(name)
+        await first
+        return answer, polled
+
+    answer, polled = agent.run(beside())
+    assert (answer.data["status"], answer.data["reused"]) == ("running", True)
+    assert polled.text == f"Session {answer.data['sessionId']} is not backgrounded."
+    assert "Another call waits for it in the foreground" in answer.text
+    assert "Use process" not in answer.text
+
+
 def test_a_key_is_free_when_its_run_was_removed(direct: Agents, world: World) -> None:
     agent = direct("openclaw", exec={"killGraceMs": 1000})
     stubborn = shlex.join(world.probe("ignore", "TERM,HUP", "say", "up", "forever"))

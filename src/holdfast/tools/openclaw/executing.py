@@ -294,8 +294,9 @@ async def running(tools: OpenClaw, session: AsyncSession, *, reused: bool = Fals
         **({"reused": True} if reused else {}),
     }
     left_s = None if at is None else max(0, at - rows.now_ms()) / 1000
-    said = texts.still_running(data["sessionId"], session.pid, texts.deadline(spec.get("timeout"), left_s))
-    return Answer(said, data)
+    in_reach = not reused or session.state in FINAL_STATES or rows.is_backgrounded(tools, session)
+    word = texts.still_running if in_reach else texts.in_the_foreground
+    return Answer(word(data["sessionId"], session.pid, texts.deadline(spec.get("timeout"), left_s)), data)
 
 
 async def ended(tools: OpenClaw, session: AsyncSession) -> Answer:

@@ -55,6 +55,13 @@ def still_running(session: str, pid: int | None, deadline: str) -> str:
     return f"Command still running (session {session}, pid {pid}). Use process ({actions}) for follow-up. {deadline}"
 
 
+def in_the_foreground(session: str, pid: int | None, deadline: str) -> str:
+    return (
+        f"Command still running (session {session}, pid {pid}). Another call waits for it in the foreground; process "
+        f"reaches it when that call lets go of it. {deadline}"
+    )
+
+
 def deadline(timeout_s: float | None, left_s: float | None) -> str:
     if timeout_s is None or left_s is None:
         return "It has no time limit."
