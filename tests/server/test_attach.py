@@ -173,13 +173,14 @@ def test_what_cannot_be_done_is_said_by_name_and_the_connection_goes_on(home: Ho
     viewer.say("input", id=2)
     viewer.say("resize", rows=0, cols=10)
     viewer.say("dance")
+    viewer.say("input", id=3, paste="\u00e9" * 200_000)
     viewer.say("ack", ofset=3)
     viewer.send_raw("{" if viewer._dialect == JSON else b"\7")
     viewer.say("ping", t=12)
     viewer.until(lambda: viewer.of("pong") and len(viewer.of("error")) == 4, "the answers")
     assert viewer.of("pong") == [{"type": "pong", "t": 12}]
     problems = {message["id"]: message["problem"]["type"] for message in viewer.of("written")}
-    assert problems == {1: "/problems/bad-key", 2: "/problems/bad-request"}
+    assert problems == {1: "/problems/bad-key", 2: "/problems/bad-request", 3: "/problems/too-large"}
     errors = [message["code"] for message in viewer.of("error")]
     assert sorted(errors) == ["bad-request", "bad-request", "bad-request", "bad-size"]
     assert all(message["fix"] and message["detail"] for message in viewer.of("error"))
@@ -226,6 +227,57 @@ def test_sizes_and_presence_are_told(home: Holdfast, attach: Attach) -> None:
     session.kill()
 
 
+def test_what_was_typed_before_a_detach_is_taken_however_much_is_printed(
+    home: Holdfast, attach: Attach, world: World
+) -> None:
+    """Whoever leaves does not wait: the runner's output and the client's farewell cross."""
+    program = "import os, threading\n"
+    program += (
+        "threading.Thread(target=lambda: [os.write(1, b'y' * 2000) for _ in iter(int, 1)], daemon=True).start()\n"
+    )
+    program += "import tty; tty.setraw(0)\ncount = 0\n"
+    program += "while count < 30: count += len(os.read(0, 1))\nos._exit(0)"
+    session = home.start([sys.executable, "-c", program], tty=True)
+    for _ in range(30):
+        viewer = attach(session)
+        viewer.begun()
+        viewer.type(b"x")
+        viewer.say("detach")
+        viewer.until(lambda viewer=viewer: viewer.closed, "the end")  # type: ignore[misc]
+        assert viewer.closed in ((1000, "detached"), (1000, "ended"))
+        viewer.leave()
+    assert session.wait(timeout=20).reason == "exit", "all thirty were read"
+
+
+def test_a_screen_that_comes_anew_is_painted_for_the_size_that_the_client_has_by_then(
+    home: Holdfast, attach: Attach
+) -> None:
+    lines = 1_000_000
+    draw = f"read go; seq 1 {lines}; printf '\\033[?1049h\\033[2J\\033[20;50Hfar away'; read rest"
+    session = home.start(f"stty -echo; {draw}", tty=True, size=(30, 100))
+    viewer = attach(session, rows=5, cols=20)
+    viewer.begun()
+    viewer.say("resize", rows=30, cols=100)
+    viewer.until(lambda: viewer.of("resized") or session.refresh().size == [30, 100], "the size")
+    viewer.type(b"go\r")
+    session.wait(match="far away", timeout=60)
+    viewer.until(lambda: viewer.of("gap") and "far away" in viewer.text, "the screen", 30)
+    assert viewer.text == session.screen().text
+    session.kill()
+
+
+def test_a_focus_report_is_answered_like_any_input(home: Holdfast, attach: Attach) -> None:
+    session = home.start("printf '\\033[?1004h'; stty raw -echo; echo on; cat -v", tty=True)
+    viewer = attach(session)
+    viewer.begun()
+    viewer.until(lambda: "on" in viewer.text, "the program")
+    number = viewer.type(b"\x1b[I")
+    viewer.until(lambda: viewer.of("written"), "an answer")
+    assert viewer.of("written")[0]["id"] == number
+    viewer.until(lambda: "^[[I" in viewer.text, "the report")
+    session.kill()
+
+
 def test_one_that_shows_nothing_is_not_sent_to_and_begins_anew_when_it_wakes(home: Holdfast, attach: Attach) -> None:
     lines = 1_000_000
     session = home.start(f"stty -echo; read go; seq 1 {lines}; read rest", tty=True)
@@ -258,7 +310,14 @@ def test_what_cannot_be_attached_is_refused_before_the_upgrade(home: Holdfast, a
     assert (status, problem["type"]) == (409, "/problems/not-a-tty")
     status, problem = refusal(attach, session, from_=10_000)
     assert (status, problem["type"]) == (416, "/problems/offset-ahead")
-    for query in ({"from_": "there"}, {"lag": "some"}, {"history_rows": "-1"}, {"rows": "0", "cols": "80"}):
+    for query in (
+        {"from_": "there"},
+        {"lag": "some"},
+        {"history_rows": "-1"},
+        {"rows": "0", "cols": "80"},
+        {"rows": 9},
+        {"form": 3},
+    ):
         status, problem = refusal(attach, session, **query)
         assert (status, problem["type"]) == (400, "/problems/bad-argument"), query
     session.kill()

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import base64
 import json
+import socket
 import struct
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
@@ -62,6 +63,11 @@ class WebViewer:
         """Without a word."""
         self._joined.close()
 
+    def vanish(self) -> None:
+        """As a machine does that is switched off, and on again."""
+        self._socket.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._socket.socket.close()
+
     @property
     def text(self) -> str:
         return "" if self.grid is None else "\n".join(row.text.rstrip() for row in self.grid.rows()).rstrip()
@@ -72,7 +78,7 @@ class WebViewer:
     # In.
 
     def say(self, type: str, **fields: Any) -> None:
-        message = json.dumps({"type": type, **fields})
+        message = json.dumps({"type": type, **fields}, ensure_ascii=False)
         self._socket.send(message if self._dialect == JSON else b"\1" + message.encode())
 
     def type(self, data: bytes) -> int:
@@ -101,7 +107,8 @@ class WebViewer:
             return False
         self._show(self._decoded(received))
         if ack and self.at > self._acked + 100_000:
-            self.ack()
+            with suppress(ConnectionClosed):  # what it said before is still to be taken
+                self.ack()
         return True
 
     def ack(self) -> None:

@@ -94,7 +94,7 @@ class _Attachment:
         self._pending: list[list[int]] = []
         self._at: int | None = None
         self._ended = False
-        self._recorded: Iterator[Event] | None = None
+        self._recorded: Iterator[Event | None] | None = None
         # Always ready to be read, so that whoever waits for events of a session that is over does not wait.
         self._ready: int | None = None
         if connection is None:
@@ -108,6 +108,12 @@ class _Attachment:
 
     def events(self) -> list[Event]:
         """What has come by now. Nothing comes after `Exit` of a session that is over."""
+        while (events := self._come()) is None:
+            time.sleep(_DYING_S)
+        return events
+
+    def _come(self) -> list[Event] | None:
+        """None while a runner that hung up may be about to go."""
         if self._connection is not None:
             try:
                 return [event for frame in self._connection.arrived() for event in self._event(frame)]
@@ -116,8 +122,9 @@ class _Attachment:
                 self._connection = None
                 self._go_on_from_files()
         assert self._recorded is not None
-        event = next(self._recorded, None)
-        return [] if event is None else [event]
+        for event in self._recorded:
+            return None if event is None else [event]
+        return []
 
     @property
     def history_rows(self) -> int:
@@ -159,8 +166,11 @@ class _Attachment:
 
     def send_parts(self, parts: list[dict[str, Any]]) -> int:
         """Keys, pastes and pauses, as one unit."""
+        frame = wire.control({"type": "input", "id": self._serial + 1, "parts": parts})
+        if len(frame) > wire.FRAME_MAX_BYTES:
+            raise TooLarge("what is typed at once, as it is sent,", wire.FRAME_MAX_BYTES)
         self._serial += 1
-        self._post(wire.control({"type": "input", "id": self._serial, "parts": parts}))
+        self._post(frame)
         return self._serial
 
     def resize(self, rows: int, cols: int, *, cell: tuple[int, int] | None = None, visible: bool = True) -> None:
@@ -175,8 +185,9 @@ class _Attachment:
         self._tell("observe")
 
     def detach(self) -> None:
-        """Leave, after all that was sent."""
+        """Leave, after all that was sent. The runner hangs up when it has read that."""
         self._tell("detach")
+        self._ended = True
 
     def close(self) -> None:
         if self._connection is not None:
@@ -192,11 +203,14 @@ class _Attachment:
         """What comes next; nothing when the time is over, or everything has come."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self.over:
-            events = self.events()
+            events = self._come()
             if events:
                 return events
             if self.over:
                 break
+            if events is None:
+                await self._core.driver.ready((), (), _DYING_S)
+                continue
             left = None if deadline is None else deadline - time.monotonic()
             writers = [self.fileno()] if self._unsent and not self._draining else []
             if not await self._core.driver.ready([self.fileno()], writers, left):
@@ -272,12 +286,12 @@ class _Attachment:
             self._ready = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         self._recorded = iter(()) if self._ended else self._from_files()
 
-    def _from_files(self) -> Iterator[Event]:
+    def _from_files(self) -> Iterator[Event | None]:
         seen = from_files(read_files(self._core.home, self._id))
         for _ in range(_DYING_LOOKS):
             if seen.state != RUNNING or self._at is None:
                 break
-            time.sleep(_DYING_S)  # it has hung up: a moment later it is gone, and what became of it is known
+            yield None  # it has hung up: a moment later it is gone, and what became of it is known
             seen = from_files(read_files(self._core.home, self._id))
         if seen.state not in FINAL_STATES and self._at is not None:
             # The runner hung up on us and lives, or the command outlived it: that is for the caller to know.

@@ -274,9 +274,12 @@ class Attachment:
         self._must_control()
         terminal = self._terminal
         parts: Any = request.get("parts")
+        number = wire.number_of(request)
         focus = _FOCUS.get(_raw(parts))
         if focus is not None and terminal.tracker.focus_events:
             self._focus_is(focus)
+            if number is not None:
+                self._client.send({"type": "written", "id": number, "bytes": 0, "warnings": []})
             return
         size, warnings = terminal.check_input(parts)
         self.sizing.touched = terminal.touch()
@@ -285,7 +288,6 @@ class Attachment:
         self._note_person()
         terminal.settle_size()
         self._queued += size
-        number = wire.number_of(request)
 
         def taken(_whole: bool, count: int) -> None:
             self._queued -= size

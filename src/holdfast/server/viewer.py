@@ -16,6 +16,7 @@ from ..model.attach import Bell, Clients, Data, Exit, Gap, Init, Mode, Refused, 
 from ..terminal.restored import Restored
 from . import wishes
 from .dialects import chosen
+from .gate import LOST
 from .problems import problem, refuse
 
 if TYPE_CHECKING:
@@ -88,7 +89,8 @@ class Viewer:
         self._dialect = dialect
         self._session = session
         self._attachment = attachment
-        self._wished = wished
+        self._since = wished.since
+        self._size = wished.size
         self._role = role
         self._instance = instance
         self._restored: Restored | None = None
@@ -97,9 +99,14 @@ class Viewer:
         self._inputs: dict[int, object] = {}
         self._sent_to = self._shown_to = 0
         self._shown = asyncio.Event()
+        self._is_leaving = False
+        self._told_all = asyncio.Event()
 
     async def run(self, leaving: asyncio.Event) -> None:
-        tasks = [asyncio.ensure_future(work) for work in (self._tell_all(), self._hear_all(), _when(leaving))]
+        # Told also while we do not listen, because the session takes no more of what the client typed.
+        lost: asyncio.Event = self._socket.scope["extensions"][LOST]
+        ways = (self._tell_all(), self._hear_all(), _when(leaving, _LEAVING, "shutting-down"), _when(lost, None, ""))
+        tasks = [asyncio.ensure_future(way) for way in ways]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             code, reason = next(task for task in tasks if task in done).result()
@@ -123,7 +130,8 @@ class Viewer:
             while True:
                 events = await self._attachment.wait()
                 if not events:
-                    return _ENDED, "ended"
+                    self._told_all.set()
+                    return _ENDED, "detached" if self._is_leaving else "ended"
                 for event in events:
                     await self._pass_on(event)
         except WebSocketDisconnect:
@@ -133,6 +141,8 @@ class Viewer:
             return (_REMOVED if isinstance(error, (Removed, NotFound)) else _FAILED), error.code
 
     async def _pass_on(self, event: Event) -> None:
+        if self._is_leaving:
+            return
         restored = self._restored
         if isinstance(event, Init):
             self._restored = Restored(event)
@@ -161,10 +171,10 @@ class Viewer:
         init = restored.init
         # What scrolled out it has from the first time.
         rows = 0 if self._begun.is_set() else self._attachment.history_rows
-        screen = await asyncio.to_thread(restored.paint, self._wished.size or init.size, rows, _SCREEN_BYTES)
+        screen = await asyncio.to_thread(restored.paint, self._size or init.size, rows, _SCREEN_BYTES)
         self._sent_to = self._shown_to = init.at
         seen = await self._session.refresh()
-        resumed = not self._begun.is_set() and init.at == self._wished.since and not init.restore
+        resumed = not self._begun.is_set() and init.at == self._since and not init.restore
         await self._say(
             {
                 "type": "init",
@@ -191,6 +201,8 @@ class Viewer:
             while self._sent_to + len(piece) - self._shown_to > _UNSHOWN_BYTES:
                 self._shown.clear()
                 await self._shown.wait()
+                if self._is_leaving:
+                    return
             self._sent_to = data.offset + at + len(piece)
             await self._say({"type": "data", "offset": data.offset + at, "data": piece})
 
@@ -282,7 +294,9 @@ class Viewer:
                 self._inputs[number] = message["id"]
         elif kind == "resize":
             visible = wishes.flag(message, "visible", default=True)
-            attachment.resize(wishes.whole(message, "rows"), wishes.whole(message, "cols"), visible=visible)
+            size = wishes.whole(message, "rows"), wishes.whole(message, "cols")
+            attachment.resize(*size, cell=wishes.cell_of(message), visible=visible)
+            self._size = size
         elif kind == "focus":
             attachment.focus(wishes.flag(message, "focused", default=True))
         else:
@@ -292,18 +306,21 @@ class Viewer:
         await attachment.drain()
 
     async def _detach(self) -> None:
-        """What was typed before is taken first."""
+        """The runner hangs up once it has read what was typed before, and what it says meanwhile is for nobody."""
+        self._is_leaving = True
+        self._shown.set()
+        self._attachment.detach()
         try:
-            self._attachment.detach()
             async with asyncio.timeout(_LEAVE_S):
                 await self._attachment.drain()
-        except (HoldfastError, TimeoutError):
+                await self._told_all.wait()
+        except TimeoutError:
             pass
 
 
-async def _when(leaving: asyncio.Event) -> tuple[int | None, str]:
-    await leaving.wait()
-    return _LEAVING, "shutting-down"
+async def _when(happened: asyncio.Event, code: int | None, reason: str) -> tuple[int | None, str]:
+    await happened.wait()
+    return code, reason
 
 
 def _error(error: HoldfastError) -> Message:

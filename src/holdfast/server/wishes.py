@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from .. import wire
 from ..errors import BadArgument, BadRequest
 from ..host import inputs
+from ..runner.tty import COLS_MAX, ROWS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -14,7 +15,8 @@ if TYPE_CHECKING:
 
     from .dialects import Message
 
-_HISTORY_ROWS_MAX = 100_000
+# A screen with more is not sent in one message.
+_HISTORY_ROWS_MAX = 10_000
 _OFFSET_MAX = 1 << 53
 _ENTER_DELAY_MS = 150
 _WHAT = ("data", "b64", "keys", "paste", "submit")
@@ -30,6 +32,9 @@ _FIELDS: dict[str, tuple[str, ...]] = {
 }
 
 
+_QUERY = ("from", "history_rows", "lag", "rows", "cols", "visible", "role", "ticket")
+
+
 class Wishes(NamedTuple):
     """The query of an attach."""
 
@@ -41,18 +46,29 @@ class Wishes(NamedTuple):
 
 
 def wishes_of(query: Mapping[str, str]) -> Wishes:
+    unknown = sorted(query.keys() - _QUERY)
+    if unknown:
+        raise BadArgument(unknown[0][:40], "is nothing that an attach is asked with", f"one of {', '.join(_QUERY)}")
     since = query.get("from", "screen")
     lag = query.get("lag", "skip")
     if lag not in ("skip", "exact"):
         raise BadArgument("lag", f"{lag[:40]!r} is not one of skip, exact")
-    rows, cols = _number(query, "rows", 1, 1 << 16), _number(query, "cols", 1, 1 << 16)
+    rows, cols = _number(query, "rows", 1, ROWS_MAX), _number(query, "cols", 1, COLS_MAX)
+    if (rows is None) != (cols is None):
+        raise BadArgument("rows" if rows is None else "cols", "is missing", "a size has both")
     return Wishes(
         since if since in ("screen", "start", "now") else _offset(since),  # type: ignore[arg-type]
         _number(query, "history_rows", 0, _HISTORY_ROWS_MAX),
         lag,  # type: ignore[arg-type]
         None if rows is None or cols is None else (rows, cols),
-        query.get("visible", "true") != "false",
+        _visible(query.get("visible", "true")),
     )
+
+
+def _visible(text: str) -> bool:
+    if text not in ("true", "false"):
+        raise BadArgument("visible", f"{text[:40]!r} is neither true nor false")
+    return text == "true"
 
 
 def _offset(text: str) -> int:
@@ -108,6 +124,16 @@ def input_of(message: Message) -> bytes | list[dict[str, Any]]:
             _text(message, "paste"), message.get("bracketed", "auto"), flag(message, "raw", default=False)
         )
     return inputs.of_submit(_text(message, "submit"), message.get("enter_delay_ms", _ENTER_DELAY_MS))
+
+
+def cell_of(message: Message) -> tuple[int, int] | None:
+    """How many pixels a cell has, across and down."""
+    cell = message.get("cell")
+    if cell is None:
+        return None
+    if not isinstance(cell, list) or len(cell) != 2 or not all(type(each) is int for each in cell):
+        raise BadArgument("cell", "is no width and height in pixels", "such as [9, 18]")
+    return cell[0], cell[1]
 
 
 def flag(message: Message, name: str, *, default: bool) -> bool:
