@@ -232,6 +232,47 @@ def test_every_answer_carries_every_security_header(serving: Serving) -> None:
     assert [answer.status for answer in answers[:-1] if answer.status >= 500] == []
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"Content-Length": "5"},
+        {"Transfer-Encoding": "chunked"},
+        {"Connection": 'keep-alive, Upgrade,,"x'},
+        {"Upgrade": "websocket, websocket"},
+        {"Sec-WebSocket-Protocol": "a b"},
+        {"Sec-WebSocket-Protocol": ""},
+        {"Sec-WebSocket-Key": "short"},
+        {"Sec-WebSocket-Key": "\xe9"},
+        {"Sec-WebSocket-Version": "8"},
+        {"X-Much": "x" * 8200},
+        {f"X-{number}": "x" for number in range(130)},
+    ],
+    ids=lambda wrong: next(iter(wrong)),
+)
+def test_an_upgrade_that_is_none_is_answered_as_a_request(serving: Serving, wrong: dict[str, str]) -> None:
+    for headers, status in (({"Host": serving.address}, 401), (serving.bearer, 400)):
+        answer = serving.ask(ATTACH, {**headers, **UPGRADE, **wrong})
+        assert answer.status == status, answer.body
+        assert answer.slug
+        assert not [name for name in HEADERS if name not in answer.headers]
+    assert serving.leave() == 0
+    assert serving.program.errors() == ""
+
+
+def test_an_upgrade_of_another_kind_of_request_is_answered_as_that(serving: Serving) -> None:
+    assert seen(serving.ask(ATTACH, {**serving.bearer, **UPGRADE}, method="POST")) == (405, "bad-request")
+    # The longest line that the WebSocket library takes, and one byte more.
+    for size, target in ((8192, "/{}"), (8193, "/{}"), (8193, "/{}?"), (8193, "/x?{}")):
+        filler = "a" * (size - len(f"GET {target} HTTP/1.1\r\n") + 2)
+        answer = serving.ask(target.format(filler), {"Host": serving.address, **UPGRADE})
+        assert seen(answer) == (401, "unauthenticated")
+        assert not [name for name in HEADERS if name not in answer.headers]
+    with socket.create_connection(("127.0.0.1", serving.port), 5) as there:
+        lines = [f"{name}: {value}" for name, value in {**serving.bearer, **UPGRADE}.items()]
+        there.sendall("\r\n".join([f"GET {ATTACH} HTTP/1.0", *lines, "", ""]).encode())
+        assert seen(read_answer(there)) == (400, "bad-request")
+
+
 def test_a_fault_of_our_own_is_an_answer_like_others(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "told", lambda: 1 / 0)
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.http11 import Request
+from websockets.server import ServerProtocol
 
 from ..errors import BadRequest, TooLarge
 from . import headers as standard
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 
     from ..errors import HoldfastError
 
-# What the WebSocket library takes. Beyond it its answer would not be ours.
-_UPGRADE_HEADERS = 100
-_UPGRADE_LINE_BYTES = 8000
 _NO_PONG = 4408
 # What is still to be sent when a connection is closed may never be taken: by whom we hear nothing, and by others.
 _SILENT_S, _SLOW_S = 1.0, 30.0
@@ -71,8 +68,16 @@ class Asking(H11Protocol):
         super().handle_websocket_upgrade(event)
 
     def _should_upgrade(self) -> bool:
-        # One that is not well-formed goes through the gate as what it also is, a request.
-        return self._get_upgrade() == b"websocket" and _is_well_formed(self.headers, self.scope["query_string"])
+        # What the WebSocket library would refuse, in its own words or by silence, goes through the gate as what it also
+        # is, a request.
+        if self._get_upgrade() != b"websocket":
+            return False
+        scope = self.scope
+        # With a question mark more than came, if there was none, and no less.
+        target = scope["raw_path"] + b"?" + scope["query_string"]
+        lines = [f"{scope['method']} ".encode() + target + f" HTTP/{scope['http_version']}".encode()]
+        lines += [name + b": " + value for name, value in self.headers]
+        return _would_be_accepted(b"\r\n".join([*lines, b"", b""]))
 
     def send_400_response(self, msg: str) -> None:
         cycle: RequestResponseCycle | None = self.cycle
@@ -171,16 +176,10 @@ def _is_same(one: Asking | Attached, other: Asking | Attached) -> bool:
     return one.client is not None and other.client is not None and one.client[0] == other.client[0]
 
 
-def _is_well_formed(headers: list[tuple[bytes, bytes]], query: bytes) -> bool:
-    if len(headers) > _UPGRADE_HEADERS or any(len(name) + len(value) > _UPGRADE_LINE_BYTES for name, value in headers):
-        return False
-    if len(query) > _UPGRADE_LINE_BYTES:
-        return False
-    keys = [value for name, value in headers if name == b"sec-websocket-key"]
-    versions = [value for name, value in headers if name == b"sec-websocket-version"]
-    if len(keys) != 1 or versions != [b"13"]:
-        return False
-    try:
-        return len(base64.b64decode(keys[0], validate=True)) == 16
-    except binascii.Error:
-        return False
+def _would_be_accepted(head: bytes) -> bool:
+    protocol = ServerProtocol()
+    protocol.receive_data(head)
+    return any(
+        isinstance(event, Request) and protocol.accept(event).status_code == HTTPStatus.SWITCHING_PROTOCOLS
+        for event in protocol.events_received()
+    )
