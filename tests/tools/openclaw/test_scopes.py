@@ -129,6 +129,24 @@ def test_a_replacement_that_is_cancelled_before_its_turn_never_begins(agent: Age
     agent.run(first.cancel())
 
 
+@pytest.mark.parametrize("scope_key", [None, "alone"])
+def test_a_forced_cancel_of_what_starts_leaves_it_no_time(agent: Agent, points: Points, scope_key: str | None) -> None:
+    points.set("runner.before_spawn=pause")
+    one = supervisor(agent)
+
+    async def cancelled() -> Any:
+        spawning = asyncio.ensure_future(one.spawn(SpawnInput(argv=SLEEPER, run_id="newborn", scope_key=scope_key)))
+        hit = await asyncio.to_thread(points.wait, "runner.before_spawn", 20)
+        cancelling = asyncio.ensure_future(one.cancel("newborn", force=True))
+        await asyncio.wait({cancelling}, timeout=0.2)
+        hit.release()
+        assert await cancelling
+        return await (await spawning).wait()
+
+    exit = agent.run(cancelled())
+    assert (exit.reason, exit.exit_signal) == ("manual-cancel", "SIGKILL")
+
+
 @pytest.mark.covers("openclaw:29")
 def test_cancelling_a_scope_takes_what_starts_and_no_later_arrival(agent: Agent, points: Points) -> None:
     points.set("runner.before_spawn=pause")

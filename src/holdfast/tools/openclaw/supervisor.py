@@ -89,6 +89,8 @@ class _Startup:
     def __init__(self, scope: str) -> None:
         self.scope = scope
         self.cancelled = asyncio.Event()
+        # By somebody who gives it no time to leave.
+        self.forced = False
         # From here on there may be a session: it is ended, not withdrawn.
         self.launching = False
 
@@ -145,6 +147,7 @@ class Supervisor:
         check_reason(reason)
         startup = self._startups.get(run_id)
         if startup is not None:
+            startup.forced = startup.forced or force
             startup.cancelled.set()
         session = await self._find(run_id)
         if session is None or _is_over(session):
@@ -285,7 +288,7 @@ class Supervisor:
         if run.reused:
             return run  # not ours to end; a cancel of its scope finds it
         if startup.cancelled.is_set() or (scope is not None and scope.cancelled_since(asked)):
-            await run.cancel()
+            await run.cancel(force=startup.forced)
         return run
 
     async def _end_earlier(self, scope_key: str, asked: int) -> None:
