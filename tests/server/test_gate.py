@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 import socket
 from typing import TYPE_CHECKING
 
@@ -271,6 +273,33 @@ def test_an_upgrade_of_another_kind_of_request_is_answered_as_that(serving: Serv
         lines = [f"{name}: {value}" for name, value in {**serving.bearer, **UPGRADE}.items()]
         there.sendall("\r\n".join([f"GET {ATTACH} HTTP/1.0", *lines, "", ""]).encode())
         assert seen(read_answer(there)) == (400, "bad-request")
+
+
+def test_a_refused_upgrade_is_no_error_of_the_server(serving: Serving) -> None:
+    assert seen(serving.upgrade(ATTACH, {"Host": serving.address})) == (401, "unauthenticated")
+    assert seen(serving.upgrade(ATTACH)) == (404, "not-found")
+    assert serving.leave() == 0
+    assert serving.program.errors() == ""
+
+
+def test_a_client_that_is_gone_before_its_upgrade_is_answered_is_no_error_of_the_server(serving: Serving) -> None:
+    session = serving.world.open().start(serving.world.probe("cat"), tty=True)
+    runner = session.runner_pid
+    assert runner is not None
+    os.kill(runner, signal.SIGSTOP)
+    try:
+        with socket.create_connection(("127.0.0.1", serving.port), 5) as there:
+            lines = [f"{name}: {value}" for name, value in {**serving.bearer, **UPGRADE}.items()]
+            head = f"GET /v1/sessions/{session.id}/attach HTTP/1.1"
+            there.sendall("\r\n".join([head, *lines, "", ""]).encode())
+            assert serving.ask("/healthz").status == 200
+        # Answered after it: the server knows of the end by then.
+        assert serving.ask("/healthz").status == 200
+    finally:
+        os.kill(runner, signal.SIGCONT)
+    assert serving.leave() == 0
+    assert serving.program.errors() == ""
+    session.stop(grace=0)
 
 
 def test_a_fault_of_our_own_is_an_answer_like_others(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

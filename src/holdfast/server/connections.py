@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from starlette.types import ASGIApp, Receive, Scope, Send
+    from uvicorn._types import ASGISendEvent
 
     from ..errors import HoldfastError
 
@@ -150,6 +151,11 @@ class Attached(WebSocketsSansIOProtocol):
         self.close_sent = True
         self.transport.close()
         self._flush_timer = self.loop.call_later(_SILENT_S, self.transport.abort)
+
+    async def send(self, message: ASGISendEvent) -> None:
+        await super().send(message)
+        # uvicorn takes an upgrade that was answered by a refusal for one that was not answered.
+        self.handshake_complete |= self.close_sent
 
     async def run_asgi(self) -> None:
         await super().run_asgi()

@@ -15,6 +15,7 @@ from starlette.datastructures import Headers, MutableHeaders, QueryParams
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.websockets import WebSocketDisconnect
+from uvicorn.protocols.utils import ClientDisconnected
 
 from ..errors import BadRequest, HoldfastError, ShuttingDown, TooLarge
 from . import headers as standard
@@ -69,7 +70,7 @@ class Gate:
         try:
             if await self._passes(scope, receive, way_out):
                 await self._app(scope, receive, way_out)
-        except WebSocketDisconnect:
+        except (WebSocketDisconnect, ClientDisconnected):
             pass
         except HoldfastError as error:
             await way_out.give_up(error, receive)
