@@ -16,6 +16,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
+from holdfast.cli.serve import EXAMPLES
 from holdfast.home import Home
 from holdfast.server import limits
 from holdfast.serving import tokenfile
@@ -174,6 +175,17 @@ def test_a_unix_socket_is_for_its_owner_alone_and_goes_with_the_server(world: Wo
     assert not path.exists()
     path.parent.chmod(0o755)
     assert "lets others in" in world.hold("serve", "--unix", path).stderr
+
+
+def test_the_example_for_a_forwarded_port_answers_at_that_port(world: World) -> None:
+    words = next(line for line in EXAMPLES.splitlines() if "--unix" in line)
+    port = re.search(r"ssh -L ([0-9]+):", EXAMPLES)
+    assert port is not None
+    path = str(world.root / "sock" / "s")
+    serving = Serving(world, *(path if word.endswith(".sock") else word for word in words.split()[2:]))
+    bearer = {"Host": f"localhost:{port[1]}", "Authorization": f"Bearer {serving.token}"}
+    assert request(path, "/v1/info", bearer).status == 200
+    assert request(path, "/v1/info", {**bearer, "Origin": f"http://localhost:{port[1]}"}).status == 200
 
 
 def test_with_a_certificate_it_serves_other_addresses_and_says_so_to_browsers(world: World) -> None:

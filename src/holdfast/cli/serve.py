@@ -19,7 +19,8 @@ USAGE = "[--bind ADDRESS] [--port N] [--unix PATH] [--tls-cert FILE --tls-key FI
 EXAMPLES = """
 hold serve
 hold serve --port 0                          any free port
-hold serve --unix ~/.hold/serve.sock         for `ssh -L 8000:.hold/serve.sock host`
+hold serve --unix ~/.hold/serve.sock --public-url http://localhost:8000
+                                             for `ssh -L 8000:/home/me/.hold/serve.sock host`
 hold serve --bind 0.0.0.0 --tls-cert cert.pem --tls-key key.pem --host-name hold.example
 """
 _PORT = 4653
