@@ -65,8 +65,11 @@ class WebViewer:
 
     def vanish(self) -> None:
         """As a machine does that is switched off, and on again."""
-        self._socket.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        self._socket.socket.close()
+        there = self._socket.socket
+        there.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        there.shutdown(socket.SHUT_RD)  # whoever reads from it in another thread would keep it open
+        self._socket.recv_events_thread.join()
+        there.close()
 
     @property
     def text(self) -> str:
