@@ -160,7 +160,10 @@ def test_keys_pastes_and_lines_are_typed_as_the_runner_encodes_them(home: Holdfa
     shown = "^[[A^X^[[200~one^Mtwo^[[201~line^MM-CM-)"
     viewer.until(lambda: shown in viewer.text, shown)
     viewer.until(lambda: len(viewer.of("written")) == 4, "that all was written")
-    assert [message["id"] for message in viewer.of("written")] == ["a", "b", "c", "d"]
+    viewer.say("input", data="quiet")
+    viewer.say("input", id="e", data="!")
+    viewer.until(lambda: len(viewer.of("written")) == 5, "the last")
+    assert [message["id"] for message in viewer.of("written")] == ["a", "b", "c", "d", "e"]
     viewer.until(lambda: viewer.begun()["modes"]["bracketedPasteMode"] or viewer.of("mode_changed"), "the mode")
     session.kill()
 

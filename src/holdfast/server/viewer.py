@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from starlette.websockets import WebSocketDisconnect
 
 from ..errors import HoldfastError, NotFound, Removed
+from ..host.tty import check_size
 from ..model.attach import Bell, Clients, Data, Exit, Gap, Init, Mode, Refused, Size, Written
 from ..terminal.restored import Restored
 from . import wishes
@@ -160,7 +161,7 @@ class Viewer:
                 await self._say({"type": "gap", "from": event.begin, "to": event.end, "reason": event.reason})
         elif isinstance(event, Exit):
             await self._say(await self._exit(event))
-        else:
+        elif not isinstance(event, Written) or event.id in self._inputs:
             await self._say(self._message(event))
 
     async def _begin_if_whole(self) -> None:
@@ -214,7 +215,7 @@ class Viewer:
         if isinstance(event, Clients):
             return {"type": "clients", "clients": event.clients, "sizes": event.sizes_by}
         if isinstance(event, Written):
-            return {"type": "written", "id": self._inputs.pop(event.id, None), "bytes": event.bytes}
+            return {"type": "written", "id": self._inputs.pop(event.id), "bytes": event.bytes}
         if isinstance(event, Refused):
             if event.id in self._inputs:
                 return {"type": "written", "id": self._inputs.pop(event.id), "problem": problem(event.error)}
@@ -294,9 +295,9 @@ class Viewer:
                 self._inputs[number] = message["id"]
         elif kind == "resize":
             visible = wishes.flag(message, "visible", default=True)
-            size = wishes.whole(message, "rows"), wishes.whole(message, "cols")
-            attachment.resize(*size, cell=wishes.cell_of(message), visible=visible)
-            self._size = size
+            rows, cols = check_size((wishes.whole(message, "rows"), wishes.whole(message, "cols")))
+            attachment.resize(rows, cols, cell=wishes.cell_of(message), visible=visible)
+            self._size = rows, cols
         elif kind == "focus":
             attachment.focus(wishes.flag(message, "focused", default=True))
         else:
@@ -309,13 +310,13 @@ class Viewer:
         """The runner hangs up once it has read what was typed before, and what it says meanwhile is for nobody."""
         self._is_leaving = True
         self._shown.set()
-        self._attachment.detach()
         try:
+            self._attachment.detach()
             async with asyncio.timeout(_LEAVE_S):
                 await self._attachment.drain()
                 await self._told_all.wait()
-        except TimeoutError:
-            pass
+        except (HoldfastError, TimeoutError):
+            pass  # there is nobody to take leave of
 
 
 async def _when(happened: asyncio.Event, code: int | None, reason: str) -> tuple[int | None, str]:
