@@ -159,6 +159,17 @@ def test_batch_that_is_collected_in_the_midst_of_a_question_goes_back_with_the_n
     assert desk.rows("SELECT count(*) FROM pending WHERE holder IS NOT NULL") == [(0,)]
 
 
+def test_batch_that_is_collected_after_its_host_was_closed_goes_back_and_leaves_nothing_open(desk: Desk) -> None:
+    """What holds it may be garbage that is collected late. On faulty code the index was opened anew and stayed so."""
+    consumer = desk.consumer()
+    id = desk.session().tell()
+    batch = consumer.claim()
+    desk.index.close()
+    batch._claim.abandon("garbage")
+    assert not desk.index.database.is_open
+    assert desk.consumer_at(later(1)).claim().ids == [id]
+
+
 def test_claim_that_fails_on_the_way_goes_back(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     consumer = desk.consumer()
     id = desk.session().tell()

@@ -118,6 +118,10 @@ class Database:
                 self._drop()
 
     @property
+    def is_open(self) -> bool:
+        return self._connection is not None
+
+    @property
     def idle(self) -> bool:
         """Whether nobody asks at this moment: not this very thread either, further up its stack."""
         if not self._lock.acquire(blocking=False):

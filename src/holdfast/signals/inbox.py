@@ -294,13 +294,19 @@ class Inbox:
 
     def give_back(self, ids: list[str], token: int, why: str) -> None:
         """Now if that can be; else with the next call. It may be a collection of garbage that brings us here, in the
-        midst of a question to the index: asking another would wait for ourselves."""
+        midst of a question to the index: asking another would wait for ourselves. Or a host that was closed before:
+        then nobody would close what is opened here."""
         self._abandoned.append((ids, token, why[:_WHY_CHARACTERS]))
-        if self.queue.store.index.database.idle:
+        database = self.queue.store.index.database
+        if database.idle:
+            was_open = database.is_open
             try:
                 self._give_back_all()
             except (HoldfastError, OSError):
                 pass
+            finally:
+                if not was_open:
+                    database.close()
 
     def _give_back_all(self) -> None:
         while self._abandoned:
