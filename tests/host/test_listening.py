@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast import Holdfast
 from holdfast.model import Finding
-from support.waiting import BOUND_S, wait_gone
+from support.waiting import BOUND_S, until, wait_gone
 from support.world import World
 
 
@@ -17,7 +17,7 @@ def test_consumers_and_what_waits_for_them_are_counted(world: World) -> None:
     hf.signals("conv-1")
     session = hf.start(world.probe("exit", 1), owner="conv-1")
     session.wait(timeout=BOUND_S)
-    hf.signals("conv-1").pending()
+    until(lambda: hf.signals("conv-1").pending() == 1, what="the signal of its end")
     (found,) = about_signals(hf)
     assert (found.level, found.text) == ("ok", "1 consumers, 1 signals wait for them")
 
@@ -39,7 +39,7 @@ def test_parked_signals_and_bad_lines_are_warnings(world: World) -> None:
     ended = hf.start(world.probe("exit", 1), owner="conv-1")
     ended.wait(timeout=BOUND_S)
     running = hf.start(world.probe("cat"), stdin="open", owner="conv-1")
-    assert consumer.pending() == 1
+    until(lambda: consumer.pending() == 1, what="the signal of the end")
     hf._core.consumers._store.write(lambda db: db.execute("UPDATE pending SET parked = 1"))
     with (world.session(running.id) / "signals.jsonl").open("ab") as file:
         file.write(b"not a record\n")

@@ -56,6 +56,8 @@ def test_a_process_that_cleared_its_environment_is_found_by_its_group_after_lead
     assert told is not None
     until(lambda: session.send_signal("CONT", "tree") == 2)
     kill_runner(session)
+    assert session.pid is not None
+    wait_gone(session.pid)  # the end of its stdin ends it
     until(lambda: session.refresh().state == "stale")
     assert [found["pid"] for found in session.stop(grace=1).found] == [int(told)]
     wait_gone(int(told))
@@ -122,7 +124,7 @@ def test_a_kill_of_the_group_leaves_who_left_the_group(world: World) -> None:
     """It swept the whole tree and ended the ladder, whatever stood behind it."""
     hf = world.open()
     words = ["fork", "{", "setsid", "say", "away", "forever", "}", "forever"]
-    ladder = [{"signal": "KILL", "target": "group", "wait_s": 0.2}]
+    ladder = [{"signal": "KILL", "target": "group", "wait_s": 1}]
     session = hf.start(world.probe("quiet", *words), stop_ladder=ladder)
     session.wait(match="^away$", timeout=5)
     stopped = session.stop()

@@ -354,7 +354,7 @@ def test_each_limit_ends_the_command_with_its_own_cause(
 
 
 def test_output_keeps_an_idle_limit_from_passing(hf: Holdfast, world: World) -> None:
-    done = hf.run(world.probe("lines", 20, 0.05), idle_timeout=0.5)
+    done = hf.run(world.probe("lines", 10, 0.25), idle_timeout=2)
     assert done.exit is not None
     assert done.exit.cause == "exit"
 
@@ -409,7 +409,9 @@ def test_a_run_tells_of_its_session_before_it_waits(hf: Holdfast) -> None:
 
 
 def test_the_tree_is_found_though_the_command_is_gone(hf: Holdfast, world: World) -> None:
-    done = hf.run("sleep 60 & echo started")
+    # Until it has become its program, the shell's child has the shell's command line.
+    is_sleep = 'read -r line </proc/$!/cmdline; [ "$line" = sleep60 ]'
+    done = hf.run(f"sleep 60 & until {is_sleep}; do :; done; echo started")
     assert done.text() == "started\n"
     assert done.exit is not None
     assert (done.exit.code, done.exit.complete) == (0, False)
@@ -455,23 +457,24 @@ def test_a_wait_bears_with_a_runner_that_cannot_be_reached_for_as_long_as_an_ans
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As one that was killed and is not seen dead yet: its endpoint is gone, its process is there."""
+    patient = world.open()
+    started = patient.start(world.probe("quiet", "forever"))
     config = world.root / "config.toml"
     config.write_text('[hosts]\nreply_timeout = "300ms"\n')
     monkeypatch.setenv("HOLDFAST_CONFIG", str(config))
-    hf = world.open()
-    session = hf.start(world.probe("quiet", "forever"))
+    session = world.open().get(started.id)
     endpoint = read_files(Home(), session.id).endpoint
     os.rename(endpoint, f"{endpoint}.away")
     try:
-        assert session.wait(timeout=0.1).reason == "timeout"
+        assert started.wait(timeout=0.1).reason == "timeout"
         for wait in (session.wait, lambda: list(session.follow())):
             began = time.monotonic()
             with pytest.raises(errors.Unreachable):
                 wait()
-            assert 0.3 <= time.monotonic() - began < 2
+            assert 0.3 <= time.monotonic() - began < patient.config.hosts_reply_timeout
     finally:
         os.rename(f"{endpoint}.away", endpoint)
-    session.stop(grace=0)
+    started.stop(grace=0)
 
 
 def test_a_wait_right_after_its_runner_was_killed_lasts_until_the_command_is_gone(world: World) -> None:

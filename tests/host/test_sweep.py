@@ -7,6 +7,8 @@ import os
 import signal
 from typing import TYPE_CHECKING
 
+import pytest
+
 import holdfast
 from support.census import own_descriptors
 from support.wounds import halt
@@ -15,7 +17,9 @@ if TYPE_CHECKING:
     from support.world import World
 
 
-def test_a_look_that_is_given_up_closes_what_it_called(world: World) -> None:
+def test_a_look_that_is_given_up_closes_what_it_called(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_HOSTS_SWEEP_TIMEOUT", "60s")  # it does not end by itself before we give it up
+
     async def main() -> None:
         async with holdfast.open_async() as hf:
             session = await hf.start(world.probe("forever"))
