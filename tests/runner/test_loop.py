@@ -192,8 +192,16 @@ def test_a_wait_that_ended_far_too_late_is_told_as_sleep(loop: Loop) -> None:
 
 
 def test_a_wait_that_ended_in_time_is_no_sleep(loop: Loop) -> None:
-    loop.after(0.001, loop.leave)
-    loop.run(idle)
+    now = [1000.0]
+    with patch.object(time, "monotonic", lambda: now[0]):
+        loop.after(1.0, loop.leave)
+
+        def select(timeout: float | None = None) -> list[object]:
+            now[0] += (timeout or 0.0) + 0.5
+            return []
+
+        with patch.object(loop, "ready", select):
+            loop.run(idle)
     assert loop.woke_at == 0.0
 
 
