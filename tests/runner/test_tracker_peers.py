@@ -23,6 +23,7 @@ import pytest
 from holdfast.runner.escapes import Scanner
 from holdfast.runner.tracker import Tracker
 from support.second_emulator import MODES, Look, SecondEmulator
+from support.waiting import BOUND_S
 
 TEXTS = [
     text.encode() for text in ("a", "hello world ", "x" * 23, "漢字", "é", "─", "0123456789" * 2, "漢" * 11, "e\u0301")
@@ -127,7 +128,8 @@ PROGRAMS = {
 
 
 def record(argv: list[str], keys: list[bytes], size: tuple[int, int], home: Path) -> bytes:
-    """What it prints when it is given these keys, each as soon as it has been quiet for a while."""
+    """What it prints to its end when it is given these keys, each as soon as it has been quiet for a while. The first
+    has to wait until it prints; after the last it ends."""
     pid, master = pty.fork()
     if pid == 0:
         os.environ.update({"TERM": "xterm-256color", "LC_ALL": "C.UTF-8", "HOME": str(home)})
@@ -138,8 +140,8 @@ def record(argv: list[str], keys: list[bytes], size: tuple[int, int], home: Path
     try:
         fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
         while True:
-            if not select.select([master], [], [], 0.2)[0]:
-                if not waiting:
+            if not select.select([master], [], [], 0.2 if printed and waiting else 4 * BOUND_S)[0]:
+                if not printed or not waiting:
                     break
                 os.write(master, waiting.pop(0))
                 continue
