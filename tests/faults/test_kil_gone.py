@@ -45,8 +45,10 @@ def test_kil_12_a_tree_whose_runner_is_gone_is_ended_by_the_host(
 ) -> None:
     words, count = TREES[tree]
     hf = world.open()
-    session = hf.start(world.probe("lines", 4, *words, "forever"))
-    assert session.wait(match="^up$", timeout=5).reason == "match"
+    session = hf.start(world.probe(*words, "lines", 4, "forever"))
+    # Who does not leave is deaf by then, and everybody is there, without the process between two forks.
+    for word in ("up", "line 4"):
+        assert session.wait(match=f"^{word}$", timeout=5).reason == "match"
     kill_runner(session)
     promised(world, session, bystander=bystander, beside=beside, numbers=4)
     assert session.state == "stale"
@@ -93,7 +95,7 @@ def test_kil_12_a_halted_tree_whose_runner_is_gone_is_ended(
     world: World, without: str, beside: Beside, bystander: Bystanders
 ) -> None:
     hf = world.open()
-    session = hf.start(world.probe("lines", 4, "fork", "{", "forever", "}", "forever"))
+    session = hf.start(world.probe("fork", "{", "forever", "}", "lines", 4, "forever"))
     assert session.wait(match="^line 4$", timeout=5).reason == "match"
     kill_runner(session)
     assert session.pid is not None

@@ -79,7 +79,7 @@ def test_kil_08_fifty_stops_at_once_get_the_same_answer(
     async def stop_all() -> list[dict[str, object]]:
         async with holdfast.open_async() as other:
             handle = await other.get(session.id)
-            answers = await asyncio.gather(*(handle.stop(grace=0.5, by=f"stopper {n}") for n in range(50)))
+            answers = await asyncio.gather(*(handle.stop(grace=2, by=f"stopper {n}") for n in range(50)))
             return [answer.to_json() for answer in answers]
 
     answers = asyncio.run(stop_all())
@@ -100,7 +100,9 @@ def test_kil_08_a_stop_that_comes_after_the_deadline_does_not_change_the_reason(
     world: World, points: Points, without: str, beside: Beside, bystander: Bystanders
 ) -> None:
     points.set("runner.rung=1*pause")
-    session = world.open().start(world.probe("ignore", "TERM", "lines", 3, "forever"), timeout=0.3, grace=0.3)
+    session = world.open().start(world.probe("ignore", "TERM", "lines", 3, "forever"), grace=0.3)
+    assert session.wait(match="^line 3$", timeout=5).reason == "match"
+    session.update(timeout=0.01)  # counted from the start: it has passed
     hit = points.wait("runner.rung")
     stopper = world.host(STOPPER, session.id, 0.3, "late")
     assert stopper.line() == "stopping"
@@ -118,9 +120,12 @@ def test_kil_08_a_deadline_that_passes_during_a_stop_does_not_change_the_reason(
 ) -> None:
     session = world.open().start(world.probe("ignore", "TERM", "lines", 3, "forever"))
     assert session.wait(match="^line 3$", timeout=5).reason == "match"
-    stopper = world.host(STOPPER, session.id, 0.6, "early")
+    stopper = world.host(STOPPER, session.id, 60, "early")
     until(lambda: session.refresh().stopping, what="the ladder")
     session.update(timeout=0.01)  # counted from the start: it has passed
+    # An answer later it has been acted on.
+    assert session.refresh().stopping
+    assert session.kill().done
     assert stopper.lines_until("stopping")
     assert json.loads(stopper.line())[0] is True
     promised(world, session, bystander=bystander, beside=beside, numbers=3)
@@ -186,12 +191,12 @@ def test_kil_09_a_stop_that_cannot_be_heard_yet_says_so_and_works_later(
     world.host(STARTER, *world.probe("quiet", "forever"))
     hit = points.wait(at)
     points.clear()
-    monkeypatch.setenv("HOLDFAST_HOSTS_REPLY_TIMEOUT", "0.2")
-    monkeypatch.setenv("HOLDFAST_HOSTS_SWEEP_TIMEOUT", "0.3")
     hf = world.open()
     id = other_session(world, beside)
+    monkeypatch.setenv("HOLDFAST_HOSTS_REPLY_TIMEOUT", "0.2")
+    monkeypatch.setenv("HOLDFAST_HOSTS_SWEEP_TIMEOUT", "0.3")
     with pytest.raises(Unreachable) as told:
-        hf.get(id).stop(grace=1)
+        world.open().get(id).stop(grace=1)
     is_typed(told.value)
     assert not marked(id)
     hit.release()

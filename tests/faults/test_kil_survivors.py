@@ -16,7 +16,7 @@ from support.waiting import until, wait_gone
 from support.world import World
 
 # The exit of a command waits for a moment of silence of those who hold its pipes, not for their end.
-AT_ONCE_S = 2.0
+AT_ONCE_S = 8.0
 
 
 @pytest.mark.covers("KIL-05")
@@ -63,13 +63,15 @@ def test_kil_05_the_word_started_comes_at_once_and_stop_ends_the_sleeper(
     promised(world, session, bystander=bystander, beside=beside)
     assert session.exit is not None
     assert session.exit.code == 0
-    assert [survivor["command"] for survivor in session.exit.survivors] == ["sleep 60"]
+    # Its own line, or still that of the shell whose fork it is.
+    [survivor] = session.exit.survivors
+    assert "sleep 60" in survivor["command"]
     [shown] = [each for each in hf.sessions() if each.id == session.id]
     assert shown.exit is not None
     assert len(shown.exit.survivors) == 1
     began = time.monotonic()
-    stopped = session.stop()
-    # The command is gone, so its part of the grace is not waited for.
+    stopped = session.stop(grace=20)
+    # The command is gone, so its part of the grace, twelve seconds, is not waited for.
     assert time.monotonic() - began < AT_ONCE_S
     assert stopped.done
     assert stopped.rung == "TERM to the tree"
@@ -109,7 +111,8 @@ def test_kil_06_a_grandchild_that_never_stops_printing_does_not_delay_the_exit_f
     assert session.state == "exited"
     assert session.exit is not None
     assert (session.exit.code, session.exit.complete) == (7, False)
-    assert [survivor["command"] for survivor in session.exit.survivors] == ["yes"]
+    [survivor] = session.exit.survivors
+    assert survivor["command"] in ("yes", "sh -c yes & exit 7")
     assert session.stop(grace=1).done
     promised(world, session, bystander=bystander, beside=beside)
     assert session.exit is not None

@@ -44,15 +44,16 @@ print(hf.start(sys.argv[1:], key="once").id)
 def test_own_01_a_host_killed_in_mid_output_is_not_missed_on_pipes(
     world: World, without: str, beside: Beside, bystander: Bystanders, seen: int
 ) -> None:
-    host = world.host(STARTER, *world.probe("lines", 200, 0.001, "exit", 5))
+    gate = world.gate()
+    host = world.host(STARTER, *world.probe("lines", 200, 0.001, "await", gate, "exit", 5))
     hf = world.open()
     session = hf.get(host.line())
     before = (session.pid, session.runner_pid)
     assert session.wait(match=f"^line {seen}$", timeout=5).reason == "match"
     host.kill()
-    if seen < 100:
-        now = session.refresh()
-        assert (now.state, now.pid, now.runner_pid) == ("running", *before)
+    now = session.refresh()
+    assert (now.state, now.pid, now.runner_pid) == ("running", *before)
+    gate.release()
     assert session.wait(exit=True, timeout=10).reason == "exit"
     done = promised(world, session, bystander=bystander, beside=beside, numbers=200)
     assert (done.pid, done.runner_pid) == before

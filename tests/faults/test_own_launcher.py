@@ -30,6 +30,9 @@ except holdfast.HoldfastError as problem:
 BEFORE = ["launcher.taken", "runner.request_read", "runner.before_directory"]
 AFTER = ["runner.spec_written", "runner.before_spawn", "runner.spawned", "runner.answered"]
 
+# Within it a runner that is not wounded has to come up, also one that needs an interpreter of its own.
+START_TIMEOUT_S = "2"
+
 pytestmark = pytest.mark.covers("OWN-04")
 
 
@@ -68,7 +71,7 @@ def test_own_04_a_spare_lost_before_its_directory_is_replaced_by_direct_exec(
     wound: signal.Signals,
 ) -> None:
     """The host goes another way within its bound; a spare that wakes late finds itself given up and leaves."""
-    monkeypatch.setenv("HOLDFAST_HOSTS_START_TIMEOUT", "0.4")
+    monkeypatch.setenv("HOLDFAST_HOSTS_START_TIMEOUT", START_TIMEOUT_S)
     # The first to come is wounded; the one that stands in for it just passes.
     points.set(f"{at}=1*pause")
     host = world.host(STARTER, *world.probe("append", world.root / "runs", "run", "forever"))
@@ -134,7 +137,7 @@ def test_own_04_a_runner_wedged_behind_its_directory_goes_on_when_it_wakes(
     at: str,
 ) -> None:
     """The start fails typed within its bound; the session is there all the same, once, and complete on waking."""
-    monkeypatch.setenv("HOLDFAST_HOSTS_START_TIMEOUT", "0.4")
+    monkeypatch.setenv("HOLDFAST_HOSTS_START_TIMEOUT", START_TIMEOUT_S)
     points.set(f"{at}=pause")
     host = world.host(STARTER, *world.probe("append", world.root / "runs", "run", "forever"))
     hit = answer_to(points, at, signal.SIGSTOP)
@@ -192,7 +195,7 @@ def test_own_04_a_wedged_launcher_delays_a_start_by_its_bound_and_wakes_without_
 ) -> None:
     """Spares still serve; when none is left, the host goes without after its bound. Woken, the launcher finds
     callers who left, and starts nothing for them."""
-    monkeypatch.setenv("HOLDFAST_HOSTS_START_TIMEOUT", "0.4")
+    monkeypatch.setenv("HOLDFAST_HOSTS_START_TIMEOUT", START_TIMEOUT_S)
     hf = world.open()
     [launcher] = world.launchers()
     until(lambda: spares_of(launcher, beside), what="two spares")

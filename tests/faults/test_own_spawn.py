@@ -14,6 +14,7 @@ from holdfast.errors import SpawnError, Unsupported
 from support.bystander import Bystanders
 from support.points import Points
 from support.promised import Beside, home_is_usable, is_typed, promised, with_control_groups
+from support.waiting import until
 from support.world import World
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def test_own_07_the_kernel_takes_the_command_that_eats_all_memory_and_the_runner
     assert (session.exit.signal, session.exit.cause, session.exit.oom) == ("SIGKILL", "out_of_memory", True)
     assert "never" not in session.text()
     assert session.status == "failed"
-    assert not limited_groups(session.id)
+    until(lambda: not limited_groups(session.id), what="the end of its control group")
 
 
 @pytest.mark.covers("OWN-07")
