@@ -244,7 +244,7 @@ def test_idn_11_fifty_wedged_among_two_hundred_cost_one_bound(
     finally:
         for session in stuck:
             os.kill(session.runner_pid or 0, signal.SIGCONT)
-    assert {session.state for session in hf.sessions()} == {"running"}
+    until(lambda: {session.state for session in hf.sessions()} == {"running"}, 20, what="the waking of all")
     left_alone(bystander)
     beside.unharmed()
     assert all(stopped.done for stopped in hf.stop_all([session.id for session in sessions], grace=0))

@@ -12,6 +12,7 @@ import pytest
 
 from holdfast import Session
 from holdfast.errors import HoldfastError, NotFound, Removed
+from holdfast.runner import wire
 from support import processes
 from support.bystander import Bystanders
 from support.peer import Peer
@@ -30,9 +31,9 @@ def talker(world: World) -> Iterator[Session]:
     if row is not None:
         try:
             with Peer(str(session.endpoint)) as peer:
-                peer.hello()
-                peer.ask("stop", grace=0)
-        except FileNotFoundError:
+                peer.send(wire.control({"type": "stop", "id": 1, "grace": 0}))
+                peer.rest()
+        except (FileNotFoundError, ConnectionRefusedError):
             pass  # it is just leaving
         wait_gone(row.pid)
 

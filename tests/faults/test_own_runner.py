@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from holdfast import errors
+from holdfast import Session, errors
 from holdfast.errors import RunnerGone, Unreachable
 from support import processes
 from support.bystander import Bystanders
@@ -20,7 +20,7 @@ from support.world import World
 from support.wounds import kill_runner, sweep_up, wedged
 
 # Long enough for a runner on a busy machine, short enough to wait for in a test.
-SWEEP_S = 0.4
+SWEEP_S = 1.0
 
 STOPPER = """
 import sys, holdfast
@@ -137,16 +137,23 @@ def test_own_05_a_runner_killed_around_the_exit_never_makes_one_up(
     sweep_up(world, hf)
 
 
+def is_asleep(session: Session) -> bool:
+    assert session.pid is not None
+    row = processes.look(session.pid)
+    return row is not None and row.state == "S"
+
+
 @pytest.mark.covers("OWN-05", "KIL-13")
 def test_own_05_a_hundred_reads_change_nothing_about_a_stale_session(
     world: World, beside: Beside, bystander: Bystanders
 ) -> None:
     hf = world.open()
-    session = hf.start(world.probe("lines", 20, "signal-report", "forever"))
+    session = hf.start(world.probe("signal-report", "lines", 20, "forever"))
     assert session.wait(match="^line 20$", timeout=5).reason == "match"
     kill_runner(session)
     text, files = session.text(), sorted(path.name for path in world.session(session.id).iterdir())
     assert session.pid is not None
+    until(lambda: is_asleep(session), what="the rest of the command")
     before = processes.look(session.pid)
     for _ in range(100):
         assert hf.get(session.id).state == "stale"
@@ -173,9 +180,11 @@ def test_own_06_a_wedged_runner_is_unreachable_within_the_bound_and_loses_nothin
     monkeypatch.setenv("HOLDFAST_HOSTS_SWEEP_TIMEOUT", str(SWEEP_S))
     monkeypatch.setenv("HOLDFAST_HOSTS_REPLY_TIMEOUT", str(SWEEP_S))
     hf = world.open()
-    session = hf.start(world.probe("lines", 300, 0.001, "exit", 6))
+    gate = world.gate()
+    session = hf.start(world.probe("lines", 300, 0.001, "await", gate, "exit", 6))
     assert session.wait(match="^line 20$", timeout=5).reason == "match"
     with wedged(session):
+        gate.release()
         began = time.monotonic()
         found = {each.id: each for each in hf.sessions()}
         # One bound for all: the wedged one costs it once, and the others are told right.
@@ -203,7 +212,7 @@ def test_own_06_a_wedged_runner_is_stopped_from_its_records_and_tells_the_end_on
     monkeypatch.setenv("HOLDFAST_HOSTS_SWEEP_TIMEOUT", str(SWEEP_S))
     monkeypatch.setenv("HOLDFAST_HOSTS_REPLY_TIMEOUT", str(SWEEP_S))
     hf = world.open()
-    session = hf.start(world.probe("lines", 10, "fork", "{", "forever", "}", "forever"))
+    session = hf.start(world.probe("fork", "{", "forever", "}", "lines", 10, "forever"))
     assert session.wait(match="^line 10$", timeout=5).reason == "match"
     with wedged(session):
         stopped = session.stop(grace=0.5)
@@ -226,8 +235,10 @@ def test_own_06_a_deadline_found_overdue_on_waking_does_not_take_the_place_of_an
     and the deadline of the command passed afterwards."""
     monkeypatch.setenv("HOLDFAST_HOSTS_REPLY_TIMEOUT", str(SWEEP_S))
     hf = world.open()
-    session = hf.start(world.probe("lines", 3, "forever"), timeout=2)
+    began = time.monotonic()
+    session = hf.start(world.probe("lines", 3, "forever"))
     assert session.wait(match="^line 3$", timeout=5).reason == "match"
+    session.update(timeout=time.monotonic() - began + 2)  # counted from the start
     with wedged(session):
         points.set("host.intent_written=kill")
         assert world.host(STOPPER, session.id).wait() == -signal.SIGKILL
@@ -258,6 +269,7 @@ def test_own_06_a_wait_that_is_under_way_when_the_runner_wedges_says_so_and_neve
     # It asks for signs of life, and gets them.
     assert [waiting.line() for _ in range(3)][-2:] == ["ping", "ping"]
     session = hf.get("awaited")
+    assert session.wait(match="^line 3$", timeout=5).reason == "match"
     with wedged(session):
         while (said := waiting.line()) == "ping":
             pass

@@ -119,7 +119,7 @@ def test_own_05_a_shell_whose_runner_was_killed_is_hung_up_and_lost_with_its_log
     assert session.wait(match="prompt> ", timeout=10).reason == "match"
     session.submit("echo typed $((40 + 2))", wait_for={"match": "typed 42"})
     viewer = Viewer(world.closing.enter_context(session.attach()))
-    viewer.until(lambda: "typed 42" in viewer.text, "the screen")
+    viewer.until(lambda: "typed 42\nprompt>" in viewer.text, "the screen")
     kill_runner(session)
     assert session.pid is not None
     wait_gone(session.pid)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from support.peer import Peer
 from support.points import Points
 from support.promised import Beside, promised
 from support.world import World
+from support.wounds import kill_runner
 
 # Each way in has its own, so that a leak says which one it was.
 IN_ENV = "canary-7f3a-in-env"
@@ -147,9 +147,7 @@ def test_sec_08_a_killed_runner_leaves_no_secret_behind(world: World, bystander:
     session = world.open().get(host.line())
     host.send(f"{TYPED}\n")
     assert host.line() == "sent"
-    runner = processes.look(session.runner_pid or 0)
-    assert runner is not None
-    processes.send(runner, signal.SIGKILL)
+    kill_runner(session)
     host.kill()
     assert session.stop(grace=0).done
     assert leaks_on_disk(world) == []

@@ -295,10 +295,12 @@ def test_sec_02_frames_that_stop_half_way_hold_bounded_memory_and_nobody_waits_f
 def test_sec_03_a_thousand_connections_are_told_the_cap_and_slots_come_back(
     world: World, target: Session, bystander: Bystanders, beside: Beside
 ) -> None:
-    before = len(processes.descriptors(runner_pid(target)))
-    memory = memory_kb(runner_pid(target))
     attached = Peer(endpoint(target))
     attached.hello()
+    # An answer later it has seen the leave of who called before.
+    assert attached.ask("ping")["type"] == "reply"
+    before = len(processes.descriptors(runner_pid(target)))
+    memory = memory_kb(runner_pid(target))
     peers: list[Peer] = []
     told = {"hello": 0, "too-many-clients": 0}
     try:
@@ -324,8 +326,8 @@ def test_sec_03_a_thousand_connections_are_told_the_cap_and_slots_come_back(
         for peer in peers:
             peer.close()
     is_served(attached)
-    attached.close()
     until(lambda: len(processes.descriptors(runner_pid(target))) == before, what="the return of the descriptors")
+    attached.close()
     assert is_alive(endpoint(target))
     assert memory_kb(runner_pid(target)) - memory < 10 << 10
     promised(world, target, bystander=bystander, beside=beside, numbers=50)

@@ -505,10 +505,10 @@ def attach():
         return
     begin = chance.choice(["screen", "start", "now"])
     with session.attach(role="observe", since=begin, lag="exact") as attachment:
-        at = None
+        first = at = None
         live = b""
         while not attachment.over:
-            events = attachment.wait(0.05)
+            events = attachment.wait(20 if first is None else 0.05)
             if not events:
                 break
             for event in events:
