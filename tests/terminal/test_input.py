@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast import errors
-from holdfast.model.attach import Data
+from holdfast.model.attach import Data, Written
 from support.waiting import until, wait_for_file
 
 if TYPE_CHECKING:
@@ -111,6 +111,13 @@ def test_two_clients_pasting_at_once_do_not_mix(home: Holdfast, world: World) ->
     until(lambda: not one.wants_write and not two.wants_write)
     session.paste("3" * 30_000, bracketed="always")
     until(lambda: session.refresh().attached["control"] == 2)
+    # What is still on its way would come behind the end.
+    for client in texts:
+        written = 0
+        while written < 4:
+            events = client.wait(20)
+            assert events
+            written += sum(isinstance(event, Written) for event in events)
     pieces: list[bytes] = []
     session.send("<over>")
     got = wait_for_file(world.root / "heard", 20).read_bytes().removesuffix(b"<over>")

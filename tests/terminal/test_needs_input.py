@@ -166,11 +166,13 @@ def a_question_is_known_before_anybody_looks(home: Holdfast) -> None:
     session.kill()
 
 
-def an_answer_ends_the_question_and_the_same_one_again_is_a_new_one(home: Holdfast) -> None:
-    session = home.start([*PYTHON, "while True: input('Name? ')"], tty=True)
+def an_answer_ends_the_question_and_the_same_one_again_is_a_new_one(home: Holdfast, *, gate: Gate) -> None:
+    asking = f"import os\nwhile True:\n    input('Name? ')\n    os.read(os.open('{gate}', os.O_RDONLY), 1)"
+    session = home.start([*PYTHON, asking], tty=True)
     first = asked(session)
     session.send("Arthur\n")
     assert state(session) == "working"
+    gate.release()
     second = asked(session)
     assert second["line"] == first["line"]
     assert second["since"] > first["since"]
@@ -264,7 +266,7 @@ def test_a_program_that_waits_for_an_answer_needs_input(world: World) -> None:
             partial(a_program_that_waits_for_an_answer_needs_input, command=command, wanted=wanted)
             for command, wanted in QUESTIONS
         ),
-        an_answer_ends_the_question_and_the_same_one_again_is_a_new_one,
+        partial(an_answer_ends_the_question_and_the_same_one_again_is_a_new_one, gate=world.gate()),
         a_terminal_started_without_echo_asks_for_no_secret,
         progress_beside_the_screen_is_no_activity,
         a_question_drawn_anew_for_another_size_is_the_same_question,

@@ -170,7 +170,7 @@ def test_stopping_a_shell_with_a_stubborn_tree_empties_it_and_says_how(hf: Holdf
 def test_stop_interrupts_first_as_a_person_would(hf: Holdfast, world: World) -> None:
     session = hf.start(world.probe("exit-on", "INT", "9", "say", "armed", "forever"), tty=True)
     session.wait(match="armed", timeout=10)
-    stopped = session.stop(grace=5)
+    stopped = session.stop(grace=20)
     assert stopped.rung == "INTR to the terminal"
     session.refresh()
     assert session.exit is not None
@@ -180,7 +180,8 @@ def test_stop_interrupts_first_as_a_person_would(hf: Holdfast, world: World) -> 
 def test_an_interactive_shell_leaves_at_the_hang_up(hf: Holdfast) -> None:
     session = hf.start(["bash", "--norc", "-i"], tty=True, env={"PS1": "prompt> "})
     session.wait(match="prompt> ", timeout=10)
-    stopped = session.stop(grace=2)
+    # Three tenths of it are what the shell has to leave in before it is told otherwise.
+    stopped = session.stop(grace=8)
     assert stopped.survivors == []
     assert stopped.rung == "HUP to the session"
 
