@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 
 import pytest
 
@@ -70,7 +71,7 @@ def test_stop_ends_many_side_by_side_with_a_line_each(world: World, start: Start
     done = world.hold("stop", *ids, "--grace", "1s")
     lines = done.stdout.splitlines()
     assert [line.split(":")[0] for line in lines] == ids
-    assert all("stopped, 1 process gone after 1s" in line for line in lines), lines
+    assert all(re.search("stopped, 1 process gone after [1-9][0-9]*s", line) for line in lines), lines
     assert done.returncode == 0
     again = world.hold("stop", *ids)
     assert (again.returncode, again.stdout.count("already over")) == (0, 3)
@@ -180,7 +181,7 @@ def test_recover_lists_each_group(world: World, start: Start) -> None:
     processes.end(processes.look(lost.pid))  # type: ignore[arg-type]
     wait_gone(lost.pid)
     with wedged(silent):
-        shown = world.hold("recover", env={"HOLDFAST_HOSTS_SWEEP_TIMEOUT": "300ms"}).stdout
+        shown = world.hold("recover", env={"HOLDFAST_HOSTS_SWEEP_TIMEOUT": "3s"}).stdout
     rows = [line.split()[:2] for line in shown.splitlines()[1:]]
     assert rows == [["live", live], ["unreachable", silent.id], ["stale", stale.id], ["lost", lost.id]]
     found = json.loads(world.hold("recover", "--json").stdout)

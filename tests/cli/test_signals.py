@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.signals.consumer import Consumer
 from support.program import Program
-from support.waiting import until
+from support.waiting import until, wait_gone
 from support.world import World
 from support.wounds import kill_runner, sweep_up
 
@@ -44,11 +44,14 @@ def start(world: World) -> Start:
 
 @pytest.fixture
 def ended(world: World, start: Start) -> Start:
-    """The same, when it has ended."""
+    """The same, when it has ended and that is told: a runner tells the end after it has recorded it, and leaves."""
 
     def begin(*words: object, **options: Any) -> str:
         id = start(*words, **options)
-        assert world.open().get(id).wait(timeout=10).reason == "exit"
+        session = world.open().get(id)
+        assert session.wait(timeout=10).reason == "exit"
+        assert session.runner_pid is not None
+        wait_gone(session.runner_pid)
         return id
 
     return begin

@@ -44,9 +44,9 @@ def tree_of(pid: int) -> list[int]:
 def test_own_08_a_run_that_is_left_goes_on_or_ends_as_its_lifetime_says(
     world: World, beside: Beside, bystander: Bystanders, lifetime: str, provoke: str
 ) -> None:
-    words = ("fork", "{", "ignore", "TERM,INT,HUP", "forever", "}", "ignore", "INT,HUP", "say", "set", "forever")
-    program = run(world, lifetime, *words)
-    assert program.line() == "set"
+    child = ("fork", "{", "ignore", "TERM,INT,HUP", "say", "set", "forever", "}")
+    program = run(world, lifetime, *child, "ignore", "INT,HUP", "say", "set", "forever")
+    assert [program.line(), program.line()] == ["set", "set"]
     session = world.open().get("it")
     assert session.pid is not None
     tree = tree_of(session.pid)

@@ -327,16 +327,16 @@ def test_after_an_unasked_stop_the_list_is_drawn_anew(started: Started, top: Top
 
 def test_a_runner_that_does_not_answer_holds_up_no_key(world: World, started: Started, top: Top) -> None:
     first, second = started(ECHO), started(ECHO)
-    outer = top(env={"HOLDFAST_HOSTS_SWEEP_TIMEOUT": "0.5s"})
+    outer = top(env={"HOLDFAST_HOSTS_SWEEP_TIMEOUT": "3s"})
     outer.shows(second.id)
     assert first.runner_pid is not None
     runner = processes.look(first.runner_pid)
     assert runner is not None
     os.kill(first.runner_pid, signal.SIGSTOP)
     world.closing.callback(lambda: os.kill(first.runner_pid or 0, signal.SIGCONT))
-    outer.until(lambda: "unreachable" in line_of(outer, first.id), "that it does not answer")
+    outer.until(lambda: "unreachable" in line_of(outer, first.id), "that it does not answer", bound=30)
     outer.type(b"j")
-    outer.until(lambda: line_of(outer, second.id).startswith("> "), "the next one selected", bound=1.0)
+    outer.until(lambda: line_of(outer, second.id).startswith("> "), "the next one selected", bound=2.5)
     os.kill(first.runner_pid, signal.SIGCONT)
     outer.until(lambda: "unreachable" not in line_of(outer, first.id), "that it answers")
     quit(outer)
