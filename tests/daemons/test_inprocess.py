@@ -34,6 +34,7 @@ from support.points import Points
 from support.told import records
 from support.waiting import BOUND_S, until
 from support.world import World
+from support.wounds import halt
 
 
 def endings(world: World, id: str) -> list[dict[str, Any]]:
@@ -273,8 +274,11 @@ def test_a_thread_that_does_not_stop_is_named_as_a_survivor_until_it_is_gone(wor
     release.set()
     handle.thread.join()
     until(lambda: hf.get(handle.id).exit.survivors == [], what="the end of the survivor")  # type: ignore[union-attr]
-    told = [record["survivors"]["pids"] for record in records(world, handle.id) if "survivors" in record]
-    assert [len(pids) for pids in told] == [1, 0]
+
+    def counts() -> list[int]:
+        return [len(record["survivors"]["pids"]) for record in told.of(world, handle.id, "survivors")]
+
+    until(lambda: counts() == [1, 0], what="the record of it")
     assert [each["status"] for each in endings(world, handle.id)] == ["killed"]
     with pytest.raises(AlreadyEnded) as already:
         hf.daemons.stop(handle.id)
@@ -320,7 +324,7 @@ def test_a_stop_of_what_has_ended_signals_nothing_and_says_so(world: World) -> N
     hf = world.open()
     handle = over(hf.daemons.thread(lambda _handle: None))
     session = hf.start("true")
-    session.wait()
+    told.ended(world, session)
     for id in (handle.id, session.id):
         before = records(world, id)
         with pytest.raises(AlreadyEnded) as already:
@@ -572,7 +576,7 @@ def test_a_host_that_does_not_answer_is_not_signalled_for_its_daemon(
         "threading.Event().wait()\n"
     )
     id = host.line()
-    host.signal(signal.SIGSTOP)
+    halt(host.pid)
     monkeypatch.setenv("HOLDFAST_HOSTS_REPLY_TIMEOUT", "0.2")
     monkeypatch.setenv("HOLDFAST_HOSTS_SWEEP_TIMEOUT", "0.2")
     hf = world.open()

@@ -49,6 +49,7 @@ def endings(found: list[dict[str, Any]]) -> int:
 @pytest.mark.covers("signals:1")
 def test_sessions_of_all_kinds_at_once_then_numbers_without_a_gap_and_one_ending_each(world: World) -> None:
     hf = world.open()
+    gate = world.gate()
     quick: dict[str, Any] = {"delay": 0.01, "delay_max": 0.02, "attempts": 3}
     told: list[dict[str, Any]] = [
         {"command": "echo one; echo two >&2"},
@@ -58,7 +59,7 @@ def test_sessions_of_all_kinds_at_once_then_numbers_without_a_gap_and_one_ending
         {"command": "exit 9", "restart": {"policy": "on-failure", **quick}},
         {"command": "echo up; sleep 600", "ready": "line:up", "timeout": 0.5},
         {"command": "sleep 600", "soft": 0.05, "idle_timeout": 0.3},
-        {"command": "(sleep 0.3; echo late) & echo soon"},
+        {"command": f"(head -c 1 < {gate}; echo late) & echo soon"},
         {"command": "echo on a terminal", "tty": True},
         {"command": ["no such program"]},
     ]
@@ -70,6 +71,7 @@ def test_sessions_of_all_kinds_at_once_then_numbers_without_a_gap_and_one_ending
             sessions.append(hf.get("last"))
     for session in sessions:
         assert session.wait(timeout=BOUND_S).reason == "exit"
+    gate.release()
     hf.stop_all([session.id for session in sessions])
     for session in sessions:
         until(partial(_has_ended, world, session.id), what="the ending")
@@ -122,20 +124,25 @@ def test_exit_stop_and_limit_racing_a_thousand_times_give_one_ending_each_and_th
 
 @pytest.mark.covers("signals:6")
 def test_a_stop_then_a_limit_is_a_stop(world: World) -> None:
-    session = world.open().start(world.probe("ignore", "TERM", "say", "deaf", "forever"), timeout=1.0, grace=0)
+    session = world.open().start(world.probe("ignore", "TERM", "say", "deaf", "forever"), grace=0)
     assert session.wait(match="deaf", timeout=BOUND_S).reason == "match"
     assert session.endpoint is not None
     with Peer(session.endpoint) as stopper:
         stopper.hello()
+        asked = stopper.ask_later("stop", grace=600, by="stopper")
+        assert stopper.ask("ping")["status"]["desired"]["state"] == "down"
         # Only the limit, which grants no grace, ends it in the time of this test.
-        found = stopper.ask("stop", grace=600, by="stopper")["found"]
+        stopper.ask("update", timeout=0.1)
+        found = stopper.answer(asked)["found"]
     assert [each["pid"] for each in found] == [session.pid]
     assert outcome(world, session) == ("killed", None, "SIGKILL", "stop", "stopper")
 
 
 @pytest.mark.covers("signals:6")
 def test_a_limit_then_a_stop_is_the_limit(world: World) -> None:
-    session = world.open().start(world.probe("ignore", "TERM", "forever"), timeout=0.5, grace=600)
+    session = world.open().start(world.probe("ignore", "TERM", "say", "deaf", "forever"), grace=600)
+    assert session.wait(match="deaf", timeout=BOUND_S).reason == "match"
+    session.update(timeout=0.1)
     until(lambda: (session.refresh().stopping or {}).get("by") == "limit", what="the limit")
     assert session.stop(grace=0).done
     assert outcome(world, session) == ("killed", None, "SIGKILL", "overall_timeout", "limit")

@@ -421,8 +421,10 @@ def test_whoever_attends_turns_when_it_is_time_and_leaves_when_all_is_calm() -> 
 def test_whoever_attends_and_is_told_to_leave_does_so_and_says_it() -> None:
     read, write = os.pipe()
     attendance = Attendance(read, lambda: None)
-    threading.Timer(0.05, attendance.leave).start()
+    timer = threading.Timer(0.05, attendance.leave)
+    timer.start()
     assert not attendance.run(stay=True)
+    timer.join()
     assert not attendance.run(), "not even to begin with"
     os.close(read)
     os.close(write)

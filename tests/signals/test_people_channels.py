@@ -147,9 +147,11 @@ def test_the_other_side_may_ask_to_be_left_alone(text: str | None, seconds: floa
 
 
 def test_nobody_there_is_tried_again(secret_file: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    outcome = _webhook(f"http://127.0.0.1:{port}/", secret_file).deliver(_notice()).run()
+    # Bound, so that nobody else gets the port meanwhile, and not listening.
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        port = bound.getsockname()[1]
+        outcome = _webhook(f"http://127.0.0.1:{port}/", secret_file).deliver(_notice()).run()
     assert outcome.kind == AGAIN
     assert "refused" in outcome.why
 

@@ -23,6 +23,7 @@ from holdfast.signals.calling import call_if_needed
 from holdfast.signals.consumers import Consumers
 from support.notified import Got, Receiver
 from support.points import Points
+from support.told import ended
 from support.waiting import BOUND_S, until, wait_gone
 from support.world import World
 from support.wounds import kill_runner
@@ -265,8 +266,7 @@ def test_a_deliverer_that_is_told_to_leave_gives_back_what_it_has(
     with Receiver(hold=True) as receiver:
         hf = configure(hook=receiver.url)
         points.set("people.start=error:EAGAIN")
-        session = hf.start(world.probe("exit", 7))
-        session.wait(exit=True, timeout=BOUND_S)
+        ended(world, hf.start(world.probe("exit", 7)))
         points.set("")
         deliverer = world.program([sys.executable, "-m", "holdfast.signals.deliver", str(world.home)])
         id = _verified(receiver.next(COMES_S))["id"]

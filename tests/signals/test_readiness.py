@@ -140,7 +140,10 @@ def test_a_printing_session_beats_and_a_silent_one_does_not(world: World, monkey
     monkeypatch.setenv("HOLDFAST_CONFIG", str(config))
     hf = world.open()
     silent = hf.start(["sleep", "600"], heartbeat=1)
-    session = hf.start(["sh", "-c", "echo first; sleep 1.5; echo second; sleep 600"], heartbeat=1)
+    gate = world.gate()
+    session = hf.start(["sh", "-c", f"echo first; head -c 1 < {gate} > /dev/null; echo second; sleep 600"], heartbeat=1)
+    until(lambda: told(world, session, "heartbeat"), 10.0, what="the first heartbeat")
+    gate.release()
     until(lambda: len(told(world, session, "heartbeat")) == 2, 10.0, what="the second heartbeat")
     one, two = told(world, session, "heartbeat")
     assert [(beat["n"], beat["tail"], beat["offset"], beat["new_lines"]) for beat in (one, two)] == [
@@ -156,12 +159,12 @@ def test_a_printing_session_beats_and_a_silent_one_does_not(world: World, monkey
 
 @pytest.mark.covers("signals:34")
 def test_a_soft_deadline_tells_at_1_2_and_4_times_and_kills_nothing(world: World, hf: Holdfast) -> None:
-    session = hf.start(["sleep", "600"], soft=0.3, timeout=100)
+    session = hf.start(["sleep", "600"], soft=0.5, timeout=100)
     until(lambda: len(told(world, session, "deadline")) == 3, 10.0, what="the third reminder")
     deadlines = told(world, session, "deadline")
     assert [each["n"] for each in deadlines] == [1, 2, 4]
     for each in deadlines:
-        assert each["n"] * 0.3 <= each["elapsed_s"] < each["n"] * 0.3 + 0.25
+        assert each["n"] * 0.5 <= each["elapsed_s"] < each["n"] * 2 * 0.5, "and not when the next was due"
         assert each["elapsed_s"] + each["hard_in_s"] == pytest.approx(100.0, abs=0.01)
     assert session.refresh().state == "running"
     session.stop(grace=0)

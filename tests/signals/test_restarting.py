@@ -29,6 +29,7 @@ def test_a_failing_command_is_started_again_in_the_same_session(world: World) ->
     assert session.exit is not None
     assert (session.exit.code, session.exit.cause, session.attempt) == (0, "exit", 3)
     assert session.text() == "attempt 1\nattempt 2\nattempt 3\n"
+    until(lambda: "ended" in phases(world, session.id), what="the ending")
     assert phases(world, session.id) == [
         *("started", "restarting", "started", "restarting", "started", "ended"),
     ]
@@ -154,15 +155,18 @@ def test_a_restart_between_two_attempts_does_not_wait_for_the_back_off(world: Wo
 def test_a_stop_that_a_restart_overtakes_is_answered(world: World) -> None:
     """On faulty code who had asked for the stop waited until the whole session ended."""
     hf = world.open()
-    session = hf.start(world.probe("ignore", "TERM", "say", "deaf", "forever"), restart={"policy": "always"})
+    gate = world.gate()
+    command = world.probe("ignore", "TERM", "say", "deaf", "await", gate)
+    session = hf.start(command, restart={"policy": "always"})
     assert session.wait(match="deaf", timeout=10).reason == "match"
     assert session.endpoint is not None
     with Peer(session.endpoint) as stopper, Peer(session.endpoint) as restarter:
         stopper.hello()
-        asked = stopper.ask_later("stop", grace=0.3, by="stopper")
+        asked = stopper.ask_later("stop", grace=600, by="stopper")
         assert stopper.ask("ping")["status"]["desired"]["state"] == "down"
         restarter.hello()
         assert restarter.ask("restart", by="restarter")["desired"]["state"] == "up"
+        gate.release()
         answer = stopper.answer(asked)
     assert [each["pid"] for each in answer["found"]] == [session.pid]
     assert (answer["survivors"], answer["signal_id"]) == ([], None)

@@ -192,10 +192,10 @@ def test_runner_killed_around_the_telling_of_its_end_is_told_once(world: World, 
 def test_ending_that_a_host_tells_has_the_counts_and_the_limit_of_the_exit_record(world: World, points: Points) -> None:
     points.set("runner.exit_written=kill")
     hf = opened(world)
-    session = hf.start(
-        world.probe("say", "an ERROR", "sleep", 1000), owner="conv-1", watch=["ERROR"], monitor=True, timeout=1.5
-    )
+    session = hf.start(world.probe("say", "an ERROR", "sleep", 1000), owner="conv-1", watch=["ERROR"], monitor=True)
     points.clear()
+    assert session.wait(match="ERROR", timeout=BOUND_S).reason == "match"
+    session.update(timeout=1.5)
     assert session.runner_pid is not None
     wait_gone(session.runner_pid)
     hf.signals("conv-1").pending()
