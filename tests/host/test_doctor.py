@@ -16,9 +16,9 @@ from support import processes
 from support.levers import namespace_argv
 from support.points import Points
 from support.promised import marked
-from support.waiting import BOUND_S, wait_gone
+from support.waiting import BOUND_S, until, wait_gone
 from support.world import World
-from support.wounds import halt, kill_launchers, kill_runner, sweep_up
+from support.wounds import halt, is_stopped, kill_launchers, kill_runner, sweep_up
 
 if TYPE_CHECKING:
     from holdfast import Holdfast
@@ -201,7 +201,10 @@ def test_a_launcher_that_does_not_answer_is_a_warning(world: World) -> None:
     # Not what one of them rehearses with.
     spares = [row for row in processes.descendants(launcher.pid) if row.comm == launcher.comm]
     for row in spares:
-        halt(row.pid)
+        processes.send(row, signal.SIGSTOP)
+    for row in spares:
+        # One that came back and was not wanted any more may be leaving.
+        until(lambda row=row: is_stopped(row.pid) or processes.is_gone(row.pid, row.start))  # type: ignore[misc]
     try:
         (finding,) = about(hf, "launcher")
     finally:
