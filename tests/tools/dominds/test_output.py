@@ -212,9 +212,12 @@ asyncio.run(main())
 
 @pytest.mark.covers("dominds:13")
 def test_no_byte_is_missing_after_all_hosts_were_killed_while_output_flowed(direct: Agents, world: World) -> None:
-    gate = world.gate()
-    probe = " ".join(map(str, world.probe("quiet", "lines", 3000, 0.001, "await", gate)))
+    there, go, gate = world.gate(), world.gate(), world.gate()
+    words = ["quiet", "tell", there, "up", "await", go, "lines", 3000, 0.001, "await", gate]
+    probe = " ".join(map(str, world.probe(*words)))
     hosts = [world.host(_HOST, probe, 1) for _ in range(2)]
+    assert [there.line(20) for _ in hosts] == ["up", "up"]
+    go.release(2)
     logs = world.home / "sessions"
     until(lambda: sum(path.stat().st_size > 100 for path in logs.glob("*/stdout.0*")) == 2, 20, what="the flow")
     for host in hosts:
@@ -308,9 +311,10 @@ def test_a_runner_that_stands_still_ends_no_wait(
     gate = world.gate()
     daemon = started(agent, f"echo kept; read -n 1 < {gate}; echo more; sleep 60")
     pid = daemon.data["pid"]
+    limit_ms = 20_000 if answers else 2500
 
     async def waited() -> Answer:
-        call = asyncio.ensure_future(agent.tools.call("get_daemon_output", {"pid": pid, "timeout_ms": 2500}))
+        call = asyncio.ensure_future(agent.tools.call("get_daemon_output", {"pid": pid, "timeout_ms": limit_ms}))
         with wedged(world.open().get(daemon.data["session"])):
             done, _ = await asyncio.wait([call], timeout=1.5 if answers else 5)
             assert bool(done) is not answers
@@ -407,7 +411,9 @@ def test_a_terminal_has_one_stream_whichever_is_asked_for(direct: Agents, world:
 
 def test_an_earlier_session_with_the_same_pid_is_named(direct: Agents, world: World) -> None:
     agent = direct("dominds")
-    first = started(agent, "sleep 1.2")
+    gate = world.gate()
+    first = started(agent, f"read -n 1 < {gate}")
+    gate.release()
     ended(world, first)
     second = started(agent, "echo mine; sleep 60")
     # As if the system had given the same number again.
@@ -428,9 +434,10 @@ def test_an_earlier_session_with_the_same_pid_is_named(direct: Agents, world: Wo
 def test_a_pid_means_the_session_of_which_something_lives(direct: Agents, world: World, lives: bool) -> None:
     """A reminder of what lives on gives the pid of a command that has ended: a later one may have had the same."""
     agent = direct("dominds", extended=True)
-    gate = world.gate()
+    gate, end = world.gate(), world.gate()
     left = agent.call("shell_cmd", command=f"read -n 1 < {gate} & echo mine")
-    later = started(agent, "sleep 1.2; echo other")
+    later = started(agent, f"read -n 1 < {end}; echo other")
+    end.release()
     ended(world, later)
     path = world.session(later.data["session"]) / "state.json"
     record = json.loads(path.read_text())

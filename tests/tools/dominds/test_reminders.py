@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -69,7 +70,8 @@ def test_a_running_daemon_is_rendered_with_everything_about_it(direct: Agents) -
     assert (message["role"], message["role_hint"]) == ("user", "environment")
     command = "seq 600; echo bad >&2; sleep 60"
     summary = f"🟢 {command} running (system-maintained / live source of truth)"
-    head = f"🔄 [System notice] Daemon lifecycle reminder [{reminder.id}] - {summary} | PID {pid}, uptime: 1s"
+    (uptime,) = re.findall(r"^Uptime: (\d+s)$", message["content"], re.MULTILINE)
+    head = f"🔄 [System notice] Daemon lifecycle reminder [{reminder.id}] - {summary} | PID {pid}, uptime: {uptime}"
     assert message["content"].splitlines() == [
         head,
         "Kept current by the system. Do not answer, acknowledge or copy it.",
@@ -78,7 +80,7 @@ def test_a_running_daemon_is_rendered_with_everything_about_it(direct: Agents) -
         f"Command: {command}",
         "Shell: bash",
         "Lifecycle status: running",
-        "Uptime: 1s",
+        f"Uptime: {uptime}",
         f"Started at: {daemon.data['startedAt']}",
         "stdout: 100 lines have scrolled out of view",
         "",
@@ -206,7 +208,9 @@ def test_a_lost_index_brings_back_at_most_the_ended_daemon(direct: Agents, world
     agent = direct("dominds")
     for _ in range(100):
         assert agent.call("shell_cmd", command="true").data["outcome"] == "completed"
-    daemon = started(agent, "sleep 1.2")
+    gate = world.gate()
+    daemon = started(agent, f"read -n 1 < {gate}")
+    gate.release()
     until(lambda: only(agent).completed, what="the end")
     agent.run(agent.tools.dismiss(daemon.data["session"]))
     assert reminders(agent) == []

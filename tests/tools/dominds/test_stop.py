@@ -27,14 +27,14 @@ def started(agent: Agent, command: str) -> Answer:
     return receipt
 
 
-def child_of(pid: int, name: str) -> processes.Process:
+def child_of(pid: int, *words: str) -> processes.Process:
     """The one descendant that has become this program."""
 
     def found() -> processes.Process | None:
-        rows = [row for row in processes.descendants(pid) if processes.command_line(row.pid).split()[:1] == [name]]
-        return rows[0] if rows else None
+        rows = [(row, tuple(processes.command_line(row.pid).split())) for row in processes.descendants(pid)]
+        return next((row for row, line in rows if line[: len(words)] == words), None)
 
-    child = until(found, what=f"the child {name}")
+    child = until(found, what=f"the child {' '.join(words)}")
     assert child is not None
     return child
 
@@ -82,9 +82,13 @@ def test_a_child_that_ignores_sigterm_is_gone_or_named(direct: Agents, entire: b
         assert processes.is_gone(child.pid, child.start)
 
 
+# What it leaves has become what it is called by when the command ends.
+_LEAVES_ONE = "sleep 300 & until grep -q sleep /proc/$!/comm; do :; done; echo up"
+
+
 def test_what_an_ended_command_left_is_left_when_only_the_command_is_meant(agents: Agents) -> None:
     agent = agents("dominds")
-    done = agent.call("shell_cmd", command="sleep 300 & echo up")
+    done = agent.call("shell_cmd", command=_LEAVES_ONE)
     (left,) = done.data["survivors"]
     stopped = agent.call("stop_daemon", pid=done.data["pid"], entire_pg=False)
     assert stopped.data["status"] == "success"
@@ -96,11 +100,11 @@ def test_what_an_ended_command_left_is_left_when_only_the_command_is_meant(agent
 
 def test_a_child_that_is_left_is_not_said_to_have_exited(agents: Agents) -> None:
     agent = agents("dominds")
-    done = agent.call("shell_cmd", command="sleep 300 & echo up")
+    done = agent.call("shell_cmd", command=_LEAVES_ONE)
     (left,) = done.data["survivors"]
     stopped = agent.call("stop_daemon", pid=left["pid"], entire_pg=False)
     first, second = stopped.text.splitlines()
-    assert first == f"✅ Daemon process {done.data['pid']} (sleep 300 & echo up) had already exited (exit code: 0)"
+    assert first == f"✅ Daemon process {done.data['pid']} ({_LEAVES_ONE}) had already exited (exit code: 0)"
     assert second == f"⚠️  1 process(es) of this command are still running: {left['pid']} sleep"
 
 
@@ -139,6 +143,7 @@ def test_a_group_kill_from_outside_leaves_the_runner(direct: Agents) -> None:
     agent = direct("dominds")
     # What left the group keeps the runner at its post.
     pid = started(agent, "setsid sleep 301 & sleep 300; true").data["pid"]
+    child_of(pid, "sleep", "301")
     (reminder,) = agent.run(agent.tools.reminders())
     fields = reminder.to_json()
     runner = processes.look(fields["runnerPid"])
@@ -270,11 +275,14 @@ def test_a_runner_that_stands_still_is_stopped_past_after_ten_seconds(direct: Ag
 
 def test_an_ended_daemon_had_already_exited(agents: Agents, world: World) -> None:
     agent = agents("dominds")
-    daemon = started(agent, "sleep 1.2; exit 4")
+    gate = world.gate()
+    command = f"read -n 1 < {gate}; exit 4"
+    daemon = started(agent, command)
+    gate.release()
     world.open().get(daemon.data["session"]).wait(timeout=10)
     stopped = agent.call("stop_daemon", pid=daemon.data["pid"])
     assert stopped.data["status"] == "success"
-    name = f"{daemon.data['pid']} (sleep 1.2; exit 4)"
+    name = f"{daemon.data['pid']} ({command})"
     assert stopped.text == f"✅ Daemon process {name} had already exited (exit code: 4)"
 
 

@@ -180,14 +180,11 @@ asyncio.run(main())
 def test_two_ends_in_a_short_time_are_one_message_until_it_is_settled(direct: Agents, world: World) -> None:
     agent = direct("dominds")
 
-    async def both() -> list[Answer]:
-        calls = [{"command": f"sleep {seconds}", "timeoutSeconds": 1} for seconds in (3.0, 3.1)]
-        return list(await asyncio.gather(*(agent.tools.call("shell_cmd", each) for each in calls)))
-
+    gate = world.gate()
     host = world.host(_CRASHING, "crash")
     assert host.line(20) == "waiting"
-    daemons = agent.run(both())
-    assert [daemon.data["outcome"] for daemon in daemons] == ["running", "running"]
+    daemons = [started(agent, f"read -n 1 < {gate}") for _ in range(2)]
+    gate.release(2)
     text = json.loads(host.line(20))
     host.wait()
     assert text.startswith("[System notice]\n2 background processes have ended.")
@@ -434,8 +431,10 @@ def test_a_restart_wakes_nobody_and_the_end_after_it_does(direct: Agents, world:
                 while session.refresh().attempt < 2:
                     await asyncio.wait([serving], timeout=0.01)
             await asyncio.wait([serving], timeout=1)
+            async with asyncio.timeout(10):
+                while await agent.tools.consumer().pending():
+                    await asyncio.wait([serving], timeout=0.01)
             assert dialogs.told == []
-            assert await agent.tools.consumer().pending() == 0
             gate.release()
             async with asyncio.timeout(10):
                 while not dialogs.told:

@@ -38,14 +38,14 @@ def test_a_killed_server_comes_back_a_failing_one_is_given_up_and_all_go_with_th
     pid = world.open().get(server.id).pid
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
-    until(lambda: server.restarts == 1, what="the restart")
+    until(lambda: server.restarts == 1, 20, what="the restart")
     assert server.request("echo", 2) == 2
     (again,) = state.snapshot_by_kind("lsp")
     assert (again.id, again.status, again.metadata.restarts_total) == (shot.id, "running", 1)
     assert again.started_at >= shot.started_at
 
     broken = state.start_lsp(lsp_server.argv("fail", 99, world.root / "starts"), server="broken")
-    until(lambda: endings(world, broken.id), what="giving up")
+    until(lambda: endings(world, broken.id), 20, what="giving up")
     gone = state.get(broken.id)
     assert gone is not None
     assert (gone.snapshot().status, gone.snapshot().metadata.restart_count) == ("failed", 3)

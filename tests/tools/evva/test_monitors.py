@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from support.agents import Agent
+from support.logged import logged
 from support.told import of, records
 from support.waiting import BOUND_S, until
 from support.world import World
@@ -42,7 +43,7 @@ def blocks(text: str) -> list[str]:
 @pytest.mark.covers("evva:17")
 def test_lines_come_in_one_block_and_the_end_after_it(library: Library, world: World) -> None:
     agent = library("evva")
-    id = monitor(agent, "echo a; echo b >&2; sleep 0.02; echo c")
+    id = monitor(agent, f"echo a; {logged(world, 'a')}; echo b >&2; {logged(world, 'b')}; echo c")
     over(agent, world, id)
     with agent.tools.state.fold() as fold:
         events, end = blocks(fold.text)

@@ -19,6 +19,7 @@ from holdfast.errors import HoldfastError, SpawnError
 from holdfast.tools.evva import Change, DaemonState, Lifecycle, Signal
 from support import processes
 from support.agents import Agent, Agents
+from support.logged import logged
 from support.own_daemon import Own
 from support.points import Points
 from support.waiting import BOUND_S, until
@@ -52,9 +53,9 @@ def living(world: World, words: str) -> list[int]:
     return [pid for pid in found if root in processes.environment(pid)]
 
 
-def test_output_of_both_streams_comes_in_the_order_of_its_arrival(agents: Agents) -> None:
+def test_output_of_both_streams_comes_in_the_order_of_its_arrival(agents: Agents, world: World) -> None:
     agent = agents("evva")
-    command = "echo one; sleep 0.1; echo two >&2; sleep 0.1; echo three"
+    command = f"echo one; {logged(world, 'one')}; echo two >&2; {logged(world, 'two')}; echo three"
     answer = agent.call("bash", command=command, description="three lines")
     assert (answer.text, answer.error) == ("one\ntwo\nthree\n", False)
     assert agent.call("bash", command="true").text == "(no output)"
@@ -72,7 +73,7 @@ def test_a_failed_command_shows_its_output_and_how_it_ended(agents: Agents) -> N
 
 def test_a_command_whose_runner_dies_has_no_exit_code(agents: Agents, world: World) -> None:
     agent = agents("evva")
-    answer = agent.call("bash", command="echo before; sleep 0.3; kill -KILL $PPID")
+    answer = agent.call("bash", command=f"echo before; {logged(world, 'before')}; kill -KILL $PPID")
     assert answer.error
     assert answer.text == "before\n--- no exit code, cause lost ---"
     (world.runtime / f"{answer.data['daemon_id']}.sock").unlink()
@@ -127,8 +128,8 @@ def test_a_command_that_leaves_something_behind_is_added_before_its_end_is_told(
     state = world.closing.enter_context(DaemonState(world.open(), "agent-7"))
     state.subscribe(changes.append)
     ids = [
-        agent.call("bash", command=command, timeout=200).data["daemon_id"]
-        for command in ("true", "sleep 60 & echo done", "sleep 60")
+        agent.call("bash", command=command, timeout=timeout).data["daemon_id"]
+        for command, timeout in (("true", 0), ("sleep 60 & echo done", 0), ("sleep 60", 200))
     ]
     agent.call("daemon_stop", daemon_id=ids[2])
     until(lambda: {change.id for change in changes if change.op == "killed"} == {ids[2]}, what="the end of the last")

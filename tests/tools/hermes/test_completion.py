@@ -34,6 +34,11 @@ def notice(agent: Agent) -> str:
     return until(lambda: text(agent), 10, what="a notice")
 
 
+def on_record(agent: Agent, id: str) -> None:
+    """The signal of its end is appended, which is a moment after its exit is recorded."""
+    until(lambda: signals(agent, id), 10, what=f"the signal of the end of {id}")
+
+
 def is_consumed(agent: Agent, id: str) -> bool:
     return bool(agent.run(agent.tools.is_completion_consumed(id)))
 
@@ -193,6 +198,7 @@ def test_a_kill_that_is_aborted_takes_no_note(library: Agents) -> None:
     agent = library("hermes")
     id = start(agent, "seq 50", notify=True)
     over(agent, id)
+    on_record(agent, id)
 
     async def aborted_after(steps: int) -> bool:
         """Was it aborted before it answered? Then the notice still waits."""
@@ -227,9 +233,9 @@ def test_a_kill_takes_note_and_a_sweep_does_not(library: Agents, world: World) -
 def test_with_turns_what_was_told_shares_the_fate_of_the_turn(library: Agents) -> None:
     agent = library("hermes", turns=True)
     first = start(agent, "exit 1", notify=True)
-    over(agent, first)
+    on_record(agent, first)
     second = start(agent, "exit 2", notify=True)
-    over(agent, second)
+    on_record(agent, second)
     taken = agent.run(agent.tools.drain(limit=1))
     assert [event["session_id"] for event in taken.events] == [first]
     assert process(agent, "wait", second)["exit_code"] == 2
@@ -288,6 +294,8 @@ def test_everybody_gets_their_own(library: Agents) -> None:
     mine, theirs = start(one, "exit 1", notify=True), start(other, "exit 2", notify=True)
     assert [event["session_id"] for event in drained(other)] == [theirs]
     assert drain(other) == []
+
+    on_record(one, mine)
 
     def unsure(signal: object) -> bool:
         raise OSError("who owns it cannot be found out")

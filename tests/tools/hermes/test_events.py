@@ -128,10 +128,10 @@ def test_heartbeats_carry_only_what_is_new_and_none_follows_the_end(
 ) -> None:
     monkeypatch.setenv("HOLDFAST_SESSION_HEARTBEAT_FLOOR", "1")
     agent = library("hermes")
-    command = "for i in 1 2 3 4 5 6 7 8; do echo line $i; sleep 0.4; done; exit 3"
+    command = "i=0; until test -e over; do i=$((i+1)); echo line $i; sleep 0.4; done; exit 3"
     answer = agent.call("terminal", command=command, background=True, heartbeat=1)
     assert answer.data["heartbeat_seconds"] == 1
-    assert len(beats_until_the_end(agent)) >= 2
+    assert len(beats_until_the_end(agent, (world.cwd / "over").touch)) >= 2
 
 
 def events_of(library: Agents, *signals: Signal) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ import pytest
 from holdfast.host import connection
 from holdfast.tools.hermes import texts
 from support import processes
-from support.hermes import process
+from support.hermes import over, process
 from support.waiting import until
 from support.wounds import kill_runner, sweep_up, wedged
 
@@ -60,6 +60,8 @@ def meanwhile(
         call = asyncio.ensure_future(agent.tools.call("terminal", {"command": command}))
         await asyncio.to_thread(gate.line)
         session = only(hf)
+        # What it printed may not have been read yet when it says that it is up.
+        until(lambda: session.text() == "hi\n", what="its output in the log")
         with wound(session):
             if way is not None:
                 getattr(agent.tools, way)()
@@ -86,7 +88,7 @@ def test_an_interrupt_ends_a_command_whose_supervisor_does_not_answer(library: A
     assert processes.is_gone(pid)
     assert "process_running" not in told
     assert told["health"] == "unreachable"
-    ended = process(agent, "wait", told["session_id"], timeout=20)
+    ended = over(agent, told["session_id"], 20)
     assert (ended["completion_reason"], ended["termination_source"]) == ("killed", "interrupt")
 
 

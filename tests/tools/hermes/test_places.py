@@ -214,17 +214,17 @@ def test_a_foreground_command_whose_place_cannot_be_reached_any_more_goes_on_and
     library: Agents, world: World, over_ssh: Away, ssh_host: SshHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TERMINAL_MAX_FOREGROUND_TIMEOUT", "2")
-    over_ssh.run("mkfifo ~/gate ~/up")
+    over_ssh.run("mkfifo ~/gate")
     agent = library("hermes")
 
-    def stdout() -> list[Path]:
-        return list(world.home.glob("sessions/*/stdout.*"))
+    def has_printed() -> bool:
+        return any(each.stat().st_size for each in world.home.glob("sessions/*/stdout.*"))
 
     async def broken() -> dict[str, Any]:
-        asked = {"command": "echo one; echo >~/up; read x <~/gate; echo two; exit 3", "timeout": 60}
+        asked = {"command": "echo one; read x <~/gate; echo two; exit 3", "timeout": 60}
         call = asyncio.ensure_future(agent.tools.call("terminal", asked))
-        await asyncio.to_thread(over_ssh.run, "cat ~/up")
-        await asyncio.to_thread(until, lambda: [each for each in stdout() if each.stat().st_size], what="its output")
+        # No other login meanwhile: the call goes on without us after two seconds.
+        await asyncio.to_thread(until, has_printed, BOUND_S, what="its output")
         ssh_host.down()
         answer: dict[str, Any] = (await call).data
         return answer
@@ -281,9 +281,9 @@ def test_heartbeats_come_from_a_sandbox_too(library: Agents, in_podman: Away, mo
     process(agent, "kill", answer.data["session_id"])
     monkeypatch.setenv("HOLDFAST_SESSION_HEARTBEAT_FLOOR", "1")
     agent = library("hermes", owner="b")
-    command = "for i in 1 2 3 4 5 6 7 8; do echo line $i; sleep 0.4; done; exit 3"
+    command = "i=0; until test -e ~/over; do i=$((i+1)); echo line $i; sleep 0.4; done; exit 3"
     assert agent.call("terminal", command=command, background=True, heartbeat=1).data["heartbeat_seconds"] == 1
-    assert len(beats_until_the_end(agent)) >= 2
+    assert len(beats_until_the_end(agent, (in_podman.home / "over").touch)) >= 2
 
 
 # What is the same as here.
@@ -360,12 +360,16 @@ def test_the_value_of_a_variable_is_with_the_command_alone(library: Agents, worl
     agent = library("hermes", env_vars={"MINE": secret})
     id = start(agent, "echo up; exec sleep 4711")
     printed(agent, id, "up", BOUND_S)
-    who = [
-        processes.command_line(row.pid)
-        for row in processes.table().values()
-        if secret.encode() in processes.environment(row.pid) or secret in processes.command_line(row.pid)
-    ]
-    assert who == ["sleep 4711"]
+
+    def who() -> list[str]:
+        return [
+            processes.command_line(row.pid)
+            for row in processes.table().values()
+            if secret.encode() in processes.environment(row.pid) or secret in processes.command_line(row.pid)
+        ]
+
+    until(lambda: "sleep 4711" in who(), what="the command in the place of its shell")
+    assert who() == ["sleep 4711"]
     held = {path: data for top in (world.root, away.home) for path, data in contents(top)}
     assert any(path.name == "spec.json" and away.home in path.parents for path in held)
     assert [path for path, data in held.items() if secret.encode() in data] == []

@@ -76,8 +76,8 @@ def test_a_shell_that_left_something_running_has_exited_and_what_is_left_can_be_
     agent = agents("hermes")
     started = time.monotonic()
     id = start(agent, 'sh -c "(sleep 30)& exit 0"')
-    ended = over(agent, id, bound=1.0)
-    assert time.monotonic() - started < 2
+    ended = over(agent, id)
+    assert time.monotonic() - started < 20, "what it left running is not waited for"
     took = []
     for _ in range(5):
         began = time.monotonic()

@@ -183,6 +183,8 @@ def test_a_user_message_lets_the_command_go_on_past_its_default_limit(
         command = f"echo up | tee {up}; read x <{gate}; exit 5"
         call = asyncio.ensure_future(agent.tools.call("terminal", {"command": command}))
         await asyncio.to_thread(up.line)
+        (session,) = await agent.hf.sessions()
+        assert (await session.wait(match="up", timeout=5)).reason == "match", "it is in the log"
         agent.tools.yield_now()
         return (await call).data
 
@@ -576,7 +578,8 @@ def test_the_shell_receives_the_command_byte_for_byte(
 
 def test_compound_commands_do_what_they_say(agents: Agents) -> None:
     agent = agents("hermes")
-    outputs = {command: shown(agent, command)["output"] for command in COMPOUND[2:5]}
+    # What goes on in the background prints when it comes to it.
+    outputs = {command: shown(agent, f"{command}\nwait")["output"] for command in COMPOUND[2:5]}
     assert outputs[COMPOUND[2]] == '$x `y` "z" \\\n'
     assert outputs[COMPOUND[3]].split()[0] == "single"
     assert outputs[COMPOUND[4]] == "1\n2\nA=1\nok\n"

@@ -9,6 +9,7 @@ import pytest
 
 from holdfast.tools.hermes import shell
 from support import processes
+from support.contents import contents
 from support.hermes import process, start
 
 if TYPE_CHECKING:
@@ -49,9 +50,9 @@ def test_no_secret_of_the_host_reaches_a_command_or_its_runner(library: Agents, 
     environ = processes.environment(session.runner_pid)
     assert environ
     assert not any(value in environ for value in (b"secret-of", b"given", b"OPENAI"))
-    for path in world.session(session.id).iterdir():
-        assert b"secret-of" not in path.read_bytes()
-        assert b"=given" not in path.read_bytes()
+    for path, data in contents(world.session(session.id)):
+        assert b"secret-of" not in data, path
+        assert b"=given" not in data, path
     process(given, "kill", id)
 
 

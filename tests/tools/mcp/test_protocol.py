@@ -303,6 +303,8 @@ def test_a_client_that_listens_is_told_of_new_output_and_of_starts(world: World)
     async def main() -> None:
         async with holdfast.open_async() as hf, connected(bridge(hf), "2026-07-28") as client:
             session = await hf.start(world.probe("await", gate, "say", "news", "await", gate), owner="agent-7")
+            # Else what it says first is new too, and told twice with the news.
+            await session.wait(match="ready")
             wanted = [_uri(session.id), "holdfast://sessions"]
             async with asyncio.timeout(BOUND_S), client.listen(resource_subscriptions=wanted) as events:
                 gate.release()

@@ -22,8 +22,11 @@ async def main():
     async with holdfast.open_async() as hf:
         tools = toolset("native", hf, owner="agent-7")
         for name in ("one", "two"):
-            answer = await tools.call("run", {"command": sys.argv[1:], "name": name, "wait_s": 0.3})
+            answer = await tools.call("run", {"command": sys.argv[1:], "name": name, "wait_s": 0})
             assert not answer.error, answer.text
+            while "hello" not in (await tools.call("read", {"id": name, "since": "0"})).text:
+                pass
+            await tools.call("read", {"id": name})
         print("started", flush=True)
         await tools.call("wait", {"ids": ["one", "two"]})
 
@@ -62,7 +65,7 @@ def test_all_is_there_after_the_host_was_killed_and_the_end_is_told_once(agents:
 
 def test_an_end_that_came_while_nobody_was_there_is_delivered_to_the_next(agents: Agents, world: World) -> None:
     gate = world.gate()
-    host = world.host(WAITS, *world.probe("await", gate, "exit", 7))
+    host = world.host(WAITS, *world.probe("say", "hello", "await", gate, "exit", 7))
     kill_while_it_waits(host, world)
     gate.release(2)
     agent = agents("native")

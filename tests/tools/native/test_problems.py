@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast import errors
+from support.waiting import until
 from support.wounds import kill_runner, sweep_up, wedged
 
 if TYPE_CHECKING:
@@ -29,7 +30,8 @@ def test_unknown_ids_typos_and_numbers(agents: Agents, world: World) -> None:
     assert problem(agent, "read", id="nope") == 'no session "nope"; nothing of yours runs; run starts one'
     agent.call("run", command="true")
     assert problem(agent, "read", id="nope").endswith("nothing of yours runs; list(all=true) shows all")
-    id = agent.call("run", command=world.probe("lines", 3, "forever"), name="frontend", wait_s=0.3).data["id"]
+    id = agent.call("run", command=world.probe("lines", 3, "forever"), name="frontend", wait_s=0).data["id"]
+    until(lambda: "line 3" in agent.call("read", id="frontend", since="0").text, 20)
     agent.call("run", command=world.probe("forever"), name="api", wait_s=0)
     typo = problem(agent, "read", id="frontnd")
     assert f'no session "frontnd"; nearest is frontend {id}; running: frontend, api' in typo
@@ -83,9 +85,9 @@ def test_arguments_that_cannot_be_understood(agents: Agents) -> None:
     assert problem(agent, "send", id=id).startswith("text: nothing is given to send; give one of text, keys")
     assert problem(agent, "send", id=id, text="a", eof=True).startswith("text: text and eof are two inputs; ")
     assert problem(agent, "wait", ids=id, until="match") == "pattern: is required with until=match; give a regex"
-    for until in ("output", "ready"):
-        assert problem(agent, "wait", ids=id, until=until, pattern="x") == (
-            f"pattern: goes not together with until={until}; give until=match to wait for a regex"
+    for event in ("output", "ready"):
+        assert problem(agent, "wait", ids=id, until=event, pattern="x") == (
+            f"pattern: goes not together with until={event}; give until=match to wait for a regex"
         )
     assert problem(agent, "wait", ids=id, until="port", pattern="web").startswith("pattern: 'web' is no number; ")
     assert problem(agent, "wait", ids=id, until="port", pattern="99999") == (

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support.agents import shown
+from support.logged import logged
 
 if TYPE_CHECKING:
     from support.agents import Agents
@@ -69,8 +70,13 @@ def test_an_aborted_run_never_kills(direct: Agents, world: World) -> None:
     agent = direct("native")
 
     async def aborted() -> None:
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(agent.tools.call("run", {"command": world.probe("forever"), "name": "web"}), 0.5)
+        call = asyncio.ensure_future(agent.tools.call("run", {"command": world.probe("forever"), "name": "web"}))
+        while [each.state for each in await agent.hf.sessions(owner="agent-7")] != ["running"]:
+            done, _ = await asyncio.wait([call], timeout=0.01)
+            assert not done
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
 
     agent.run(aborted())
     assert agent.call("read", id="web").data["state"] == "running"
@@ -177,8 +183,9 @@ def test_a_short_column_of_numbers_is_data(agents: Agents) -> None:
     assert shown(answer) == "\n".join(map(str, range(1, 101)))
 
 
-def test_both_streams_of_a_success_come_in_order_and_are_told_apart(agents: Agents) -> None:
-    answer = agents("native").call("run", command="echo one; sleep 0.05; echo two >&2; sleep 0.05; echo three")
+def test_both_streams_of_a_success_come_in_order_and_are_told_apart(agents: Agents, world: World) -> None:
+    command = f"echo one; {logged(world, 'one')}; echo two >&2; {logged(world, 'two')}; echo three"
+    answer = agents("native").call("run", command=command)
     assert answer.text.splitlines()[1:] == ["one", "(stderr) two", "three"]
 
 

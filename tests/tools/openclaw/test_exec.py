@@ -35,7 +35,7 @@ def test_a_command_that_takes_longer_goes_on_and_is_polled(agents: Agents) -> No
     agent.call("exec", command="true")  # whoever is first waits for a launcher
     began = time.monotonic()
     running = agent.call("exec", command="sleep 5; echo done", yieldMs=1000)
-    assert 1.0 <= time.monotonic() - began < 1.5
+    assert 1.0 <= time.monotonic() - began < 5
     assert running.data["status"] == "running"
     assert running.text.startswith(
         f"Command still running (session {running.data['sessionId']}, pid {running.data['pid']}). "
@@ -101,7 +101,7 @@ asyncio.run(main())
 @pytest.mark.covers("openclaw:4")
 def test_the_time_limit_is_kept_without_any_host_and_zero_is_none(agents: Agents, world: World) -> None:
     limited = world.host(HOST, '{"exec": {"timeoutSec": 1}}', '{"command": "sleep 60", "background": true}', "wait")
-    started = json.loads(limited.line() or limited.errors())
+    started = json.loads(limited.line(20) or limited.errors())
     limited.kill()
     wait_gone(started["pid"], 10)
     agent = agents("openclaw")  # the first host since
@@ -111,7 +111,7 @@ def test_the_time_limit_is_kept_without_any_host_and_zero_is_none(agents: Agents
     assert "timeout: 0, not with a trailing &" in polled.text
     usual = agent.call("exec", command="sleep 60", background=True)
     asked = usual.data["timeoutAtMs"] - usual.data["startedAt"]
-    assert abs(asked - 1_800_000) < 2000
+    assert abs(asked - 1_800_000) < 10_000, "it runs from the request"
     assert "timeout 1800 s" in usual.text
     without = agent.call("exec", command="sleep 60", background=True, timeout=0)
     assert without.data["timeoutAtMs"] is None
@@ -149,7 +149,7 @@ def test_a_foreground_run_whose_host_was_killed_is_found_and_told_whole(agents: 
     mark = world.cwd / "began"
     line = f"echo one; touch {mark}; read -n 1 x < {gate}; echo two; exit 7"
     host = world.host(HOST, "{}", json.dumps({"command": line, "yieldMs": 60000}), "go on")
-    assert host.line() == "calling"
+    assert host.line(20) == "calling", host.errors()
     wait_for_file(mark, 10)
     host.kill()
     agent = agents("openclaw")  # the next host

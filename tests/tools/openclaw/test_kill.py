@@ -49,7 +49,7 @@ def test_what_outlives_a_command_is_named_and_can_be_killed(agents: Agents) -> N
     done = agent.call("exec", command="nohup sleep 600 | cat &")
     took = time.monotonic() - began
     assert (done.data["status"], done.data["exitCode"]) == ("completed", 0)
-    assert took < 1
+    assert took < 5, "they are not waited for"
     pids = [each["pid"] for each in done.data["survivors"]]
     assert len(pids) >= 2
     assert "sleep 600" in done.text
@@ -104,7 +104,7 @@ def test_what_cannot_be_killed_is_named_and_kept(direct: Agents, points: Points,
         return await managed.wait(), time.monotonic() - began
 
     exit, took = agent.run(settle())
-    assert took < 9.5
+    assert took < 15
     assert (exit.reason, exit.exit_signal) == ("manual-cancel", "SIGKILL")
     assert {each["pid"] for each in exit.survivors} == living
     killed = act(agent, "kill", run)
@@ -145,7 +145,7 @@ def test_a_descendant_that_cannot_be_killed_is_named_though_its_command_is_dead(
         return exit, took
 
     exit, took = agent.run(settle())
-    assert took < 0.3 + 4 + 0.5
+    assert took < 0.3 + 4 + 5
     assert (exit.reason, exit.exit_signal) == ("manual-cancel", "SIGTERM")
     assert processes.is_gone(run.data["pid"])
     assert [each["pid"] for each in exit.survivors] == [child.pid]

@@ -167,10 +167,14 @@ def test_a_poll_gives_the_newest_and_says_what_it_left_out(agents: Agents, monke
 @pytest.mark.covers("openclaw:11")
 def test_streams_keep_their_order_and_what_was_cut_comes_out_whole(agents: Agents, world: World) -> None:
     agent = agents("openclaw")
-    name = start(agent, "echo a; sleep 0.1; echo b >&2; sleep 0.1; echo c; sleep 60")
-    log_has(agent, name, "c")
-    assert poll(agent, name).text.startswith("a\nb\nc\n\n")
     gate = world.gate()
+    wait = f"head -c 1 {gate} > /dev/null"
+    name = start(agent, f"echo one; {wait}; echo two >&2; {wait}; echo three; sleep 60")
+    for text in ("one", "two"):
+        log_has(agent, name, text)
+        gate.release()
+    log_has(agent, name, "three")
+    assert poll(agent, name).text.startswith("one\ntwo\nthree\n\n")
     half = world.probe("quiet", "write", "x", "hex", "f09f", "await", gate, "hex", "98801b5b33", "await", gate)
     cut = start(agent, [*half, "hex", "316d79", "forever"])
     log_has(agent, cut, "x")

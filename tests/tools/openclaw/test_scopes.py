@@ -102,7 +102,8 @@ def test_of_64_replacements_by_4_hosts_the_newest_lives(agent: Agent, world: Wor
 
 @pytest.mark.covers("openclaw:28")
 def test_a_replacement_that_is_cancelled_before_its_turn_never_begins(agent: Agent, world: World) -> None:
-    one = supervisor(agent)
+    # The replacement waits for what it replaces as long as the others take to start.
+    one = Supervisor(agent.hf, "agent-7", kill_grace_ms=60_000)
 
     async def fenced() -> tuple[Any, Any, list[Any]]:
         stubborn = SpawnInput(argv=world.probe("ignore", "TERM", "say", "up", "forever"), scope_key="busy")
@@ -115,7 +116,7 @@ def test_a_replacement_that_is_cancelled_before_its_turn_never_begins(agent: Age
         started = await asyncio.gather(*map(one.spawn, others))
         assert not replacing.done() or (await replacing).pid is None
         await one.cancel("never-born")
-        withdrawn = await asyncio.wait_for(replacing, 1)
+        withdrawn = await asyncio.wait_for(replacing, 20)
         for run in started:
             await run.cancel()
         return first, withdrawn, started
@@ -126,7 +127,7 @@ def test_a_replacement_that_is_cancelled_before_its_turn_never_begins(agent: Age
     assert agent.run(withdrawn.wait()).reason == "manual-cancel"
     assert agent.run(one.get_record("never-born")) is None
     assert len({run.pid for run in started}) == 24
-    agent.run(first.cancel())
+    agent.run(first.cancel(force=True))
 
 
 @pytest.mark.parametrize("scope_key", [None, "alone"])

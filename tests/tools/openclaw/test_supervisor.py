@@ -188,8 +188,8 @@ def test_an_end_after_a_deadline_that_nobody_saw_is_a_timeout_with_its_own_code(
 
 @pytest.mark.covers("openclaw:26")
 def test_output_renews_the_watchdog_and_silence_ends_the_whole_tree(agent: Agent, world: World) -> None:
-    one = supervisor(agent, kill_grace_ms=300)
-    chatty = agent.run(one.spawn(SpawnInput(argv=world.probe("lines", 20, 0.1), no_output_timeout_ms=800)))
+    one = supervisor(agent)
+    chatty = agent.run(one.spawn(SpawnInput(argv=world.probe("lines", 40, 0.1), no_output_timeout_ms=3000)))
     assert (agent.run(chatty.wait()).reason, agent.run(chatty.wait()).exit_code) == ("exit", 0)
     heard: list[str] = []
 
@@ -198,7 +198,7 @@ def test_output_renews_the_watchdog_and_silence_ends_the_whole_tree(agent: Agent
 
     async def silent() -> tuple[Any, Any, list[int], int]:
         argv = ["sh", "-c", f"({left}) & echo ready; exec sleep 600"]
-        run = await one.spawn(SpawnInput(argv=argv, no_output_timeout_ms=500, on_stdout=heard.append))
+        run = await one.spawn(SpawnInput(argv=argv, no_output_timeout_ms=1500, on_stdout=heard.append))
         assert run.pid is not None
         pid = run.pid
         child = (await asyncio.to_thread(until, lambda: processes.descendants(pid)))[0]
@@ -453,9 +453,10 @@ def test_a_wait_settles_also_where_a_stop_that_it_did_not_ask_for_cannot_end_the
     one, other = supervisor(agent, kill_grace_ms=100), supervisor(agent)
 
     async def settled() -> tuple[Any, Any, float]:
+        # A limit runs from the request, and not from when we hear that it began.
+        began = time.monotonic()
         run = await one.spawn(SpawnInput(argv=["sleep", "600"], **limits))  # type: ignore[arg-type]
         waiting = asyncio.ensure_future(run.wait())
-        began = time.monotonic()
         cancelling = asyncio.ensure_future(other.cancel(run.run_id)) if why == "manual-cancel" else None
         exit = await waiting
         took = time.monotonic() - began
@@ -465,7 +466,7 @@ def test_a_wait_settles_also_where_a_stop_that_it_did_not_ask_for_cannot_end_the
 
     run, exit, took = agent.run(settled())
     # Half a second until the limit, the grace, and what the last rung may take.
-    assert 4.1 <= took < 0.5 + 0.1 + 4 + 1
+    assert 4.1 <= took < 0.5 + 0.1 + 4 + 10
     assert (exit.reason, exit.timed_out, exit.exit_signal) == (why, why != "manual-cancel", "SIGKILL")
     assert [each["pid"] for each in exit.survivors] == [run.pid]
     left = processes.look(run.pid or 0)
