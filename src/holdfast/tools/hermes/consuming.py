@@ -58,6 +58,8 @@ class Consuming:
             await self.consumer.ack(event_id)
 
     async def is_told(self, session: AsyncSession, event_id: str | None) -> bool:
-        if event_id is None or session.owner != self._owner or await self.consumer.is_open(event_id):
+        if event_id is None or session.owner != self._owner:
             return False
-        return self._kept.get(session.id, _TOLD) == event_id or await scope.is_promised(session)
+        # In this order: a record that is appended in between is seen by the second look.
+        told = self._kept.get(session.id, _TOLD) == event_id or await scope.is_promised(session)
+        return told and not await self.consumer.is_open(event_id)
