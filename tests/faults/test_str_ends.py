@@ -43,6 +43,8 @@ def test_str_05_a_command_that_closes_its_streams_runs_on_until_its_exit_and_nob
     assert session.refresh().state == "running"
     with Peer(str(beside.session.endpoint)) as peer:
         peer.hello()
+        # One that was woken and has not come to run yet is not asleep, though it costs nothing.
+        until(lambda: (row := processes.look(runner)) is not None and row.state == "S", what="the rest of the runner")
         # It still has to see that we hung up; a thousand round trips next door are then long enough for one that
         # spins to be seen.
         until(lambda: idle(peer, runner, 50), what="the runner to fall asleep")
