@@ -19,7 +19,7 @@ from holdfast.daemons.lsp import LanguageServer
 from holdfast.errors import ServerGone, ServerRefused, Timeout
 from support import lsp_server
 from support.points import Points
-from support.told import records
+from support.told import endings, records
 from support.waiting import BOUND_S, until, wait_gone
 from support.world import World
 
@@ -175,7 +175,7 @@ def test_three_failed_starts_in_a_row_end_it_and_two_do_not(world: World) -> Non
     assert (shot.status, shot.exit.code, shot.attempt) == ("failed", 3, 3)
     assert (shot.metadata["state"], shot.metadata["failed_starts"], shot.metadata["max_restarts"]) == ("error", 3, 3)
     assert (world.cwd / "hopeless").read_text() == "xxx"
-    ended = records(world, hopeless.id)[-1]
+    (ended,) = until(lambda: endings(world, hopeless.id), what="the ending")
     assert ended["lifecycle"]["start_limit"] is True
     metadata = ended["snapshot"]["metadata"]
     assert (metadata["server"], metadata["state"], metadata["failed_starts"]) == ("toy", "error", 3)
@@ -192,13 +192,19 @@ def test_a_server_that_lives_and_is_of_no_use_has_failed_to_start(
 ) -> None:
     if words == ["silent"]:
         monkeypatch.setattr(speaking, "INITIALIZE_S", 0.3)
+    greetings: list[Future[Any]] = []
+    greeted = LanguageServer._greeted
+
+    def note(server: LanguageServer, answer: Future[Any]) -> None:
+        greetings.append(answer)
+        greeted(server, answer)
+
+    monkeypatch.setattr(LanguageServer, "_greeted", note)
     hf = world.open()
     server = hf.daemons.lsp(lsp_server.argv(*words), server="toy", max_restarts=2)
-    greeting: Future[Any] | None = until(lambda: server._greeting, what="the first greeting")
-    assert greeting is not None
-    with pytest.raises((ServerGone, ServerRefused), match=why):
-        greeting.result(BOUND_S)
     over(server)
+    with pytest.raises((ServerGone, ServerRefused), match=why):
+        greetings[0].result(0)
     shot = hf.daemons.get(server.id)
     assert shot.exit is not None
     assert (shot.status, shot.exit.signal, shot.attempt) == ("failed", "SIGKILL", 2)

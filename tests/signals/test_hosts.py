@@ -325,9 +325,10 @@ def test_a_lost_session_has_a_record_of_its_end_too(world: World) -> None:
 
 @pytest.mark.parametrize("way", ["ack", "note"])
 def test_an_end_that_is_taken_note_of_before_its_record_is_written_is_not_told(
-    world: World, points: Points, way: str
+    world: World, points: Points, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     """The exit record names it first. On faulty code there was nothing to settle yet, and so it was told after all."""
+    monkeypatch.setattr("holdfast.signals.inbox._APPEND_S", 2 * BOUND_S)  # however late the runner goes on
     points.set("runner.exit_written=pause")
     hf = world.open()
     consumer = hf.signals(OWNER)

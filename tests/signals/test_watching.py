@@ -177,7 +177,7 @@ def test_the_last_match_that_may_be_told_ends_the_watching(world: World) -> None
     assert end["watch"] == {"hits": 1, "suppressed": 1, "unscanned": 0}
 
 
-_CROWD = "[breaker]\nmax = 3\nwindow = 60\ncooldown = 1.5\n"
+_CROWD = "[breaker]\nmax = 3\nwindow = 60\ncooldown = 3\n"
 
 
 def crowd(world: World, size: int, owner: str = "conv-1") -> list[Session]:
