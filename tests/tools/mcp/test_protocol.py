@@ -271,10 +271,11 @@ def test_who_subscribed_to_a_log_is_told_of_new_output_also_after_its_runner_sto
         async with holdfast.open_async() as hf, connected(bridge(hf), message_handler=update) as client:
             session = await hf.start(world.probe("await", gate, "say", "news", "await", gate), owner="agent-7")
             await session.wait(match="ready")
-            await client.subscribe_resource(_uri(session.id))
             assert session.runner_pid is not None
+            # Before anybody waits there: a wait that it has taken on is not told that it stands still.
             halt(session.runner_pid)
             try:
+                await client.subscribe_resource(_uri(session.id))
                 assert (await _updated(ear)) == _uri(session.id)
                 # Nobody is told again and again that it does not answer.
                 await ear.nothing(2)

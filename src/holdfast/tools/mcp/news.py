@@ -46,24 +46,25 @@ class News:
         self._subscribed: dict[str, dict[object, ServerSession]] = {}
 
     @contextmanager
-    def wanted(self, uris: Iterable[str]) -> Iterator[None]:
-        uris = list(uris)
-        for uri in uris:
-            self._want(uri)
+    def wanted(self, resources: Iterable[tuple[str, AsyncSession | None]]) -> Iterator[None]:
+        """Of each the session as it was when it was asked for: what is printed from then on is new."""
+        resources = list(resources)
+        for uri, watched in resources:
+            self._want(uri, watched)
         try:
             yield
         finally:
-            for uri in uris:
+            for uri, _ in resources:
                 self._want_no_more(uri)
 
-    def subscribe(self, session: ServerSession, uri: str) -> None:
+    def subscribe(self, session: ServerSession, uri: str, watched: AsyncSession | None) -> None:
         connection = of(session)
         subscribers = self._subscribed.setdefault(uri, {})
         if connection in subscribers:
-            self._revive(uri)
+            self._revive(uri, watched)
             return
         subscribers[connection] = session
-        self._want(uri)
+        self._want(uri, watched)
         connection.exit_stack.callback(self.unsubscribe, session, uri)
 
     def unsubscribe(self, session: ServerSession, uri: str) -> None:
@@ -88,14 +89,14 @@ class News:
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
         self._tasks.clear()
 
-    def _want(self, uri: str) -> None:
+    def _want(self, uri: str, watched: AsyncSession | None) -> None:
         self._wanted[uri] += 1
-        self._revive(uri)
+        self._revive(uri, watched)
 
-    def _revive(self, uri: str) -> None:
+    def _revive(self, uri: str, watched: AsyncSession | None) -> None:
         """Begin to watch, also what was over when it was watched before: a name may have another session now."""
         if uri not in self._tasks or self._tasks[uri].done():
-            watch = self._watch_list() if uri == SESSIONS else self._watch(uri)
+            watch = self._watch_list() if uri == SESSIONS else self._watch(uri, watched)
             self._tasks[uri] = asyncio.ensure_future(watch)
 
     def _want_no_more(self, uri: str) -> None:
@@ -106,11 +107,10 @@ class News:
             if task is not None:
                 task.cancel()
 
-    async def _watch(self, uri: str) -> None:
+    async def _watch(self, uri: str, session: AsyncSession | None) -> None:
+        if session is None:
+            return  # the notices tell of it
         try:
-            session = await self._resources.check(uri)
-            if session is None:
-                return  # the notices tell of it
             cursor, silent = session.cursor, False
             while not (over := session.state in FINAL_STATES) or _prints_on(session):
                 try:

@@ -137,8 +137,8 @@ class Bridge:
 
     async def _subscribe(self, context: Context, params: types.SubscribeRequestParams) -> types.EmptyResult:
         with _refusing():
-            await self._resources.check(str(params.uri))
-        self._news.subscribe(context.session, str(params.uri))
+            watched = await self._resources.check(str(params.uri))
+        self._news.subscribe(context.session, str(params.uri), watched)
         return types.EmptyResult()
 
     async def _unsubscribe(self, context: Context, params: types.UnsubscribeRequestParams) -> types.EmptyResult:
@@ -150,9 +150,8 @@ class Bridge:
     ) -> types.SubscriptionsListenResult:
         wanted = [str(uri) for uri in params.notifications.resource_subscriptions or ()]
         with _refusing():
-            for uri in wanted:
-                await self._resources.check(uri)
-        with self._news.wanted(wanted):
+            watched = [(uri, await self._resources.check(uri)) for uri in wanted]
+        with self._news.wanted(watched):
             return await self._listen(context, params)
 
     async def _set_level(self, context: Context, params: types.SetLevelRequestParams) -> types.EmptyResult:
