@@ -175,7 +175,9 @@ _BECOME = "until grep -q sleep /proc/$!/comm; do :; done"
 def test_a_command_that_leaves_a_process_is_completed_and_stays_in_reach(direct: Agents, whose: str) -> None:
     agent = direct("dominds")
     command = f"sleep 300 & {_BECOME}; echo up"
+    began = time.monotonic()
     done = agent.call("shell_cmd", command=command, timeoutSeconds=30)
+    assert time.monotonic() - began < 15, "what it left is not waited for"
     assert done.data["status"] == "success"
     (left,) = done.data["survivors"]
     assert f"⚠️  1 process(es) of this command are still running: {left['pid']} sleep" in done.text.splitlines()
