@@ -24,7 +24,7 @@ print("serving on port", server.server_port, flush=True)
 server.serve_forever()
 """
 # A mistake that shows only after the command has become a daemon.
-MISTAKE = "time.sleep(1.5); import no_such_module"
+MISTAKE = "time.sleep(3); import no_such_module"
 
 
 class Agent:
