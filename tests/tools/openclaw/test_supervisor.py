@@ -131,14 +131,21 @@ def test_a_cancel_while_it_starts_leaves_nothing(agent: Agent, points: Points) -
 @pytest.mark.covers("openclaw:24")
 @pytest.mark.parametrize("first", ["cancel", "limits"])
 def test_of_three_reasons_at_once_the_first_stops_it_once(agent: Agent, world: World, first: str) -> None:
-    one = supervisor(agent)
+    one = supervisor(agent, kill_grace_ms=4000)
     argv = world.probe("signal-report", "forever")
-    limits = {"timeout_ms": 1000, "no_output_timeout_ms": 1000}
 
     async def stopped() -> tuple[Any, Any]:
-        run = await one.spawn(SpawnInput(argv=argv, **limits))  # type: ignore[arg-type]
-        assert (await run.session.wait(match="ready", timeout=5)).reason == "match"
-        if first == "limits":
+        run = await one.spawn(SpawnInput(argv=argv, timeout_ms=60_000, no_output_timeout_ms=60_000))
+        assert (await run.session.wait(match="ready", timeout=20)).reason == "match"
+        cancelling = None
+        if first == "cancel":
+            cancelling = asyncio.ensure_future(run.cancel())
+            assert (await run.session.wait(match="signal TERM", timeout=5)).reason == "match"
+        # Both have passed by now.
+        await run.session.update(timeout=0.01, idle_timeout=0.01)
+        if cancelling is not None:
+            await cancelling
+        else:
             assert (await run.session.wait(match="signal TERM", timeout=5)).reason == "match"
             before = await one.get_record(run.run_id)
             assert before is not None
