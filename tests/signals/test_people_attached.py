@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -12,23 +11,14 @@ from holdfast.cli import display
 from holdfast.host.attach import Attachment
 from holdfast.host.ringing import ring
 from holdfast.model.attach import Bell, Clients, Init
+from support.told import endings
 from support.waiting import BOUND_S, until
 from support.world import World
 
 
 def _ended(world: World, id: str) -> dict[str, Any]:
-    file = world.session(id) / "signals.jsonl"
-
-    def look() -> dict[str, Any] | None:
-        for line in file.read_text().splitlines():
-            record: dict[str, Any] = json.loads(line)
-            if record.get("lifecycle", {}).get("phase") == "ended":
-                return record
-        return None
-
-    found = until(look, watch=file.parent)
-    assert found is not None
-    return found
+    (record,) = until(lambda: endings(world, id), watch=world.session(id))
+    return record
 
 
 def _next(attachment: Attachment, kind: type[Any]) -> Any:
