@@ -54,7 +54,7 @@ def test_a_deputy_killed_at_any_step_costs_nothing(over_ssh: Away, world: World,
         assert session.wait(timeout=10).reason == "exit"
         assert session.exit is not None
         assert (session.exit.code, session.text()) == (3, "one\ntwo\n")
-        assert len(told.endings(world, id)) == 1
+        assert len(until(lambda: told.endings(world, id), what="the signal of its end")) == 1
         until(lambda: not deputies(world))
         hf.get(id)  # what was left there is removed by another: the fixture looks
 

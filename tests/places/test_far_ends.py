@@ -17,6 +17,7 @@ from holdfast import errors
 from holdfast.runner import link, mirror, wire
 from support import interpreters
 from support.away import deputies, kill_deputies
+from support.contents import contents
 
 if TYPE_CHECKING:
     from support.away import Away
@@ -34,7 +35,7 @@ _headings = st.fixed_dictionaries(
 
 
 def written(root: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+    return {str(path.relative_to(root)): data for path, data in contents(root)}
 
 
 @_QUICK

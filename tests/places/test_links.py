@@ -66,7 +66,7 @@ def test_hosts_and_deputy_killed_lose_no_line_and_no_code(hf: Holdfast, away: Aw
     assert session.exit is not None
     assert session.exit.code == 5
     assert is_unbroken(session)
-    assert len(told.endings(world, session.id)) == 1
+    assert len(until(lambda: told.endings(world, session.id), what="the signal of its end")) == 1
 
 
 def test_an_end_that_nobody_was_there_for_is_told_once(hf: Holdfast, away: Away, world: World) -> None:
@@ -83,7 +83,7 @@ def test_an_end_that_nobody_was_there_for_is_told_once(hf: Holdfast, away: Away,
         with world.open() as another:
             assert another.get(session.id).state == "exited"
             assert [each.variant for each in another.signals(OWNER).claim()] in (["lifecycle"], [])
-    assert len(told.endings(world, session.id)) == 1
+    assert len(until(lambda: told.endings(world, session.id), what="the signal of its end")) == 1
 
 
 def test_whoever_waits_for_signals_alone_sends_another_deputy(hf: Holdfast, away: Away, world: World) -> None:
@@ -140,7 +140,7 @@ def test_two_who_look_at_once_send_one_deputy(hf: Holdfast, away: Away, world: W
         world.host("import holdfast, sys\nprint(holdfast.open().get(sys.argv[1]).state)", session.id) for _ in "ab"
     ]
     assert [look.line(20) for look in looks] == ["running", "running"]
-    assert len(deputies(world)) == 1
+    until(lambda: len(deputies(world)) == 1, what="one deputy: who came too late has left")
     session.stop(grace=0)
 
 

@@ -60,14 +60,16 @@ def test_a_cable_that_is_cut_makes_it_unreachable_until_it_is_mended(
     ssh_host.cut()
     began = time.monotonic()
     assert host.get(session.id).state == "unreachable"
-    assert host.get(beside.id).state == "running"
-    assert {each.id: each.state for each in host.sessions()} == {session.id: "unreachable", beside.id: "running"}
+    # One that can be reached may be late for a host that waits for nobody for long.
+    until(lambda: host.get(beside.id).state == "running")
+    expected = {session.id: "unreachable", beside.id: "running"}
+    until(lambda: {each.id: each.state for each in host.sessions()} == expected)
     with pytest.raises(errors.Unreachable):
         session.send("in vain\n")
     assert session.text() == "one\n", "what came before can be read"
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 10
     ssh_host.mend()
-    assert host.get(session.id).state == "running"
+    until(lambda: host.get(session.id).state == "running")
     session.send("again\n")
     assert session.wait(match="got again", timeout=5).reason == "match"
     for each in (session, beside):
@@ -96,7 +98,7 @@ def test_a_paused_container_makes_it_unreachable_until_it_goes_on(
     container.pause()
     assert host.get(session.id).state == "unreachable"
     container.unpause()
-    assert host.get(session.id).state == "running"
+    until(lambda: host.get(session.id).state == "running")
     session.stop(grace=0)
 
 

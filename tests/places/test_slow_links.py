@@ -51,7 +51,7 @@ def test_a_flood_over_a_slow_link_can_be_looked_at_and_stopped(
     argv = [sys.executable, "-I", "-S", str(slow), str(BYTES_A_SECOND), *ssh_host.argv]
     monkeypatch.setenv("HOLDFAST_PLACES_SSH", shlex.join(argv))
     session = world.open().start(["yes", "a line of a flood that goes on and on"], place=over_ssh.place, log_cap="8M")
-    until(lambda: session.refresh().ends["stdout"] > 64 << 20, what="a flood that is far ahead of the link")
+    until(lambda: session.refresh().ends["stdout"] > 64 << 20, 30, what="a flood that is far ahead of the link")
     assert session.refresh().state == "running"
     assert session.stop(grace=5).survivors == []
     assert session.wait(timeout=30).reason == "exit"

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 from support.waiting import until
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from support.agents import Agent
 
 Event = dict[str, Any]
@@ -88,14 +90,21 @@ def drained(agent: Agent, count: int = 1, bound: float = 10.0) -> list[Event]:
     return found
 
 
-def beats_until_the_end(agent: Agent) -> list[Event]:
-    """The heartbeats of what prints `line 1`, `line 2`, ...: each line was told once and in order, and none of them
-    follows its completion."""
+def beats_until_the_end(agent: Agent, end: Callable[[], object]) -> list[Event]:
+    """The heartbeats of what prints `line 1`, `line 2`, ... until `end` is called, which is when two have come: each
+    line was told once and in order, and none of them follows its completion."""
     events: list[Event] = []
+
+    def two_came() -> bool:
+        events.extend(drain(agent))
+        return len(events) >= 2
 
     def is_over() -> bool:
         events.extend(drain(agent))
         return any(event["type"] == "completion" for event in events)
+
+    until(two_came, bound=30, what="two heartbeats")
+    end()
 
     until(is_over, bound=30, what="the end")
     beats = [event for event in events if event["type"] == "heartbeat"]

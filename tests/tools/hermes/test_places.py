@@ -213,18 +213,19 @@ def test_what_runs_behind_a_cut_cable_is_unreachable_and_running(
 def test_a_foreground_command_whose_place_cannot_be_reached_any_more_goes_on_and_is_told(
     library: Agents, world: World, over_ssh: Away, ssh_host: SshHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TERMINAL_MAX_FOREGROUND_TIMEOUT", "2")
-    over_ssh.run("mkfifo ~/gate")
+    # Longer than another login may take: it must not go on before the place is down.
+    monkeypatch.setenv("TERMINAL_MAX_FOREGROUND_TIMEOUT", "6")
+    over_ssh.run("mkfifo ~/gate ~/up")
     agent = library("hermes")
 
-    def has_printed() -> bool:
-        return any(each.stat().st_size for each in world.home.glob("sessions/*/stdout.*"))
+    def stdout() -> list[Path]:
+        return list(world.home.glob("sessions/*/stdout.*"))
 
     async def broken() -> dict[str, Any]:
-        asked = {"command": "echo one; read x <~/gate; echo two; exit 3", "timeout": 60}
+        asked = {"command": "echo one; echo >~/up; read x <~/gate; echo two; exit 3", "timeout": 60}
         call = asyncio.ensure_future(agent.tools.call("terminal", asked))
-        # No other login meanwhile: the call goes on without us after two seconds.
-        await asyncio.to_thread(until, has_printed, BOUND_S, what="its output")
+        await asyncio.to_thread(over_ssh.run, "cat ~/up")
+        await asyncio.to_thread(until, lambda: [each for each in stdout() if each.stat().st_size], what="its output")
         ssh_host.down()
         answer: dict[str, Any] = (await call).data
         return answer
