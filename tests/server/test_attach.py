@@ -232,6 +232,7 @@ def test_sizes_and_presence_are_told(home: Holdfast, attach: Attach) -> None:
     session.kill()
 
 
+@pytest.mark.timeout(240)
 def test_what_was_typed_before_a_detach_is_taken_however_much_is_printed(
     home: Holdfast, attach: Attach, world: World
 ) -> None:

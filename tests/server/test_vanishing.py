@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from support.processes import descriptors
 from support.waiting import until
 from support.webviewer import WebViewer
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 PING_S = 20.0
 
 
+@pytest.mark.timeout(5 * PING_S)
 def test_a_client_that_vanishes_while_the_session_takes_nothing_is_let_go(world: World, serving: Serving) -> None:
     """What it typed is still in the hands of the runner, which reads it when the command does."""
     before = len(descriptors(serving.pid))
