@@ -123,7 +123,7 @@ def test_zsh_completes_with_it(world: World, start: Start, path: str) -> None:
         ]
     ):
         shell.send(typed)
-        until(lambda: ran.exists() and ran.read_text().count("\n") > number, what=f"the end of {typed!r}")  # noqa: B023
+        until(lambda: ran.exists() and ran.read_text().count("\n") > number, 20, what=f"the end of {typed!r}")  # noqa: B023
         assert ran.read_text().splitlines()[number] == wanted
     shell.send("exit\n")
     assert shell.wait() == 0

@@ -16,11 +16,10 @@ from holdfast.errors import HoldfastError
 from holdfast.server import limits, problems
 from holdfast.server.addresses import names
 from holdfast.server.credentials import Patience
+from support.contents import contents
 from support.serving import UPGRADE, Serving, read_answer, request, serving_inside
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from support.serving import Answer
     from support.world import World
 
@@ -181,7 +180,9 @@ def test_a_thousand_wrong_tokens_delay_nobody_and_are_in_no_file(world: World) -
 
     secrets = asyncio.run(main())
     assert secrets
-    assert not [path for path in _files(world.home) for secret in secrets if secret.encode() in path.read_bytes()]
+    files = [(path, data) for path, data in contents(world.home) if path.name != "token"]
+    assert files
+    assert not [path for path, data in files for secret in secrets if secret.encode() in data]
 
 
 def test_few_peers_are_remembered(world: World) -> None:
@@ -407,10 +408,6 @@ def test_a_problem_has_the_facts_and_no_fact_replaces_its_own_members() -> None:
 
 def _session(serving: Serving) -> str:
     return serving.world.open().run("true", tty=True, wait=10).id
-
-
-def _files(directory: Path) -> list[Path]:
-    return [path for path in directory.rglob("*") if path.is_file() and path.name != "token"]
 
 
 def test_ipv6_is_served_where_it_is_asked_for(world: World) -> None:
