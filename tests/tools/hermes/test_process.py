@@ -247,7 +247,7 @@ def test_a_host_that_never_kills_only_asks(library: Agents) -> None:
 
 def test_a_limit_of_a_host_that_never_kills_only_asks_too(library: Agents) -> None:
     agent = library("hermes", daemon_term_grace_seconds=0)
-    stubborn = start(agent, "trap 'echo asked' TERM; echo up; while :; do sleep 0.1; done", deadline=1)
+    stubborn = start(agent, "trap 'echo asked' TERM; echo up; while :; do sleep 0.1; done", deadline=3)
     printed(agent, stubborn, "asked")
     # Longer than both askings take, after which others would be killed.
     assert process(agent, "wait", stubborn, timeout=4)["status"] == "timeout"
