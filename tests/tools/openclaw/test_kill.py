@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from support import processes
-from support.waiting import until, wait_gone
+from support.waiting import until, wait_gone, within
 from support.wounds import sweep_up
 
 if TYPE_CHECKING:
@@ -45,11 +45,12 @@ def shown(agent: Agent, run: Any, text: str) -> str:
 def test_what_outlives_a_command_is_named_and_can_be_killed(agents: Agents) -> None:
     agent = agents("openclaw")
     agent.call("exec", command="true")
-    began = time.monotonic()
-    done = agent.call("exec", command="nohup sleep 600 | cat &")
-    took = time.monotonic() - began
+    done = within(
+        1.0,
+        lambda: agent.call("exec", command="nohup sleep 600 | cat &"),
+        lambda late: act(agent, "kill", late),
+    )
     assert (done.data["status"], done.data["exitCode"]) == ("completed", 0)
-    assert took < 5, "they are not waited for"
     pids = [each["pid"] for each in done.data["survivors"]]
     assert len(pids) >= 2
     assert "sleep 600" in done.text
@@ -104,7 +105,7 @@ def test_what_cannot_be_killed_is_named_and_kept(direct: Agents, points: Points,
         return await managed.wait(), time.monotonic() - began
 
     exit, took = agent.run(settle())
-    assert took < 15
+    assert took < 9.5
     assert (exit.reason, exit.exit_signal) == ("manual-cancel", "SIGKILL")
     assert {each["pid"] for each in exit.survivors} == living
     killed = act(agent, "kill", run)
