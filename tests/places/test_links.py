@@ -96,7 +96,7 @@ def test_whoever_waits_for_signals_alone_sends_another_deputy(hf: Holdfast, away
     (first,) = deputies(world)
     for _ in range(2):
         kill_deputies(world)
-        until(lambda: [row for row in deputies(world) if row.pid != first.pid], what="another deputy")
+        until(lambda: [row for row in deputies(world) if row.pid != first.pid], 20, what="another deputy")
     gate.release()
     waiting.join(10)
     assert got == ["lifecycle"]
