@@ -17,6 +17,7 @@ from support.waiting import until
 if TYPE_CHECKING:
     from holdfast import Holdfast, Session
     from support.away import Away
+    from support.points import Points
     from support.world import World
 
 OWNER = "agent-7"
@@ -96,10 +97,33 @@ def test_whoever_waits_for_signals_alone_sends_another_deputy(hf: Holdfast, away
     (first,) = deputies(world)
     for _ in range(2):
         kill_deputies(world)
-        until(lambda: [row for row in deputies(world) if row.pid != first.pid], 20, what="another deputy")
+        until(lambda: [row for row in deputies(world) if row.pid != first.pid], what="another deputy")
     gate.release()
     waiting.join(10)
     assert got == ["lifecycle"]
+    assert session.refresh().state == "exited"
+
+
+def test_a_deputy_that_is_killed_on_its_way_is_followed_by_another(
+    hf: Holdfast, away: Away, world: World, points: Points
+) -> None:
+    gate = away.gate()
+    session = hf.start(away.probe("quiet", "await", gate, "exit", 4), owner=OWNER, place=away.place)
+    points.set("deputy.sent=pause")
+    consumer = hf.signals(OWNER)
+    with consumer.waker() as waker:
+        assert not waker.wait(0.1), "and from here on it knows whose death to notice"
+        woke: list[bool] = []
+        waiting = threading.Thread(target=lambda: woke.append(waker.wait(30)))
+        waiting.start()
+        kill_deputies(world)
+        on_its_way = points.wait("deputy.sent", 20)
+        points.clear()
+        on_its_way.kill()
+        gate.release()
+        waiting.join(30)
+        assert woke == [True]
+    assert [each.variant for each in consumer.claim()] == ["lifecycle"]
     assert session.refresh().state == "exited"
 
 

@@ -386,6 +386,8 @@ class Core:
             return None
         if needs_deputy(files):
             self.launching.send_deputies(self.home.path, [files.spec])
+            if needs_deputy(files):
+                raise BlockingIOError  # it is gone before anybody can be told of that: another is sent in a moment
         return outcome(self.home, id, _row_of)
 
     def _call_people(self, variant: str, record: dict[str, Any], notify: bool | None) -> None:

@@ -126,6 +126,8 @@ class Deputy:
 
     def take_over(self) -> bool:
         """Stand in for one that is gone. False where another was quicker, once that one can be reached."""
+        if points.ACTIVE:
+            points.hit("deputy.sent")
         path = os.path.join(self._home, "sessions", self._spec["id"])
         lock = _take_lock(os.path.join(path, "spec.json"))
         if lock is None:
