@@ -55,7 +55,7 @@ def test_input_is_the_same_in_both(data: bytes, number: int) -> None:
     binary = Binary().read(b"\2" + struct.pack(">Q", number) + data)
     text = Json().read(json.dumps({"type": "input", "id": number, "b64": base64.b64encode(data).decode()}))
     assert binary["id"] == text["id"] == number
-    assert wishes.input_of(binary) == wishes.input_of(text) == data
+    assert wishes.input_of(binary, 150) == wishes.input_of(text, 150) == data
 
 
 @pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
@@ -72,7 +72,7 @@ def test_whatever_a_message_says_is_obeyed_or_refused_by_name(message: dict[str,
     with suppress(BadRequest, BadArgument, BadKey):
         wishes.check(message)
         if message["type"] == "input":
-            assert isinstance(wishes.input_of(message), (bytes, list))
+            assert isinstance(wishes.input_of(message, 150), (bytes, list))
 
 
 @given(st.dictionaries(st.sampled_from(("from", "lag", "history_rows", "rows", "cols", "visible")), st.text()))
@@ -86,3 +86,9 @@ def test_the_first_that_a_client_offers_is_spoken() -> None:
     assert chosen(["chat", "holdfast.v1.json", "holdfast.v1"]).name == "holdfast.v1.json"
     with pytest.raises(BadRequest, match="subprotocol"):
         chosen(["chat"])
+
+
+def test_enter_follows_text_as_late_as_is_configured_or_said() -> None:
+    line = {"type": "input", "submit": "x"}
+    assert wishes.input_of(line, 40) == [{"text": "x"}, {"pause": 40}, {"enter": True}]
+    assert wishes.input_of({**line, "enter_delay_ms": 7}, 40) == [{"text": "x"}, {"pause": 7}, {"enter": True}]

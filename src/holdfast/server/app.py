@@ -103,7 +103,15 @@ class App:
         # Everything that is asked of a runner carries the author of its host.
         async with AsyncHoldfast(self._hf.home.path, config=self._hf.config, author=f"web:{caller.label}") as hf:
             session = await self._session(hf, socket.path_params["id"], ticket)
-            await attend(socket, session, role=role, label=caller.label, instance=self._instance, leaving=self._leaving)
+            await attend(
+                socket,
+                session,
+                role=role,
+                label=caller.label,
+                instance=self._instance,
+                enter_delay_ms=round(hf.config.terminal_enter_delay * 1000),
+                leaving=self._leaving,
+            )
 
     async def _session(self, hf: AsyncHoldfast, ref: str, ticket: Ticket | None) -> AsyncSession:
         try:

@@ -49,6 +49,7 @@ async def attend(
     role: Role,
     label: str,
     instance: str,
+    enter_delay_ms: int,
     leaving: asyncio.Event,
 ) -> None:
     """From the upgrade, which is refused where nothing can be shown, to the end of the connection."""
@@ -70,7 +71,7 @@ async def attend(
         return
     async with attachment:
         await socket.accept(dialect.name)
-        await Viewer(socket, dialect, session, attachment, wished, role, instance).run(leaving)
+        await Viewer(socket, dialect, session, attachment, wished, role, instance, enter_delay_ms).run(leaving)
 
 
 class Viewer:
@@ -85,6 +86,7 @@ class Viewer:
         wished: wishes.Wishes,
         role: Role,
         instance: str,
+        enter_delay_ms: int,
     ) -> None:
         self._socket = socket
         self._dialect = dialect
@@ -94,6 +96,7 @@ class Viewer:
         self._size = wished.size
         self._role = role
         self._instance = instance
+        self._enter_delay_ms = enter_delay_ms
         self._restored: Restored | None = None
         self._begun = asyncio.Event()
         # By the number that the runner answers: what the client calls it.
@@ -289,7 +292,7 @@ class Viewer:
             await self._say({"type": "pong", "t": message.get("t")})
             return
         if kind == "input":
-            typed = wishes.input_of(message)
+            typed = wishes.input_of(message, self._enter_delay_ms)
             number = attachment.send(typed) if isinstance(typed, bytes) else attachment.send_parts(typed)
             if message.get("id") is not None:
                 self._inputs[number] = message["id"]

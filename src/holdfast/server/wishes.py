@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 # A screen with more is not sent in one message.
 _HISTORY_ROWS_MAX = 10_000
 _OFFSET_MAX = 1 << 53
-_ENTER_DELAY_MS = 150
 _WHAT = ("data", "b64", "keys", "paste", "submit")
 # Beside these an input has an `id`.
 _BESIDE = {"keys": ("delay_ms",), "paste": ("bracketed", "raw"), "submit": ("enter_delay_ms",)}
@@ -104,7 +103,7 @@ def check(message: Message) -> None:
         raise BadRequest(f"`{kind}` has no field {unknown[0][:40]!r}", fix)
 
 
-def input_of(message: Message) -> bytes | list[dict[str, Any]]:
+def input_of(message: Message, enter_delay_ms: int) -> bytes | list[dict[str, Any]]:
     """The bytes, or the parts that the runner encodes by the modes in force when they are written."""
     if "data" in message:
         data = message["data"]
@@ -123,7 +122,7 @@ def input_of(message: Message) -> bytes | list[dict[str, Any]]:
         return inputs.of_paste(
             _text(message, "paste"), message.get("bracketed", "auto"), flag(message, "raw", default=False)
         )
-    return inputs.of_submit(_text(message, "submit"), message.get("enter_delay_ms", _ENTER_DELAY_MS))
+    return inputs.of_submit(_text(message, "submit"), message.get("enter_delay_ms", enter_delay_ms))
 
 
 def cell_of(message: Message) -> tuple[int, int] | None:
