@@ -10,7 +10,7 @@ T ?=
 ARGS ?=
 
 .DEFAULT_GOAL := test
-.PHONY: setup system run test lint format types layers unit bench docs clean
+.PHONY: setup system run test test-all lint format types layers unit bench docs clean
 
 setup:
 	@tools/setup.sh "$(PYTHON)"
@@ -24,6 +24,10 @@ run: setup
 	@tools/demo.sh
 
 test: lint types layers unit
+
+# The long form: every test, repetition and enumeration in full.
+test-all: export HOLDFAST_TESTS = all
+test-all: test
 
 lint: setup
 	$(BIN)/ruff check $(CHECKED)

@@ -11,6 +11,7 @@ import pytest
 
 from support import levers, processes
 from support.census import FAILED
+from support.scale import LONG
 
 # A slow test enumerates; its outer net is wider than the one in pyproject.toml.
 _SLOW_TIMEOUT_S = 300
@@ -41,7 +42,11 @@ def pytest_configure(config: pytest.Config) -> None:
     processes.watch_births()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not LONG:
+        left_out = [item for item in items if item.get_closest_marker("long")]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("long")]
     for item in items:
         if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(_SLOW_TIMEOUT_S))
