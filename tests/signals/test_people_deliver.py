@@ -137,6 +137,87 @@ def test_a_deliverer_that_is_killed_after_it_told_tells_it_again_rather_than_nev
     _forget_wakes(world)
 
 
+@pytest.mark.covers("found:20")
+def test_a_new_channel_sends_only_what_happens_from_then_on(world: World, configure: Configure) -> None:
+    world.open().start(world.probe("exit", 6)).wait(exit=True, timeout=BOUND_S)
+    with Receiver() as receiver:
+        hf = configure(hook=receiver.url)
+        later = hf.start(world.probe("exit", 7))
+        assert _verified(receiver.next(COMES_S))["session"] == later.id
+        _gone(world)
+        assert receiver.count == 1
+
+
+@pytest.mark.covers("found:20")
+def test_a_deleted_index_sends_nothing_again(world: World, configure: Configure) -> None:
+    with Receiver() as receiver:
+        hf = configure('[people]\nevents = ["ended"]', hook=receiver.url)
+        first = hf.start(world.probe("exit", 7))
+        assert _verified(receiver.next(COMES_S))["session"] == first.id
+        _gone(world)
+        _delete_index(world)
+        second = world.open().start(world.probe("exit", 0))
+        assert _verified(receiver.next(COMES_S))["session"] == second.id
+        _gone(world)
+        assert receiver.count == 2
+
+
+@pytest.mark.covers("found:20")
+def test_an_index_that_is_deleted_under_a_deliverer_sends_nothing_again(world: World, configure: Configure) -> None:
+    with Receiver() as receiver:
+        hf = configure(hook=receiver.url, apart="2s")
+        first = hf.start(world.probe("exit", 7))
+        assert _verified(receiver.next(COMES_S))["session"] == first.id
+        until(lambda: _has_sent(world, first.id), what="the record of the delivery")
+        _delete_index(world)
+        second = hf.start(world.probe("exit", 8))
+        assert _verified(receiver.next(COMES_S))["session"] == second.id
+        _gone(world)
+        assert receiver.count == 2
+
+
+@pytest.mark.covers("found:20")
+@pytest.mark.parametrize("notify_people", [None, True])
+def test_a_stop_that_was_asked_for_is_not_sent(world: World, configure: Configure, notify_people: bool | None) -> None:
+    with Receiver() as receiver:
+        hf = configure('[people]\nevents = ["ended"]', hook=receiver.url)
+        hf.start(world.probe("forever"), notify_people=notify_people).stop()
+        by_itself = hf.start(world.probe("exit", 0))
+        assert _verified(receiver.next(COMES_S))["session"] == by_itself.id
+        _gone(world)
+        assert receiver.count == 1
+
+
+@pytest.mark.covers("found:20")
+@pytest.mark.parametrize("apart", ["50ms", "2s"], ids=["no-deliverer", "a-deliverer-waits"])
+def test_changed_events_hold_from_the_next_event_on(world: World, configure: Configure, apart: str) -> None:
+    with Receiver() as receiver:
+        hf = configure('[people]\nevents = ["failed"]', hook=receiver.url, apart=apart)
+        gate = world.gate()
+        # Started under the old list, ended under the new one.
+        session = hf.start(world.probe("await", gate, "exit", 0))
+        hf.start(world.probe("exit", 0)).wait(exit=True, timeout=BOUND_S)
+        failed = hf.start(world.probe("exit", 7))
+        assert _verified(receiver.next(COMES_S))["session"] == failed.id
+        if apart == "50ms":
+            _gone(world)
+        configure('[people]\nevents = ["ended"]', hook=receiver.url, apart=apart)
+        gate.release()
+        assert _verified(receiver.next(COMES_S))["session"] == session.id
+        _gone(world)
+        assert receiver.count == 2, "what ended before the list changed is not sent"
+
+
+def _delete_index(world: World) -> None:
+    for file in world.home.glob("index.db*"):
+        file.unlink()
+
+
+def _has_sent(world: World, session: str) -> bool:
+    sent = standing.read(str(world.home)).get("people:webhook:ops", {}).get("sent", {})
+    return any(id.startswith(f"{session}.") for id in sent)
+
+
 @pytest.mark.covers("signals:37")
 def test_a_name_with_the_signs_of_a_shell_reaches_the_command_as_text(world: World, configure: Configure) -> None:
     said = world.root / "said"

@@ -129,6 +129,13 @@ class Config:
             self._set(setting, setting.value(setting.default), "default")
         self._channels: dict[str, CommandChannel | WebhookChannel] = {}
 
+    def changed_ns(self) -> int | None:
+        """When the file was last written, on the wall clock; None where there is none."""
+        try:
+            return None if self.file is None else os.stat(self.file).st_mtime_ns
+        except OSError:
+            return None
+
     def _set(self, setting: Setting, value: Value, source: str) -> None:
         setattr(self, setting.attribute, value)
         self._sources[setting.name] = source

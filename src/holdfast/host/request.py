@@ -172,7 +172,9 @@ def people_spec(config: Config) -> dict[str, Any] | None:
     # Not from a directory that happens to be ours: whoever may write there must not become the deliverer.
     argv = [sys.executable, "-P", "-m", "holdfast.signals.deliver"]
     argv += [] if config.file is None else ["--config", config.file]
-    return {"events": sorted({event for events in told for event in events}), "argv": argv}
+    events = sorted({event for events in told for event in events})
+    changed_ns = config.changed_ns()
+    return {"events": events, "argv": argv, "config": changed_ns and [config.file, changed_ns]}
 
 
 def current_umask() -> int:

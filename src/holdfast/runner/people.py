@@ -37,6 +37,8 @@ def is_told(variant: str, fields: dict[str, Any], events: Collection[str], notif
     phase = fields.get("phase")
     if phase != "ended":
         return phase == "restarting" and "restarting" in events
+    if fields.get("cause") == "stop" and fields.get("by") != "system":
+        return False  # a stop that was asked for is no news
     return (
         notify is True
         or "ended" in events
@@ -53,6 +55,8 @@ class People:
     ) -> None:
         self._home = home
         self._events = frozenset(settings["events"])
+        # The configuration file and its time of change at the start; an earlier release did not say.
+        self._config: tuple[str, int] | None = tuple(settings["config"]) if settings.get("config") else None
         self._argv: list[str] = [*settings["argv"], home]
         self._environment = {**environment, tree.ROLE_VARIABLE: ROLE}
         self._environment.pop(tree.SESSION_VARIABLE, None)
@@ -60,8 +64,18 @@ class People:
 
     def called(self, variant: str, record: dict[str, Any], notify: bool | None) -> None:
         """This record is in the queue."""
-        if is_told(variant, record[variant], self._events, notify):
+        if self._is_changed() or is_told(variant, record[variant], self._events, notify):
             self.call()
+
+    def _is_changed(self) -> bool:
+        """Other events may be configured by now. The deliverer reads them; a runner reads no configuration."""
+        if self._config is None:
+            return False
+        file, mtime_ns = self._config
+        try:
+            return os.stat(file).st_mtime_ns != mtime_ns
+        except OSError:
+            return False
 
     def call(self) -> None:
         """Somebody has to tell people: whoever is there already, or one that is started now."""

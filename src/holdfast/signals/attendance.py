@@ -17,7 +17,7 @@ from ..errors import HoldfastError, IndexBusy
 from ..runner import points
 from .channels import AGAIN, DELIVERED, FAILED, GONE, Outcome
 from .notices import Notice
-from .people import EXPIRED, Gathering, Moment, age_s, fate, retry_wait
+from .people import BEFORE, EXPIRED, Gathering, Moment, age_s, fate, retry_wait, wall_ns
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -208,6 +208,8 @@ class Way:
 
     def _fate(self, signal: Signal, moment: Moment) -> str | None:
         rules = self._rules
+        if self._standing.has_sent(self.name, signal.id):
+            return BEFORE
         notify = None if signal.session is None else rules.notify(signal.session)
         return fate(
             signal,
@@ -216,6 +218,7 @@ class Way:
             notify=notify,
             max_age_s=rules.max_age_s,
             attended_s=rules.attended_s,
+            since_ns=self._standing.since_ns(self.name),
         )
 
     def _send_out(self, clock: float) -> None:
@@ -265,6 +268,7 @@ class Way:
             points.hit("people.delivered")
         self._tasks.remove(task)
         self._gathering.done(task.signals, clock)
+        self._standing.sent(self.name, {signal.id: wall_ns(signal) for signal in task.signals})
         self._unsettled += [(self._batches.pop(signal.id), [signal.id]) for signal in task.signals]
 
     def _settle(self) -> None:
@@ -293,10 +297,16 @@ class Attendance:
         self._told_to_leave = True
         self.wake()
 
-    def run(self, next_due_s: Callable[[], float | None] = lambda: None, *, stay: bool = False) -> bool:
+    def run(
+        self,
+        next_due_s: Callable[[], float | None] = lambda: None,
+        *,
+        stay: bool = False,
+        outdated: Callable[[], bool] = lambda: False,
+    ) -> bool:
         """Until nobody needs us, or we are told to leave: then False. `next_due_s` is when the queue itself will have
-        more, from now."""
-        while not self._told_to_leave:
+        more, from now; `outdated` says that other channels or events are configured by now."""
+        while not self._told_to_leave and not outdated():
             self._clear()
             try:
                 os.eventfd_read(self._rung)

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from .channels import Channel
     from .records import Signal
 
+# Without a configuration file to date a channel by: what called us happened no longer ago than this.
+_CALLED_WITHIN_NS = 10 * 10**9
 _USAGE = "usage: python -m holdfast.signals.deliver [--config FILE] HOME"
 
 
@@ -56,6 +58,7 @@ class Deliverer:
     def __init__(self, core: Core) -> None:
         self._home = core.home
         self._config = core.config
+        self._changed_ns = core.config.changed_ns()
         self._standing = Standing(core.home.path)
         self._redact = Redactor()
         self._boot = tree.boot_id()
@@ -68,6 +71,8 @@ class Deliverer:
             for post in posts(core.config, core.home.path)
             if self._standing.over(post.name, post.address) is None
         }
+        for post in self._posts:
+            self._standing.begin(post.name, self._events(post), self._changed_ns or clock.wall_ns() - _CALLED_WITHIN_NS)
 
     def attend(self) -> bool:
         """Until nothing is left to do. False when we were told to leave before."""
@@ -78,7 +83,11 @@ class Deliverer:
             self._attendance = attendance = Attendance(waker.fileno(), waker.clear)
             stack.callback(attendance.close)
             attendance.ways += [self._way(post, consumer, attendance.wake) for post, consumer in self._posts.items()]
-            return not self._leaving and attendance.run(self._next_due_s)
+            return not self._leaving and attendance.run(self._next_due_s, outdated=self.is_outdated)
+
+    def is_outdated(self) -> bool:
+        """Whether the configuration was written since we read it."""
+        return self._config.changed_ns() != self._changed_ns
 
     def leave(self) -> None:
         self._leaving = True
@@ -104,8 +113,11 @@ class Deliverer:
             return BUSY_S
         return max(0.0, min(dues) - clock.mono_ns() / 1e9) if dues else None
 
+    def _events(self, post: Post) -> Sequence[str]:
+        return self._config.people_events if post.events is None else post.events
+
     def _variants(self, post: Post) -> list[str]:
-        return variants_of(self._config.people_events if post.events is None else post.events)
+        return variants_of(self._events(post))
 
     def _way(self, post: Post, consumer: Consumer, wake: Callable[[], None]) -> Way:
         config = self._config
@@ -115,7 +127,7 @@ class Deliverer:
             return batch, list(batch)
 
         rules = Rules(
-            events=config.people_events if post.events is None else post.events,
+            events=self._events(post),
             apart_s=config.people_apart,
             ring_apart_s=post.ring_apart_s,
             attended_s=config.people_attended,
@@ -225,6 +237,10 @@ def deliver(core: Core, lock: int | None) -> None:
     while lock is not None and not told_to_leave:
         deliverer = deliverer or Deliverer(core)
         done = deliverer.attend()
+        if deliverer.is_outdated() and not told_to_leave:
+            core.config = load(os.environ, core.config.file)
+            deliverer = None
+            continue
         if points.ACTIVE:
             points.hit("people.leaving")
         os.close(lock)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 # What is done with a signal instead of telling it.
 OTHER = "other"
+BEFORE = "before"
 EXPIRED = "expired"
 ATTENDED = "attended"
 
@@ -50,10 +51,13 @@ def fate(
     notify: bool | None,
     max_age_s: float,
     attended_s: float,
+    since_ns: int = 0,
 ) -> str | None:
-    """None: people are told. Else why not. `notify` is the session's own wish."""
+    """None: people are told. Else why not. `notify` is the session's own wish, `since_ns` when the channel began."""
     if not is_told(signal.variant, signal.fields, events, notify):
         return OTHER
+    if wall_ns(signal) < since_ns:
+        return BEFORE
     if age_s(signal, now) > max_age_s:
         return EXPIRED
     idle_s = _person_idle_s(signal)
@@ -64,13 +68,17 @@ def age_s(signal: Signal, now: Moment) -> float:
     """Not by the wall clock where the other can tell: it jumps."""
     if signal.boot == now.boot and signal.mono_ns:
         return (now.mono_ns - signal.mono_ns) / 1e9
+    return (now.wall_ns - (wall_ns(signal) or now.wall_ns)) / 1e9
+
+
+def wall_ns(signal: Signal) -> int:
+    """When it happened, for people; 0 where that cannot be read."""
     from datetime import datetime
 
     try:
-        at = datetime.fromisoformat(signal.at).timestamp()
+        return round(datetime.fromisoformat(signal.at).timestamp() * 1e9)
     except (ValueError, OverflowError):
-        return 0.0
-    return now.wall_ns / 1e9 - at
+        return 0
 
 
 def _person_idle_s(signal: Signal) -> float | None:

@@ -1,4 +1,4 @@
-"""`people.json` of a home: how its channels to people stand. Which are over, what failed last, for whoever asks.
+"""`people.json` of a home: how its channels to people stand. Since when each exists, what it sent, what failed last.
 
 Written by whoever holds the right to tell people, and nobody else. It holds no address and no text of a session.
 """
@@ -11,10 +11,13 @@ from ..runner import clock, records
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
     from typing import Any
 
 FILE = "people.json"
 _WHY_CHARACTERS = 300
+# So many sent signals are remembered by id; none older than these is sent.
+_SENT_MAX = 1000
 
 
 class Standing:
@@ -32,6 +35,33 @@ class Standing:
     def end(self, channel: str, address: str, why: str) -> None:
         over = {"at": clock.now_text(), "why": why[:_WHY_CHARACTERS], "address": fingerprint(address)}
         self._change(channel, over=over)
+
+    def begin(self, channel: str, events: Collection[str], configured_ns: int) -> None:
+        """A channel is new, or has other events, since `configured_ns`: what happened before is not sent. This file
+        survives a lost index, so a channel that is known stays as old as it is."""
+        facts = self._channels.get(channel, {})
+        if facts.get("events") != sorted(events) or not isinstance(facts.get("since_ns"), int):
+            self._change(channel, events=sorted(events), since_ns=max(configured_ns, self.since_ns(channel)))
+
+    def since_ns(self, channel: str) -> int:
+        """Wall-clock time before which nothing is sent."""
+        since = self._channels.get(channel, {}).get("since_ns")
+        return since if isinstance(since, int) else 0
+
+    def has_sent(self, channel: str, signal: str) -> bool:
+        return signal in self._sent(channel)
+
+    def sent(self, channel: str, signals: Mapping[str, int]) -> None:
+        """These went out: ids with the wall-clock time of each. A lost index does not send them again."""
+        known = {**self._sent(channel), **signals}
+        since_ns = self.since_ns(channel)
+        for id in list(known)[:-_SENT_MAX]:
+            since_ns = max(since_ns, known.pop(id))
+        self._change(channel, sent=known, since_ns=since_ns)
+
+    def _sent(self, channel: str) -> dict[str, int]:
+        sent = self._channels.get(channel, {}).get("sent")
+        return {id: at for id, at in sent.items() if isinstance(at, int)} if isinstance(sent, dict) else {}
 
     def failed(self, channel: str, signal: str, why: str) -> None:
         last = {"at": clock.now_text(), "signal": signal, "why": why[:_WHY_CHARACTERS]}
