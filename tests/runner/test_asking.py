@@ -4,8 +4,11 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +17,10 @@ from hypothesis import strategies as st
 
 from holdfast.runner import foreground
 from holdfast.runner.asking import LOOK_S, QUIET_S, Looks, Seen, decide
+from holdfast.runner.foreground import Foreground
 from holdfast.runner.patterns import BadPattern
 from holdfast.runner.prompts import KINDS, Patterns, busy, fenced, line_of, spins, split
+from support import interpreters
 from support.stage import Stage, on_stage
 
 PATTERNS = Patterns()
@@ -84,7 +89,14 @@ def kind_of(*rows: str, column: int | None = None, patterns: Patterns = PATTERNS
         ("shell", "host1% "),
         ("shell", "~/src ❯ "),
         ("shell", "❯ "),
-        ("shell", "db=# "),
+        ("repl", "db=# "),
+        ("repl", "db=> "),
+        ("repl", "db-> "),
+        ("repl", "db'*# "),
+        ("repl", "user=> "),
+        ("repl", "sqlite> "),
+        ("repl", "  DB<1> "),
+        ("repl", "php > "),
     ],
 )
 def test_a_row_that_asks_is_known_by_its_end(kind: str, row: str) -> None:
@@ -105,6 +117,8 @@ def test_a_row_that_asks_is_known_by_its_end(kind: str, row: str) -> None:
         "Progress: 100%",
         "12.5 % ",
         "[#########",
+        "[=====>",
+        "==> ",
         "##### ",
         "1.2 (MB/s)",
         "Installing ... ",
@@ -511,15 +525,20 @@ def test_a_busy_command_is_looked_at_less_and_less_and_then_left_alone() -> None
 # Real programs.
 
 
+def look_at(stage: Stage) -> Foreground:
+    return foreground.look(stage.device, stage.foreground)
+
+
 def look(stage: Stage, quiet_s: float) -> dict[str, Any]:
     """As a runner does it, with the quiet it would have after so long."""
-    who = foreground.look(stage.device, stage.foreground)
+    who = look_at(stage)
     return decide(
         Seen(
             stage.rows(),
             stage.column,
             quiet_s=quiet_s,
             blocked_read=who.blocked_read,
+            polled_read=who.polled_read,
             echo_off=stage.echo_off(),
             leader=stage.foreground == stage.pid,
             vetoes=who.vetoes,
@@ -556,10 +575,9 @@ HOST_KEY = (
         (("less", "/etc/passwd"), b"/etc/passwd", 1.0, ("at_prompt", "high", "pager")),
         (("sh", "-c", "seq 1000 | less"), b":", 1.0, ("at_prompt", "high", "pager")),
         (("sh", "-c", "echo ready; exec cat"), b"ready\r\n", 1.0, ("needs_input", "low", None)),
-        (("bash", "--norc", "--noprofile"), b"bash-", QUIET_S, ("at_prompt", "medium", "shell")),
-        (("bash", "--norc", "--noprofile"), b"bash-", 1.0, ("working", None, None)),
-        ((sys.executable, "-I", "-q"), b">>> ", 1.0, ("at_prompt", "high", "repl")),
-        ((sys.executable, "-q"), b">>> ", QUIET_S, ("at_prompt", "medium", "repl")),
+        (("sh", "-c", "printf '$ '; exec sleep 3600"), b"$ ", QUIET_S, ("at_prompt", "medium", "shell")),
+        (("sh", "-c", "printf '$ '; exec sleep 3600"), b"$ ", 1.0, ("working", None, None)),
+        ((*PYTHON, "import code; code.InteractiveConsole().interact('')"), b">>> ", 1.0, ("at_prompt", "high", "repl")),
     ],
 )
 def test_a_real_program_is_seen_to_ask(
@@ -574,6 +592,90 @@ def test_a_real_program_is_seen_to_ask(
 
         stage.until(settled, str(wanted))
         assert look(stage, quiet_s)["secret"] == (wanted[2] == "secret")
+
+
+# Programs with their own line editor keep the terminal raw and sleep in poll, select or epoll.
+POLL = "import select, sys; p = select.{0}(); p.register(0, {1}); sys.stdout.write('> '); sys.stdout.flush(); p.poll()"
+SELECT = "import select, sys; sys.stdout.write('> '); sys.stdout.flush(); select.select({0}, [], [])"
+
+
+@pytest.mark.covers("found:51")
+@pytest.mark.parametrize(
+    "argv, printed, kind",
+    [
+        (("bash", "--norc", "--noprofile"), b"bash-", "shell"),
+        (("fish", "--no-config", "-C", "function fish_prompt; printf 'fish> '; end"), b"fish> ", "repl"),
+        (("node",), b"> ", "repl"),
+        (("ipython3", "--quick", "--no-banner", "--ipython-dir=SCRATCH"), b"In ", "repl"),
+        ((*PYTHON, SELECT.format([0])), b"> ", "repl"),
+        ((*PYTHON, POLL.format("poll", "select.POLLIN")), b"> ", "repl"),
+        ((*PYTHON, POLL.format("epoll", "select.EPOLLIN")), b"> ", "repl"),
+        *(((path, "-q"), b">>> ", "repl") for version, path in interpreters.FOUND.items() if version >= (3, 11)),
+        ((sys.executable, "-q"), b">>> ", "repl"),
+    ],
+)
+def test_a_line_editor_at_its_prompt_is_seen_without_a_long_silence(
+    argv: tuple[str, ...], printed: bytes, kind: str, tmp_path: Path
+) -> None:
+    with on_stage(*(word.replace("SCRATCH", str(tmp_path)) for word in argv)) as stage:
+        stage.read_until(printed, 20)
+        seen: list[dict[str, Any]] = []
+
+        def settled() -> bool:
+            seen.append(look(stage, 1.0))
+            return seen[-1]["state"] == "at_prompt"
+
+        stage.until(settled, f"the prompt of {argv[0]}")
+        assert (seen[-1]["confidence"], seen[-1]["kind"]) == ("medium", kind)
+        assert seen[-1]["evidence"] == ["polled_read", "pattern"]
+
+
+def postgres(server: socket.socket) -> None:
+    """As much of a database server as its client needs to show a prompt."""
+    peer, _ = server.accept()
+    with peer:
+        peer.recv(65536)
+        peer.sendall(b"R\0\0\0\x08\0\0\0\0" + b"S\0\0\0\x18server_version\x0015.0\0" + b"Z\0\0\0\x05I")
+        peer.recv(1)
+
+
+@pytest.mark.covers("found:51")
+def test_the_client_of_a_database_is_at_its_prompt() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as thread:
+        serving = thread.submit(postgres, server)
+        where = f"host=127.0.0.1 port={server.getsockname()[1]} user=me dbname=db sslmode=disable gssencmode=disable"
+        with on_stage("psql", "-X", where) as stage:
+            stage.read_until(b"db=")
+            stage.until(lambda: look(stage, 1.0)["state"] == "at_prompt", "the prompt of psql")
+            assert look(stage, 1.0)["kind"] == "repl"
+        serving.result(10)
+
+
+@pytest.mark.covers("found:51")
+@pytest.mark.parametrize(
+    "code",
+    [
+        # What it waits for is not the terminal, or not input.
+        SELECT.format("[os.pipe()[0]]").replace("import ", "import os, "),
+        POLL.format("poll", "select.POLLPRI"),
+        POLL.format("epoll", "select.EPOLLPRI"),
+        "import select, sys; sys.stdout.write('> '); sys.stdout.flush(); select.poll().poll()",
+    ],
+)
+def test_a_poll_for_something_else_beside_a_prompt_proves_nothing(code: str) -> None:
+    with on_stage(*PYTHON, code) as stage:
+        stage.read_until(b"> ")
+        stage.until(lambda: not look(stage, 1.0)["evidence"][1:] and not look_at(stage).vetoes, "rest")
+        assert look(stage, 1.0)["evidence"] == ["pattern"]
+        assert look(stage, 1.0)["state"] == "working"
+
+
+@pytest.mark.covers("found:51")
+def test_a_program_that_fills_the_screen_and_polls_asks_nothing() -> None:
+    with on_stage("vim", "-u", "NONE", "/etc/passwd") as stage:
+        stage.read_until(b"/etc/passwd")
+        stage.until(lambda: look_at(stage).polled_read and not look_at(stage).vetoes, "its poll")
+        assert look(stage, QUIET_S)["state"] == "quiet"
 
 
 @pytest.mark.covers("terminal:44")

@@ -129,6 +129,32 @@ def a_program_that_waits_for_an_answer_needs_input(
     session.kill()
 
 
+LINE_EDITOR = """
+import os, select, tty
+tty.setraw(0)
+os.write(1, b"Name? ")
+while not select.select([0], [], [], 0.1)[0]:
+    pass
+"""
+
+
+def a_question_of_a_program_with_its_own_line_editor_is_seen(home: Holdfast) -> None:
+    session = home.start([*PYTHON, LINE_EDITOR], tty=True)
+    found = asked(session)
+    assert (found["kind"], found["line"], found["confidence"]) == ("question", "Name?", "medium")
+    assert found["evidence"] == ["polled_read", "pattern"]
+    session.kill()
+
+
+def the_interpreter_is_at_its_prompt_and_at_work_on_what_it_was_given(home: Holdfast) -> None:
+    session = home.start([sys.executable, "-q"], tty=True)
+    assert set(becomes(session, "at_prompt", LATE_S)) <= {"working", "at_prompt"}
+    session.submit("import time; print('off'); time.sleep(3600)")
+    session.wait(match="^off", timeout=10)
+    assert set(becomes(session, "quiet", LATE_S)) == {"working", "quiet"}
+    session.kill()
+
+
 def a_shell_and_a_pager_are_at_their_prompt(home: Holdfast, *, page: Path) -> None:
     shell = home.start(["bash", "--norc", "--noprofile", "-i"], tty=True, env={"PS1": "me$ "})
     marking = home.start(["bash", "--norc", "-i"], tty=True, env={"PS1": "\\[\\e]133;A\\a\\]me> \\[\\e]133;B\\a\\]"})
@@ -257,7 +283,7 @@ def a_reader_in_the_background_is_said_to_be_hung(home: Holdfast) -> None:
     session.kill()
 
 
-@pytest.mark.covers("terminal:44")
+@pytest.mark.covers("terminal:44", "found:51")
 @pytest.mark.slow
 def test_a_program_that_waits_for_an_answer_needs_input(world: World) -> None:
     side_by_side(
@@ -271,10 +297,11 @@ def test_a_program_that_waits_for_an_answer_needs_input(world: World) -> None:
         progress_beside_the_screen_is_no_activity,
         a_question_drawn_anew_for_another_size_is_the_same_question,
         a_question_is_told_without_what_colours_it_or_rings,
+        a_question_of_a_program_with_its_own_line_editor_is_seen,
     )
 
 
-@pytest.mark.covers("terminal:44")
+@pytest.mark.covers("terminal:44", "found:51")
 @pytest.mark.slow
 def test_a_silent_program_is_known_for_what_it_is(world: World) -> None:
     page = world.root / "page"
@@ -283,6 +310,7 @@ def test_a_silent_program_is_known_for_what_it_is(world: World) -> None:
         world,
         a_sleeper_is_quiet_and_costs_nothing_once_that_is_known,
         partial(a_shell_and_a_pager_are_at_their_prompt, page=page),
+        the_interpreter_is_at_its_prompt_and_at_work_on_what_it_was_given,
         a_prompt_that_flashes_between_two_outputs_is_nothing,
         a_question_is_known_before_anybody_looks,
         partial(a_silent_question_after_a_long_silence_is_found_by_who_asks, gate=world.gate()),

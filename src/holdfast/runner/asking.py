@@ -32,7 +32,8 @@ class Seen:
 
     `rows` are the text of the cursor's row, last, and up to three rows above it; `column` counts cells from 0;
     `inverse`: all left of the cursor is in reverse video. `blocked_read`: a process in the foreground sits in a read on
-    the terminal, None where that cannot be known. `echo_off`: canonical, and the command switched the echo off (a
+    the terminal, None where that cannot be known. `polled_read`: one sleeps until there is input on it, as line editors
+    do and also programs that are busy with something else. `echo_off`: canonical, and the command switched the echo off (a
     terminal that was started without echo says nothing by it). `prompt_mark`: OSC 133 opened a prompt, no command was
     started. `bell`: since the last input. `leader`: the foreground is the command's own group. `vetoes`: `running`,
     `disk_wait` of processes; `spinner`, `synchronized`, `output` of the screen. `stopped`, `cpu_idle`: why a quiet one
@@ -48,6 +49,7 @@ class Seen:
         "echo_off",
         "inverse",
         "leader",
+        "polled_read",
         "prompt_mark",
         "quiet_s",
         "rows",
@@ -62,6 +64,7 @@ class Seen:
         *,
         quiet_s: float,
         blocked_read: bool | None = None,
+        polled_read: bool = False,
         echo_off: bool = False,
         prompt_mark: bool = False,
         bell: bool = False,
@@ -76,6 +79,7 @@ class Seen:
         self.column = column
         self.quiet_s = quiet_s
         self.blocked_read = blocked_read
+        self.polled_read = polled_read
         self.echo_off = echo_off
         self.prompt_mark = prompt_mark
         self.bell = bell
@@ -96,6 +100,7 @@ def decide(seen: Seen, patterns: Patterns) -> Verdict:
         name
         for name, there in (
             ("blocked_read", seen.blocked_read),
+            ("polled_read", seen.polled_read),
             ("echo_off", seen.echo_off),
             ("prompt_mark", seen.prompt_mark),
             ("pattern", found),
@@ -136,6 +141,10 @@ def _confidence(seen: Seen, evidence: list[str], vetoes: list[str]) -> str | Non
         return None
     # A shell that marks its prompts says itself that it has one.
     if seen.prompt_mark and seen.leader:
+        return "medium"
+    # A program with its own line editor polls where another one reads. Alone that says nothing: most programs that fill
+    # the screen poll all the time.
+    if pattern and seen.polled_read:
         return "medium"
     if (pattern or seen.bell) and seen.quiet_s >= QUIET_S:
         return "medium"

@@ -196,6 +196,7 @@ class Looking:
             drawn.column,
             quiet_s=quiet_s,
             blocked_read=running.blocked_read,
+            polled_read=running.polled_read,
             echo_off=self._echoes and settings is not None and settings.canonical and not settings.echo,
             prompt_mark=tracker.prompt_zone in ("prompt", "input"),
             bell=tracker.bells > self._bells,

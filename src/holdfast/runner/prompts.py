@@ -61,6 +61,10 @@ _DEFAULTS = (
     ("repl", r"^[\w.@:/~()\[\]*+-]{0,60}> ?$"),
     ("repl", r"^\w{1,20} \[[\w()]{1,40}\]> ?$"),
     ("repl", r"^\([\w+.:-]{1,30}\) ?$"),
+    # psql (of a superuser, inside a quotation, in a transaction) and Clojure; Perl's debugger; PHP.
+    ("repl", r"^\w[\w.@:/-]{0,60}[=('\"$!^-]\*?[#>] ?$"),
+    ("repl", r"^DB<{1,9}\d{1,9}>{1,9} ?$"),
+    ("repl", r"^php [>{('\"] ?$"),
     ("shell", r"(?:^|[^#])# ?$"),
     ("shell", r"[$\u276f\u00bb\u279c\u203a\u03bb] ?$"),
     # A number before it makes it a percentage.

@@ -47,6 +47,7 @@ _WARNINGS = {
 }
 _EVIDENCE = {
     "blocked_read": "it reads its input",
+    "polled_read": "it waits for input",
     "echo_off": "echo is off",
     "prompt_mark": "it marked a prompt",
     "pattern": "the line looks like a question",
