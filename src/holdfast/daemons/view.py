@@ -358,7 +358,7 @@ class Daemons(View):
 
     def get(self, ref: object) -> Snapshot:
         """One of them, running or not."""
-        shot = dressed(self._core, drive(self._core.observe(self._core.find(ref))).snapshot())
+        shot = dressed(self._core, drive(self._core.look_up(ref)))
         return self._with_server(shot)
 
     def stop(self, ref: object, *, grace: Duration | None = None, by: str | None = None) -> Snapshot:
@@ -401,7 +401,7 @@ class AsyncDaemons(View):
         return [self._with_server(shot) for shot in shots]
 
     async def get(self, ref: object) -> Snapshot:
-        shot = dressed(self._core, (await self._core.observe(self._core.find(ref))).snapshot())
+        shot = dressed(self._core, await self._core.look_up(ref))
         return self._with_server(shot)
 
     async def stop(self, ref: object, *, grace: Duration | None = None, by: str | None = None) -> Snapshot:

@@ -371,7 +371,7 @@ class AsyncHoldfast:
         return AsyncSession(self._core, (await verbs.run(self._core, command, wait, options, tell)).snapshot())
 
     async def get(self, ref: object, *, owner: str | None = None) -> AsyncSession:
-        return AsyncSession(self._core, (await self._core.observe(self._core.find(ref, owner))).snapshot())
+        return AsyncSession(self._core, await self._core.look_up(ref, owner))
 
     async def sessions(
         self,

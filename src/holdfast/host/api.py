@@ -408,7 +408,7 @@ class Holdfast:
 
     def get(self, ref: object, *, owner: str | None = None) -> Session:
         """A session by id, unique prefix of 4 or more, name, pid, or "last"; with an owner, one of its own."""
-        return Session(self._core, drive(self._core.observe(self._core.find(ref, owner))).snapshot())
+        return Session(self._core, drive(self._core.look_up(ref, owner)))
 
     def sessions(
         self,

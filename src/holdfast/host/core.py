@@ -240,6 +240,18 @@ class Core:
     def find(self, ref: object, owner: str | None = None) -> str:
         return find(self.home, self.index, ref, owner)
 
+    async def look_up(self, ref: object, owner: str | None = None) -> Snapshot:
+        """The session that `ref` means. If another process removes it meanwhile, the next one that `ref` means."""
+        before: str | None = None
+        while True:
+            id = self.find(ref, owner)
+            try:
+                return (await self.observe(id)).snapshot()
+            except (NotFound, Removed):
+                if id in (ref, before):
+                    raise
+                before = id
+
     # Observing.
 
     async def observe(self, id: str) -> Observed:
@@ -268,7 +280,10 @@ class Core:
         """What is over need not be read again. A few at a time, for a row costs less than its transaction; what is
         forgotten before that, the next look finds in its directory."""
         if seen.final:
-            self._over.append(_row_of(seen))
+            try:
+                self._over.append(_row_of(seen))
+            except Removed:
+                return  # while we looked
             if len(self._over) >= _ROWS_AT_ONCE:
                 self.note_all()
 
@@ -368,7 +383,7 @@ class Core:
         """A directory as the index wants it, from the files alone."""
         try:
             return _row_of(from_files(read_files(self.home, id)))
-        except (NotFound, DamagedRecord):
+        except (NotFound, DamagedRecord, Removed):
             return None
 
     def _finish(self, db: sqlite3.Connection, id: str) -> bool:

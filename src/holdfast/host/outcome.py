@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from ..errors import NotFound
+from ..errors import NotFound, Removed
 from ..model import EXITED, LOST, STALE
 from ..runner import jsontext
 from ..runner.deadlines import CAUSES
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..home import Home
     from ..index import Row
     from ..model import Snapshot
-    from .observe import Observed
+    from .observe import Files, Observed
 
 # As much of each stream as a runner shows of an ending.
 _TAIL_LINES = 30
@@ -45,7 +45,13 @@ def outcome(home: Home, id: str, row_of: Callable[[Observed], Row]) -> Outcome |
         files = read_files(home, id)
     except NotFound:
         return None
-    seen = from_files(files)
+    try:
+        return _outcome(files, from_files(files), row_of)
+    except Removed:
+        return None
+
+
+def _outcome(files: Files, seen: Observed, row_of: Callable[[Observed], Row]) -> Outcome:
     now = files.now()
     # A release that knew no signals left sessions that nobody promised any for; and of a start that died before it was
     # one, whoever asked for it was told.

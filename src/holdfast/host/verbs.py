@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from ..errors import BadArgument, HoldfastError, IndexBusy, RunnerGone
+from ..errors import BadArgument, HoldfastError, IndexBusy, Removed, RunnerGone
 from ..model import Exported, Recovered, Snapshot, Stopped, Woke, seconds
 from ..runner import clock
 from .observe import Observed, from_files, read_files
@@ -314,7 +314,13 @@ def _searchable(shot: Snapshot) -> str:
 def handles(found: Recovered, handle: Callable[[Snapshot], Any]) -> Recovered:
     """The same result, with handles in the place of observations."""
     for group in ("live", "exited", "unreachable", "stale", "lost"):
-        setattr(found, group, [handle(seen.snapshot()) for seen in getattr(found, group)])
+        shown = []
+        for seen in getattr(found, group):
+            try:
+                shown.append(handle(seen.snapshot()))
+            except Removed:
+                continue  # while we looked
+        setattr(found, group, shown)
     return found
 
 

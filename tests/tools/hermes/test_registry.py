@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import secrets
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -10,8 +13,9 @@ import pytest
 
 from holdfast.errors import BadArgument, NotFound, PlaceUnsupported
 from holdfast.runner import clock
-from holdfast.tools.hermes import Registry
+from holdfast.tools.hermes import Registry, shell
 from support import processes
+from support.scale import scaled
 from support.waiting import until, wait_gone
 
 if TYPE_CHECKING:
@@ -257,3 +261,31 @@ def test_the_age_of_an_end_counts_and_not_that_of_the_start(world: World, monkey
     assert registry.read_log(id)["output"] == "printed"
     assert registry.poll(forgotten)["status"] == "exited", "but it is still found"
     registry.kill_all()
+
+
+@pytest.mark.covers("found:5")
+def test_eight_threads_can_begin_at_once_on_a_registry_that_nothing_was_asked_of_yet(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(scaled(2, 20)):
+        monkeypatch.setattr(shell, "_login_paths", {})
+        registry = Registry(world.open(), task_id="t1", session_key=f"conv-{secrets.token_hex(4)}")
+        together = threading.Barrier(8)
+
+        def work(number: int, registry: Registry = registry, together: threading.Barrier = together) -> list[int]:
+            together.wait(10)
+            id = registry.spawn_local(f"echo {number}; exit {number}", notify_on_complete=True)["session_id"]
+            assert id in {row["session_id"] for row in registry.list_sessions()}
+            registry.has_active_processes("t1")
+            registry.recover_from_checkpoint()
+            done = registry.wait(id)
+            assert (done["exit_code"], done["output"]) == (number, f"{number}\n")
+            assert registry.is_completion_consumed(id)
+            assert registry.read_log(id)["output"] == str(number)
+            assert registry.kill_process(id)["status"] == "already_exited"
+            return [event["exit_code"] for event in registry.drain()]
+
+        with ThreadPoolExecutor(8) as threads:
+            drained = list(threads.map(work, range(8)))
+        announced = [code for codes in drained for code in codes]
+        assert len(announced) == len(set(announced)), "no end is announced twice"

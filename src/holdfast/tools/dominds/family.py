@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...errors import BadArgument, HoldfastError, NotFound, StillRunning
+from ...errors import BadArgument, HoldfastError, NotFound, Removed, StillRunning
 from ...home import check_labels
 from ...model import FINAL_STATES, LOST, STALE, UNREACHABLE
 from ...signals.names import default_name
@@ -106,7 +106,10 @@ class Dominds(Toolset):
                 # What was told of it matters once it has ended.
                 told = await session.told() if session.state in FINAL_STATES else []
                 if is_reminder(session, told, receipt=bool(self.shown(session.id))):
-                    found.append(await Reminder.of(self, session, told))
+                    try:
+                        found.append(await Reminder.of(self, session, told))
+                    except (NotFound, Removed):
+                        continue  # another process removed it while we looked
         return sorted(found, key=lambda each: (each.started_at, each.id))
 
     async def dismiss(self, id: str) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ...daemons import kinds
 from ...daemons.listing import dressed, listed, stopped
-from ...errors import DamagedRecord, NotFound
+from ...errors import DamagedRecord, NotFound, Removed
 from ...home import is_id
 from ...host.driver import drive
 from ...host.observe import from_files, read_files
@@ -221,18 +221,18 @@ class Catalog:
             return None
         try:
             files = read_files(self.core.home, id)
-        except (NotFound, DamagedRecord):
+            if files.now().get("owner") != self._owner:
+                return None
+            return dressed(self.core, from_files(files).snapshot())
+        except (NotFound, DamagedRecord, Removed):
             return None
-        if files.now().get("owner") != self._owner:
-            return None
-        return dressed(self.core, from_files(files).snapshot())
 
     def look(self, id: str) -> DaemonSnapshot:
         """One session, its runner asked."""
         return self.of(self._looked(id))
 
     def _looked(self, id: str) -> Snapshot:
-        return dressed(self.core, drive(self.core.observe(self.core.find(id, self._owner))).snapshot())
+        return dressed(self.core, drive(self.core.look_up(id, self._owner)))
 
     def text(self, id: str, tail: int | None) -> Tail:
         shot, log = self._looked(id), self.core.log(id)

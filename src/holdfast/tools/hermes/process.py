@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ...errors import (
     BadArgument,
     NotFound,
+    Removed,
     RunnerGone,
     SessionEnded,
     StdinClosed,
@@ -57,7 +58,13 @@ class Process:
 
     async def listed(self, task_id: str, owners: Collection[str], session_key: str) -> Facts:
         rows = await scope.listed(self._hf, task_id, owners, session_key)
-        return {"processes": [await self._row(each, task_id) for each in rows]}
+        found = []
+        for each in rows:
+            try:
+                found.append(await self._row(each, task_id))
+            except (NotFound, Removed):
+                continue  # another process removed it while we looked
+        return {"processes": found}
 
     async def _row(self, session: AsyncSession, task_id: str) -> Facts:
         asked = session.metadata.get("hermes") or {}

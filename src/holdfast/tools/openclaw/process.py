@@ -108,7 +108,12 @@ def _is_in_reach(action: str, session: AsyncSession) -> bool:
 
 
 async def _list(tools: OpenClaw) -> Answer:
-    found = [await rows.row(tools, each) for each in await rows.listed(tools)]
+    found = []
+    for each in await rows.listed(tools):
+        try:
+            found.append(await rows.row(tools, each))
+        except (NotFound, Removed):
+            continue  # another process removed it while we looked
     text = "\n".join(map(rows.line, found)) or texts.NO_SESSIONS
     return Answer(text, {"status": "completed", "sessions": found})
 
