@@ -75,6 +75,43 @@ def test_clk_01_after_a_reboot_what_was_unfinished_is_lost_and_nobody_is_signall
     sweep_up(world, hf)
 
 
+@pytest.mark.covers("CLK-01", "found:30")
+def test_clk_01_after_a_reboot_each_unfinished_session_gives_one_ended_with_cause_lost(
+    world: World, points: Points, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hf = world.open()
+    hf.signals("me").pending()
+    live = hf.start(world.probe("forever"), owner="me", notify="exit")
+    kill_runner(live)
+    for row in marked(live.id):
+        processes.end(row)
+    found = {live.id: "running"}
+    points.off("launcher")
+    for point in ("runner.spec_written", "runner.before_spawn"):
+        points.set(f"{point}=kill")
+        with pytest.raises(errors.HoldfastError):
+            hf.start(world.probe("forever"), owner="me", notify="exit")
+        (starting,) = {path.name for path in (world.home / "sessions").iterdir()} - found.keys()
+        found[starting] = point
+    points.clear()
+
+    boot = world.root / "boot_id"
+    boot.write_text(OTHER_BOOT)
+    kernels = tree.BOOT_ID_PATH
+    monkeypatch.setattr(tree, "BOOT_ID_PATH", str(boot))
+    for _ in range(2):
+        # A second host, and another look by the same one, add nothing.
+        rebooted = world.open()
+        rebooted.recover()
+        rebooted.sessions(all=True)
+    ended = [signal for signal in rebooted.signals("me").peek() if signal.variant == "lifecycle"]
+    assert sorted(signal.session for signal in ended) == sorted(found), "one each"
+    for signal in ended:
+        assert (signal.phase, signal.cause, signal.status, signal.by) == ("ended", "lost", "failed", None)
+    monkeypatch.setattr(tree, "BOOT_ID_PATH", kernels)
+    sweep_up(world, hf)
+
+
 @pytest.mark.covers("CLK-01")
 @pytest.mark.needs("namespaces")
 def test_clk_01_the_boot_id_is_read_from_the_kernel(world: World, bystander: Bystanders, beside: Beside) -> None:

@@ -623,7 +623,7 @@ def test_a_line_editor_at_its_prompt_is_seen_without_a_long_silence(
 
         def settled() -> bool:
             seen.append(look(stage, 1.0))
-            return seen[-1]["state"] == "at_prompt"
+            return bool(seen[-1]["state"] == "at_prompt")
 
         stage.until(settled, f"the prompt of {argv[0]}")
         assert (seen[-1]["confidence"], seen[-1]["kind"]) == ("medium", kind)

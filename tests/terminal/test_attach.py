@@ -8,7 +8,7 @@ import random
 import signal
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
@@ -234,6 +234,53 @@ def test_an_exact_client_behind_gets_all_that_is_retained_then_one_gap_with_its_
     assert gaps[0].begin == len(before)
     assert before == whole[: len(before)]
     assert after == whole[gaps[0].end :]
+
+
+@pytest.mark.covers("found:31")
+@pytest.mark.parametrize("since", ["start", 10], ids=["behind", "resumed"])
+def test_an_exact_client_that_the_cap_has_overtaken_goes_on_at_the_first_retained_byte(
+    world: World, since: Literal["start"] | int
+) -> None:
+    printing, leaving, printed = (world.gate() for _ in range(3))
+    words = ("quiet", "await", printing, "lines", 240_000, "tell", printed, "over", "await", leaving)
+    session = world.open().start(f"stty -echo; exec {' '.join(world.probe(*words))}", tty=True, log_cap=MIB)
+    attachment = session.attach(role="observe", lag="exact", since="start")
+    events = received(attachment, lambda event: isinstance(event, Init))
+    printing.release()
+    assert printed.line(30) == "over"
+    whole = b"".join(b"line %d\r\n" % number for number in range(1, 240_001))
+    until(lambda: session.refresh().ends["tty"] == len(whole), what="the end of the output")
+    first = session.dropped_before["tty"]
+    assert 0 < first < len(whole) - (256 << 10), "something was dropped, and much is retained"
+    if since != "start":
+        attachment.close()
+        attachment, events = session.attach(role="observe", lag="exact", since=since), []
+    events += received(
+        attachment, lambda event: isinstance(event, Data) and event.offset + len(event.data) == len(whole)
+    )
+    (gap,) = [event for event in events if isinstance(event, Gap)]
+    begins = events[events.index(gap) + 1]
+    after = [event for event in events[events.index(gap) :] if isinstance(event, Data)]
+    assert (gap.reason, gap.end) == ("dropped", first)
+    assert isinstance(begins, Init)
+    assert (begins.at, after[0].offset) == (first, first)
+    assert b"".join(event.data for event in after) == whole[first:]
+    leaving.release()
+    received(attachment, is_exit)
+    attachment.close()
+
+
+@pytest.mark.covers("found:31")
+def test_an_exact_client_of_an_ended_session_goes_on_at_the_first_retained_byte(world: World) -> None:
+    session = world.open().run(world.probe("quiet", "lines", 240_000), tty=True, log_cap=MIB, wait=30)
+    first, end = session.dropped_before["tty"], session.ends["tty"]
+    with session.attach(role="observe", lag="exact", since=10) as attachment:
+        events = received(attachment, is_exit)
+    (gap,) = [event for event in events if isinstance(event, Gap)]
+    after = [event for event in events if isinstance(event, Data)]
+    assert (gap.begin, gap.end, gap.reason) == (10, first, "dropped")
+    assert after[0].offset == first
+    assert sum(len(event.data) for event in after) == end - first > 0
 
 
 def test_what_is_typed_comes_back_and_is_told_as_written(home: Holdfast) -> None:

@@ -6,7 +6,7 @@ import os
 
 from ..errors import NotFound, Removed
 from ..model import EXITED, LOST, STALE
-from ..runner import jsontext
+from ..runner import jsontext, tree
 from ..runner.deadlines import CAUSES
 from ..runner.lines import tail
 from ..runner.signalfile import FILE
@@ -54,8 +54,9 @@ def outcome(home: Home, id: str, row_of: Callable[[Observed], Row]) -> Outcome |
 def _outcome(files: Files, seen: Observed, row_of: Callable[[Observed], Row]) -> Outcome:
     now = files.now()
     # A release that knew no signals left sessions that nobody promised any for; and of a start that died before it was
-    # one, whoever asked for it was told.
-    told_by_start = files.state is None and files.exit is None
+    # one, whoever asked for it was told, unless the machine went down under both.
+    rebooted = files.spec.get("boot") not in (None, tree.boot_id())
+    told_by_start = files.state is None and files.exit is None and not rebooted
     silent = ("signals" not in files.spec or told_by_start) and not os.path.exists(os.path.join(files.directory, FILE))
     shot = seen.snapshot()
     survivors = [] if shot.exit is None else shot.exit.survivors

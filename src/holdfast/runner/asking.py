@@ -31,13 +31,13 @@ class Seen:
     """What one look found.
 
     `rows` are the text of the cursor's row, last, and up to three rows above it; `column` counts cells from 0;
-    `inverse`: all left of the cursor is in reverse video. `blocked_read`: a process in the foreground sits in a read on
-    the terminal, None where that cannot be known. `polled_read`: one sleeps until there is input on it, as line editors
-    do and also programs that are busy with something else. `echo_off`: canonical, and the command switched the echo off (a
-    terminal that was started without echo says nothing by it). `prompt_mark`: OSC 133 opened a prompt, no command was
-    started. `bell`: since the last input. `leader`: the foreground is the command's own group. `vetoes`: `running`,
-    `disk_wait` of processes; `spinner`, `synchronized`, `output` of the screen. `stopped`, `cpu_idle`: why a quiet one
-    may be hung.
+    `inverse`: all left of the cursor is in reverse video. `blocked_read`: a process in the foreground sits in a read
+    on the terminal, None where that cannot be known. `polled_read`: one sleeps until there is input on it, as line
+    editors do and also programs that are busy with something else. `echo_off`: canonical, and the command switched
+    the echo off (a terminal that was started without echo says nothing by it). `prompt_mark`: OSC 133 opened a
+    prompt, no command was started. `bell`: since the last input. `leader`: the foreground is the command's own group.
+    `vetoes`: `running`, `disk_wait` of processes; `spinner`, `synchronized`, `output` of the screen. `stopped`,
+    `cpu_idle`: why a quiet one may be hung.
     """
 
     __slots__ = (

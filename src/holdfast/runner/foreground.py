@@ -1,6 +1,6 @@
 """What the processes in the foreground of a terminal are doing, as far as `/proc` tells: whether one sits in a read on
-that terminal or in a poll for it, whether any runs, waits for a disk or is stopped. Of a pipe: whether anybody sits in a
-read on it.
+that terminal or in a poll for it, whether any runs, waits for a disk or is stopped. Of a pipe: whether anybody sits
+in a read on it.
 
 Looking changes nothing and signals nobody. What may not be looked at (another user's process, a kernel without
 `/proc/<pid>/syscall`) is unknown, never a no.
@@ -52,9 +52,10 @@ _OWN_TERMINAL = os.makedev(5, 0)
 
 
 class Foreground:
-    """`blocked_read` is None where it cannot be known. `polled_read`: a process is seen to sleep until there is input on
-    the terminal, perhaps among other things; False where that is not so or cannot be known. `stopped` names the signal that stopped a process for touching
-    the terminal from the background, or is `stopped` for a process in the foreground that was stopped by anything."""
+    """`blocked_read` is None where it cannot be known. `polled_read`: a process is seen to sleep until there is input
+    on the terminal, perhaps among other things; False where that is not so or cannot be known. `stopped` names the
+    signal that stopped a process for touching the terminal from the background, or is `stopped` for a process in the
+    foreground that was stopped by anything."""
 
     __slots__ = ("blocked_read", "cpu_ticks", "disk_wait", "polled_read", "running", "stopped")
 
