@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import sys
+
 import pytest
+
+# Hundreds of programs of ours start in one run: compile each module once, not once in every process.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 pytest.register_assert_rewrite("support")
 pytest_plugins = [

@@ -30,8 +30,8 @@ class Count:
     """What this process had before a test."""
 
     def __init__(self) -> None:
-        me = os.getpid()
-        self.processes = {(row.pid, row.start) for row in processes.descendants(me)}
+        processes.begin_test()
+        self.processes = {(row.pid, row.start) for row in processes.below(os.getpid())}
         self.descriptors = own_descriptors()
         self.threads = own_threads()
 
@@ -82,13 +82,12 @@ def leftovers(before: Count, world: World | None, bound: float) -> tuple[list[Pr
 
 def strays(before: Count, world: World | None) -> list[Process]:
     """Our descendants that were not there before, and anybody else who is tied to this world."""
-    rows = processes.table()
-    below = processes.descendants(os.getpid(), rows)
+    below = processes.below(os.getpid())
     found = [row for row in below if (row.pid, row.start) not in before.processes]
     if world is not None:
-        seen = {row.pid for row in below} | {os.getpid()}
-        sockets = sockets_under(world.root)
-        others = [row for row in rows.values() if row.pid not in seen and not processes.is_kernel_thread(row)]
+        seen = {row.pid for row in below}
+        others = [row for row in processes.recent() if row.pid not in seen and not processes.is_kernel_thread(row)]
+        sockets = sockets_under(world.root) if others else set()
         found += [row for row in others if belongs(row, world.root, sockets)]
     return found
 

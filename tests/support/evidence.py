@@ -36,8 +36,12 @@ def describe() -> str:
 
 def logs(root: Path) -> list[Path]:
     """Diagnostics of runners and launchers, and what host programs said on stderr."""
-    found = [path for path in _walk(root) if path.suffix == ".err" or path.name.endswith("runner.log")]
-    found += [path for path in _walk(root) if path.name.startswith("launcher") and path.suffix == ".log"]
+    found = []
+    for directory, _, files in os.walk(root):
+        for name in files:
+            of_launcher = name.startswith("launcher") and name.endswith(".log")
+            if of_launcher or name.endswith((".err", "runner.log")):
+                found.append(Path(directory, name))
     return sorted(path for path in found if path.is_file())
 
 

@@ -72,8 +72,9 @@ class Points:
         self._apply()
 
     def off(self, *abilities: str) -> None:
-        """Switch these abilities off, here and in whatever starts from now on; none: all are on again."""
-        self._patch.setenv("HOLDFAST_OFF", ",".join(abilities))
+        """Switch these abilities off, here and in whatever starts from now on; none: all are on again. Launchers of a
+        test do not rehearse in either case."""
+        self._patch.setenv("HOLDFAST_OFF", ",".join(("rehearsal", *abilities)))
         self._apply()
 
     def _apply(self) -> None:

@@ -47,7 +47,7 @@ def is_kernel_thread(row: Process) -> bool:
 
 
 def table() -> dict[int, Process]:
-    rows = (look(int(name)) for name in os.listdir("/proc") if name.isdigit())
+    rows = map(look, _pids())
     return {row.pid: row for row in rows if row is not None}
 
 
@@ -64,6 +64,59 @@ def descendants(root: int, rows: dict[int, Process] | None = None) -> list[Proce
         found.extend(children)
         waiting.extend(child.pid for child in children)
     return found
+
+
+def below(root: int) -> list[Process]:
+    """The same as `descendants`, from the kernel's own lists of children: the cost is theirs alone."""
+    while True:
+        found: list[Process] = []
+        waiting = [root]
+        complete = True
+        while waiting:
+            for pid in _children(waiting.pop(0)):
+                row = look(pid)
+                if row is None:
+                    complete = False  # its children have moved, perhaps to where we looked already
+                else:
+                    found.append(row)
+                    waiting.append(pid)
+        if complete:
+            return found
+
+
+def _children(pid: int) -> list[int]:
+    found: list[int] = []
+    try:
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            found += map(int, _read(f"/proc/{pid}/task/{thread}/children").split())
+    except (FileNotFoundError, ProcessLookupError):
+        pass
+    return found
+
+
+# The processes that were there before the running test.
+_older: set[int] = set()
+
+
+def begin_test() -> None:
+    """From now on `recent` leaves out who is there already."""
+    _older.clear()
+    _older.update(_pids())
+
+
+def recent() -> list[Process]:
+    """Everything below us, and whatever else came since the test began: nothing else can be of this test."""
+    found = {row.pid: row for row in below(os.getpid())}
+    for pid in _pids():
+        if pid not in _older and pid not in found:
+            row = look(pid)
+            if row is not None:
+                found[pid] = row
+    return list(found.values())
+
+
+def _pids() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
 def command_line(pid: int) -> str:
@@ -190,9 +243,10 @@ def reap_adopted() -> None:
             return  # nobody below us has ended: most often, and cheaper to ask than to look at everybody
     except ChildProcessError:
         return
-    for row in table().values():
-        if is_adopted_zombie(row):
-            os.waitpid(row.pid, os.WNOHANG)
+    for pid in _children(os.getpid()):
+        row = look(pid)
+        if row is not None and is_adopted_zombie(row):
+            os.waitpid(pid, os.WNOHANG)
 
 
 def end(process: Process) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -171,14 +170,15 @@ def nobody_is_forgotten(world: World, session: Session) -> None:
 def marked(id: str) -> list[processes.Process]:
     """Living processes that carry the mark of this session."""
     mark = _MARK + id.encode() + b"\0"
-    rows = processes.table().values()
-    return [row for row in rows if row.state not in "ZX" and mark in processes.environment(row.pid) + b"\0"]
+    return [
+        row for row in processes.recent() if row.state not in "ZX" and mark in processes.environment(row.pid) + b"\0"
+    ]
 
 
 def runners(world: World, id: str) -> list[processes.Process]:
     """Living processes that hold this session's directory."""
     directory = str(world.session(id))
-    rows = (row for row in processes.table().values() if row.state not in "ZX" and row.pid != os.getpid())
+    rows = (row for row in processes.recent() if row.state not in "ZX")
     return [row for row in rows if directory in processes.descriptors(row.pid).values()]
 
 

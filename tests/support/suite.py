@@ -9,7 +9,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from support import levers, processes
+from support import levers, processes, variants
 from support.census import FAILED
 from support.scale import LONG
 
@@ -44,9 +44,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not LONG:
-        left_out = [item for item in items if item.get_closest_marker("long")]
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if not item.get_closest_marker("long")]
+        runs = variants.chosen([item for item in items if not item.get_closest_marker("long")])
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in runs])
+        items[:] = [item for item in items if item.nodeid in runs]
     for item in items:
         if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(_SLOW_TIMEOUT_S))

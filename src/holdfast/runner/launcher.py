@@ -172,7 +172,7 @@ class Launcher:
             if ready:
                 quiet_since = time.monotonic()
                 self._hear(ready)
-            elif missing > 0 and not self._fork_spare(rehearse=not points.ACTIVE):
+            elif missing > 0 and not self._fork_spare(rehearse=_rehearses()):
                 return
 
     def _warm_up(self) -> bool:
@@ -180,7 +180,7 @@ class Launcher:
         its code by that, every later spare has from birth, on pages that it shares with us. False: of no use."""
         signal.pthread_sigmask(signal.SIG_BLOCK, _LEAVE_ON)  # they are for us, and not for the life we rehearse
         until = time.process_time() + _WARM_UP_S
-        for _ in range(0 if points.ACTIVE else _REHEARSALS):
+        for _ in range(_REHEARSALS if _rehearses() else 0):
             if time.process_time() > until or signal.sigpending() & set(_LEAVE_ON):
                 break
             self._hear(self._ready(0))
@@ -294,6 +294,11 @@ class Launcher:
                 return channel
         finally:
             poll.close()
+
+
+def _rehearses() -> bool:
+    """Not under a plan of failpoints, which counts the passes of real lives alone."""
+    return not points.ACTIVE and not points.off("rehearsal")
 
 
 def _become_runner(channel: socket.socket, launcher: socket.socket | None, warning: str | None) -> bool:

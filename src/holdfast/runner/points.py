@@ -17,7 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-ABILITIES = ("pidfd", "launcher", "cgroup", "subreaper")
+ABILITIES = ("pidfd", "launcher", "rehearsal", "cgroup", "subreaper")
 ACTIVE: bool = False
 
 _EVERY_PASS = 2**63
