@@ -10,17 +10,19 @@ import os
 import time
 
 from .. import home as homes
-from ..runner import clock
+from ..runner import clock, points
 from .database import Database, get, new_generation, put
 from .rows import PID_LIMIT, SELECT, Row, from_columns, plain, searched
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from typing import Any
+    from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+    from typing import Any, TypeVar
 
     from ..home import Home
+
+    T = TypeVar("T")
 
 __all__ = ["Index", "Look", "Row"]
 
@@ -28,12 +30,18 @@ __all__ = ["Index", "Look", "Row"]
 _RACY_NS = 50_000_000
 _REMOVED_KEPT = 10_000
 # Few enough for one transaction to stay well below the time that others wait.
-_ROWS_AT_ONCE = 500
+_ROWS_AT_ONCE = 100
+# So many directories that no host has read yet mean a lost index: one host reads them, the others wait for it.
+_MANY = 50
+# Short enough that a stopped host costs the others less than three seconds.
+_WAIT_FOR_REBUILD_S = 2.5
+_WAIT_STEP_S = 0.02
 
 _UPSERT = "INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 # As one text: thousands of rows take five times as long.
 _ALL = "SELECT group_concat(id) FROM sessions"
 _UNFINISHED = "SELECT id FROM sessions WHERE final = 0"
+_UNREAD = "SELECT id FROM sessions WHERE final = 0 AND created_at IS NULL"
 _FINAL = "SELECT id FROM sessions WHERE final = 1"
 _FINAL_TIMES = "SELECT id, created_at FROM sessions WHERE final = 1"
 
@@ -59,6 +67,7 @@ class Index:
         finish: Callable[[sqlite3.Connection, str], bool] | None = None,
     ) -> None:
         self._sessions = home.sessions
+        self._rebuild_lock = os.path.join(home.locks, "index")
         self._database = Database(home)
         self._reader = reader
         self._finish = finish
@@ -77,7 +86,7 @@ class Index:
 
     def look(self) -> Look:
         """Which sessions there are. Lists the directory only if it changed since anybody last looked."""
-        return self._database.ask(lambda db: Look(sorted(self._unfinished(db)[0]), {})) or self._without()
+        return self._ask(lambda db: Look(sorted(self._unfinished(db)[0]), {}), _unfinished_of) or self._without()
 
     def ids(self) -> set[str]:
         """Every session, straight from the directory."""
@@ -181,7 +190,7 @@ class Index:
                     found[row.id] = row.record
             return Look(sorted(unfinished), found)
 
-        return self._database.ask(ask) or self._without()
+        return self._ask(ask, _unfinished_of) or self._without()
 
     def removed(self, id: str) -> bool:
         """Whether a session of that id was removed, as far as anybody remembers."""
@@ -250,7 +259,55 @@ class Index:
             rows = db.execute(f"{_FINAL_TIMES} AND {where}", values)
             return unfinished, {id: at or "" for id, at in rows if listed is None or id in listed}
 
-        return self._database.ask(ask) or (self.ids(), {})
+        return self._ask(ask, lambda answer: answer[0]) or (self.ids(), {})
+
+    def _ask(self, question: Callable[[sqlite3.Connection], T], unfinished: Callable[[T], Sized]) -> T | None:
+        """The answer; after a lost index was read in, where that is why so much is unfinished."""
+        answer = self._database.ask(question)
+        if answer is not None and len(unfinished(answer)) > _MANY and self._read_unread():
+            answer = self._database.ask(question)
+        return answer
+
+    def _read_unread(self) -> bool:
+        """Read the directories that no host has read yet, or wait a while for the host that does. False: few are left,
+        and each host reads them by itself."""
+        if len(self._unread()) <= _MANY:
+            return False
+        lock = self._lock_rebuild()
+        try:
+            unread = self._unread()
+            if points.ACTIVE and unread and lock is not None:
+                points.hit("index.rebuild")
+            for start in range(0, len(unread), _ROWS_AT_ONCE):
+                self._read(unread[start : start + _ROWS_AT_ONCE])
+        finally:
+            if lock is not None:
+                os.close(lock)
+        return True
+
+    def _unread(self) -> list[str]:
+        return self._database.ask(lambda db: sorted(_ids(db, _UNREAD))) or []
+
+    def _lock_rebuild(self) -> int | None:
+        """The right to read a lost index in, within a bounded wait; None: without it, each for itself."""
+        import fcntl
+
+        try:
+            fd = os.open(self._rebuild_lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        except OSError:
+            return None
+        until = time.monotonic() + _WAIT_FOR_REBUILD_S
+        while True:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                if time.monotonic() > until:
+                    os.close(fd)
+                    return None
+                # Like SQLite's own wait for a lock: there is no descriptor to wait on.
+                time.sleep(_WAIT_STEP_S)
+            else:
+                return fd
 
     def _without(self) -> Look:
         """Without an index nothing is known to be final."""
@@ -342,6 +399,10 @@ class Index:
             return values
         held_up.append(str(id))
         return (id, *known, 0, None)
+
+
+def _unfinished_of(look: Look) -> list[str]:
+    return look.unfinished
 
 
 def _ids(db: sqlite3.Connection, sql: str) -> set[str]:
