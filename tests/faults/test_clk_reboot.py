@@ -104,10 +104,10 @@ def test_clk_01_after_a_reboot_each_unfinished_session_gives_one_ended_with_caus
         rebooted = world.open()
         rebooted.recover()
         rebooted.sessions(all=True)
-    ended = [signal for signal in rebooted.signals("me").peek() if signal.variant == "lifecycle"]
-    assert sorted(signal.session for signal in ended) == sorted(found), "one each"
-    for signal in ended:
-        assert (signal.phase, signal.cause, signal.status, signal.by) == ("ended", "lost", "failed", None)
+    ended = [each for each in rebooted.signals("me").peek() if each.variant == "lifecycle"]
+    assert sorted(each.session for each in ended) == sorted(found), "one each"
+    for each in ended:
+        assert (each.phase, each.cause, each.status, each.by) == ("ended", "lost", "failed", None)
     monkeypatch.setattr(tree, "BOOT_ID_PATH", kernels)
     sweep_up(world, hf)
 
