@@ -214,8 +214,7 @@ async def _refused(
         security=settings.stricter(tools.settings.security, asked["security"]),
         ask=settings.more_asking(tools.settings.ask, asked["ask"]),
     )
-    decided = tools.policy(request)
-    verdict: policy.Verdict = await decided if inspect.isawaitable(decided) else decided
+    verdict = await _decided(tools, request)
     if isinstance(verdict, Allow):
         if verdict.approval is not None:
             if verdict.approval != request.id:
@@ -247,6 +246,18 @@ async def _refused(
         "cwd": cwd,
     }
     return Answer(f"Approval is pending ({request.slug}). Nothing has run; a person decides.", pending)
+
+
+async def _decided(tools: OpenClaw, request: Request) -> policy.Verdict:
+    allowed = tools.settings.allowlist
+    path = os.pathsep.join([*tools.settings.path_prepend, tools.environ.get("PATH") or os.defpath])
+    listed = policy.by_list(request, allowed, path if request.place == LOCAL else None)
+    if listed is not None:
+        return listed
+    if tools.policy is None:
+        return policy.without_hook(request, allowed)
+    decided = tools.policy(request)
+    return await decided if inspect.isawaitable(decided) else decided
 
 
 async def _with_key(tools: OpenClaw, key: str | None) -> AsyncSession | None:

@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from ...errors import BadArgument
+from .policy import AllowList
 from .spawning import KILL_GRACE_MAX_MS, KILL_GRACE_MS
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ ASK = ("off", "on-miss", "always")  # the last asks most
 _KNOWN = frozenset(
     (
         *("backgroundMs", "timeoutSec", "notifyOnExit", "notifyOnExitEmptySuccess", "cleanupMs", "pathPrepend"),
-        *("security", "ask", "maxOutputChars", "pendingMaxOutputChars", "inputWaitIdleMs", "killGraceMs"),
+        *("security", "ask", "allowlist", "maxOutputChars", "pendingMaxOutputChars", "inputWaitIdleMs", "killGraceMs"),
     )
 )
 
@@ -74,6 +75,7 @@ class Settings:
         self.notify_empty_success = _one_of(own, "notifyOnExitEmptySuccess", (True, False), False)
         self.security = _one_of(own, "security", SECURITY, "full")
         self.ask = _one_of(own, "ask", ASK, "off")
+        self.allowlist = AllowList(_patterns(own.get("allowlist") or ()))
         self.path_prepend = [str(each) for each in own.get("pathPrepend") or ()]
         self.oom_score_adj = 0 if environ.get("OPENCLAW_CHILD_OOM_SCORE_ADJ") == "0" else 1000
 
@@ -83,6 +85,17 @@ def _one_of(own: Mapping[str, Any], key: str, allowed: tuple[Any, ...], default:
     if value not in allowed:
         raise BadArgument(key, f"{str(value)[:40]!a} is not known", "give " + " or ".join(map(str, allowed)))
     return value
+
+
+def _patterns(given: object) -> list[str]:
+    """Each as text, or as openclaw stores it: an object with a `pattern`."""
+    entries = list(given) if isinstance(given, (list, tuple)) else [None]
+    found = [each.get("pattern") if isinstance(each, dict) else each for each in entries]
+    wrong = [each for each in found if not isinstance(each, str) or not each.strip()]
+    if wrong:
+        fix = "give a list of program names and path patterns, such as git or /usr/bin/*"
+        raise BadArgument("allowlist", f"{str(wrong[0])[:40]!a} is not a pattern", fix)
+    return found
 
 
 def yield_ms(asked: int) -> int:

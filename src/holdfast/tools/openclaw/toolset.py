@@ -14,7 +14,6 @@ from ..answer import Answer
 from ..parameters import BOOLEAN, INTEGER, MAP, NUMBER, STRING, STRINGS, Parameter
 from ..toolset import Tool, Toolset
 from . import executing, process, rows, settings, texts
-from .policy import usual
 from .supervisor import Supervisor
 
 if TYPE_CHECKING:
@@ -89,7 +88,8 @@ _PROCESS = Tool(
 
 
 class OpenClaw(Toolset):
-    """`exec` are settings as openclaw has them under `tools.exec`; `policy` decides what may run; `offered` are the
+    """`exec` are settings as openclaw has them under `tools.exec`; `policy` decides what may run
+    (without one: what `security: full` with `ask: off` or the allow-list permits); `offered` are the
     tools that the agent has; `cwd` is where it is; `sandbox` is the container (`podman:NAME`) that commands run in
     unless they ask for the gateway, that of OPENCLAW_SANDBOX where none is given."""
 
@@ -104,7 +104,7 @@ class OpenClaw(Toolset):
         *,
         approve: Approve | None = None,
         exec: Mapping[str, Any] | None = None,
-        policy: Decide = usual,
+        policy: Decide | None = None,
         offered: Sequence[str] = ("exec", "process"),
         cwd: str | None = None,
         sandbox: str | None = None,
