@@ -256,7 +256,7 @@ class _Run:
                 f"{session.id} was ended: {exit.cause.replace('_', ' ')}"
                 + (f" by {exit.by}" if exit.by not in (None, LIMIT) else "")
             )
-        if exit.survivors:
+        if exit.survivors and not session.stopping:
             left = len(exit.survivors) + exit.survivors_more
             processes = "a process it started lives on" if left == 1 else f"{left} processes it started live on"
             note(f"{processes}: `hold status {session.id}` lists, `hold stop {session.id}` ends")

@@ -350,7 +350,7 @@ class Keeper:
 
     @property
     def stopping(self) -> dict[str, Any] | None:
-        return self.attempt.stopping
+        return None if self.exit else self.attempt.stopping
 
     @property
     def status(self) -> str:

@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from .request import Command, StartRequest
 
 # How long a start waits for another one that holds the same name or key; a replacement has to wait for a stop.
+_NOTIFY = ("never", "exit", "failure", "auto")
 _CLAIM_S = 10.0
 _REPLACE_S = 60.0
 # A runner that has written its spec opens its endpoint within a millisecond; the next look comes after this.
@@ -472,7 +473,7 @@ class Core:
             try:
                 await self.request(id, "update", **changes)
             except (SessionEnded, RunnerGone):
-                if set(changes) != {"owner"} or not self._hand_over(id, changes["owner"]):
+                if not self._update_record(id, changes):
                     raise
         else:
             claim = Claim(self.home, "name", wanted)
@@ -483,13 +484,19 @@ class Core:
                 await self.request(id, "update", **changes)
                 held.set(id)
 
-    def _hand_over(self, id: str, owner: str | None) -> bool:
-        """Of what is over, who it belongs to can still change. False where nobody can say so now."""
-        from .handing_over import hand_over
+    def _update_record(self, id: str, changes: dict[str, Any]) -> bool:
+        """Without a runner the owner can still change, and of a session that has not ended whether its end is told.
+        False where that cannot be done."""
+        from .handing_over import hand_over, set_notify
 
         files = read_files(self.home, id)
         if files.state is None:
             return False  # no command ever ran
+        if set(changes) == {"notify"} and changes["notify"] in _NOTIFY and files.exit is None and not files.away:
+            return set_notify(files, changes["notify"])
+        if set(changes) != {"owner"}:
+            return False
+        owner: str | None = changes["owner"]
         self.note(from_files(files))
         self.note_all()
         try:

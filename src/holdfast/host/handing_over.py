@@ -1,4 +1,4 @@
-"""Another owner for a session that no runner speaks for any more: its ending goes to whoever looks after it now."""
+"""Changes to a session that no runner speaks for any more: to whom its ending goes, and whether it is told."""
 
 from __future__ import annotations
 
@@ -41,3 +41,20 @@ def hand_over(consumers: Consumers, files: Files, owner: str | None, row: Callab
     finally:
         os.close(directory)
     wake.call(consumers.catchup.runtime, owner, files.id, seq)
+
+
+def set_notify(files: Files, notify: str) -> bool:
+    """False while a runner lives, or another host writes about this session."""
+    directory = os.open(files.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        file = SignalFile(directory, files.id, tree.boot_id(), take_over=True)
+        try:
+            changed = (records.found(directory, "state.json").get("changed")) or {}
+            records.write(directory, "state.json", {"changed": {**changed, "notify": notify}})
+        finally:
+            file.close()
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(directory)
+    return True

@@ -265,7 +265,8 @@ def _ended(files: Files) -> Observed:
             more = 0
         else:
             left, more = ([], 0) if away[0] == "boot" else (exit["survivors"], exit.get("survivors_more", 0))
-        files.exit = {**files.exit, "exit": {**exit, "survivors": left, "survivors_more": more}}
+        # Whoever stopped them is gone too.
+        files.exit = {**files.exit, "exit": {**exit, "survivors": left, "survivors_more": more}, "stopping": None}
     return Observed(files, EXITED, "exit record")
 
 

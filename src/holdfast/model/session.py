@@ -289,7 +289,7 @@ def snapshot(
     if log_bytes is None:
         log_bytes = sum(ends.values()) - sum(dropped_before.values())
     command = command_text(asked.get("command"))
-    stopping = live.get("stopping")
+    stopping = newest("stopping")
     metadata = dict(asked.get("metadata") or {})
     for fact in EXTRA_FACTS:
         value = newest(fact) or (asked.get(fact) if fact in _ASKED_FACTS else None)

@@ -161,6 +161,7 @@ class Attempt:
             "started_at": self.started_at,
             "rusage": used and {"user_s": used.ru_utime, "system_s": used.ru_stime, "max_rss_kb": used.ru_maxrss},
             "rung": self._stopping and self._stopping.rung,
+            "stopping": self.stopping if self.stop_under_way else None,
             "warnings": self._life.warnings,
             "last_output_at": telling.last_output_at(self._life),
             **self._life.last_facts(),

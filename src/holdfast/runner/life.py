@@ -122,6 +122,8 @@ class Life:
         self._state_again_s = AGAIN_S
         # Is the ending on record?
         self._over = False
+        # Was it recorded while a stop was still ending what the command left behind?
+        self._stop_goes_on = False
         # Set by signal handlers, looked at in each turn.
         self._reap_due = True
         self._told_to_leave = False
@@ -498,7 +500,9 @@ class Life:
         confirmers = about_to or any(waiter.confirms for waiter in self.waiters)
         why = {} if self.ending.error is None else {"error": self.ending.error}
         self.signals.end(exit, extra={**self._ended_extra(), **why}, confirmers=confirmers)
-        if exit["survivors"]:
+        if exit["survivors"] and self.attempt.stop_under_way:
+            self._stop_goes_on = True
+        elif exit["survivors"]:
             self.signals.survivors(exit, "stop" if exit["cause"] == "stop" else "exit", self.outputs.names)
         if self.terminal is not None:
             self.terminal.ended()
@@ -524,7 +528,12 @@ class Life:
 
     def settle_rest(self) -> None:
         """After the exit: descendants may live on. When the last is gone, say so and leave."""
-        if self.exit is None or self.attempt.stop_under_way or self.family.living():
+        if self.exit is None or self.attempt.stop_under_way:
+            return
+        stop_ended, self._stop_goes_on = self._stop_goes_on, False
+        if self.family.living():
+            if stop_ended:
+                self._name_survivors()
             return
         if self.exit["survivors"] or not self.exit["complete"]:
             had_survivors = bool(self.exit["survivors"])
@@ -536,6 +545,13 @@ class Life:
                 self.signals.survivors(self.exit, "exit", self.outputs.names)
         if self._all_told():
             self.loop.leave()
+
+    def _name_survivors(self) -> None:
+        """The stop that was under way when the command ended is over, and did not end everything."""
+        assert self.exit is not None
+        self.exit["survivors"], self.exit["survivors_more"] = tree.described_some(self.family.living())
+        self.ending.write(durable=True)
+        self.signals.survivors(self.exit, "stop", self.outputs.names)
 
     def _all_told(self) -> bool:
         return self.exit is not None and not self.ending.untold and self.signals.decided and not self.signals.untold
@@ -591,7 +607,8 @@ class Life:
 
     @property
     def stopping(self) -> dict[str, Any] | None:
-        return self.attempt.stopping
+        """The stop that was asked for; after the end only while it is under way."""
+        return self.attempt.stopping if self.exit is None or self.attempt.stop_under_way else None
 
     @property
     def status(self) -> str:

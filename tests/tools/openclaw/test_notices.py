@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from support import told
 from support.agents import Agent
-from support.waiting import turn, until, wait_for_file
+from support.waiting import turn, until, wait_for_file, wait_gone
+from support.wounds import kill_runner, sweep_up
 
 if TYPE_CHECKING:
     from support.world import World
@@ -167,3 +170,75 @@ def test_what_was_cleared_or_removed_is_not_told(opened: Any, world: World, acti
     name = ended(agent, world, "echo x")
     assert agent.call("process", action=action, sessionId=name).data["status"] == "completed"
     assert drained(agent) == []
+
+
+def session_of(agent: Agent, name: str) -> Any:
+    return agent.run(agent.hf.get(name))
+
+
+@pytest.mark.covers("found:12")
+@pytest.mark.parametrize("command_dead", [False, True], ids=["stale", "lost"])
+@pytest.mark.parametrize("drained_before", [False, True], ids=["unseen", "seen"])
+def test_a_removed_run_whose_runner_was_killed_is_not_told(
+    opened: Any, world: World, command_dead: bool, drained_before: bool
+) -> None:
+    agent = opened()
+    name = agent.call("exec", command="echo up; exec sleep 600", background=True).data["sessionId"]
+    session = session_of(agent, name)
+    kill_runner(session)
+    if command_dead:
+        os.kill(session.pid, signal.SIGKILL)
+        wait_gone(session.pid)
+    if drained_before:
+        drained(agent, settle=False)  # as a host does whose turn failed: all of it is due again
+    removed = agent.call("process", action="remove", sessionId=name)
+    assert removed.data["status"] == "completed", removed.text
+    wait_gone(session.pid, 10)
+    (ending,) = until(lambda: [*looked(agent), told.endings(world, session.id)][-1], 10)
+    assert ending["lifecycle"]["cause"] == ("lost" if command_dead else "stop")
+    assert drained(agent) == []
+    assert world.host(DRAINING).lines_until("over", 20)[:-1] == []
+    sweep_up(world, world.open())
+
+
+def looked(agent: Agent) -> list[Any]:
+    """Make a host look at what there is to tell."""
+    agent.run(agent.tools.consumer().pending())
+    return []
+
+
+STUBBORN = "(trap '' TERM; echo up; while :; do sleep 600; done) & while :; do sleep 600; done"
+
+
+@pytest.mark.covers("found:12")
+@pytest.mark.parametrize("ends", ["stop", "timeout"])
+def test_a_survivor_that_is_being_killed_is_not_told_as_running(opened: Any, world: World, ends: str) -> None:
+    agent = opened(exec={"killGraceMs": 4000})
+    limit = {"timeout": 1} if ends == "timeout" else {}
+    name = agent.call("exec", command=STUBBORN, background=True, **limit).data["sessionId"]
+    session = session_of(agent, name)
+    until(lambda: "up" in agent.call("process", action="log", sessionId=name).text, 10)
+    if ends == "stop":
+        stopping = world.program(world.hold_argv("stop", session.id))
+    (ending,) = until(lambda: told.endings(world, session.id), 15)
+    assert agent.run(session.refresh()).exit.survivors, "it is told before the last process was killed"
+    assert not ending["snapshot"]["exit"]["survivors"]
+    (line,) = drained(agent)
+    assert "still run" not in line, line
+    polled = agent.call("process", action="poll", sessionId=name)
+    assert "still run" not in polled.text, polled.text
+    assert "are being ended" in polled.text, polled.text
+    until(lambda: not agent.run(session.refresh()).exit.survivors, 15)
+    if ends == "stop":
+        assert stopping.wait(10) == 0
+    assert drained(agent) == []
+
+
+@pytest.mark.covers("found:12")
+def test_a_foreground_call_that_timed_out_does_not_say_that_what_is_being_killed_runs_on(opened: Any) -> None:
+    agent = opened(exec={"killGraceMs": 4000})
+    late = agent.call("exec", command=STUBBORN, timeout=1)
+    assert late.data["failureKind"] == "overall-timeout"
+    assert late.data["survivors"], "it is told before the last process was killed"
+    assert "still run" not in late.text
+    assert "are being ended" in late.text

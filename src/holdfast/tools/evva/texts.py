@@ -68,6 +68,11 @@ def with_survivors(text: str, count: int, id: str) -> str:
     return f"{_line(text)}({runs}: daemon_stop {id} ends {'it' if count == 1 else 'them'})"
 
 
+def with_dying(text: str, count: int) -> str:
+    left = "1 process it left behind is" if count == 1 else f"{count} processes it left behind are"
+    return f"{_line(text)}({left} being ended)"
+
+
 def out_of_reach(id: str, state: str) -> str:
     """Nobody can say how it ends."""
     ways = f"`daemon_output {id}` shows what it printed, `daemon_stop {id}` ends it"

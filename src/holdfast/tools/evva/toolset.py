@@ -192,7 +192,9 @@ class Evva(Toolset):
             text = f"{texts.CANCELLED}\n{text}".rstrip("\n")
         elif failed:
             text = texts.ended(text, exit)
-        if left:
+        if left and session.stopping:
+            text = texts.with_dying(text, left)
+        elif left:
             text = texts.with_survivors(text, left, session.id)
         return Answer(text or texts.NO_OUTPUT, data, error=failed)
 

@@ -61,7 +61,10 @@ def _line(session: Snapshot, unread: int) -> str:
     said = []
     if session.exit is not None and session.exit.survivors:
         count = len(session.exit.survivors) + session.exit.survivors_more
-        said.append("; 1 process lives on" if count == 1 else f"; {count} processes live on")
+        if session.stopping:
+            said.append("; 1 process is being ended" if count == 1 else f"; {count} processes are being ended")
+        else:
+            said.append("; 1 process lives on" if count == 1 else f"; {count} processes live on")
     if session.needs_input:
         said.append("; waits for input")
     elif session.exit is None and (session.metadata.get("ready") or {}).get("ok", True) is None:

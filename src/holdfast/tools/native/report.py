@@ -41,7 +41,8 @@ def status(session: Snapshot, *said: str) -> str:
         parts += filter(None, [readiness(session), waits(session)])
     elif session.exit.survivors:
         count = len(session.exit.survivors) + session.exit.survivors_more
-        parts.append(f"{count} of its processes live on, {call('stop', ids=session.id)} ends them")
+        ended = "are being ended" if session.stopping else f"live on, {call('stop', ids=session.id)} ends them"
+        parts.append(f"{count} of its processes {ended}")
     return ", ".join(parts)
 
 

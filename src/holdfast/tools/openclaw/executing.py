@@ -333,7 +333,7 @@ async def ended(tools: OpenClaw, session: AsyncSession) -> Answer:
     said = [shown.rstrip("\r\n")] if shown.strip() else [] if outcome else [texts.NO_OUTPUT]
     said += [outcome] if outcome else []
     if "survivors" in data:
-        said.append(f"(session {name}) " + texts.survivors_left(texts.processes(data["survivors"])))
+        said.append(f"(session {name}) " + rows.left_behind(session))
     return Answer("\n\n".join(said), data, error=data["status"] == "failed")
 
 

@@ -24,6 +24,7 @@ from ...errors import (
 )
 from ...host.finding import PREFIX_MIN_CHARACTERS
 from ...model import FINAL_STATES, LOST, STALE, UNREACHABLE
+from ...signals.records import Signal
 from ..answer import Answer
 from . import reading, rows, runs, settings, texts
 from .executing import failed
@@ -170,7 +171,7 @@ async def _polled(
         data |= {"aggregated": whole.text, "totalChars": whole.chars}
         said.append(_how_it_ended(session, name))
         if "survivors" in data:
-            said.append(texts.survivors_left(texts.processes(data["survivors"])))
+            said.append(rows.left_behind(session))
         if data["timedOut"]:
             said.append(f"Reason: {data['exitReason']}. {texts.RETRY_GUIDANCE}")
         return Answer("\n\n".join(said), data)
@@ -391,7 +392,7 @@ async def _clear(tools: OpenClaw, session: AsyncSession, _asked: dict[str, Any])
     name = runs.run_id(session)
     if session.exit and session.exit.survivors:
         # Without its row nobody could end them.
-        left = texts.survivors_left(texts.processes(session.exit.survivors))
+        left = rows.left_behind(session)
         return failed(f"{texts.unknown('clear', name)}: {left}", StillRunning.code, sessionId=name)
     tools.notes.put(session.id, rows.ROW, rows.CLEARED)
     await tools.acknowledge(session)
@@ -402,10 +403,21 @@ async def _remove(tools: OpenClaw, session: AsyncSession, _asked: dict[str, Any]
     name = runs.run_id(session)
     tools.notes.put(session.id, rows.ROW, rows.REMOVED)
     await tools.acknowledge(session)
+    if session.state in (STALE, LOST):
+        await _acknowledge_all(tools, session)
     if session.state in FINAL_STATES and not (session.exit and session.exit.survivors):
         return Answer(texts.removed(name, stopped=False), {"status": "completed", "sessionId": name})
     await ManagedRun(session, by=tools.owner).begin_cancel()
     return Answer(texts.removed(name, stopped=True), {"status": "completed", "sessionId": name})
+
+
+async def _acknowledge_all(tools: OpenClaw, session: AsyncSession) -> None:
+    """Of a run whose runner is gone a host tells what became of it: let that happen now, and take it off the queue."""
+    consumer = tools.consumer()
+    await consumer.pending()
+    for each in await session.told():
+        if isinstance(each, Signal):
+            await consumer.ack(each.id)
 
 
 _ACTIONS: dict[str, Action] = {

@@ -132,6 +132,13 @@ def ended_facts(session: Snapshot) -> dict[str, Any]:
     return facts
 
 
+def left_behind(session: Snapshot) -> str:
+    """What is to be said of its survivors; those that a stop is still killing are not left behind."""
+    assert session.exit is not None
+    named = texts.processes(session.exit.survivors)
+    return texts.survivors_dying(named) if session.stopping else texts.survivors_left(named)
+
+
 def status(session: Snapshot) -> str:
     return RUNNING if session.status == PENDING else session.status
 

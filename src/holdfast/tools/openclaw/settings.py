@@ -90,7 +90,7 @@ def _one_of(own: Mapping[str, Any], key: str, allowed: tuple[Any, ...], default:
 def _patterns(given: object) -> list[str]:
     """Each as text, or as openclaw stores it: an object with a `pattern`."""
     entries = list(given) if isinstance(given, (list, tuple)) else [None]
-    found = [each.get("pattern") if isinstance(each, dict) else each for each in entries]
+    found: list[Any] = [each.get("pattern") if isinstance(each, dict) else each for each in entries]
     wrong = [each for each in found if not isinstance(each, str) or not each.strip()]
     if wrong:
         fix = "give a list of program names and path patterns, such as git or /usr/bin/*"

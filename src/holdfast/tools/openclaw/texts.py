@@ -147,6 +147,10 @@ def survivors_left(named: str) -> str:
     return f"Processes that it started still run: {named}; process kill ends them."
 
 
+def survivors_dying(named: str) -> str:
+    return f"Processes that it started are being ended: {named}."
+
+
 def showing_last(shown: int, total: int) -> str:
     return f"[showing last {shown} of {total} lines; pass offset/limit to page]"
 
