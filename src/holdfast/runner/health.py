@@ -45,6 +45,15 @@ class Tally:
         self._missed = 0
 
 
+def _take(life: Life, tally: Tally, ok: bool, evidence: str) -> None:
+    before = tally.state
+    if tally.take(ok, clock.now_text()):
+        life.write_state()
+        fields = {"state": tally.state, "evidence": evidence, "since": tally.since}
+        # That it is well for the first time is what everybody expects: recorded, and nobody is woken for it.
+        life.signals.emit("health", fields, routed=before is not None or not ok)
+
+
 class Health:
     """With `held` it waits for `release`, when the command is ready or nobody waits for that any more."""
 
@@ -110,10 +119,7 @@ class Health:
 
     def _tried(self, ok: bool, evidence: str) -> None:
         self._arm(self._every_s)
-        if self._tally.take(ok, clock.now_text()):
-            self._life.write_state()
-            fields = {"state": self._tally.state, "evidence": evidence, "since": self._tally.since}
-            self._life.signals.emit("health", fields)
+        _take(self._life, self._tally, ok, evidence)
 
 
 class ToldHealth:
@@ -145,7 +151,4 @@ class ToldHealth:
         pass
 
     def _take(self, ok: bool, evidence: str) -> None:
-        if self._tally.take(ok, clock.now_text()):
-            self._life.write_state()
-            fields = {"state": self._tally.state, "evidence": evidence, "since": self._tally.since}
-            self._life.signals.emit("health", fields)
+        _take(self._life, self._tally, ok, evidence)

@@ -29,6 +29,8 @@ LINE_CHARACTERS = 500 - len("| (stderr) ")
 # As it is recorded, where one character may take twelve; a record has 16 KiB with all that goes with it.
 _RECORDED_MAX = 10 << 10
 _DIGEST_LAST = 5
+# Of a part that is not the last of its line; no part of what is recorded.
+_GOES_ON = "goes_on"
 # Clocks are floats: what was planned for a moment is due at it.
 _NOW = 1e-6
 
@@ -44,7 +46,7 @@ def entry(stream: str, line: Line) -> Entry:
         mark = f" [{'; '.join(marks)}]"
         whole = len(text) + len(mark) <= LINE_CHARACTERS
         text = text + mark if whole else text[: LINE_CHARACTERS - len(mark) - 3] + "..." + mark
-    return {"text": text, "stream": stream, "offset": line.offset, "part": line.part}
+    return {"text": text, "stream": stream, "offset": line.offset, "part": line.part, _GOES_ON: line.cut}
 
 
 class Tokens:
@@ -99,6 +101,8 @@ class Levels:
         self._first: tuple[str, Line] | None = None
         self._kept: deque[tuple[str, Line]] = deque()
         self._waiting = 0
+        # Parts among them that are not the last of their line: a line counts once, however long it is.
+        self._unfinished = 0
         # The first lines of each stream that nobody is shown.
         self._left_out: dict[str, int] = {}
 
@@ -127,6 +131,7 @@ class Levels:
             self._first = each
         self._kept.append(each)
         self._waiting += 1
+        self._unfinished += line.cut
         if len(self._kept) > LINES_MAX:
             oldest = self._kept.popleft()
             # The very first may yet be shown, in a digest.
@@ -188,8 +193,8 @@ class Levels:
         self._flood_since = None
 
     def _fields(self, shown: list[Entry], left_out: dict[str, int], *, closing: bool) -> dict[str, Any]:
-        count = self._waiting
-        suppressed = count - len(shown)
+        count = self._waiting - self._unfinished
+        suppressed = count - sum(not each.pop(_GOES_ON) for each in shown)
         self.count += count
         self.suppressed += suppressed
         self._since = None

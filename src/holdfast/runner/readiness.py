@@ -178,7 +178,9 @@ class Ready:
         after_s = round(time.monotonic() - self._began, 3)
         self._answer = {"ok": ok, "probe": probe, "detail": detail, "after_s": after_s}
         self.close()
-        self._life.signals.emit("ready", dict(self._answer))
+        # Where nothing but a host's own word decides, that host knows already.
+        own_word = all("told" in each for each in self._settings["probes"])
+        self._life.signals.emit("ready", dict(self._answer), routed=not (ok and own_word))
         self._settled(ok)
 
 

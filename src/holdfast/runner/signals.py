@@ -180,6 +180,9 @@ class Signals:
             return False
         self._file.note({"answered": seq, "by": client.author, "at": clock.now_text()})
         self._decide()
+        if self.seq > seq:
+            # What was told after the ending could not be read before this was decided.
+            self._wake(self.seq)
         return True
 
     def _queue(self) -> None:

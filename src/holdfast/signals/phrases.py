@@ -193,6 +193,9 @@ def _survivors(item: Item, quoter: Quoter) -> str:
     left = facts.tables(fields, "pids")
     if not left:
         return "has nothing running any more"
+    if fields.get("answered") is True:
+        # A host's own mark: the agent was told which processes, and how to end them.
+        return "goes on in the background"
     after = "its stop" if fields.get("after") == "stop" else "its exit"
     holds = [name for name in facts.texts(fields, "holds") if name in STREAM_NUMBERS]
     count = len(left)

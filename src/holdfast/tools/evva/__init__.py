@@ -1,22 +1,66 @@
 """The tools of evva: one record, one queue and one drain for everything in the background.
 
 `Evva` is the toolset; `DaemonState` and `AsyncDaemonState` are the background of one owner, for programs that run the
-agent themselves.
+agent themselves. A stop may raise `NotFound` and `AlreadyEnded`.
 """
 
 from __future__ import annotations
 
+from ...errors import AlreadyEnded, NotFound
 from ...home import new_id
 from .agent import Agent
 from .batch import Batch, Fold
 from .change import Change
-from .signal import Event, Lifecycle, Signal
+from .signal import Event, Lifecycle, Signal, new_event_signal, new_lifecycle_signal
 from .snapshot import DaemonSnapshot, LocalAgent, LocalBash, Lsp, Monitor, Other
 from .state import AsyncDaemonState, DaemonState
 from .toolset import Evva
+from .words import (
+    DOMAIN,
+    KIND_DREAM,
+    KIND_IN_PROCESS_TEAMMATE,
+    KIND_LOCAL_AGENT,
+    KIND_LOCAL_BASH,
+    KIND_LOCAL_WORKFLOW,
+    KIND_LSP,
+    KIND_MONITOR,
+    KIND_REMOTE_AGENT,
+    KINDS,
+    OP_ADDED,
+    OP_EVENT,
+    OP_REMOVED,
+    STATUS_COMPLETED,
+    STATUS_FAILED,
+    STATUS_KILLED,
+    STATUS_PENDING,
+    STATUS_RUNNING,
+    STATUSES,
+    is_terminal,
+    names,
+)
 
 __all__ = [
+    "DOMAIN",
+    "KINDS",
+    "KIND_DREAM",
+    "KIND_IN_PROCESS_TEAMMATE",
+    "KIND_LOCAL_AGENT",
+    "KIND_LOCAL_BASH",
+    "KIND_LOCAL_WORKFLOW",
+    "KIND_LSP",
+    "KIND_MONITOR",
+    "KIND_REMOTE_AGENT",
+    "OP_ADDED",
+    "OP_EVENT",
+    "OP_REMOVED",
+    "STATUSES",
+    "STATUS_COMPLETED",
+    "STATUS_FAILED",
+    "STATUS_KILLED",
+    "STATUS_PENDING",
+    "STATUS_RUNNING",
     "Agent",
+    "AlreadyEnded",
     "AsyncDaemonState",
     "Batch",
     "Change",
@@ -30,7 +74,12 @@ __all__ = [
     "LocalBash",
     "Lsp",
     "Monitor",
+    "NotFound",
     "Other",
     "Signal",
+    "is_terminal",
+    "names",
+    "new_event_signal",
     "new_id",
+    "new_lifecycle_signal",
 ]

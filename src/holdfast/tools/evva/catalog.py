@@ -18,6 +18,7 @@ from ...host.driver import drive
 from ...host.observe import from_files, read_files
 from . import snapshot
 from .output import Tail
+from .words import TERMINAL
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -175,7 +176,7 @@ class Catalog:
             gone = [daemon for daemon in self._evicted.values() if daemon is not None]
         own = [shot for shot in map(self.shot, gone) if shot is not None and shot.is_terminal]
         known |= {shot.id for shot in own}
-        ended = [shot for shot in kept if shot.id not in known and shot.status in snapshot.TERMINAL]
+        ended = [shot for shot in kept if shot.id not in known and shot.status in TERMINAL]
         told = [self.of(shot) for shot in ended if not self.is_call(shot.id) and not shot.metadata.get(SIGNALS_ONLY)]
         return in_order([*now, *own, *told])
 
@@ -196,7 +197,7 @@ class Catalog:
         is none."""
         if shot.metadata.get(SIGNALS_ONLY):
             return False
-        if shot.status in snapshot.TERMINAL:
+        if shot.status in TERMINAL:
             left = shot.exit is not None and (shot.exit.survivors or shot.exit.survivors_more)
             return bool(left) or shot.id in (self._consumer.untold() if untold is None else untold)
         return not self.is_call(shot.id)

@@ -17,7 +17,8 @@ from ...runner.birth import FULL
 from ...signals.records import COMMON
 from .catalog import SIGNALS_ONLY
 from .signal import EVENT
-from .snapshot import TERMINAL, told_facts
+from .snapshot import told_facts
+from .words import STATUSES, TERMINAL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("holdfast.tools.evva")
 
-_STATUSES = ("pending", "running", *TERMINAL)
 _VARIANT = re.compile("[a-z][a-z_]{0,39}")
 # For which there is no room on the disk; older ones go then.
 _WAITING_MAX = 1000
@@ -192,8 +192,8 @@ def _passes(problem: DiskFull) -> bool:
 
 def _check(signal: Signal) -> None:
     if signal.lifecycle is not None and signal.event is None:
-        if signal.lifecycle.status not in _STATUSES:
-            raise ValueError(f"{signal.lifecycle.status!a} is no status; there are {', '.join(_STATUSES)}")
+        if signal.lifecycle.status not in STATUSES:
+            raise ValueError(f"{signal.lifecycle.status!a} is no status; there are {', '.join(STATUSES)}")
     elif signal.event is not None and signal.lifecycle is None:
         variant = signal.event.variant
         if variant == "lifecycle" or variant in COMMON or not _VARIANT.fullmatch(variant):

@@ -12,14 +12,16 @@ from ...signals.items import arrange
 from ...signals.quoting import Quoter
 from ...signals.redact import redact
 from .snapshot import moment
+from .words import OP_EVENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from ...signals.records import Signal as Record
+    from .catalog import Daemon
     from .snapshot import DaemonSnapshot
 
-EVENT = "event"
+EVENT = OP_EVENT
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,18 @@ class Signal:
     @property
     def is_event(self) -> bool:
         return self.event is not None
+
+
+def new_event_signal(daemon: Daemon, line: str, closing: bool = False) -> Signal:
+    """For `emit`: one line of a daemon that the host runs itself, as the daemon is now."""
+    shot = daemon.snapshot()
+    return Signal(daemon.id, shot.kind, datetime.now(UTC), shot, event=Event(line, closing))
+
+
+def new_lifecycle_signal(daemon: Daemon, status: str) -> Signal:
+    """For `emit`: a daemon that the host runs itself has this status now."""
+    shot = daemon.snapshot()
+    return Signal(daemon.id, shot.kind, datetime.now(UTC), shot, lifecycle=Lifecycle(status))
 
 
 def op(signal: Signal) -> str:

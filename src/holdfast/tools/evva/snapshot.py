@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 from ...signals.quoting import Quoter
 from ...signals.redact import redact
 from .output import Tail, lines_of
+from .words import is_terminal
 
 if TYPE_CHECKING:
     from ...host.log import Log
     from ...model import Snapshot
 
-TERMINAL = ("completed", "failed", "killed")
 RECENT_LINES = 200
 DESCRIPTION_CHARACTERS = 120
 # What has another name in the view.
@@ -126,7 +126,7 @@ class DaemonSnapshot:
 
     @property
     def is_terminal(self) -> bool:
-        return self.status in TERMINAL
+        return is_terminal(self.status)
 
 
 def of(shot: Snapshot, log: Callable[[], Log]) -> DaemonSnapshot:
@@ -138,7 +138,7 @@ def of(shot: Snapshot, log: Callable[[], Log]) -> DaemonSnapshot:
         status=shot.status,
         description=one_line(_description(shot)),
         agent_id=shot.owner,
-        started_at=moment(shot.started_at) or moment(shot.created_at) or datetime.now(UTC),
+        started_at=_started_at(shot),
         ended_at=moment(shot.ended_at),
         metadata=_metadata(shot, log),
         state=shot.state,
@@ -149,6 +149,12 @@ def of(shot: Snapshot, log: Callable[[], Log]) -> DaemonSnapshot:
         ends=dict(shot.ends),
         error=_spawn_error(shot.metadata.get("error")),
     )
+
+
+def _started_at(shot: Snapshot) -> datetime:
+    """A language server is one daemon through all its restarts, and each of them has a start of its own."""
+    times = (shot.created_at, shot.started_at) if shot.kind == "lsp" else (shot.started_at, shot.created_at)
+    return moment(times[0]) or moment(times[1]) or datetime.now(UTC)
 
 
 def _description(shot: Snapshot) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ...daemons.observers import DOMAIN, shown
 from ...errors import AlreadyEnded, BadArgument, KindReserved, NotFound
+from ...index.kept import Kept
 from ...signals.consumer import Consumer
 from ...signals.names import default_name
 from ...signals.records import Signal as Record
@@ -23,9 +24,10 @@ from .change import Change, Listeners
 from .emitting import Emitting, kill
 from .folding import Folding
 from .gate import AsyncGate, Gate
+from .words import KIND_LOCAL_BASH, KIND_MONITOR, OP_ADDED, OP_REMOVED, RESERVED
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
     from typing import Any, Self, Unpack
 
     from ...daemons.aiolsp import AsyncLanguageServer
@@ -44,8 +46,9 @@ if TYPE_CHECKING:
     from .snapshot import DaemonSnapshot
 
 FAMILY = "evva"
-RESERVED = ("remote_agent", "in_process_teammate", "local_workflow", "dream")
-STARTED_HERE = ("local_bash", "monitor")
+STARTED_HERE = (KIND_LOCAL_BASH, KIND_MONITOR)
+# In what is kept of a session: an answer named its survivors.
+_SURVIVORS = "survivors_told"
 # From the first signal to the next rung.
 GRACE_S = 2.0
 
@@ -64,6 +67,8 @@ class State:
         self.consumer = Consumer(core.consumers.open(default_name(owner, FAMILY), [owner]))
         self._catalog = Catalog(core, view, owner, self.consumer)
         self._emitting = Emitting(view, owner, self._catalog)
+        # What answers said already; every host of the owner knows.
+        self._answered = Kept(core.index, f"{FAMILY}:{owner}")
         self._listeners = Listeners()
         self._lock = threading.Lock()
         # Emissions of which observers may still have to hear, and whether somebody is to be woken after that.
@@ -115,13 +120,13 @@ class State:
         if daemon is None or not daemon.id:
             return
         self._catalog.register(daemon)
-        self._listeners.tell(Change("added", daemon.id, self._catalog.shot(daemon)))
+        self._listeners.tell(Change(OP_ADDED, daemon.id, self._catalog.shot(daemon)))
 
     def evict(self, id: str) -> None:
         """Out of the catalog. Directory, log and signals stay."""
         last = self._catalog.evict(id)
         if last is not None:
-            self._listeners.tell(Change("removed", id, last))
+            self._listeners.tell(Change(OP_REMOVED, id, last))
 
     def get(self, id: str) -> Daemon | None:
         return self._catalog.get(id)
@@ -174,6 +179,7 @@ class State:
             claimed = self.consumer.claim(max(1, int(self.consumer.pending())))
             if self._waking is not None:
                 self._waking.taken()
+            self._shorten(claimed.signals)
             found = [each for record in claimed.signals for each in signals.of(record, self._shot)]
             batch = self._latest = Batch(claimed, found, self._settled, self._released)
         if before is not None and settled:
@@ -202,7 +208,7 @@ class State:
             if each.lifecycle is not None:
                 last = self._catalog.settled(each.daemon_id, each.snapshot)
                 if last is not None:
-                    self._listeners.tell(Change("removed", each.daemon_id, last))
+                    self._listeners.tell(Change(OP_REMOVED, each.daemon_id, last))
 
     def _released(self, batch: Batch) -> None:
         with self._lock:
@@ -267,13 +273,23 @@ class State:
             return  # nobody told an end: its host went, and with it what there was to tell
         told = self._catalog.of(shot)
         if told.survivors or not self._catalog.is_call(change.id):
-            if change.op != "added":
+            if change.op != OP_ADDED:
                 self._enter(change.id, told, change.at)
             self._listeners.tell(Change(change.op, change.id, told, change.at))
         elif told.is_terminal:
             self._outside.discard(change.id)
         else:
             self._outside.add(change.id)
+
+    def survivors_told(self, id: str) -> None:
+        """An answer has named what this call left behind."""
+        self._answered.put(id, _SURVIVORS, True)
+
+    def _shorten(self, records: Sequence[Record]) -> None:
+        """What an answer said is not said again by the notice that follows."""
+        for record in records:
+            if record.variant == "survivors" and record.session and self._answered.get(record.session, _SURVIVORS):
+                record.fields["answered"] = True
 
     def entered(self, id: str) -> None:
         """A call that nobody waits for any more is a daemon from now on."""
@@ -286,7 +302,7 @@ class State:
             late = id in self._outside
             self._outside.discard(id)
         if late:
-            self._listeners.tell(Change("added", id, told, at))
+            self._listeners.tell(Change(OP_ADDED, id, told, at))
 
     # Starting.
 
@@ -339,7 +355,7 @@ class State:
         finally:
             last = self._catalog.of(agent.snapshot())
             # After its end, which observers may still have to be told.
-            self._view.deliver(lambda: self._listeners.tell(Change("removed", agent.id, last)))
+            self._view.deliver(lambda: self._listeners.tell(Change(OP_REMOVED, agent.id, last)))
 
     def _server(self, name: str) -> LanguageServer | None:
         """The owner's of that name, where this host speaks to it."""

@@ -158,9 +158,8 @@ def _more(shot: DaemonSnapshot) -> str:
 def _body(shot: DaemonSnapshot, body: Tail) -> str:
     facts = shot.metadata
     if isinstance(facts, LocalAgent):
-        if facts.summary:
-            return facts.summary
-        return f"error: {facts.err}" if facts.err else f"prompt: {facts.prompt[:_PROMPT_CHARACTERS]}"
+        said = [*([facts.summary] if facts.summary else []), *([f"error: {facts.err}"] if facts.err else [])]
+        return "\n".join(said) or f"prompt: {facts.prompt[:_PROMPT_CHARACTERS]}"
     text = body.text
     if isinstance(facts, Monitor):
         lines = lines_of(text)

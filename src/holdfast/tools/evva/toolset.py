@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -173,11 +174,33 @@ class Evva(Toolset):
         outcome = asyncio.ensure_future(self.hf.run(command, wait=wait_s, started=began.set_result, **options))
         try:
             await asyncio.wait([began, outcome], return_when=asyncio.FIRST_COMPLETED)
-            return await self.waiting([began.result()] if began.done() else [], outcome)
-        finally:
-            if not outcome.done():
-                outcome.cancel()
-                await asyncio.wait([outcome])
+            return await self.waiting([began.result()] if began.done() else [], asyncio.shield(outcome))
+        except asyncio.CancelledError:
+            # The caller may be cancelled again meanwhile: what was begun here goes on, and is short.
+            await asyncio.shield(asyncio.ensure_future(self._cancelled(began, outcome)))
+            raise
+
+    async def _cancelled(self, began: asyncio.Future[AsyncSession], outcome: asyncio.Task[AsyncSession]) -> None:
+        """The agent knows that its call was cancelled: the end that follows from that is not told. What the command
+        leaves behind is."""
+        await asyncio.wait([began, outcome], return_when=asyncio.FIRST_COMPLETED)
+        session = began.result() if began.done() else None
+        if session is not None:
+            with suppress(HoldfastError):
+                await session.update(notify="never")
+        outcome.cancel()  # closes the connection, and with it the call that the command lives in
+        await asyncio.wait([outcome])
+        if session is not None:
+            with suppress(HoldfastError):
+                await self._acknowledge(await session.refresh())
+
+    async def _acknowledge(self, session: AsyncSession) -> None:
+        """Its end, where it is on record, is not announced any more."""
+        if session.exit is None:
+            return
+        ended = session.metadata.get("signal_id") or (await session.wait(timeout=0)).signal_id
+        if ended:
+            await self.consumer().ack(ended)
 
     async def _ended(self, session: AsyncSession, exit: Exit, limit_s: float) -> Answer:
         tail = await asyncio.to_thread(Tail.of, self._log(session.id))
@@ -196,6 +219,8 @@ class Evva(Toolset):
             text = texts.with_dying(text, left)
         elif left:
             text = texts.with_survivors(text, left, session.id)
+            if self._state is not None:
+                self._state.survivors_told(session.id)
         return Answer(text or texts.NO_OUTPUT, data, error=failed)
 
     async def _background(self, command: str, description: str | None) -> Answer:
@@ -281,6 +306,17 @@ class Evva(Toolset):
     def _log(self, id: str) -> Log:
         return self.hf._core.log(id)
 
+    def _take(self, tool: Tool, arguments: object) -> dict[str, Any]:
+        """Also as JSON text, as a model wrote it; no text at all is no arguments."""
+        if isinstance(arguments, (str, bytes)):
+            try:
+                arguments = json.loads(arguments) if arguments.strip() else {}
+            except ValueError as problem:
+                raise BadArgument("arguments", f"not JSON: {problem}", "give an object of parameters") from None
+            except RecursionError:
+                raise BadArgument("arguments", "nested too deeply", "give an object of parameters") from None
+        return super()._take(tool, arguments)
+
     # Words.
 
     async def _failed(self, tool: Tool, problem: HoldfastError) -> Answer:
@@ -288,10 +324,7 @@ class Evva(Toolset):
             # What the agent is told by this answer is not announced to it again. Where that cannot be noted it comes
             # twice, which is better than no answer.
             with suppress(HoldfastError):
-                session = await self.find(problem.facts["id"])
-                ended = session.metadata.get("signal_id") or (await session.wait(timeout=0)).signal_id
-                if ended:
-                    await self.consumer().ack(ended)
+                await self._acknowledge(await self.find(problem.facts["id"]))
         return Answer(_in_words(tool, problem), {"error": problem.to_json()}, error=True)
 
 
