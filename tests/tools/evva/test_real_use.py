@@ -19,7 +19,7 @@ from support import lsp_server, told
 from support.agents import Agent
 from support.own_daemon import OWNER, Own
 from support.scale import scaled
-from support.waiting import until, wait_for_file
+from support.waiting import turn, until, wait_for_file
 from support.world import World
 
 Library = Callable[..., Agent]
@@ -61,7 +61,7 @@ def test_a_cancelled_foreground_command_wakes_nobody_and_is_no_daemon(
         if moment == "running":
             await asyncio.to_thread(wait_for_file, began)
         else:
-            await asyncio.sleep(0)
+            await turn()
         call.cancel()
         with pytest.raises(asyncio.CancelledError, match="bash: cancelled"):
             await call
@@ -171,7 +171,7 @@ def test_a_process_left_behind_is_named_where_no_answer_said_so(library: Library
         "async def main():\n"
         "    async with holdfast.open_async() as hf:\n"
         f"        tools = toolset('evva', hf, owner={OWNER!r})\n"
-        "        tools._ended = lambda *_: asyncio.sleep(0, print('ended', flush=True)) and asyncio.Event().wait()\n"
+        "        tools._ended = lambda *_: print('ended', flush=True) or asyncio.Event().wait()\n"
         "        await tools.call('bash', {'command': 'sleep 600 & echo x'})\n"
         "asyncio.run(main())\n"
     )
