@@ -222,7 +222,7 @@ def read_files(home: Home, id: str) -> Files:
     _expect(path, spec, _SPEC_OPTIONAL)
     if spec["id"] != id:
         raise DamagedRecord(path, f"it speaks of session {spec['id']!r}")
-    return Files(id, directory, spec, _state(directory), _exit(directory))
+    return Files(id, directory, spec, _state_or_repaired(id, directory, spec), _exit(directory))
 
 
 def from_files(files: Files) -> Observed:
@@ -353,6 +353,20 @@ def needs_deputy(files: Files) -> bool:
 
 def runner_gone(files: Files) -> bool:
     return records.lock_is_free(os.path.join(files.directory, "spec.json"))
+
+
+def _state_or_repaired(id: str, directory: str, spec: Record) -> Record | None:
+    """Where the runner lives, a damaged record is written anew. In another place the copy comes again by itself."""
+    try:
+        return _state(directory)
+    except DamagedRecord:
+        if spec.get("place") not in (None, LOCAL) or records.lock_is_free(os.path.join(directory, "spec.json")):
+            raise
+        from .repair import rewrite_state
+
+        if not rewrite_state(id, spec):
+            raise
+        return _state(directory)
 
 
 def _state(directory: str) -> Record | None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...errors import HoldfastError
+from ...errors import HoldfastError, IdentityMismatch
+from ...model import LOST
 from ...signals.records import Signal
 from . import sessions, wording
 from .answers import FAILURE, SUCCESS, answer, facts, how, not_found, same_pid_lines, still_running
@@ -33,10 +34,14 @@ async def stop(tools: Dominds, *, pid: int, entire_pg: bool | None) -> Answer:
     entire = entire_pg is not False
     try:
         stopped = await daemon.stop(grace=tools.stop_grace_s, by=author(tools), ladder=_ladder(tools, entire=entire))
+    except IdentityMismatch as problem:
+        await daemon.refresh()
+        if daemon.state == LOST:
+            return await _stranger(tools, found, pid)
+        return _refused(daemon, pid, problem)
     except HoldfastError as problem:
-        why = f"{problem.code}: {problem}"
-        return answer(FAILURE, [_not_stopped(pid, why)], {**facts(daemon), "error": problem.to_json()})
-    await _acknowledge(tools, daemon, stopped)
+        return _refused(daemon, pid, problem)
+    await _acknowledge(tools, daemon, stopped.signal_id)
     left = _left(daemon, stopped, entire)
     found_again, more = sessions.some(stopped.survivors, stopped.survivors_more)
     data = {**facts(daemon), "rung": stopped.rung, "already": stopped.already}
@@ -86,14 +91,30 @@ def _left(daemon: AsyncSession, stopped: Stopped, entire: bool) -> list[Any]:
     return [each for each in stopped.survivors if entire or each["pid"] == daemon.pid]
 
 
-async def _acknowledge(tools: Dominds, daemon: AsyncSession, stopped: Stopped) -> None:
+def _refused(daemon: AsyncSession, pid: int, problem: HoldfastError) -> Answer:
+    why = f"{problem.code}: {problem}"
+    return answer(FAILURE, [_not_stopped(pid, why)], {**facts(daemon), "error": problem.to_json()})
+
+
+async def _stranger(tools: Dominds, found: Sequence[AsyncSession], pid: int) -> Answer:
+    """It is lost, and its pid means another process by now: there is nothing to stop and nothing to remind of."""
+    daemon = found[0]
+    await _acknowledge(tools, daemon, None)
+    tools.retire(daemon)
+    command = wording.one_line(daemon.command)
+    said = [wording.ALREADY.format(pid=daemon.pid, command=command, how=how(daemon))]
+    said += [tools.texts("foreign_pid", pid=pid), *same_pid_lines(tools, found, pid)]
+    return answer(SUCCESS, said, {**facts(daemon), "rung": None, "already": True, "survivors": [], "survivorsMore": 0})
+
+
+async def _acknowledge(tools: Dominds, daemon: AsyncSession, signal_id: str | None) -> None:
     """This answer tells the end: nobody is woken for it. Where that cannot be noted, our name on the stop does it, and
     the stop is done all the same."""
     try:
         consumer = tools.consumer()
-        if stopped.signal_id is None:
+        if signal_id is None:
             await consumer.pending()  # whoever looks writes what a dead runner did not
-        ended = stopped.signal_id or _ended_id(await daemon.told())
+        ended = signal_id or _ended_id(await daemon.told())
         if ended is not None:
             await consumer.ack(ended)
     except HoldfastError:

@@ -56,6 +56,7 @@ ENGLISH = {
     "lost_waiting": "its runner was lost while the command was waited for ({evidence}); what it printed: {read}",
     "silent_waiting": "its runner does not answer, the command may run on (PID: {pid}); look again with {read}",
     "older_pid": "PID {pid} is session {id} here; the earlier session {older} had the same pid.",
+    "foreign_pid": "Nothing was signalled: PID {pid} is no process of this daemon any more.",
     "ended": "Ended with {how}, by {rung}",
     "survivors": "{count} process(es) survived: {named}",
     "state_exited": "State: exited ({how})",
