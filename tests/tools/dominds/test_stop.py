@@ -209,13 +209,14 @@ def test_a_pid_that_another_process_has_now_is_never_signalled(
     assert read.data["state"] == "lost"
     assert f"pid {pid} is another process by now" in read.text
     assert "mine" in read.text
-    for entire in (True, False):
-        assert agent.call("stop_daemon", pid=pid, entire_pg=entire).error
     (reminder,) = agent.run(agent.tools.reminders())
     assert reminder.state == "lost"
     assert "lost: no exit record" in reminder.render()
     assert agent.run(agent.tools.recover())["stopped"] == []
-    agent.run(agent.tools.dismiss(reminder.id))
+    for entire in (True, False):
+        stopped = agent.call("stop_daemon", pid=pid, entire_pg=entire)
+        assert (stopped.data["status"], stopped.data["state"]) == ("success", "lost")
+        assert "Nothing was signalled" in stopped.text
     assert agent.run(agent.tools.reminders()) == []
 
 
