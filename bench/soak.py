@@ -320,7 +320,8 @@ class Soak:
         self.close()
         for name, count in sorted(self.counts.items()):
             self.say(f"{name}: {count}")
-        self.say(f"refused: {dict(self.refused)}")
+        for code, count in self.refused.most_common():
+            self.say(f"refused with {code}: {count}")
         growth = {id: each[-1] - each[0] for id, each in self.memory.items() if len(each) > 1}
         self.say(f"memory of a runner, last minus first sample, in KB: {sorted(growth.values())}")
         self.say(f"{self.violations} violations in {minutes:g} minutes")
@@ -447,9 +448,10 @@ class Soak:
     # Checks.
 
     def check(self) -> None:
-        self.read_ledger()
         running = {token(line): pid for pid, line in processes().items() if "--printer" in line}
         listed = {each.labels["token"]: each for each in self.hf.sessions(all=True) if "token" in each.labels}
+        # Only now: whatever ended before the list is in the ledger.
+        self.read_ledger()
         for name, pid in running.items():
             one = listed.get(name)
             if (one is None or (one.state in ("exited", "lost") and not survivors(one))) and pid in processes():

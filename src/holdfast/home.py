@@ -168,9 +168,13 @@ class _Refusing:
             raise _unusable(str(problem.filename), problem) from None
 
 
+def no_space(path: str) -> DiskFull:
+    disk = os.statvfs(os.path.dirname(path))
+    return DiskFull(path, disk.f_bavail * disk.f_frsize)
+
+
 def _unusable(path: str, error: OSError) -> DiskFull | UnsafeDirectory:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        parent = os.statvfs(os.path.dirname(path))
-        return DiskFull(path, parent.f_bavail * parent.f_frsize)
+        return no_space(path)
     reason = os.strerror(error.errno) if error.errno else str(error)
     return UnsafeDirectory(path, reason, "choose another place with HOLDFAST_HOME, XDG_RUNTIME_DIR or TMPDIR")

@@ -105,7 +105,7 @@ def test_clk_01_after_a_reboot_each_unfinished_session_gives_one_ended_with_caus
         rebooted.recover()
         rebooted.sessions(all=True)
     ended = [each for each in rebooted.signals("me").peek() if each.variant == "lifecycle"]
-    assert sorted(each.session for each in ended) == sorted(found), "one each"
+    assert sorted(str(each.session) for each in ended) == sorted(found), "one each"
     for each in ended:
         assert (each.phase, each.cause, each.status, each.by) == ("ended", "lost", "failed", None)
     monkeypatch.setattr(tree, "BOOT_ID_PATH", kernels)

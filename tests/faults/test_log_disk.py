@@ -70,12 +70,13 @@ session = hf.start(command, stdin="open", log_cap="64MiB")
 until(lambda: session.refresh().ends["stdout"] == printed, 20, what="the end of the flood")
 now = session.refresh()
 tell(state=now.state, gaps=now.metadata["gaps"], warnings=now.metadata["warnings"], free=free(), stored=now.log_bytes)
-try:
-    hf.start("echo never")
-    refused = None
-except holdfast.HoldfastError as problem:
-    refused = {**problem.to_json(), "text": str(problem)}
-tell(refused=refused, sessions=len(os.listdir(home / "sessions")))
+for options in ({}, {"name": "web"}, {"key": "k"}):
+    try:
+        hf.start("echo never", **options)
+        refused = None
+    except holdfast.HoldfastError as problem:
+        refused = {**problem.to_json(), "text": str(problem)}
+    tell(refused=refused, sessions=len(os.listdir(home / "sessions")))
 ballast.unlink()
 tries = 0
 while not session.search("^got"):
@@ -131,11 +132,12 @@ def test_log_01_a_disk_that_fills_up_costs_a_gap_and_no_more(world: World, bysta
     assert (gap["stream"], gap["reason"], gap["from"]) == ("stdout", "disk", full["stored"])
     assert full["free"] < 64 << 10
     assert [text for text in full["warnings"] if "refuses the log of stdout" in text]
-    refused = _told(host)
-    assert refused["refused"]["code"] == "disk-full"
-    assert "No space left" in refused["refused"]["text"]
-    assert "free some space" in refused["refused"]["fix"]
-    assert refused["sessions"] == 2
+    for _ in range(3):
+        refused = _told(host)
+        assert refused["refused"]["code"] == "disk-full"
+        assert "space" in refused["refused"]["text"]
+        assert "free some space" in refused["refused"]["fix"]
+        assert refused["sessions"] == 2
     end = _told(host)
     record = end["record"]
     # The missing range is exactly what no file holds, and what came later stands where it belongs.

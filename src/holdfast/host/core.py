@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 
@@ -21,7 +22,7 @@ from ..errors import (
     Superseded,
     Unreachable,
 )
-from ..home import Home, check_labels, check_name, check_owner, runtime_directory
+from ..home import Home, check_labels, check_name, check_owner, no_space, runtime_directory
 from ..index import Index, Row
 from ..model import (
     EXITED,
@@ -145,6 +146,8 @@ class Core:
                         if existing is not None:
                             return existing, None
             except OSError as problem:
+                if problem.errno in (errno.ENOSPC, errno.EDQUOT):
+                    raise no_space(problem.filename or self.home.locks) from None
                 raise SpawnError(problem.errno or 0, "request", problem.filename) from None
             return await self._launch(request, held, then)
         finally:
