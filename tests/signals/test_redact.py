@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import random
 import re
+import string
 import time
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import example, given, settings
@@ -11,6 +15,10 @@ from hypothesis import strategies as st
 
 from holdfast.errors import BadArgument
 from holdfast.signals.redact import MARK, Redactor, redact
+from support.scale import scaled
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 # Put together here, so that nobody's scanner takes this page for a leak.
 ALNUM = "aB3dE6gH9jK2mN5pQ8sT1vW4yZ7bC0eF"
@@ -281,3 +289,64 @@ def test_no_secret_of_a_log_goes_through_in_any_way_out() -> None:
     told = redact(log)
     assert not [name for name, secret in SECRETS.items() if secret in told]
     assert len(re.findall(re.escape(MARK), told)) == len(SECRETS)
+
+
+# Programs and keys.
+
+LETTERS = string.ascii_letters + string.digits
+CODE = Path(__file__).with_name("ordinary_code.txt").read_text().splitlines()
+
+
+def drawn(source: random.Random, alphabet: str, length: int) -> str:
+    return "".join(source.choices(alphabet, k=length))
+
+
+# Put together when the test runs, in the shapes that each provider documents.
+PROVIDERS: dict[str, Callable[[random.Random], str]] = {
+    "anthropic": lambda r: "sk-" + "ant-api03-" + drawn(r, LETTERS + "_-", 93) + "AA",
+    "openai": lambda r: "sk-" + "proj-" + drawn(r, LETTERS + "_-", 74),
+    "aws": lambda r: "AK" + "IA" + drawn(r, string.ascii_uppercase + "234567", 16),
+    "github": lambda r: "gh" + "p_" + drawn(r, LETTERS, 36),
+    "gitlab": lambda r: "glp" + "at-" + drawn(r, LETTERS, 20),
+    "google": lambda r: "AI" + "za" + drawn(r, LETTERS + "_-", 35),
+    "slack": lambda r: "xo" + "xb-" + drawn(r, string.digits, 12) + "-" + drawn(r, LETTERS, 24),
+    "stripe": lambda r: "sk" + "_live_" + drawn(r, LETTERS, 24),
+    "hugging face": lambda r: "hf" + "_" + drawn(r, LETTERS, 34),
+    "npm": lambda r: "np" + "m_" + drawn(r, LETTERS, 36),
+    "sendgrid": lambda r: "S" + "G." + drawn(r, LETTERS, 22) + "." + drawn(r, LETTERS, 43),
+    "digital ocean": lambda r: "do" + "p_v1_" + drawn(r, "0123456789abcdef", 64),
+}
+# As source code, settings, logs and command lines have them.
+AROUND = (
+    "{}",
+    'api_key = "{}"',
+    "const token = '{}';",
+    "client = Client(api_key='{}')",
+    "    token: {}",
+    "export API_KEY={}",
+    'curl -H "Authorization: Bearer {}" https://api.example.com',
+    '{{"token": "{}", "user": "ann"}}',
+    "https://user:{}@example.com/repo.git",
+    "using key {} for ann",
+)
+
+
+@pytest.mark.covers("found:4")
+def test_lines_of_code_that_speak_about_secrets_stay_as_they_are() -> None:
+    assert len(CODE) >= 200
+    assert [(line, redact(line)) for line in CODE if redact(line) != line] == []
+    whole = "\n".join(CODE)
+    assert redact(whole) == whole
+
+
+@pytest.mark.covers("found:4")
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_no_key_of_a_provider_goes_through_wherever_it_stands(provider: str) -> None:
+    source = random.Random(provider)
+    for number in range(scaled(50, 2000)):
+        key = PROVIDERS[provider](source)
+        line = AROUND[number % len(AROUND)].format(key)
+        told = redact("\n".join([CODE[number % len(CODE)], line, CODE[-1]])).split("\n")
+        assert key[6:] not in told[1], line
+        assert key[-12:] not in told[1], line
+        assert (told[0], told[2]) == (CODE[number % len(CODE)], CODE[-1])

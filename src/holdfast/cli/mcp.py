@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ..home import Home
 
-USAGE = "[--toolset NAME] [--owner NAME] [--http [--host ADDRESS] [--port N]] [--print-config CLIENT]"
+USAGE = "[--toolset NAME] [--owner NAME] [--redact] [--http [--host ADDRESS] [--port N]] [--print-config CLIENT]"
 EXAMPLES = """
 hold mcp --print-config claude-code    what to tell a client
 hold mcp                               as a client starts it
@@ -39,6 +39,7 @@ def arrange(parser: Parser) -> None:
         "--allow-host", action="append", default=[], metavar="HOST:PORT", help="one more Host to accept"
     )
     parser.add_argument("--allow-origin", action="append", default=[], metavar="URL", help="one more to accept")
+    parser.add_argument("--redact", action="store_true", help="take secrets out of what the tools return")
     parser.add_argument("--print-config", metavar="CLIENT", help="print what to write into a client's configuration")
 
 
@@ -53,7 +54,7 @@ def main(args: Namespace) -> int:
         from ..tools.mcp import clients
 
         url = address.address(args.host, args.port) if args.http else None
-        command = clients.command(args.toolset, args.owner)
+        command = clients.command(args.toolset, args.owner, redact=args.redact)
         say(clients.config(args.print_config, command, _whereabouts(), url=url, token=token))
         note(clients.named(args.print_config).then)
         return 0
@@ -70,7 +71,7 @@ def main(args: Namespace) -> int:
     from .door import author
 
     if not args.http:
-        asyncio.run(serve.over_stdio(args.toolset, owner, author("mcp")))
+        asyncio.run(serve.over_stdio(args.toolset, owner, author("mcp"), redact=args.redact))
         return 0
 
     def listening(url: str) -> None:
@@ -87,6 +88,7 @@ def main(args: Namespace) -> int:
         token=token,
         hosts=args.allow_host,
         origins=args.allow_origin,
+        redact=args.redact,
         listening=listening,
     )
     asyncio.run(work)

@@ -17,7 +17,11 @@ if TYPE_CHECKING:
     from typing import Any, Protocol
 
     class _Match(Protocol):
+        @property
+        def string(self) -> str: ...
         def group(self, number: int = ...) -> Any: ...
+        def start(self, number: int = ...) -> int: ...
+        def end(self, number: int = ...) -> int: ...
 
     class _Regexp(Protocol):
         @property
@@ -37,7 +41,7 @@ _SHAPES = (
     r"(?:AKIA|ASIA|ABIA|ACCA)[0-9A-Z]{16}\b",
     r"gh[pousr]_[A-Za-z0-9]{16,}",
     r"github_pat_[A-Za-z0-9_]{16,}",
-    r"gl[a-z]{1,8}-[A-Za-z0-9_-]{20,}",
+    r"gl(?:pat|ptt|dt|rt|cbt|imt|ft|soat|agent|oas|ffct)-[A-Za-z0-9_-]{20,}",
     r"sk-[A-Za-z0-9_-]{16,}",
     r"(?:[rsp]k_(?:live|test)|whsec)_[A-Za-z0-9]{10,}",
     r"xox[a-z](?:\.[a-z]+)?-[A-Za-z0-9-]{8,}",
@@ -47,7 +51,7 @@ _SHAPES = (
     r"GOCSPX-[A-Za-z0-9_-]{16,}",
     r"npm_[A-Za-z0-9]{20,}",
     r"pypi-[A-Za-z0-9_-]{16,}",
-    r"hf_[A-Za-z0-9_-]{16,}",
+    r"hf_[A-Za-z0-9]{16,}",
     r"do[opr]_v1_[a-f0-9]{32,}",
     r"SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}",
     r"hv[sbr]\.[A-Za-z0-9_-]{16,}",
@@ -61,27 +65,42 @@ _TELLING = (
     r"|(?:api|access|auth|account|private|signing|encryption|master|service)[_-]?key)"
 )
 _NAME = rf"[A-Za-z0-9_.-]*{_TELLING}(?:[_.-][A-Za-z0-9_.-]*)?"
-_VALUE = r"""(?:"(?:[^"\\\n]|\\[^\n])+"|'(?:[^'\\\n]|\\[^\n])+'|[^\s"',;&]+)"""
+# Quoted, in some languages behind a letter or two, or bare.
+_VALUE = r"""(?:[bBfFrRuU]{0,2}(?:"(?:[^"\\\n]|\\[^\n])+"|'(?:[^'\\\n]|\\[^\n])+')|`[^`\n]+`|[^\s"',;&]+)"""
 # Names that speak about a secret without holding one.
-_HARMLESS_ENDS = (
-    "file",
-    "path",
-    "stdin",
-    "prompt",
-    "env",
-    "name",
-    "url",
-    "uri",
-    "type",
-    "length",
-    "count",
-    "id",
-    "ttl",
+_HARMLESS_ENDS = frozenset(
+    """file path stdin prompt env name url uri type length count id ttl header headers field label placeholder regex
+    pattern error errors message msg title hint help format prefix suffix param params column table kind class expires
+    expiry expiration at in time timeout size limit max min len version endpoint host port service provider store
+    manager factory required enabled valid policy scheme mode strength rules index offset start end pos""".split()  # noqa: SIM905
 )
-_HARMLESS_VALUES = frozenset(
-    ("none", "null", "nil", "true", "false", "undefined", "str", "string", "bytes", "text", "bool", "int", "any", "{}")
+_HARMLESS_VALUES = frozenset(("{}", "include", "omit", "same-origin"))
+# Words of programming languages that stand where a value would: what follows them is one, or they say its type.
+_LANGUAGE = frozenset(
+    """none null nil true false undefined void any auto const let var mut static final public private readonly new
+    await async yield return typeof instanceof not is if else elif unless in for while do function func fn def
+    impl dyn lambda self this super cls ref move raise throw pass continue break case default match when select
+    from import export where and or str string bytes text bool boolean int integer long short double float number
+    char byte object array list dict map set tuple optional option secretstr secretstring uuid date datetime time
+    varchar rune error never unknown symbol buffer blob json i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 usize
+    isize int8 int16 int32 int64 uint uint8 uint16 uint32 uint64 size_t uint8_t uint32_t uint64_t int32_t
+    int64_t""".split()  # noqa: SIM905
 )
+_WORD_FOR_SECRETS = re.compile(r"(?i)passw|passphrase|pwd|secret|token|credential|auth|(?:^|[_. -])key")
+_CHAIN = re.compile(r"(?:[A-Za-z_]+[0-9]?)(?:\??\.[A-Za-z_]+[0-9]?)+")
+_IDENTIFIER = re.compile(r"[A-Za-z_]+[0-9]?")
+_SEVERAL_WORDS = re.compile(
+    r"[a-z]+(?:[A-Z][a-z]+)+|[A-Z][a-z]+(?:[A-Z][a-z]+)+|_*[a-z]+(?:_[a-z]+)+_*|[A-Z]+(?:_[A-Z]+)+"
+)
+_INTERPOLATED = re.compile(r"[$#]\{|\$\(|\{[\w.!:]*\}|%(?:\(\w+\))?[sdvq]|<[\w -]+>")
+_CASE_CHANGES = re.compile(r"[a-z][A-Z]|[A-Z][a-z]")
+_SENTENCE_MARKS = str.maketrans("", "", " _?!.,'-")
+_PROSE = re.compile(r" +[A-Za-z]+(?:[\s.!?]|$)")
+_CODE_BEHIND = re.compile(r"\s*(?:[,;)}|=?]|$)")
+# So much before and behind a value tells whether it is code.
+_AROUND_CHARS = 60
 
+_A_COOKIE = re.compile(r"(?:^|[\s;])[\w.-]+=[^\s=;]")
 _KEY_EDGE = re.compile(r"-----(BEGIN|END) [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
 _KEY_LINE = re.compile(r"(?:[A-Za-z0-9+/=_-]+|[A-Z][A-Za-z-]+: [^\n]*)?")
 _AROUND_KEY_LINE = " \t|>\"',"
@@ -192,54 +211,124 @@ def _second_marked(found: _Match) -> str:
 
 def _assigned(found: _Match) -> str:
     """`name=value`, quoted or not, where the name is that of a secret."""
+    whole: str = found.group(0)
     name, between, value = found.group(1), found.group(2), found.group(3)
-    bare = value[1:-1] if value[0] in "\"'" and len(value) > 1 else value
-    if not _holds(name, bare):
-        whole: str = found.group(0)
+    letters = len(value) - len(value.lstrip("bBfFrRuU")) if value[-1] in "\"'" else 0
+    quote = value[letters] if value[-1] in "\"'`" and len(value) > letters + 1 and value[letters] == value[-1] else ""
+    bare = value[letters + 1 : -1] if quote else value
+    if not _holds(name, bare) or (not quote and _is_code(found, name, between, value)):
         return whole
-    quote = value[0] if bare is not value else ""
-    return f"{name}{between}{quote}{MARK}{quote}"
+    return f"{name}{between}{value[:letters] if quote else ''}{quote}{MARK}{quote}"
+
+
+def _is_code(found: _Match, name: str, between: str, value: str) -> bool:
+    """Whether a bare value is part of a program, or of a sentence, that speaks about a secret and holds none."""
+    if (
+        any(each in value for each in "()[]{}<>`")
+        or "->" in value
+        or value[0] in "=:"
+        or value.strip("=?!|*+-/.") == ""
+    ):
+        return True
+    if value.rstrip(".:").lower() in _LANGUAGE or _CHAIN.fullmatch(value):
+        return True
+    text, sign = found.string, between.strip(" \t\"'")
+    behind = text[found.end() : found.end() + _AROUND_CHARS]
+    if value.lower() in ("b", "f", "r", "u", "rb", "br", "fr", "rf") and behind[:1] in ("'", '"'):
+        return True  # an empty string, or one that goes over several lines
+    if _IDENTIFIER.fullmatch(value) is None:
+        return False
+    if _WORD_FOR_SECRETS.search(value):
+        return True
+    if sign == ":":
+        spaced = between[-1] in " \t"
+        return (spaced and _PROSE.match(behind) is not None) or _ends_as_code(behind, several=value)
+    if sign == "=" and between[-1] not in " \t":
+        begin = found.start()
+        before = text[max(0, begin - _AROUND_CHARS) : begin].rpartition("\n")[2]
+        return "(" in before and behind[:1] in (",", ")")
+    if sign in ("=", ":=", "=>"):
+        return len(value) <= 3 or _ends_as_code(behind, several=value)
+    return sign == "" and value.isupper()  # an option and what stands for its value in a usage line
+
+
+def _ends_as_code(behind: str, *, several: str) -> bool:
+    punctuated = behind.lstrip(" \t")[:1] in (";", ")", "}", ",", "|", "=", "?")
+    return punctuated or (_SEVERAL_WORDS.fullmatch(several) is not None and _CODE_BEHIND.match(behind) is not None)
 
 
 def _holds(name: str, value: str) -> bool:
     """Whether what is assigned to this name is a secret at all."""
     name = name.lower()
-    if name.replace("-", "_").rpartition("_")[2] in _HARMLESS_ENDS or value.lower() in _HARMLESS_VALUES:
+    end = name.replace("-", "_").replace(".", "_").rpartition("_")[2]
+    if end in _HARMLESS_ENDS or value.lower() in _HARMLESS_VALUES or value.lower() in _LANGUAGE:
+        return False
+    if _stands_for_one(value):
         return False
     if name.endswith("pwd") and value.startswith("/"):
         return False  # the working directory
     if "token" in name and value.isdecimal() and len(value) < 8:
         return False  # how many of them
-    # A variable, a placeholder, a call, an asterisk for each character: somebody took it out already.
-    return value[0] not in "$<{%" and "(" not in value and bool(value.strip("*."))
+    # A call; or an asterisk for each character: it was taken out already.
+    return "(" not in value and any(map(str.isalnum, value))
+
+
+def _stands_for_one(value: str) -> bool:
+    """A variable, a placeholder, the name of a secret."""
+    if value[0] in "$<{%" or _INTERPOLATED.search(value):
+        return True
+    return value.translate(_SENTENCE_MARKS).isalpha() and _WORD_FOR_SECRETS.search(value) is not None
+
+
+def _known_by_shape(found: _Match) -> str:
+    """Keys are random: words of a program that begin alike have no digits, and few changes of case."""
+    before, key = found.group(1), found.group(2)
+    is_random = any(map(str.isdecimal, key)) or len(_CASE_CHANGES.findall(key)) >= 4
+    return f"{before}{MARK if is_random else key}"
+
+
+def _unless_it_stands_for_one(found: _Match) -> str:
+    return found.group(0) if _stands_for_one(found.group(2).strip("\"'") or " ") else _second_marked(found)
+
+
+def _authorization(found: _Match) -> str:
+    """What follows `authorization` without a scheme may as well be code."""
+    value = found.group(2)
+    is_code = any(each in value for each in "()[]{}<>`") or _CHAIN.fullmatch(value) or _SEVERAL_WORDS.fullmatch(value)
+    return found.group(0) if is_code else _unless_it_stands_for_one(found)
+
+
+def _cookie(found: _Match) -> str:
+    """Cookies are `name=value`."""
+    return _second_marked(found) if _A_COOKIE.search(found.group(2)) else found.group(0)
 
 
 def _bearer(found: _Match) -> str:
     before, value = found.group(1), found.group(2)
-    is_word = len(value) < 24 and not any(map(str.isdecimal, value))
+    is_word = _stands_for_one(value) or (len(value) < 24 and not any(map(str.isdecimal, value)))
     return f"{before}{value if is_word else MARK}"
 
 
 def _user(found: _Match) -> str:
     """`user:password`; two numbers are a user and a group."""
     before, value = found.group(1), found.group(2)
-    return f"{before}{value if value.isdecimal() else MARK}"
+    return f"{before}{value if value.isdecimal() or _stands_for_one(value) else MARK}"
 
 
 _AUTHORIZATION = r"""(?i)(\bauthorization["']?[ \t]*[:=][ \t]*["']?"""
 _RULES: tuple[tuple[str, Replacement], ...] = (
     # With whatever is glued to it: what stands alone now stood alone before.
-    (rf"(^|[^A-Za-z0-9])(?:{'|'.join(_SHAPES)})[A-Za-z0-9_-]*", lambda found: f"{found.group(1)}{MARK}"),
+    (rf"(^|[^A-Za-z0-9])((?:{'|'.join(_SHAPES)})[A-Za-z0-9_-]*)", _known_by_shape),
     (r"(hooks\.slack\.com/[a-z]+/|/api/webhooks/[0-9]+/)([A-Za-z0-9/_-]+)()", _second_marked),
-    (r"(://[^\s/?#@:\"'<>]*:)([^\s/?#@\"'<>]+)(@)", _second_marked),
+    (r"(://[^\s/?#@:\"'<>]*:)([^\s/?#@\"'<>]+)(@)", _unless_it_stands_for_one),
     (_AUTHORIZATION + r"(?:digest|aws4-hmac-sha256)[ \t]+)([^\n]+)()", _second_marked),
-    (_AUTHORIZATION + r"(?:bearer|basic|token|apikey|negotiate|ntlm)[ \t]+)([^\s\"',;]+)()", _second_marked),
-    (_AUTHORIZATION + r")([^\s\"',;]{12,})()", _second_marked),
-    (r"(?i)(\bcookie[\"']?[ \t]*:[ \t]*)([^\s\"'][^\n\"']*)()", _second_marked),
+    (_AUTHORIZATION + r"(?:bearer|basic|token|apikey|negotiate|ntlm)[ \t]+)([^\s\"',;]+)()", _unless_it_stands_for_one),
+    (_AUTHORIZATION + r")([^\s\"',;]{12,})()", _authorization),
+    (r"(?i)(\bcookie[\"']?[ \t]*:[ \t]*)([^\s\"'][^\n\"']*)()", _cookie),
     (r"(?i)(\bbearer[ \t]+)([A-Za-z0-9._~+/=-]{12,})", _bearer),
     (rf"(?i)({_NAME})([\"']?[ \t]*(?::=|=>|=|:)[ \t]*)({_VALUE})", _assigned),
     (rf"(?i)(--{_NAME})([ \t]+)({_VALUE})", _assigned),
-    (r"(\bsshpass[ \t]+-p[ \t]*)([^\s]+)()", _second_marked),
+    (r"(\bsshpass[ \t]+-p[ \t]*)([^\s]+)()", _unless_it_stands_for_one),
     (r"((?:^|\s)(?:-u|--user|--proxy-user)[ =]?[^\s:\"'=-][^\s:\"']*:)([^\s\"']+)", _user),
 )
 

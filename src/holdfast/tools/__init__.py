@@ -19,6 +19,7 @@ from .answer import Answer
 from .toolset import Call, Tool, Toolset
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from ..host.aio import AsyncHoldfast
@@ -36,10 +37,21 @@ _PLACES = {
 TOOLSETS = tuple(_PLACES)
 
 
-def toolset(name: str, hf: AsyncHoldfast, *, owner: str, **options: Any) -> Toolset:
-    """The tools of one family, for one owner. Options are `approve`, and those of the family."""
+def toolset(
+    name: str, hf: AsyncHoldfast, *, owner: str, redact: bool | Callable[[str], str] = False, **options: Any
+) -> Toolset:
+    """The tools of one family, for one owner. Options are `approve`, and those of the family. Results show what
+    commands printed as it is; with `redact` secrets are taken out of them, by the built-in rules or by a function."""
     if name not in _PLACES:
         raise BadArgument("toolset", f"{name[:40]!a} is not known", "give " + " or ".join(_PLACES))
     module, class_name = _PLACES[name]
     kind: type[Toolset] = getattr(import_module(f"{__name__}.{module}"), class_name)
-    return kind(hf, owner, **options)
+    if kind.redacts_itself:
+        options["redact"] = redact
+        return kind(hf, owner, **options)
+    made = kind(hf, owner, **options)
+    if redact:
+        from ..signals.redact import redact as redact_all
+
+        made.redact = redact_all if redact is True else redact
+    return made

@@ -60,6 +60,10 @@ class Toolset:
     strict_types = False
     # Keys of the data that repeat the text at length: who gets both over a wire gets them once.
     said_in_text: tuple[str, ...] = ()
+    # Takes secrets out of every answer; None returns what commands printed as it is.
+    redact: Callable[[str], str] | None = None
+    # Whether the family takes `redact` as an option of its own.
+    redacts_itself = False
 
     def __init__(self, hf: AsyncHoldfast, owner: str, *, approve: Approve | None = None) -> None:
         if not owner.strip():
@@ -105,11 +109,11 @@ class Toolset:
             if not tool.reads:
                 await self._ask(tool, taken)
             answer: Answer = await getattr(self, "_" + name.replace("-", "_"))(**taken)
-            return answer
         except HoldfastError as problem:
-            return await self._failed(tool, problem)
+            answer = await self._failed(tool, problem)
         finally:
             _progress.reset(token)
+        return answer if self.redact is None else answer.redacted(self.redact)
 
     def _take(self, tool: Tool, arguments: object) -> dict[str, Any]:
         return parameters.take(tool.parameters, arguments, strict=self.strict_types)
@@ -133,6 +137,10 @@ class Toolset:
 
     async def _signals(self, ack: list[str] | None) -> Answer:
         return await signals(self, ack)
+
+    def hides(self) -> Callable[[str], str] | None:
+        """What takes secrets out of results, where the host wants that."""
+        return self.redact
 
     # For the families.
 

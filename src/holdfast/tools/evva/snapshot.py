@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from ...signals.quoting import Quoter
-from ...signals.redact import redact
 from .output import Tail, lines_of
 from .words import is_terminal
 
@@ -228,8 +227,8 @@ def _is_plain(value: object) -> bool:
 
 
 def one_line(text: str | None) -> str:
-    """As it may stand in a list or a message: harmless, short, without secrets."""
-    return Quoter(redact, tags=True).label(text or "", DESCRIPTION_CHARACTERS)
+    """As it may stand in a list or a message: harmless, short."""
+    return Quoter(str, tags=True).label(text or "", DESCRIPTION_CHARACTERS)
 
 
 def moment(text: str | None) -> datetime | None:

@@ -77,9 +77,9 @@ async def drain(
 ) -> Drained:
     style = Style(observed=frozenset(consuming.observed))
     notice = await consuming.consumer.drain(
-        style, limit=limit, seen=seen, owns=owns, passing=_is_passing, redact=settings.redact
+        style, limit=limit, seen=seen, owns=owns, passing=_is_passing, redact=settings.without_secrets
     )
-    made = _Events(hf, consuming.observed, settings.shown)
+    made = _Events(hf, consuming.observed, settings.shown_in_notice)
     return Drained(notice, [each for each in [await made.of(signal) for signal in _told(notice.signals)] if each])
 
 

@@ -134,7 +134,7 @@ class Process:
             first = views.noise(lines)
             lines = lines[first:]
         # Redacted as one text, for a key may stand on several lines; lines stay lines.
-        seen, text = self._settings.redact if raw else self._settings.shown, "\n".join(lines)
+        seen, text = self._settings.redacted if raw else self._settings.shown, "\n".join(lines)
         lines = (await self._worked(len(text), lambda: seen(text))).split("\n") if lines else []
         kept = views.within(lines, limits.REPLY_CHARS, from_end=offset is None)
         cut = len(kept) < len(lines) or any(len(line) > limits.REPLY_CHARS for line in lines)

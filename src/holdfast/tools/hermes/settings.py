@@ -25,7 +25,8 @@ class Settings:
     """`task_id` isolates: its sessions are listed and swept together, and share a place and a working directory.
     `place`: where they run, `{task_id}` in it stands for the task; None is what TERMINAL_ENV says. `recreate` is given
     the task whose container is gone, and makes it another. `turns`: what a reply told shares the fate of the turn that
-    is open. `drains`: somebody hands on the notices of this owner."""
+    is open. `drains`: somebody hands on the notices of this owner. `redact` takes secrets out of
+    results: True for the built-in rules, or a function; without it results show what was printed as it is."""
 
     task_id: str
     owner_task_id: str = ""
@@ -43,11 +44,21 @@ class Settings:
     max_running: int | None = None
     turns: bool = False
     drains: bool = True
-    redact: Callable[[str], str] = redact_all
+    redact: bool | Callable[[str], str] = False
 
     def shown(self, text: str) -> str:
-        """As it may be seen: without secrets, and with nothing in it that cannot be seen."""
-        return visible(self.redact(text), joiners=True)
+        """As a result shows it: with nothing in it that cannot be seen."""
+        return visible(self.redacted(text), joiners=True)
+
+    def redacted(self, text: str) -> str:
+        return self.without_secrets(text) if self.redact else text
+
+    def shown_in_notice(self, text: str) -> str:
+        return visible(self.without_secrets(text), joiners=True)
+
+    def without_secrets(self, text: str) -> str:
+        """By the host's own function, else by the built-in rules: notices never hold secrets."""
+        return self.redact(text) if callable(self.redact) else redact_all(text)
 
     async def stop(self, session: AsyncSession, by: str) -> Stopped:
         return await session.stop(self.grace_s, by, self.ladder_for(session))

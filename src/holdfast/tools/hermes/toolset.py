@@ -76,6 +76,7 @@ class Hermes(Toolset):
 
     name = "hermes"
     tools = (_TERMINAL, _PROCESS)
+    redacts_itself = True
 
     def __init__(
         self,
@@ -100,6 +101,9 @@ class Hermes(Toolset):
 
     def consumer(self) -> AsyncConsumer:
         return self._consuming.consumer
+
+    def hides(self) -> Callable[[str], str] | None:
+        return self.settings.without_secrets if self.settings.redact else None
 
     async def drain(
         self,

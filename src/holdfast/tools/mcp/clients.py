@@ -140,7 +140,7 @@ def named(name: str) -> Client:
         raise BadArgument("client", f"{name[:40]!a} is not known", "give " + " or ".join(CLIENTS)) from None
 
 
-def command(family: str, owner: str | None) -> list[str]:
+def command(family: str, owner: str | None, *, redact: bool = False) -> list[str]:
     """The command line that starts our server, also where the client has another PATH than we."""
     script = os.path.join(os.path.dirname(sys.executable), "hold")
     start = [script] if os.access(script, os.X_OK) else [sys.executable, "-m", "holdfast.cli"]
@@ -149,6 +149,7 @@ def command(family: str, owner: str | None) -> list[str]:
         "mcp",
         *(() if family == "native" else ("--toolset", family)),
         *(() if owner is None else ("--owner", owner)),
+        *(("--redact",) if redact else ()),
     ]
 
 

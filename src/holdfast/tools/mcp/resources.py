@@ -83,7 +83,8 @@ class Resources:
             text = (await session.screen()).text
         else:
             text = await _log(session)
-        return types.TextResourceContents(uri=uri, mime_type=_TEXT, text=sound(text))
+        hidden = self.toolset.hides()
+        return types.TextResourceContents(uri=uri, mime_type=_TEXT, text=sound(hidden(text) if hidden else text))
 
     async def _sessions(self) -> list[AsyncSession]:
         return await self.toolset.hf.sessions(all=True, owner=self.toolset.owner)

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
 
-async def over_stdio(family: str, owner: str, author: str) -> None:
+async def over_stdio(family: str, owner: str, author: str, *, redact: bool = False) -> None:
     """Until the client closes our input, or we are told to leave."""
     async with AsyncHoldfast(author=author) as hf:
-        bridge = Bridge(toolset(family, hf, owner=owner))
+        bridge = Bridge(toolset(family, hf, owner=owner, redact=redact))
         server = bridge.server()
 
         async def leave(number: int) -> None:
@@ -53,6 +53,7 @@ async def over_http(
     token: str,
     hosts: Sequence[str] = (),
     origins: Sequence[str] = (),
+    redact: bool = False,
     listening: Callable[[str], None],
 ) -> None:
     """Until it is told to leave. `listening` gets the address, with the port that was given where 0 was asked for."""
@@ -64,7 +65,7 @@ async def over_http(
     with _bound(host, port) as listener:
         port = listener.getsockname()[1]
         async with AsyncHoldfast(author=author) as hf:
-            server = Bridge(toolset(family, hf, owner=owner)).server()
+            server = Bridge(toolset(family, hf, owner=owner, redact=redact)).server()
             app = server.streamable_http_app(
                 streamable_http_path=PATH, transport_security=security(port, hosts, origins), host=host
             )

@@ -1,0 +1,101 @@
+"""Results of tools show what commands printed as it is, unless the host wants secrets taken out."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import secrets
+import string
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from holdfast.signals.redact import MARK
+from holdfast.tools.hermes import Registry
+from support.agents import Agents
+from support.mcp_clients import connected, server, text
+
+if TYPE_CHECKING:
+    from support.world import World
+
+CODE = (Path(__file__).parents[1] / "signals" / "ordinary_code.txt").read_text().splitlines()
+# The tool of each family that runs a command and returns its output.
+RUN: dict[str, tuple[str, dict[str, Any]]] = {
+    "native": ("run", {}),
+    "dominds": ("shell_cmd", {}),
+    "evva": ("bash", {}),
+    "hermes": ("terminal", {}),
+    "openclaw": ("exec", {}),
+}
+
+
+def a_key() -> str:
+    return "gh" + "p_" + "".join(random.choices(string.ascii_letters + string.digits, k=34)) + "7z"
+
+
+def printed(world: World) -> tuple[Path, list[str]]:
+    """A file of code with keys in it, and its lines."""
+    lines = [*CODE, f"password=hunter{secrets.randbelow(100)}", f'api_key = "{a_key()}"', "ends here"]
+    path = world.cwd / "printed.txt"
+    path.write_text("\n".join(lines) + "\n")
+    return path, lines
+
+
+@pytest.mark.covers("found:4")
+@pytest.mark.parametrize("family", RUN)
+def test_a_tool_returns_what_was_printed_as_it_is(world: World, family: str) -> None:
+    path, lines = printed(world)
+    tool, options = RUN[family]
+    # As many at a time as no family cuts.
+    for part in (0, 60, 120, len(lines) - 25):
+        wanted = lines[part : part + 25]
+        command = f"sed -n '{part + 1},{part + 25}p' {path}"
+        answer = Agents(world, "library")(family).call(tool, command=command, **options)
+        said = answer.data["output"] if family == "hermes" else answer.text
+        assert [line for line in wanted if line not in said] == []
+        assert MARK not in answer.text
+
+
+@pytest.mark.covers("found:4")
+@pytest.mark.parametrize("family", RUN)
+def test_secrets_are_taken_out_where_the_host_wants_it_and_code_is_not(world: World, family: str) -> None:
+    path, lines = printed(world)
+    tool, options = RUN[family]
+    code, (password, key) = lines[-13:-3], lines[-3:-1]
+    answer = Agents(world, "library")(family, redact=True).call(tool, command=f"tail -n 13 {path}", **options)
+    said = answer.data["output"] if family == "hermes" else answer.text
+    everything = answer.text + json.dumps(answer.data)
+    assert [line for line in code if line not in said] == []
+    assert password not in everything
+    assert key.split('"')[1] not in everything
+    assert f"password={MARK}" in said
+
+
+@pytest.mark.covers("found:4")
+def test_a_registry_returns_what_was_printed_as_it_is_unless_told_otherwise(world: World) -> None:
+    path, lines = printed(world)
+    hf = world.open()
+    plain, careful = Registry(hf), Registry(hf, redact=True)
+    id = plain.spawn_local(f"cat {path}")["session_id"]
+    plain.wait(id)
+    assert plain.read_log(id, limit=5000)["output"].split("\n") == lines
+    told = careful.read_log(id, limit=5000)["output"].split("\n")
+    assert told[: len(CODE)] == lines[: len(CODE)]
+    assert [line for line in told[len(CODE) :] if MARK in line] == told[len(CODE) : -1]
+
+
+@pytest.mark.covers("found:4")
+def test_the_mcp_server_takes_secrets_out_only_when_asked(world: World) -> None:
+    path, lines = printed(world)
+    for words, hidden in ((["--redact"], True), ([], False)):
+
+        async def asked(words: list[str] = words) -> str:
+            async with connected(server(*words)) as client:
+                return text(await client.call_tool("run", {"command": f"tail -n 3 {path}"}))
+
+        answer = asyncio.run(asked())
+        assert (lines[-3] in answer) is not hidden
+        assert (lines[-2] in answer) is not hidden
+        assert lines[-1] in answer
