@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from support import containers, ssh_hosts
+from support import containers, promises, ssh_hosts
 
-# root and non-root exclude each other, and neither a service manager nor the right to run containers is found wherever
-# tests run: these always skip.
-_JOBS = ("root", "non-root", "systemd", "podman")
+# Root and non-root exclude each other, a service manager is not found wherever tests run, and the list of promises is
+# not part of a clone: these always skip.
+_JOBS = ("root", "non-root", "systemd", "promises")
 
 
 def namespace_argv(*flags: str) -> list[str]:
@@ -101,6 +101,7 @@ LEVERS: dict[str, Callable[[], str | None]] = {
     "podman": containers.missing,
     "sshd": ssh_hosts.missing,
     "vim": lambda: _runs("vim", "--version"),
+    "promises": lambda: None if promises.SHARED.is_dir() else "the list of promises is not beside this clone",
     "zsh": lambda: _runs("zsh", "--version"),
     "systemd": _systemd,
 }
@@ -154,6 +155,11 @@ def demand(lever: str, strict: bool) -> None:
     if strict and lever not in _JOBS:
         pytest.fail(f"lever {lever} is missing: {reason}", pytrace=False)
     pytest.skip(f"needs {lever}: {reason}")
+
+
+def may_skip(reason: str) -> bool:
+    """Whether a test that skipped for this reason passes under --strict-env."""
+    return reason.startswith(tuple(f"needs {lever}: " for lever in _JOBS))
 
 
 def _runs(*argv: str) -> str | None:

@@ -47,7 +47,7 @@ def _made(podman: Podman, *, python: bool = True) -> Container:
     try:
         return podman.container(python=python)
     except PodmanFailed as failed:
-        pytest.skip(f"needs podman: {failed}")
+        pytest.skip(f"podman cannot run containers here: {failed}")
 
 
 @pytest.fixture

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import functools
+import hashlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,16 +23,20 @@ Written by `tools/promises_page.py` from the `covers` marks; do not edit.
 | --- | --- |
 """
 
-_Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+_Definition = _Function | ast.ClassDef
 
 
 class Claim(NamedTuple):
-    """A test that says it proves a promise, and the levers it needs for that."""
+    """A test that says it proves a promise, and the levers it needs for that. `long`: it runs only in `make test-all`.
+    `version` changes with the text of the test."""
 
     id: str
     test: str
     says: str
     needs: tuple[str, ...] = ()
+    long: bool = False
+    version: str = ""
 
 
 def known(shared: Path = SHARED) -> dict[str, str]:
@@ -54,6 +60,20 @@ def claims(tests: Path = REPOSITORY / "tests") -> list[Claim]:
     return sorted(found, key=lambda claim: (_order(claim.id), claim.test))
 
 
+def only_long(found: list[Claim]) -> list[str]:
+    """Promises that no test of `make test` proves."""
+    short = {claim.id for claim in found if not claim.long}
+    return sorted({claim.id for claim in found} - short, key=_order)
+
+
+@functools.cache
+def versions(path: Path) -> dict[str, str]:
+    """The version of each test function in a file, by its name."""
+    text = path.read_text()
+    functions = [node for node in ast.walk(ast.parse(text, str(path))) if isinstance(node, _Function)]
+    return {node.name: _version(node, text.splitlines()) for node in functions}
+
+
 def page(found: list[Claim]) -> str:
     """docs/promises.md."""
     by_id: dict[str, list[str]] = {}
@@ -66,23 +86,61 @@ def page(found: list[Claim]) -> str:
 
 
 def _claims_in(path: Path, name: str) -> Iterator[Claim]:
-    tree = ast.parse(path.read_text(), str(path))
+    text = path.read_text()
+    tree = ast.parse(text, str(path))
     marks = [node.value for node in tree.body if isinstance(node, ast.Assign) and _is_pytestmark(node)]
-    yield from _claims_below(tree.body, name, marks)
+    yield from _claims_below(tree.body, name, marks, text.splitlines())
 
 
-def _claims_below(body: list[ast.stmt], name: str, inherited: list[ast.expr]) -> Iterator[Claim]:
+def _claims_below(body: list[ast.stmt], name: str, inherited: list[ast.expr], lines: list[str]) -> Iterator[Claim]:
     for node in body:
         if not isinstance(node, _Definition):
             continue
         marks = inherited + node.decorator_list
         if isinstance(node, ast.ClassDef):
-            yield from _claims_below(node.body, name, marks)
+            yield from _claims_below(node.body, name, marks, lines)
         elif node.name.startswith("test"):
             needs = [lever for mark in marks for lever in _named(mark, "needs", name)]
             needs += [lever for lever in ("root", "namespaces") if any(_is_mark(mark, lever) for mark in marks)]
-            for id in dict.fromkeys(id for mark in marks for id in _named(mark, "covers", name)):
-                yield Claim(id, f"{name}::{node.name}", _says(node), tuple(dict.fromkeys(needs)))
+            claimed: dict[str, bool] = {}
+            for mark in marks:
+                for id, long in _covers(mark, name):
+                    claimed[id] = long and claimed.get(id, True)
+            all_long = any(_is_mark(mark, "long") for mark in _listed(marks))
+            for id, long in claimed.items():
+                yield Claim(
+                    id,
+                    f"{name}::{node.name}",
+                    _says(node),
+                    tuple(dict.fromkeys(needs)),
+                    long or all_long,
+                    _version(node, lines),
+                )
+
+
+def _covers(tree: ast.expr, name: str) -> Iterator[tuple[str, bool]]:
+    """The ids that a mark claims, and whether only a long parameter of the test proves them."""
+    parameters = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _is_mark(node.func, "param")]
+    long = [node for node in parameters if any(_is_mark(below, "long") for below in ast.walk(node))]
+    of_long = [id for node in long for id in _named(node, "covers", name)]
+    for id in _named(tree, "covers", name):
+        if id in of_long:
+            of_long.remove(id)
+            yield id, True
+        else:
+            yield id, False
+
+
+def _listed(marks: list[ast.expr]) -> Iterator[ast.expr]:
+    """Marks one by one: those of a module may stand in a list."""
+    for mark in marks:
+        yield from _listed(mark.elts) if isinstance(mark, ast.List | ast.Tuple) else [mark]
+
+
+def _version(node: ast.FunctionDef | ast.AsyncFunctionDef, lines: list[str]) -> str:
+    first = min([node.lineno, *(mark.lineno for mark in node.decorator_list)])
+    text = "\n".join(lines[first - 1 : node.end_lineno])
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 def _named(tree: ast.AST, mark: str, name: str) -> Iterator[str]:

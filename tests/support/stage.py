@@ -10,6 +10,7 @@ import signal
 import struct
 import subprocess
 import sys
+import tempfile
 import termios
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -36,7 +37,9 @@ class Stage:
         self.master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLS, 0, 0))
         self.device = os.fstat(slave).st_rdev
-        env = {"PATH": os.environ["PATH"], "TERM": "xterm-256color", "LC_ALL": "C.UTF-8", "HOME": "/nonexistent"}
+        # Shells write their history there, and would make a directory that is not.
+        self._home = tempfile.TemporaryDirectory(prefix="hf-stage-")
+        env = {"PATH": os.environ["PATH"], "TERM": "xterm-256color", "LC_ALL": "C.UTF-8", "HOME": self._home.name}
         take = [sys.executable, "-I", "-S", "-c", _TAKE_TERMINAL, *argv]
         self._process = subprocess.Popen(take, stdin=slave, stdout=slave, stderr=slave, env=env)
         os.close(slave)
@@ -106,6 +109,7 @@ class Stage:
         self._process.wait()
         os.close(self.master)
         processes.reap_adopted()
+        self._home.cleanup()
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from support import levers, processes, variants
+from support import levers, processes, promises, variants
 from support.census import FAILED
 from support.scale import LONG
 
@@ -53,12 +53,38 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
+    if isinstance(item, pytest.Function) and item.get_closest_marker("covers"):
+        # tools/faults_page.py takes a result only for the test that was run.
+        item.user_properties.append(("version", promises.versions(item.path).get(item.originalname, "")))
     levers.require(item, item.config.getoption("--strict-env"))
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
+    if item.config.getoption("--strict-env"):
+        _refuse_skip(report)
     if report.failed:
         item.stash[FAILED] = True
     return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    if collector.config.getoption("--strict-env"):
+        _refuse_skip(report)
+    return report
+
+
+def _refuse_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
+    """However a test came to skip: what it needs is missing, unless another job has it."""
+    if not report.skipped or hasattr(report, "wasxfail"):
+        return
+    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    reason = reason.removeprefix("Skipped: ")
+    if not levers.may_skip(reason):
+        report.outcome = "failed"
+        report.longrepr = f"skipped, which --strict-env does not allow: {reason}"

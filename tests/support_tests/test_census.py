@@ -2,35 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
-import textwrap
 
 from support import census, processes
-from support.promises import REPOSITORY
+from support.small_suite import run
 from support.waiting import wait_gone
 from support.world import World
-
-HEAD = """
-import fcntl, os, socket, subprocess, sys, threading
-from pathlib import Path
-import pytest
-from support import census, probe
-"""
-
-
-def run(world: World, body: str, *options: str) -> str:
-    """Run these tests under the harness; its whole report."""
-    test = world.root / "test_leak.py"
-    test.write_text(HEAD + textwrap.dedent(body))
-    argv = [sys.executable, "-m", "pytest", "-c", str(REPOSITORY / "pyproject.toml"), "-p", "conftest"]
-    argv += ["-p", "no:cacheprovider", "-p", "no:randomly", "--rootdir", str(REPOSITORY), str(test), *options]
-    env = {**os.environ, "PYTHONPATH": str(REPOSITORY / "tests"), "CI": ""}
-    env = {name: value for name, value in env.items() if not name.startswith("PYTEST_")}
-    done = subprocess.run(argv, capture_output=True, text=True, env=env, timeout=30, check=False)
-    return done.stdout + done.stderr
 
 
 def assert_matches(pattern: str, report: str) -> None:

@@ -11,8 +11,6 @@ import pytest
 
 import layers
 
-ROOT = Path(layers.__file__).parent.parent
-
 
 def faults_of(root: Path, files: dict[str, str]) -> list[str]:
     files = {
@@ -176,8 +174,3 @@ def test_the_command_line_starts_without_any_heavy_module() -> None:
         timeout=30,
     )
     assert set(done.stdout.split()) & layers.HEAVY <= set(bare.stdout.split())
-
-
-def test_this_source_keeps_the_rules() -> None:
-    assert [str(fault) for fault in layers.check_package(ROOT / "src" / "holdfast")] == []
-    assert [str(fault) for fault in layers.check_tests(ROOT / "tests")] == []
