@@ -194,8 +194,20 @@ def test_matches_all_the_time_are_told_three_times_and_then_only_counted(stage: 
 
 
 @pytest.mark.covers("signals:27")
-def test_a_match_now_and_then_is_told_eight_times_and_then_only_counted(stage: Stage) -> None:
+@pytest.mark.covers("found:10")
+def test_a_match_now_and_then_is_told_as_often_as_it_comes(stage: Stage) -> None:
     watched = stage.watch("ERROR")
+    for _ in range(10):
+        watched.prints("ERROR\n", then_s=20)
+
+    assert watched.times() == [20.0 * number for number in range(10)]
+    assert watched.disabled == []
+    assert watched.ends() == {"hits": 10, "suppressed": 0, "unscanned": 0}
+
+
+@pytest.mark.covers("signals:27")
+def test_with_a_lifetime_of_eight_a_match_is_told_eight_times_and_then_only_counted(stage: Stage) -> None:
+    watched = stage.watch("ERROR", lifetime=8)
     watched.life.spec["notify"] = "exit"
     for _ in range(10):
         watched.prints("ERROR\n", then_s=20)
@@ -286,7 +298,7 @@ def test_what_is_printed_after_the_end_is_nobodys(stage: Stage) -> None:
 
 
 def test_an_attempt_goes_on_with_the_counters_of_the_one_before(stage: Stage) -> None:
-    watched = stage.watch("ERROR")
+    watched = stage.watch("ERROR", lifetime=8)
     for attempt in range(1, 11):
         watched.watch.begin(attempt)
         watched.prints("ERROR\n", then_s=20)

@@ -21,7 +21,14 @@ def pattern(number: int, given: str | dict[str, Any]) -> dict[str, Any]:
 class Watched:
     """A session that is watched: what it prints, and what that makes the watch tell."""
 
-    def __init__(self, life: Any, home: Path, session: str, patterns: tuple[str | dict[str, Any], ...]) -> None:
+    def __init__(
+        self,
+        life: Any,
+        home: Path,
+        session: str,
+        patterns: tuple[str | dict[str, Any], ...],
+        lifetime: int = 1 << 53,
+    ) -> None:
         self.life = life
         self.clock: Clock = life.loop
         self.states: list[str | None] = []
@@ -38,7 +45,7 @@ class Watched:
                 "patterns": [pattern(number, each) for number, each in enumerate(patterns, 1)],
                 "interval": 15.0,
                 "strikes": 3,
-                "lifetime": 8,
+                "lifetime": lifetime,
                 "gather_ms": 100,
                 "partial_ms": 500,
                 "breaker": BREAKER,
@@ -79,13 +86,19 @@ class Stage:
         self._stack = stack
         self._count = 0
 
-    def watch(self, *patterns: str | dict[str, Any], tty: bool = False, cap_bytes: int = 64 << 20) -> Watched:
+    def watch(
+        self,
+        *patterns: str | dict[str, Any],
+        tty: bool = False,
+        cap_bytes: int = 64 << 20,
+        lifetime: int = 1 << 53,
+    ) -> Watched:
         self._count += 1
         directory = self.path / f"session{self._count}"
         directory.mkdir()
         streams = ("tty",) if tty else ("stdout", "stderr")
         life = self._stack.enter_context(still_life(directory, streams=streams, cap_bytes=cap_bytes))
-        return Watched(life, self.path, f"b{self._count}", patterns)
+        return Watched(life, self.path, f"b{self._count}", patterns, lifetime)
 
     def crowd(self, size: int) -> list[Watched]:
         """Sessions of one owner."""

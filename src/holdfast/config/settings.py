@@ -63,7 +63,7 @@ _DRAIN = (
 _WATCH = (
     Setting("watch", "interval", DURATION, "15s", "Time between two match signals of a session.", low=1),
     Setting("watch", "strikes", COUNT, 3, "Windows in a row with dropped matches that end the watching.", low=1),
-    Setting("watch", "lifetime", COUNT, 8, "Match signals of a session, after which the watching ends.", low=1),
+    Setting("watch", "lifetime", COUNT, 0, "Match signals of a session after which the watching ends; 0: no limit."),
     Setting("watch", "gather_ms", COUNT, 100, "Milliseconds a match waits for its neighbours.", high=10_000),
     Setting(
         "watch", "partial_ms", COUNT, 500, "Quiet milliseconds until an unfinished line is judged.", low=10, high=60_000

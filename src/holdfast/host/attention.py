@@ -149,6 +149,10 @@ def _patterns(given: object, argument: str) -> list[Spec]:
     return [pattern(each, argument, number) for number, each in enumerate(given, 1)]
 
 
+# As a number, which runners of every release understand.
+_NO_LIFETIME = 1 << 53
+
+
 def _watch(given: object, config: Config) -> Spec | None:
     found = _patterns(given, "watch")
     if not found:
@@ -160,7 +164,7 @@ def watch_limits(config: Config) -> Spec:
     return {
         "interval": config.watch_interval,
         "strikes": config.watch_strikes,
-        "lifetime": config.watch_lifetime,
+        "lifetime": config.watch_lifetime or _NO_LIFETIME,
         "gather_ms": config.watch_gather_ms,
         "partial_ms": config.watch_partial_ms,
         "breaker": {

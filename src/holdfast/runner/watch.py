@@ -32,7 +32,7 @@ _CATCH_UP_S = 2.0
 _OVERRUNS_MAX = 3
 LINES_MAX = 20
 CHARS_MAX = 2000
-_CUT = " ...[cut]"
+CUT_MARK = " ...[cut]"
 
 
 class Batch:
@@ -64,7 +64,7 @@ class Batch:
             if self.shown:
                 self.more += 1
                 return
-            text = text[: self._room - len(_CUT)] + _CUT
+            text = text[: self._room - len(CUT_MARK)] + CUT_MARK
         # Context never takes the room of a match.
         for context in before[-(LINES_MAX - len(self.shown) - 1) :] if len(self.shown) < LINES_MAX - 1 else []:
             if len(context) + len(text) < self._room:

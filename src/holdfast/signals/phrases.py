@@ -112,7 +112,9 @@ def _overflow(item: Item, quoter: Quoter) -> str:
     if fields.get("state") != "released":
         until = time_of(fields.get("until"))
         until = f"until {until}" if until else "for a while"
-        return f"too many matches at once: they are held back {until} and counted; all else is told"
+        return (
+            f"too many matches at once ({held} suppressed): they are suppressed {until} and counted; all else is told"
+        )
     more = facts.count(fields, "more_sessions")
     rest = f" (and {more} more sessions)" if more else ""
     return f"matches are told again; {held} were held back, of these sessions{rest}:"

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shlex
+import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -143,6 +146,7 @@ def events_of(library: Agents, *signals: Signal) -> list[dict[str, Any]]:
     return [event for event in asyncio.run(all_of_them()) if event]
 
 
+@pytest.mark.covers("found:10")
 def test_signals_become_events(library: Agents) -> None:
     teller = Teller("b00000001")
     beat = teller.tell("heartbeat", n=2, interval_s=60, elapsed_s=120.5, tail="new", new_lines=1)
@@ -158,7 +162,11 @@ def test_signals_become_events(library: Agents) -> None:
     ]
     assert (events[0]["seq"], events[0]["interval"], events[0]["elapsed"], events[0]["output"]) == (2, 60, 120.5, "new")
     assert events[1]["suppressed"] == 7
-    assert "One notice comes when the process ends" in events[1]["message"]
+    assert "3 match notices delivered, 7 matching lines suppressed" in events[1]["message"]
+    assert "You will be notified when it exits" in events[1]["message"]
+    assert "More than 15 watch match notices in 10s" in events[2]["message"]
+    assert "suppressed for 30s" in events[2]["message"]
+    assert "5 were suppressed" in events[3]["message"]
     assert events[2]["session_id"] == events[2]["command"] == ""
     assert "exit_code" not in events[2]
     assert events[3]["suppressed"] == 5
@@ -245,3 +253,50 @@ def test_a_kill_is_told_with_who_asked(library: Agents) -> None:
     (event,) = drained(agent)
     assert (event["completion_reason"], event["termination_source"], event["exit_code"]) == ("killed", "a person", -15)
     until(lambda: process(agent, "poll", id)["termination_source"] == "a person")
+
+
+@pytest.mark.covers("found:10")
+def test_a_match_that_is_too_long_ends_in_a_mark(library: Agents) -> None:
+    agent = library("hermes")
+    long_line = "printf 'ERROR %05000d\\n' 7; read x"
+    start(agent, long_line, watch_patterns=["ERROR"])
+    (one,) = drained(agent)
+    assert one["output"].startswith("ERROR 000")
+    assert one["output"].endswith("...(truncated)")
+    assert len(one["output"]) <= 2000 + len("\n...(truncated)")
+    start(agent, "seq -f 'ERROR %05g' 30; read x", watch_patterns=["ERROR"])
+    (many,) = drained(agent)
+    assert many["output"].endswith("...(truncated)")
+    assert many["output"].count("ERROR") <= 20
+    short = start(agent, "echo ERROR; read x", watch_patterns=["ERROR"])
+    assert [event["output"] for event in drained(agent)] == ["ERROR"]
+    for row in agent.call("process", action="list").data["processes"]:
+        process(agent, "kill", row["session_id"])
+    assert short
+
+
+@pytest.mark.covers("found:10")
+def test_no_number_of_matches_alone_ends_the_watching(library: Agents, world: World) -> None:
+    agent = library("hermes")
+    id = start(agent, "read x", watch_patterns=["ERROR"])
+    spec = json.loads((world.session(agent.run(agent.hf.get(id)).id) / "spec.json").read_text())
+    assert spec["watch"]["lifetime"] > 1_000_000_000
+    process(agent, "kill", id)
+
+
+def is_past(moment: float) -> bool:
+    return time.monotonic() > moment
+
+
+@pytest.mark.long
+@pytest.mark.covers("found:10")
+def test_ten_matches_with_pauses_between_them_are_all_told(library: Agents, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_WATCH_INTERVAL", "1s")
+    agent = library("hermes")
+    id = start(agent, "cat", watch_patterns=["ERROR"])
+    for number in range(10):
+        window = time.monotonic() + 1.5
+        process(agent, "submit", id, data=f"ERROR {number}")
+        assert [event["output"] for event in drained(agent)] == [f"ERROR {number}"]
+        until(partial(is_past, window), what="the end of the window")
+    process(agent, "kill", id)

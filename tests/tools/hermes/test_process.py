@@ -652,3 +652,39 @@ def test_output_that_wants_to_be_an_instruction_is_only_output(agents: Agents) -
     (row,) = agent.call("process", action="list").data["processes"]
     assert row["output_preview"] == expected
     assert "\u202e" not in row["command"]
+
+
+@pytest.mark.covers("found:10")
+def test_the_schema_names_the_actions(library: Agents) -> None:
+    (schema,) = [each for each in library("hermes").tools.schemas("mcp") if each["name"] == "process"]
+    actions = ["list", "poll", "log", "wait", "kill", "write", "submit", "close", "ack"]
+    assert schema["inputSchema"]["properties"]["action"]["enum"] == actions
+
+
+@pytest.mark.covers("found:10")
+def test_a_limit_beyond_the_bound_is_clamped(agents: Agents) -> None:
+    agent = agents("hermes")
+    id = start(agent, "seq 5100")
+    over(agent, id)
+    page = process(agent, "log", id, limit=1_000_000)
+    assert page["showing"] == "5000 lines"
+    assert page["output"].splitlines()[-1] == "5100"
+
+
+@pytest.mark.covers("found:8")
+def test_a_time_limit_that_is_no_number_falls_back_with_one_warning(
+    library: Agents, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for wrong in ("abc", "-1", "1.5"):
+        monkeypatch.setenv("TERMINAL_TIMEOUT", wrong)
+        monkeypatch.setattr(limits, "_warned", set())
+        caplog.clear()
+        agent = library("hermes")
+        assert agent.call("terminal", command="echo ran").data["output"] == "ran\n"
+        id = start(agent, "read x", notify=True)
+        told = process(agent, "wait", id, timeout=1)
+        assert told["status"] == "timeout"
+        process(agent, "kill", id)
+        assert limits.timeout_s() == 180
+        (said,) = [each.getMessage() for each in caplog.records]
+        assert said == f"TERMINAL_TIMEOUT='{wrong}' is not a number of seconds of at least 1; 180 is used"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...errors import BadArgument, HoldfastError
+from ...runner.watch import CUT_MARK
 from ...signals import facts
 from ...signals.styles.hermes import Hermes as Style
 from . import limits, scope, texts, views
@@ -123,14 +124,18 @@ class _Events:
             return {**self._head("watch_match", signal), **self._match(signal)}
         if signal.variant == "watch_disabled":
             suppressed = facts.count(signal.fields, "suppressed")
-            message = texts.watch_off(facts.text(signal.fields, "reason"), suppressed)
+            hits = facts.count(signal.fields, "hits")
+            message = texts.watch_off(facts.text(signal.fields, "reason"), hits, suppressed)
             return {**self._head("watch_disabled", signal), "suppressed": suppressed, "message": message}
         if signal.variant == "overflow":
             tripped = signal.fields.get("state") == "tripped"
             suppressed = facts.count(signal.fields, "suppressed")
             event = self._head(f"watch_overflow_{'tripped' if tripped else 'released'}", signal)
-            event["message"] = texts.overflow(tripped, suppressed)
-            return event if tripped else {**event, "suppressed": suppressed}
+            if tripped:
+                limits = self._hf.config
+                most, window_s, cooldown_s = limits.breaker_max, limits.breaker_window, limits.breaker_cooldown
+                return {**event, "message": texts.overflow_tripped(most, window_s, cooldown_s)}
+            return {**event, "message": texts.overflow_released(suppressed), "suppressed": suppressed}
         if signal.variant == "heartbeat":
             return {**self._head("heartbeat", signal), **self._heartbeat(signal)}
         return None
@@ -194,8 +199,10 @@ class _Events:
     def _match(self, signal: Signal) -> Event:
         fields = signal.fields
         text = "\n".join(facts.texts(fields, "lines"))
-        cut = len(text) > limits.EVENT_CHARS or bool(facts.count(fields, "more"))
-        text = self._shown(text)[: limits.EVENT_CHARS]
+        # A line that alone is too long was cut by the runner.
+        short = text.removesuffix(CUT_MARK)
+        cut = short != text or len(text) > limits.EVENT_CHARS or bool(facts.count(fields, "more"))
+        text = self._shown(short)[: limits.EVENT_CHARS]
         return {
             "pattern": facts.text(fields, "text") or facts.text(fields, "pattern"),
             "output": f"{text}\n{texts.TRUNCATED}" if cut else text,

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from typing import TYPE_CHECKING
-
-from ...errors import BadArgument
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,6 +43,11 @@ ID_DIGITS = 12
 PREFIX_DIGITS = 4
 
 
+_log = logging.getLogger("holdfast.tools.hermes")
+# Said once each: they are read at every call.
+_warned: set[tuple[str, str]] = set()
+
+
 def timeout_s(environ: Mapping[str, str] = os.environ) -> int:
     return _whole(environ, "TERMINAL_TIMEOUT", TIMEOUT_S)
 
@@ -57,5 +61,8 @@ def _whole(environ: Mapping[str, str], name: str, default: int) -> int:
     if not text:
         return default
     if not (text.isascii() and text.isdecimal() and int(text) > 0):
-        raise BadArgument(name, f"{text[:40]!a} is not a number of seconds", "set it to 1 or more, or not at all")
+        if (name, text) not in _warned:
+            _warned.add((name, text))
+            _log.warning("%s=%a is not a number of seconds of at least 1; %d is used", name, text[:40], default)
+        return default
     return int(text)

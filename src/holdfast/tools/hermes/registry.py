@@ -133,9 +133,9 @@ class Registry:
         return self._of_one(self._process.poll(session_id, since=since, acknowledge=acknowledge))
 
     def read_log(self, session_id: str, offset: int | None = None, limit: int = limits.LOG_LINES) -> Facts:
-        if (offset or 0) < 0 or not 1 <= limit <= limits.LOG_LINES_MAX:
+        if (offset or 0) < 0 or limit < 1:
             raise BadArgument("offset", "or limit is out of bounds", f"give 0 or more, and 1 to {limits.LOG_LINES_MAX}")
-        return self._of_one(self._process.log(session_id, offset=offset, limit=limit))
+        return self._of_one(self._process.log(session_id, offset=offset, limit=min(limit, limits.LOG_LINES_MAX)))
 
     def wait(self, session_id: str, timeout: int | None = None) -> Facts:
         return self._of_one(self._process.wait(session_id, timeout=timeout))

@@ -169,13 +169,24 @@ def still_there(pids: list[int]) -> str:
     return f"not all of it could be ended{named}"
 
 
-def watch_off(reason: str, suppressed: int) -> str:
-    why = {"strikes": "it matched too often", "lifetime": "it told often enough", "too_slow": "it took too long"}
-    dropped = f", {suppressed} matches were not told" if suppressed else ""
-    return f"Watching ended, since {why.get(reason, reason)}{dropped}. One notice comes when the process ends."
+def watch_off(reason: str, hits: int, suppressed: int) -> str:
+    why = {
+        "strikes": "lines matched too often",
+        "lifetime": "the limit of match notices is reached",
+        "too_slow": "matching took too long",
+    }
+    counted = f"{hits} match {'notice' if hits == 1 else 'notices'} delivered, {suppressed} matching lines suppressed"
+    return (
+        f"Watch patterns are switched off: {why.get(reason, reason)} ({counted}). You will be notified when it exits."
+    )
 
 
-def overflow(tripped: bool, suppressed: int) -> str:
-    if tripped:
-        return "Too many watch matches over all processes: more are held back for a while."
-    return f"Watch matches are told again; {suppressed} were held back."
+def overflow_tripped(most: int, window_s: float, cooldown_s: float) -> str:
+    return (
+        f"More than {most} watch match notices in {window_s:g}s over all processes: "
+        f"further ones are suppressed for {cooldown_s:g}s and counted."
+    )
+
+
+def overflow_released(suppressed: int) -> str:
+    return f"Watch match notices are delivered again; {suppressed} were suppressed."

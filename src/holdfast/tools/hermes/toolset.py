@@ -56,7 +56,7 @@ _PROCESS = Tool(
     "process",
     texts.PROCESS,
     (
-        Parameter("action", STRING, texts.ACTION, required=True),
+        Parameter("action", STRING, texts.ACTION, required=True, choices=texts.ACTIONS),
         Parameter("session_id", STRING, texts.SESSION_ID),
         Parameter("data", STRING, texts.DATA),
         Parameter("timeout", INTEGER, texts.WAIT_TIMEOUT, minimum=1),
@@ -142,8 +142,6 @@ class Hermes(Toolset):
             return _answer(await in_foreground(self.hf, self._starting, self.settings, wanted, race))
 
     async def _process(self, action: str, session_id: str | None, **arguments: Any) -> Answer:
-        if action not in texts.ACTIONS:
-            return _answer({"error": texts.unknown_action(action), "error_code": BadArgument.code})
         if action == "list":
             return _answer(await self._process_actions.listed(self.settings.task_id, [self.owner], self.owner))
         if session_id is None or not session_id.strip():
@@ -178,6 +176,8 @@ class Hermes(Toolset):
         return await one(id)
 
     def _take(self, tool: Tool, arguments: object) -> dict[str, Any]:
+        if tool is _PROCESS and isinstance(arguments, dict):
+            return super()._take(tool, _checked(arguments))
         if tool is not _TERMINAL or not isinstance(arguments, dict):
             return super()._take(tool, arguments)
         try:
@@ -190,7 +190,7 @@ class Hermes(Toolset):
         return taken
 
     async def _failed(self, tool: Tool, problem: HoldfastError) -> Answer:
-        said: dict[str, Any] = {"error": str(problem), "error_code": problem.code}
+        said: dict[str, Any] = {"error": str(problem) if problem.fix else problem.message, "error_code": problem.code}
         if isinstance(problem, NotFound):
             said = unknown(problem)
         elif isinstance(problem, AmbiguousId):
@@ -218,6 +218,17 @@ class Hermes(Toolset):
         with self._listening() as told:
             woke = await raced(self.waiting([session], outcome), told)
         return None if isinstance(woke, str) else woke
+
+
+def _checked(given: dict[str, Any]) -> dict[str, Any]:
+    """Of the tool `process`: a known action, and no more lines than there may be."""
+    action, limit = given.get("action"), given.get("limit")
+    if isinstance(action, str) and action not in texts.ACTIONS:
+        problem = BadArgument("action", "is not known")
+        problem.message, problem.fix = texts.unknown_action(action), ""
+        raise problem
+    many = isinstance(limit, int) and limit > limits.LOG_LINES_MAX
+    return {**given, "limit": limits.LOG_LINES_MAX} if many else given
 
 
 def _mended(given: dict[str, Any]) -> dict[str, Any]:
