@@ -1,4 +1,4 @@
-"""Freezes the runner and a home of this release, for the tests of every later one: `python tools/freeze.py`.
+"""Freezes runner, host and a home of this release, for the tests of every later one: `python tools/freeze.py`.
 
 What is frozen once is never edited or made again: it is what users have on their disks.
 """
@@ -9,6 +9,7 @@ import io
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import zipfile
@@ -30,6 +31,8 @@ def main() -> None:
         sys.exit(f"{release} is frozen")
     release.mkdir(parents=True)
     (release / "runner.pyz").write_bytes(deflated(runner_archive()))
+    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
+    subprocess.run([*build, "--wheel-dir", release, FROZEN.parents[1]], check=True)
     with tempfile.TemporaryDirectory(prefix="hf-freeze-") as scratch:
         # Nothing of the machine this is made on.
         os.environ.clear()
@@ -43,7 +46,7 @@ def main() -> None:
                 if (session / name).exists():
                     mark(session, name)
         shutil.copytree(home / "sessions", release / "home" / "sessions")
-    print(f"{release}: {len(list((release / 'home' / 'sessions').iterdir()))} sessions and a runner")
+    print(f"{release}: {len(list((release / 'home' / 'sessions').iterdir()))} sessions, a runner and a host")
 
 
 def deflated(archive: bytes) -> bytes:

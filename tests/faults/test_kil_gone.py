@@ -139,15 +139,20 @@ def test_kil_12_a_host_that_dies_on_the_ladder_is_followed_by_another(
     sweep_up(world, hf)
 
 
-@pytest.mark.covers("KIL-13")
+@pytest.mark.covers("KIL-13", "found:34")
 @pytest.mark.slow
 @pytest.mark.parametrize("state", ["stale", "unreachable"])
+@pytest.mark.parametrize("tty", [False, True], ids=["pipes", "terminal"])
 def test_kil_13_a_thousand_looks_neither_kill_nor_change_anything(
-    world: World, beside: Beside, bystander: Bystanders, monkeypatch: pytest.MonkeyPatch, state: str
+    world: World, beside: Beside, bystander: Bystanders, monkeypatch: pytest.MonkeyPatch, state: str, tty: bool
 ) -> None:
-    """Status, list, output and wait; the bound of each look is short, or a wedged runner would cost it 1,000 times."""
+    """Status, list, output, wait, and the screen of a terminal. The bound of each look is short, or a wedged runner
+    would cost it 1,000 times."""
     hf = world.open()
-    session = hf.start(world.probe("signal-report", "lines", 30, "forever"))
+    # A terminal hangs up when its runner dies, and there is nobody left to report a signal to.
+    session = hf.start(
+        world.probe(*(("ignore", "HUP") if tty else ("signal-report",)), "lines", 30, "forever"), tty=tty
+    )
     assert session.wait(match="^line 30$", timeout=5).reason == "match"
     monkeypatch.setenv("HOLDFAST_HOSTS_SWEEP_TIMEOUT", "0.005")
     monkeypatch.setenv("HOLDFAST_HOSTS_REPLY_TIMEOUT", "0.005")
@@ -161,7 +166,7 @@ def test_kil_13_a_thousand_looks_neither_kill_nor_change_anything(
             assert not processes.is_gone(runner.pid, runner.start)
     # A runner that was wedged finds its queue full of callers who gave up, and the next one is turned away.
     until(lambda: session.refresh().state == ("stale" if state == "stale" else "running"))
-    promised(world, session, bystander=bystander, beside=beside, numbers=30)
+    promised(world, session, bystander=bystander, beside=beside, numbers=None if tty else 30)
     assert "signal" not in session.text()
     assert session.stop(grace=1).done
     sweep_up(world, hf)
@@ -171,8 +176,10 @@ def look_a_thousand_times(world: World, hf: Holdfast, id: str, state: str) -> No
     session = hf.get(id)
     assert session.pid is not None
     before, text = processes.look(session.pid), session.text()
+    screen = session.screen().text if session.tty else ""
     files = {path.name: path.stat().st_mtime_ns for path in world.session(id).iterdir()}
     for _ in range(200):
+        assert not session.tty or session.screen().text == screen
         assert session.refresh().state == state
         assert state in [each.state for each in hf.sessions()]
         assert session.read(0).text == text

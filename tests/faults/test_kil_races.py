@@ -6,11 +6,13 @@ import asyncio
 import json
 import os
 import signal
+from typing import Any
 
 import pytest
 
 import holdfast
 from holdfast.errors import Unreachable
+from holdfast.host import core
 from support.bystander import Bystanders
 from support.points import Points
 from support.promised import Beside, is_typed, marked, promised
@@ -66,6 +68,29 @@ def test_kil_08_a_command_that_exits_between_two_rungs_has_its_own_code_and_the_
     promised(world, session, bystander=bystander, beside=beside, numbers=3)
     assert session.exit is not None
     assert (session.exit.code, session.exit.cause, session.exit.by) == (4, "stop", "first")
+
+
+@pytest.mark.covers("KIL-08")
+def test_kil_08_a_host_that_was_too_slow_to_hear_that_the_stop_is_done_is_still_told(
+    world: World, points: Points, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It asks whether the runner is still at work just after that has answered and left."""
+    points.set("runner.rung=1*pause")
+    session = world.open().start(["sleep", "600"])
+    runner = session.runner_pid
+    assert runner is not None
+    real = core.Core.request
+
+    async def request(self: core.Core, id: str, kind: str, *more: Any, **fields: Any) -> Any:
+        if kind == "ping":
+            points.wait("runner.rung").release()
+            wait_gone(runner)
+        return await real(self, id, kind, *more, **fields)
+
+    monkeypatch.setattr(core.Core, "request", request)
+    monkeypatch.setattr(core, "_stop_bound", lambda *_: 0.1)
+    stopped = session.stop(grace=0)
+    assert (stopped.done, stopped.already, len(stopped.found)) == (True, False, 1)
 
 
 @pytest.mark.covers("KIL-08")

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from holdfast import Session
 from support.bystander import Bystanders
 from support.points import Points
 from support.promised import Beside, promised, runners
@@ -19,7 +20,7 @@ from support.wounds import kill_launchers
 STARTER = """
 import sys, holdfast
 hf = holdfast.open()
-print(hf.start(sys.argv[1:]).id)
+print(hf.start(sys.argv[1:], owner="agent-7").id)
 sys.stdin.read()
 """
 
@@ -39,7 +40,18 @@ print(hf.start(sys.argv[1:], key="once").id)
 """
 
 
-@pytest.mark.covers("OWN-01")
+def one_ending_waits(world: World, session: Session) -> None:
+    """Its signal waits for the consumer, once, and is gone when it was taken."""
+    inbox = world.open().signals("agent-7")
+    assert inbox.pending() == 1
+    with inbox.claim() as batch:
+        (ended,) = batch.signals
+    assert (ended.session, ended.variant, ended.phase) == (session.id, "lifecycle", "ended")
+    assert (ended.code, ended.cause, ended.status) == (5, "exit", "failed")
+    assert inbox.pending() == 0
+
+
+@pytest.mark.covers("OWN-01", "found:34")
 @pytest.mark.parametrize("seen", [1, 40, 150])
 def test_own_01_a_host_killed_in_mid_output_is_not_missed_on_pipes(
     world: World, without: str, beside: Beside, bystander: Bystanders, seen: int
@@ -59,6 +71,7 @@ def test_own_01_a_host_killed_in_mid_output_is_not_missed_on_pipes(
     assert (done.pid, done.runner_pid) == before
     assert done.exit is not None
     assert (done.exit.code, done.exit.cause) == (5, "exit")
+    one_ending_waits(world, done)
 
 
 @pytest.mark.covers("OWN-02")

@@ -31,7 +31,7 @@ STARTER = """
 import sys, holdfast
 hf = holdfast.open()
 for n in range(int(sys.argv[1])):
-    session = hf.start(sys.argv[2:], tty=True)
+    session = hf.start(sys.argv[2:], tty=True, owner="agent-7")
     print(session.id, flush=True)
 print("done", flush=True)
 for event in session.attach():
@@ -51,7 +51,7 @@ def printer(world: World, *more: object) -> list[str]:
     return world.probe("lines", LINES, 0.001, *more)
 
 
-@pytest.mark.covers("OWN-01")
+@pytest.mark.covers("OWN-01", "found:34")
 @pytest.mark.parametrize("seen", [1, 60, 200])
 def test_own_01_a_host_killed_in_mid_output_is_not_missed_on_a_terminal(
     world: World, without: str, beside: Beside, bystander: Bystanders, seen: int
@@ -70,6 +70,11 @@ def test_own_01_a_host_killed_in_mid_output_is_not_missed_on_a_terminal(
     assert viewer.live == b"".join(done.raw("tty"))
     assert done.exit is not None
     assert (done.exit.code, done.exit.cause, done.exit.complete) == (5, "exit", True)
+    inbox = world.open().signals("agent-7")
+    with inbox.claim() as batch:
+        (ended,) = batch.signals
+    assert (ended.session, ended.variant, ended.phase, ended.code) == (done.id, "lifecycle", "ended", 5)
+    assert inbox.pending() == 0
 
 
 @pytest.mark.covers("OWN-02")

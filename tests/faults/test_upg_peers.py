@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import socket
 import zipfile
 from collections.abc import Callable
@@ -15,10 +16,12 @@ from holdfast import errors, wire
 from holdfast.host import launch
 from holdfast.places.bundle import runner_archive
 from holdfast.runner import records
+from support import processes
 from support.bystander import Bystanders
 from support.points import Points
 from support.promised import Beside, is_typed, promised
-from support.waiting import wait_gone
+from support.viewer import Viewer
+from support.waiting import until, wait_gone
 from support.world import World
 
 if TYPE_CHECKING:
@@ -30,7 +33,7 @@ NOT_YET = ("update", "wait", "send_signal", "close_stdin", "write", "output")
 
 
 def old_runner(path: Path, without: tuple[str, ...]) -> None:
-    """Today's runner with its past taken for real: fewer requests, fewer parts of its identity, another number."""
+    """Older than every release: today's runner with fewer requests, fewer parts of its identity, another number."""
     packed = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(runner_archive())) as today, zipfile.ZipFile(packed, "w") as old:
         for name in today.namelist():
@@ -54,8 +57,9 @@ def old_runner(path: Path, without: tuple[str, ...]) -> None:
     path.write_bytes(packed.getvalue())
 
 
-# The runners of every release, and one that is older than all of them.
-FROZEN = sorted(Path(__file__).resolve().parents[1].glob("frozen/*/runner.pyz"))
+# Runner and host of every release, as files that were made then.
+RELEASES = sorted(path.parent for path in Path(__file__).resolve().parents[1].glob("frozen/*/runner.pyz"))
+of_each_release = pytest.mark.parametrize("release", RELEASES, ids=lambda path: path.name)
 
 
 @pytest.fixture
@@ -68,6 +72,8 @@ def start_old(world: World, points: Points, monkeypatch: pytest.MonkeyPatch) -> 
             archive = world.root / "old-runner.pyz"
             old_runner(archive, without)
         points.off("launcher")
+        # A released runner refuses abilities that tests learned to switch off after it.
+        monkeypatch.setenv("HOLDFAST_OFF", "launcher")
         monkeypatch.setattr(launch, "_RUNNER", str(archive))
         session = world.open().start(command, **options)
         points.off()
@@ -78,17 +84,15 @@ def start_old(world: World, points: Points, monkeypatch: pytest.MonkeyPatch) -> 
     return start
 
 
-@pytest.mark.covers("UPG-01")
-@pytest.mark.parametrize("archive", [None, *FROZEN], ids=lambda path: path.parent.name if path else OLD_VERSION)
-def test_upg_01_an_old_runner_serves_what_it_knows_to_todays_host(
-    world: World,
-    start_old: Callable[..., Session],
-    bystander: Bystanders,
-    beside: Beside,
-    archive: Path | None,
+@pytest.mark.covers("UPG-01", "found:34")
+@of_each_release
+def test_upg_01_a_released_runner_serves_every_request_of_todays_host(
+    world: World, start_old: Callable[..., Session], bystander: Bystanders, beside: Beside, release: Path
 ) -> None:
-    session = start_old(world.probe("cat"), (), archive, stdin="open", name="old")
+    session = start_old(world.probe("cat"), (), release / "runner.pyz", stdin="open", name="old")
     assert session.wait(match="ready", timeout=5).reason == "match"
+    assert "runner.pyz" in processes.command_line(session.runner_pid or 0)
+    session.watch("hel+o")
     assert session.send("hello\n").accepted == 6
     assert session.wait(match="hello", timeout=5).reason == "match"
     session.update(name="older", timeout=60)
@@ -100,6 +104,117 @@ def test_upg_01_an_old_runner_serves_what_it_knows_to_todays_host(
     ended = promised(world, session, bystander=bystander, beside=beside)
     assert ended.exit is not None
     assert (ended.exit.cause, ended.exit.code) == ("exit", 0)
+
+
+@pytest.mark.covers("UPG-01", "found:34")
+@of_each_release
+def test_upg_01_a_terminal_of_a_released_runner_is_attached_typed_to_drawn_and_stopped_by_todays_host(
+    world: World, start_old: Callable[..., Session], bystander: Bystanders, release: Path
+) -> None:
+    session = start_old(["cat"], (), release / "runner.pyz", tty=True, size=(20, 60))
+    session.submit("hello there")
+    until(lambda: session.screen().text.count("hello there") == 2, what="the echo and the line")
+    with session.attach() as attachment:
+        viewer = Viewer(attachment)
+        viewer.until(lambda: "hello there" in viewer.text, "the screen")
+        attachment.send(b"typed\r")
+        viewer.until(lambda: viewer.text.count("typed") == 2, "what was typed")
+    session.resize(10, 40)
+    assert session.refresh().size == [10, 40]
+    session.keys("C-d")
+    assert session.wait(exit=True, timeout=10).reason == "exit"
+    deaf = start_old(
+        world.probe("ignore", "HUP,TERM,INT", "say", "deaf", "forever"), (), release / "runner.pyz", tty=True
+    )
+    assert deaf.wait(match="deaf", timeout=5).reason == "match"
+    stopped = deaf.stop(grace=0.2)
+    assert (stopped.done, deaf.refresh().status) == (True, "killed")
+
+
+# What a program of that release does with the sessions of today's runners, in its own words.
+RELEASED_HOST = """
+import json, sys
+import holdfast
+told = {"from": holdfast.__file__, "version": holdfast.__version__}
+hf = holdfast.open()
+pipes, terminal = hf.get(sys.argv[1]), hf.get(sys.argv[2])
+told["states"] = sorted(each.state for each in hf.sessions() if each.id in sys.argv[1:])
+told["read"] = pipes.read(0).text
+told["send"] = pipes.send("hello\\n").accepted
+told["wait"] = pipes.wait(match="hello", timeout=10).reason
+pipes.update(name="renamed", timeout=600)
+told["get"] = hf.get("renamed").id == pipes.id
+told["signal"] = pipes.send_signal("WINCH")
+pipes.watch("never printed")
+terminal.submit("typed by it")
+told["typed"] = terminal.wait(match="typed by it", timeout=10).reason
+with terminal.attach() as attachment:
+    for event in attachment:
+        if type(event).__name__ == "Data" and b"typed by it" in event.data:
+            break
+    attachment.send(b"attached\\r")
+    told["attached"] = terminal.wait(match="attached", timeout=10).reason
+terminal.resize(10, 40)
+told["size"] = terminal.refresh().size
+told["screen"] = terminal.screen().text.splitlines()[0]
+told["stop"] = terminal.stop(grace=0.2).done
+pipes.close_stdin()
+told["exit"] = pipes.wait(exit=True, timeout=10).reason
+told["code"] = pipes.refresh().exit.code
+own = hf.run("echo its own", wait=20)
+told["own"] = [own.status, own.text()]
+told["recover"] = len(hf.recover().live)
+# On a busy machine also that it waited for input.
+claimed = hf.signals("agent-7").claim().signals
+told["signals"] = [each.session == pipes.id for each in claimed if each.variant == "lifecycle"]
+print(json.dumps(told), flush=True)
+"""
+
+
+@pytest.mark.covers("UPG-01", "found:34")
+@of_each_release
+def test_upg_01_a_released_host_uses_sessions_of_todays_runner(
+    world: World, bystander: Bystanders, beside: Beside, release: Path
+) -> None:
+    (wheel,) = release.glob("*.whl")
+    installed = world.root / "released"
+    with zipfile.ZipFile(wheel) as packed:
+        packed.extractall(installed)
+    hf = world.open()
+    pipes = hf.start(world.probe("cat"), stdin="open", owner="agent-7", notify="exit")
+    terminal = hf.start(["cat"], tty=True, size=(20, 60))
+    # Without the abilities that tests learned to switch off after it.
+    code = (
+        f"import os, sys; os.environ.pop('HOLDFAST_OFF', 0); sys.path.insert(0, {str(installed)!r})\n" + RELEASED_HOST
+    )
+    host = world.host(code, pipes.id, terminal.id)
+    line = host.line(60)
+    assert line, host.errors()
+    did = json.loads(line)
+    assert host.wait(20) == 0, host.errors()
+    assert did.pop("from").startswith(str(installed))
+    assert did.pop("version") == release.name
+    assert did == {
+        "states": ["running", "running"],
+        "read": "ready\n",
+        "send": 6,
+        "wait": "match",
+        "get": True,
+        "signal": 1,
+        "typed": "match",
+        "attached": "match",
+        "size": [10, 40],
+        "screen": "typed by it",
+        "stop": True,
+        "exit": "exit",
+        "code": 0,
+        "own": ["completed", "its own\n"],
+        "recover": 1,
+        "signals": [True],
+    }
+    assert promised(world, pipes, bystander=bystander, beside=beside).status == "completed"
+    assert terminal.refresh().status == "killed"
+    assert next(each for each in hf.sessions(all=True) if each.id not in (pipes.id, terminal.id)).state
 
 
 @pytest.mark.covers("UPG-01")

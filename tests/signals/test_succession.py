@@ -16,7 +16,9 @@ import pytest
 from holdfast import Holdfast
 from holdfast.signals.records import Signal, parse
 from holdfast.signals.succession import Outcome, succeed
+from support.own_time import OwnTime
 from support.points import Points
+from support.scale import scaled
 from support.waiting import BOUND_S, until, wait_gone, wait_readable
 from support.world import World
 from support.wounds import kill_runner
@@ -271,23 +273,24 @@ def test_end_while_no_host_lives_is_told_to_the_next(world: World) -> None:
     assert datetime.fromisoformat(ended_at) <= datetime.fromisoformat(ended.at) <= nobody_looked_until
 
 
-@pytest.mark.covers("signals:15")
+@pytest.mark.covers("signals:15", "found:32", "found:33")
 def test_exit_makes_the_descriptor_readable_at_once(world: World) -> None:
     hf = world.open()
     consumer = hf.signals("conv-1")
     delays = []
     with consumer.waker() as waker:
-        for _ in range(20):
+        for _ in range(scaled(30, 200)):
             session = hf.start(world.probe("cat"), stdin="open", owner="conv-1")
             consumer.claim()
             assert session.pid is not None
             fd = os.pidfd_open(session.pid)
             session.close_stdin()
             wait_readable(fd)
-            ended = time.monotonic()
+            passed = OwnTime()
             wait_readable(waker.fileno())
-            delays.append(time.monotonic() - ended)
+            delays.append(passed.stop(session.runner_pid))
             os.close(fd)
             until(consumer.pending)
             consumer.claim().settle()
-    assert sorted(delays)[-2] < 0.05 * max(1, os.cpu_count() or 1)
+    slowest = sorted(delays)[-1 - len(delays) // 100 :]
+    assert slowest[0] < 0.05, f"the slowest of {len(delays)}: {slowest}"

@@ -580,7 +580,11 @@ class Core:
             try:
                 return await connection.answer(bound)
             except Unreachable:
-                await self.request(id, "ping")
+                try:
+                    await self.request(id, "ping")
+                except SessionEnded:
+                    # It is done and has left meanwhile; its answer came before.
+                    return await connection.answer(self.config.hosts_reply_timeout)
 
     async def _stop_without_runner(
         self, id: str, grace: float, by: str | None, ladder: Sequence[Mapping[str, Any]] | None
