@@ -39,6 +39,9 @@ PAIRS = [
     (b"\x1b[?69h\x1b[5;20s", b"\x1b[?69l\x1b7\x1b[r\x1b8"),
     (b"\x1b[?5h", b"\x1b[?5l"),
     (b"\x1b[?2026h", b"\x1b[?2026l"),
+    (b"\x1b[>4n", b"\x1b[>4m"),
+    (b"\x1b[>1;2f", b"\x1b[>f"),
+    (b"\x1bl", b"\x1bm"),
 ]
 QUIET = [
     b"text\r\n",
@@ -64,12 +67,25 @@ def undone(written: bytes) -> bytes:
     return undo.take(80)
 
 
+@pytest.mark.covers("found:47")
 @pytest.mark.parametrize("written, expected", PAIRS)
 def test_what_was_set_is_undone_once(written: bytes, expected: bytes) -> None:
     undo = Undo()
     undo.feed(written)
     assert undo.take(80) == expected
     assert undo.take(80) == b""
+
+
+@pytest.mark.covers("found:47")
+@pytest.mark.parametrize("written", [b"\x1b[?5W", b"\x1b[5W", b"\x1b[3g", b"\x1bH"])
+def test_tab_stops_are_undone_however_they_were_changed(written: bytes) -> None:
+    assert undone(written) == undone(b"\x1bH") != b""
+
+
+@pytest.mark.covers("found:47")
+def test_all_ten_colors_of_the_window_are_undone() -> None:
+    for number in range(10, 20):
+        assert undone(b"\x1b]%d;red\x07" % number) == b"\x1b]%d\x1b\\" % (number + 100)
 
 
 @pytest.mark.parametrize("written", QUIET)

@@ -12,6 +12,7 @@ import re
 
 from ..runner import records
 from ..runner.escapes import PENDING_MAX_BYTES
+from ..runner.marks import long_sequences
 from .frames import load
 from .printed import joined
 from .segments import TERMINAL, Look
@@ -48,6 +49,7 @@ class Reading:
         self._resizes = self._frames.resizes(TERMINAL)
         self._spec = _spec(look.directory)
         self._program = _program(self._spec.get("command"))
+        self._skips = _long_sequences(look.directory)
         self._text = self._begin(look, offset)
 
     @property
@@ -58,6 +60,28 @@ class Reading:
         if self._live:
             self._note_resizes(load(self._directory))
         lines: list[Line] = []
+        end = offset + len(data)
+        at = offset
+        for begin, behind in self._skips:
+            if begin < end and behind > at:
+                if begin > at:
+                    lines += self._feed(at, data[at - offset : begin - offset])
+                at = min(behind, end)
+                self._skip_to(at)
+        return lines + self._feed(at, data[at - offset :]) if at < end else lines
+
+    def _skip_to(self, offset: int) -> None:
+        """What is between draws nothing. Where the text has seen it begin, it goes on from there."""
+        text = self._text
+        if any(begin <= text.offset < offset <= behind for begin, behind in self._skips):
+            for at, rows, cols in self._resizes:
+                if text.offset <= at < offset:
+                    text.resize(rows, cols)
+            text.leave_out(offset - text.offset)
+
+    def _feed(self, offset: int, data: bytes) -> list[Line]:
+        lines: list[Line] = []
+        self._skip_to(offset)
         if offset != self._text.offset:
             full_screen = self._text.full_screen
             lines = _ended(self._text.flush_lines())
@@ -93,6 +117,8 @@ class Reading:
         begin, before = look.piece_before(TERMINAL, offset, PENDING_MAX_BYTES)
         if begin + len(before) != offset:
             begin, before = offset, b""
+        if any(since < offset <= to for since, to in self._skips):
+            return self._fresh(offset, full_screen=entry is not None)
         skip = before.rfind(b"\n") + 1
         text = self._fresh(begin + skip, full_screen=entry is not None)
         text.pass_over(before[skip:])
@@ -130,14 +156,16 @@ def last_lines(look: Look, count: int, limit: int) -> tuple[int, str, bool]:
     """The last lines of a terminal: where the first begins, their text, and whether `limit` bytes were too few."""
     end = look.ends.get(TERMINAL, 0)
     size = min(_TAIL_BYTES, limit)
+    skips = _long_sequences(look.directory)
     while True:
-        begin = max(look.begin(TERMINAL), end - size)
+        begin = max(look.begin(TERMINAL), _before(end, size, skips))
         # As far as it may go, it begins where it has to: what is cut then is better than nothing.
         at = _line_start(look, begin, end) if begin > look.begin(TERMINAL) and size < limit else begin
         lines: list[Line] = []
         reading = Reading(look, at)
-        for offset, data in pieces(look, at, end):
-            lines += reading.feed(offset, data)
+        for since, to in _parts(at, end, skips):
+            for offset, data in pieces(look, since, to):
+                lines += reading.feed(offset, data)
         lines += reading.finish(cut=_is_over(look))
         if lines and not lines[-1][1]:
             lines.pop()
@@ -147,6 +175,44 @@ def last_lines(look: Look, count: int, limit: int) -> tuple[int, str, bool]:
     more = len(lines) < count and begin > look.begin(TERMINAL)
     lines = lines[-count:] if count else []
     return (lines[0][0] if lines else end), joined(lines), more
+
+
+def _before(end: int, size: int, skips: list[tuple[int, int]]) -> int:
+    """So many bytes before an offset, long sequences not counted; never inside one of them."""
+    begin = end
+    for since, to in reversed(skips):
+        if to <= begin and begin - to < size:
+            size -= begin - to
+            begin = since
+    return begin - size
+
+
+def _parts(begin: int, end: int, skips: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """The ranges between two offsets that are outside long sequences."""
+    for since, to in skips:
+        if since < end and to > begin:
+            if since > begin:
+                yield begin, since
+            begin = to
+    if begin < end:
+        yield begin, end
+
+
+def _long_sequences(directory: str) -> list[tuple[int, int]]:
+    try:
+        with open(f"{directory}/marks.jsonl", "rb") as file:
+            lines = [line for line in file if b'"skip"' in line]
+    except OSError:
+        return []
+    marks = []
+    for line in lines:
+        try:
+            mark = json.loads(line)
+            if type(mark["offset"]) is int:
+                marks.append(mark)
+        except (ValueError, KeyError, TypeError):
+            continue
+    return long_sequences(marks)
 
 
 def _is_over(look: Look) -> bool:

@@ -197,6 +197,10 @@ class TerminalText:
             pass
         self._sheet.reset(self._scanner.ground)
 
+    def leave_out(self, size: int) -> None:
+        """So many bytes draw nothing: a sequence too long to be of use. The lines go on behind it."""
+        self._scanner = Scanner(self._scanner.offset + size)
+
     def resize(self, rows: int, cols: int) -> None:
         """From here on the terminal has this size."""
         if (rows, cols) != (self._sheet.rows, self._sheet.cols):

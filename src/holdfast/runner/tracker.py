@@ -7,20 +7,36 @@ token by token. Plain chunks may wait a little before they are taken; whoever lo
 from __future__ import annotations
 
 from .bulk import count, first_odd, is_cut, skim
-from .escapes import CONTROL, CSI, DCS, ESC, OSC, TEXT, Scanner, split_esc, split_string
+from .escapes import (
+    CONTROL,
+    CSI,
+    DCS,
+    ESC,
+    OSC,
+    OVERLONG,
+    PENDING_MAX_BYTES,
+    REST,
+    TEXT,
+    Scanner,
+    split_esc,
+    split_string,
+)
 from .sequences import State
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any
 
-    from .escapes import Chunk
+    from .escapes import Chunk, Step
 
     Mark = dict[str, Any]
 
 # A mark that is no clean start is made at every multiple of this; those that are and are told of are so far apart.
 EVERY_BYTES = 1 << 20
 CLEARS_APART_BYTES = 64 << 10
+# A sequence longer than this gets a mark behind it, so that a reader of the log does not read through it.
+LONG_SEQUENCE_BYTES = 64 << 10
 
 # Plain output waits until there is so much of it.
 _WAITING_MAX_BYTES = 64 << 10
@@ -52,6 +68,8 @@ class Tracker(State):
         # The newest place to build a screen from with nothing before it; the last told of, for either screen.
         self._last_clear: Mark | None = None
         self._told_clear = [-CLEARS_APART_BYTES, -CLEARS_APART_BYTES]
+        # First and last byte of a sequence that is too long to be kept, once it has begun.
+        self._long: tuple[int, int] | None = None
         self._marks = [self.mark("start")]
 
     # Output.
@@ -135,7 +153,9 @@ class Tracker(State):
         write = self.cursor.write
         known = self.known
         controls = self.controls
-        for kind, at, raw in self._scanner.steps(data):
+        # A slice that begins outside any sequence is too short to contain one that is not kept.
+        steps = self._scanner.steps(data) if self._scanner.idle and len(data) < PENDING_MAX_BYTES else self._steps(data)
+        for kind, at, raw in steps:
             if kind == TEXT:
                 write(raw)
             elif kind == CSI:
@@ -153,6 +173,27 @@ class Tracker(State):
                 self.operating_system_command(*split_string(raw))
             elif kind == DCS:
                 self.device_control(raw)
+
+    def _steps(self, data: bytes) -> Iterator[Step]:
+        """The same steps, with a mark behind every long sequence."""
+        for step in self._scanner.steps(data):
+            kind, at, raw = step
+            if kind == OVERLONG:
+                self._end_long()
+                self._long = at, at + len(raw)
+            elif kind == REST:
+                if self._long is not None:
+                    self._long = self._long[0], at + len(raw)
+            else:
+                self._end_long()
+            yield step
+        if self._scanner.idle:
+            self._end_long()
+
+    def _end_long(self) -> None:
+        long, self._long = self._long, None
+        if long is not None and long[1] - long[0] >= LONG_SEQUENCE_BYTES:
+            self._marks.append({**self._mark_at(long[1], "skip", False), "from": long[0]})
 
     def resize(self, rows: int, cols: int) -> None:
         self._settle()

@@ -4,7 +4,7 @@ The runner answers questions, so a client's terminal must never be asked: two an
 printing, the clipboard and pictures concern the person at the terminal, who did not ask for them. A replay is also
 silent: what it would notify of is long over.
 
-Text goes out at once. Only a sequence is held, until it is known what it is: a string (a title, a picture) as soon
+Text goes out at once, character by character. Only a sequence is held, until it is known what it is: a string (a title, a picture) as soon
 as its head tells, 4 KiB of anything at the latest. The output is the same however the input was cut.
 """
 
@@ -42,25 +42,41 @@ _REMOVED = frozenset(
     # DECRQCRA, DECRQTSR, DECRQUPSS, DECRQPSR, DECRQDE, DECRQLP; colours, attributes and titles on their stacks.
     + [(b"", b"*", b"y"), (b"", b"$", b"u"), (b"", b"&", b"u"), (b"", b"$", b"w"), (b"", b'"', b"v")]
     + [(b"", b"'", b"|"), (b"", b"#", b"R"), (b"", b"#", b"|"), (b"", b"#", b"S")]
+    # Other sizes of the page (DECSCPP, DECSNLS), another level of conformance (DECSCL), a reset that answers (DECSR),
+    # output into the status line (DECSASD, DECSSDT), the volume of bells, how titles are encoded, hiding the pointer.
+    + [(b"", b"$", b"|"), (b"", b"*", b"|"), (b"", b'"', b"p"), (b"", b"+", b"p"), (b"", b"$", b"}"), (b"", b"$", b"~")]
+    + [(b"", b" ", b"t"), (b"", b" ", b"u"), (b">", b"", b"t"), (b">", b"", b"T"), (b">", b"", b"p")]
+    # Which cells a rectangle means (DECSACE), macros (DECINVM).
+    + [(b"", b"*", b"x"), (b"", b"*", b"z")]
 )
+# ESC by (intermediates, final): a question; 8-bit controls; another encoding than UTF-8.
+_REMOVED_ESC = frozenset([(b"", b"Z"), (b" ", b"F"), (b" ", b"G"), (b"%", b"@"), (b"%", b"8"), (b"%", b"G")])
 _SAVE_TITLE, _RESTORE_TITLE = 22, 23
 _ICON_ALONE = 1
 
 # A string is passed on, removed, or judged when it is whole.
 _PASS, _REMOVE, _WHOLE = "pass", "remove", "whole"
 
-_CLIPBOARD, _KITTY_CLIPBOARD = 52, 5522
+_CLIPBOARD = 52
 _COLOR_PAIRS = (4, 5)
 _COLOR_CHAIN = range(10, 20)
 _KITTY_COLORS = 21
 _NOTICES = (9, 99, 777)
 # May be a question: `OSC n ; ?`.
-_ASKABLE = frozenset((*_COLOR_PAIRS, *_COLOR_CHAIN, _KITTY_COLORS, 22, 50, 99, 701, 702))
-# What this terminal allows: always a question.
-_QUESTIONS = (60, 61)
+_ASKABLE = frozenset((*_COLOR_PAIRS, *_COLOR_CHAIN, _KITTY_COLORS, 22, 99, 701, 702))
+# Properties of the window, the colour of its tab, log files, fonts, commands to the program that shows the terminal
+# (Vim, Emacs), files; and what this terminal allows, always a question.
+_REFUSED_OSC = frozenset((3, 6, 46, 50, 51, 60, 61, 5113, 5522))
 _ITERM = 1337
-_ITERM_FILES = (b"File", b"MultipartFile")
-_ITERM_REFUSED = (b"Report", b"RequestUpload", b"Capabilities", b"Copy", b"EndCopy", b"StealFocus")
+_ITERM_FILES = (b"File=", b"MultipartFile=", b"FilePart=", b"FileEnd")
+# `9;4;...` is progress. With any other number it is a command to ConEmu, which also runs programs.
+_CONEMU = re.compile(rb"(\d+);")
+# DCS by (intermediates, final): DECRQSS, XTGETTCAP, XTSETTCAP, XTGETXRES; keys (DECUDK), fonts (DECDLD), macros
+# (DECDMAC), a preferred set (DECAUPSS), restored states (DECRSTS, DECRSPS); what tmux passes on; kitty's remote control.
+_REMOVED_DCS = frozenset(
+    [(b"$", b"q"), (b"+", b"q"), (b"+", b"p"), (b"+", b"Q"), (b"", b"|"), (b"", b"{"), (b"!", b"z"), (b"!", b"u")]
+    + [(b"$", b"p"), (b"$", b"t"), (b"", b"t"), (b"", b"@")]
+)
 
 _DIGITS = re.compile(rb"\d*")
 _OSC_NUMBER = re.compile(rb"(\d*)(?=[^\d\x1b\xc2])")
@@ -70,11 +86,19 @@ _IGNORED = bytes((*range(7), *range(8, 0x18), 0x19, *range(0x1C, 0x20), 0x7F))
 _COPY = re.compile(rb"0*52;")
 _BASE64 = re.compile(rb"[A-Za-z0-9+/]*={0,2}")
 
+# Characters of three and four bytes.
+_LONGER = (
+    rb"\xe0[\xa0-\xbf][\x80-\xbf]|[\xe1-\xec\xee\xef][\x80-\xbf]{2}|\xed[\x80-\x9f][\x80-\xbf]"
+    rb"|\xf0[\x90-\xbf][\x80-\xbf]{2}|[\xf1-\xf3][\x80-\xbf]{3}|\xf4[\x80-\x8f][\x80-\xbf]{2}"
+)
 # What needs no look at all: text, line ends, cursor movement, erasing, SGR. Only whole characters and sequences.
 _HARMLESS = re.compile(
     rb"(?:[\x08-\x0d\x20-\x7e]++|\x1b\[[0-9:;]*+[@-MPSTXZ`abdefm]"
-    rb"|\xc2[\xa0-\xbf]|[\xc3-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3})*+"
+    rb"|\xc2[\xa0-\xbf]|[\xc3-\xdf][\x80-\xbf]|" + _LONGER + rb")*+"
 )
+# A byte of C1 that belongs to no character. A terminal that reads single bytes would carry it out.
+_STRAY = re.compile(rb"([\xc2-\xdf][\x80-\xbf]|" + _LONGER + rb")|[\x80-\x9f]")
+_REPLACEMENT = "\ufffd".encode()
 _COMMAND = re.compile(rb"\x1b\[[<-?]?[0-9:;]*+[ -/]*+[@-~]")
 # How much is looked at token by token before the fast way is tried again.
 _SLOW_BYTES = 512
@@ -97,7 +121,8 @@ class Filter:
         self._titles: list[bytes | None] = []  # None where only the icon's name was saved
         self._live = True
         self._out: list[bytes] = []
-        self._half = False  # whether a stray C2 went out last, with which a raw C1 byte would become a control
+        self._half = False  # whether a stray C2 came last, with which a raw C1 byte would become a control
+        self._begun = b""  # the beginning of a character, of which the rest has not come
 
     def live(self, chunk: bytes) -> bytes:
         """Of what the command printed just now."""
@@ -158,7 +183,7 @@ class Filter:
         elif kind == CSI:
             self._csi(offset, raw)
         elif kind == ESC:
-            if escapes.split_esc(raw) != (b"", b"Z"):
+            if escapes.split_esc(raw) not in _REMOVED_ESC:
                 self._pass(kind, offset, raw)
         elif kind in (OSC, DCS, STRING):
             self._string(kind, offset, raw)
@@ -180,8 +205,13 @@ class Filter:
             return
         if self._half and 0x80 <= data[0] <= 0x9F:
             # What stood between them was removed.
-            self._out.append(b"\0")
+            data = b"\0" + data
         self._half = data[-1] == 0xC2
+        if self._begun or not data.isascii():
+            data = self._begun + data
+            unfinished = escapes.unfinished(data)
+            self._begun = data[len(data) - unfinished :]
+            data = _STRAY.sub(_without_stray, data[: len(data) - unfinished])
         self._out.append(data)
 
     def _pass(self, kind: int, offset: int, raw: bytes) -> None:
@@ -250,9 +280,7 @@ class Filter:
             if found is None:
                 return None
             prefix, intermediates, final = found.groups()
-            # DECRQSS, XTGETTCAP, XTGETXRES; and remote control of kitty, which answers.
-            asks = (intermediates in (b"$", b"+") and final == b"q") or (intermediates, final) == (b"+", b"Q")
-            return _REMOVE if asks or (not prefix and not intermediates and final == b"@") else _PASS
+            return _REMOVE if not prefix and (intermediates, final) in _REMOVED_DCS else _PASS
         if opener == b"_":
             if not head:
                 return None
@@ -262,13 +290,20 @@ class Filter:
     def _judge_osc(self, number: int, content: bytes, whole: bool) -> str | None:
         if number == _CLIPBOARD:
             return _WHOLE if self._clipboard and self._live else _REMOVE
-        if number == _KITTY_CLIPBOARD or number in _QUESTIONS:
+        if number in _REFUSED_OSC:
             return _REMOVE
         if number == _ITERM:
-            refused = _ITERM_REFUSED if self._graphics else _ITERM_REFUSED + _ITERM_FILES
-            if content.startswith(refused):
+            if not self._graphics:
                 return _REMOVE
-            return None if not whole and any(word.startswith(content) for word in refused) else _PASS
+            if content.startswith(_ITERM_FILES):
+                return _PASS
+            return None if not whole and any(word.startswith(content) for word in _ITERM_FILES) else _REMOVE
+        if number == 9:
+            command = _CONEMU.match(content)
+            if command is not None and command[1] != b"4":
+                return _REMOVE
+            if command is None and not whole and (not content or content.isdigit()):
+                return None
         if number in _NOTICES and not self._live:
             # Progress is a state, not a notice.
             if number != 9 or content[:2] not in (b"", b"4", b"4;"):
@@ -357,6 +392,10 @@ class Filter:
         if ground + len(pending) > told:
             self._emit(pending[told - ground :])
             self._told = ground + len(pending)
+
+
+def _without_stray(found: re.Match[bytes]) -> bytes:
+    return found[0] if found[1] else _REPLACEMENT
 
 
 def _same(raw: bytes, head: bytes, items: list[bytes], terminator: bytes) -> bytes:

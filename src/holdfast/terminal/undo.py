@@ -27,7 +27,7 @@ _MOUSE = (1000, 1002, 1003, 9, 1001, 1005, 1006, 1015, 1016, 1004)
 _KEYS = (2004, 1, 66, 67, 2026, 5, _ORIGIN, 45, _MARGINS)
 _KITTY_FLAGS_MAX = 16
 
-_RESET_COLORS = {10: 110, 11: 111, 12: 112, 13: 113, 14: 114, 17: 117, 19: 119}
+_COLORS = range(10, 20)
 
 
 class _Keyboard:
@@ -74,6 +74,8 @@ class Undo:
         self._progress = False
         self._pointer = False
         self._locator = False
+        self._memory_lock = False
+        self._key_format = False
 
     @property
     def alternate(self) -> bool:
@@ -133,8 +135,12 @@ class Undo:
             self._scroll_region = bool(body)
         elif final == b"s" and not prefix and body:
             self._sides = True
-        elif final == b"g" and not prefix:
+        elif (final == b"g" and not prefix) or (final == b"W" and prefix in (b"", b"?")):
             self._tabs = True
+        elif final == b"n" and prefix == b">":
+            self._key_options.add(first)
+        elif final == b"f" and prefix == b">":
+            self._key_format = bool(body)
 
     def _kitty(self, prefix: bytes, numbers: tuple[int, ...]) -> None:
         keyboard = self._keyboards[self.alternate]
@@ -160,6 +166,8 @@ class Undo:
             self._keypad = final == b"="
         elif final == b"H":
             self._tabs = True
+        elif final in (b"l", b"m"):
+            self._memory_lock = final == b"l"
         elif final in (b"n", b"o", b"|", b"}", b"~"):
             self._shifted = True
         elif final == b"c":
@@ -174,8 +182,8 @@ class Undo:
             indexes.update(int(item) for item in items[::2] if item.isdigit() and len(item) < 6)
         elif number == 104:
             self._palette.difference_update([int(item) for item in items if item.isdigit()] or list(self._palette))
-        elif number in _RESET_COLORS:
-            self._colors.update(range(number, number + len(items)))
+        elif number in _COLORS:
+            self._colors.update(range(number, min(number + len(items), _COLORS.stop)))
         elif 110 <= number <= 119:
             self._colors.discard(number - 100)
         elif number == 21:
@@ -205,6 +213,8 @@ class Undo:
         for is_set, undone in (
             (self._keypad, b"\x1b>"),
             (self._locator, b"\x1b[0'z"),
+            (self._key_format, b"\x1b[>f"),
+            (self._memory_lock, b"\x1bm"),
             # Setting margins moves the cursor.
             (self._scroll_region or self._sides, b"\x1b7\x1b[r\x1b8"),
             (bool(self._charsets), b"".join(b"\x1b%bB" % _ascii(each) for each in sorted(self._charsets))),
@@ -249,8 +259,8 @@ def everything(cols: int) -> bytes:
     undo._key_options.add(4)
     undo._charsets.update((b"(", b")", b"*", b"+"))
     undo.pen = undo._keypad = undo._shape = undo._scroll_region = undo._shifted = undo._protected = True
-    undo._link = undo._progress = undo._tabs = undo._pointer = True
-    undo._colors.update((10, 11, 12))
+    undo._link = undo._progress = undo._tabs = undo._pointer = undo._memory_lock = undo._key_format = True
+    undo._colors.update(_COLORS)
     keyboard = b"\x1b[<%du\x1b[=0;1u" % _KITTY_FLAGS_MAX
     # A string that was cut is ended before anything else. 1049 would move the cursor of a main screen, to where it
     # was saved. The whole palette goes by naming no entry of it.
