@@ -95,6 +95,8 @@ LEVERS: dict[str, Callable[[], str | None]] = {
     "fish": lambda: _runs("fish", "--version"),
     "htop": lambda: _runs("htop", "--version"),
     "less": lambda: _runs("less", "--version"),
+    # Not run: it would write its settings into a home that is nobody's.
+    "mc": lambda: None if shutil.which("mc") else "no mc",
     "tmux": lambda: _runs("tmux", "-V"),
     # Not run: it would write a cache into a home that is nobody's.
     "nvim": lambda: None if shutil.which("nvim") else "no nvim",
@@ -102,6 +104,7 @@ LEVERS: dict[str, Callable[[], str | None]] = {
     "sshd": ssh_hosts.missing,
     "vim": lambda: _runs("vim", "--version"),
     "promises": lambda: None if promises.SHARED.is_dir() else "the list of promises is not beside this clone",
+    "vttest": lambda: None if shutil.which("vttest") else "no vttest",
     "zsh": lambda: _runs("zsh", "--version"),
     "systemd": _systemd,
 }

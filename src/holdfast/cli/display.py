@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 
+from ..runner.modes import ALLOW_COLUMNS
 from ..terminal.filter import CANCEL, Filter
 from ..terminal.restored import Restored
 from ..terminal.undo import KEEP, Undo
@@ -124,6 +125,7 @@ class Display:
         self.outlet.add(self.undo.feed(painted))
         assert restored.init.state is not None
         self._filter.set_titles(*_titles(restored.init.state))
+        self._filter.columns = ALLOW_COLUMNS in restored.init.state["modes"]["dec"]
         # What scrolled out is in the terminal's own history by now.
         self._history_rows = 0
 

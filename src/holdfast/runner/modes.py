@@ -24,9 +24,11 @@ KNOWN = frozenset(
 KNOWN_ANSI = frozenset((4, 20))
 DEFAULT = frozenset((7, 25))
 
-# Not followed, never set: DECCOLM would resize, ?2027 change widths, ?2048 make the terminal write by itself.
-REFUSED = frozenset((3, 40, 2027, 2048))
-_PERMANENTLY_RESET = frozenset((3, 40))
+# Of DECCOLM only that it clears the page is followed, where ?40 allows it: the width is the clients'.
+COLUMNS, ALLOW_COLUMNS = 3, 40
+# Never set: DECCOLM would resize, ?2027 change widths, ?2048 make the terminal write by itself.
+REFUSED = frozenset((COLUMNS, ALLOW_COLUMNS, 2027, 2048))
+_PERMANENTLY_RESET = frozenset((COLUMNS, ALLOW_COLUMNS))
 
 # What a client does something about. Layout and the flicker of cursor and updates are not among it.
 TOLD = frozenset((1, 5, 66, 67, 1004, 1007, 2004, 2031, *MOUSE, *ENCODINGS, *ALTERNATE))
@@ -58,7 +60,9 @@ class Modes:
     def set(self, number: int, on: bool) -> bool:
         """A DEC mode that is a mere flag. Whether that changed something."""
         if number not in KNOWN:
-            if number not in REFUSED:
+            if number == ALLOW_COLUMNS:
+                (self.dec.add if on else self.dec.discard)(number)
+            elif number not in REFUSED:
                 self._keep(f"?{number}", on)
             return False
         if number == SYNCHRONIZED and on:

@@ -8,7 +8,7 @@ from .cursor import Cursor
 from .escapes import numbers, split_csi, split_dcs
 from .keymodes import KeyModes
 from .labels import Labels
-from .modes import ALTERNATE, SOFT_RESET, TOLD, Modes
+from .modes import ALLOW_COLUMNS, ALTERNATE, COLUMNS, SOFT_RESET, TOLD, Modes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -259,10 +259,18 @@ class State:
             if number in ALTERNATE:
                 self._switch_screen(number, on)
                 continue
+            if number == COLUMNS and ALLOW_COLUMNS in self.modes.dec:
+                self._switch_columns()
             if self.modes.set(number, on) and number in TOLD:
                 self.news = True
             if number in _LAYOUT:
                 self._lay_out(number, on)
+
+    def _switch_columns(self) -> None:
+        """DECCOLM, as on a terminal whose window keeps its size: the page is cleared, margins go, cursor home."""
+        self.cleared(self.modes.alternate)
+        self.cursor.no_margins()
+        self.cursor.home()
 
     def _lay_out(self, number: int, on: bool) -> None:
         cursor = self.cursor

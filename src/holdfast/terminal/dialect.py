@@ -6,7 +6,8 @@ others without a width, hyperlinks, underline styles and colours, conceal, overl
 erases with the whole pen, where terminals use its background alone: a space that is printed while that would show
 (inverse, underlined, struck) is a stand-in too, and a bare space is an erased cell, whatever its pen. Character
 sets, DECALN and selective erase are translated as well, DEL is dropped, and where avt does otherwise than xterm with
-margins that are out of bounds, inserted lines, DECRC, DECSTR or a second ?1049, it is told what comes out the same.
+margins that are out of bounds, inserted lines, DECRC, DECSTR, DECCOLM, RI or a second ?1049, it is told what comes
+out the same.
 
 The parser is the runner's, so grid and tracker see the same sequences in the same bytes. It is asked only where that
 is needed: most output is passed on as it is, at memory speed.
@@ -21,6 +22,8 @@ from ..runner import escapes
 from ..runner.characters import COLUMNS, decode, label
 from ..runner.escapes import CONTROL, CSI, ESC, OSC, TEXT, Scanner
 from ..runner.labels import TITLE_MAX_BYTES, URI_MAX_BYTES
+from ..runner.modes import ALLOW_COLUMNS
+from ..runner.modes import COLUMNS as DECCOLM
 from .looks import CHARSETS, DESIGNATES, NO_EXTRAS, ORDINARY, TURN, Extras, Look, Marks, turned
 from .stand_ins import RESERVED, StandIns, clusters, first_odd, is_odd
 
@@ -37,7 +40,7 @@ if TYPE_CHECKING:
 # speed.
 _SPECIAL = re.compile(
     rb"\x1b(?:[^\[(-+0-MQ-WYZ\\`abd-mp-~]|[(-+][^0-~]|\[(?:\?[0-9;]*[JK]"
-    rb"|(?!\?(?!7[hl]|69[hl]|47[hl]|104[789][hl])[0-9]{1,4}[hl]|s|[0-9]{0,3}b)[ -?]*+[^ -?@-ac-gi-km-oqrt-~]))"
+    rb"|(?!\?(?!(?:[367]|4[07]|69|104[789])[hl])[0-9]{1,4}[hl]|s|[0-9]{0,3}b)[ -?]*+[^ -?@-ac-gi-km-oqrt-~]))"
 )
 _SPECIAL_CONTROLS = (b"\x0e", b"\x0f", b"\x7f")
 _C1 = re.compile(rb"\xc2[\x80-\x9f]")
@@ -60,22 +63,27 @@ _CLUSTER_MAX_CHARS = 16
 
 
 class Dialect:
-    """`column()` tells column and width of the grid, once all that was yielded is fed. A column as large as the
-    width: the cursor waits at the right edge for the next character."""
+    """`column()` tells column and width of the grid, `row()` the row, once all that was yielded is fed. A column as
+    large as the width: the cursor waits at the right edge for the next character."""
 
-    def __init__(self, rows: int, column: Callable[[], tuple[int, int]]) -> None:
+    def __init__(self, rows: int, column: Callable[[], tuple[int, int]], row: Callable[[], int]) -> None:
         self.alt = False
         # How often the alternate screen was entered.
         self.entries = 0
         self._rows = rows
         self.stand_ins = StandIns()
         self._column = column
+        self._row = row
         self._scanner = Scanner()
         self._look = ORDINARY
         self._insert = False
         self._autowrap = True
         # Left and right margins are allowed, and `CSI s` sets them.
         self._sides = False
+        # DECCOLM is allowed.
+        self._columns = False
+        # Origin mode was set since the last reset; DECRC may set it again.
+        self._origin = False
         # A set for the next character alone.
         self._single_shift = 0
         # What DECSC kept, on the active screen and on the other.
@@ -118,7 +126,7 @@ class Dialect:
     @property
     def _is_settled(self) -> bool:
         """Nothing is in force that only the way through the parser heeds."""
-        usual = self._autowrap and not self._insert and not self._single_shift and not self._sides
+        usual = self._autowrap and not (self._insert or self._single_shift or self._sides or self._origin)
         return usual and self._saved == self._other_saved == ORDINARY
 
     # Without the parser.
@@ -224,12 +232,24 @@ class Dialect:
                     self._csi(raw) if raw[-1] in _HEEDED or raw[2] == _PRIVATE or raw[0] != _ESCAPE else decode(raw)
                 )
             elif kind == ESC:
-                out.append(self._esc(*map(decode, escapes.split_esc(raw))))
+                intermediates, final = map(decode, escapes.split_esc(raw))
+                if self._origin and (intermediates, final) == ("", "M"):
+                    yield self._flushed(out)
+                    yield from self._reverse_index()
+                else:
+                    out.append(self._esc(intermediates, final))
             elif kind == CONTROL:
                 out.append(self._control(decode(raw)))
             elif kind == OSC:
                 self._osc(escapes.split_string(raw)[0])
         yield self._flushed(out)
+
+    def _reverse_index(self) -> Iterator[str]:
+        """In origin mode avt takes the row above for one counted from the margin. At the margin itself it scrolls."""
+        before = self._row()
+        yield "\x1b[A"
+        if self._row() == before:
+            yield "\x1bM"
 
     def _flushed(self, out: list[str]) -> str:
         text = "".join(out)
@@ -336,8 +356,15 @@ class Dialect:
         mode = int(number) & 0xFFFF if number.isdigit() else 0
         if mode == 7:
             self._autowrap = on
+        elif mode == 6:
+            self._origin = self._origin or on
         elif mode == 69:
             self._sides = on
+        elif mode == ALLOW_COLUMNS:
+            self._columns = on
+        elif mode == DECCOLM:
+            # The width stays; the rest of it is as in xterm.
+            return "\x1b[r\x1b[2J\x1b[H" if self._columns else ""
         elif mode == 1048:
             return self._save(raw) if on else self._restored(raw)
         elif mode in (47, 1047, 1049):
@@ -376,7 +403,7 @@ class Dialect:
         if final == "c":
             self._saved = self._other_saved = self._look = ORDINARY
             self._autowrap = True
-            self.alt = self._insert = self._sides = False
+            self.alt = self._insert = self._sides = self._columns = self._origin = False
             self._single_shift = 0
         return raw
 
@@ -406,7 +433,7 @@ class Dialect:
 
     def fresh(self) -> Dialect:
         """The same, but without any stand-in that is not in force."""
-        fresh = Dialect(self._rows, self._column)
+        fresh = Dialect(self._rows, self._column, self._row)
         fresh.resume(self.state())
         return fresh
 
@@ -424,6 +451,8 @@ class Dialect:
             "insert": self._insert,
             "autowrap": self._autowrap,
             "sides": self._sides,
+            "columns": self._columns,
+            "origin": self._origin,
             "single_shift": self._single_shift,
             "saved": self._saved,
             "other_saved": self._other_saved,
@@ -437,6 +466,8 @@ class Dialect:
         self._insert = state["insert"]
         self._autowrap = state["autowrap"]
         self._sides = state["sides"]
+        self._columns = state.get("columns", False)
+        self._origin = state.get("origin", False)
         self._single_shift = state["single_shift"]
         if state["last"]:
             text, extras = state["last"]

@@ -84,6 +84,10 @@ class Emulator:
         """Column of the cursor and number of columns; as large as that, it waits for the next character."""
         return self._vt.cursor.col, self._vt.size[0]
 
+    def row(self) -> int:
+        """Row of the cursor."""
+        return self._vt.cursor.row
+
     def page(self) -> list[Line]:
         return _guarded(self._vt.view)
 

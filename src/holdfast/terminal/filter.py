@@ -4,8 +4,9 @@ The runner answers questions, so a client's terminal must never be asked: two an
 printing, the clipboard and pictures concern the person at the terminal, who did not ask for them. A replay is also
 silent: what it would notify of is long over.
 
-Text goes out at once, character by character. Only a sequence is held, until it is known what it is: a string (a title, a picture) as soon
-as its head tells, 4 KiB of anything at the latest. The output is the same however the input was cut.
+Text goes out at once, character by character. Only a sequence is held, until it is known what it is: a string (a
+title, a picture) as soon as its head tells, 4 KiB of anything at the latest. The output is the same however the input
+was cut.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import re
 
 from ..runner import escapes
 from ..runner.escapes import CONTROL, CSI, DCS, ESC, INVALID, OSC, OVERLONG, REST, STRING, TEXT
+from ..runner.modes import ALLOW_COLUMNS, COLUMNS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,7 +34,7 @@ _ENQ, _BEL = b"\x05", b"\x07"
 
 # Column modes and reports that the runner refuses or gives itself (contract: never to clients). VT52 and Tektronix
 # modes are not followed by the tracker, and nothing could be undone in them.
-REFUSED_MODES = frozenset((2, 3, 38, 40, 2027, 2031, 2048))
+REFUSED_MODES = frozenset((2, COLUMNS, 38, ALLOW_COLUMNS, 2027, 2031, 2048))
 
 # CSI by (prefix, intermediates, final): questions, window operations, printing.
 _REMOVED = frozenset(
@@ -71,11 +73,12 @@ _ITERM = 1337
 _ITERM_FILES = (b"File=", b"MultipartFile=", b"FilePart=", b"FileEnd")
 # `9;4;...` is progress. With any other number it is a command to ConEmu, which also runs programs.
 _CONEMU = re.compile(rb"(\d+);")
-# DCS by (intermediates, final): DECRQSS, XTGETTCAP, XTSETTCAP, XTGETXRES; keys (DECUDK), fonts (DECDLD), macros
-# (DECDMAC), a preferred set (DECAUPSS), restored states (DECRSTS, DECRSPS); what tmux passes on; kitty's remote control.
+# DCS by (intermediates, final): DECRQSS, XTGETTCAP, XTSETTCAP, XTGETXRES; keys (DECUDK), fonts (DECDLD), what tmux
+# passes on, kitty's remote control; macros (DECDMAC), a preferred set (DECAUPSS), restored states (DECRSTS, DECRSPS).
 _REMOVED_DCS = frozenset(
-    [(b"$", b"q"), (b"+", b"q"), (b"+", b"p"), (b"+", b"Q"), (b"", b"|"), (b"", b"{"), (b"!", b"z"), (b"!", b"u")]
-    + [(b"$", b"p"), (b"$", b"t"), (b"", b"t"), (b"", b"@")]
+    [(b"$", b"q"), (b"+", b"q"), (b"+", b"p"), (b"+", b"Q")]
+    + [(b"", final) for final in (b"|", b"{", b"t", b"@")]
+    + [(b"!", b"z"), (b"!", b"u"), (b"$", b"p"), (b"$", b"t")]
 )
 
 _DIGITS = re.compile(rb"\d*")
@@ -119,6 +122,7 @@ class Filter:
         self._copied: bytearray | None = None  # a clipboard write that is longer than the scanner keeps
         self._title = b""
         self._titles: list[bytes | None] = []  # None where only the icon's name was saved
+        self.columns = False  # whether DECCOLM is allowed
         self._live = True
         self._out: list[bytes] = []
         self._half = False  # whether a stray C2 came last, with which a raw C1 byte would become a control
@@ -234,6 +238,8 @@ class Filter:
             return
         elif prefix == b"?" and final in b"hlsr" and not intermediates:
             modes = body.split(b";")
+            if final in b"hl":
+                self._switch_columns(modes, final == b"h")
             kept = [mode for mode in modes if escapes.number(mode.partition(b":")[0]) not in REFUSED_MODES]
             if kept == modes:
                 self._pass(CSI, offset, raw)
@@ -241,6 +247,16 @@ class Filter:
                 self._write(CSI, b"\x1b[?" + b";".join(kept) + final)
         else:
             self._pass(CSI, offset, raw)
+
+    def _switch_columns(self, modes: list[bytes], on: bool) -> None:
+        """DECCOLM. The width is not ours to change; that the page is cleared, with the cursor at home, is shown."""
+        for mode in modes:
+            number = escapes.number(mode.partition(b":")[0])
+            if number == ALLOW_COLUMNS:
+                self.columns = on
+            elif number == COLUMNS and self.columns:
+                for piece in (b"\x1b[r", b"\x1b[2J", b"\x1b[H"):
+                    self._write(CSI, piece)
 
     def _title_stack(self, numbers: tuple[int, ...]) -> None:
         """The terminal's own stack is for the client, which leaves the title as it found it."""

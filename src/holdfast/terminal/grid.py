@@ -43,7 +43,7 @@ class Grid:
         _check_size(rows, cols)
         self._history = history
         self._emulator = Emulator(rows, cols, history)
-        self._dialect = Dialect(rows, self._emulator.column)
+        self._dialect = Dialect(rows, self._emulator.column, self._emulator.row)
         self._fed_since_renewal = 0
         # Of the main screen, while the other one is active: read once, as that takes the emulator apart.
         self._main: list[Row] | None = None

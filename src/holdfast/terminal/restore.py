@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from ..runner.modes import ALLOW_COLUMNS
 from . import settings
 from .grid import Grid, GridFailed
 
@@ -143,4 +144,6 @@ def _of_active_screen(state: State) -> str:
     if state["single_shift"]:
         out += {2: "\x1bN", 3: "\x1bO"}[state["single_shift"]]
     out += settings.flags(state) + settings.shape(state) + settings.modified_keys(state)
+    if ALLOW_COLUMNS in state["modes"]["dec"]:
+        out += f"\x1b[?{ALLOW_COLUMNS}h"
     return out + settings.colors(state) + settings.labels(state)

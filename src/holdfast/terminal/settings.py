@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     State = dict[str, Any]
 
-_ORIGIN, _AUTOWRAP, _CURSOR_BLINK, _SIDES = 6, 7, 12, 69
+_ORIGIN, _AUTOWRAP, _CURSOR_BLINK, _KEYPAD, _SIDES = 6, 7, 12, 66, 69
 # What is set with the cursor and the margins, what is no flag, and what is over when anybody reads this.
 _NOT_FLAGS = frozenset((_ORIGIN, _SIDES, _CURSOR_BLINK, 1048, SYNCHRONIZED, *ALTERNATE))
 _NUMBERS = {"foreground": 10, "background": 11, "cursor": 12}
@@ -110,7 +110,8 @@ def flags(state: State) -> str:
     """Modes that are on or off and nothing else. What no client terminal may be put into is left out."""
     modes = state["modes"]
     dec = set(modes["dec"])
-    out = [f"\x1b[?{mode}h" for mode in sorted(dec - DEFAULT) if _is_flag(mode)]
+    # DECNKM is not known to every terminal; the older sequence is.
+    out = ["\x1b=" if mode == _KEYPAD else f"\x1b[?{mode}h" for mode in sorted(dec - DEFAULT) if _is_flag(mode)]
     out += [f"\x1b[?{mode}l" for mode in sorted(DEFAULT - dec)]
     out += [f"\x1b[{mode}h" for mode in modes["ansi"]]
     for name, on in modes["unknown"].items():
