@@ -18,6 +18,7 @@ from .display import LEAVE_S, Copy, Display
 from .keyboard import Keyboard
 from .output import is_terminal, note
 from .ownterminal import OwnTerminal
+from .tables import printable
 from .wakeups import Wakeups
 
 TYPE_CHECKING = False
@@ -93,7 +94,7 @@ class Client:
         finally:
             self._leave()
         if self._words:
-            note(self._words)
+            note(printable(self._words))
         return self._code
 
     def _enter(self) -> bytes:

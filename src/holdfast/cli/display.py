@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 
+from ..runner.characters import label
+from ..runner.labels import TITLE_MAX_BYTES
 from ..runner.modes import ALLOW_COLUMNS
 from ..terminal.filter import CANCEL, Filter
 from ..terminal.restored import Restored
@@ -172,7 +174,8 @@ class Copy:
 def notification(text: str) -> bytes:
     """OSC 9, for terminals that are known to show it; others might print it, or take it for something else."""
     known = os.environ.get("TERM_PROGRAM") in _SHOW_NOTIFICATIONS or os.environ.get("TERM") in _SHOW_NOTIFICATIONS
-    return b"\x1b]9;" + text.encode("utf-8", "replace") + b"\x1b\\" if known else b""
+    clean = label(text.encode("utf-8", "ignore"), TITLE_MAX_BYTES)
+    return b"\x1b]9;" + clean.encode() + b"\x1b\\" if known and clean else b""
 
 
 def _end_of(init: Init) -> int:

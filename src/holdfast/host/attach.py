@@ -15,6 +15,9 @@ from ..model import FINAL_STATES, RUNNING
 from ..model.attach import Bell, Clients, Data, Exit, Gap, Init, Mode, Refused, Size, Written
 from ..runner import tree
 from ..runner.attach import STREAM
+from ..runner.characters import label
+from ..runner.labels import TITLE_MAX_BYTES
+from ..runner.snapshots import sound
 from .driver import drive
 from .observe import from_files, read_files
 
@@ -240,11 +243,12 @@ class _Attachment:
         if kind == "init":
             self._pending = [[part["from"], part["to"]] for part in frame["restore"] if part["from"] < part["to"]]
             self._at = frame["at"]
+            # A runner may be that of a place, whose words are not ours: no text of it is to become a sequence.
             yield Init(
                 frame["at"],
                 tuple(frame["size"]),
-                frame["state"],
-                frame["restore"],
+                sound(frame["state"]),
+                [{**part, "state": sound(part["state"])} for part in frame["restore"]],
                 [tuple(each) for each in frame["resizes"]],
                 frame["exact"],
                 frame["clients"],
@@ -252,13 +256,15 @@ class _Attachment:
                 frame["status"],
             )
         elif kind == "mode":
-            yield Mode(frame["offset"], frame["state"])
+            state = sound(frame["state"])
+            if state is not None:
+                yield Mode(frame["offset"], state)
         elif kind == "size":
             yield Size(frame["rows"], frame["cols"], frame["by"])
         elif kind == "clients":
             yield Clients(frame["clients"], frame["sizes"])
         elif kind == "bell":
-            yield Bell(frame["text"])
+            yield Bell(label(str(frame["text"]).encode("utf-8", "ignore"), TITLE_MAX_BYTES))
         elif kind == "gap":
             if self._pending and self._pending[0][0] == frame["from"]:
                 self._passed(frame["from"], frame["to"] - frame["from"])

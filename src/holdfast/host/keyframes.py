@@ -7,6 +7,7 @@ import os
 
 from ..errors import Unsupported
 from ..runner import records
+from .marks import is_mark
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def read(directory: str, at: int) -> Keyframe | None:
             with open(os.path.join(directory, name), "rb") as file:
                 kept = json.load(file)
             mark, dump = kept["mark"], kept["dump"]
-            if mark["offset"] <= at and _is_mark(mark) and isinstance(dump, str):
+            if is_mark(mark) and mark["offset"] <= at and isinstance(mark["history"], int) and isinstance(dump, str):
                 return Keyframe(mark, dump)
         except (OSError, ValueError, KeyError, TypeError):
             continue
@@ -94,10 +95,6 @@ def _keep(directory: str, restore: Restore, grid: Grid, history_rows: int) -> No
         pass  # a full or a read-only home, or somebody else did the same: the next one draws it again
     finally:
         os.close(fd)
-
-
-def _is_mark(mark: Mark) -> bool:
-    return isinstance(mark["history"], int) and isinstance(mark["lines"], int) and isinstance(mark["state"], dict)
 
 
 def _names(directory: str) -> list[str]:

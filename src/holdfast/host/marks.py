@@ -7,6 +7,7 @@ import os
 
 from ..runner import marks
 from ..runner.attach import STREAM
+from ..runner.snapshots import sound
 from ..runner.tracker import Tracker
 
 TYPE_CHECKING = False
@@ -26,13 +27,21 @@ def read_marks(directory: str) -> list[Mark]:
             for line in file:
                 try:
                     mark = json.loads(line)
-                    if isinstance(mark["offset"], int) and isinstance(mark["state"], dict):
+                    if is_mark(mark):
                         found.append(mark)
                 except (ValueError, KeyError, TypeError):
                     continue
     except FileNotFoundError:
         pass
     return found
+
+
+def is_mark(mark: Mark) -> bool:
+    """Whether it has the shape of one; its state is looked at when it is used."""
+    rows, cols = mark["size"]
+    numbers = (mark["offset"], mark["lines"], rows, cols, mark.get("history", 0))
+    flags = (isinstance(mark["alt"], bool), isinstance(mark["why"], str), isinstance(mark["state"], dict))
+    return all(type(each) is int and each >= 0 for each in numbers) and all(flags)
 
 
 def tracker_at(
@@ -43,8 +52,13 @@ def tracker_at(
     resizes: list[tuple[int, int, int]],
 ) -> Tracker:
     """The tracker as it was at `at`, from the nearest mark on. Marks that are met on the way join `known`."""
-    states = [mark["state"] for mark in known if mark["offset"] <= at]
-    tracker = Tracker.from_snapshot(max(states, key=lambda state: int(state["offset"]))) if states else Tracker(*size)
+    before = sorted(
+        (mark for mark in known if mark["offset"] <= at), key=lambda mark: int(mark["offset"]), reverse=True
+    )
+    # Anybody could have edited that file.
+    states = (state for mark in before if (state := sound(mark["state"])) and state["offset"] == mark["offset"])
+    nearest = next(states, None)
+    tracker = Tracker.from_snapshot(nearest) if nearest is not None else Tracker(*size)
     stops = [(offset, rows, cols) for offset, rows, cols in resizes if tracker.offset < offset <= at]
     for stop, rows, cols in [*stops, (at, 0, 0)]:
         for offset, block in log.blocks(STREAM, tracker.offset, stop):
@@ -61,7 +75,7 @@ def tracker_at(
 
 def plan_at(log: Log, tracker: Tracker, known: list[Mark], history_rows: int) -> dict[str, Any]:
     newest = tracker.last_clear
-    return marks.plan(
+    plan = marks.plan(
         [*known, newest] if newest is not None else known,
         at=tracker.ground,
         lines=tracker.lines,
@@ -69,3 +83,8 @@ def plan_at(log: Log, tracker: Tracker, known: list[Mark], history_rows: int) ->
         oldest=log.dropped_before().get(STREAM, 0),
         alt_entry=tracker.alt_entry,
     )
+    for part in plan["ranges"]:
+        if part["state"] is not None:
+            part["state"] = sound(part["state"])
+            plan["exact"] = plan["exact"] and part["state"] is not None
+    return plan

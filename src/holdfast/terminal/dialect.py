@@ -478,6 +478,8 @@ class Dialect:
 
 def _look(values: list[Any]) -> Look:
     (extras, shows), charsets, active = values
+    if not str(extras[0]).isprintable() or any(name not in "B0A" for name in charsets) or active not in range(4):
+        raise ValueError("a look that there is not")
     return Look(Marks(Extras(*extras), shows), charsets, active)
 
 

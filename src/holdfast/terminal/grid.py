@@ -12,6 +12,7 @@ caller builds a new grid from the log, or says that it gave up.
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING
 
 from ..errors import BadSize
@@ -36,6 +37,8 @@ _PIECE_BYTES = 16 << 10
 # Stand-ins that are no longer shown are thrown away only so often, or a hostile stream would cost that each time.
 _RENEW_BYTES = 1 << 20
 _DUMP_VERSION = 1
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
+_COLOR = re.compile("#[0-9a-f]{6}")
 
 
 class Grid:
@@ -147,7 +150,7 @@ class Grid:
             rows, cols = kept["size"]
             grid = cls(rows, cols, kept["history"])
             for text, extras in kept["stand_ins"]:
-                grid._dialect.stand_ins.char(text, Extras(*extras))
+                grid._dialect.stand_ins.char(_shown(text), _sound(Extras(*extras)))
             grid._dialect.resume(kept["dialect"])
             main_rows, main_cols = kept["main_size"]
             parts = (main_rows, main_cols), kept["main"], (rows, cols), kept["screen"], kept["stops_beyond"]
@@ -194,6 +197,22 @@ class Grid:
                     cells.append(Cell(text, width, _with(pen, extras) if any(extras) else pen))
             rows.append(Row(cells, wrapped))
         return rows
+
+
+def _shown(text: str) -> str:
+    """The text of a cell in a dump, which anybody could have edited."""
+    if not text or _CONTROL.search(text):
+        raise ValueError("a cell with a control character")
+    return text
+
+
+def _sound(extras: Extras) -> Extras:
+    color = extras.underline_color
+    if _CONTROL.search(extras.link) or extras.underline not in range(6):
+        raise ValueError("extras that no cell has")
+    if color is not None and not (type(color) is int and 0 <= color < 256) and not _COLOR.fullmatch(str(color)):
+        raise ValueError("a color that there is not")
+    return extras
 
 
 def _check_size(rows: int, cols: int) -> None:

@@ -38,6 +38,7 @@ class Restored:
         init = self.init
         if init.state is None or not init.restore:
             return b""
+        from .filter import Filter
         from .grid import Grid, GridFailed
         from .paint import paint
         from .restore import render
@@ -54,7 +55,8 @@ class Restored:
         while max_bytes is not None and len(painted) > max_bytes and history_rows:
             history_rows //= 2
             painted = paint(grid, init.state, size, history_rows)
-        return painted
+        # Through the same filter as output: whoever made this state, it asks nothing and has no side effect.
+        return Filter().replay(painted)
 
     def _came(self, size: int) -> None:
         self._owed = max(0, self._owed - size)
