@@ -11,7 +11,7 @@ import signal
 import time
 
 from ..errors import HoldfastError, RunnerGone
-from ..model.attach import Bell, Data, Exit, Gap, Init, Refused, Written
+from ..model.attach import Bell, Data, Exit, Gap, Init, Refused, Size, Written
 from ..terminal import detach
 from ..wire import UNIT_MAX_BYTES
 from .display import LEAVE_S, Copy, Display
@@ -195,7 +195,7 @@ class Client:
             self._go()
 
     def _until_next(self) -> float | None:
-        times = [at for at in (self._resize_at, self._keyboard.release_at) if at is not None]
+        times = [at for at in (self._resize_at, self._keyboard.release_at, self._shown.draw_at) if at is not None]
         return max(0.0, min(times) - time.monotonic()) * 1000 if times else None
 
     def _look_at_clock(self) -> None:
@@ -203,6 +203,8 @@ class Client:
         if self._resize_at is not None and now >= self._resize_at:
             self._resize_at = None
             self._resize()
+        if self._shown.draw_at is not None and now >= self._shown.draw_at:
+            self._shown.draw()
         if self._keyboard.release_at is not None and now >= self._keyboard.release_at and self._code is None:
             self._obey(self._keyboard.release())
 
@@ -217,6 +219,7 @@ class Client:
             self._go(128 + number)
         elif number == signal.SIGWINCH:
             self._resize_at = time.monotonic() + _RESIZE_S
+            self._shown.settle()
         elif number == signal.SIGTSTP:
             self._suspend()
         elif number == signal.SIGCONT and self._terminal is not None and self._terminal.is_ours:
@@ -377,6 +380,8 @@ class Client:
                 self._shown.data(event)
             elif isinstance(event, Init):
                 self._shown.begin(event)
+            elif isinstance(event, Size):
+                self._shown.resized(event.rows, event.cols)
             elif isinstance(event, Gap):
                 self._shown.gap(event)
             elif isinstance(event, Written):

@@ -1,17 +1,20 @@
 """What an attached session prints, on our terminal or into our pipe.
 
 On a terminal the screen is painted as it is, then what follows passes the filter; leaving undoes what the terminal
-was put into. Into a pipe go the bytes of the log and nothing else.
+was put into. That is so while terminal and session have the same size. Bytes that were printed for another size would
+come out wrong, so a terminal of another size is drawn from the screen. Into a pipe go the bytes of the log and nothing
+else.
 """
 
 from __future__ import annotations
 
 import os
+import time
 
 from ..runner.characters import label
 from ..runner.labels import TITLE_MAX_BYTES
 from ..runner.modes import ALLOW_COLUMNS
-from ..terminal.filter import CANCEL, Filter
+from ..terminal.filter import CANCEL, Asides, Filter
 from ..terminal.restored import Restored
 from ..terminal.undo import KEEP, Undo
 from .outlet import Outlet
@@ -21,14 +24,21 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ..model.attach import Data, Gap, Init
+    from ..terminal.crop import Crop
+    from ..terminal.followed import Followed
     from .ownterminal import OwnTerminal
-
 
 # How long a terminal may take nothing while we leave it as it was.
 LEAVE_S = 1.0
 
 # What these call themselves in TERM_PROGRAM, or in TERM where that goes further.
 _SHOW_NOTIFICATIONS = frozenset(("iTerm.app", "WezTerm", "ghostty", "xterm-ghostty", "xterm-kitty", "foot"))
+
+# A screen that is drawn changes no more often than this.
+_FRAME_S = 1 / 30
+# A border is drawn where the sizes stay different; most clients have another size for a moment, until theirs is taken.
+_BORDER_S = 0.5
+_UPDATE = b"\x1b[?2026h"
 
 _KEEP_TITLE, _GIVE_TITLE_BACK = b"\x1b[22;0t", b"\x1b[23;0t"
 
@@ -43,12 +53,18 @@ class Display:
         self.outlet = Outlet(terminal.screen)
         self._clipboard = clipboard
         self._graphics = graphics
-        self._history_rows = history_rows
+        self._history_rows = self._history_max = history_rows
         self.undo = Undo(flags)
         self._filter = self._new_filter()
         self._restored: Restored | None = None
         self._replay_to = 0
         self._touched = False
+        # The screen of the session, and how it is drawn where its size is another.
+        self._followed: Followed | None = None
+        self._crop: Crop | None = None
+        self._asides = Asides()
+        self._cropped_at = self._drawn_at = 0.0
+        self._draw_at: float | None = None
 
     @property
     def is_painted(self) -> bool:
@@ -60,6 +76,7 @@ class Display:
         if self._restored is not None:
             self._take_back()
         self._restored = Restored(init)
+        self._followed = self._crop = self._draw_at = None
         self._filter = self._new_filter()
         self._replay_to = _end_of(init)
         if not self._touched:
@@ -72,11 +89,89 @@ class Display:
             self._restored.take(data)
             self._paint()
             return
-        replayed = max(0, min(len(data.data), self._replay_to - data.offset))
-        if replayed:
-            self.outlet.add(self._filter.replay(data.data[:replayed]))
-        if replayed < len(data.data):
-            self.outlet.add(self._filter.live(data.data[replayed:]))
+        if self._followed is None:
+            return
+        offset, rest = data.offset, data.data
+        while rest:
+            self.settle()
+            taken, rest = self._followed.take(rest)
+            self._show(taken, max(0, min(len(taken), self._replay_to - offset)))
+            offset += len(taken)
+        self.settle()
+
+    def _show(self, data: bytes, replayed: int) -> None:
+        """Output, of which the first part was printed earlier."""
+        if self._crop is None:
+            if replayed:
+                self.outlet.add(self._filter.replay(data[:replayed]))
+            if replayed < len(data):
+                self.outlet.add(self._filter.live(data[replayed:]))
+            return
+        self.outlet.add(self._asides.live(data[replayed:]))
+        at = max(time.monotonic(), self._drawn_at + _FRAME_S)
+        self._draw_at = at if self._draw_at is None else min(at, self._draw_at)
+
+    # Another size than the session's.
+
+    def resized(self, rows: int, cols: int) -> None:
+        """The session has this size from here on."""
+        if self._followed is not None:
+            self._followed.resize(rows, cols)
+            self.settle()
+
+    def settle(self) -> None:
+        """Show output as it comes where the sizes are equal, else draw the screen."""
+        followed = self._followed
+        if followed is None:
+            return
+        window = self._terminal.window()
+        if window is None or window == followed.size:
+            # In the middle of a sequence the terminal cannot take over.
+            if self._crop is not None and followed.at_ground:
+                self._uncrop(window or followed.size)
+        elif self._crop is None or self._crop.size != window:
+            self._crop_to(window, self._filter.abandon() + self.undo.take(window[1]))
+
+    def _crop_to(self, window: tuple[int, int], before: bytes) -> None:
+        from ..terminal.crop import Crop
+
+        self._filter = self._new_filter()
+        self._asides = Asides(self._clipboard)
+        self._crop = Crop(window, self.undo)
+        self._cropped_at = time.monotonic()
+        self._draw(before)
+
+    def _uncrop(self, size: tuple[int, int]) -> None:
+        from ..terminal.paint import paint
+
+        assert self._followed is not None
+        self._crop = self._draw_at = None
+        state = self._followed.state
+        before = self.undo.take(size[1])
+        painted = self.undo.feed(Filter().replay(paint(self._followed.grid, state, size, 0, in_place=True)))
+        self.outlet.add(painted.replace(_UPDATE, _UPDATE + before, 1))
+        self._begin_filter(state)
+
+    @property
+    def draw_at(self) -> float | None:
+        """When the screen is to be drawn again; not before the terminal has taken what was drawn last."""
+        return None if self.outlet.waiting else self._draw_at
+
+    def draw(self) -> None:
+        if self._crop is None or self._followed is None:
+            self._draw_at = None
+        elif self._followed.updating:
+            self._draw_at = time.monotonic() + _FRAME_S
+        else:
+            self._draw()
+
+    def _draw(self, before: bytes = b"") -> None:
+        assert self._crop is not None
+        assert self._followed is not None
+        self._drawn_at = time.monotonic()
+        bordered = self._drawn_at >= self._cropped_at + _BORDER_S
+        self._draw_at = None if bordered else self._cropped_at + _BORDER_S
+        self.outlet.add(self._crop.frame(self._followed, bordered=bordered, before=before))
 
     def gap(self, gap: Gap) -> None:
         """Of a restore a part is missing, and it is shown without. Else the screen comes anew; words would only stand
@@ -101,6 +196,9 @@ class Display:
         if hurry and self.outlet.full:
             self.outlet.drop()
             self.outlet.add(CANCEL)
+        elif self._crop is not None:
+            self._draw()
+        self._followed = self._crop = self._draw_at = None
         ends_line = self.outlet.ends_line
         self._take_back()
         self._touched = False
@@ -121,15 +219,28 @@ class Display:
         restored = self._restored
         if restored is None or not restored.is_whole:
             return
-        painted = restored.paint(self._terminal.size() or restored.init.size, self._history_rows)
-        if not painted:
-            return
-        self.outlet.add(self.undo.feed(painted))
-        assert restored.init.state is not None
-        self._filter.set_titles(*_titles(restored.init.state))
-        self._filter.columns = ALLOW_COLUMNS in restored.init.state["modes"]["dec"]
-        # What scrolled out is in the terminal's own history by now.
-        self._history_rows = 0
+        from ..terminal.followed import Followed
+        from ..terminal.paint import flow, paint
+
+        grid, state = restored.draw(self._history_rows), restored.init.state
+        self._followed = Followed(restored.init, grid, self._history_max)
+        window = self._terminal.window()
+        if window is not None and window != self._followed.size:
+            drawn = flow(grid, state, window, self._history_rows) if grid is not None and state is not None else b""
+            self._crop_to(window, Filter().replay(drawn))
+        elif grid is not None and state is not None:
+            painted = paint(grid, state, window or restored.init.size, self._history_rows)
+            self.outlet.add(self.undo.feed(Filter().replay(painted)))
+            self._begin_filter(state)
+        if grid is not None:
+            # What scrolled out is in the terminal's own history by now.
+            self._history_rows = 0
+
+    def _begin_filter(self, state: dict[str, Any]) -> None:
+        """What follows goes on from this state."""
+        self._filter = self._new_filter()
+        self._filter.set_titles(*_titles(state))
+        self._filter.columns = ALLOW_COLUMNS in state["modes"]["dec"]
 
     def _new_filter(self) -> Filter:
         return Filter(self._clipboard, self._graphics, undo=self.undo)
@@ -139,9 +250,19 @@ class Copy:
     """A pipe or a file: the bytes of the log as they are, and what is to be said on stderr."""
 
     is_painted = True
+    draw_at: float | None = None
 
     def __init__(self, fd: int) -> None:
         self.outlet = Outlet(fd)
+
+    def resized(self, rows: int, cols: int) -> None:
+        pass
+
+    def settle(self) -> None:
+        pass
+
+    def draw(self) -> None:
+        pass
 
     def begin(self, init: Init) -> None:
         pass

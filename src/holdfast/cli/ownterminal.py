@@ -33,6 +33,11 @@ class OwnTerminal:
         rows, cols, _, _ = self._window()
         return (min(rows, _ROWS_MAX), min(cols, _COLS_MAX)) if rows and cols else None
 
+    def window(self) -> tuple[int, int] | None:
+        """The same, where it may be larger than a session can be."""
+        rows, cols, _, _ = self._window()
+        return (rows, cols) if rows and cols else None
+
     def cell(self) -> tuple[int, int] | None:
         """Height and width of a character in pixels, where the terminal told the system."""
         rows, cols, width, height = self._window()

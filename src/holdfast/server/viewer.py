@@ -93,7 +93,6 @@ class Viewer:
         self._session = session
         self._attachment = attachment
         self._since = wished.since
-        self._size = wished.size
         self._role = role
         self._instance = instance
         self._enter_delay_ms = enter_delay_ms
@@ -175,7 +174,8 @@ class Viewer:
         init = restored.init
         # What scrolled out it has from the first time.
         rows = 0 if self._begun.is_set() else self._attachment.history_rows
-        screen = await asyncio.to_thread(restored.paint, self._size or init.size, rows, _SCREEN_BYTES)
+        # For a terminal of the session's own size, which `init` tells: what follows is output for that size.
+        screen = await asyncio.to_thread(restored.paint, init.size, rows, _SCREEN_BYTES)
         self._sent_to = self._shown_to = init.at
         seen = await self._session.refresh()
         resumed = not self._begun.is_set() and init.at == self._since and not init.restore
@@ -300,7 +300,6 @@ class Viewer:
             visible = wishes.flag(message, "visible", default=True)
             rows, cols = check_size((wishes.whole(message, "rows"), wishes.whole(message, "cols")))
             attachment.resize(rows, cols, cell=wishes.cell_of(message), visible=visible)
-            self._size = rows, cols
         elif kind == "focus":
             attachment.focus(wishes.flag(message, "focused", default=True))
         else:

@@ -410,6 +410,28 @@ class Filter:
             self._told = ground + len(pending)
 
 
+class Asides:
+    """Of output that is not shown as it comes, what is no drawing: bells, notices, what is copied."""
+
+    _WANTED = re.compile(rb"(?:\x1b\]|\xc2\x9d)0*(?:9|52|99|777);(?!4;)")
+
+    def __init__(self, clipboard: bool = False) -> None:
+        self._scanner = escapes.Scanner()
+        self._filter = Filter(clipboard)
+        self._goes_on = False
+
+    def live(self, chunk: bytes) -> bytes:
+        out = []
+        for kind, _, raw in self._scanner.steps(chunk):
+            if kind in (OSC, OVERLONG):
+                self._goes_on = self._WANTED.match(raw) is not None
+            if (kind == CONTROL and raw == _BEL) or (kind in (OSC, OVERLONG, REST) and self._goes_on):
+                out.append(self._filter.live(raw))
+            elif kind == INVALID and not raw and self._goes_on:
+                out.append(self._filter.live(CANCEL))
+        return b"".join(out)
+
+
 def _without_stray(found: re.Match[bytes]) -> bytes:
     return found[0] if found[1] else _REPLACEMENT
 

@@ -98,6 +98,11 @@ class Grid:
         column, cols = self._emulator.column()
         return column >= cols
 
+    @property
+    def scrolled(self) -> int:
+        """How many rows have gone off the top of the main screen, while that is active. Another size makes others."""
+        return self._emulator.scrolled()
+
     def rows(self) -> list[Row]:
         """The visible page of the active screen."""
         return self._read(self._emulator.page())

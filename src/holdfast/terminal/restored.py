@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ..model.attach import Data, Gap, Init
+    from .grid import Grid
 
 
 class Restored:
@@ -32,15 +33,12 @@ class Restored:
         self._came(gap.end - gap.begin)
         return True
 
-    def paint(self, size: tuple[int, int], history_rows: int, max_bytes: int | None = None) -> bytes:
-        """What a terminal of this size is written to show it, once; nothing where the client begins without a screen.
-        Of the history only as much as goes into `max_bytes`."""
+    def draw(self, history_rows: int) -> Grid | None:
+        """The screen, once; none where the client begins without one."""
         init = self.init
         if init.state is None or not init.restore:
-            return b""
-        from .filter import Filter
+            return None
         from .grid import Grid, GridFailed
-        from .paint import paint
         from .restore import render
 
         self._pieces.sort(key=lambda piece: piece[0])
@@ -51,10 +49,21 @@ class Restored:
             # Hostile output can do that. The program shows itself when it next draws.
             grid = Grid(*init.size)
         self._pieces = []
-        painted = paint(grid, init.state, size, history_rows)
+        return grid
+
+    def paint(self, size: tuple[int, int], history_rows: int, max_bytes: int | None = None) -> bytes:
+        """What a terminal of this size is written to show it, once; nothing where the client begins without a screen.
+        Of the history only as much as goes into `max_bytes`."""
+        grid, state = self.draw(history_rows), self.init.state
+        if grid is None or state is None:
+            return b""
+        from .filter import Filter
+        from .paint import paint
+
+        painted = paint(grid, state, size, history_rows)
         while max_bytes is not None and len(painted) > max_bytes and history_rows:
             history_rows //= 2
-            painted = paint(grid, init.state, size, history_rows)
+            painted = paint(grid, state, size, history_rows)
         # Through the same filter as output: whoever made this state, it asks nothing and has no side effect.
         return Filter().replay(painted)
 
