@@ -28,9 +28,9 @@ LINES = "first line\nsecond line"
 
 def started(world: World, mib: int) -> Session:
     # With the cap of 64 MiB the first line would be dropped from the log before the second is printed.
-    options = {"log_cap": "256MiB"} if mib > 60 else {}
+    cap = "256MiB" if mib > 60 else "64MiB"
     command = [sys.executable, "-c", PROGRAM, str(mib)]
-    session = world.open().start(command, tty={"echo": False}, size=(10, 60), **options)
+    session = world.open().start(command, tty={"echo": False}, size=(10, 60), log_cap=cap)
     world.closing.callback(session.kill)
     session.wait(match="second line", timeout=120)
     return session

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,9 +15,11 @@ from cli.outer import Outer
 from holdfast.terminal.rows import Row
 from support.reference_screen import Reference, differences
 from support.waiting import TooLate, until
+from support.webviewer import BINARY, JSON, WebViewer
 
 if TYPE_CHECKING:
     from holdfast import Session
+    from support.serving import Serving
     from support.world import World
 
 ROWS, COLS = 24, 80
@@ -23,7 +30,7 @@ PROGRAMS = {
     "mc": (
         ["mc", "--nosubshell", "--colors=256"],
         "10Quit",
-        [b"\x1b[B", b"\t", b"\x1b[6~", b"\x1bOR", b"\x1b[21~", b"\x1b[20~", b"\x1b[C", b"\x1b\x1b", b"\x1b[H"],
+        [b"\x1bOB", b"\t", b"\x1b[6~", b"\x1bOR", b"\x1b[21~", b"\x1b[20~", b"\x1bOC", b"\x1b\x1b", b"\x1bOH"],
     ),
     "vim": (
         ["vim", "-u", "NONE", "-N", "-i", "NONE", "-n", "-c", "set number hlsearch", "lines"],
@@ -49,6 +56,11 @@ class Window(Outer):
         self._reference = Reference(*size)
         world.closing.callback(self._reference.close)
         self._fed = 0
+
+    @property
+    def child(self) -> int:
+        """The process of `hold attach`."""
+        return self.pid
 
     def resize(self, rows: int, cols: int) -> None:
         self._sync()
@@ -149,3 +161,118 @@ def test_windows_that_do_not_decide_the_size_show_the_true_screen(world: World, 
     for window in (main, *others):
         window.is_true()
         window.leave()
+
+
+@pytest.mark.covers("found:19")
+@pytest.mark.needs("vim")
+def test_the_window_that_is_typed_in_decides_the_size_and_the_others_follow(world: World) -> None:
+    """Both may type: each in turn has the session's own size, and the other shows a part of it or a margin."""
+    session = started(world, "vim")
+    small, large = Window(world, session, SMALLER), Window(world, session, LARGER)
+    for window in (small, large, small):
+        window.type(b"x")
+        until(lambda window=window: session.refresh().size == list(window.size), 10, what="its size")  # type: ignore[misc]
+        session.wait(idle=0.1, timeout=10)
+        small.is_true()
+        large.is_true()
+    small.leave()
+    large.is_true()
+    large.leave()
+
+
+@pytest.mark.covers("found:19")
+@pytest.mark.needs("tmux")
+@pytest.mark.needs("less")
+def test_a_window_of_tmux_of_another_size_shows_the_true_screen(world: World) -> None:
+    session = started(world, "less")
+    socket = ["tmux", "-S", str(world.root / "tmp" / "tmux")]
+    argv = shlex.join(world.hold_argv("attach", session.id, "--observe"))
+    new = [*socket, "-f", "/dev/null", "new-session", "-d", "-y", str(SMALLER[0]), "-x", str(SMALLER[1]), argv]
+    subprocess.run(new, check=True, env={**os.environ, "TERM": "xterm-256color"})
+    world.closing.callback(lambda: subprocess.run([*socket, "kill-server"], check=False, capture_output=True))
+
+    size = subprocess.run([*socket, "display", "-p", "#{pane_height} #{pane_width}"], check=True, capture_output=True)
+    rows, cols = map(int, size.stdout.split())
+    assert (rows, cols) < (ROWS, COLS)
+
+    def shown() -> list[str]:
+        capture = subprocess.run([*socket, "capture-pane", "-p"], check=True, capture_output=True, text=True)
+        return [line.rstrip() for line in capture.stdout.split("\n")[:rows]]
+
+    for keys in ("", " ", "G"):
+        session.send(keys)
+        session.wait(idle=0.1, timeout=10)
+        page = session.screen()
+        top = page.cursor.row - rows + 1 if page.cursor.row >= rows else 0
+        expected = [row.text[:cols].rstrip() for row in page.rows[top : top + rows]]
+        until(lambda expected=expected: shown() == expected, 10, what="the part of the screen in tmux")  # type: ignore[misc]
+
+
+COUNTER = """
+import sys
+for row in range(20):
+    print("row", row)
+for n in range(20000):
+    sys.stdout.write(f"\\rcounted \\x1b[1m{n}\\x1b[m")
+sys.stdout.write("\\r\\ndone\\r\\n")
+sys.stdout.flush()
+sys.stdin.readline()
+for n in range(200):
+    print("line", n)
+sys.stdin.readline()
+"""
+
+
+@pytest.mark.covers("found:19")
+def test_a_window_of_another_size_is_sent_few_frames_and_of_them_what_changed(world: World) -> None:
+    session = world.open().start([sys.executable, "-c", COUNTER], tty={"echo": False}, size=(ROWS, COLS))
+    world.closing.callback(session.kill)
+    window = Window(world, session, LARGER, "--observe")
+    window.shows("done")
+    window.is_true()
+    assert session.refresh().ends["tty"] > 300_000
+    drawn = len(window.printed)
+    assert drawn < 40_000, "it was sent what was printed, not what is shown"
+    # The border comes once; then nothing is sent, and nothing wakes it.
+    window.shows("┘")
+    while window._take(0.2):
+        pass
+    before = switches(window.child)
+    assert not window._take(1.0)
+    assert switches(window.child) - before <= 2
+    # One row changed.
+    drawn = len(window.printed)
+    session.send("\n")
+    window.shows("line 199")
+    window.is_true()
+    # What scrolled away is in the window's own scrollback, each line once and in order.
+    scrolled = [line for line in window.everything.split("\n") if line.startswith("line ")]
+    assert [line.split("│")[0].rstrip() for line in scrolled] == [f"line {n}" for n in range(200)]
+    window.leave()
+
+
+def switches(pid: int) -> int:
+    """How often a process went to sleep."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("voluntary_ctxt_switches"):
+            return int(line.split()[1])
+    raise AssertionError(pid)
+
+
+@pytest.mark.covers("found:19")
+@pytest.mark.parametrize("dialect", [BINARY, JSON])
+def test_a_client_over_websocket_is_given_the_screen_at_the_size_it_is_told(
+    world: World, serving: Serving, dialect: str
+) -> None:
+    """Its own terminal is smaller. What follows is output for the session's size, so the screen is for that too."""
+    session = world.open().start(["vim", "-u", "NONE", "-N", "-i", "NONE", "-n"], tty=True, size=(ROWS, COLS))
+    world.closing.callback(session.kill)
+    until(lambda: "~" in session.screen().text, 10, what="the editor")
+    rows, cols = SMALLER
+    viewer = WebViewer(serving.address, serving.token, session.id, dialect, role="observe", rows=rows, cols=cols)
+    world.closing.callback(viewer.leave)
+    assert viewer.begun()["size"] == [ROWS, COLS]
+    viewer.until(lambda: viewer.text == session.screen().text, "the whole screen")
+    session.send("i" + "a long line " * 12)
+    session.wait(idle=0.1, timeout=10)
+    viewer.until(lambda: viewer.text == session.screen().text, "the whole screen")
