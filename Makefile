@@ -19,6 +19,7 @@ setup:
 system:
 	@tools/system-packages.sh test || true
 	@tools/node-packages.sh || true
+	@tools/mcp-clients.sh || true
 
 run: setup
 	@tools/demo.sh

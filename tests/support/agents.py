@@ -88,7 +88,7 @@ class Client(Agent):
 
 
 def shown(answer: Answer) -> str:
-    """What stands below the status line: over a wire the output is told there alone."""
+    """What stands below the status line."""
     return answer.text.partition("\n")[2]
 
 

@@ -34,10 +34,15 @@ _GROUND, _ESCAPE, _INTERMEDIATE, _CSI, _OSC, _STRING = range(6)
 _AFTER_ESCAPE = {"[": _CSI, "]": _OSC, "P": _STRING, "X": _STRING, "^": _STRING, "_": _STRING}
 _AFTER_C1 = {chr(ord(final) + 0x40): state for final, state in _AFTER_ESCAPE.items()}
 
-_BIDI_ZERO_WIDTH_TAG = re.compile(
-    "[\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u2064\u2066-\u206f\ufeff\U000e0000-\U000e007f]"
+# Bidi controls, characters without width, variation selectors and tags that can carry hidden text, blank fillers. The
+# selector that makes an emoji of a symbol (U+FE0F) is not among them: it says one thing only, and is common.
+_HIDDEN = re.compile(
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164"
+    "\ufe00-\ufe0e\ufeff\uffa0\ufff0-\ufffb\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
+    "\U000e0000-\U000e0fff]"
 )
 _JOINERS = "\u200c\u200d\u2060"
+_JOINER = re.compile(f"[{_JOINERS}]")
 
 
 def plain(data: bytes) -> bool:
@@ -89,7 +94,23 @@ def visible(text: str, *, joiners: bool = False) -> str:
         character = found.group()
         return character if joiners and character in _JOINERS else f"\\u{{{ord(character):x}}}"
 
-    return text if text.isascii() else _BIDI_ZERO_WIDTH_TAG.sub(shown, text)
+    return text if text.isascii() else _HIDDEN.sub(shown, text)
+
+
+def all_visible(text: str) -> str:
+    """For a whole text: joiners stay only between two characters that can be joined, letters of scripts that need them
+    or emoji. Anywhere else they are hidden characters like the others."""
+
+    def shown(found: re.Match[str]) -> str:
+        at = found.start()
+        before, after = text[at - 1 : at] if at else "", text[at + 1 : at + 2]
+        joins = not any(not each or each.isascii() or each in _JOINERS for each in (before, after))
+        return found.group() if joins else f"\\u{{{ord(found.group()):x}}}"
+
+    if text.isascii():
+        return text
+    text = visible(text, joiners=True)
+    return _JOINER.sub(shown, text)
 
 
 class Cleaner:

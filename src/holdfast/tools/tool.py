@@ -11,8 +11,9 @@ if TYPE_CHECKING:
 
 
 class Tool:
-    """One tool as a model sees it. `reads` changes nothing; `destroys` may end what runs; `repeats` may be called again
-    with the same arguments and changes nothing more; `opens` reaches beyond this machine's own records."""
+    """One tool as a model sees it. `reads` changes nothing; `destroys` may end what runs, or runs a shell line, which
+    may do anything; `repeats` may be called again with the same arguments and changes nothing more; `opens` reaches
+    beyond this machine's own records."""
 
     __slots__ = ("description", "destroys", "name", "opens", "parameters", "reads", "repeats", "title")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextvars import ContextVar
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from ..errors import BadArgument, HoldfastError, NotAllowed
@@ -58,7 +59,11 @@ class Toolset:
     tools: tuple[Tool, ...] = ()
     # Whether arguments of another type than the declared one are refused.
     strict_types = False
-    # Keys of the data that repeat the text at length: who gets both over a wire gets them once.
+    # What an MCP client is told about this family; every word of it has to be true for these tools.
+    instructions = ""
+    # What a client can read besides sessions and signals: descriptions by name.
+    resources: Mapping[str, str] = MappingProxyType({})
+    # Keys of the data that repeat the text at length: over a wire they are left out, the text is there twice anyway.
     said_in_text: tuple[str, ...] = ()
     # Takes secrets out of every answer; None returns what commands printed as it is.
     redact: Callable[[str], str] | None = None
@@ -113,7 +118,7 @@ class Toolset:
             answer = await self._failed(tool, problem)
         finally:
             _progress.reset(token)
-        return answer if self.redact is None else answer.redacted(self.redact)
+        return (answer if self.redact is None else answer.redacted(self.redact)).visible()
 
     def _take(self, tool: Tool, arguments: object) -> dict[str, Any]:
         return parameters.take(tool.parameters, arguments, strict=self.strict_types)
@@ -134,6 +139,15 @@ class Toolset:
         if SIGNALS.name not in self._by_name:
             self.tools = (*self.tools, SIGNALS)
             self._by_name[SIGNALS.name] = self._offered = SIGNALS
+
+    async def resource(self, name: str) -> str:
+        """The text of one of `resources`."""
+        raise NotImplementedError
+
+    async def reminding(self, answer: Answer) -> Answer:
+        """The answer with what the family would show the agent before each of its turns, for agents whose host cannot
+        show it."""
+        return answer
 
     async def _signals(self, ack: list[str] | None) -> Answer:
         return await signals(self, ack)

@@ -235,7 +235,7 @@ def test_what_is_of_another_kind_has_the_text_of_its_kind(agents: Agents, world:
     task = world.open().daemons.thread(work, owner="agent-7")
     task.settled.result(BOUND_S)
     answer = agent.call("daemon_output", daemon_id=task.id)
-    assert answer.text.endswith("---\na line with\u2028a separator\nall is counted")
+    assert answer.text.endswith("---\na line with\\u{2028}a separator\nall is counted")
 
 
 def test_a_session_that_could_not_be_started_says_so_when_it_is_read(agents: Agents, world: World) -> None:

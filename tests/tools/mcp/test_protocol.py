@@ -48,7 +48,7 @@ def test_tools_are_listed_with_what_they_may_do(world: World, era: str) -> None:
             listed = {tool.name: tool for tool in (await client.list_tools()).tools}
             hints = {name: tool.annotations or ToolAnnotations() for name, tool in listed.items()}
             assert {name for name, hint in hints.items() if hint.read_only_hint} == {"read", "wait", "screen", "list"}
-            assert {name for name, hint in hints.items() if hint.destructive_hint} == {"stop"}
+            assert {name for name, hint in hints.items() if hint.destructive_hint} == {"run", "send", "stop"}
             assert hints["stop"].idempotent_hint
             assert {name for name, hint in hints.items() if hint.open_world_hint} == {"run", "send"}
 
@@ -363,7 +363,7 @@ def test_an_ending_is_told_and_stays_in_the_queue(world: World, family: str) -> 
                 assert text(shown).startswith(told.data["text"])
                 assert id in text(shown)
                 done = await client.call_tool("signals", {"ack": [id]})
-                assert done.structured_content == {"signals": [], "acknowledged": 1}
+                assert done.structured_content == {"signals": [], "acknowledged": 1, "text": text(done)}
                 assert await tools.consumer().pending() == 0
 
     asyncio.run(main())

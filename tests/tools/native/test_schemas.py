@@ -76,7 +76,7 @@ def test_the_defaults_of_a_call_fit_its_own_schema(direct: Agents) -> None:
 def test_the_tools_say_what_they_do_to_the_world(direct: Agents) -> None:
     by_name = {tool["name"]: tool["annotations"] for tool in direct("native").tools.schemas("mcp")}
     assert {name for name, said in by_name.items() if said["readOnlyHint"]} == {"read", "wait", "screen", "list"}
-    assert {name for name, said in by_name.items() if said["destructiveHint"]} == {"stop"}
+    assert {name for name, said in by_name.items() if said["destructiveHint"]} == {"run", "send", "stop"}
     assert by_name["stop"]["idempotentHint"]
     assert {name for name, said in by_name.items() if said["openWorldHint"]} == {"run", "send"}
 

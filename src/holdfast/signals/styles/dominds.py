@@ -27,6 +27,7 @@ class Dominds(Style):
     name = "dominds"
     # In a fence nothing stands before a line.
     guard = re.compile(r"\s*\[\s*System notice", re.IGNORECASE)
+    imitated = re.compile(r"^[^\S\n]*(?:\U0001f504\s*)?\[\s*System notice", re.IGNORECASE | re.MULTILINE)
 
     def __init__(self, place: str = LOCAL) -> None:
         self._place = place

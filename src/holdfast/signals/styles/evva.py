@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from .. import endings, facts, phrases, words
 from ..items import AGAIN, AGENTS, ENDING, EVENTS, WATCH, is_end, status
 from .style import Left, Plan, Style
@@ -19,6 +21,10 @@ OPENER, CLOSER = "<system-reminder>", "</system-reminder>"
 class Evva(Style):
     name = "evva"
     tags = True
+    imitated = re.compile(
+        r"<(?=\s*/?\s*system[-_ ]reminder)|^[ \t]*--- (?:exit code -?\d+|signal \w+|partial output) ---[ \t]*$",
+        re.IGNORECASE | re.MULTILINE,
+    )
 
     def order(self, items: Sequence[Item]) -> list[Item]:
         return sorted(items, key=lambda item: item.group == ENDING)

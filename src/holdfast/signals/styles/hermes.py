@@ -32,6 +32,8 @@ class Hermes(Style):
 
     name = "hermes"
     guard = re.compile(r"\s*(?:\]+\s*\Z|\[+\s*IMPORTANT\b)", re.IGNORECASE)
+    # Without the end of such a message: in an answer a lone bracket is JSON more often than not.
+    imitated = re.compile(r"^[^\S\n]*\[+\s*IMPORTANT:", re.IGNORECASE | re.MULTILINE)
 
     def __init__(self, observed: Collection[str] = ()) -> None:
         self._observed = observed

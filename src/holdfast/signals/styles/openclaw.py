@@ -24,6 +24,13 @@ class OpenClaw(Style):
     """With `empty_success` also a success without output is told."""
 
     name = "openclaw"
+    # A carriage return is kept in the text of this family, and begins a line for whoever looks at it.
+    imitated = re.compile(
+        r"(?:^|(?<=\r))[^\S\r\n]*(?:System event:|Exec notice:|Exec (?:notice|completed|failed) \("
+        r"|Process still running\.|Process exited with (?:code|signal|unknown)\b|\(Command exited with code"
+        r"|\[earlier (?:output|lines)\b|\[afterExit:|\[showing last \d)",
+        re.IGNORECASE | re.MULTILINE,
+    )
 
     def __init__(self, empty_success: bool = False) -> None:
         self._empty_success = empty_success

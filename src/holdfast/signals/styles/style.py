@@ -56,6 +56,14 @@ class Style:
     tags = False
     # What a line of output may not begin with where nothing stands before it.
     guard: re.Pattern[str] | None = None
+    # Where output that is given as it stands imitates the beginning or the end of such a message, or a line that the
+    # tools of this family add to output. A match gets a backslash before it, or `&lt;` for its `<`.
+    imitated: re.Pattern[str] | None = None
+
+    @classmethod
+    def harmless(cls, text: str) -> str:
+        """Output of a program for an answer of a tool: as it was printed, but for what imitates our own words."""
+        return text if cls.imitated is None else cls.imitated.sub(_disarmed, text)
 
     def order(self, items: Sequence[Item]) -> list[Item]:
         return list(items)
@@ -171,3 +179,8 @@ class Style:
                 f"{left.items} more {'notice' if left.items == 1 else 'notices'} of the sessions above left out"
             )
         return "; ".join(said)
+
+
+def _disarmed(found: re.Match[str]) -> str:
+    text = found.group()
+    return "&lt;" + text[1:] if text.startswith("<") else "\\" + text

@@ -20,8 +20,16 @@ if TYPE_CHECKING:
 SUCCESS, PARTIAL, FAILURE = "success", "partial_failure", "failure"
 
 
-def answer(status: str, lines: Iterable[str], data: Mapping[str, Any]) -> Answer:
-    return Answer("\n".join(lines), {"status": status, **data}, error=status == FAILURE)
+def answer(
+    status: str,
+    lines: Sequence[str],
+    data: Mapping[str, Any],
+    blocks: Sequence[str] = (),
+    behind: Sequence[str] = (),
+) -> Answer:
+    """`lines` are our own words; `blocks` the output, which the data has by stream, with `behind` of ours in them."""
+    facts = {"status": status, "message": "\n".join((*lines, *behind)), **data}
+    return Answer("\n".join((*lines, *blocks)), facts, error=status == FAILURE)
 
 
 def facts(session: AsyncSession) -> dict[str, Any]:

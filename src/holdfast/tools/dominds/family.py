@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from ...errors import BadArgument, HoldfastError, NotFound, Removed, StillRunning
 from ...home import check_labels
 from ...model import FINAL_STATES, LOST, STALE, UNREACHABLE
 from ...signals.names import default_name
+from ..answer import Answer
 from ..toolset import Toolset
 from . import arguments, output, sessions, shell, stop, wording
 from .answers import FAILURE, answer
@@ -20,11 +22,13 @@ if TYPE_CHECKING:
 
     from ...host.aio import AsyncHoldfast, AsyncSession
     from ...signals.consumer import AsyncConsumer
-    from ..answer import Answer
     from ..toolset import Approve, Tool
     from .wakeups import Inject, Place
 
 _POLICIES = ("stop", "report")
+# So many reminders are behind an answer in full, and so many more as one line each.
+_REMINDED_WHOLE = 5
+_REMINDED_LINES = 20
 
 
 class Dominds(Toolset):
@@ -33,7 +37,14 @@ class Dominds(Toolset):
     name = "dominds"
     tools = arguments.tools(extended=False)
     strict_types = True
-    said_in_text = ("output",)
+    resources = MappingProxyType({"reminders": "the daemons of this agent, as lifecycle reminders"})
+    instructions = (
+        "Commands run here outlive this connection: an aborted call, a client that restarts or a server that dies ends "
+        "the waiting of `shell_cmd`, never the command. One that runs longer than timeoutSeconds goes on as a daemon; "
+        "`get_daemon_output` shows what it printed at any time, and with timeout_ms waits for more: do not poll. "
+        "Answers end with the lifecycle reminders of your daemons, and the resource holdfast://reminders has them all. "
+        "Ends stay in a queue until you acknowledge them with `signals`."
+    )
 
     def __init__(
         self,
@@ -71,6 +82,8 @@ class Dominds(Toolset):
         self.result_chars = int(result_chars)
         self.reminder_chars = int(reminder_chars)
         self.texts = wording.Texts(texts)
+        # What was told of each daemon, for clients that get reminders in answers.
+        self._reminded: dict[str, tuple[Any, ...]] = {}
 
     async def open(self) -> None:
         await self.recover()
@@ -111,6 +124,35 @@ class Dominds(Toolset):
                     except (NotFound, Removed):
                         continue  # another process removed it while we looked
         return sorted(found, key=lambda each: (each.started_at, each.id))
+
+    async def reminding(self, answer: Answer) -> Answer:
+        """An answer with reminders behind it, for agents whose host does not put them before each generation: whole
+        where something changed since the last answer, one line for a daemon that goes on as it was, and none for one
+        whose end was told."""
+        try:
+            found = await self.reminders()
+        except HoldfastError:
+            return answer  # the next answer has them
+        told, said = self._reminded, []
+        self._reminded = {each.id: each.fingerprint for each in found}
+        changed = [each for each in found if told.get(each.id) != each.fingerprint]
+        # What the answer itself is about it has said.
+        whole = [each for each in changed if each.id != answer.data.get("session")]
+        said = [each.render() for each in whole[-_REMINDED_WHOLE:]]
+        rest = [each for each in found if each not in whole[-_REMINDED_WHOLE:] and not each.completed]
+        rest = [each for each in rest if each.id != answer.data.get("session")]
+        said += [each.summary() for each in rest[-_REMINDED_LINES:]]
+        if left := len(rest[:-_REMINDED_LINES]):
+            said.append(self.texts("more_reminders", count=left))
+        if not said:
+            return answer
+        hidden = self.hides()
+        said = [hidden(each) for each in said] if hidden else said
+        return Answer("\n\n".join([answer.text, *said]), {**answer.data, "reminders": said}, error=answer.error)
+
+    async def resource(self, name: str) -> str:
+        said = [each.render() for each in await self.reminders()]
+        return "\n\n".join(said) or self.texts("no_reminders")
 
     async def dismiss(self, id: str) -> None:
         """Show it no more. Refused while something of it lives."""

@@ -66,15 +66,18 @@ async def read(
     said += same_pid_lines(tools, found, pid)
     said += state_lines(daemon, tools.texts)
     said += gap_lines(daemon, views, tools.texts)
+    blocks, scrolled = [], []
     for view in views:
-        said += [wording.DAEMON_BLOCK.format(pid=_named(daemon), stream=view.stream)]
-        said += [wording.NO_OUTPUT] if view.empty else wording.fenced(view.text)
-        said += [wording.SCROLLED.format(count=view.scrolled)] if view.scrolled else []
+        blocks += [wording.DAEMON_BLOCK.format(pid=_named(daemon), stream=view.stream)]
+        blocks += [wording.NO_OUTPUT] if view.empty else wording.fenced(view.text)
+        if view.scrolled:
+            scrolled.append(wording.SCROLLED.format(count=view.scrolled))
+            blocks.append(scrolled[-1])
     status = SUCCESS if daemon.state in (STARTING, RUNNING, EXITED) else PARTIAL
     data = {**facts(daemon), "wait_status": waited, **stream_facts(daemon, views)}
     if daemon.metadata.get("mismatch") is not None:
         data["error"] = {"code": "identity-mismatch", "part": daemon.metadata["mismatch"]}
-    return answer(status, said, data)
+    return answer(status, said, data, blocks, scrolled)
 
 
 async def _wait(tools: Dominds, daemon: AsyncSession, wanted: list[str], timeout_ms: int | None) -> str:

@@ -145,15 +145,11 @@ class Reminder:
     def render(self) -> str:
         """The same bytes as long as nothing changed: how long it has run is told as of the last change."""
         session, texts = self._session, self._texts
-        aspect = self._aspect()
-        command = wording.one_line(session.command)
-        uptime = spell(max(0.0, _seconds_between(self.started_at, self._fields["lastUpdated"])))
-        left = len(sessions.survivors(session)) + sessions.survivors_more(session)
-        summary = wording.SUMMARIES[aspect].format(command=command, count=left)
+        command, uptime = wording.one_line(session.command), self._uptime()
         why = cause(session, texts)
         said = [
-            wording.REMINDER.format(id=session.id, summary=summary, pid=session.pid, uptime=uptime),
-            texts(f"advice_{aspect}", stop=wording.stop_call(session.pid)),
+            self.summary(),
+            texts(f"advice_{self._aspect()}", stop=wording.stop_call(session.pid)),
             "",
             texts("snapshot_pid", pid=session.pid),
             texts("snapshot_command", command=command),
@@ -173,6 +169,16 @@ class Reminder:
             said += ["", f"{heading} {texts('cut', limit=self._limit)}" if cut else heading]
             said += [wording.NO_OUTPUT] if view.empty else wording.fenced(text)
         return "\n".join(said)
+
+    def summary(self) -> str:
+        """Its first line."""
+        session = self._session
+        left = len(sessions.survivors(session)) + sessions.survivors_more(session)
+        summary = wording.SUMMARIES[self._aspect()].format(command=wording.one_line(session.command), count=left)
+        return wording.REMINDER.format(id=session.id, summary=summary, pid=session.pid, uptime=self._uptime())
+
+    def _uptime(self) -> str:
+        return spell(max(0.0, _seconds_between(self.started_at, self._fields["lastUpdated"])))
 
     def _aspect(self) -> str:
         if self.state == EXITED and self._fields["survivors"]:

@@ -82,14 +82,15 @@ async def _completed(tools: Dominds, session: AsyncSession, lines: int) -> Answe
     said += [wording.SCROLLED_DURING.format(count=scrolled)] if scrolled else []
     said += survivor_lines(session)
     said += gap_lines(session, views, tools.texts)
+    blocks = []
     for view in views:
         if not view.empty:
-            said += ["", wording.BLOCK.format(stream=view.stream), *wording.fenced(view.text)]
+            blocks += ["", wording.BLOCK.format(stream=view.stream), *wording.fenced(view.text)]
     if sessions.survivors(session):
         _show(tools, session, views)
     data = {"outcome": "completed", **facts(session), "linesScrolledOut": scrolled}
     status = SUCCESS if session.exit.code == 0 else PARTIAL
-    return answer(status, said, {**data, **stream_facts(session, views)})
+    return answer(status, said, {**data, **stream_facts(session, views)}, blocks)
 
 
 async def _receipt(tools: Dominds, session: AsyncSession, wait_s: float, lines: int) -> Answer:
@@ -100,19 +101,20 @@ async def _receipt(tools: Dominds, session: AsyncSession, wait_s: float, lines: 
         tools.texts("receipt", waited=spell(wait_s), read=read, stop=stop),
         *gap_lines(session, views, tools.texts),
     ]
-    shown = False
+    blocks = []
+    truncated = []
     for view in views:
         text, cut = view.tail(_RECEIPT_CHARS)
+        truncated += [view.stream] if cut else []
         if not view.empty:
             heading = "so_far_cut" if cut else "so_far"
-            said += ["", tools.texts(heading, stream=view.stream, limit=_RECEIPT_CHARS), *wording.fenced(text)]
-            shown = True
+            blocks += ["", tools.texts(heading, stream=view.stream, limit=_RECEIPT_CHARS), *wording.fenced(text)]
         view.text = text
-    if not shown:
+    if not blocks:
         said.append(tools.texts("nothing_so_far"))
     _show(tools, session, views)
-    data = {"outcome": "running", **facts(session), "waitedSeconds": wait_s}
-    return answer(SUCCESS, said, {**data, **stream_facts(session, views)})
+    data = {"outcome": "running", **facts(session), "waitedSeconds": wait_s, "truncated": truncated}
+    return answer(SUCCESS, said, {**data, **stream_facts(session, views)}, blocks)
 
 
 def _show(tools: Dominds, session: AsyncSession, views: list[View]) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from ...host.text import all_visible
+from ...signals.styles import Dominds as Style
 from .wording import TRUNCATED
 
 if TYPE_CHECKING:
@@ -29,7 +31,7 @@ class View:
 
     def __init__(self, stream: str, page: Page, end: int, scrolled: int) -> None:
         self.stream = stream
-        self.text = page.text.removesuffix("\n")
+        self.text = Style.harmless(all_visible(page.text.removesuffix("\n")))
         # A blank line is no text, and is output.
         self.empty = not page.text
         self.end = end

@@ -86,6 +86,8 @@ ENGLISH = {
     "snapshot_started": "Started at: {started}",
     "snapshot_scrolled": "{stream}: {count} lines have scrolled out of view",
     "snapshot_stream": "{stream}:",
+    "more_reminders": "and {count} more daemon(s) that go on; the resource holdfast://reminders has all",
+    "no_reminders": "no daemons",
 }
 
 _LABELS = Quoter(lambda text: text, tags=False)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...host.log import Page
+from ...host.text import all_visible
+from ...signals.styles import Evva as Style
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,6 +51,14 @@ class Tail:
                 first[name] = offset
         cut = sum(offset - page.dropped_before.get(name, 0) for name, offset in first.items())
         return cls(page.text, cut if lines is None or trimmed else 0)
+
+    def shown(self) -> Tail:
+        return Tail(shown(self.text), self.cut)
+
+
+def shown(text: str) -> str:
+    """What a program or an agent said, for an answer: nothing hidden, and nothing that imitates our own words."""
+    return Style.harmless(all_visible(text))
 
 
 def lines_of(text: str) -> list[str]:

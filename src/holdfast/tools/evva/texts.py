@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .output import Tail, lines_of
+from .output import Tail, lines_of, shown
 from .snapshot import DESCRIPTION_CHARACTERS, LocalAgent, LocalBash, Lsp, Monitor, one_line
 
 if TYPE_CHECKING:
@@ -50,27 +50,28 @@ def clamped(asked_ms: int, ms: int) -> str:
     return f"(timeout_ms is 1000 to 3600000: {asked_ms} became {ms})"
 
 
-def timed_out(seconds: float, output: str) -> str:
-    return f"bash: command timed out after {duration(seconds)}\n--- partial output ---\n{output or NO_OUTPUT}"
+def timed_out(seconds: float) -> str:
+    """Stands before the output."""
+    return f"bash: command timed out after {duration(seconds)}\n--- partial output ---"
 
 
-def ended(output: str, exit: Exit) -> str:
-    """Output of a command that failed, and how."""
+def ended(exit: Exit) -> str:
+    """How a command failed; stands behind its output."""
     if exit.signal is not None:
         how = f"signal {exit.signal}"
     else:
         how = f"exit code {exit.code}" if exit.code is not None else f"no exit code, cause {exit.cause}"
-    return f"{_line(output)}--- {how} ---"
+    return f"--- {how} ---"
 
 
-def with_survivors(text: str, count: int, id: str) -> str:
+def survivors(count: int, id: str) -> str:
     runs = "1 process it left behind still runs" if count == 1 else f"{count} processes it left behind still run"
-    return f"{_line(text)}({runs}: daemon_stop {id} ends {'it' if count == 1 else 'them'})"
+    return f"({runs}: daemon_stop {id} ends {'it' if count == 1 else 'them'})"
 
 
-def with_dying(text: str, count: int) -> str:
+def dying(count: int) -> str:
     left = "1 process it left behind is" if count == 1 else f"{count} processes it left behind are"
-    return f"{_line(text)}({left} being ended)"
+    return f"({left} being ended)"
 
 
 def out_of_reach(id: str, state: str) -> str:
@@ -80,10 +81,8 @@ def out_of_reach(id: str, state: str) -> str:
 
 
 def beginning_cut(tail: Tail, id: str) -> str:
-    """The output, and what is missing before it."""
-    if not tail.cut:
-        return tail.text
-    return f"({tail.cut} bytes cut here: `hold logs {id}` has all)\n{tail.text}"
+    """What is missing before the output."""
+    return f"({tail.cut} bytes cut here: `hold logs {id}` has all)"
 
 
 def stopping(shot: DaemonSnapshot) -> str:
@@ -115,13 +114,17 @@ def list_line(shot: DaemonSnapshot) -> str:
     return f"{head} started={instant(shot.started_at)}{_kind_facts(shot)}{_more(shot)}"
 
 
-def output(shot: DaemonSnapshot, body: Tail, tail: int | None = None) -> str:
-    """What it printed or reported. `body` has its last lines already, where it is output."""
-    head = f"daemon {shot.id} [{one_line(shot.kind)}/{shot.status}]{_kind_facts(shot, full=True)}{_more(shot)}"
-    text = _body(shot, body)
+def head(shot: DaemonSnapshot) -> str:
+    """How a daemon stands."""
+    return f"daemon {shot.id} [{one_line(shot.kind)}/{shot.status}]{_kind_facts(shot, full=True)}{_more(shot)}"
+
+
+def body(shot: DaemonSnapshot, found: Tail, tail: int | None = None) -> str:
+    """What it printed or reported. `found` has its last lines already, where it is output."""
+    text = _body(shot, found)
     if tail is not None and isinstance(shot.metadata, LocalAgent):
         text = "\n".join(lines_of(text)[-tail:])
-    return f"{head}\n---\n{text}"
+    return text
 
 
 def _kind_facts(shot: DaemonSnapshot, *, full: bool = False) -> str:
@@ -159,7 +162,7 @@ def _body(shot: DaemonSnapshot, body: Tail) -> str:
     facts = shot.metadata
     if isinstance(facts, LocalAgent):
         said = [*([facts.summary] if facts.summary else []), *([f"error: {facts.err}"] if facts.err else [])]
-        return "\n".join(said) or f"prompt: {facts.prompt[:_PROMPT_CHARACTERS]}"
+        return shown("\n".join(said) or f"prompt: {facts.prompt[:_PROMPT_CHARACTERS]}")
     text = body.text
     if isinstance(facts, Monitor):
         lines = lines_of(text)
@@ -168,7 +171,9 @@ def _body(shot: DaemonSnapshot, body: Tail) -> str:
         text = f"{_line(text)}{exceeded(facts.server_name, facts.max_restarts)}"
     if shot.cause == "spawn_error":
         text = f"{_line(text)}bg: spawn error: {shot.error}"
-    return beginning_cut(Tail(text, body.cut), shot.id) or "(no output yet)"
+    if body.cut:
+        text = f"{beginning_cut(body, shot.id)}\n{text}"
+    return text or "(no output yet)"
 
 
 def given_up(shot: DaemonSnapshot) -> bool:

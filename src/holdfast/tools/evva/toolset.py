@@ -99,6 +99,13 @@ class Evva(Toolset):
 
     name = FAMILY
     tools = TOOLS
+    instructions = (
+        "A `bash` without run_in_background belongs to its call: it is ended with everything it started when the call "
+        "is aborted or the server dies. Daemons, which are `bash` with run_in_background and `monitor`, outlive the "
+        "call, the client and the server: `daemon_list` finds them again, `daemon_output` shows what they printed, "
+        "also after their end. Do not poll: their ends and events are notifications, and stay in a queue until you "
+        "acknowledge them with `signals`, which shows them to you where your client does not."
+    )
 
     def __init__(
         self,
@@ -203,25 +210,31 @@ class Evva(Toolset):
             await self.consumer().ack(ended)
 
     async def _ended(self, session: AsyncSession, exit: Exit, limit_s: float) -> Answer:
-        tail = await asyncio.to_thread(Tail.of, self._log(session.id))
-        text = texts.beginning_cut(tail, session.id)
+        tail = (await asyncio.to_thread(Tail.of, self._log(session.id))).shown()
         left = len(exit.survivors) + exit.survivors_more
         data = {"daemon_id": session.id, "status": session.status, "exit_code": exit.code, "exit_signal": exit.signal}
         data |= {"cause": exit.cause, "survivors": left, "output": tail.text, "bytes_cut": tail.cut}
         failed = session.status != "completed"
+        before, after = [], []
         if exit.cause == "overall_timeout":
-            text = texts.timed_out(limit_s, text)
+            before.append(texts.timed_out(limit_s))
         elif exit.cause in ("stop", "owner_gone"):
-            text = f"{texts.CANCELLED}\n{text}".rstrip("\n")
+            before.append(texts.CANCELLED)
         elif failed:
-            text = texts.ended(text, exit)
+            after.append(texts.ended(exit))
+        if tail.cut:
+            before.append(texts.beginning_cut(tail, session.id))
+        if not tail.text and (exit.cause == "overall_timeout" or not (before or after or left)):
+            after.insert(0, texts.NO_OUTPUT)
         if left and session.stopping:
-            text = texts.with_dying(text, left)
+            after.append(texts.dying(left))
         elif left:
-            text = texts.with_survivors(text, left, session.id)
+            after.append(texts.survivors(left, session.id))
             if self._state is not None:
                 self._state.survivors_told(session.id)
-        return Answer(text or texts.NO_OUTPUT, data, error=failed)
+        data["message"] = "\n".join((*before, *after))
+        output = tail.text.removesuffix("\n") if after else tail.text
+        return Answer("\n".join(filter(None, (*before, output, *after))), data, error=failed)
 
     async def _background(self, command: str, description: str | None) -> Answer:
         if self._state is None:
@@ -263,10 +276,12 @@ class Evva(Toolset):
     async def _daemon_output(self, daemon_id: str, tail: int | None) -> Answer:
         def read(daemon: Daemon) -> tuple[DaemonSnapshot, Tail]:
             shot = daemon.snapshot()
-            return shot, self._body(daemon, shot, tail)
+            return shot, self._body(daemon, shot, tail).shown()
 
         shot, body = await asyncio.to_thread(read, self._found(daemon_id))
-        return Answer(texts.output(shot, body, tail), {**_told(shot), "output": body.text, "bytes_cut": body.cut})
+        message, output = texts.head(shot), texts.body(shot, body, tail)
+        data = {**_told(shot), "message": message, "output": output, "bytes_cut": body.cut}
+        return Answer(f"{message}\n---\n{output}", data)
 
     async def _daemon_stop(self, daemon_id: str) -> Answer:
         id = self._found(daemon_id).id

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ...errors import BadArgument
 from ...host.text import visible
 from ...signals.redact import redact as redact_all
+from ...signals.styles import Hermes as Style
 from . import limits
 
 if TYPE_CHECKING:
@@ -47,8 +48,8 @@ class Settings:
     redact: bool | Callable[[str], str] = False
 
     def shown(self, text: str) -> str:
-        """As a result shows it: with nothing in it that cannot be seen."""
-        return visible(self.redacted(text), joiners=True)
+        """As a result shows it: with nothing in it that cannot be seen, or that looks like a notice."""
+        return Style.harmless(visible(self.redacted(text), joiners=True))
 
     def redacted(self, text: str) -> str:
         return self.without_secrets(text) if self.redact else text

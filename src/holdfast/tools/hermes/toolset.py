@@ -77,6 +77,12 @@ class Hermes(Toolset):
     name = "hermes"
     tools = (_TERMINAL, _PROCESS)
     redacts_itself = True
+    instructions = (
+        "Commands run here outlive this connection: a `terminal` call that is aborted, a client that restarts or a "
+        "server that dies ends the waiting; a foreground command goes on until its timeout, a background one until it "
+        "ends. `process` lists them, shows their output and waits for them: do not poll. The notices asked for with "
+        "notify, watch_patterns or heartbeat stay in a queue until you acknowledge them with `signals`."
+    )
 
     def __init__(
         self,

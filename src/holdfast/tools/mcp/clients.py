@@ -79,6 +79,8 @@ CLIENTS: dict[str, Client] = {
                 "claude",
                 "mcp",
                 "add",
+                "--scope",
+                "user",
                 NAME,
                 *(word for pair in env.items() for word in ("-e", "=".join(pair))),
                 "--",
@@ -86,7 +88,10 @@ CLIENTS: dict[str, Client] = {
             ]
         ),
         lambda url, token: shlex.join(
-            ["claude", "mcp", "add", "--transport", "http", NAME, url, "--header", f"Authorization: Bearer {token}"]
+            [
+                *("claude", "mcp", "add", "--scope", "user", "--transport", "http", NAME, url),
+                *("--header", f"Authorization: Bearer {token}"),
+            ]
         ),
     ),
     "claude-desktop": Client("put that into claude_desktop_config.json", _common, None),

@@ -96,7 +96,8 @@ class News:
     def _revive(self, uri: str, watched: AsyncSession | None) -> None:
         """Begin to watch, also what was over when it was watched before: a name may have another session now."""
         if uri not in self._tasks or self._tasks[uri].done():
-            watch = self._watch_list() if uri == SESSIONS else self._watch(uri, watched)
+            listed = uri == SESSIONS or self._resources.is_of_family(uri)
+            watch = self._watch_list(uri) if listed else self._watch(uri, watched)
             self._tasks[uri] = asyncio.ensure_future(watch)
 
     def _want_no_more(self, uri: str) -> None:
@@ -132,7 +133,7 @@ class News:
         except HoldfastError:
             await self.tell(uri)  # reading it says what is wrong
 
-    async def _watch_list(self) -> None:
+    async def _watch_list(self, uri: str) -> None:
         changed = asyncio.Event()
         owner = self._resources.toolset.owner
 
@@ -145,7 +146,7 @@ class News:
             while True:
                 await changed.wait()
                 changed.clear()
-                await self.tell(SESSIONS)
+                await self.tell(uri)
                 await asyncio.sleep(_GATHER_S)
         finally:
             forget()

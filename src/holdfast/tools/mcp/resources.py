@@ -4,6 +4,7 @@ holdfast://sessions                 those of the owner, as JSON
 holdfast://sessions/{id}/log        the end of what it printed, as clean text
 holdfast://sessions/{id}/screen     what a person would see of its terminal
 holdfast://signals                  what happened and was not acknowledged yet
+holdfast://reminders                of a family that has them, the reminders of its daemons
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from typing import TYPE_CHECKING
 import mcp_types as types
 
 from ...errors import NotFound
+from ...host.text import all_visible
 from ...model import FINAL_STATES
+from ...signals.styles import STYLES
 from .sound import sound
 
 if TYPE_CHECKING:
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
 
 SESSIONS = "holdfast://sessions"
 SIGNALS = "holdfast://signals"
+_ROOT = "holdfast://"
 LOG = "log"
 SCREEN = "screen"
 
@@ -45,6 +49,8 @@ class Resources:
             types.Resource(uri=SESSIONS, name="sessions", description="all sessions of this agent", mime_type=_JSON),
             types.Resource(uri=SIGNALS, name="signals", description="what was not acknowledged yet", mime_type=_TEXT),
         ]
+        for name, description in self.toolset.resources.items():
+            found.append(types.Resource(uri=_ROOT + name, name=name, description=description, mime_type=_TEXT))
         for session in _foremost(await self._sessions()):
             found.append(_resource(session, LOG, "what it printed"))
             if session.tty:
@@ -62,7 +68,7 @@ class Resources:
 
     async def check(self, uri: str) -> AsyncSession | None:
         """The session that it speaks of, None where it is about all of them. NotFound when there is no such thing."""
-        if uri in (SESSIONS, SIGNALS):
+        if uri in (SESSIONS, SIGNALS) or self.is_of_family(uri):
             return None
         ref, what = _parts(uri)
         session = await self.toolset.find(ref)
@@ -78,13 +84,15 @@ class Resources:
             text = json.dumps({"sessions": shots, "left_out": len(sessions) - len(shots)})
             return types.TextResourceContents(uri=uri, mime_type=_JSON, text=text)
         if session is None:
-            text = await self._signals()
-        elif uri.endswith(SCREEN):
-            text = (await session.screen()).text
+            text = await self._signals() if uri == SIGNALS else await self.toolset.resource(uri.removeprefix(_ROOT))
         else:
-            text = await _log(session)
+            text = (await session.screen()).text if uri.endswith(SCREEN) else await _log(session)
+            text = STYLES[self.toolset.name].harmless(all_visible(text))
         hidden = self.toolset.hides()
         return types.TextResourceContents(uri=uri, mime_type=_TEXT, text=sound(hidden(text) if hidden else text))
+
+    def is_of_family(self, uri: str) -> bool:
+        return uri.startswith(_ROOT) and uri.removeprefix(_ROOT) in self.toolset.resources
 
     async def _sessions(self) -> list[AsyncSession]:
         return await self.toolset.hf.sessions(all=True, owner=self.toolset.owner)

@@ -14,6 +14,7 @@ from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
 
 from ... import __version__
 from ...errors import HoldfastError
+from ...host.text import all_visible
 from .connections import left
 from .news import News
 from .notices import Notices
@@ -30,12 +31,6 @@ if TYPE_CHECKING:
     from ..toolset import Toolset
 
     Context = ServerRequestContext[None, Any]
-
-INSTRUCTIONS = """\
-Commands run here outlive this connection: they go on when a call is aborted, the client restarts or the server dies, \
-and their whole output stays readable. Start servers and long jobs in the background and wait for events instead of \
-polling. What happened meanwhile waits in the queue of notices until it is acknowledged.\
-"""
 
 
 class Bridge:
@@ -58,7 +53,7 @@ class Bridge:
                 "holdfast",
                 version=__version__,
                 title="Holdfast",
-                instructions=INSTRUCTIONS,
+                instructions=self._toolset.instructions,
                 lifespan=self._lifespan,
                 on_list_tools=self._list_tools,
                 on_call_tool=self._call_tool,
@@ -96,7 +91,7 @@ class Bridge:
         async def progress(line: str) -> None:
             nonlocal told
             told += 1
-            await context.session.report_progress(told, message=sound(line))
+            await context.session.report_progress(told, message=sound(all_visible(line)))
 
         call = asyncio.ensure_future(self._toolset.call(params.name, params.arguments, progress=progress))
         try:
@@ -106,7 +101,12 @@ class Bridge:
             if not call.done():
                 call.cancel()
                 await asyncio.wait([call])
-        return _result(call.result(), self._toolset.said_in_text)
+        answer = await self._toolset.reminding(call.result())
+        return types.CallToolResult(
+            content=[types.TextContent(type="text", text=sound(answer.text))],
+            structured_content=sound(answer.structured(self._toolset.said_in_text)),
+            is_error=answer.error,
+        )
 
     async def _while_there(self, context: Context, call: asyncio.Future[Answer]) -> None:
         if context.request is None:
@@ -169,11 +169,3 @@ def _refusing() -> Iterator[None]:
         yield
     except HoldfastError as problem:
         raise MCPError(types.INVALID_PARAMS, sound(str(problem)), sound(problem.to_json())) from None
-
-
-def _result(answer: Answer, said_in_text: tuple[str, ...]) -> types.CallToolResult:
-    return types.CallToolResult(
-        content=[types.TextContent(type="text", text=sound(answer.text))],
-        structured_content=sound({key: value for key, value in answer.data.items() if key not in said_in_text}),
-        is_error=answer.error,
-    )

@@ -34,6 +34,7 @@ RUN = Tool(
         Parameter("key", STRING, "at most one runs under it"),
         Parameter("replace", BOOLEAN, "stop the holder of key or name first", default=False),
     ),
+    destroys=True,
     opens=True,
 )
 READ = Tool(
@@ -76,6 +77,8 @@ SEND = Tool(
         Parameter("submit", BOOLEAN, "Enter after text or paste; default: after text on a terminal"),
         Parameter("wait_s", NUMBER, default=1, minimum=0, maximum=WAIT_MAX_S),
     ),
+    # What is typed into a shell is a command like any other.
+    destroys=True,
     opens=True,
 )
 SCREEN = Tool(

@@ -52,7 +52,12 @@ class Native(Toolset):
 
     name = "native"
     tools: tuple[Tool, ...] = TOOLS
-    said_in_text = ("output",)
+    instructions = (
+        "Commands run here outlive this connection: they go on when a call is aborted, the client restarts or the "
+        "server dies, and `read` shows their output at any time. Start servers and long jobs with a short wait_s, and "
+        "`wait` for what happens instead of polling. What happened meanwhile stays in a queue until you acknowledge it "
+        "with `signals`."
+    )
 
     def __init__(self, hf: AsyncHoldfast, owner: str, *, approve: Approve | None = None, signals: bool = True) -> None:
         if not signals:
@@ -164,7 +169,7 @@ class Native(Toolset):
             return await self._search(session, search, context, stream, budget)
         if tail is not None:
             found = await self._off(session, lambda: excerpt.last(log, tail, stream, raw=raw))
-            sheet = Sheet(status(session))
+            sheet = Sheet(status(session), facts(session))
             output = Output(sheet, session)
             output.last(found, budget, stream, raw=raw)
             self._tell_cursor(sheet, session, log, found, stream)
@@ -172,25 +177,27 @@ class Native(Toolset):
             at = log.parse(self._seen.cursor(session.id), stream=stream)
             if all(found.begin.get(name, 0) <= offset for name, offset in at.items()):
                 self._seen.move(session.id, format_cursor(log.parse(found.cursor, stream=stream)))
-            return self._text(sheet, session, output)
+            return _with_output(sheet, output)
         if since is not None:
             found = await self._off(session, lambda: excerpt.begin(log, since, stream, raw=raw))
-            sheet = Sheet(status(session))
+            sheet = Sheet(status(session), facts(session))
             output = Output(sheet, session)
             output.first(found, budget, stream, raw=raw)
-            if not output.left:
+            if output.left:
+                sheet.facts["cursor"] = output.left[0]["since"]
+            else:
                 self._tell_cursor(sheet, session, log, found, stream)
             if not found.lines:
                 sheet.add(f"nothing behind {since}" if not found.lost else "nothing else")
             await self._told(session)
-            return self._text(sheet, session, output)
+            return _with_output(sheet, output)
         return await self._answer(session, budget=budget, stream=stream, raw=raw, asked=True, step=True)
 
     async def _search(
         self, session: AsyncSession, pattern: str, context: int, stream: str | None, budget: int
     ) -> Answer:
         found = await session.search(pattern, context=context, stream=stream, newest=True, limit=_HITS + 1)
-        sheet = Sheet(status(session, "newest matches first" if found else "no match"))
+        sheet = Sheet(status(session, "newest matches first" if found else "no match"), facts(session))
         told = report.hits(sheet, session, found, budget, _HITS)
         if not found:
             hint = (
@@ -199,7 +206,7 @@ class Native(Toolset):
             sheet.add(f"searched {size(sum(session.ends.values()))}{hint}")
         matches = [{"stream": hit.stream, "offset": hit.offset, "text": hit.text} for hit in found]
         await self._told(session)
-        return Answer(sheet.text(), facts(session, matches=matches[:told], output=sheet.body))
+        return sheet.answer(matches=matches[:told])
 
     # wait
 
@@ -268,14 +275,14 @@ class Native(Toolset):
         if not after.alt and await sending.scrolled_by(session, typed.cursor, after):
             return await self._answer(session, *said)
         rows = screens.changed(before, after, live=session.exit is None)
-        sheet = Sheet(status(session, *said))
+        sheet = Sheet(status(session, *said), facts(session, cursor=f"tty:{after.offset}"))
         sheet.output([f"{number:>3} {row}" if after.alt else row for number, row in rows])
         if not rows:
             sheet.add("nothing changed on the screen")
         await self._told(session)
         self._seen.move(session.id, f"tty:{after.offset}")
         changed = [{"row": number, "text": row} for number, row in rows]
-        return Answer(sheet.text(), facts(session, rows=changed, output=sheet.body))
+        return sheet.answer(rows=changed)
 
     # screen
 
@@ -289,7 +296,7 @@ class Native(Toolset):
             said.append(f"title {quoted(screen.title, 60)}")
         where = f"row {cursor.row + 1}, column {cursor.col + 1}"
         said.append(f"cursor {screens.CURSOR} at {where}" if cursor.visible else "cursor hidden")
-        sheet = Sheet(status(session, *said))
+        sheet = Sheet(status(session, *said), facts(session, cursor=f"tty:{screen.offset}"))
         rows, above = screens.rows(screen), screens.history(screen)
         fitting = screens.fitting(above, BUDGET - sum(len(row) + 1 for row in rows))
         if len(fitting) < len(above):
@@ -308,7 +315,7 @@ class Native(Toolset):
             "size": list(screen.size),
             "title": screen.title,
         }
-        return Answer(sheet.text(), {**facts(session), "screen": data})
+        return sheet.answer(screen=data)
 
     # stop, list
 
@@ -371,7 +378,7 @@ class Native(Toolset):
         if last_line and not new:
             last = (await session.tail(1)).strip()
             said = (*said, f"last line {quoted(last)}" if last else "no output yet")
-        sheet = Sheet(status(session, *said))
+        sheet = Sheet(status(session, *said), facts(session))
         self._tell_cursor(sheet, session, log, found)
         output = Output(sheet, session)
         room = budget or budget_for(session)
@@ -392,13 +399,14 @@ class Native(Toolset):
         # Last of all: what an aborted call would have shown is still new.
         self._seen.move(session.id, found.cursor, told=answered)
         more = {} if reason is None else {"reason": reason}
-        return self._text(sheet, session, output, **more)
+        return _with_output(sheet, output, **more)
 
     def _tell_cursor(
         self, sheet: Sheet, session: AsyncSession, log: Log, found: Excerpt, stream: str | None = None
     ) -> None:
         """Where to read on from; nothing comes any more from one that is over."""
         at = wording.cursor(log.parse(found.cursor, stream=stream))
+        sheet.facts["cursor"] = at
         if session.exit is None and at != "0":
             sheet.also(f"cursor {at}")
 
@@ -408,11 +416,6 @@ class Native(Toolset):
         if not failed(session) or session.tty or (not found.passed and cost(found.lines) <= budget):
             return []
         return await session.search(TROUBLE, context=_AROUND, limit=_TROUBLES)
-
-    def _text(self, sheet: Sheet, session: AsyncSession, output: Output, **more: Any) -> Answer:
-        if output.left:
-            more["left_out"] = output.left
-        return Answer(sheet.text(), facts(session, **more, output=sheet.body))
 
     async def _told(self, session: AsyncSession, *, answered: bool = False, after_stop: bool = False) -> None:
         """What the agent was given in an answer is not announced to it again: the end, that it is ready, what it
@@ -441,6 +444,12 @@ class Native(Toolset):
                 if isinstance(each, Signal) and each.seq > known and _tells(each, over=over):
                     await self.consumer().ack(each.id)
                     self._seen.move(session.id, None, upto=each.seq)
+
+
+def _with_output(sheet: Sheet, output: Output, **more: Any) -> Answer:
+    if output.left:
+        more["left_out"] = output.left
+    return sheet.answer(**more)
 
 
 def _tells(signal: Signal, *, over: bool) -> bool:

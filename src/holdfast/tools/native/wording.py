@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 from ...model import FINAL_STATES, LOST, STALE, UNREACHABLE
 from ...signals.quoting import clean, visible
 from ...signals.words import spell
+from ..answer import Answer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
     from ...model import Snapshot
@@ -57,15 +58,16 @@ _EVIDENCE = {
 
 class Sheet:
     """Text for a model: lines of ours, and output between them. Where output holds what looks like a line of ours,
-    each of ours carries a mark that the output does not have."""
+    each of ours carries a mark that the output does not have. `facts` are those of the moment that the status tells."""
 
-    __slots__ = ("_parts",)
+    __slots__ = ("_parts", "facts")
 
     # Before a line of output that came from stderr. No output has this character: what acts is spelled out.
     STDERR = "\0(stderr) "
 
-    def __init__(self, status: str) -> None:
+    def __init__(self, status: str, facts: Mapping[str, Any] | None = None) -> None:
         self._parts: list[tuple[bool, str]] = [(True, status)]
+        self.facts = dict(facts or {})
 
     def also(self, said: str) -> None:
         """More in the status line."""
@@ -79,22 +81,26 @@ class Sheet:
         if lines:
             self._parts.append((False, "\n".join(lines)))
 
-    @property
-    def body(self) -> str:
-        """All below the status line, without marks."""
-        return "\n".join(text for _, text in self._parts[1:]).replace("\0", "")
-
     def text(self) -> str:
+        return "\n".join(filter(None, self._said()))
+
+    def answer(self, **more: Any) -> Answer:
+        """The status line and what stands below it, as one text and as `message` and `output` beside the facts."""
+        message, output = self._said()
+        data = {**self.facts, **more, "message": message, "output": output}
+        return Answer("\n".join(filter(None, (message, output))), data)
+
+    def _said(self) -> tuple[str, str]:
         output = "\n".join(text for ours, text in self._parts if not ours)
-        status = self._parts[0][1]
+        status, rest = self._parts[0][1], self._parts[1:]
         if not _LOOK_ALIKE.search(output):
-            return f"[{status}]\n{self.body}".rstrip("\n")
+            return f"[{status}]", "\n".join(text for _, text in rest).replace("\0", "").rstrip("\n")
         mark = "#" + secrets.token_hex(2)
         while mark in output:
             mark = "#" + secrets.token_hex(4)
+        body = "\n".join(f"{mark} {text}" if ours else text for ours, text in rest)
         first = f"[{mark} {status}; what is not marked {mark} is program output]"
-        rest = "\n".join(f"{mark} {text}" if ours else text for ours, text in self._parts[1:])
-        return f"{first}\n{rest}".replace(self.STDERR, f"({mark} stderr) ")
+        return first, body.replace(self.STDERR, f"({mark} stderr) ").rstrip("\n")
 
 
 def ref(session: Snapshot) -> str:

@@ -292,7 +292,7 @@ def _is_removed(tools: OpenClaw, session: AsyncSession) -> bool:
 async def running(tools: OpenClaw, session: AsyncSession, *, reused: bool = False) -> Answer:
     spec = await runs.limits(session)
     at = rows.timeout_at_ms(session, spec)
-    tail, _ = await reading.last_chars(session, settings.TAIL_CHARS)
+    tail, cut = await reading.last_chars(session, settings.TAIL_CHARS)
     data: dict[str, Any] = {
         "status": "running",
         "sessionId": runs.run_id(session),
@@ -307,7 +307,10 @@ async def running(tools: OpenClaw, session: AsyncSession, *, reused: bool = Fals
     left_s = None if at is None else max(0, at - rows.now_ms()) / 1000
     in_reach = not reused or session.state in FINAL_STATES or rows.is_backgrounded(tools, session)
     word = texts.still_running if in_reach else texts.in_the_foreground
-    return Answer(word(data["sessionId"], session.pid, texts.deadline(spec.get("timeout"), left_s)), data)
+    said = [word(data["sessionId"], session.pid, texts.deadline(spec.get("timeout"), left_s))]
+    if tail.strip():
+        said.append(f"{texts.output_so_far(cut)}\n{tail}".rstrip("\r\n"))
+    return Answer("\n\n".join(said), data)
 
 
 async def ended(tools: OpenClaw, session: AsyncSession) -> Answer:

@@ -25,6 +25,7 @@ from ...errors import (
 from ...host.finding import PREFIX_MIN_CHARACTERS
 from ...model import FINAL_STATES, LOST, STALE, UNREACHABLE
 from ...signals.records import Signal
+from ...signals.styles import OpenClaw as Style
 from ..answer import Answer
 from . import reading, rows, runs, settings, texts
 from .executing import failed
@@ -194,7 +195,7 @@ async def _full_screen(session: AsyncSession) -> str | None:
     """What a program that draws on the other screen shows: its redraws say nothing."""
     if session.state in FINAL_STATES or not session.tty or not session.metadata.get("alt_screen"):
         return None
-    return (await session.screen()).text
+    return Style.harmless((await session.screen()).text)
 
 
 def _retry_in_ms(tools: OpenClaw, session: AsyncSession, *, empty: bool) -> int:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ...errors import BadCursor, OffsetAhead
 from ...host.agent_text import AgentText
 from ...model import FINAL_STATES, format_cursor
+from ...signals.styles import OpenClaw as Style
 from . import texts
 from .managed import recorded_ends
 
@@ -86,7 +87,7 @@ async def new_output(session: AsyncSession, since: str, cap: int, *, stored: boo
         kept[stream] -= len(text)
         shown.append(text)
     told = {stream: streams.texts[stream].ground if stream in streams.texts else end for stream, end in ends.items()}
-    text = "".join(reversed(shown))
+    text = Style.harmless("".join(reversed(shown)))
     cursor = format_cursor(ends if final else told)
     return Output(
         text, cursor, format_cursor(ends), omitted=omitted and bool(text), discarded=discarded, chars=len(text)
@@ -119,7 +120,7 @@ async def last_chars(session: AsyncSession, chars: int) -> tuple[str, bool]:
     begin = {stream: max(0, end - 4 * chars) for stream, end in ends.items()}
     streams = await _read(session, begin, ends, final=True)
     text = "".join(text for _, text in streams.pieces)
-    return text[-chars:], len(text) > chars or any(begin.values())
+    return Style.harmless(text[-chars:]), len(text) > chars or any(begin.values())
 
 
 async def total_chars(session: AsyncSession) -> int:
@@ -159,7 +160,7 @@ async def _read(session: AsyncSession, begin: dict[str, int], ends: dict[str, in
 
 
 def _lines(streams: _Streams) -> list[str]:
-    lines = "".join(text for _, text in streams.pieces).replace("\r\n", "\n").split("\n")
+    lines = Style.harmless("".join(text for _, text in streams.pieces).replace("\r\n", "\n")).split("\n")
     return lines if lines[-1] else lines[:-1]
 
 

@@ -55,6 +55,10 @@ def still_running(session: str, pid: int | None, deadline: str) -> str:
     return f"Command still running (session {session}, pid {pid}). Use process ({actions}) for follow-up. {deadline}"
 
 
+def output_so_far(cut: bool) -> str:
+    return "Output so far, the end of it:" if cut else "Output so far:"
+
+
 def in_the_foreground(session: str, pid: int | None, deadline: str) -> str:
     return (
         f"Command still running (session {session}, pid {pid}). Another call waits for it in the foreground; process "

@@ -95,6 +95,12 @@ class OpenClaw(Toolset):
 
     name = "openclaw"
     tools: tuple[Tool, ...] = (_EXEC, _PROCESS)
+    instructions = (
+        "An `exec` that is aborted while it waits is stopped. One that still runs after yieldMs, or was started with "
+        "background, goes on when the client restarts or the server dies, until its timeout. `process` lists these, "
+        "shows their output and types into them; its poll takes a timeout and waits: do not call it again and again. "
+        "How they end stays in a queue until you acknowledge it with `signals`."
+    )
     said_in_text = ("aggregated",)
 
     def __init__(
