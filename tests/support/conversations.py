@@ -53,11 +53,12 @@ def native(directory: Path) -> Conversation:
     seen = yield ToolCall("run", {"command": f"{line}; exit 3"})
     _shows(seen, text, "exit 3")
     line, text = _printed(13)
-    job = f"{line}; touch {directory}/up; exec sleep 600"
+    job = f"{_until(directory / 'up')}; {line}; exec sleep 600"
     seen = yield ToolCall("run", {"command": job, "name": "web", "wait_s": 0})
     _shows(seen, "web", "running")
+    seen = yield ToolCall("run", {"command": f"touch {directory}/up"})
     seen = yield ToolCall("wait", {"ids": ["web"], "until": "match", "pattern": text})
-    _shows(seen, text, "running")
+    _shows(seen, text, "running", "match")
     seen = yield ToolCall("read", {"id": "web", "since": "0"})
     _shows(seen, text, "cursor", "stdout:8")
     seen = yield ToolCall("read", {"id": "web", "search": "seen-"})

@@ -54,6 +54,19 @@ async def connected(target: Any, mode: str = "legacy", **options: Any) -> AsyncI
         yield client
 
 
+@asynccontextmanager
+async def opened(family: str, owner: str = "agent-7", **options: Any) -> AsyncIterator[mcp.Client]:
+    """The official client and the server of a family, in one process: what goes over the wire is the same."""
+    import holdfast
+    from holdfast.tools import toolset
+    from holdfast.tools.mcp.server import Bridge
+
+    async with holdfast.open_async() as hf:
+        server = Bridge(toolset(family, hf, owner=owner)).server()
+        async with connected(server, **options) as client:
+            yield client
+
+
 def text(result: CallToolResult) -> str:
     (content,) = result.content
     assert content.type == "text"

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.tools import TOOLSETS
 from support import processes
-from support.mcp_clients import connected, server, text
+from support.mcp_clients import connected, opened, server, text
 from support.waiting import until
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ OUTLIVES = "Commands run here outlive this connection"
 @pytest.mark.parametrize("family", TOOLSETS)
 def test_every_tool_that_can_run_a_shell_line_is_said_to_be_destructive(world: World, family: str) -> None:
     async def main() -> None:
-        async with connected(server("--toolset", family)) as client:
+        async with opened(family) as client:
             tools = {tool.name: tool for tool in (await client.list_tools()).tools}
             hints = {name: tool.annotations for name, tool in tools.items()}
             # A command line, or what is typed into a shell.
@@ -73,7 +73,7 @@ def test_every_tool_that_can_run_a_shell_line_is_said_to_be_destructive(world: W
 @pytest.mark.parametrize("family", TOOLSETS)
 def test_instructions_name_tools_parameters_and_resources_that_there_are(world: World, family: str) -> None:
     async def main() -> None:
-        async with connected(server("--toolset", family)) as client:
+        async with opened(family) as client:
             said = client.instructions or ""
             tools = {tool.name: tool for tool in (await client.list_tools()).tools}
             assert set(re.findall(r"`([^`]+)`", said)) <= set(tools)
@@ -95,7 +95,7 @@ def test_instructions_are_true_about_an_aborted_call(world: World, family: str) 
     tool, more = FOREGROUND[family]
 
     async def main() -> None:
-        async with connected(server("--toolset", family)) as client:
+        async with opened(family) as client:
             said = client.instructions or ""
             ends = re.search(r"is aborted[^.]* is stopped|is ended[^.]*is aborted", said) is not None
             assert ends != (OUTLIVES in said)
@@ -167,7 +167,7 @@ def test_reminders_of_dominds_are_behind_answers_and_a_resource(world: World) ->
         return str(getattr(found, "text", ""))
 
     async def main() -> None:
-        async with connected(server("--toolset", "dominds")) as client:
+        async with opened("dominds") as client:
             assert "holdfast://reminders" in {str(each.uri) for each in (await client.list_resources()).resources}
             assert await reminders(client) == "no daemons"
             receipt = await client.call_tool("shell_cmd", {"command": job, "timeoutSeconds": 1})

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.tools import TOOLSETS
 from support.conversations import CONVERSATIONS, strings
-from support.mcp_clients import connected, server, text
+from support.mcp_clients import opened, text
 from support.real_clients import CLAUDE_CODE, CODEX, OPENCODE
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def stop_all(world: World) -> None:
 @pytest.mark.parametrize("family", TOOLSETS)
 def test_text_and_structured_content_are_each_the_whole_answer(world: World, family: str) -> None:
     async def main() -> None:
-        async with connected(server("--toolset", family)) as client:
+        async with opened(family) as client:
             tools = {tool.name for tool in (await client.list_tools()).tools}
             asked = set()
             # Two readers of the same answers: one has the texts alone, one the structured content alone.
@@ -111,6 +111,7 @@ def _same(family: str, call: ToolCall, said: str, data: Any) -> None:
         assert each.strip("\n") in said
     if "message" in data and family == "native":
         assert said == f"{data['message']}\n{data['output']}".rstrip("\n")
+        assert data["state"] == ("running" if "running" in data["message"] else "exited")
     cursor = re.search(r", cursor ([\w:,]+)\]", said)
     if cursor is not None:
         assert data["cursor"] == cursor.group(1)

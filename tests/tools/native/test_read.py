@@ -280,3 +280,23 @@ def test_a_search_without_a_match_says_what_was_searched(agents: Agents) -> None
     assert "no match" in answer.text
     assert f'read(id="{id}", search="(?i)hello") ignores case' in answer.text
     assert "> Hello" in agent.call("read", id=id, search="(?i)hello").text
+
+
+@pytest.mark.covers("found:1")
+def test_the_cursor_in_the_data_is_the_one_in_the_text(direct: Agents, world: World) -> None:
+    """Also of one stream alone, and where the text stops before the end: whoever reads on from it misses nothing."""
+    agent = direct("native")
+    up = world.cwd / "up"
+    command = f"seq 1000 1999; echo err >&2; touch {up}; exec sleep 600"
+    agent.call("run", command=command, name="web", wait_s=0)
+    until(up.exists)
+    part = agent.call("read", id="web", since="0", stream="stdout", budget=500, raw=True)
+    (again,) = re.findall(r'since="([^"]+)"', part.text)
+    assert part.data["cursor"] == again
+    rest = agent.call("read", id="web", since=again, stream="stdout", budget=100_000, raw=True)
+    assert re.findall(r"\d{4}", part.data["output"])[-1] == str(int(rest.data["output"][:4]) - 1)
+    for answer in (rest, agent.call("read", id="web", tail=3), agent.call("read", id="web", tail=3, stream="stderr")):
+        (cursor,) = re.findall(r", cursor ([\w:,]+)\]", answer.text)
+        assert answer.data["cursor"] == cursor
+    assert rest.data["cursor"] == "stdout:5000"
+    agent.call("stop", ids=["web"], grace_s=0)
