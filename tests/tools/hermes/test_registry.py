@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import queue
 import secrets
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.errors import BadArgument, NotFound, PlaceUnsupported
+from holdfast.errors import BadArgument, PlaceUnsupported
 from holdfast.runner import clock
-from holdfast.tools.hermes import Registry, shell
+from holdfast.tools.hermes import ProcessSession, Registry, format_uptime_short, shell
 from support import processes
 from support.scale import scaled
 from support.waiting import until, wait_gone
@@ -24,11 +24,17 @@ if TYPE_CHECKING:
 STAY = "exec sleep 300"
 
 
+def known(registry: Registry, id: str) -> ProcessSession:
+    found = registry.get(id)
+    assert found is not None
+    return found
+
+
 def test_the_whole_life_of_a_session(world: World) -> None:
     registry = Registry(world.open(), session_key="conv-17")
     begun = registry.spawn_local("cat; exit 3", notify_on_complete=True)
     id = begun["session_id"]
-    assert registry.get(id).owner == "conv-17"
+    assert known(registry, id).owner == "conv-17"
     assert registry.poll(id)["status"] == "running"
     assert registry.write_stdin(id, "a")["bytes_written"] == 1
     assert registry.submit_stdin(id, "b")["bytes_written"] == 2
@@ -43,8 +49,7 @@ def test_the_whole_life_of_a_session(world: World) -> None:
     for action in (registry.poll, registry.read_log, registry.wait, registry.kill_process, registry.close_stdin):
         assert action("proc_000000000000") == nobody
     assert registry.write_stdin("proc_000000000000", "x") == nobody
-    with pytest.raises(NotFound):
-        registry.get("proc_000000000000")
+    assert registry.get("proc_000000000000") is None
     with pytest.raises(BadArgument):
         registry.read_log(id, offset=-1)
     closed_terminal = {"use_pty": True, "stdin": "closed"}
@@ -88,7 +93,7 @@ def test_a_place_that_is_not_known_is_refused(world: World) -> None:
 def test_without_a_session_key_the_task_owns(world: World) -> None:
     registry = Registry(world.open(), task_id="t1")
     id = registry.spawn_local(STAY)["session_id"]
-    assert registry.get(id).owner == "task:t1"
+    assert known(registry, id).owner == "task:t1"
     assert registry.kill_all() == 1
 
 
@@ -115,7 +120,7 @@ def test_a_list_has_those_of_the_task_and_marks_those_of_the_same_session(world:
 def test_what_was_started_for_the_registrys_own_task_is_its_own(world: World) -> None:
     registry = Registry(world.open(), task_id="t1", session_key="k1")
     id = registry.spawn_local("read x", task_id="t1", notify_on_complete=True)["session_id"]
-    assert registry.get(id).owner == "k1"
+    assert known(registry, id).owner == "k1"
     assert registry.poll(id)["status"] == "running"
     assert [row["session_id"] for row in registry.list_sessions()] == [id]
     assert registry.close_stdin(id)["status"] == "ok"
@@ -128,7 +133,7 @@ def test_what_the_task_itself_owns_is_found_and_listed_with_a_session_key_too(wo
     elsewhere = Registry(world.open(), task_id="t2").spawn_local(STAY)["session_id"]
     for rows in (registry.list_sessions(), registry.list_sessions("t1", "k1"), registry.list_sessions("t1")):
         assert [row["session_id"] for row in rows] == [id]
-    for ref in (id, id[:9], registry.get(id).id):
+    for ref in (id, id[:9], known(registry, id).native_id):
         assert registry.poll(ref)["session_id"] == id
     assert registry.poll(elsewhere)["status"] == "not_found", "that task is another"
     assert registry.kill_process(id)["status"] == "killed"
@@ -195,9 +200,7 @@ def test_an_abandoned_turn_takes_only_its_own_along(world: World) -> None:
     during = registry.spawn_local(STAY)
     assert registry.kill_started_since(turn, "t1") == 1
     assert registry.kill_started_since(turn, "t1") == 0
-    moment = registry.get(before["session_id"]).started_at
-    assert moment is not None
-    began = datetime.fromisoformat(moment).timestamp()
+    began = before.started_at
     assert registry.kill_started_since(began + 0.002, "t1") == 0
     assert processes.is_gone(during["pid"])
     assert not processes.is_gone(before["pid"])
@@ -289,3 +292,106 @@ def test_eight_threads_can_begin_at_once_on_a_registry_that_nothing_was_asked_of
             drained = list(threads.map(work, range(8)))
         announced = [code for codes in drained for code in codes]
         assert len(announced) == len(set(announced)), "no end is announced twice"
+
+
+@pytest.mark.covers("found:6")
+@pytest.mark.parametrize("task_id, session_key", [("", ""), ("t2", ""), ("", "k2"), ("t1", "k2"), ("t2", "k2")])
+def test_an_id_that_a_registry_returned_is_known_to_it(world: World, task_id: str, session_key: str) -> None:
+    hf = world.open()
+    registry = Registry(hf, task_id="t1", session_key="k1")
+    stays = registry.spawn_local(STAY, task_id=task_id, session_key=session_key)
+    ends = registry.spawn_local("echo printed; exit 3", None, task_id, session_key, notify_on_complete=True)
+    for id in (stays["session_id"], stays["session_id"][5:11]):
+        assert registry.poll(id)["status"] == "running"
+        assert known(registry, id).pid == stays["pid"]
+    again = Registry(world.open(), task_id="t1", session_key="k1")
+    assert again.poll(stays.id)["status"] == "running", "another one for the same session key knows it too"
+    assert Registry(world.open(), task_id="t9", session_key="k9").get(stays.id) is None, "others do not"
+    assert registry.wait(ends.id)["exit_code"] == 3
+    assert registry.is_completion_consumed(ends.id)
+    assert registry.completion_queue.empty(), "what a wait told is not told again"
+    assert registry.read_log(ends.id)["output"] == "printed"
+    assert {row["session_id"] for row in registry.list_sessions()} == {stays.id, ends.id}
+    assert registry.kill_process(stays.id)["status"] == "killed"
+
+
+@pytest.mark.covers("found:9")
+def test_a_program_written_for_the_original_works_with_positional_arguments_and_attributes(world: World) -> None:
+    registry = Registry(world.open())
+    (world.cwd / "below").mkdir()
+    begun = time.time()
+    process = registry.spawn_local(
+        "pwd; echo $GREETING; read x; exit 4", "below", "t1", "chat-1", {"GREETING": "hi"}, False
+    )
+    assert process.id == process["session_id"]
+    assert process.id.startswith("proc_")
+    assert (process.task_id, process.session_key) == ("t1", "chat-1")
+    assert process.command == "pwd; echo $GREETING; read x; exit 4"
+    assert process.cwd == str(world.cwd / "below")
+    assert begun - 1 <= process.started_at <= time.time() + 1
+    assert (process.exited, process.exit_code, process.detached, process.pid_scope) == (False, None, False, "host")
+    assert process.pid == process["pid"]
+    assert (process.watch_patterns, process.notify_on_complete) == ([], False)
+    assert (process.watcher_platform, process.watcher_chat_id, process.watcher_interval) == ("", "", 0)
+    process.notify_on_complete = True
+    process.watcher_platform, process.watcher_chat_id = "telegram", "77"
+    until(lambda: process.output_buffer == f"{world.cwd}/below\nhi\n", what="output")
+    assert registry.read_log(process.id, 0, 1)["output"] == str(world.cwd / "below")
+    assert registry.read_log(process.id, 1, 5)["output"] == "hi"
+    assert registry.has_active_processes("t1")
+    assert registry.has_active_for_session("chat-1")
+    found = known(registry, process.id)
+    assert (found.id, found.pid, found.exited) == (process.id, process.pid, False)
+    assert registry.submit_stdin(process.id)["status"] == "ok"
+    event = registry.completion_queue.get(timeout=20)
+    assert (event["type"], event["session_id"], event["exit_code"]) == ("completion", process.id, 4)
+    assert (event["session_key"], event["task_id"]) == ("chat-1", "t1")
+    assert registry.completion_queue.empty()
+    with pytest.raises(queue.Empty):
+        registry.completion_queue.get_nowait()
+    assert (process.exited, process.exit_code) == (True, 4)
+    assert not registry.has_active_processes("t1")
+    assert not registry.has_active_for_session("chat-1")
+    assert registry.pending_watchers == []
+    assert registry.recover_from_checkpoint() == 0
+    assert [format_uptime_short(each) for each in (-1, 45, 185, 7200, 100_000)] == [
+        "0s",
+        "45s",
+        "3m 5s",
+        "2h 0m",
+        "27h 46m",
+    ]
+
+
+@pytest.mark.covers("found:9")
+def test_a_pattern_that_is_set_on_a_running_process_is_watched_for(world: World) -> None:
+    registry = Registry(world.open())
+    process = registry.spawn_local("cat")
+    process.watch_patterns = ["ERROR"]
+    assert process.watch_patterns == ["ERROR"]
+    registry.submit_stdin(process.id, "an ERROR came")
+    event = registry.completion_queue.get(timeout=20)
+    assert (event["type"], event["pattern"], event["output"]) == ("watch_match", "ERROR", "an ERROR came")
+    assert registry.kill_all() == 1
+    failed = registry.spawn_local("true", "nowhere")
+    assert (failed.id, failed.exited, failed.exit_code) == ("", True, -1)
+    assert failed["error_code"] == "spawn-error"
+
+
+@pytest.mark.covers("found:9")
+def test_another_thread_can_interrupt_a_wait(world: World) -> None:
+    registry = Registry(world.open())
+    process = registry.spawn_local(f"echo up; {STAY}")
+    with ThreadPoolExecutor(2) as threads:
+        waits = [threads.submit(registry.wait, process.id, 60) for _ in range(2)]
+        until(lambda: len(registry._waits) == 2, what="two waits")
+        until(lambda: process.output_buffer == "up\n", what="output")
+        begun = time.monotonic()
+        registry.interrupt()
+        until(lambda: all(each.done() for each in waits), what="the end of the waits")
+        assert time.monotonic() - begun < 5
+        for each in waits:
+            told = each.result()
+            assert (told["status"], told["process_running"], told["output"]) == ("interrupted", True, "up\n")
+    assert registry.wait(process.id, 1)["status"] == "timeout", "the next one is not interrupted"
+    assert registry.kill_process(process.id)["status"] == "killed"

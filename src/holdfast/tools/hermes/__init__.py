@@ -11,8 +11,9 @@
 from __future__ import annotations
 
 from .events import is_wanted
+from .handles import ProcessSession, format_uptime_short
 from .registry import Registry
 from .settings import Settings
 from .toolset import Hermes
 
-__all__ = ["Hermes", "Registry", "Settings", "is_wanted"]
+__all__ = ["Hermes", "ProcessSession", "Registry", "Settings", "format_uptime_short", "is_wanted"]

@@ -16,6 +16,8 @@ FOREGROUND_CAP_S = 600
 SERVER_WAIT_S = 10.0
 KILL_GRACE_S = 2.0
 LOGIN_PATH_S = 10.0
+# One call of a sandbox that runs commands for us.
+ENV_TIMEOUT_S = 10.0
 
 # Characters.
 REPLY_CHARS = 200_000

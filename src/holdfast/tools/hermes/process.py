@@ -21,13 +21,21 @@ from .lines import numbered
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection
-    from typing import Any
+    from typing import Any, Protocol
 
     from ...errors import HoldfastError
     from ...host.aio import AsyncHoldfast, AsyncSession
     from ...model import Woke
-    from .consuming import Consuming
     from .settings import Settings
+
+    class Told(Protocol):
+        """Whether an end was told."""
+
+        observed: set[str]
+
+        async def event_of(self, session: AsyncSession) -> str | None: ...
+        async def told(self, session: AsyncSession, event_id: str | None, *, at_once: bool = False) -> None: ...
+        async def is_told(self, session: AsyncSession, event_id: str | None) -> bool: ...
 
     Facts = dict[str, Any]
     Aside = Callable[[Callable[[], str]], Awaitable[str]]
@@ -44,7 +52,7 @@ class Process:
         hf: AsyncHoldfast,
         owners: Collection[str],
         settings: Settings,
-        consuming: Consuming,
+        consuming: Told,
         aside: Aside | None = None,
     ) -> None:
         self._hf = hf
@@ -56,8 +64,8 @@ class Process:
     async def find(self, ref: object) -> AsyncSession:
         return await scope.find(self._hf, ref, self._owners)
 
-    async def listed(self, task_id: str, owners: Collection[str], session_key: str) -> Facts:
-        rows = await scope.listed(self._hf, task_id, owners, session_key)
+    async def listed(self, task_id: str, owners: Collection[str], session_keys: Collection[str]) -> Facts:
+        rows = await scope.listed(self._hf, task_id, owners, session_keys)
         found = []
         for each in rows:
             try:

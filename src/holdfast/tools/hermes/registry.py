@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+import os
+import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...errors import BadArgument, NotFound
-from ...host.aio import coroutines
+from ...host.aio import AsyncHoldfast, coroutines
 from ...host.driver import drive
 from . import limits, scope
 from .consuming import Consuming
 from .events import drain
+from .handles import CompletionQueue, Interruptible, ProcessSession
 from .place import LOCAL
 from .process import Process, unknown
 from .settings import Settings
@@ -22,12 +25,17 @@ if TYPE_CHECKING:
     from typing import Any, Self
 
     from ...host.aio import AsyncSession
-    from ...host.api import Holdfast, Session
+    from ...host.api import Holdfast
     from ...model import Snapshot
     from ...signals.records import Signal
+    from ...signals.waker import Waker
     from .events import Drained, Event
 
     Facts = dict[str, Any]
+
+# Where the owners that a registry started something for are kept, and how many of them.
+_SERVED = ("registry", "owners")
+_SERVED_MAX = 1000
 
 
 class Events:
@@ -62,10 +70,36 @@ class Events:
         drive(self._drained.release(reason))
 
 
+class _Consumings:
+    """That of whichever owner a session has."""
+
+    def __init__(self, hf: AsyncHoldfast, settings: Settings) -> None:
+        self._hf = hf
+        self._settings = settings
+        self._made: dict[str, Consuming] = {}
+        self.observed: set[str] = set()
+
+    def of(self, owner: str) -> Consuming:
+        if owner not in self._made:
+            made = Consuming(self._hf, owner, self._settings, self._hf.kept(f"hermes:{owner}"))
+            made.observed = self.observed
+            self._made.setdefault(owner, made)
+        return self._made[owner]
+
+    async def event_of(self, session: AsyncSession) -> str | None:
+        return await self.of(session.owner or "").event_of(session)
+
+    async def told(self, session: AsyncSession, event_id: str | None, *, at_once: bool = False) -> None:
+        await self.of(session.owner or "").told(session, event_id, at_once=at_once)
+
+    async def is_told(self, session: AsyncSession, event_id: str | None) -> bool:
+        return await self.of(session.owner or "").is_told(session, event_id)
+
+
 class Registry:
     """Over a home, for one `session_key` (absent: the task's own). Owns nothing: any number of them, in any number of
     processes, see the same sessions. Results are those of the tools, also for an id that nobody knows; other errors
-    are raised."""
+    are raised. What it started for other tasks and session keys it knows too, after a restart as well."""
 
     def __init__(
         self, hf: Holdfast, *, task_id: str = "default", session_key: str | None = None, **options: Any
@@ -74,26 +108,45 @@ class Registry:
         self._hf = coroutines(hf)
         self.owner = _owner(session_key, task_id)
         self.settings = Settings(task_id, **options)
-        self._consuming = Consuming(self._hf, self.owner, self.settings, self._hf.kept(f"hermes:{self.owner}"))
-        self._process = Process(self._hf, self._owners(task_id), self.settings, self._consuming)
+        self._kept = self._hf.kept(f"hermes:{self.owner}")
+        self._consumings = _Consumings(self._hf, self.settings)
+        self._lock = threading.Lock()
+        # Whose sessions are found by their ids.
+        self._found: list[str] = list(dict.fromkeys([*self._owners(task_id), *(self._kept.get(*_SERVED) or [])]))
+        self._process = Process(self._hf, self._found, self.settings, self._consumings)
+        self._waits: set[int] = set()
+        self.completion_queue = CompletionQueue(self._drained, self._all_wakers)
+        # For programs that keep here which processes they look after themselves.
+        self.pending_watchers: list[dict[str, Any]] = []
 
     def __repr__(self) -> str:
         return f"<Registry of {self.owner}>"
 
     # One session.
 
-    def spawn_local(self, command: str, **options: Any) -> Facts:
+    def spawn_local(
+        self,
+        command: str,
+        cwd: str | None = None,
+        task_id: str = "",
+        session_key: str = "",
+        env_vars: Mapping[str, str] | None = None,
+        use_pty: bool = False,
+        **options: Any,
+    ) -> ProcessSession:
         """As `spawn_via_env`, on this machine."""
-        return self.spawn_via_env(LOCAL, command, **options)
+        given = {"env_vars": env_vars, "use_pty": use_pty, **options}
+        return self.spawn_via_env(LOCAL, command, cwd, task_id, session_key, **given)
 
     def spawn_via_env(
         self,
         env: str | None,
         command: str,
-        *,
         cwd: str | None = None,
-        task_id: str | None = None,
-        session_key: str | None = None,
+        task_id: str = "",
+        session_key: str = "",
+        timeout: float = limits.ENV_TIMEOUT_S,
+        *,
         env_vars: Mapping[str, str] | None = None,
         use_pty: bool = False,
         notify_on_complete: bool = False,
@@ -102,11 +155,12 @@ class Registry:
         deadline: int | None = None,
         persist_on_release: bool = False,
         stdin: str | None = None,
-    ) -> Facts:
-        """Start in the background; what `terminal` answers. `env` is a place (`podman:NAME`) or, with the variables
-        that hermes-agent has for it, a kind of place (`ssh`); None is where commands of the task run anyway."""
-        task = self.settings.task_id if task_id is None else task_id
-        own = session_key is None and task == self.settings.task_id
+    ) -> ProcessSession:
+        """Start in the background; what `terminal` answers, with the attributes of a process. `env` is a place
+        (`podman:NAME`) or, with the variables that hermes-agent has for it, a kind of place (`ssh`); None is where
+        commands of the task run anyway."""
+        task = task_id or self.settings.task_id
+        own = not session_key and task == self.settings.task_id
         owner = self.owner if own else _owner(session_key, task)
         env_vars = {**self.settings.env_vars, **(env_vars or {})}
         place = self.settings.place if env is None else env
@@ -124,10 +178,32 @@ class Registry:
             persist_on_release=persist_on_release,
             stdin=stdin,
         )
-        return drive(starting.in_background(wanted))
+        self._serve(owner)
+        facts = drive(starting.in_background(wanted))
+        return ProcessSession(facts, drive(self._process.find(facts["session_id"])) if "session_id" in facts else None)
 
-    def get(self, session_id: str) -> Session:
-        return self._blocking.get(drive(self._process.find(session_id)).id)
+    def _serve(self, owner: str) -> None:
+        """Its sessions are found by their ids from now on."""
+        with self._lock:
+            if owner not in self._found:
+                self._found.append(owner)
+                served = [*(self._kept.get(*_SERVED) or []), owner]
+                self._kept.put(*_SERVED, list(dict.fromkeys(served))[-_SERVED_MAX:])
+
+    def _served(self) -> list[str]:
+        own = self._owners(self.settings.task_id)
+        return [each for each in self._found if each not in own]
+
+    def get(self, session_id: str) -> ProcessSession | None:
+        """None where there is none."""
+        try:
+            session = drive(self._process.find(session_id))
+        except NotFound:
+            return None
+        asked = session.metadata.get("hermes") or {}
+        facts = self.poll(scope.called(session))
+        facts |= {key: asked[key] for key in ("notify_on_complete", "watch_patterns") if key in asked}
+        return ProcessSession(facts, session)
 
     def poll(self, session_id: str, *, since: str | None = None, acknowledge: bool = False) -> Facts:
         return self._of_one(self._process.poll(session_id, since=since, acknowledge=acknowledge))
@@ -138,7 +214,25 @@ class Registry:
         return self._of_one(self._process.log(session_id, offset=offset, limit=min(limit, limits.LOG_LINES_MAX)))
 
     def wait(self, session_id: str, timeout: int | None = None) -> Facts:
-        return self._of_one(self._process.wait(session_id, timeout=timeout))
+        """Until it ends, `timeout` is over, or another thread calls `interrupt`."""
+        wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        core = self._blocking._core.blocking()
+        core.driver = driver = Interruptible(wake)
+        process = Process(AsyncHoldfast(core=core), self._found, self.settings, self._consumings)
+        with self._lock:
+            self._waits.add(wake)
+        try:
+            return self._of_one(process.wait(session_id, timeout=timeout, waiting=driver.waiting))
+        finally:
+            with self._lock:
+                self._waits.discard(wake)
+                os.close(wake)
+
+    def interrupt(self) -> None:
+        """End every `wait` that is under way in other threads; the processes go on."""
+        with self._lock:
+            for wake in self._waits:
+                os.eventfd_write(wake, 1)
 
     def kill_process(self, session_id: str) -> Facts:
         return self._of_one(self._process.kill(session_id))
@@ -171,14 +265,25 @@ class Registry:
         owns: Callable[[Signal], bool] | None = None,
     ) -> Events:
         """What happened since the last drain that was settled."""
-        return Events(drive(drain(self._hf, self._consuming, self.settings, limit=limit, seen=seen, owns=owns)))
+        consuming = self._consumings.of(self.owner)
+        return Events(drive(drain(self._hf, consuming, self.settings, limit=limit, seen=seen, owns=owns)))
+
+    def _drained(self) -> list[Drained]:
+        """Of every owner that this registry starts something for."""
+        owners = list(self._found)
+        return [drive(drain(self._hf, self._consumings.of(owner), self.settings)) for owner in owners]
+
+    def _all_wakers(self) -> list[Waker]:
+        return [self._consumings.of(owner).consumer.waker() for owner in list(self._found)]
 
     def list_sessions(self, task_id: str | None = None, session_key: str | None = None) -> list[Facts]:
-        """Those of the task, and those of the same session key under other tasks."""
+        """Those of the task, and those of the same session key under other tasks. Without either: all that this
+        registry knows."""
+        keys = [] if session_key is None else [session_key]
         if task_id is None and session_key is None:
-            task_id, session_key = self.settings.task_id, self.owner
-        owners = {*self._owners(task_id or ""), *([] if session_key is None else [session_key])}
-        rows: list[Facts] = drive(self._process.listed(task_id or "", owners, session_key or ""))["processes"]
+            task_id, keys = self.settings.task_id, [self.owner, *self._served()]
+        owners = {*self._owners(task_id or ""), *keys}
+        rows: list[Facts] = drive(self._process.listed(task_id or "", owners, keys))["processes"]
         return rows
 
     def has_active_processes(self, task_id: str | None, descendants: bool = False) -> bool:

@@ -95,11 +95,13 @@ async def of_owner(hf: AsyncHoldfast, owner: str, *, all: bool = False) -> list[
     return [each for each in await hf.sessions(all=all, owner=owner) if is_ours(each)]
 
 
-async def listed(hf: AsyncHoldfast, task_id: str, owners: Collection[str], session_key: str) -> list[AsyncSession]:
-    """What these owners have of the task, and all of the session key, newest first: all that run, and what ended
+async def listed(
+    hf: AsyncHoldfast, task_id: str, owners: Collection[str], session_keys: Collection[str]
+) -> list[AsyncSession]:
+    """What these owners have of the task, and all of the session keys, newest first: all that run, and what ended
     lately."""
     found = {each.id: each for each in await of_task(hf, task_id, all=True) if each.owner in owners}
-    if session_key:
+    for session_key in filter(None, session_keys):
         found.update((each.id, each) for each in await of_owner(hf, session_key, all=True))
     running = [each for each in found.values() if not is_over(each)]
     over = [each for each in found.values() if is_over(each) and (since(each.ended_at) or 0.0) <= limits.LIST_AGE_S]

@@ -149,7 +149,7 @@ class Hermes(Toolset):
 
     async def _process(self, action: str, session_id: str | None, **arguments: Any) -> Answer:
         if action == "list":
-            return _answer(await self._process_actions.listed(self.settings.task_id, [self.owner], self.owner))
+            return _answer(await self._process_actions.listed(self.settings.task_id, [self.owner], [self.owner]))
         if session_id is None or not session_id.strip():
             return _answer({"error": texts.no_session_id(action), "error_code": BadArgument.code})
         return _answer(await self._act(action, session_id, **arguments))
