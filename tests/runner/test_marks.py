@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.runner.marks import plan
-from holdfast.runner.tracker import CLEARS_APART_BYTES, EVERY_BYTES, Tracker
+from holdfast.runner.tracker import CLEARS_APART_BYTES, EVERY_BYTES, LONG_SEQUENCE_BYTES, Tracker
 
 Mark = dict[str, Any]
 MIB = 1 << 20
@@ -213,3 +213,29 @@ def test_the_plan_of_a_real_stream_finds_its_marks() -> None:
     assert made["exact"]
     assert [(each["from"], each["to"]) for each in made["ranges"]] == [(0, 700), (711, one.ground)]
     assert made["ranges"][1]["state"]["alt"]
+
+
+@pytest.mark.parametrize("end", [b"\x07", b"\x1b\\", b"\xc2\x9c", b"\x18", b"\x1b[m"])
+def test_a_long_sequence_has_a_mark_behind_it_however_it_is_cut(end: bytes) -> None:
+    begin = b"ab\x1b]0;"
+    data = begin + b"x" * LONG_SEQUENCE_BYTES + end + b"cd\x1b[2J"
+    whole = tracker(data).take_marks()
+    behind = len(data) - 6 - (0 if end != b"\x1b[m" else 3)
+    assert [(mark["why"], mark["offset"], mark.get("from")) for mark in whole] == [
+        ("start", 0, None),
+        ("skip", behind, 2),
+        ("clear", len(data) - 4, None),
+    ]
+    for size in (1000, 2047, 4096, 4097, 65536, len(data) - 5, len(data) - 7, len(data) - 8):
+        assert tracker(*(data[at : at + size] for at in range(0, len(data), size))).take_marks() == whole, size
+    assert tracker(begin + b"x" * 5000 + end).take_marks() == tracker(b"").take_marks()
+
+
+def test_the_bytes_of_a_long_sequence_are_left_out_of_a_plan() -> None:
+    skipped = {**mark("skip", 20 << 20, 5), "from": 100}
+    found = plan([mark("start", 0), skipped], at=(20 << 20) + 50, lines=5, history_rows=0, oldest=0)
+    assert found["exact"]
+    assert [(part["from"], part["to"]) for part in found["ranges"]] == [(0, 100), (20 << 20, (20 << 20) + 50)]
+    dropped = plan([mark("start", 0), skipped], at=(20 << 20) + 50, lines=5, history_rows=0, oldest=1 << 20)
+    assert not dropped["exact"]
+    assert [(part["from"], part["to"]) for part in dropped["ranges"]] == [(20 << 20, (20 << 20) + 50)]
