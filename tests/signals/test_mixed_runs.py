@@ -215,16 +215,23 @@ def test_an_index_that_is_locked_during_a_flood_then_nothing_waits_for_it_and_al
 
 
 @pytest.mark.slow
-@pytest.mark.covers("signals:4")
+@pytest.mark.covers("signals:4", "found:33")
+@pytest.mark.needs("strace")
 def test_an_index_that_is_locked_for_five_seconds_holds_up_no_second_of_a_flood(world: World) -> None:
+    """Its runner makes no system call that names the index, so none can wait for it."""
     hf = world.open()
     inbox = hf.signals(OWNER)
     flood = ["yes", "a line of a flood that goes on and on"]
     monitor = {"persistent": True, "digest_after": 3600}
     session = hf.start(flood, owner=OWNER, monitor=monitor, log_cap=16 << 20)
     assert session.wait(output=True, timeout=BOUND_S).reason == "output"
+    trace = world.root / "trace"
+    watched = "trace=openat,connect,flock,fcntl,rename,unlink,newfstatat"
+    tracing = ["strace", "-qq", "-yy", "-e", watched, "-o", str(trace), "-p", str(session.runner_pid)]
     with inbox.waker() as waker, closing(sqlite3.connect(hf.home.index, isolation_level=None)) as other:
         waker.clear()
+        tracer = world.program(tracing)
+        until(trace.exists, what="the trace")
         other.execute("BEGIN EXCLUSIVE")
         for _ in range(5):
             before = session.refresh().ends["stdout"]
@@ -233,6 +240,10 @@ def test_an_index_that_is_locked_for_five_seconds_holds_up_no_second_of_a_flood(
         assert woken(waker), "a wake does not need the index"
         other.execute("ROLLBACK")
     session.stop(grace=0)
+    tracer.wait(20)
+    calls = trace.read_text(errors="replace").splitlines()
+    assert any("stdout.0" in call for call in calls), "what it does name is in the trace"
+    assert not [call for call in calls if "index.db" in call or "flock(" in call or "SETLK" in call]
     until(partial(_has_ended, world, session.id), what="the ending")
     check(world, session.id)
     claimed: list[str] = []

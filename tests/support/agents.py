@@ -36,6 +36,10 @@ class Agent:
         answer: Answer = self.run(self.tools.call(tool, arguments))
         return answer
 
+    def runners(self) -> list[int | None]:
+        """Of all that it has started."""
+        return [session.runner_pid for session in self.run(self.hf.sessions(all=True))]
+
     def close(self) -> None:
         """As a host that leaves in good order does."""
         self.run(self.tools.close())

@@ -13,20 +13,27 @@ from contextlib import suppress
 
 
 class OwnTime:
-    """Counts from its creation to `stop`."""
+    """Counts from its creation to `stop`. `pids` are the processes that it will be about beside this one; without any,
+    all that there are, for which it will be is not known yet."""
 
-    def __init__(self) -> None:
-        # Of everybody: which processes will have to do with it is not known yet.
-        self._before = {int(name): _waited_ns(int(name)) for name in os.listdir("/proc") if name.isdecimal()}
+    def __init__(self, *pids: int | None) -> None:
+        known = [pid for pid in pids if pid is not None] or list(map(int, filter(str.isdecimal, os.listdir("/proc"))))
+        self._before = {pid: _waited_ns(pid) for pid in {os.getpid(), *known}}
         self._began = time.monotonic_ns()
+        self._ended = 0
 
-    def stop(self, *pids: int | None) -> float:
-        """In seconds. `pids` are the processes beside this one; those that were born meanwhile count from birth."""
-        ended = time.monotonic_ns()
+    def stop(self) -> OwnTime:
+        self._ended = self._ended or time.monotonic_ns()
+        return self
+
+    def seconds(self, *pids: int | None) -> float:
+        """Without what this process and `pids` waited for a processor. They must live: the count goes with the process.
+        Those that were born meanwhile count from birth."""
+        self.stop()
         waited = 0
         for pid in {os.getpid(), *(pid for pid in pids if pid is not None)}:
             waited += max(0, _waited_ns(pid) - self._before.get(pid, 0))
-        return max(0.0, (ended - self._began - waited) / 1e9)
+        return max(0.0, (self._ended - self._began - waited) / 1e9)
 
 
 def _waited_ns(pid: int) -> int:

@@ -168,17 +168,3 @@ class Gate:
 
     def close(self) -> None:
         os.close(self._fd)
-
-
-def within(bound: float, attempt: Callable[[], T], clear: Callable[[T], object], tries: int = 3) -> T:
-    """What came of an attempt that kept to a bound of the contract. The machine may be busy with other things, so one
-    that did not is cleared away and made again."""
-    while True:
-        began = time.monotonic()
-        found = attempt()
-        took = time.monotonic() - began
-        if took < bound:
-            return found
-        tries -= 1
-        assert tries, f"it took {took:.2f} s"
-        clear(found)

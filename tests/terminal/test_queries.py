@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast.model.attach import Init
+from support.own_time import OwnTime
 
 if TYPE_CHECKING:
     from holdfast import Holdfast, Session
@@ -217,7 +218,7 @@ def test_neovim_starts_edits_and_leaves(home: Holdfast, world: World) -> None:
     assert file.read_text() == "written here\n"
 
 
-@pytest.mark.covers("terminal:12")
+@pytest.mark.covers("terminal:12", "found:33")
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("settings", ["raw -echo", "sane"])
@@ -237,14 +238,14 @@ def test_a_million_questions_that_nobody_wants_answered_hold_nothing_up(
     deadline = time.monotonic() + 100
     while session.refresh().ends["tty"] < 4_000_000:
         assert time.monotonic() < deadline
-        began = time.monotonic()
+        passed = OwnTime(runner)
         session.refresh()
-        slowest = max(slowest, time.monotonic() - began)
+        slowest = max(slowest, passed.seconds(runner))
         most = max(most, _resident(runner))
         rounds += 1
     session.wait(match="all asked", timeout=60)
     assert rounds >= 5
-    assert slowest < 3.0
+    assert slowest < 0.5, "other requests wait"
     assert most < before + (16 << 20)
     dropped = session.refresh().metadata["replies_dropped"]
     assert 0 < dropped <= 1_000_000

@@ -8,7 +8,6 @@ import os
 import signal
 import sqlite3
 import sys
-import time
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +21,7 @@ from holdfast.tools import toolset as families
 from holdfast.tools.mcp.server import Bridge
 from support import processes
 from support.mcp_clients import Ear, connected, server, text
+from support.own_time import OwnTime
 from support.waiting import BOUND_S
 from support.wounds import halt
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 ERAS = ["legacy", "2026-07-28"]
 # What the contract says, and twice that: the machine may be busy.
-CANCELLED_S = 0.2
+CANCELLED_S = 0.1
 # What clients of today do is no longer what they should.
 of_today = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
 
@@ -95,7 +95,7 @@ def test_while_a_call_waits_the_last_line_is_told(world: World, era: str, monkey
     assert "half way" in told
 
 
-@pytest.mark.covers("native:22")
+@pytest.mark.covers("native:22", "found:33")
 @pytest.mark.parametrize("era", ERAS)
 def test_a_cancelled_call_ends_the_waiting_at_once_and_not_the_command(world: World, era: str) -> None:
     gate = world.gate()
@@ -107,7 +107,7 @@ def test_a_cancelled_call_ends_the_waiting_at_once_and_not_the_command(world: Wo
             async with asyncio.timeout(BOUND_S):
                 while _waiting() < 5:
                     await client.call_tool("list", {})
-            began = time.monotonic()
+            passed = OwnTime(os.getpid())
             for each in waits:
                 each.cancel()
             await asyncio.gather(*waits, return_exceptions=True)
@@ -115,7 +115,7 @@ def test_a_cancelled_call_ends_the_waiting_at_once_and_not_the_command(world: Wo
             async with asyncio.timeout(BOUND_S):
                 while _waiting():
                     await asyncio.to_thread(os.sched_yield)
-            took = time.monotonic() - began
+            took = passed.seconds()
             assert took < CANCELLED_S, f"the server waited on for {took:.3f} s"
             assert (await hf.get("job")).state == "running"
             gate.release()
