@@ -273,11 +273,14 @@ def _holds(name: str, value: str) -> bool:
     return "(" not in value and any(map(str.isalnum, value))
 
 
+def _is_placeholder(value: str) -> bool:
+    return value[0] in "$<{%" or _INTERPOLATED.search(value) is not None
+
+
 def _stands_for_one(value: str) -> bool:
     """A variable, a placeholder, the name of a secret."""
-    if value[0] in "$<{%" or _INTERPOLATED.search(value):
-        return True
-    return value.translate(_SENTENCE_MARKS).isalpha() and _WORD_FOR_SECRETS.search(value) is not None
+    named = value.translate(_SENTENCE_MARKS).isalpha() and _WORD_FOR_SECRETS.search(value) is not None
+    return named or _is_placeholder(value)
 
 
 def _known_by_shape(found: _Match) -> str:
@@ -287,15 +290,15 @@ def _known_by_shape(found: _Match) -> str:
     return f"{before}{MARK if is_random else key}"
 
 
-def _unless_it_stands_for_one(found: _Match) -> str:
-    return found.group(0) if _stands_for_one(found.group(2).strip("\"'") or " ") else _second_marked(found)
+def _unless_placeholder(found: _Match) -> str:
+    return found.group(0) if _is_placeholder(found.group(2).strip("\"'") or " ") else _second_marked(found)
 
 
 def _authorization(found: _Match) -> str:
     """What follows `authorization` without a scheme may as well be code."""
     value = found.group(2)
     is_code = any(each in value for each in "()[]{}<>`") or _CHAIN.fullmatch(value) or _SEVERAL_WORDS.fullmatch(value)
-    return found.group(0) if is_code else _unless_it_stands_for_one(found)
+    return found.group(0) if is_code else _unless_placeholder(found)
 
 
 def _cookie(found: _Match) -> str:
@@ -305,14 +308,14 @@ def _cookie(found: _Match) -> str:
 
 def _bearer(found: _Match) -> str:
     before, value = found.group(1), found.group(2)
-    is_word = _stands_for_one(value) or (len(value) < 24 and not any(map(str.isdecimal, value)))
+    is_word = _is_placeholder(value) or (len(value) < 24 and not any(map(str.isdecimal, value)))
     return f"{before}{value if is_word else MARK}"
 
 
 def _user(found: _Match) -> str:
     """`user:password`; two numbers are a user and a group."""
     before, value = found.group(1), found.group(2)
-    return f"{before}{value if value.isdecimal() or _stands_for_one(value) else MARK}"
+    return f"{before}{value if value.isdecimal() or _is_placeholder(value) else MARK}"
 
 
 _AUTHORIZATION = r"""(?i)(\bauthorization["']?[ \t]*[:=][ \t]*["']?"""
@@ -320,15 +323,15 @@ _RULES: tuple[tuple[str, Replacement], ...] = (
     # With whatever is glued to it: what stands alone now stood alone before.
     (rf"(^|[^A-Za-z0-9])((?:{'|'.join(_SHAPES)})[A-Za-z0-9_-]*)", _known_by_shape),
     (r"(hooks\.slack\.com/[a-z]+/|/api/webhooks/[0-9]+/)([A-Za-z0-9/_-]+)()", _second_marked),
-    (r"(://[^\s/?#@:\"'<>]*:)([^\s/?#@\"'<>]+)(@)", _unless_it_stands_for_one),
+    (r"(://[^\s/?#@:\"'<>]*:)([^\s/?#@\"'<>]+)(@)", _unless_placeholder),
     (_AUTHORIZATION + r"(?:digest|aws4-hmac-sha256)[ \t]+)([^\n]+)()", _second_marked),
-    (_AUTHORIZATION + r"(?:bearer|basic|token|apikey|negotiate|ntlm)[ \t]+)([^\s\"',;]+)()", _unless_it_stands_for_one),
+    (_AUTHORIZATION + r"(?:bearer|basic|token|apikey|negotiate|ntlm)[ \t]+)([^\s\"',;]+)()", _unless_placeholder),
     (_AUTHORIZATION + r")([^\s\"',;]{12,})()", _authorization),
     (r"(?i)(\bcookie[\"']?[ \t]*:[ \t]*)([^\s\"'][^\n\"']*)()", _cookie),
     (r"(?i)(\bbearer[ \t]+)([A-Za-z0-9._~+/=-]{12,})", _bearer),
     (rf"(?i)({_NAME})([\"']?[ \t]*(?::=|=>|=|:)[ \t]*)({_VALUE})", _assigned),
     (rf"(?i)(--{_NAME})([ \t]+)({_VALUE})", _assigned),
-    (r"(\bsshpass[ \t]+-p[ \t]*)([^\s]+)()", _unless_it_stands_for_one),
+    (r"(\bsshpass[ \t]+-p[ \t]*)([^\s]+)()", _unless_placeholder),
     (r"((?:^|\s)(?:-u|--user|--proxy-user)[ =]?[^\s:\"'=-][^\s:\"']*:)([^\s\"']+)", _user),
 )
 

@@ -21,6 +21,31 @@ _ALLOWED = re.compile(
     re.VERBOSE,
 )
 
+# What the tools of a developer read, and what is no secret by its name.
+_OF_TOOLS = re.compile(
+    r"""
+    (?!(?:HOLDFAST|HERMES|OPENCLAW)_)
+    (?: \w+_HOME | GO[A-Z0-9]+ | NODE_\w+ | NVM_\w+ | PYENV_\w+ | RBENV_\w+ | CARGO_\w+ | RUST\w+ | KUBECONFIG
+      | DOCKER_(?: HOST | CONTEXT | CONFIG | BUILDKIT ) | EDITOR | VISUAL | BROWSER | MANPATH | INFOPATH | LS_COLORS
+      | COLORTERM | NO_COLOR | CI | DEBIAN_FRONTEND | MAKEFLAGS | CC | CXX | CFLAGS | CXXFLAGS | CPPFLAGS | LDFLAGS
+      | PKG_CONFIG_PATH | LD_LIBRARY_PATH | ANDROID_\w+ | GRADLE_\w+ | MAVEN_\w+ | MVN_\w+ | JAVA_\w+
+      | (?: RAILS | RACK | APP | FLASK | DJANGO )_ENV | DJANGO_SETTINGS_MODULE | GIT_(?: AUTHOR | COMMITTER )_\w+
+      | GIT_EDITOR )
+    """,
+    re.VERBOSE,
+)
+_SECRET = re.compile(
+    r"""
+    (?: \w*_ )? (?: \w*KEY | \w*TOKENS? | \w*SECRETS? | \w*PASSWO?R?D | PASS | PASSPHRASE | PW | PWD | CREDENTIALS?
+      | AUTH | COOKIE | DSN | WEBHOOK | PAT | SIGNATURE | PRIVATE ) (?: _\w* )?
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+# They describe one shell, and are wrong in every other.
+_OF_ONE_SHELL = re.compile(
+    r"_|PWD|OLDPWD|SHLVL|TERM|COLUMNS|LINES|PS[0-4]|PROMPT_COMMAND|BASH\w*|HIST\w+|ENV|PPID|UID|EUID"
+)
+
 # What an agent's host holds for itself: whoever had it could speak for that host, or become its user.
 _DENIED = re.compile(
     r"""
@@ -39,12 +64,34 @@ _DENIED = re.compile(
 # They name the host's own interpreter, which a project's must not run in.
 _TRACES = ("VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONHOME")
 
-_FORCE = "_HERMES_FORCE_"
+FORCE = "_HERMES_FORCE_"
 
 
 def allowed(name: str) -> bool:
     """Is it handed on without being asked for?"""
     return _ALLOWED.fullmatch(name) is not None and not denied(name)
+
+
+def of_tools(name: str) -> bool:
+    """Does a developer's tool read it, and is it no secret?"""
+    return _OF_TOOLS.fullmatch(name) is not None and not _SECRET.fullmatch(name) and not denied(name)
+
+
+def exported(profile: Mapping[str, str], deny: Iterable[str] = ()) -> dict[str, str]:
+    """Of what the files of a user's shell export: all but secrets, by name or by value, and what is about that shell
+    alone."""
+    from ..signals.redact import redact
+
+    kept = set(deny)
+    return {
+        name: value
+        for name, value in profile.items()
+        if name.isidentifier()
+        and name not in kept
+        and not _OF_ONE_SHELL.fullmatch(name)
+        and not denied(name)
+        and (_ALLOWED.fullmatch(name) or not (_SECRET.fullmatch(name) or redact(value) != value))
+    }
 
 
 def denied(name: str) -> bool:
@@ -58,17 +105,23 @@ def environment(
     passed: Iterable[str] = (),
     given: Mapping[str, str | None] | None = None,
     deny: Iterable[str] = (),
+    tools: bool = False,
 ) -> dict[str, str]:
-    """The variables of a command. `passed` are more names of the host's, `given` are the caller's own (None takes one
-    away, `_HERMES_FORCE_NAME` is a spelling of `NAME`), `deny` are names that this host keeps for itself."""
+    """The variables of a command. With `tools` also those that a developer's tools read. `passed` are more names of the
+    host's, `given` are the caller's own (None takes one away, `_HERMES_FORCE_NAME` is a spelling of `NAME`), `deny` are
+    names that this host keeps for itself."""
     wanted = set(passed)
-    found = {name: value for name, value in host.items() if _ALLOWED.fullmatch(name) or name in wanted}
-    found = {name: value for name, value in found.items() if not name.startswith(_FORCE)}
+    found = {
+        name: value
+        for name, value in host.items()
+        if _ALLOWED.fullmatch(name) or name in wanted or (tools and of_tools(name))
+    }
+    found = {name: value for name, value in found.items() if not name.startswith(FORCE)}
     for name, value in (given or {}).items():
         if value is None:
             found.pop(name, None)
         else:
-            found[name.removeprefix(_FORCE)] = value
+            found[name.removeprefix(FORCE)] = value
     _clear_traces(found, host)
     kept = set(deny)
     return {name: value for name, value in found.items() if name not in kept and not denied(name)}

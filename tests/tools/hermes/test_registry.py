@@ -271,7 +271,7 @@ def test_eight_threads_can_begin_at_once_on_a_registry_that_nothing_was_asked_of
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for _ in range(scaled(2, 20)):
-        monkeypatch.setattr(shell, "_login_paths", {})
+        monkeypatch.setattr(shell, "_profiles", {})
         registry = Registry(world.open(), task_id="t1", session_key=f"conv-{secrets.token_hex(4)}")
         together = threading.Barrier(8)
 

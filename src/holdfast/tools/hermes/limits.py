@@ -15,7 +15,9 @@ FOREGROUND_CAP_S = 600
 # A server prints what it has to say about its start within this.
 SERVER_WAIT_S = 10.0
 KILL_GRACE_S = 2.0
-LOGIN_PATH_S = 10.0
+# For the files of the user's shell to be read, the end of a shell that hangs included.
+PROFILE_S = 5.0
+PROFILE_GRACE_S = 0.3
 # One call of a sandbox that runs commands for us.
 ENV_TIMEOUT_S = 10.0
 

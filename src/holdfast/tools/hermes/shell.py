@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
+from concurrent.futures import CancelledError, Future
 from typing import TYPE_CHECKING
 
 from ...errors import HoldfastError
@@ -30,24 +32,27 @@ _WRAPPER_AWAY = (
 )
 _MARK = "holdfast-path:"
 _SHELL_MARK, _OWN_MARK = "holdfast-shell:", "holdfast-own:"
-# What `chosen` and `login_path` find out here, asked in another place.
+_ENV_PROGRAM = shutil.which("env") or "/usr/bin/env"
+# What `chosen` and `profile` find out here, asked in another place.
 _SURVEY = f"""
 s=$SHELL
 case ${{s##*/}} in {"|".join(_KNOWN)}) ;; *) s= ;; esac
 case $s in /*) [ -x "$s" ] || s= ;; *) s= ;; esac
 [ -n "$s" ] || s=$(command -v bash) || s=/bin/sh
 printf '\\n{_SHELL_MARK}%s\\n{_OWN_MARK}%s\\n' "$s" "$PATH"
-exec "$s" -l -c 'printf "\\n{_MARK}%s\\n" "$PATH"'
+exec "$s" -l -i -c 'printf "\\n{_MARK}%s\\n" "$PATH"'
 """
 _PATH_MAX_BYTES = 4096
 _BRIEFLY: dict[str, Any] = {
-    "timeout": limits.LOGIN_PATH_S,
+    "timeout": limits.PROFILE_S - 2 * limits.PROFILE_GRACE_S,
+    "grace": limits.PROFILE_GRACE_S,
     "notify": "never",
     "labels": {"hermes.asks": "path"},
 }
 
 # By shell, and the HOME and PATH that it began with: asked once, for profiles are slow.
-_login_paths: dict[tuple[str, str, str], str] = {}
+_profiles: dict[tuple[str, str, str], Future[dict[str, str]]] = {}
+_profiles_lock = threading.Lock()
 # The same by place: its shell, and the PATH of a login there; None where it did not say.
 _surveys: dict[tuple[str, ...], tuple[str, str | None]] = {}
 
@@ -60,27 +65,51 @@ def chosen(environ: Mapping[str, str]) -> str:
     return shutil.which("bash", path=environ.get("PATH")) or "/bin/sh"
 
 
-async def login_path(hf: AsyncHoldfast, shell: str, env: Mapping[str, str]) -> tuple[str, str | None]:
-    """The PATH of a login shell, what the host has besides behind it; and what went wrong, told once."""
+async def profile(hf: AsyncHoldfast, shell: str, env: Mapping[str, str]) -> tuple[dict[str, str], str | None]:
+    """What the user's shell exports after it has read its files as a login and interactive one (`-lic`), and what went
+    wrong, told once. Asked once a host, whoever asks first; the others wait for it."""
     key = (shell, env.get("HOME", ""), env.get("PATH", ""))
-    if key in _login_paths:
-        return _login_paths[key], None
-    _login_paths[key], problem = await _ask_login_path(hf, shell, env)
-    return _login_paths[key], problem
-
-
-async def _ask_login_path(hf: AsyncHoldfast, shell: str, env: Mapping[str, str]) -> tuple[str, str | None]:
-    ours = env.get("PATH", "")
+    while True:
+        with _profiles_lock:
+            found = _profiles.get(key)
+            mine = found is None
+            if found is None:
+                found = _profiles[key] = Future()
+        if mine:
+            break
+        try:
+            return (await hf._core.driver.call(found.result)), None
+        except CancelledError:
+            continue  # the call that asked was given up
     try:
-        words = [shell, "-l", "-c", f'printf "\\n{_MARK}%s\\n" "$PATH"']
-        asked = await hf.run(words, env=env, clean_env=True, **_BRIEFLY)
-        theirs = _said((await asked.text("stdout")).splitlines(), _MARK)
+        exports, problem = await _ask_profile(hf, shell, env)
+    except BaseException:
+        with _profiles_lock:
+            del _profiles[key]
+        found.cancel()
+        raise
+    found.set_result(exports)
+    return exports, problem
+
+
+async def _ask_profile(hf: AsyncHoldfast, shell: str, env: Mapping[str, str]) -> tuple[dict[str, str], str | None]:
+    """It writes into memory: values are no matter of any disk."""
+    fd = os.memfd_create("profile")
+    try:
+        words = [shell, "-l", "-i", "-c", f"{_ENV_PROGRAM} -0 >/proc/self/fd/{DIRECTORY_FD}"]
+        asked = await hf.run(
+            words, env={**env, "TERM": "dumb"}, clean_env=True, pass_fds={DIRECTORY_FD: fd}, **_BRIEFLY
+        )
+        said = os.pread(fd, os.fstat(fd).st_size, 0)
         await _leave(asked)
     except HoldfastError as problem:
-        return ours, texts.login_path_failed(shell, str(problem))
-    if theirs is None:
-        return ours, texts.login_path_failed(shell, _why(asked))
-    return _joined(theirs, ours), None
+        return {}, texts.profile_failed(shell, str(problem))
+    finally:
+        os.close(fd)
+    pairs = [os.fsdecode(each).partition("=") for each in said.split(b"\0")[:-1]]
+    if not pairs:
+        return {}, texts.profile_failed(shell, _why(asked))
+    return {name: value for name, _, value in pairs if env.get(name) != value}, None
 
 
 async def survey(hf: AsyncHoldfast, place: str, env: Mapping[str, str]) -> tuple[str, str | None, str | None]:
@@ -98,7 +127,7 @@ async def survey(hf: AsyncHoldfast, place: str, env: Mapping[str, str]) -> tuple
         pass  # retention does it
     if program is None:
         return "/bin/sh", None, texts.login_path_failed("shell", _why(asked), place)
-    _surveys[key] = program, None if theirs is None else _joined(theirs, own or "")
+    _surveys[key] = program, None if theirs is None else joined(theirs, own or "")
     problem = texts.login_path_failed(program, _why(asked), place) if theirs is None else None
     return *_surveys[key], problem
 
@@ -113,7 +142,7 @@ def _why(asked: AsyncSession) -> str:
     return "it took too long" if asked.exit and asked.exit.cause == "overall_timeout" else "it did not say"
 
 
-def _joined(theirs: str, ours: str) -> str:
+def joined(theirs: str, ours: str) -> str:
     first = theirs.split(":")
     return ":".join(first + [each for each in ours.split(":") if each and each not in first])
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import BadArgument, PtyUnavailable, SpawnError, TooManySessions
 from ...home import check_labels
-from ..environment import environment
+from ..environment import FORCE, environment, exported
 from . import limits, scope, shell, texts, views
 from .place import LOCAL, Place
 
@@ -137,11 +137,15 @@ class Starting:
         """The variables, the shell, and what the caller should be told."""
         settings = self._settings
         passed = (*self._hf.config.env_pass, *settings.env_pass)
-        env = environment(os.environ, passed=passed, given=settings.env_vars, deny=settings.env_deny)
+        env = environment(os.environ, passed=passed, given=settings.env_vars, deny=settings.env_deny, tools=True)
         program = shell.chosen(env)
-        if "PATH" in settings.env_vars:
-            return env, program, []
-        env["PATH"], problem = await shell.login_path(self._hf, program, env)
+        host = environment(os.environ, passed=passed, deny=settings.env_deny, tools=True)
+        found, problem = await shell.profile(self._hf, program, host)
+        found = exported(found, settings.env_deny)
+        if "PATH" in found:
+            found["PATH"] = shell.joined(found["PATH"], host.get("PATH", ""))
+        given = {name.removeprefix(FORCE) for name in settings.env_vars}
+        env |= {name: value for name, value in found.items() if name not in given}
         return env, program, [problem] if problem else []
 
     async def _there(self, place: str) -> tuple[dict[str, str], str, list[str]]:

@@ -160,6 +160,10 @@ def same_running(id: str) -> str:
     return f"the same command is already running here as {id}"
 
 
+def profile_failed(shell: str, why: str) -> str:
+    return f"PATH and exports of a login {shell} could not be found out ({why}); those of the host are used"
+
+
 def login_path_failed(shell: str, why: str, place: str = "the host") -> str:
     return f"the PATH of a login {shell} could not be found out ({why}); that of {place} is used"
 
