@@ -630,7 +630,13 @@ def main(arguments: list[str]) -> int:
         return in_own_world(arguments)
     soak = Soak(os.environ[MARK], options.seed)
     soak.say(f"seed {options.seed}, home {soak.hf.home.path}")
-    return soak.run(options.minutes)
+    # Whatever ends it, nothing of it stays behind.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        return soak.run(options.minutes)
+    finally:
+        for pid in processes():
+            soak.send(pid, signal.SIGKILL)
 
 
 if __name__ == "__main__":
