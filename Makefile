@@ -10,7 +10,7 @@ T ?=
 ARGS ?=
 
 .DEFAULT_GOAL := test
-.PHONY: setup system run test test-all lint format types layers unit bench docs clean
+.PHONY: setup system run test test-all lint format types layers unit bench soak docs clean
 
 setup:
 	@tools/setup.sh "$(PYTHON)"
@@ -51,6 +51,10 @@ bench: setup
 	@tools/system-packages.sh bench
 	$(BIN)/python -m compileall -q src
 	$(BIN)/python -m bench $(ARGS)
+
+# Half an hour of kills, full disks and lost indexes: make soak ARGS="--minutes 5"
+soak: setup
+	$(BIN)/python bench/soak.py $(ARGS)
 
 docs: setup
 	$(BIN)/python tools/reference.py
