@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +18,7 @@ from hypothesis import strategies as st
 from holdfast import config
 from holdfast.config import SETTINGS, Config, line_of, load
 from holdfast.errors import BadArgument, ConfigError
+from support.world import World
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -373,3 +376,38 @@ def test_names_of_variables_are_a_list_or_a_text(tmp_path: Path) -> None:
         refused = _refusal(_write(tmp_path, f"[env]\npass = {wrong}\n"))
         assert refused is not None
         assert refused.key == "env.pass"
+
+
+@pytest.mark.root
+@pytest.mark.covers("found:42")
+def test_a_config_file_of_another_user_or_open_to_writers_is_refused_with_the_fix(world: World) -> None:
+    """A channel in it is a command that we run."""
+    path = world.root / "user" / ".config" / "holdfast" / "config.toml"
+    path.parent.mkdir(mode=0o700)
+    path.write_text('[cli]\ncolor = "never"\n')
+    assert world.hold("ls").returncode == 0
+    for mode in (0o620, 0o602, 0o666):
+        path.chmod(mode)
+        refused = world.hold("ls")
+        assert (refused.returncode, refused.stdout) == (2, "")
+        assert "lets others write it" in refused.stderr
+        fix = re.search(r"`(chmod .*)`", refused.stderr)
+        assert fix is not None
+        subprocess.run(fix[1], shell=True, check=True)
+        assert world.hold("ls").returncode == 0
+    os.chown(path, 65534, -1)
+    refused = world.hold("run", "--", "echo", "ran")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "it belongs to uid 65534, not to us" in refused.stderr
+    fix = re.search(r"`(chown .*)`", refused.stderr)
+    assert fix is not None
+    subprocess.run(fix[1], shell=True, check=True)
+    assert world.hold("ls").returncode == 0
+    # Named by the environment or by the caller it is no better.
+    other = world.root / "other.toml"
+    other.write_text("")
+    other.chmod(0o666)
+    assert "lets others write it" in world.hold("ls", env={"HOLDFAST_CONFIG": str(other)}).stderr
+    with pytest.raises(ConfigError):
+        load({}, str(other))
+    assert world.hold("ls", env={"HOLDFAST_CONFIG": "/dev/null"}).returncode == 0

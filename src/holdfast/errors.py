@@ -637,6 +637,27 @@ class DamagedRecord(HoldfastError):
         super().__init__(f"{path} cannot be read: {why}", path=path, why=why)
 
 
+class UnsafeFile(HoldfastError):
+    """A file that somebody else put where we should write."""
+
+    code, http_status, exit_code = "unsafe-file", 500, FAILED
+    fix = "choose another name, or a directory that only you may write"
+    path: str
+    why: str
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(f"{path} is not written to: {why}", path=path, why=why)
+
+
+class MalformedAnswer(DamagedRecord):
+    """A runner, or the place it runs in, answered with fields of the wrong type."""
+
+    fix = "`hold doctor --rebuild` moves the session to quarantine; what runs there goes on"
+
+    def __init__(self, session: str, path: str, why: str) -> None:
+        HoldfastError.__init__(self, f"the answer of session {session} cannot be used: {why}", path=path, why=why)
+
+
 class ForeignPeer(HoldfastError):
     code, http_status, exit_code = "foreign-peer", 403, FAILED
     fix = "connect as the user whose home it is"

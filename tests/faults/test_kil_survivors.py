@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import subprocess
 import time
 
 import pytest
@@ -14,6 +15,7 @@ from support.bystander import Bystanders
 from support.promised import Beside, marked, promised
 from support.waiting import until, wait_gone
 from support.world import World
+from support.wounds import kill_runner, sweep_up
 
 # The exit of a command waits for a moment of silence of those who hold its pipes, not for their end.
 AT_ONCE_S = 8.0
@@ -181,3 +183,47 @@ def test_kil_05_three_hundred_survivors_are_named_as_far_as_there_is_room_and_co
     promised(world, session, bystander=bystander, beside=beside, numbers=1)
     assert session.exit is not None
     assert (session.exit.survivors, session.exit.survivors_more) == ([], 0)
+
+
+@pytest.mark.covers("found:44")
+@pytest.mark.parametrize("words", [["stop"], ["kill"]], ids=["stop", "kill"])
+def test_stop_and_kill_end_a_listed_survivor_whose_runner_is_gone(world: World, words: list[str]) -> None:
+    """It left the command's group and session and carries no mark: only the record of its runner knows it."""
+    hf = world.open()
+    sleeper = shlex.join(world.probe("quiet", "sleep", 600))
+    session = hf.run(["sh", "-c", f"env -i setsid {sleeper} </dev/null >/dev/null 2>&1 & exit 0"], wait=10)
+    until(lambda: session.refresh().to_json()["exit"]["survivors"], what="the survivor on record")
+    assert session.exit is not None
+    [survivor] = session.exit.survivors
+    kill_runner(session)
+    listed = json.loads(world.hold("status", session.id, "--json").stdout)["exit"]["survivors"]
+    assert [each["pid"] for each in listed] == [survivor["pid"]]
+    ended = world.hold(*words, session.id)
+    assert ended.returncode == 0, ended.stdout
+    assert "already over" not in ended.stdout
+    assert "1 process gone" in ended.stdout
+    wait_gone(survivor["pid"])
+    assert json.loads(world.hold("status", session.id, "--json").stdout)["exit"]["survivors"] == []
+    assert "already over" in world.hold(*words, session.id).stdout
+    sweep_up(world, hf)
+
+
+@pytest.mark.covers("found:44")
+def test_a_stop_that_cannot_end_a_listed_survivor_says_so(world: World) -> None:
+    """It runs as another user, and the stop comes from a root that may not signal others."""
+    hf = world.open()
+    sleeper = "setpriv --reuid 65534 --clear-groups sleep 600"
+    session = hf.run(["sh", "-c", f"{sleeper} </dev/null >/dev/null 2>&1 & exit 0"], wait=10)
+    until(lambda: session.refresh().to_json()["exit"]["survivors"], what="the survivor on record")
+    assert session.exit is not None
+    [survivor] = session.exit.survivors
+    kill_runner(session)
+    without_kill = ["setpriv", "--bounding-set", "-kill", "--inh-caps", "-kill"]
+    for words in ("stop", "kill"):
+        argv = [*without_kill, *world.hold_argv(words, session.id, *(["--grace", "0"] if words == "stop" else []))]
+        refused = subprocess.run(argv, capture_output=True, text=True, check=False)
+        assert refused.returncode == 1
+        assert f"NOT ended, still there: pid {survivor['pid']}" in refused.stdout
+    assert session.stop(grace=0).done
+    wait_gone(survivor["pid"])
+    sweep_up(world, hf)

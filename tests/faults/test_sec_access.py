@@ -5,9 +5,12 @@ from __future__ import annotations
 import array
 import os
 import re
+import shlex
 import shutil
+import signal
 import socket
 import stat
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +25,7 @@ from support.bystander import Bystanders
 from support.peer import HELLO, Peer
 from support.points import Points
 from support.promised import Beside, home_is_usable, is_typed, promised
+from support.serving import Serving, request
 from support.waiting import until
 from support.world import World
 
@@ -359,3 +363,62 @@ def test_sec_07_everything_of_ours_is_private_from_birth_and_never_narrowed_afte
     for path in [*world.home.rglob("*"), *world.runtime.rglob("*")]:
         mode = stat.S_IMODE(path.lstat().st_mode)
         assert mode == (0o700 if path.is_dir() else 0o600), f"{path} is {mode:o}"
+
+
+@pytest.mark.covers("found:48")
+@pytest.mark.root
+@pytest.mark.needs("setpriv")
+def test_a_unix_socket_of_the_server_refuses_other_users(world: World) -> None:
+    """Its directory was opened to others after the server had looked at it."""
+    path = world.root / "sock" / "s"
+    serving = Serving(world, "--unix", str(path))
+    bearer = {"Host": "localhost", "Authorization": f"Bearer {serving.token}"}
+    talk = "".join(f"{name}: {value}\r\n" for name, value in bearer.items())
+    asked = f"GET /v1/info HTTP/1.1\r\n{talk}Connection: close\r\n\r\n".encode()
+    with opened_up(world.root, path.parent, path):
+        heard = bytes.fromhex(foreigner(world, str(path), asked).removeprefix("heard "))
+    assert heard.startswith(b"HTTP/1.1 403 ")
+    assert b"foreign-peer" in heard
+    assert request(str(path), "/v1/info", bearer).status == 200
+
+
+@pytest.mark.covers("found:48")
+@pytest.mark.root
+@pytest.mark.needs("setpriv")
+@pytest.mark.parametrize("planted", ["directory", "link", "file"])
+def test_the_advice_for_a_foreign_runtime_directory_works_without_root(world: World, planted: str) -> None:
+    shared, user = world.root / "shared", world.root / "user"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    path = shared / f"holdfast-{NOBODY}"
+    if planted == "directory":
+        path.mkdir()
+    elif planted == "link":
+        path.symlink_to(user)
+    else:
+        path.touch()
+    world.root.chmod(0o755)
+    os.chown(user, NOBODY, NOBODY)
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith(("XDG_", "HOLDFAST_"))},
+        "HOME": str(user),
+        "TMPDIR": str(shared),
+        "HOLDFAST_HOME": str(user / "state"),
+    }
+    hold = shlex.join(world.hold_argv("run", "--", "echo", "fine"))
+    # Our interpreter may stand in a directory of our own: it may be read, and nothing more.
+    nobody = [*AS_NOBODY, "--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"]
+    tried = subprocess.run([*nobody, "sh", "-c", hold], env=environment, capture_output=True, text=True, check=False)
+    assert tried.returncode == 1
+    advice = re.search(r"`(.*)`", tried.stderr)
+    assert advice is not None, tried.stderr
+    followed = [*nobody, "sh", "-c", f"{advice[1]} && {hold}"]
+    done = subprocess.run(followed, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "fine\n"), done.stderr
+    launchers = list((user / ".cache").glob("holdfast-run/holdfast/launcher-*.lock"))
+    for lock in launchers:
+        pid, _, start = lock.read_text().strip().partition(" ")
+        row = processes.look(int(pid))
+        if row is not None and str(row.start) == start:
+            processes.send(row, signal.SIGTERM)
+            processes.wait_any([row], 10)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import signal
 import socket
+import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -99,7 +101,10 @@ def test_a_config_file_is_read_again_and_its_faults_are_named(world: World) -> N
     hf = world.open()
     assert about(hf, "config")[0].to_json()["level"] == "ok"
     path.chmod(0o646)
-    assert about(hf, "config")[0].level == "warning"
+    (finding,) = about(hf, "config")
+    assert finding.level == "problem"
+    assert "chmod go-w" in (finding.fix or "")
+    path.chmod(0o600)
     path.write_text('[log]\nkepe = "3d"\n')
     (finding,) = about(hf, "config")
     assert finding.level == "problem"
@@ -261,3 +266,55 @@ def test_seen_from_another_namespace_a_session_is_told_as_not_verifiable(world: 
     assert "cannot be verified from this pid namespace" in told[0]
     assert session.stop(grace=0).done
     sweep_up(world, hf)
+
+
+@pytest.mark.covers("found:22")
+@pytest.mark.root
+def test_a_read_only_home_is_told_as_such_and_fails(world: World) -> None:
+    world.open().run("echo hi")
+    mounted = f"mount --bind {world.home} {world.home} && mount -o remount,ro,bind {world.home}"
+    argv = ["unshare", "--mount", "sh", "-c", f'{mounted} && exec "$@"', "sh", *world.hold_argv("doctor", "--json")]
+    told = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert told.returncode == 1, told.stderr
+    home = next(finding for finding in json.loads(told.stdout) if finding["check"] == "home")
+    assert home["level"] == "problem"
+    assert "Read-only file system" in home["text"]
+    assert home["fix"]
+    assert world.hold("doctor").returncode == 0
+    assert not list(world.home.rglob(".doctor-*"))
+
+
+@pytest.mark.covers("found:22")
+def test_after_ordinary_use_nothing_is_found(world: World) -> None:
+    world.hold("run", "--", "echo", "hi", check=True)
+    for name, words in {"web": ["sh", "-c", "echo hi; sleep 100"], "t": ["cat"]}.items():
+        tty = ["--tty"] if name == "t" else []
+        world.hold("start", "--name", name, "--owner", "me", "--watch", "hi", *tty, "--", *words, check=True)
+    world.hold("run", "--", "sh", "-c", "sleep 100 </dev/null >/dev/null 2>&1 & echo left", check=True)
+    world.hold("signals")
+    world.hold("stop", "web", check=True)
+    world.hold("restart", "web", check=True)
+    world.hold("stop", "--all", check=True)
+    world.hold("rm", "web", "t", check=True)
+    told = world.hold("doctor", "--json", check=True)
+    # What the machine itself lacks is no matter of use.
+    abilities = {"pidfd", "subreaper", "memory limit", "children lists", "free space"}
+    assert [each for each in json.loads(told.stdout) if each["level"] != "ok" and each["check"] not in abilities] == []
+
+
+@pytest.mark.covers("found:22")
+def test_a_directory_without_a_spec_is_found_and_quarantined_and_gc_calls_it_damaged(world: World) -> None:
+    hf = world.open()
+    done = hf.run("echo hi")
+    spec = world.session(done.id) / "spec.json"
+    spec.unlink()
+    collected = world.hold("gc")
+    assert f"{done.id}: {spec} cannot be read: it is missing" in collected.stderr
+    assert "no session" not in collected.stderr
+    told = world.hold("doctor")
+    assert told.returncode == 0, told.stdout
+    assert str(spec) in told.stdout
+    [aside] = (world.home / "quarantine").iterdir()
+    assert aside.name.startswith(done.id)
+    assert (aside / "exit.json").exists()
+    assert done.id not in world.hold("gc").stderr

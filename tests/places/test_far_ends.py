@@ -109,7 +109,6 @@ os.read(0, 1 << 20)
         [{"type": "vanished", "name": "spec.json"}],
         [{"type": "vanished"}],
         [{"type": "piece", "name": "../../index.db", "at": 0, "anew": True, "last": True}, (0, b"x")],
-        [{"type": "piece", "name": "exit.json", "at": 0, "anew": True, "last": True}, (0, b"no record")],
         [{"type": "come", "archive": "x", "path": "y"}],
         [{"type": "start", "frame": 1}, {"type": "words"}, {"type": "hear"}, {"type": "piece_data"}],
         [{"type": "over", "state": ["missing"]}],

@@ -214,3 +214,26 @@ def test_a_bell_is_rung_with_the_title() -> None:
 
     assert Bell(ring).deliver(_notice()).run().kind == DELIVERED
     assert rung == ["build failed, exit code 7"]
+
+
+@pytest.mark.covers("found:48")
+@pytest.mark.parametrize("text", ["--help", "-rf", "-", "@/etc/passwd", "+x"])
+def test_what_a_session_says_cannot_become_an_option_of_the_program(world: World, text: str) -> None:
+    """A real parser of options at the other end, for each field that a session chooses."""
+    said = world.root / "said"
+    code = (
+        "import argparse, json, sys\n"
+        "parser = argparse.ArgumentParser(prefix_chars='-+', fromfile_prefix_chars='@')\n"
+        "parser.add_argument('words', nargs='*')\n"
+        f"json.dump(parser.parse_args().words, open({str(said)!r}, 'w'))\n"
+    )
+    words = [*(f"{{{name}}}" for name in PLACEHOLDERS), "{name}{body}"]
+    notice = _notice(text)
+    notice.fields.update(dict.fromkeys(PLACEHOLDERS, text))
+    assert Command([sys.executable, "-c", code, *words]).deliver(notice).run().kind == DELIVERED
+    assert json.loads(said.read_text()) == [f" {text}"] * len(PLACEHOLDERS) + [f" {text}{text}"]
+    # What the configuration itself begins with stays as it is written there.
+    assert arguments(["--title={title}", "-b{body}", "{unknown}"], notice.fields)[:2] == [
+        f"--title={text}",
+        f"-b{text}",
+    ]

@@ -60,6 +60,8 @@ def main(args: Namespace) -> int:
             say(listing(found, style(hf.config)))
         elif is_terminal(1):
             note("no session is running; `hold ls -a` shows those that are over" if not args.all else "no sessions")
+        for id, problem in hf.damaged.items():
+            note(f"{id} is damaged: {problem.message}; {problem.fix}")
         if hf.trouble is not None:
             note(hf.trouble)
     return 0

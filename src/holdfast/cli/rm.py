@@ -34,17 +34,16 @@ def main(args: Namespace) -> int:
     with here() as hf:
         for ref in args.sessions:
             try:
-                session = hf.get(ref)
-                session.remove()
+                id = hf.remove(ref)
             except HoldfastError as problem:
                 worst = worst or problem.exit_code
                 answers.append({"ref": ref, "removed": False, "error": problem.to_json()})
                 if not args.json:
                     complain(problem, as_json=False)
             else:
-                answers.append({"ref": ref, "id": session.id, "removed": True, "error": None})
+                answers.append({"ref": ref, "id": id, "removed": True, "error": None})
                 if not args.json:
-                    say(f"removed {session.id}")
+                    say(f"removed {id}")
     if args.json:
         say_json(answers)
     return worst

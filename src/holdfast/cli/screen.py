@@ -45,8 +45,9 @@ def main(args: Namespace) -> int:
     if form == "json" and args.output is None:
         say_json(shown.to_json())
     elif args.output is not None:
-        with open(args.output, "wb") as file:
-            file.write(_content(shown, form))
+        from ..host.outfile import save
+
+        save(args.output, [_content(shown, form)])
     else:
         sys.stdout.flush()
         write(1, _content(shown, form))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import stat
 
 from ..errors import BadArgument, ConfigError
 from ..home import user_home
+from ..runner.whereabouts import WRITABLE
 from .lines import line_in, line_of, unknown
 from .setting import Setting, prompt_patterns
 from .settings import PEOPLE_EVENTS, SETTINGS
@@ -194,6 +196,7 @@ def _read(environ: Mapping[str, str], path: str | None) -> tuple[str | None, str
     file = os.path.abspath(path) if path is not None else config_path(environ)
     try:
         with open(file, encoding="utf-8") as opened:
+            _refuse_foreign(file, os.fstat(opened.fileno()))
             return file, opened.read()
     except FileNotFoundError:
         if not chosen:
@@ -204,6 +207,18 @@ def _read(environ: Mapping[str, str], path: str | None) -> tuple[str | None, str
     except OSError as error:
         why = os.strerror(error.errno) if error.errno else str(error)
         raise ConfigError(file, None, None, why, "make it a file that you may read") from None
+
+
+def _refuse_foreign(file: str, found: os.stat_result) -> None:
+    """A setting can be a command that we run: nobody but us (or root, who could anyway) may have written it."""
+    if not stat.S_ISREG(found.st_mode):
+        return  # /dev/null, or the pipe of a shell
+    if found.st_uid not in (os.geteuid(), 0):
+        why = f"it belongs to uid {found.st_uid}, not to us"
+        raise ConfigError(file, None, None, why, f"`chown {os.geteuid()} {file}` once you have read it, or use a copy")
+    if found.st_mode & WRITABLE:
+        why = f"its mode {stat.S_IMODE(found.st_mode):04o} lets others write it"
+        raise ConfigError(file, None, None, why, f"read it, then `chmod go-w {file}`")
 
 
 def _apply_file(config: Config, file: str, text: str) -> None:

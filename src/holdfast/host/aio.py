@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from ..config import Config
     from ..daemons.view import AsyncDaemons
+    from ..errors import DamagedRecord
     from ..index.kept import Kept
     from ..model import Collected, Finding, StartOptions
     from ..signals.consumer import AsyncConsumer
@@ -372,6 +373,15 @@ class AsyncHoldfast:
 
     async def get(self, ref: object, *, owner: str | None = None) -> AsyncSession:
         return AsyncSession(self._core, await self._core.look_up(ref, owner))
+
+    async def remove(self, ref: object) -> str:
+        id = self._core.find(ref)
+        await self._core.remove(id)
+        return id
+
+    @property
+    def damaged(self) -> dict[str, DamagedRecord]:
+        return dict(self._core.damaged)
 
     async def sessions(
         self,

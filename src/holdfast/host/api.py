@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from ..config import Config
     from ..daemons.view import Daemons
+    from ..errors import DamagedRecord
     from ..index.kept import Kept
     from ..model import Collected, Finding, StartOptions
     from ..signals.consumer import Consumer
@@ -409,6 +410,17 @@ class Holdfast:
     def get(self, ref: object, *, owner: str | None = None) -> Session:
         """A session by id, unique prefix of 4 or more, name, pid, or "last"; with an owner, one of its own."""
         return Session(self._core, drive(self._core.look_up(ref, owner)))
+
+    def remove(self, ref: object) -> str:
+        """Remove a session that is over, or whose records are damaged and of which nothing lives; its id."""
+        id = self._core.find(ref)
+        drive(self._core.remove(id))
+        return id
+
+    @property
+    def damaged(self) -> dict[str, DamagedRecord]:
+        """The sessions that the last listing or recovery could not use, by id, and why."""
+        return dict(self._core.damaged)
 
     def sessions(
         self,

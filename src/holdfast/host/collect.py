@@ -18,15 +18,17 @@ from ..errors import HoldfastError, StillRunning
 from ..model import Collected
 from ..runner import jsontext, wake
 from . import claims
+from .observe import has_lived
 from .retention import Facts, Limits, Moment, Plan, jump, plan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from typing import ParamSpec, TypeVar
 
     from ..home import Home
     from ..index import Index
+    from .claims import Claim
 
     P = ParamSpec("P")
     T = TypeVar("T")
@@ -39,7 +41,6 @@ _HALF_AGE_S = 60.0
 _BESIDE_AGE_S = 3600.0
 
 _TRASH = ".trash-"
-_LIVED = re.compile(r"(state|exit)\.json|frames|(stdout|stderr|tty)\.\d{20}")
 _LAUNCHER = re.compile(r"launcher-[0-9a-f]+\.sock")
 _LOCK = re.compile(r"(name|key)-[0-9a-f]{16}")
 
@@ -75,7 +76,8 @@ def collect(
             continue
         if facts is None:
             continue
-        if facts.state in ("starting", "lost") and _never_lived(home.session(id)):
+        damaged_start = facts.damage is not None and _never_lived(home.session(id))
+        if damaged_start or (facts.state in ("starting", "lost") and _never_lived(home.session(id))):
             half.append(id)
             continue
         if facts.finished and facts.ended_at is None:
@@ -95,6 +97,8 @@ def collect(
     sweep.skipped += chosen.notes
 
     removed = chosen.remove
+    going = {facts.id for facts in removed}
+    sweep.skipped += [f"{id}: {facts.damage}" for id, facts in seen.items() if facts.damage and id not in going]
     if not dry_run:
         removed = [facts for facts in removed if sweep.attempt(facts.id, _take_out, home, facts.id) is not None]
         index.mark_removed([facts.id for facts in removed])
@@ -119,9 +123,13 @@ def collect(
     )
 
 
-def remove(home: Home, index: Index, id: str) -> int | None:
-    """Remove one finished session; the bytes that were freed, None when it was gone already."""
+def remove(home: Home, index: Index, id: str, claimed: Iterable[Claim] = ()) -> int | None:
+    """Remove one finished session, and its claims where nobody else has them by now; the bytes that were freed, None
+    when it was gone already."""
     trash = _take_out(home, id)
+    sweep = _Sweep(home, dry_run=False)
+    for claim in claimed:
+        sweep.attempt(claim.path, sweep.unlink_stale, claim.path, {id})
     if trash is None:
         return None
     index.mark_removed([id])
@@ -279,10 +287,10 @@ class _Sweep:
         for name in sorted({name.partition(".")[0] for name in os.listdir(self._home.locks)}):
             if _LOCK.fullmatch(name):
                 path = os.path.join(self._home.locks, name)
-                if self.attempt(name, self._unlink_stale, path, removed):
+                if self.attempt(name, self.unlink_stale, path, removed):
                     self.swept.append(path)
 
-    def _unlink_stale(self, path: str, removed: set[str]) -> bool:
+    def unlink_stale(self, path: str, removed: set[str]) -> bool:
         try:
             fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -336,21 +344,43 @@ def _take_out(home: Home, id: str) -> str | None:
 
 
 def _delete(parent: int, name: str) -> int:
-    """Delete what `name` is, following no link; the bytes of the files that we (and no other) deleted."""
-    try:
-        status = os.stat(name, dir_fd=parent, follow_symlinks=False)
-        if not stat.S_ISDIR(status.st_mode):
-            os.unlink(name, dir_fd=parent)
-            return status.st_size if stat.S_ISREG(status.st_mode) else 0
-        fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+    """Delete what `name` is, following no link; the bytes of the files that we (and no other) deleted.
+
+    Inner directories move up beside `name` before they are emptied: neither the stack nor the open files grow with the
+    depth of a tree."""
+    freed, names = 0, [name]
+    while names:
+        name = names.pop()
         try:
-            freed = sum(_delete(fd, inner) for inner in os.listdir(fd))
-        finally:
-            os.close(fd)
-        os.rmdir(name, dir_fd=parent)
-    except FileNotFoundError:
-        return 0
+            status = os.stat(name, dir_fd=parent, follow_symlinks=False)
+            if not stat.S_ISDIR(status.st_mode):
+                os.unlink(name, dir_fd=parent)
+                freed += status.st_size if stat.S_ISREG(status.st_mode) else 0
+                continue
+            fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+            try:
+                for inner in os.listdir(fd):
+                    freed += _delete_inner(fd, inner, parent, names)
+            finally:
+                os.close(fd)
+            os.rmdir(name, dir_fd=parent)
+        except FileNotFoundError:
+            continue  # another collection was quicker
     return freed
+
+
+def _delete_inner(directory: int, name: str, parent: int, names: list[str]) -> int:
+    try:
+        status = os.stat(name, dir_fd=directory, follow_symlinks=False)
+        if not stat.S_ISDIR(status.st_mode):
+            os.unlink(name, dir_fd=directory)
+            return status.st_size if stat.S_ISREG(status.st_mode) else 0
+        moved = f"{_TRASH}{os.urandom(8).hex()}"
+        os.rename(name, moved, src_dir_fd=directory, dst_dir_fd=parent)
+        names.append(moved)
+    except FileNotFoundError:
+        pass
+    return 0
 
 
 def _directory(path: str) -> int:
@@ -358,11 +388,7 @@ def _directory(path: str) -> int:
 
 
 def _never_lived(path: str) -> bool:
-    """Whether nothing in the directory speaks of a command: it is empty, or there is but a spec."""
-    try:
-        return not any(map(_LIVED.fullmatch, os.listdir(path)))
-    except OSError:
-        return False
+    return os.path.isdir(path) and not has_lived(path)
 
 
 def _abandoned(path: str) -> bool:

@@ -6,8 +6,8 @@ import _socket as socket
 import time
 
 from .. import __version__, wire
-from ..errors import HoldfastError, IdentityMismatch, ProtocolError, RunnerGone, Unreachable
-from ..runner import sockets
+from ..errors import HoldfastError, IdentityMismatch, MalformedAnswer, ProtocolError, RunnerGone, Unreachable
+from ..runner import shapes, sockets
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -57,6 +57,14 @@ def say(sock: socket.socket, hello: bytes) -> None:
         pass
 
 
+def check_answer(session: str, endpoint: str, answer: Message, shape: shapes.Kind) -> None:
+    """Behind this, what a runner says of itself has the types that hosts rely on."""
+    try:
+        shapes.check(shape, answer)
+    except ValueError as problem:
+        raise MalformedAnswer(session, endpoint, str(problem)) from None
+
+
 def prove(session: str, hello: Message, spec: Message, state: Message | None) -> None:
     """The peer is the runner that was recorded, part by part; else nothing may be sent to it."""
     found = hello.get("identity")
@@ -79,14 +87,17 @@ def prove(session: str, hello: Message, spec: Message, state: Message | None) ->
 class Connection:
     """Frames both ways over a non-blocking socket. Every wait has a bound or is asked to have none."""
 
-    def __init__(self, driver: Driver, sock: socket.socket, session: str, author: str) -> None:
+    def __init__(self, driver: Driver, sock: socket.socket, session: str, author: str, path: str = "") -> None:
         self._driver = driver
         self._socket = sock
         self._session = session
         self._author = author
+        self._path = path
         self._decoder = wire.Decoder()
         self._received: list[Message | tuple[int, bytes]] = []
         self._serial = 0
+        # The type of what was asked last; a start asks for a wait.
+        self._asked = "wait"
         self.hello: Message = {}
 
     @classmethod
@@ -99,7 +110,7 @@ class Connection:
             raise Unreachable(session, None, 0.0) from None
         except OSError:
             raise RunnerGone(session, "gone", None) from None
-        connection = cls(driver, sock, session, author)
+        connection = cls(driver, sock, session, author, path)
         try:
             say(sock, greeting(author))
             connection.hello = await connection.greet(timeout)
@@ -127,6 +138,7 @@ class Connection:
 
     async def ask(self, type: str, within: float | None, /, **fields: object) -> None:
         self._serial += 1
+        self._asked = type
         await self.send(wire.control({"type": type, "id": self._serial, **fields}), within)
 
     async def answer(self, timeout: float | None) -> Message:
@@ -136,23 +148,27 @@ class Connection:
             message = await self._message(deadline, timeout)
             if message.get("id") != self._serial or message["type"] not in ("reply", "error"):
                 continue
-            if message["type"] == "error":
-                raise HoldfastError.from_wire(message)
-            return message
+            return self._checked(message, self._asked)
 
     async def outcome(self, bound_s: float | None, reply_s: float) -> Message:
         """The answer to what was asked last, which the runner gives within `bound_s`, None for as long as it takes.
         `unreachable` when it is late by `reply_s`, or does not even say within `reply_s` that it is there."""
         if bound_s is not None and bound_s <= RENEW_S:
             return await self.answer(bound_s + reply_s)
-        asked = self._serial
+        asked, type = self._serial, self._asked
         while True:
             message = await self._sign_of_life(reply_s)
             if message.get("id") != asked or message["type"] not in ("reply", "error"):
                 continue
-            if message["type"] == "error":
-                raise HoldfastError.from_wire(message)
-            return message
+            return self._checked(message, type)
+
+    def _checked(self, message: Message, asked: str) -> Message:
+        if message["type"] == "error":
+            raise HoldfastError.from_wire(message)
+        shape = shapes.REPLIES.get(asked)
+        if shape is not None:
+            check_answer(self._session, self._path, message, shape)
+        return message
 
     async def told_end(self, bound_s: float | None, reply_s: float) -> Message:
         """The answer to a wait that promised to confirm: an ending that we are given is told by us, and stays out of
@@ -161,6 +177,8 @@ class Connection:
         if reply.get("reason") == "exit" and reply.get("signal_id"):
             try:
                 await self.ask("update", reply_s, answered=int(reply["signal_id"].rpartition(".")[2]))
+            except ValueError:
+                raise MalformedAnswer(self._session, self._path, "signal_id is not the id of a signal") from None
             except (RunnerGone, Unreachable):
                 pass  # it was queued by then: told twice is better than not at all
         return reply
@@ -180,9 +198,10 @@ class Connection:
             if message["type"] == "error":
                 raise HoldfastError.from_wire(message)
             if message["type"] == "written":
+                check_answer(self._session, self._path, message, shapes.WRITTEN)
                 taken = message["bytes"]
             elif message["type"] == "reply":
-                warnings = message.get("warnings", [])
+                warnings = self._checked(message, "write").get("warnings") or []
         return taken, warnings
 
     async def _sign_of_life(self, reply_s: float) -> Message:
@@ -288,9 +307,13 @@ class Connection:
 
     def _decode(self, received: bytes) -> None:
         try:
-            self._received += self._decoder.feed(received)
+            frames = self._decoder.feed(received)
         except wire.BadFrame as problem:
             raise ProtocolError(str(problem)) from None
+        for frame in frames:
+            if isinstance(frame, dict) and ("status" in frame or frame["type"] == "hello"):
+                check_answer(self._session, self._path, frame, shapes.HELLO)
+        self._received += frames
 
 
 def _fact(identity: Message, who: str, fact: str) -> object:

@@ -11,6 +11,7 @@ from ..errors import (
     DamagedRecord,
     IdentityMismatch,
     KeyReused,
+    MalformedAnswer,
     NameTaken,
     NotFound,
     ProtocolError,
@@ -39,11 +40,21 @@ from ..model import (
     seconds,
 )
 from ..places import LOCAL
-from ..runner.tree import time_namespace
+from ..runner.tree import orphans, time_namespace
 from .claims import Claim
 from .connection import Connection, prove
 from .finding import find, name_of
-from .observe import Files, Observed, from_files, needs_deputy, read_again, read_files, stopped_away
+from .observe import (
+    Files,
+    Observed,
+    from_files,
+    needs_deputy,
+    read_again,
+    read_files,
+    record_here,
+    runner_holds,
+    stopped_away,
+)
 from .sweep import sweep
 
 TYPE_CHECKING = False
@@ -86,6 +97,8 @@ class Core:
         self.runtime = runtime_directory()
         self.index = Index(home, self._row, self._finish)
         self._over: list[Row] = []
+        # What the last look at many sessions could not use, by session.
+        self.damaged: dict[str, DamagedRecord] = {}
         self._launching: Launching | None = None
         self._consumers: Consumers | None = None
 
@@ -261,6 +274,8 @@ class Core:
     async def observe(self, id: str) -> Observed:
         """One session, identity proven where its runner lives."""
         seen = (await self._sweep([read_files(self.home, id)]))[0]
+        if seen.damage is not None:
+            raise seen.damage
         if seen.state == LOST:
             seen.signal_id = self.ended_signal(id)
         self.note(seen)
@@ -341,24 +356,31 @@ class Core:
             unreachable=groups[UNREACHABLE],
             stale=groups[STALE],
             lost=groups[LOST],
-            quarantined=damaged,
+            quarantined=[problem.path for problem in damaged.values()],
             took_s=round(time.monotonic() - began, 3),
         )
 
-    async def _observe_all(self, ids: Iterable[str], owner: str | None = None) -> tuple[list[Observed], list[str]]:
-        files, damaged = [], []
+    async def _observe_all(
+        self, ids: Iterable[str], owner: str | None = None
+    ) -> tuple[list[Observed], dict[str, DamagedRecord]]:
+        files: list[Files] = []
+        damaged = self.damaged = {}
         for id in ids:
             try:
                 files.append(read_files(self.home, id))
             except NotFound:
                 continue  # a start that is just beginning, or its remains: gc knows
             except DamagedRecord as problem:
-                damaged.append(problem.path)
+                damaged[id] = problem
         if owner is not None:
             files = [each for each in files if each.now().get("owner") == owner]
-        seen = await self._sweep(files)
-        for each in seen:
-            self.note(each)
+        seen = []
+        for each in await self._sweep(files):
+            if each.damage is None:
+                seen.append(each)
+                self.note(each)
+            else:
+                damaged[each.files.id] = each.damage
         self.note_all()
         return seen, damaged
 
@@ -472,9 +494,11 @@ class Core:
             if changes.get(name) is not None:
                 changes[name] = seconds(changes[name])
         wanted = changes.get("name")
+        files = read_files(self.home, id)
         if wanted is None:
             try:
                 await self.request(id, "update", **changes)
+                record_here(files, changes)
             except (SessionEnded, RunnerGone):
                 if not self._update_record(id, changes):
                     raise
@@ -485,6 +509,7 @@ class Core:
                 if holder is not None and holder.files.id != id and name_of(self.home, holder.files.id) == wanted:
                     raise NameTaken(wanted, holder.files.id)
                 await self.request(id, "update", **changes)
+                record_here(files, changes)
                 held.set(id)
 
     def _update_record(self, id: str, changes: dict[str, Any]) -> bool:
@@ -567,8 +592,8 @@ class Core:
             found_more=reply.get("found_more", 0),
             survivors=reply["survivors"],
             survivors_more=reply.get("survivors_more", 0),
-            rung=reply["rung"],
-            took_s=reply["took_s"],
+            rung=reply.get("rung"),
+            took_s=reply.get("took_s") or 0.0,
             already=reply.get("already", False),
             signal_id=reply.get("signal_id"),
         )
@@ -597,6 +622,11 @@ class Core:
         if seen.state == STARTING:
             raise Unreachable(id, None, self.config.hosts_reply_timeout)
         if seen.files.away and not seen.final:
+            if _survivors(seen):
+                # They live in its place, without a runner that could end them.
+                left = seen.files.exit["exit"] if seen.files.exit is not None else {}
+                more = left.get("survivors_more") or 0
+                return Stopped(id, survivors=left["survivors"], survivors_more=more, signal_id=self.ended_signal(id))
             if seen.state != STALE:
                 raise self._no_runner(seen, self.config.hosts_reply_timeout)
             return await self._stop_away(seen.files, grace, by, ladder)
@@ -629,10 +659,27 @@ class Core:
     async def remove(self, id: str) -> None:
         from .collect import remove
 
-        if not (await self.observe(id)).final:
+        try:
+            is_over = (await self.observe(id)).final
+        except MalformedAnswer:
+            raise
+        except DamagedRecord:
+            is_over = not self.lives_on(id)
+        if not is_over:
             raise StillRunning(id)
         self.note_all()
-        remove(self.home, self.index, id)
+        remove(self.home, self.index, id, self._claims(id))
+
+    def _claims(self, id: str) -> list[Claim]:
+        try:
+            asked = read_files(self.home, id).now()
+        except (NotFound, DamagedRecord):
+            return []
+        return [Claim(self.home, kind, asked[kind]) for kind in ("key", "name") if asked.get(kind) is not None]
+
+    def lives_on(self, id: str) -> bool:
+        """Whether anything is left of a session whose records cannot be used."""
+        return bool(runner_holds(self.home, id, self.runtime) or orphans(id, None, None))
 
     def log(self, id: str) -> Log:
         from .log import Log

@@ -10,14 +10,14 @@ import stat
 import time
 
 from .. import config, wire
-from ..errors import DamagedRecord, HoldfastError, NotFound
+from ..errors import DamagedRecord, HoldfastError, MalformedAnswer, NotFound
 from ..home import runtime_directory
 from ..model import EXITED, LOST, STALE, UNREACHABLE, Finding
 from ..places import LOCAL
 from ..runner import cgroup, points, records, sockets, telling, tree
 from . import listening, verbs
 from .connection import call, greeting, say
-from .observe import read_files
+from .observe import check_contents, read_files, refused_place, runner_holds
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ async def examine(core: Core, *, rebuild: bool) -> list[Finding]:
     found = [_home(core), _runtime(core), _config(core), _space(core), _locking(core)]
     found += _records(core, rebuild)
     found += _index(core, rebuild)
-    found += await _sessions(core)
+    found += await _sessions(core, rebuild)
     found += listening.examine(core.home, core.consumers)
     found += listening.people(core.home)
     found += _leftovers(core)
@@ -57,7 +57,28 @@ async def examine(core: Core, *, rebuild: bool) -> list[Finding]:
 
 
 def _home(core: Core) -> Finding:
-    return _directory("home", core.home.path, core.home.create)
+    found = _directory("home", core.home.path, core.home.create)
+    if found.level != OK:
+        return found
+    # The mode of a directory does not tell of a file system that is mounted read-only, or full of files.
+    for path in (core.home.path, core.home.sessions, core.home.locks):
+        try:
+            _write_something(path)
+        except OSError as problem:
+            text = f"{path} cannot be written: {problem.strerror}; no session can be started and no end recorded"
+            fix = "make it writable again, or set HOLDFAST_HOME to a directory that is"
+            return Finding("home", PROBLEM, text, fix=fix, path=path)
+    return found
+
+
+def _write_something(directory: str) -> None:
+    path = os.path.join(directory, f".doctor-{os.urandom(8).hex()}")
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(fd, b"x")
+    finally:
+        os.close(fd)
+        os.unlink(path)
 
 
 def _runtime(core: Core) -> Finding:
@@ -85,8 +106,6 @@ def _config(core: Core) -> Finding:
         return Finding("config", PROBLEM, problem.message, fix=problem.fix, path=core.config.file)
     if file is None:
         return Finding("config", OK, f"no file at {config.config_path(os.environ)}: the defaults are in force")
-    if os.stat(file).st_mode & stat.S_IWOTH:
-        return Finding("config", WARNING, f"everybody may write {file}", fix=f"`chmod o-w {file}`", path=file)
     return Finding("config", OK, f"{file} is understood", path=file)
 
 
@@ -124,6 +143,7 @@ def _records(core: Core, rebuild: bool) -> list[Finding]:
     for session in sorted(core.index.ids()):
         try:
             read_files(core.home, session)
+            check_contents(core.home, session)
             readable += 1
         except NotFound:
             continue  # a start that is just beginning, or its remains, which are told as leftovers
@@ -136,7 +156,7 @@ def _records(core: Core, rebuild: bool) -> list[Finding]:
 def _damaged(core: Core, session: str, problem: DamagedRecord, rebuild: bool) -> Finding:
     path = core.home.session(session)
     spec = os.path.join(path, "spec.json")
-    alive = _lock_held(spec)
+    alive = runner_holds(core.home, session, core.runtime)
     if os.path.basename(problem.path) == "state.json" and records.found(None, spec).get("place") not in (None, LOCAL):
         return _damaged_copy(problem)
     if alive:
@@ -169,14 +189,6 @@ def _damaged_copy(problem: DamagedRecord) -> Finding:
     return Finding("records", WARNING, problem.message, fix=fix, repaired=True, path=problem.path)
 
 
-def _lock_held(spec: str) -> bool | None:
-    """Whether a runner holds it; None when that cannot be told."""
-    try:
-        return not records.lock_is_free(spec) if stat.S_ISREG(os.lstat(spec).st_mode) else None
-    except OSError:
-        return None
-
-
 def _quarantine(core: Core, session: str) -> str:
     aside = os.path.join(core.home.quarantine, f"{session}-{os.urandom(4).hex()}")
     os.rename(core.home.session(session), aside)
@@ -199,8 +211,9 @@ def _index(core: Core, rebuild: bool) -> list[Finding]:
     return [Finding("index", WARNING, core.index.trouble, fix=fix, path=path)]
 
 
-async def _sessions(core: Core) -> list[Finding]:
-    findings, running = [], 0
+async def _sessions(core: Core, rebuild: bool) -> list[Finding]:
+    findings: list[Finding] = []
+    running = 0
     for shot in await core.sessions(all=True, fits=lambda shot: shot.state != EXITED):
         advice = _ADVICE.get(shot.state)
         if advice is None:
@@ -208,9 +221,31 @@ async def _sessions(core: Core) -> list[Finding]:
             continue
         level, fix = advice
         text = f"{shot.id} is {shot.state}: {shot.metadata['evidence']}"
+        if shot.state == UNREACHABLE and refused_place(core.home, shot.id):
+            findings.append(_set_aside(core, shot.id, text, rebuild))
+            continue
         path = core.home.session(shot.id)
         findings.append(Finding("sessions", level, text, fix=fix.format(shot.id), path=path))
+    for session, problem in core.damaged.items():
+        if isinstance(problem, MalformedAnswer):
+            findings.append(_set_aside(core, session, problem.message, rebuild))
     return [*findings, Finding("sessions", OK, f"{running} running")]
+
+
+def _set_aside(core: Core, session: str, text: str, rebuild: bool) -> Finding:
+    """A session in another place can be moved aside while it runs there: what it has here is a copy."""
+    path = core.home.session(session)
+    is_away = records.found(None, os.path.join(path, "spec.json")).get("place") not in (None, LOCAL)
+    if not rebuild or not is_away:
+        fix = MalformedAnswer.fix if is_away else "end its runner and its processes, then ask again"
+        return Finding("sessions", PROBLEM, text, fix=fix, path=path)
+    endpoint = read_files(core.home, session).endpoint
+    aside = _quarantine(core, session)
+    try:
+        call(endpoint).close()  # its deputy finds its directory gone, and leaves
+    except OSError:
+        pass
+    return Finding("sessions", WARNING, text, fix=f"it is now {aside}", repaired=True, path=aside)
 
 
 def _leftovers(core: Core) -> list[Finding]:

@@ -7,6 +7,7 @@ import os
 
 from ..runner import clock, records, tree, wake
 from ..runner.signalfile import SignalFile
+from .observe import record_here
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,7 +32,10 @@ def hand_over(consumers: Consumers, files: Files, owner: str | None, row: Callab
                 file.note({"owner": owner, "at": clock.now_text()})
                 if file.blocked:
                     raise OSError(errno.ENOSPC, "the disk takes no note of the new owner")
-                records.write(directory, "state.json", {"changed": {**changed, "owner": owner}})
+                if files.away:
+                    record_here(files, {"owner": owner})
+                else:
+                    records.write(directory, "state.json", {"changed": {**changed, "owner": owner}})
                 return row()
 
             consumers.hand_over(files.id, former, owner, record)

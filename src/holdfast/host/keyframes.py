@@ -37,8 +37,7 @@ def read(directory: str, at: int) -> Keyframe | None:
     """One that lies before `at`; one that cannot be read is none."""
     for name in _names(directory):
         try:
-            with open(os.path.join(directory, name), "rb") as file:
-                kept = json.load(file)
+            kept = records.read(os.path.join(directory, name))
             mark, dump = kept["mark"], kept["dump"]
             if is_mark(mark) and mark["offset"] <= at and isinstance(mark["history"], int) and isinstance(dump, str):
                 return Keyframe(mark, dump)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 
-from ..runner import marks
+from ..runner import jsontext, marks, records
 from ..runner.attach import STREAM
 from ..runner.snapshots import sound
 from ..runner.tracker import Tracker
+from ..runner.tty import COLS_MAX, ROWS_MAX
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,22 +18,29 @@ if TYPE_CHECKING:
 
     Mark = dict[str, Any]
 
+# A state with all that a program can set is far smaller; a runner keeps at most so many.
+LINE_MAX_BYTES = 256 << 10
+MARKS_MAX = 2048
 
-def read_marks(directory: str) -> list[Mark]:
-    """Those that can be read: they are derived from the log, and without them only more of it is replayed."""
+
+def read_marks(directory: str, having: bytes = b"") -> list[Mark]:
+    """Those that can be read, of lines with `having` in them: they are derived from the log, and without them only more
+    of it is replayed."""
     found: list[Mark] = []
+    for line in records.lines(os.path.join(directory, "marks.jsonl"), LINE_MAX_BYTES):
+        mark = read_mark(line) if having in line else None
+        if mark is not None:
+            found.append(mark)
+    return found[-MARKS_MAX:]
+
+
+def read_mark(line: bytes) -> Mark | None:
+    """None where it is no mark."""
     try:
-        with open(os.path.join(directory, "marks.jsonl"), "rb") as file:
-            for line in file:
-                try:
-                    mark = json.loads(line)
-                    if is_mark(mark):
-                        found.append(mark)
-                except (ValueError, KeyError, TypeError):
-                    continue
-    except FileNotFoundError:
-        pass
-    return found
+        mark = jsontext.read(line)
+        return mark if isinstance(mark, dict) and is_mark(mark) else None
+    except (ValueError, RecursionError, LookupError, TypeError):
+        return None
 
 
 def is_mark(mark: Mark) -> bool:
@@ -41,7 +48,8 @@ def is_mark(mark: Mark) -> bool:
     rows, cols = mark["size"]
     numbers = (mark["offset"], mark["lines"], rows, cols, mark.get("history", 0))
     flags = (isinstance(mark["alt"], bool), isinstance(mark["why"], str), isinstance(mark["state"], dict))
-    return all(type(each) is int and each >= 0 for each in numbers) and all(flags)
+    in_bounds = all(type(each) is int and each >= 0 for each in numbers) and rows <= ROWS_MAX and cols <= COLS_MAX
+    return in_bounds and all(flags)
 
 
 def tracker_at(

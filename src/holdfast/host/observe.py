@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import time
 
 from ..errors import DamagedRecord, NotFound
@@ -24,61 +25,28 @@ from ..model import (
     snapshot,
 )
 from ..places import LOCAL
-from ..runner import clock, records, tree
+from ..runner import clock, records, shapes, tree
+from ..runner.shapes import HOST
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable
     from typing import Any
 
     from ..home import Home
 
     Record = dict[str, Any]
-    Kinds = type | tuple[type, ...]
+    Shape = shapes.Kind | Callable[[object], shapes.Kind]
 
 # A session in another place whose runner is gone is asked after again when this has passed: it costs a link.
 _STALE_FOR_S = 30.0
-# What hosts rely on. The rest is looked at where it is used, or shown as it is.
-_SPEC_REQUIRED: dict[str, Kinds] = {
-    "id": str,
-    "command": (str, list),
-    "endpoint": str,
-    "stdin": str,
-    "created_at": str,
-}
-_SPEC_OPTIONAL: dict[str, Kinds] = {
-    "kind": str,
-    "name": str,
-    "owner": str,
-    "description": str,
-    "cwd": str,
-    "place": str,
-    "labels": dict,
-    "metadata": dict,
-    "grace": (int, float),
-    "stop_ladder": list,
-}
-_STATE_REQUIRED: dict[str, Kinds] = {
-    "boot": str,
-    "pidns": int,
-    "nonce": str,
-    "endpoint": str,
-    "command": dict,
-    "runner": (dict, str),
-}
-# In the place of a runner's identity: this daemon runs inside a host, whose identity stands under the same word.
-HOST = "host"
-_STATE_OPTIONAL: dict[str, Kinds] = {"changed": dict, "started_at": str, "pgid": int}
-_EXIT_OPTIONAL: dict[str, Kinds] = {
-    "started_at": str,
-    "ended_at": str,
-    "last_output_at": str,
-    "ends": dict,
-    "lines": dict,
-    "dropped_before": dict,
-    "gaps": list,
-    "error": dict,
-}
+# In the place of a line that is longer than any signal: what is no signal either.
+_TOO_LONG = b'"longer than a signal"\n'
+_LIVED = re.compile(r"(state|exit)\.json|frames|signals\.jsonl|(stdout|stderr|tty)\.\d{20}")
+# Instead of a state, in what a deputy recorded: its place sent what cannot be used.
+DAMAGED = "damaged"
+# The same: it sent more than the session may have here, and nothing more is taken from it.
+REFUSED = "refused"
 
 
 class Files:
@@ -138,7 +106,18 @@ class Files:
 class Observed:
     """What one look at a session found: its state, why we say so, and the runner's own status if it answered."""
 
-    __slots__ = ("consumers", "evidence", "files", "live", "mismatch", "orphans", "signal_id", "state")
+    __slots__ = (
+        "consumers",
+        "damage",
+        "evidence",
+        "files",
+        "gaps",
+        "live",
+        "mismatch",
+        "orphans",
+        "signal_id",
+        "state",
+    )
 
     def __init__(
         self,
@@ -154,6 +133,10 @@ class Observed:
         self.evidence = evidence
         self.live = live
         self.orphans = orphans or []
+        # What of its output its place could not bring here.
+        self.gaps: list[Record] = []
+        # Why the answer at its endpoint cannot be used.
+        self.damage: DamagedRecord | None = None
         # The part of its identity that another has who answers in its place.
         self.mismatch: str | None = None
         # The record of its end, where a host wrote it.
@@ -169,6 +152,8 @@ class Observed:
 
     def snapshot(self) -> Snapshot:
         live = self.live
+        if live is not None and self.files.away:
+            live = {name: value for name, value in live.items() if name not in records.DECIDED_HERE}
         if live is None:
             from .log import Log  # not for `hold ls`, whose runners answer
 
@@ -191,6 +176,8 @@ class Observed:
             # Nobody saw it end: at the latest when something was written of it last, which is that it was found lost.
             shot.ended_at = clock.rfc3339(_last_change_ns(self.files.directory))
         shot.metadata["evidence"] = self.evidence
+        if self.gaps:
+            shot.metadata["gaps"] = self.gaps
         if self.mismatch is not None:
             shot.metadata["mismatch"] = self.mismatch
         if self.signal_id is not None:
@@ -213,16 +200,100 @@ def _last_change_ns(directory: str) -> int:
 def read_files(home: Home, id: str) -> Files:
     """NotFound when there is no such session, DamagedRecord when its records cannot be read."""
     directory = home.session(id)
-    try:
-        spec = _read(os.path.join(directory, "spec.json"))
-    except FileNotFoundError:
-        raise NotFound(id) from None
     path = os.path.join(directory, "spec.json")
-    _expect(path, spec, _SPEC_REQUIRED, required=True)
-    _expect(path, spec, _SPEC_OPTIONAL)
+    try:
+        spec = _read(path, shapes.SPEC)
+    except FileNotFoundError:
+        if has_lived(directory):
+            raise DamagedRecord(path, "it is missing") from None
+        raise NotFound(id) from None
     if spec["id"] != id:
         raise DamagedRecord(path, f"it speaks of session {spec['id']!r}")
-    return Files(id, directory, spec, _state_or_repaired(id, directory, spec), _exit(directory))
+    files = Files(id, directory, spec, _state_or_repaired(id, directory, spec), _exit(directory))
+    if files.away:
+        _heard(files)
+        _decide_here(files)
+    return files
+
+
+def _decide_here(files: Files) -> None:
+    """Whose a session is, and what it is called, was decided here: a place has no say in it."""
+    if files.state is None:
+        return
+    said = files.state.get("changed") or {}
+    theirs = {name: value for name, value in said.items() if name not in records.DECIDED_HERE}
+    here = _optional(os.path.join(files.directory, records.HERE), shapes.HERE) or {}
+    files.state = {**files.state, "changed": {**theirs, **(here.get("changed") or {})}}
+
+
+def record_here(files: Files, changes: Record) -> None:
+    """Keep what hosts here change of a session in another place."""
+    decided = {name: value for name, value in changes.items() if name in records.DECIDED_HERE}
+    if not decided or not files.away:
+        return
+    directory = os.open(files.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        before = records.found(directory, records.HERE).get("changed") or {}
+        records.write(directory, records.HERE, {"v": 1, "changed": {**before, **decided}})
+    finally:
+        os.close(directory)
+
+
+def check_contents(home: Home, id: str) -> None:
+    """DamagedRecord where something in the directory is no file, or a line of its signals is no signal. Too long for
+    every look, and none of it keeps a session from being read or stopped."""
+    from ..runner.signalfile import FILE, LINE_MAX_BYTES
+    from ..signals.records import Bad, parse
+
+    directory = home.session(id)
+    try:
+        with os.scandir(directory) as entries:
+            strange = sorted(entry.path for entry in entries if not entry.is_file(follow_symlinks=False))
+    except FileNotFoundError:
+        raise NotFound(id) from None
+    if strange:
+        raise DamagedRecord(strange[0], "it is not a regular file")
+    path = os.path.join(directory, FILE)
+    for number, line in enumerate(records.lines(path, LINE_MAX_BYTES, too_long=_TOO_LONG), 1):
+        found = parse(line, id)
+        # One that its writer did not finish is ended by the next writer, and no damage.
+        if isinstance(found, Bad) and line.endswith(b"\n") and not found.is_torn:
+            raise DamagedRecord(path, f"line {number}: {found.why}")
+
+
+def has_lived(directory: str) -> bool:
+    """Whether anything in the directory speaks of a command; else it is empty, or there is but a spec."""
+    try:
+        return any(map(_LIVED.fullmatch, os.listdir(directory)))
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True  # nobody can say that it did not
+
+
+def runner_holds(home: Home, id: str, runtime: str) -> bool | None:
+    """Of a session whose records cannot be used: whether its runner, or its deputy, is there. None where something
+    stands in the place of its spec, so that the lock tells nothing, and nobody listens at its endpoint."""
+    import stat
+
+    spec = os.path.join(home.session(id), "spec.json")
+    try:
+        if stat.S_ISREG(os.lstat(spec).st_mode):
+            return not records.lock_is_free(spec)
+        missing = False
+    except FileNotFoundError:
+        missing = True
+    except OSError:
+        return None
+    from .connection import call
+
+    try:
+        call(os.path.join(runtime, id + ".sock")).close()
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False if missing else None
+    return True
 
 
 def from_files(files: Files) -> Observed:
@@ -243,7 +314,10 @@ def from_files(files: Files) -> Observed:
 
 def read_again(files: Files) -> Files:
     """The same session, with the records that may have changed since it was read."""
-    return Files(files.id, files.directory, files.spec, _state(files.directory), _exit(files.directory))
+    again = Files(files.id, files.directory, files.spec, _state(files.directory), _exit(files.directory))
+    if again.away:
+        _decide_here(again)
+    return again
 
 
 def _ended(files: Files) -> Observed:
@@ -259,7 +333,7 @@ def _ended(files: Files) -> Observed:
         if files.in_process:
             left, more = [], 0  # a task or thread is gone with its host
         elif away is None:
-            living = {each.pid: each for each in tree.orphans(files.id, files.command, files.pgid, files.runner)}
+            living = {each.pid: each for each in orphans(files)}
             left = [each for each in exit["survivors"] if tree.same(each["pid"], each["start"])]
             left += tree.described(living[pid] for pid in living.keys() - {each["pid"] for each in left})
             more = 0
@@ -268,6 +342,12 @@ def _ended(files: Files) -> Observed:
         # Whoever stopped them is gone too.
         files.exit = {**files.exit, "exit": {**exit, "survivors": left, "survivors_more": more}, "stopping": None}
     return Observed(files, EXITED, "exit record")
+
+
+def orphans(files: Files) -> list[tree.Process]:
+    """What lives here of a session whose runner is gone. What is listed as a survivor is what a stop ends."""
+    survivors = () if files.exit is None else files.exit["exit"]["survivors"]
+    return tree.orphans(files.id, files.command, files.pgid, files.runner, survivors)
 
 
 def elsewhere(files: Files) -> tuple[str, Any, Any] | None:
@@ -303,9 +383,9 @@ def _without_runner(files: Files) -> Observed:
             UNREACHABLE,
             f"its runner is gone, and its processes cannot be verified from this {space} namespace",
         )
-    orphans = tree.orphans(files.id, files.command, files.pgid, files.runner)
-    if orphans:
-        return Observed(files, STALE, "its runner is gone, its processes live", orphans=orphans)
+    left = orphans(files)
+    if left:
+        return Observed(files, STALE, "its runner is gone, its processes live", orphans=left)
     asked = _read_intent(files)
     other = stranger(files)
     if other is not None:
@@ -318,6 +398,10 @@ def _without_deputy(files: Files) -> Observed:
     heard = _heard(files)
     if heard is None:
         return Observed(files, UNREACHABLE, "nobody holds a link to its place")
+    if heard["state"] == REFUSED:
+        refused = Observed(files, UNREACHABLE, heard["evidence"])
+        refused.gaps = heard.get("gaps") or []
+        return refused
     asked = _read_intent(files) if heard["state"] == LOST else ""
     return Observed(files, heard["state"], heard["evidence"] + asked)
 
@@ -330,10 +414,17 @@ def stopped_away(files: Files) -> Record | None:
 def _heard(files: Files) -> Record | None:
     """What a deputy wrote when its session had no runner any more."""
     path = os.path.join(files.directory, records.AWAY)
-    heard = _optional(path)
-    if heard is not None:
-        _expect(path, heard, {"state": str, "evidence": str, "at": str}, required=True)
-    return heard if heard is not None and heard["state"] in (STALE, LOST) else None
+    heard = _optional(path, shapes.AWAY)
+    if heard is not None and heard["state"] == DAMAGED:
+        raise DamagedRecord(path, heard["evidence"])
+    return heard if heard is not None and heard["state"] in (STALE, LOST, REFUSED) else None
+
+
+def refused_place(home: Home, id: str) -> bool:
+    """Did its place send more than the session may have here?"""
+    files = read_files(home, id)
+    heard = _heard(files) if files.away else None
+    return heard is not None and heard["state"] == REFUSED
 
 
 def needs_deputy(files: Files) -> bool:
@@ -370,74 +461,39 @@ def _state_or_repaired(id: str, directory: str, spec: Record) -> Record | None:
 
 
 def _state(directory: str) -> Record | None:
-    path = os.path.join(directory, "state.json")
-    record = _optional(path)
-    if record is None:
-        return None
-    _expect(path, record, _STATE_REQUIRED, required=True)
-    _expect(path, record, _STATE_OPTIONAL)
-    if record["runner"] == HOST:
-        _expect(path, record, {HOST: dict}, required=True)
-    elif isinstance(record["runner"], str):
-        raise DamagedRecord(path, "`runner` is neither an identity nor a host")
-    for who in (HOST,) if record["runner"] == HOST else ("command", "runner"):
-        _expect(path, record[who], {"pid": int, "start": int}, required=True)
-    return record
+    return _optional(os.path.join(directory, "state.json"), shapes.state)
 
 
 def _exit(directory: str) -> Record | None:
-    path = os.path.join(directory, "exit.json")
-    record = _optional(path)
-    if record is None:
-        return None
-    _expect(path, record, {"exit": dict}, required=True)
-    _expect(path, record["exit"], {"cause": str, "survivors": list}, required=True)
-    _expect(path, record["exit"], {"code": int, "signal": str, "by": str})
-    _expect(path, record, _EXIT_OPTIONAL)
-    for survivor in record["exit"]["survivors"]:
-        if not isinstance(survivor, dict):
-            raise DamagedRecord(path, "a survivor is no process there")
-        _expect(path, survivor, {"pid": int, "start": int}, required=True)
-    for part in ("ends", "lines", "dropped_before"):
-        if not all(isinstance(offset, int) for offset in (record.get(part) or {}).values()):
-            raise DamagedRecord(path, f"`{part}` has what is no offset")
-    return record
+    return _optional(os.path.join(directory, "exit.json"), shapes.EXIT_RECORD)
 
 
 def _read_intent(files: Files) -> str:
     """What was asked past the runner becomes part of the files; in words for the evidence. One that cannot be read
     takes the reason away, and nothing else."""
-    path = os.path.join(files.directory, records.INTENT)
     try:
-        record = _optional(path)
-        if record is None:
-            return ""
-        _expect(path, record, {"cause": str, "by": str, "at": str}, required=True)
+        record = _optional(os.path.join(files.directory, records.INTENT), shapes.INTENT)
     except DamagedRecord as problem:
         return f"; {problem.message}"
+    if record is None:
+        return ""
     files.intent = record
     return f"; {record['by']} asked for its end at {record['at']}"
 
 
-def _expect(path: str, record: Record, kinds: Mapping[str, Kinds], *, required: bool = False) -> None:
-    for part, kind in kinds.items():
-        value = record.get(part)
-        if value is None and required:
-            raise DamagedRecord(path, f"it lacks `{part}`")
-        if value is not None and not isinstance(value, kind):
-            raise DamagedRecord(path, f"`{part}` is {type(value).__name__} there")
-
-
-def _optional(path: str) -> Record | None:
+def _optional(path: str, shape: Shape) -> Record | None:
     try:
-        return _read(path)
+        return _read(path, shape)
     except FileNotFoundError:
         return None
 
 
-def _read(path: str) -> Record:
+def _read(path: str, shape: Shape) -> Record:
+    """The one way in for records of a session: of this shape, or DamagedRecord."""
     try:
-        return records.read(path)
+        record = records.read(path)
+        shapes.check(shape if isinstance(shape, shapes.Kind) else shape(record), record)
+        return record
     except FileNotFoundError:
         raise
     except (OSError, ValueError) as problem:

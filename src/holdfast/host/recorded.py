@@ -7,17 +7,18 @@ come with the next frame that is there, or with the last.
 from __future__ import annotations
 
 import base64
-import json
-import os
 import shlex
 
 from ..errors import BadArgument, NotATty
 from ..model import Exit as CommandExit
 from ..model.units import seconds
+from ..runner import jsontext
 from ..runner.log import DATA, RESIZE
+from ..runner.records import lines
 from ..terminal.asciicast import Header, written
 from ..terminal.recording import Exit, Input, Mark, Missing, Output, Resize, Tally, events
 from .log import Log, parse_cursor
+from .outfile import save
 from .segments import TERMINAL
 from .terminal_log import Reading, pieces, size_before
 from .tty import DEFAULT_TERM
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 FORMATS = ("asciicast3", "asciicast2", "raw", "text")
 # What one event holds at most, and what is read at once.
 _PIECE_BYTES = 64 << 10
+# A unit of input in its base64 spelling is the longest of them.
+_LINE_MAX_BYTES = 1 << 20
 
 
 class Recording:
@@ -84,19 +87,7 @@ class Recording:
 
     def save(self, path: str, form: str) -> None:
         """Whole or not at all: a recording that was interrupted does not look like one."""
-        beside = f"{path}.{os.getpid()}.part"
-        if os.path.exists(path) and not os.path.isfile(path):
-            # A pipe or a device is written to as it is.
-            beside = path
-        try:
-            with open(beside, "wb", buffering=1 << 16) as file:
-                file.writelines(self.write(form))
-            if beside != path:
-                os.replace(beside, path)
-        except BaseException:
-            if beside != path and os.path.exists(beside):
-                os.unlink(beside)
-            raise
+        save(path, self.write(form))
 
     def header(self) -> Header:
         spec = self._files.spec
@@ -298,17 +289,13 @@ def _reason(look: Look, at: int) -> str:
 
 def _lines(path: str) -> Iterator[dict[str, Any]]:
     """Records, a line each. One that cannot be read is skipped: it is written just now, or damaged."""
-    try:
-        with open(path, "rb") as file:
-            for line in file:
-                try:
-                    record = json.loads(line)
-                except ValueError:
-                    continue
-                if isinstance(record, dict):
-                    yield record
-    except OSError:
-        return
+    for line in lines(path, _LINE_MAX_BYTES):
+        try:
+            record = jsontext.read(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(record, dict):
+            yield record
 
 
 def _signal_label(record: dict[str, Any]) -> str:

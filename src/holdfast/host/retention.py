@@ -23,7 +23,7 @@ _JUMP_SHARE = 0.001
 class Facts:
     """What the policy needs to know of a session. `final`: it ended, and nothing of it is left alive."""
 
-    __slots__ = ("bytes", "created_at", "ended_at", "final", "id", "state")
+    __slots__ = ("bytes", "created_at", "damage", "ended_at", "final", "id", "state")
 
     def __init__(
         self,
@@ -34,7 +34,10 @@ class Facts:
         bytes: int,
         created_at: str | float | None = None,
         ended_at: str | float | None = None,
+        damage: str | None = None,
     ) -> None:
+        # Why its records cannot be used; it goes as others do, by the age of its last change.
+        self.damage = damage
         self.id = id
         self.state = state
         self.final = final

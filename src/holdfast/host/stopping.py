@@ -14,7 +14,7 @@ from ..model import CAUSE_STOP, Stopped
 from ..runner import clock, points, records, tree
 from ..runner.ladder import Ladder, rungs
 from .driver import first_death
-from .observe import elsewhere, stranger
+from .observe import elsewhere, orphans, stranger
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,14 +38,14 @@ async def stop_from_records(
     _refuse_elsewhere(files)
     _refuse_poison(files)
     began = time.monotonic()
-    found = _living(files)
+    found = orphans(files)
     if found and files.exit is None:
         record_intent(files, by)
     asked = ladder or (files.spec.get("stop_ladder") if grace > 0 else None)
     climb = Ladder(rungs(grace, None if asked is None else [dict(each) for each in asked]))
     rung = None
     while True:
-        living = _living(files)
+        living = orphans(files)
         command_gone = not any(process.pid == _command_pid(files) for process in living)
         step = climb.step(time.monotonic(), command_gone=command_gone, tree_gone=not living)
         if climb.over:
@@ -58,7 +58,7 @@ async def stop_from_records(
             points.hit("host.rung")
         rung = str(step)
         if step.signal == "KILL" and step.target == "tree":
-            sweep = tree.Sweep(lambda: _living(files), step.wait_s)
+            sweep = tree.Sweep(lambda: orphans(files), step.wait_s)
             survivors = await driver.call(sweep.run)
             break
         for process in tree.members(living, _command_pid(files), step.target):
@@ -90,10 +90,6 @@ def record_intent(files: Files, by: str) -> None:
         points.hit("host.intent_written")
 
 
-def _living(files: Files) -> list[tree.Process]:
-    return tree.orphans(files.id, files.command, files.pgid, files.runner)
-
-
 def _command_pid(files: Files) -> int | None:
     return None if files.command is None else files.command["pid"]
 
@@ -106,7 +102,7 @@ def refuse_unproven(files: Files) -> None:
         return
     # A marked process at that pid makes the record the liar. Without one, others of the session may still live.
     marked = tree.environment(other.pid).get(tree.SESSION_VARIABLE) == files.id
-    if marked or not _living(files):
+    if marked or not orphans(files):
         raise IdentityMismatch(files.id, "command start", files.command["start"], other.start)
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 
 from .. import wire
-from ..errors import HoldfastError, IdentityMismatch
+from ..errors import DamagedRecord, HoldfastError, IdentityMismatch
 from ..model import RUNNING, STARTING, UNREACHABLE
-from .connection import call, greeting, prove, say
+from ..runner import shapes
+from .connection import call, check_answer, greeting, prove, say
 from .observe import Observed, from_files, read_again
 
 TYPE_CHECKING = False
@@ -124,7 +125,12 @@ def _hear(sock: socket.socket, decoder: wire.Decoder, files: Files) -> Observed 
     try:
         if hello.get("type") == "error":
             raise HoldfastError.from_wire(hello)
+        check_answer(files.id, files.endpoint, hello, shapes.HELLO)
         prove(files.id, hello, files.spec, files.state)
+    except DamagedRecord as problem:
+        damaged = Observed(files, UNREACHABLE, problem.message)
+        damaged.damage = problem
+        return damaged
     except IdentityMismatch as problem:
         other = Observed(files, UNREACHABLE, f"something else answers at its endpoint: {problem.message}")
         other.mismatch = problem.part

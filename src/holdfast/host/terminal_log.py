@@ -6,14 +6,15 @@ whether a program had the full screen then. Nothing else is looked at twice.
 
 from __future__ import annotations
 
-import json
 import os
 import re
+from collections import deque
 
-from ..runner import records
+from ..runner import jsontext, records
 from ..runner.escapes import PENDING_MAX_BYTES
 from ..runner.marks import long_sequences
 from .frames import load
+from .marks import LINE_MAX_BYTES, MARKS_MAX, read_marks
 from .printed import joined
 from .segments import TERMINAL, Look
 from .terminal_text import COLS, ROWS, TerminalText
@@ -199,20 +200,7 @@ def _parts(begin: int, end: int, skips: list[tuple[int, int]]) -> Iterator[tuple
 
 
 def _long_sequences(directory: str) -> list[tuple[int, int]]:
-    try:
-        with open(f"{directory}/marks.jsonl", "rb") as file:
-            lines = [line for line in file if b'"skip"' in line]
-    except OSError:
-        return []
-    marks = []
-    for line in lines:
-        try:
-            mark = json.loads(line)
-            if type(mark["offset"]) is int:
-                marks.append(mark)
-        except (ValueError, KeyError, TypeError):
-            continue
-    return long_sequences(marks)
+    return long_sequences(read_marks(directory, b'"skip"'))
 
 
 def _is_over(look: Look) -> bool:
@@ -285,18 +273,14 @@ def size_before(directory: str, spec: Mapping[str, object], offset: int) -> tupl
 
 def _mark_before(directory: str, offset: int) -> dict[str, Any] | None:
     """The newest mark up to an offset."""
-    try:
-        with open(f"{directory}/marks.jsonl", "rb") as file:
-            lines = file.read().splitlines()
-    except OSError:
-        return None
-    for line in reversed(lines):
+    newest = deque(records.lines(f"{directory}/marks.jsonl", LINE_MAX_BYTES), MARKS_MAX)
+    for line in reversed(newest):
         try:
-            mark = json.loads(line)
+            mark = jsontext.read(line)
             if isinstance(mark["state"], dict) and mark["offset"] <= offset:
                 found: dict[str, Any] = mark
                 return found
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, LookupError, TypeError, RecursionError):
             continue
     return None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from ..errors import BadArgument, HoldfastError, IndexBusy, Removed, RunnerGone
+from ..errors import BadArgument, DamagedRecord, HoldfastError, IndexBusy, Removed, RunnerGone
 from ..model import Exported, Recovered, Snapshot, Stopped, Woke, seconds
 from ..runner import clock
 from .observe import Observed, from_files, read_files
@@ -158,13 +158,12 @@ async def watch(core: Core, id: str, pattern: str | Mapping[str, Any]) -> str:
     from .attention import watch_limits
 
     reply = await core.request(id, "watch", add=checked(pattern, "pattern"), limits=watch_limits(core.config))
-    added: str = reply["watch"]
+    added: str = reply.get("watch") or ""
     return added
 
 
 async def unwatch(core: Core, id: str, watch: str) -> bool:
-    removed: bool = (await core.request(id, "watch", remove=watch))["removed"]
-    return removed
+    return bool((await core.request(id, "watch", remove=watch)).get("removed"))
 
 
 async def send_signal(core: Core, id: str, signal: str | int, target: str) -> int:
@@ -357,7 +356,11 @@ def _facts(core: Core, id: str) -> Facts:
     from .log import Log
     from .retention import Facts
 
-    seen = from_files(read_files(core.home, id))
+    try:
+        seen = from_files(read_files(core.home, id))
+    except DamagedRecord as problem:
+        size = _stored_bytes(core.home.session(id))
+        return Facts(id, state="damaged", final=not core.lives_on(id), bytes=size, damage=problem.message)
     exit = seen.files.exit or {}
     return Facts(
         id,
@@ -367,6 +370,14 @@ def _facts(core: Core, id: str) -> Facts:
         ended_at=exit.get("ended_at"),
         bytes=Log(seen.files.directory).size(),
     )
+
+
+def _stored_bytes(directory: str) -> int:
+    try:
+        with os.scandir(directory) as entries:
+            return sum(entry.stat(follow_symlinks=False).st_size for entry in entries)
+    except OSError:
+        return 0
 
 
 def collect_when_due(core: Core) -> None:

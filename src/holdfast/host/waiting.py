@@ -174,7 +174,7 @@ class Wait:
         """What the runner alone knows."""
         if reply["reason"] != "ready":
             return None
-        return self._woke("ready" if reply["ok"] else "not_ready")
+        return self._woke("ready" if reply.get("ok") else "not_ready")
 
     async def _sleep(self, connection: Connection) -> dict[str, Any]:
         """Until the runner has something new, or it is time to look anyway."""

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 _READ_BYTES = 64 << 10
 _FAREWELL_S = 1.0
+# What all of them together have not read yet.
+_UNSENT_MAX_BYTES = 8 << 20
 
 
 class Caller:
@@ -107,6 +109,9 @@ class Callers:
             if len(caller.unsent) > 2 * far.WINDOW_BYTES:
                 raise ValueError("the far end says more than anybody has read")
             self._send(caller)
+            if sum(len(each.unsent) for each in self._callers.values()) > _UNSENT_MAX_BYTES:
+                # The one that reads least costs the others nothing.
+                self._drop(max(self._callers.values(), key=lambda each: len(each.unsent)))
 
     def hang_up(self, number: int) -> None:
         caller = self._callers.get(number)

@@ -12,7 +12,7 @@ import fcntl
 import os
 import time
 
-from . import birth, clock, mirror, points, records, sockets, tree, wire
+from . import birth, clock, mirror, points, records, shapes, sockets, tree, wire
 from .callers import Callers
 from .diary import Diary
 from .kernel_signals import signal
@@ -46,6 +46,13 @@ _BEGIN_S = 30.0
 _NO_PROGRAM = (126, 127)
 _NO_PYTHON = "holdfast: a runner needs Python"
 _GONE = ("no such container", "no instance found")
+# What comes of handling words that do not say what they should.
+_NONSENSE = (
+    *(AssertionError, AttributeError, LookupError, TypeError, ValueError, ArithmeticError, RecursionError, OSError),
+)
+# A link that lived so long was not broken by what is wrong at its other end.
+_LASTING_S = 30.0
+_EVIDENCE_CHARACTERS = 500
 _MESSAGES = ("refused", "here", "come", "over", "forgotten", "closed", "piece", "vanished")
 
 
@@ -104,8 +111,9 @@ class Deputy:
         self._news: News | None = None
         self._heading: Message | None = None
         self._link: Link | None = None
-        # Did the far end speak?
+        # Did the far end speak, and when did it begin?
         self._linked = False
+        self._linked_at = 0.0
         self._timer: Timer | None = None
         self._retry_s = _RETRY_S
         self._failed_at = -_RETRY_S
@@ -149,7 +157,10 @@ class Deputy:
         here = tree.here()
         # Hosts here knock at our door, and hear of our death where they would hear of a runner's.
         deputy = {"boot": here["boot"], "pidns": here["pidns"], **here["runner"]}
-        self._copy = mirror.Copy(directory, {"endpoint": endpoint, "deputy": deputy})
+        facts = {"endpoint": endpoint, "deputy": deputy}
+        # A runner drops its oldest segment when it has begun another.
+        room = self._spec["log_cap"] + 2 * self._spec["segment_bytes"]
+        self._copy = mirror.Copy(directory, facts, room)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         _unlink(endpoint)  # we hold the lock: nobody listens there
         sockets.bind_unix(listener, *os.path.split(endpoint))
@@ -204,19 +215,21 @@ class Deputy:
             return
         link, self._link = self._link, None
         code, said = link.close()
-        last = (said.splitlines() or ["the link broke off"])[-1]
+        last = _short((said.splitlines() or ["the link broke off"])[-1])
         if not self._linked and (code in _NO_PROGRAM or _NO_PYTHON in said):
             self._without_link("place-no-python", last)
         elif not self._linked and self._is_gone(said):
             self._without_link("place-gone", last)
         else:
-            self._without_link("place-unreachable", why or last)
+            self._without_link("place-unreachable", _short(why or last))
 
     def _is_gone(self, said: str) -> bool:
         """A machine may come back, whatever is said on the way to it; a container that is not there does not."""
         return not self._spec["place"].startswith("ssh:") and any(gone in said.lower() for gone in _GONE)
 
     def _without_link(self, code: str, why: str) -> None:
+        if self._linked and time.monotonic() - self._linked_at > _LASTING_S:
+            self._retry_s = _RETRY_S
         self._linked = False
         self._failed_at = time.monotonic()
         if self._timer is not None:
@@ -260,12 +273,35 @@ class Deputy:
                     self._callers.hear(*frame)
                 else:
                     self._take(frame[1])
-            except (AssertionError, AttributeError, LookupError, TypeError, ValueError, OSError) as problem:
+            except mirror.Nonsense as problem:
+                self._give_up("damaged", f"{self._spec['place']} sent a record that cannot be used: {problem}")
+                return
+            except mirror.Excess as problem:
+                text = f"{self._spec['place']} sent more than this session may have here: {problem}"
+                self._give_up("refused", text, [problem.gap])
+                return
+            except _NONSENSE as problem:
                 # Nonsense, or a disk that takes no more: what is missing here is not lost there.
                 self._link_lost(f"{type(problem).__name__}: {problem}")
                 return
             if self._link is None:
                 return
+
+    def _give_up(self, state: str, evidence: str, gaps: list[Message] | None = None) -> None:
+        """The place does not keep to what a session is: nothing more of it is taken, and nobody tries again."""
+        assert self._copy is not None
+        evidence = _short(evidence)
+        record = {"state": state, "evidence": evidence, "at": clock.now_text(), "sizes": self._copy.sizes()}
+        records.write(self._directory, records.AWAY, {**record, "gaps": gaps or [], "stopped": None}, durable=True)
+        if self._diary is not None:
+            self._diary.say(evidence)
+        self._callers.lose_link(evidence)
+        if self._link is not None:
+            self._link.close()
+            self._link = None
+        if points.ACTIVE:
+            points.hit("deputy.gave_up")
+        self._loop.leave()
 
     def _on_refused(self, frame: Message) -> None:
         self._link_lost(str(frame["why"]))
@@ -274,6 +310,7 @@ class Deputy:
         """The far end is there."""
         assert self._link is not None
         self._linked = True
+        self._linked_at = time.monotonic()
         if self._to_begin:
             self._start(frame)
             return
@@ -345,7 +382,9 @@ class Deputy:
             self._end = None
         else:
             certain = frame.get("certain") is True
-            self._over(frame["state"], str(frame["evidence"]), frame.get("stopped"), certain=certain)
+            stopped = frame.get("stopped")
+            shapes.check(shapes.AWAY, {"state": "stale", "evidence": "", "at": "", "stopped": stopped})
+            self._over(str(frame["state"]), _short(str(frame["evidence"])), stopped, certain=certain)
 
     def _have_forgotten(self) -> None:
         """All that there was over there has come home."""
@@ -403,20 +442,36 @@ class Deputy:
             self._link.tell({"type": "took", "bytes": len(raw)})
         if points.ACTIVE:
             points.hit("deputy.copied")
-        self._retry_s = _RETRY_S
         if heading["name"] == FILE and self._news is not None:
             self._news.came(raw, anew=heading["anew"] is True)
 
     # Hosts.
 
+    def _is_in_place(self) -> bool:
+        try:
+            there = os.stat(os.path.join(self._home, "sessions", self._spec["id"]))
+        except OSError:
+            return False
+        ours = os.fstat(self._directory)
+        return (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino)
+
     def _accept(self, _events: int) -> None:
         assert self._listener is not None
+        if not self._is_in_place():
+            self._loop.leave()  # somebody moved the session aside: there is nothing to stand in for
+            return
         caller = self._callers.accept(self._listener)
         if caller is not None and self._link is None:
             if time.monotonic() - self._failed_at < _RETRY_S:
                 self._callers.turn_away(caller, self._broken)
             else:
                 self._open_link()
+
+
+def _short(text: str) -> str:
+    """Words of another place: one line, bounded, and nothing in it that a terminal would obey."""
+    shown = text if text.isprintable() else "".join(each if each.isprintable() else "?" for each in text)
+    return shown if len(shown) <= _EVIDENCE_CHARACTERS else shown[:_EVIDENCE_CHARACTERS] + "..."
 
 
 def _take_lock(path: str) -> int | None:

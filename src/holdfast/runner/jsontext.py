@@ -89,3 +89,14 @@ def _read(given: str | bytes, scan: Scan) -> Any:
     if end != len(text):
         raise ValueError(f"more than one JSON value, at {end}")
     return value
+
+
+def is_deeper(value: object, limit: int) -> bool:
+    """Whether objects and lists are nested in each other more than `limit` times."""
+    level: list[Any] = [value] if isinstance(value, (dict, list)) else []
+    for _ in range(limit):
+        inner = (node.values() if isinstance(node, dict) else node for node in level)
+        level = [child for children in inner for child in children if isinstance(child, (dict, list))]
+        if not level:
+            return False
+    return bool(level)

@@ -24,6 +24,10 @@ MARK = b"\n\x01holdfast-link 1 "
 _MARK_WITHIN_BYTES = 256 << 10
 _READ_BYTES = 256 << 10
 _LAST_WORDS_BYTES = 4 << 10
+# A far end has no more to say at once: parsed, JSON takes many times its size.
+_CONTROL_MAX_BYTES = 256 << 10
+# A far end that speaks and does not listen is none.
+_UNSENT_MAX_BYTES = 4 << 20
 # What waits for a link that does not take it: above this nobody should be listened to until it does.
 _UNSENT_BYTES = 1 << 20
 # How often a helper is looked at where nobody tells of its end.
@@ -64,7 +68,7 @@ class Greeting:
                 return self.feed(received)
             if word != b"have":
                 raise wire.BadFrame("it wants what we do not have")
-            self._decoder = wire.Decoder(wire.START_MAX_BYTES)
+            self._decoder = wire.Decoder(control_max=_CONTROL_MAX_BYTES)
         return self._decoder.feed(received)
 
     def take_wanted(self) -> bytes:
@@ -194,6 +198,9 @@ class Link:
         self._loop.watch(self._out, WRITE if self._unsent else 0, self._flush)
 
     def _hear(self, _events: int) -> None:
+        if len(self._unsent) > _UNSENT_MAX_BYTES:
+            self._lost()
+            return
         try:
             received = os.read(self._in, _READ_BYTES)
         except BlockingIOError:

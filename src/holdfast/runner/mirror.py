@@ -11,7 +11,8 @@ import os
 import re
 import stat
 
-from . import records
+from . import records, shapes
+from .signalfile import FILE, LINE_MAX_BYTES, OLDER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,22 +26,47 @@ PIECE_BYTES = 256 << 10
 # By the end of what the copy has is told whether it is the beginning of the file that stands there now.
 _PROOF_BYTES = 4 << 10
 _SIZE_MAX = 1 << 63
-_NAME = re.compile(r"[a-z0-9][a-z0-9._]{0,63}")
 _SEGMENT = re.compile(r"(stdout|stderr|tty)\.[0-9]{20}")
+# What of a session is copied, and how large an honest runner lets each get at most. Segments are bounded together, by
+# the log cap of the session.
+_COPIED: tuple[tuple[re.Pattern[str], int], ...] = (
+    (re.compile(r"(state|exit)\.json"), PIECE_BYTES),
+    (_SEGMENT, 1 << 40),
+    (re.compile(r"(stdout|stderr|tty)\.dropped"), 4 << 10),
+    (re.compile(r"frames"), 16 << 20),
+    (re.compile(r"signals(\.1)?\.jsonl"), 64 << 20),
+    (re.compile(r"marks\.jsonl"), 64 << 20),
+    (re.compile(r"inputs(\.1)?\.jsonl"), 4 << 20),
+    (re.compile(r"report"), 64 << 10),
+    (re.compile(r"runner\.log"), 256 << 10),
+)
+# Segments are small where the disk refused some bytes between them.
+_SEGMENTS_MAX = 1024
 # Replaced as a whole, always. The rest only grows, or is begun anew.
 _RECORDS = ("state.json", "exit.json")
 _SENT_LAST = ("frames", "signals.1.jsonl", "signals.jsonl", *_RECORDS)
-# Each side has its own, or none.
-_NOT_COPIED = ("spec.json", records.INTENT, records.AWAY, "deputy.log")
+
+
+class Nonsense(ValueError):
+    """A record that no runner writes."""
+
+
+class Excess(ValueError):
+    """More than the session may have here: of which file, and from where on it is missing."""
+
+    def __init__(self, name: str, at: int, why: str) -> None:
+        super().__init__(why)
+        stream = name.partition(".")[0] if _SEGMENT.fullmatch(name) else name
+        begin = int(name[-20:]) + at if stream != name else at
+        self.gap = {"stream": stream, "from": begin, "to": None, "reason": "limit"}
+
+
+def _limit(name: str) -> int | None:
+    return next((limit for pattern, limit in _COPIED if pattern.fullmatch(name)), None)
 
 
 def is_copied(name: str) -> bool:
-    return (
-        _NAME.fullmatch(name) is not None
-        and name not in _NOT_COPIED
-        and not name.startswith("keyframe.")
-        and not name.endswith(".tmp")
-    )
+    return _limit(name) is not None
 
 
 class Growth:
@@ -115,16 +141,23 @@ class Growth:
 
 
 class Copy:
-    """The copy. `facts` are what its state record says otherwise than the one over there."""
+    """The copy. `facts` are what its state record says otherwise than the one over there; `log_bytes` is what its
+    segments may take together."""
 
-    def __init__(self, directory: int, facts: dict[str, Any]) -> None:
+    def __init__(self, directory: int, facts: dict[str, Any], log_bytes: int = _SIZE_MAX) -> None:
         self._directory = directory
         self._facts = facts
+        self._log_bytes = log_bytes
+        # Of each file of signals, how long the line is that has not ended yet.
+        self._lines: dict[str, int] = {}
         # What a power loss could still take back.
         self._written: set[str] = set()
         for name in os.listdir(directory):
             if name.endswith(".tmp"):
                 os.unlink(name, dir_fd=directory)  # of a copy that was killed
+        sizes = {name: os.lstat(name, dir_fd=directory).st_size for name in os.listdir(directory)}
+        self._segments = {name: size for name, size in sizes.items() if _SEGMENT.fullmatch(name)}
+        self._stored = sum(self._segments.values())
         if self._exists("state.json"):
             records.write(directory, "state.json", facts)
 
@@ -143,7 +176,7 @@ class Copy:
         return found
 
     def take(self, heading: dict[str, Any], raw: bytes) -> None:
-        """ValueError for what no honest runner tells."""
+        """ValueError for what no honest runner tells: Nonsense in a record, Excess beyond the limits."""
         name, at = heading.get("name"), heading.get("at", 0)
         if not isinstance(name, str) or not is_copied(name) or not isinstance(at, int) or at < 0:
             raise ValueError(f"a piece of {name!r:.80} at {at!r:.80}")
@@ -151,11 +184,32 @@ class Copy:
             self._remove(name)
         elif name == "exit.json":
             self._sync()
-            records.write_exit(self._directory, records.parse(_whole(heading, raw)), durable=True)
+            records.write_exit(self._directory, _record(name, heading, raw, shapes.EXIT_RECORD), durable=True)
         elif name == "state.json":
-            records.write(self._directory, name, {**records.parse(_whole(heading, raw)), **self._facts})
+            record = _record(name, heading, raw, shapes.STATE)
+            records.write(self._directory, name, {**record, **self._facts})
         else:
+            self._hold_to_limits(name, at, raw, heading)
             self._append(name, at, raw, heading)
+
+    def _hold_to_limits(self, name: str, at: int, raw: bytes, heading: dict[str, Any]) -> None:
+        end = at + len(raw)
+        if end > (_limit(name) or 0):
+            raise Excess(name, at, f"{name} would have {end} bytes; the limit is {_limit(name)}")
+        if _SEGMENT.fullmatch(name):
+            total = self._stored + end - self._segments.get(name, 0)
+            if total > self._log_bytes:
+                raise Excess(name, at, f"the log would have {total} bytes; the limit is {self._log_bytes}")
+            if name not in self._segments and len(self._segments) >= _SEGMENTS_MAX:
+                raise Excess(name, at, f"the log would have more than {_SEGMENTS_MAX} segments")
+            self._segments[name], self._stored = end, total
+        elif name in (FILE, OLDER):
+            first, *rest = raw.split(b"\n")
+            before = 0 if heading.get("anew") is True else self._lines.get(name, 0)
+            longest = max(before + len(first), max(map(len, rest), default=0))
+            if longest > LINE_MAX_BYTES:
+                raise Excess(name, at, f"a line of {name} has {longest} bytes; the limit is {LINE_MAX_BYTES}")
+            self._lines[name] = len(rest[-1]) if rest else before + len(first)
 
     def sizes(self) -> dict[str, int]:
         return {name: size for name, (size, _) in self.have().items()}
@@ -201,6 +255,7 @@ class Copy:
         return True
 
     def _remove(self, name: str) -> None:
+        self._stored -= self._segments.pop(name, 0)
         try:
             os.unlink(name, dir_fd=self._directory)
         except FileNotFoundError:
@@ -219,7 +274,13 @@ def _check(fd: int, size: int) -> int:
     return binascii.crc32(os.pread(fd, size - begin, begin))
 
 
-def _whole(heading: dict[str, Any], raw: bytes) -> bytes:
-    if not heading.get("last") or heading.get("at"):
-        raise ValueError(f"a record of more than {PIECE_BYTES} bytes")
-    return raw
+def _record(name: str, heading: dict[str, Any], raw: bytes, shape: shapes.Kind) -> dict[str, Any]:
+    """A whole record of that shape."""
+    try:
+        if heading.get("last") is not True or heading.get("at") or len(raw) > PIECE_BYTES:
+            raise ValueError(f"it has more than {PIECE_BYTES} bytes")
+        record = records.parse(raw)
+        shapes.check(shape, record)
+    except ValueError as problem:
+        raise Nonsense(f"{name}: {problem}") from None
+    return record

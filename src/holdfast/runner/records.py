@@ -16,6 +16,7 @@ from . import jsontext, points
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any
 
 # An exit record with all the gaps and warnings it may list stays below this; its room is taken at the start, so that a
@@ -26,8 +27,14 @@ _EXIT_RESERVE = ".exit.reserved"
 INTENT = "intent.json"
 # What the deputy of a session in another place knows of it that its runner cannot tell any more.
 AWAY = "away.json"
+# What was decided here of a session in another place: whose it is, its name, its labels. A place has no say in it.
+HERE = "here.json"
+DECIDED_HERE = ("name", "owner", "labels", "description", "notify", "notify_people")
 # A spec holds a whole argv, and a start request of this size is taken.
 _RECORD_MAX_BYTES = 16 << 20
+# A start request is nested at most so deep; writing and showing much deeper values would exhaust the stack.
+_DEPTH_MAX = 64
+_BLOCK_BYTES = 64 << 10
 
 # The last field of a record as we write it: the crc32 of every byte before. A flipped bit must not become another
 # exit code. Whoever edits a record by hand, in any other spelling, is taken at their word.
@@ -113,16 +120,62 @@ def read(path: str) -> dict[str, Any]:
 
 
 def _read(path: str, directory: int | None) -> dict[str, Any]:
-    # Non-blocking, for somebody may have put a pipe there.
-    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
+    fd = open_file(path, directory)
     try:
-        file = os.fstat(fd)
-        if not stat.S_ISREG(file.st_mode):
-            raise ValueError("it is no file")
         # Records are replaced, never written in place: the size does not change under us.
-        return parse(os.read(fd, min(file.st_size, _RECORD_MAX_BYTES)))
+        return parse(os.read(fd, min(os.fstat(fd).st_size, _RECORD_MAX_BYTES)))
     finally:
         os.close(fd)
+
+
+def open_file(path: str, directory: int | None = None) -> int:
+    """Open a regular file for reading. ValueError where something else has its name: a pipe would block the reader, a
+    link lead elsewhere."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
+    except OSError as problem:
+        if problem.errno in (errno.ELOOP, errno.ENXIO):  # a link, a socket
+            raise ValueError("it is not a regular file") from None
+        raise
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise ValueError("it is not a regular file")
+    return fd
+
+
+def lines(path: str, line_max: int, too_long: bytes | None = None) -> Iterator[bytes]:
+    """The lines of a regular file with their newlines; instead of those longer than `line_max`, `too_long`. Nothing
+    where there is no such file."""
+    try:
+        fd = open_file(path)
+    except (OSError, ValueError):
+        return
+    try:
+        for _, _, line in lines_at(fd, 0, line_max):
+            if line is not None or too_long is not None:
+                yield line if line is not None else too_long or b""
+    finally:
+        os.close(fd)
+
+
+def lines_at(fd: int, at: int, line_max: int) -> Iterator[tuple[int, int, bytes | None]]:
+    """Where each line begins and ends, and the line with its newline, which the last may lack; None for one longer
+    than `line_max`. Memory stays bounded whatever is in the file."""
+    begin, kept, is_too_long = at, b"", False
+    while block := os.pread(fd, _BLOCK_BYTES, at):
+        *ended, rest = block.split(b"\n")
+        end = at
+        for part in ended:
+            end += len(part) + 1
+            fits = not is_too_long and len(kept) + len(part) <= line_max
+            yield begin, end, kept + part + b"\n" if fits else None
+            begin, kept, is_too_long = end, b"", False
+        kept += rest
+        if is_too_long or len(kept) > line_max:
+            kept, is_too_long = b"", True
+        at += len(block)
+    if kept or is_too_long:
+        yield begin, at, None if is_too_long else kept
 
 
 def parse(raw: bytes) -> dict[str, Any]:
@@ -135,6 +188,8 @@ def parse(raw: bytes) -> dict[str, Any]:
         raise ValueError("nested too deeply") from None
     if not isinstance(record, dict):
         raise ValueError("not a JSON object")
+    if raw.count(b"[") + raw.count(b"{") > _DEPTH_MAX and jsontext.is_deeper(record, _DEPTH_MAX):
+        raise ValueError("nested too deeply")
     return record
 
 

@@ -10,11 +10,11 @@ import errno
 import fcntl
 import os
 
-from . import clock, jsontext, points
+from . import clock, jsontext, points, records
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from typing import Any, Callable
 
     Record = dict[str, Any]
@@ -28,6 +28,8 @@ VARIANTS = (
     *("deadline", "ready", "health", "gap", "survivors"),
 )
 LINE_MAX_BYTES = 16 << 10
+# Beyond any count of signals: a number that somebody planted must not become the next one.
+_SEQ_MAX = 1 << 53
 FILE_MAX_BYTES = 4 << 20
 _BLOCK_BYTES = 64 << 10
 # What a disk refuses waits in memory, the newest of it.
@@ -156,7 +158,7 @@ class SignalFile:
         found: list[Record] = []
         for line in [] if self._fd < 0 else _lines(self._fd):
             record = read(line)
-            if record is not None and record.get("seq", 0) > seq:
+            if record is not None and _whole(record, "seq", 0) > seq:
                 found.append(record)
                 if len(found) == limit:
                     break
@@ -236,7 +238,9 @@ class SignalFile:
     def _turn_over(self, next_seq: int) -> None:
         """The file becomes the older generation. What matters of it is carried over; of the lines of a monitor the log
         has all. At no moment is there no file."""
-        carried, thinned = _carried(_lines(self._fd), self._max_bytes // 2)
+        # What somebody else made larger than we ever let it get is not read whole.
+        since = max(0, self._size - 4 * self._rotate_above)
+        carried, thinned = _carried(_lines(self._fd, since), self._max_bytes // 2)
         told: Record = {"dropped_before_seq": next_seq, **({"thinned": thinned} if thinned else {})}
         fresh = b"".join([jsontext.write(told).encode() + b"\n", *carried])
         temporary = FILE + ".tmp"
@@ -281,15 +285,8 @@ def read(line: bytes) -> Record | None:
     return record if isinstance(record, dict) else None
 
 
-def _lines(fd: int) -> list[bytes]:
-    parts: list[bytes] = []
-    at = 0
-    while True:
-        part = os.pread(fd, 1 << 20, at)
-        if not part:
-            return b"".join(parts).splitlines(keepends=True)
-        parts.append(part)
-        at += len(part)
+def _lines(fd: int, at: int = 0) -> Iterator[bytes]:
+    return (line for _, _, line in records.lines_at(fd, at, LINE_MAX_BYTES) if line is not None)
 
 
 def _from_the_end(fd: int, end: int) -> Iterator[Record]:
@@ -300,21 +297,28 @@ def _from_the_end(fd: int, end: int) -> Iterator[Record]:
         lines = (os.pread(fd, end - begin, begin) + rest).splitlines(keepends=True)
         # The beginning of the first may be in the block before.
         rest = lines.pop(0) if begin > 0 else b""
+        if len(rest) > LINE_MAX_BYTES:
+            rest = b""  # no record, and it may be as long as the file
         yield from filter(None, map(read, reversed(lines)))
         end = begin
 
 
 def _seq_of(record: Record) -> int:
     """The last number that is taken, as far as this line knows."""
-    return int(max(record.get("seq", 0), record.get("dropped_before_seq", 1) - 1, record.get("before", 1) - 1))
+    return max(_whole(record, "seq", 0), _whole(record, "dropped_before_seq", 1) - 1, _whole(record, "before", 1) - 1)
 
 
-def _carried(lines: list[bytes], bound: int) -> tuple[list[bytes], int]:
+def _whole(record: Record, key: str, otherwise: int) -> int:
+    value = record.get(key)
+    return value if type(value) is int and 0 <= value < _SEQ_MAX else otherwise
+
+
+def _carried(lines: Iterable[bytes], bound: int) -> tuple[list[bytes], int]:
     """What goes into the next generation, and how many records but events did not, now and before. Whatever is told
     only once stays, also above the bound."""
-    records = [(line, record) for line in lines for record in [read(line)] if record is not None]
-    thinned = sum(record.get("thinned", 0) for _, record in records)
-    kept = [(line, record) for line, record in records if "event" not in record and "dropped_before_seq" not in record]
+    found = [(line, record) for line in lines for record in [read(line)] if record is not None]
+    thinned = sum(_whole(record, "thinned", 0) for _, record in found)
+    kept = [(line, record) for line, record in found if "event" not in record and "dropped_before_seq" not in record]
     excess = sum(len(line) for line, _ in kept) - bound
     for variants in (_REPEATED, _OF_AN_ATTEMPT):
         stay = []
@@ -329,7 +333,7 @@ def _carried(lines: list[bytes], bound: int) -> tuple[list[bytes], int]:
 
 
 def _is_thinned(record: Record, variants: tuple[str, ...]) -> bool:
-    return any(variant in record for variant in variants) and record.get("lifecycle", {}).get("phase") != "ended"
+    return any(variant in record for variant in variants) and (record.get("lifecycle") or {}).get("phase") != "ended"
 
 
 def _line(record: Record, variant: str) -> bytes:

@@ -245,12 +245,16 @@ def environment(pid: int) -> dict[str, str]:
 
 
 def orphans(
-    session: str, command: dict[str, Any] | None, pgid: int | None, runner: dict[str, Any] | None = None
+    session: str,
+    command: dict[str, Any] | None,
+    pgid: int | None,
+    runner: dict[str, Any] | None = None,
+    survivors: Iterable[dict[str, Any]] = (),
 ) -> list[Process]:
-    """What lives of a session whose runner is gone: the command itself, its group, everything below those, and
-    whatever carries the session's mark. Each is verified by start time; a group whose leader has left, by being in
-    the session that the runner led, or on a terminal the command: the kernel gives neither number to others while a
-    member lives."""
+    """What lives of a session whose runner is gone: the command itself, its group, the recorded survivors, everything
+    below those, and whatever carries the session's mark. Each is verified by start time; a group whose leader has left,
+    by being in the session that the runner led, or on a terminal the command: the kernel gives neither number to others
+    while a member lives."""
     table = everyone()
     roots: set[int] = set()
     born = 0
@@ -267,6 +271,10 @@ def orphans(
                 for pid, process in table.items()
                 if process.group == pgid and process.session in (runner["pid"], pgid) and process.start >= born
             )
+    for each in survivors:
+        survivor = table.get(each["pid"])
+        if survivor is not None and survivor.start == each["start"] and survivor.pid > 1:
+            roots.add(survivor.pid)
     for pid, process in table.items():
         if process.start >= born and environment(pid).get(SESSION_VARIABLE) == session:
             roots.add(pid)

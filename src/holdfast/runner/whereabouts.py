@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 # May others change what is in it, or even look?
 WRITABLE = stat.S_IWGRP | stat.S_IWOTH
 OPEN = stat.S_IRWXG | stat.S_IRWXO
+_INSTEAD = "set HOLDFAST_HOME to a directory of your own"
 
 
 class Unfit(Exception):
@@ -46,7 +47,7 @@ def runtime_directory(environ: Mapping[str, str]) -> str:
         found = os.stat(base)
         if found.st_uid != os.geteuid():
             why = f"it belongs to uid {found.st_uid}, not to us"
-            raise Unfit(base, why, "unset XDG_RUNTIME_DIR, or set it to a directory of your own")
+            raise Unfit(base, why, "`unset XDG_RUNTIME_DIR`, or set it to a directory of your own")
         path = os.path.join(base, "holdfast")
     else:
         base = environ.get("TMPDIR", "")
@@ -56,27 +57,31 @@ def runtime_directory(environ: Mapping[str, str]) -> str:
     if mode & WRITABLE and not mode & stat.S_ISVTX:
         why = "others may rename what is in it (writable, and no sticky bit)"
         raise Unfit(base, why, f"`chmod +t {base}`, or set XDG_RUNTIME_DIR to one of your own")
-    private(path, OPEN)
+    own = os.path.join(environ.get("HOME") or "~", ".cache", "holdfast-run")
+    private(path, OPEN, f"`mkdir -p -m 700 {own} && export XDG_RUNTIME_DIR={own}`")
     return path
 
 
-def private(path: str, forbidden: int) -> None:
-    """Make the directory, or see that it is a real one, ours, and without the mode bits `forbidden`."""
+def private(path: str, forbidden: int, instead: str = _INSTEAD) -> None:
+    """Make the directory, or see that it is a real one, ours, and without the mode bits `forbidden`. `instead` is what
+    to do where it is another user's, which only root could remove."""
     try:
         found = os.lstat(path)
     except FileNotFoundError:
         _make(path)
         found = os.lstat(path)
-    check(path, found, forbidden)
+    check(path, found, forbidden, instead)
 
 
-def check(path: str, found: os.stat_result, forbidden: int) -> None:
+def check(path: str, found: os.stat_result, forbidden: int, instead: str = _INSTEAD) -> None:
+    foreign = found.st_uid != os.geteuid()
+    remove = instead if foreign else "remove it, and a directory is made in its place"
     if stat.S_ISLNK(found.st_mode):
-        raise Unfit(path, "it is a symlink", "remove it, and a directory is made in its place")
+        raise Unfit(path, "it is a symlink", remove)
     if not stat.S_ISDIR(found.st_mode):
-        raise Unfit(path, "it is no directory", "remove it, and a directory is made in its place")
-    if found.st_uid != os.geteuid():
-        raise Unfit(path, f"it belongs to uid {found.st_uid}, not to us", "remove it, or use another place")
+        raise Unfit(path, "it is not a directory", remove)
+    if foreign:
+        raise Unfit(path, f"it belongs to uid {found.st_uid}, not to us", instead)
     if found.st_mode & forbidden:
         why = f"its mode {stat.S_IMODE(found.st_mode):04o} lets others in"
         raise Unfit(path, why, f"see that nobody put anything there, then `chmod 700 {path}`")

@@ -103,9 +103,10 @@ def from_text(text: object) -> bytes | None:
 class Decoder:
     """Feed bytes, take frames. Holds at most one unfinished frame, and nothing after a bad one."""
 
-    def __init__(self, frame_max: int = FRAME_MAX_BYTES) -> None:
+    def __init__(self, frame_max: int = FRAME_MAX_BYTES, control_max: int | None = None) -> None:
         self._buffer = bytearray()
         self._frame_max = frame_max
+        self._control_max = frame_max if control_max is None else control_max
         self._bad: BadFrame | None = None
 
     @property
@@ -143,6 +144,8 @@ class Decoder:
             raise BadFrame(f"a frame of {length} bytes; the limit is {self._frame_max}")
         if kind not in (CONTROL, DATA):
             raise BadFrame(f"frame type {kind} is neither control nor data")
+        if kind == CONTROL and length > self._control_max:
+            raise BadFrame(f"a control frame of {length} bytes; the limit is {self._control_max}")
         end: int = start + LENGTH_BYTES + length
         return end if end <= len(self._buffer) else None
 
@@ -171,16 +174,6 @@ def message(text: bytes) -> Control:
     if not isinstance(found, dict) or not isinstance(found.get("type"), str):
         raise BadFrame("a control frame must be a JSON object with a `type`")
     # Counting is quick, and brackets inside text are counted too: only then is the exact look worth its time.
-    if text.count(b"[") + text.count(b"{") > DEPTH_MAX and _too_deep(found):
+    if text.count(b"[") + text.count(b"{") > DEPTH_MAX and jsontext.is_deeper(found, DEPTH_MAX):
         raise BadFrame(f"JSON nested deeper than {DEPTH_MAX}")
     return found
-
-
-def _too_deep(message: Control) -> bool:
-    level: list[Any] = [message]
-    for _ in range(DEPTH_MAX):
-        inner = (node.values() if isinstance(node, dict) else node for node in level)
-        level = [child for children in inner for child in children if isinstance(child, (dict, list))]
-        if not level:
-            return False
-    return True

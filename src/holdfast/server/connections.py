@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
@@ -11,7 +13,8 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from websockets.http11 import Request
 from websockets.server import ServerProtocol
 
-from ..errors import BadRequest, TooLarge
+from ..errors import BadRequest, ForeignPeer, TooLarge
+from ..runner.sockets import peer_uid
 from . import headers as standard
 from . import limits
 from .gate import HANG_UP, LOST
@@ -41,6 +44,10 @@ class Asking(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        stranger = _foreign_uid(transport)
+        if stranger is not None:
+            self._refuse(ForeignPeer(stranger))
+            return
         # On a unix socket all peers are one, and may be a proxy.
         same = [each for each in self.connections if isinstance(each, Asking | Attached) and _is_same(each, self)]
         if len(self.connections) > limits.CONNECTIONS:
@@ -189,3 +196,13 @@ def _would_be_accepted(head: bytes) -> bool:
         isinstance(event, Request) and protocol.accept(event).status_code == HTTPStatus.SWITCHING_PROTOCOLS
         for event in protocol.events_received()
     )
+
+
+def _foreign_uid(transport: asyncio.BaseTransport) -> int | None:
+    """The user at the other end of a unix socket, where that is neither we nor root. The directory of the socket keeps
+    others out, unless its mode was changed since."""
+    sock = transport.get_extra_info("socket")
+    if sock is None or sock.family != socket.AF_UNIX:
+        return None
+    uid = peer_uid(sock)
+    return None if uid in (os.geteuid(), 0) else uid

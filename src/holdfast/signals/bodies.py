@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from .indexing import directory_of, generations, is_no_file, lines
+from .indexing import directory_of, generations, is_no_file, lines, owner_here
 from .records import Signal, parse
 
 TYPE_CHECKING = False
@@ -38,6 +38,8 @@ def load(home: Home, wanted: Iterable[tuple[Pointer, int]]) -> tuple[list[Signal
             gone.append(pointer)
             continue
         signal.deliveries, signal.replayed = deliveries, pointer.replayed
+        if signal.owner != pointer.owner and owner_here(home, pointer.session)[0]:
+            signal.owner = signal.record["owner"] = pointer.owner
         signals.append(signal)
     return signals, gone
 

@@ -137,14 +137,17 @@ class Catchup:
     def _enter_all(self, living: dict[str, bool]) -> None:
         """Read what is new, then enter it; where another host was quicker, once more from where it came to."""
         changed = {session: stamp for session, lives in living.items() if (stamp := self._changed(session, lives))}
-        for _ in range(3):
-            if not changed:
-                return
+        tries = 3
+        while changed and tries:
+            tries -= 1
             readings = self._read(changed, living)
             for start in range(0, len(readings), _AT_ONCE):
                 entered = self._enter(readings[start : start + _AT_ONCE])
                 for reading in entered:
                     session = reading.before.session
+                    if reading.is_cut:
+                        tries = 3  # there is more of it, which is read next
+                        continue
                     stamp = changed.pop(session)
                     live = self.live.setdefault(session, Live())
                     live.owner, live.ended = reading.reached.owner, reading.reached.ended

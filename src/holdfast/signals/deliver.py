@@ -22,6 +22,7 @@ from ..runner.people import LOCK_FD, lock_path, take_lock
 from .attendance import BUSY_S, Attendance, Rules, Way
 from .consumer import Consumer
 from .consumers import Consumers
+from .indexing import is_away
 from .people import Moment, variants_of
 from .queue import RETAINED
 from .redact import Redactor
@@ -173,15 +174,12 @@ def posts(config: Config, home: str) -> list[Post]:
 
 def wish_of(home: Home, session: str) -> bool | None:
     """What the session itself wishes by now: that people are told of its end, of nothing, or as usual."""
-    wish: object = None
-    for file in ("spec.json", "state.json"):
-        try:
-            record = records.read(os.path.join(home.session(session), file))
-        except (OSError, ValueError):
-            continue
-        changed = record.get("changed") if file == "state.json" else record
-        if isinstance(changed, dict) and "notify_people" in changed:
-            wish = changed["notify_people"]
+    directory = home.session(session)
+    spec = records.found(None, os.path.join(directory, "spec.json"))
+    # A place has no say in it.
+    file = records.HERE if is_away(spec) else "state.json"
+    changed = records.found(None, os.path.join(directory, file)).get("changed")
+    wish = {**spec, **(changed if isinstance(changed, dict) else {})}.get("notify_people")
     return wish if isinstance(wish, bool) else None
 
 

@@ -9,21 +9,24 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+from collections import deque
 
 from ..index import audience, pointers
 from ..index.pointers import Pointer, Progress
 from ..runner import records
-from ..runner.signalfile import FILE, HOME, OLDER
+from ..runner.signalfile import FILE, HOME, LINE_MAX_BYTES, OLDER
 from .records import AUTO, Bad, Note, Signal, parse, split_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from ..home import Home
 
-_BLOCK_BYTES = 1 << 20
+# Of one session, at once: what it holds in memory stays bounded whatever the size of the file.
+_AT_ONCE_BYTES = 4 << 20
+_NEWEST = 10_000
 _NO_FILE = frozenset((errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ESPIPE, errno.ENXIO))
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -31,7 +34,7 @@ _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 class Reading:
     """What one look at a file found behind `before`. `whole`: nothing is left but, perhaps, a line that nobody ends."""
 
-    __slots__ = ("bad", "before", "found", "reached", "whole")
+    __slots__ = ("bad", "before", "found", "is_cut", "reached", "whole")
 
     def __init__(self, before: Progress, reached: Progress) -> None:
         self.before = before
@@ -39,11 +42,13 @@ class Reading:
         self.found: list[Pointer] = []
         self.bad: list[tuple[int, str]] = []
         self.whole = True
+        # Is there more in the file than is read at once?
+        self.is_cut = False
 
     @property
     def matters(self) -> bool:
-        """Whether the index has to know: rows to enter, or another owner for those that are there."""
-        return bool(self.found) or (self.before.seq > 0 and self.reached.owner != self.before.owner)
+        """Whether the index has to know: rows to enter, another owner for those that are there, or where to go on."""
+        return bool(self.found) or self.is_cut or (self.before.seq > 0 and self.reached.owner != self.before.owner)
 
 
 def is_no_file(problem: OSError) -> bool:
@@ -72,7 +77,13 @@ def read_on(home: Home, before: Progress, *, writer_lives: bool) -> Reading | No
             if inode == before.file:
                 parts = parts[index:]
                 break
-        return _fold(before, [_Part(inode, at, lines(fd, at)) for fd, inode, at in parts], writer_lives)
+        reading = _fold(before, [_Part(fd, inode, at) for fd, inode, at in parts], writer_lives)
+        decided, owner = owner_here(home, before.session)
+        if decided:
+            reading.reached.owner = owner
+            for found in reading.found:
+                found.owner = owner
+        return reading
     except OSError as problem:
         if is_no_file(problem):
             return None
@@ -148,6 +159,26 @@ def _promised(home: Home, session: str) -> bool:
         return False
 
 
+def is_away(spec: dict[str, object]) -> bool:
+    """Whether the runner of a session lives in another place, by its spec."""
+    return spec.get("place") not in (None, "local")
+
+
+def owner_here(home: Home, session: str) -> tuple[bool, str | None]:
+    """Whether the owner of a session was decided here, because its signals come from another place, and who that is."""
+    if session == HOME:
+        return False, None
+    try:
+        spec = records.read(os.path.join(home.session(session), "spec.json"))
+    except (OSError, ValueError):
+        return False, None
+    if not is_away(spec):
+        return False, None
+    changed = records.found(None, os.path.join(home.session(session), records.HERE)).get("changed")
+    owner = {**spec, **(changed if isinstance(changed, dict) else {})}.get("owner")
+    return True, owner if isinstance(owner, str) else None
+
+
 def runner_lives(home: Home, session: str) -> bool:
     """Whether somebody holds the lock that a runner holds on its spec for life, whoever looks and from wherever."""
     try:
@@ -164,14 +195,21 @@ def runner_lives(home: Home, session: str) -> bool:
 
 
 class _Part:
-    """The lines of one generation from `at` on."""
+    """The lines of one generation from `at` on, each with its end; `is_cut` where there are more than are read at
+    once."""
 
-    __slots__ = ("at", "inode", "lines")
+    __slots__ = ("at", "inode", "is_cut", "lines")
 
-    def __init__(self, inode: int, at: int, lines: list[bytes]) -> None:
+    def __init__(self, fd: int, inode: int, at: int) -> None:
         self.inode = inode
         self.at = at
-        self.lines = lines
+        self.lines: list[tuple[int, bytes | None]] = []
+        self.is_cut = False
+        for _, end, line in records.lines_at(fd, at, LINE_MAX_BYTES):
+            self.lines.append((end, line))
+            if end - at > _AT_ONCE_BYTES:
+                self.is_cut = True
+                break
 
 
 def generations(directory: str) -> list[int]:
@@ -198,31 +236,32 @@ def _unread(fd: int, before: Progress) -> tuple[int, int, int]:
     return fd, found.st_ino, at if at <= found.st_size else 0
 
 
-def lines(fd: int, at: int) -> list[bytes]:
-    """With their newlines; the last may have none."""
-    blocks = []
-    while block := os.pread(fd, _BLOCK_BYTES, at):
-        blocks.append(block)
-        at += len(block)
-    *ended, rest = b"".join(blocks).split(b"\n")
-    lines = [line + b"\n" for line in ended]
-    return [*lines, rest] if rest else lines
+def lines(fd: int, at: int) -> Iterator[bytes]:
+    """With their newlines; the last may have none. Those that are too long for a signal are left out."""
+    return (line for _, _, line in records.lines_at(fd, at, LINE_MAX_BYTES) if line is not None)
 
 
 def _fold(before: Progress, parts: list[_Part], writer_lives: bool) -> Reading:
-    parsed = [(part, line, parse(line, before.session)) for part in parts for line in part.lines]
-    notes = [each for _, _, each in parsed if isinstance(each, Note)]
+    for index, part in enumerate(parts):
+        if part.is_cut:
+            parts = parts[: index + 1]
+            break
+    # A signal has a number, a note has none: of what may be many only those are parsed twice.
+    unnumbered = (line for part in parts for _, line in part.lines if line is not None and b'"seq"' not in line)
+    notes = [each for each in (parse(line, before.session) for line in unnumbered) if isinstance(each, Note)]
     answered = {note.answered for note in notes} - {None}
     decided = answered | {note.queued for note in notes}
     reached = Progress(*before.values())
     reading = Reading(before, reached)
     reached.file, reached.bytes = parts[-1].inode, parts[-1].at
-    for part, line, each in parsed:
-        if not line.endswith(b"\n"):
+    told = [(part, end, line) for part in parts for end, line in part.lines]
+    for part, end, line in told:
+        if line is not None and not line.endswith(b"\n"):
             # Not finished yet, or never: its writer's successor ends it, and then it is a bad line.
             reading.whole = not writer_lives
             continue
-        offset, part.at = part.at, part.at + len(line)
+        each = Bad(f"longer than {LINE_MAX_BYTES} bytes") if line is None else parse(line, before.session)
+        offset, part.at = part.at, end
         if isinstance(each, Signal):
             if each.routed == AUTO and each.seq > reached.seq and each.seq not in decided and writer_lives:
                 # Whoever waited for it may still say that he told it.
@@ -234,7 +273,7 @@ def _fold(before: Progress, parts: list[_Part], writer_lives: bool) -> Reading:
                 reached.seq = each.seq
                 reached.ended = reached.ended or each.ends_session
                 if each.routed is not False and each.seq not in answered:
-                    at = (part.inode, offset, len(line))
+                    at = (part.inode, offset, end - offset)
                     facts = (each.seq, each.variant, each.kind, each.owner, each.at)
                     reading.found.append(Pointer(0, before.session, *facts, *at))
         elif isinstance(each, Bad):
@@ -243,6 +282,8 @@ def _fold(before: Progress, parts: list[_Part], writer_lives: bool) -> Reading:
             reached.owner = each.owner
         if part is parts[-1]:
             reached.bytes = part.at
+    if parts[-1].is_cut:
+        reading.whole, reading.is_cut = False, True
     if before.session != HOME:
         for found in reading.found:
             found.owner = reached.owner  # nobody can have settled them for a former one
@@ -256,17 +297,21 @@ def ended_id(home: Home, session: str) -> str | None:
     except OSError:
         return None
     try:
-        for line in reversed(lines(fd, 0)):
-            found = parse(line, session)
+        told = None
+        for line in lines(fd, 0):
+            found = parse(line, session) if b'"ended"' in line else None
             if isinstance(found, Signal) and found.variant == "lifecycle" and found.fields.get("phase") == "ended":
-                return found.id
+                told = found.id
+        return told
+    except OSError:
+        return None  # no file
     finally:
         os.close(fd)
-    return None
 
 
 def told(home: Home, session: str) -> list[Signal | Note]:
-    """Every signal of a session that is retained and the notes about them, as they were written, each once."""
+    """Every signal of a session that is retained and the notes about them, as they were written, each once; the newest
+    of them where a file has more than any writer leaves there."""
     try:
         fds = generations(directory_of(home, session))
     except OSError as problem:
@@ -274,7 +319,11 @@ def told(home: Home, session: str) -> list[Signal | Note]:
             return []
         raise
     try:
-        parsed = [parse(line, session) for fd in fds for line in lines(fd, 0)]
+        parsed = deque((parse(line, session) for fd in fds for line in lines(fd, 0)), _NEWEST)
+    except OSError as problem:
+        if is_no_file(problem):
+            return []
+        raise
     finally:
         for fd in fds:
             os.close(fd)

@@ -21,6 +21,7 @@ AUTO = "auto"
 COMMON = (*("v", "id", "seq", "session", "kind", "owner", "attempt", "at", "mono_ns", "boot", "routed", "snapshot"),)
 # SQLite's integers, and far beyond any count of signals.
 _SEQ_MAX = 1 << 53
+_DEPTH_MAX = 32
 _COMMON = frozenset(COMMON)
 _VARIANTS = frozenset(VARIANTS)
 
@@ -128,12 +129,13 @@ class Note:
 
 
 class Bad:
-    """A line that is neither, and why."""
+    """A line that is neither, and why; `is_torn` where it may be one that its writer did not finish."""
 
-    __slots__ = ("why",)
+    __slots__ = ("is_torn", "why")
 
-    def __init__(self, why: str) -> None:
+    def __init__(self, why: str, *, is_torn: bool = False) -> None:
         self.why = why
+        self.is_torn = is_torn
 
     def __repr__(self) -> str:
         return f"<Bad line: {self.why}>"
@@ -146,9 +148,11 @@ def parse(line: bytes | str, session: str | None = None) -> Signal | Note | Bad:
     try:
         record = jsontext.read(line)
     except (ValueError, RecursionError):
-        return Bad("no JSON")
+        return Bad("no JSON", is_torn=line[:1] in (b"{", "{"))
     if not isinstance(record, dict):
         return Bad("no object")
+    if jsontext.is_deeper(record, _DEPTH_MAX):
+        return Bad(f"nested deeper than {_DEPTH_MAX}")
     if "seq" not in record:
         owner = record.get("owner")
         return Note(record) if owner is None or _is_text(owner) else Bad("owner is no text")

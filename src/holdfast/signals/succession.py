@@ -7,6 +7,7 @@ appends only what is missing, so that any number of hosts write one `stale` and 
 from __future__ import annotations
 
 import os
+from itertools import islice
 
 from ..runner import clock, points, tree, wake
 from ..runner.signalfile import SignalFile
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 # The states of a session in which something may be missing.
 EXITED, STALE, LOST = "exited", "stale", "lost"
+# A session ends once, and tells its health now and then.
+_LOOKED_AT = 10_000
 
 
 class Outcome:
@@ -127,10 +130,12 @@ def _append_missing(file: SignalFile, told: list[Signal], outcome: Outcome) -> d
 
 
 def _told(home: Home, session: str) -> list[Signal]:
+    """The signals that say whether anything is missing."""
     fds = generations(directory_of(home, session))
     try:
-        parsed = [parse(line, session) for fd in fds for line in lines(fd, 0) if line.endswith(b"\n")]
+        parsed = (parse(line, session) for fd in fds for line in lines(fd, 0) if line.endswith(b"\n"))
+        told = (each for each in parsed if isinstance(each, Signal) and (each.ends_session or each.variant == "health"))
+        return list(islice(told, _LOOKED_AT))
     finally:
         for fd in fds:
             os.close(fd)
-    return [each for each in parsed if isinstance(each, Signal)]

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from ..notices import Notice
 
 VARIABLES = "HOLDFAST_EVENT_"
+# At the beginning of an argument: an option, and in some programs a file whose content is meant.
+_MEANINGFUL = ("-", "+", "@")
 
 
 class Command:
@@ -32,8 +34,15 @@ class Command:
 
 
 def arguments(argv: Sequence[str], fields: Mapping[str, str]) -> list[str]:
-    """What stands for a placeholder is not looked at again: no text of a session becomes one."""
-    return [PLACEHOLDER.sub(lambda found: fields.get(found.group(1), found.group()), word) for word in argv]
+    """What stands for a placeholder is not looked at again: no text of a session becomes one. Nor does it become an
+    option or the name of a file to be read: where such text is the beginning of an argument, a space goes before it."""
+    return [_argument(word, fields) for word in argv]
+
+
+def _argument(word: str, fields: Mapping[str, str]) -> str:
+    filled = PLACEHOLDER.sub(lambda found: fields.get(found.group(1), found.group()), word)
+    chosen_by_session = filled[:1] != word[:1] or PLACEHOLDER.match(word) is not None
+    return f" {filled}" if chosen_by_session and filled.startswith(_MEANINGFUL) else filled
 
 
 class Call:
