@@ -35,7 +35,8 @@ _WORDS: tuple[Literal["screen"], Literal["start"], Literal["now"]] = ("screen", 
 
 
 class Wishes:
-    """What the options of `hold attach` say. `since` None: the screen on a terminal, everything into a pipe."""
+    """What the options of `hold attach` say. `since` None: the screen on a terminal, everything into a pipe. `hold`:
+    the command waits for us, which `hold run` asks for."""
 
     def __init__(
         self,
@@ -47,6 +48,7 @@ class Wishes:
         history_rows: int,
         clipboard: bool = False,
         graphics: bool = False,
+        hold: bool = False,
     ) -> None:
         self.observe = observe
         self.since = since
@@ -55,6 +57,7 @@ class Wishes:
         self.history_rows = history_rows
         self.clipboard = clipboard
         self.graphics = graphics
+        self.hold = hold
 
 
 def arrange(parser: Parser) -> None:

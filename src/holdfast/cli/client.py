@@ -77,6 +77,8 @@ class Client:
         self._ended = False
         self._code: int | None = None
         self._words: str | None = None
+        # Bytes of output that could not be read, by reason.
+        self.missing: dict[str, int] = {}
         # Whether a signal told us to go, or the window was closed: not only this session is left then.
         self.dismissed = False
 
@@ -123,6 +125,7 @@ class Client:
             size=self._terminal.size() if self._terminal else None,
             terminal=self._keyboard.described,
             kind="cli",
+            hold=self._wishes.hold,
         )
         self._take(self._attachment.events())
 
@@ -383,6 +386,7 @@ class Client:
             elif isinstance(event, Size):
                 self._shown.resized(event.rows, event.cols)
             elif isinstance(event, Gap):
+                self.missing[event.reason] = self.missing.get(event.reason, 0) + event.end - event.begin
                 self._shown.gap(event)
             elif isinstance(event, Written):
                 self._written = max(self._written, event.id)

@@ -37,6 +37,14 @@ hold run --stdin open -- sort < names
 hold run --lifetime call -- ./server     ends with us, whatever happens
 """
 
+# As `timeout`, `env` and `docker run` say that they failed themselves, and not the command.
+OWN_FAILURE = 125
+_WHY_MISSING = {
+    "disk": "the disk refused {}",
+    "dropped": "the log's cap cut {}",
+    "missing": "files with {} were removed",
+    "unreadable": "files with {} cannot be read",
+}
 _OUR_OUTPUT = {"stdout": 1, "stderr": 2, "tty": 1}
 
 
@@ -75,14 +83,19 @@ def _attached(core: Core, command: Command, options: StartOptions, *, clipboard:
     if size is not None:
         options.setdefault("size", size)
     options.setdefault("notify", "auto")
-    seen, connection = drive(core.start(command, options, then=exit_wait(options, None)))
+    seen, connection = drive(core.start(command, options, then=exit_wait(options, None), hold=True))
     try:
-        wishes = Wishes(key=key, history_rows=core.config.terminal_history_rows, clipboard=clipboard)
+        history_rows = core.config.terminal_history_rows
+        wishes = Wishes(since="start", key=key, history_rows=history_rows, clipboard=clipboard, hold=True)
         session = Session(core, seen.snapshot())
         tell_notes(session)
-        code = Client(session, wishes).run()
+        client = Client(session, wishes)
+        code = client.run()
         if session.refresh().exit is not None:
             _confirm(core, connection)
+        if client.missing:
+            note(missing_output(client.missing))
+            return OWN_FAILURE
         return code
     finally:
         if connection is not None:
@@ -119,6 +132,8 @@ class _Run:
         self._interrupts = 0
         self._early: list[int] = []
         self._last_byte = b"\n"
+        # Bytes of output that could not be read, and why.
+        self._missing: dict[str, int] = {}
 
     def live(self, command: Command, options: StartOptions, wait: float | None) -> int:
         from ..host.api import Session
@@ -129,7 +144,8 @@ class _Run:
         options.setdefault("notify", "auto")
         self._listen()
         until = None if wait is None else time.monotonic() + wait
-        seen, self._connection = drive(self._core.start(command, options, then=exit_wait(options, None)))
+        asked = exit_wait(options, None)
+        seen, self._connection = drive(self._core.start(command, options, then=asked, hold=not self._quiet))
         self._session = session = Session(self._core, seen.snapshot())
         tell_notes(session)
         try:
@@ -139,18 +155,23 @@ class _Run:
             collect_when_due(self._core)
             if options.get("stdin") == "open":
                 pour_beside(self._core, session.id)
-            self._stream(until)
+            self._stream(until, seen.files.spec["log_cap"])
             session.refresh()
         except _Leave as leave:
             return self._leave(leave.number)
         if session.exit is None and session.state != "lost":
-            return self._stay_behind(session)
+            return self._report_missing() or self._stay_behind(session)
         _confirm(self._core, self._connection)
-        return self._ended(session)
+        code = self._ended(session)
+        return self._report_missing() or code
 
-    def _stream(self, until: float | None) -> None:
-        """Show what comes until the command has ended, or it is time to go."""
+    def _stream(self, until: float | None, cap: int) -> None:
+        """Show what comes until the command has ended, or it is time to go. The command waits for us rather than that
+        the log's cap cuts what we have not shown."""
+        from ..errors import HoldfastError
         from ..host.driver import drive
+        from ..host.log import parse_cursor
+        from ..host.segments import STREAMS
         from ..host.waiting import follow
 
         assert self._session is not None
@@ -172,6 +193,22 @@ class _Run:
                     raise _Leave(signal.SIGPIPE if isinstance(problem, BrokenPipeError) else signal.SIGHUP) from None
                 if stream != "stderr":
                     self._last_byte = data[-1:]
+            for gap in page.gaps:
+                self._missing[gap.reason] = self._missing.get(gap.reason, 0) + gap.stop - gap.start
+            read = parse_cursor(page.cursor, STREAMS)
+            # A log that is far from its cap cuts nothing: most commands need not be told about.
+            if self._connection is not None and sum(read.values()) > cap // 4:
+                try:
+                    drive(self._connection.has_read(read, self._core.config.hosts_reply_timeout))
+                except HoldfastError:
+                    pass  # its runner left, or is gone: what it wrote is read all the same
+
+    def _report_missing(self) -> int:
+        """Say how much of the output is not in what we wrote; 0 when nothing is missing."""
+        if not self._missing:
+            return 0
+        _below(missing_output(self._missing))
+        return OWN_FAILURE
 
     def _listen(self) -> None:
         for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP):
@@ -261,6 +298,13 @@ class _Run:
             processes = "a process it started lives on" if left == 1 else f"{left} processes it started live on"
             note(f"{processes}: `hold status {session.id}` lists, `hold stop {session.id}` ends")
         return exit_code(exit)
+
+
+def missing_output(missing: dict[str, int]) -> str:
+    """How many bytes of output were not written, by the reason of each gap."""
+    total = sum(missing.values())
+    why = ", ".join(_WHY_MISSING.get(reason, "{} are gone").format(count) for reason, count in missing.items())
+    return f"{total} bytes of output are missing here: {why}"
 
 
 def _below(text: str) -> None:

@@ -205,12 +205,13 @@ class AsyncSession(Snapshot):
         kind: Literal["cli", "web", "agent"] = "agent",
         label: str | None = None,
         visible: bool = True,
+        hold: bool = False,
     ) -> AsyncAttachment:
         from .attach import AsyncAttachment, connect
 
         if history_rows is None:
             history_rows = self._core.config.terminal_history_rows
-        request = verbs.attach_request(role, since, history_rows, lag, size, terminal, kind, label, visible)
+        request = verbs.attach_request(role, since, history_rows, lag, size, terminal, kind, label, visible, hold)
         return AsyncAttachment(self._core, self.id, request, await connect(self._core, self.id, request))
 
     async def send_signal(self, signal: str | int, target: str = "command") -> int:

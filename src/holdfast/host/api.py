@@ -221,13 +221,15 @@ class Session(Snapshot):
         kind: Literal["cli", "web", "agent"] = "agent",
         label: str | None = None,
         visible: bool = True,
+        hold: bool = False,
     ) -> Attachment:
-        """Its terminal as it is and as it goes on, and a way to type into it. Leaving changes nothing."""
+        """Its terminal as it is and as it goes on, and a way to type into it. Leaving changes nothing. With `hold` the
+        command waits while this client is far behind, as for the reader of a pipe."""
         from .attach import Attachment, connect
 
         if history_rows is None:
             history_rows = self._core.config.terminal_history_rows
-        request = verbs.attach_request(role, since, history_rows, lag, size, terminal, kind, label, visible)
+        request = verbs.attach_request(role, since, history_rows, lag, size, terminal, kind, label, visible, hold)
         return Attachment(self._core, self.id, request, drive(connect(self._core, self.id, request)))
 
     def send_signal(self, signal: str | int, target: str = "command") -> int:

@@ -204,6 +204,12 @@ class Connection:
                 warnings = self._checked(message, "write").get("warnings") or []
         return taken, warnings
 
+    async def has_read(self, read: dict[str, int], reply_s: float) -> None:
+        """Tell the runner how far we have read, so that it need not make the command wait for us any longer. Runners
+        of releases that cannot hold a command back are told nothing."""
+        if "hold" in self.hello.get("features", ()):
+            await self.send(wire.control({"type": "hold", "read": read}), reply_s)
+
     async def _sign_of_life(self, reply_s: float) -> Message:
         """The next message, or, where none came for long, the answer to our asking for one."""
         try:

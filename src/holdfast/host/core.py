@@ -143,9 +143,11 @@ class Core:
         *,
         restarted_from: str | None = None,
         then: dict[str, Any] | None = None,
+        hold: bool = False,
     ) -> tuple[Observed, Connection | None]:
         """A running session, and the connection that started it, on which `then` was already asked. No
-        connection: the key's holder was alive and is returned instead of a second one."""
+        connection: the key's holder was alive and is returned instead of a second one. `hold`: while that
+        connection is open, the command waits before the log's cap would cut what `has_read` has not reported."""
         from .request import build
 
         held: list[Held] = []
@@ -162,7 +164,7 @@ class Core:
                 if problem.errno in (errno.ENOSPC, errno.EDQUOT):
                     raise no_space(problem.filename or self.home.locks) from None
                 raise SpawnError(problem.errno or 0, "request", problem.filename) from None
-            return await self._launch(request, held, then)
+            return await self._launch(request, held, then, hold)
         finally:
             for claimed in held:
                 claimed.close()
@@ -202,7 +204,7 @@ class Core:
         return seen if seen.state in LIVE_STATES else None
 
     async def _launch(
-        self, request: StartRequest, held: list[Held], then: dict[str, Any] | None
+        self, request: StartRequest, held: list[Held], then: dict[str, Any] | None, hold: bool
     ) -> tuple[Observed, Connection]:
         spec = request.spec
         spec["endpoint"] = os.path.join(self.runtime, spec["id"] + ".sock")
@@ -213,6 +215,7 @@ class Core:
             "env": request.env,
             "claims": len(held),
             "then": then,
+            **({"hold": True} if hold else {}),
         }
         if spec["timeout"] is not None or spec["ttl"] is not None:
             # The command's time runs from here: a slow start is part of it.

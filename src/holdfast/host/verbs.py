@@ -207,6 +207,7 @@ def attach_request(
     kind: str,
     label: str | None,
     visible: bool,
+    hold: bool,
 ) -> dict[str, Any]:
     from .tty import check_size
 
@@ -220,6 +221,7 @@ def attach_request(
         "kind": kind,
         "label": label,
         "visible": visible,
+        **({"hold": True} if hold else {}),
     }
 
 

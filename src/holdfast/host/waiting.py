@@ -261,9 +261,15 @@ async def follow(
         while True:
             seen = from_files(read_files(core.home, id))
             page = log.read(cursor, stream=stream)
+            last: dict[str, int] | None = None
             while page.chunks or page.gaps:
                 yield page
                 cursor = page.cursor
+                if until is not None and time.monotonic() >= until:
+                    # What was printed in time is given out; a command that never stops must not keep us.
+                    last = log.ends() if last is None else last
+                    if all(at >= last.get(name, 0) for name, at in log.parse(cursor, stream=stream).items()):
+                        return
                 page = log.read(cursor, stream=stream)
             left = None if until is None else until - time.monotonic()
             if seen.state in (EXITED, LOST) or (left is not None and left <= 0):

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 STREAM = "tty"
 # One data frame from the log. Also what a client that is behind costs in memory while it is sent.
 _PIECE_BYTES = 256 << 10
-# A terminal this far behind is shown the screen as it is now.
+# A terminal this far behind is shown the screen as it is now. One that holds the command back never comes so far.
 _LAG_MAX_BYTES = 4 << 20
+_HOLD_BYTES = 1 << 20
 # Above its share of the input queue a client is not read from until the command has caught up.
 _SHARE_BYTES = 256 << 10
 _LABEL_CHARACTERS = 256
@@ -41,6 +42,8 @@ class Attachment:
         self.id = id
         self.role = _one_of(request, "role", ("control", "observe"), "control")
         self._lag = _one_of(request, "lag", ("skip", "exact"), "skip")
+        # Does the command wait for this client, as it would for the reader of a pipe?
+        self.holds = request.get("hold") is True
         self._history_rows = _whole(request, "history_rows", _HISTORY_ROWS, 0, _HISTORY_ROWS_MAX)
         self.kind = _one_of(request, "kind", ("cli", "web", "agent"), "cli")
         label = request.get("label")
@@ -112,6 +115,12 @@ class Attachment:
         """Send on while the client takes it."""
         while not self._client.closed and not self._client.has_unsent and self._send_next():
             pass
+        if self.holds:
+            self._terminal.caught_up()
+
+    @property
+    def is_far_behind(self) -> bool:
+        return self._terminal.end_offset - self._at > min(_HOLD_BYTES, self._terminal.log.piece_bytes)
 
     def leave(self) -> None:
         """The runner leaves: what is there is sent, then the connection is closed."""
@@ -224,7 +233,7 @@ class Attachment:
     def _send_log(self, limit: int) -> bool:
         terminal = self._terminal
         end = terminal.end_offset
-        if self._lag == "skip" and end - self._at > _LAG_MAX_BYTES:
+        if self._lag == "skip" and not self.holds and end - self._at > _LAG_MAX_BYTES:
             self._gap(self._at, terminal.tracker.ground, "skipped")
             self._start_over()
             return True

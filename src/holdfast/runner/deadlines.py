@@ -41,6 +41,7 @@ class Deadlines:
         self._attempt_began = self._born
         self._limits: dict[str, float] = {}
         self._timers: dict[str, Timer] = {}
+        self._held = False
         for option in CAUSES:
             self.set(option, spec.get(option))
 
@@ -60,6 +61,11 @@ class Deadlines:
             self.set(option, limit_s)
 
     def output(self) -> None:
+        self._quiet_since = time.monotonic()
+
+    def hold(self, held: bool) -> None:
+        """Is the command made to wait for a reader? It cannot print then, and that is not silence."""
+        self._held = held
         self._quiet_since = time.monotonic()
 
     def overdue(self) -> str | None:
@@ -87,6 +93,8 @@ class Deadlines:
         self._timers[option] = self._loop.after(wait_s, lambda: self._judge(option))
 
     def _judge(self, option: str) -> None:
+        if self._held and option == "idle_timeout":
+            self._quiet_since = time.monotonic()
         if time.monotonic() >= self._due(option):
             self._passed(CAUSES[option])
         else:

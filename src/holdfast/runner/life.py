@@ -85,6 +85,7 @@ class Life:
         self.home: str = request["home"]
         # What the caller wants next, so that even a command that ends at once is answered to somebody who waits.
         self._then: dict[str, Any] | None = request.get("then")
+        self._holds = request.get("hold") is True
         claims = request.get("claims", 0)
         self.loop = Loop()
         self.reserve = descriptors.Reserve()
@@ -104,7 +105,9 @@ class Life:
             say=self.diary.say,
             refused=self._log_refused,
         )
-        self.outputs = Outputs(self.loop, self.log, self._heard)
+        self.outputs = Outputs(self.loop, self.log, self._heard, self._output_held)
+        # The connection whose reader holds the command back before the log's cap would cut what it has not read.
+        self._holder: Client | None = None
         self.stdin: Stdin | Keyboard = Stdin(self.loop, None)
         # The terminal half, of a session that has one.
         self.terminal: Terminal | None = None
@@ -153,6 +156,10 @@ class Life:
         client = self.endpoint.adopt(channel, {"author": self.spec["author"]})
         if self.spec["lifetime"] == "call":
             self._call = client
+        if self._holds:
+            self._holder = client
+            self.has_read(client, {})
+            self.holders_changed()
         client.send(telling.hello(self))
         then, self._then = self._then, None
         if then is not None:
@@ -318,6 +325,9 @@ class Life:
             self.features.heard(stream, len(chunk))
         self.attempt.heard()
 
+    def _output_held(self, held: bool) -> None:
+        self.deadlines.hold(held)
+
     def _log_refused(self, stream: str, offset: int, reason: str) -> None:
         if self.exit is None:
             self.signals.emit("gap", {"stream": stream, "from": offset, "reason": reason})
@@ -341,7 +351,29 @@ class Life:
             pass
         self._reap_due = True
 
+    def has_read(self, client: Client, read: dict[str, int]) -> None:
+        """The reader that holds the command back has come so far in each stream."""
+        if client is self._holder:
+            self.log.keep_from(read)
+            self.outputs.look_again()
+
+    def holders_changed(self) -> None:
+        """A reader that holds the command back came or left. One that is attached takes over from the connection that
+        brought the start request: both belong to `hold run`."""
+        on_terminal = self.terminal is not None and self.terminal.has_holders
+        if on_terminal:
+            self._holder = None
+            self.log.keep_from(None)
+        self.outputs.hold_while(self._may_read if on_terminal or self._holder is not None else None)
+
+    def _may_read(self, size: int) -> bool:
+        return self.log.has_room(size) and not (self.terminal is not None and self.terminal.is_held)
+
     def _client_gone(self, client: Client) -> None:
+        if client is self._holder:
+            self._holder = None
+            self.log.keep_from(None)
+            self.holders_changed()
         self.waiters = [waiter for waiter in self.waiters if waiter.client is not client]
         self.signals.gone(client)
         if self.terminal is not None:

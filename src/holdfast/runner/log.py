@@ -102,6 +102,8 @@ class Log:
         self._low = False
         self._refused_since: dict[str, int] = {}
         self._retry_at_ns = 0
+        # How far a reader that holds the command back has read each stream: nothing behind that is dropped.
+        self._kept_from: dict[str, int] | None = None
         self.gaps: list[dict[str, Any]] = []
         self.gaps_more = 0
         self.warnings: list[str] = []
@@ -149,6 +151,33 @@ class Log:
         stored = self._store(stream, offset, chunk, newlines, mono)
         if stored:
             self._index(frame(mono, wall, name, DATA, offset, stored))
+
+    def keep_from(self, read: dict[str, int] | None) -> None:
+        """Drop no segment with a byte at or behind these offsets; None lets the cap alone decide."""
+        self._kept_from = read
+
+    @property
+    def piece_bytes(self) -> int:
+        """What can be appended at once while a reader that is behind is waited for."""
+        return self._piece
+
+    def has_room(self, incoming: int) -> bool:
+        """Can so many bytes be appended without dropping a byte that the holding reader has not read?"""
+        kept_from = self._kept_from
+        if kept_from is None:
+            return True
+        over = self._size + self._frames_size + FRAME_BYTES + incoming - self._cap
+        if self._low:
+            over = max(over, self._size + incoming - _FLOOR_SEGMENTS * self._segment)
+        gone = dict.fromkeys(self._streams, 0)
+        for stream in self._oldest:
+            if over <= 0:
+                break
+            number = gone[stream.name]
+            if self._may_drop(stream, number):
+                gone[stream.name] += 1
+                over -= stream.segments[number].size
+        return over <= 0
 
     def resize(self, name: str, rows: int, cols: int) -> None:
         """A terminal got this size at the end of what it printed up to now."""
@@ -325,8 +354,14 @@ class Log:
         self._size -= segment.size
         return True
 
-    def _may_drop(self, stream: _Stream) -> bool:
-        return len(stream.segments) > 1 or stream.fd is None or stream.segments[0].size >= self._segment
+    def _may_drop(self, stream: _Stream, number: int = 0) -> bool:
+        """May the oldest segment of a stream go, or the one that is the oldest after `number` others?"""
+        segment = stream.segments[number]
+        if self._kept_from is not None:
+            begin = int(segment.name.rpartition(".")[2])
+            if begin + segment.size > self._kept_from.get(stream.name, 0):
+                return False
+        return number + 1 < len(stream.segments) or stream.fd is None or segment.size >= self._segment
 
     def _note_dropped(self, stream: _Stream, offset: int, lines: int) -> None:
         """Beside the segments, so that the counts are right for readers who come after the runner."""

@@ -248,6 +248,14 @@ def _wait(life: Life, client: Client, request: dict[str, Any]) -> None:
     answer_waiters(life)
 
 
+def _hold(life: Life, client: Client, request: dict[str, Any]) -> None:
+    """How far the reader that holds the command back has read. Not answered: it comes with every page."""
+    read = request.get("read")
+    if not (isinstance(read, dict) and all(type(at) is int and at >= 0 for at in read.values())):
+        raise Problem("bad-argument", "`read` is {stream: offset}", argument="read")
+    life.has_read(client, read)
+
+
 def _out_of_time(life: Life, waiter: Waiter) -> None:
     waiter.timed_out = True
     answer_waiters(life)
@@ -434,6 +442,7 @@ _HANDLERS: dict[str, Callable[[Life, Client, dict[str, Any]], dict[str, Any] | N
     "send_signal": _send_signal,
     "stop": _stop,
     "wait": _wait,
+    "hold": _hold,
     "restart": _restart,
     "watch": _watch,
     "update": _update,

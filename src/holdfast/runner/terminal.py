@@ -147,6 +147,8 @@ class Terminal:
             self._attachments.remove(attachment)
             raise
         client.stream = attachment
+        if attachment.holds:
+            self._life.holders_changed()
         seen = request.get("terminal")
         if isinstance(seen, dict) and attachment.role == "control":
             self.tracker.client_colors(seen.get("foreground"), seen.get("background"))
@@ -164,9 +166,24 @@ class Terminal:
         client.stream = None
         before = self.is_focused()
         self._attachments.remove(left)
+        if left.holds:
+            self._life.holders_changed()
         self.focus_changed(before)
         self.settle_size()
         self.tell_all("clients")
+
+    @property
+    def has_holders(self) -> bool:
+        return any(attachment.holds for attachment in self._attachments)
+
+    @property
+    def is_held(self) -> bool:
+        """Is a client that the command waits for too far behind?"""
+        return any(attachment.holds and attachment.is_far_behind for attachment in self._attachments)
+
+    def caught_up(self) -> None:
+        """A client that the command may be waiting for has read on."""
+        self._life.outputs.look_again()
 
     def presences(self) -> list[dict[str, Any]]:
         return [attachment.presence() for attachment in self._attachments]
