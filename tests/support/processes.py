@@ -137,8 +137,8 @@ def descriptors(pid: int) -> dict[int, str]:
     for name in names:
         try:
             found[int(name)] = os.readlink(f"/proc/{pid}/fd/{name}")
-        except (FileNotFoundError, ProcessLookupError, PermissionError):
-            continue
+        except OSError:
+            continue  # gone, not ours to see, or a path that is longer than the kernel tells
     return found
 
 
