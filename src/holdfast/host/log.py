@@ -314,9 +314,8 @@ def _chosen(look: Look, stream: str | None) -> tuple[str, ...]:
 
 
 def _check(look: Look, stream: str, offset: int, strict: bool) -> None:
-    end = look.ends.get(stream, 0)
-    if offset > end:
-        raise errors.OffsetAhead(stream, offset, end)
+    if not look.has_come_to(stream, offset):
+        raise errors.OffsetAhead(stream, offset, look.ends.get(stream, 0))
     if strict and offset < look.begin(stream):
         raise errors.OutputDropped(stream, look.begin(stream))
 

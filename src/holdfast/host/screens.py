@@ -72,9 +72,11 @@ def screen(core: Core, files: Files, *, at: int | None, history: int) -> Screen:
     if not files.spec.get("tty"):
         raise NotATty(files.id)
     log = core.log(files.id)
-    end = log.ends().get(STREAM, 0)
-    if at is not None and at > end:
-        raise OffsetAhead(STREAM, at, end)
+    with log.look() as look:
+        end = look.ends.get(STREAM, 0)
+        if at is not None and not look.has_come_to(STREAM, at):
+            raise OffsetAhead(STREAM, at, end)
+    at = None if at is None else min(at, end)
     restore = restore_at(log, files, end if at is None else at, history)
     grid = keyframes.draw(files.directory, restore, history)
     shown = Screen.of(grid, restore.state, exact=restore.plan["exact"] and restore.whole, history_rows=history)

@@ -269,10 +269,16 @@ class Look:
             self.dropped[stream] = (offset, lines)
 
     def _end(self, stream: str) -> int:
-        segments = self._segments.get(stream)
-        if not segments:
-            return self.dropped.get(stream, (0, 0))[0]
-        return _first(segments[-1]) + self._stored(segments[-1])
+        # One that is empty may be a try on a full disk, and gone again in a moment.
+        for segment in reversed(self._segments.get(stream, ())):
+            stored = self._stored(segment)
+            if stored:
+                return _first(segment) + stored
+        return self.dropped.get(stream, (0, 0))[0]
+
+    def has_come_to(self, stream: str, offset: int) -> bool:
+        """Has the stream reached this offset, be it with bytes that a full disk refused and nothing followed yet?"""
+        return offset <= self.ends.get(stream, 0) or offset <= records.noted_ends(self.directory).get(stream, 0)
 
     def _stored(self, name: str) -> int:
         try:

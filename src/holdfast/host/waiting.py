@@ -83,6 +83,8 @@ class Wait:
         start_over = since is None and self._matcher is not None
         self._cursor: str = "0" if start_over else str(since) if since is not None else self._log.cursor()
         self._quiet_since = time.monotonic()
+        # What the runner said last.
+        self._status: dict[str, Any] = {}
         # Known once it was looked at: only who began while a runner was there has news of its death.
         self._began_stale: bool | None = None
 
@@ -172,6 +174,7 @@ class Wait:
 
     def _heard(self, reply: dict[str, Any]) -> Woke | None:
         """What the runner alone knows."""
+        self._status = reply.get("status") or {}
         if reply["reason"] != "ready":
             return None
         return self._woke("ready" if reply.get("ok") else "not_ready")
@@ -182,7 +185,7 @@ class Wait:
         if self._ready:
             fields["ready"] = True
         if self._matcher is not None or self._output or self._idle is not None:
-            fields["output_after"] = self._log.parse(self._cursor, stream=self._stream)
+            fields["output_after"] = behind_gap(self._log.parse(self._cursor, stream=self._stream), self._status)
         bound = self._bound()
         return await told(self._core, connection, bound, **fields)
 
@@ -240,6 +243,18 @@ class _Patience:
         await self._core.driver.ready((), (), pause_s)
 
 
+def behind_gap(at: dict[str, int], status: dict[str, Any]) -> dict[str, int]:
+    """Offsets behind what a full disk refuses just now, for a reader that has all that came before: those bytes cannot
+    be read, and a wait for output before them would return at once, again and again."""
+    gaps: list[dict[str, Any]] = status.get("gaps") or []
+    behind = dict(at)
+    for gap in gaps:
+        stream, end = gap["stream"], gap["to"]
+        if gap["from"] <= at.get(stream, -1) < end == status["ends"].get(stream):
+            behind[stream] = end
+    return behind
+
+
 async def told(core: Core, connection: Connection, bound: float | None, **conditions: object) -> dict[str, Any]:
     """Until the runner says that a condition holds, or that the time is over."""
     reply_s = core.config.hosts_reply_timeout
@@ -257,6 +272,7 @@ async def follow(
     cursor = "0" if since is None else str(since)
     connection: Connection | None = None
     patience = _Patience(core, id)
+    status: dict[str, Any] = {}
     try:
         while True:
             seen = from_files(read_files(core.home, id))
@@ -282,8 +298,8 @@ async def follow(
                         await patience.bear(problem, left)
                         continue
                     patience.renew()
-                after = log.parse(cursor, stream=stream)
-                await told(core, connection, left, exit=True, output_after=after)
+                after = behind_gap(log.parse(cursor, stream=stream), status)
+                status = (await told(core, connection, left, exit=True, output_after=after)).get("status") or {}
             except SessionEnded:
                 continue
             except RunnerGone:

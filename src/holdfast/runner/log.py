@@ -11,7 +11,7 @@ import errno
 import os
 import struct
 
-from . import clock, points
+from . import clock, points, records
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -151,6 +151,8 @@ class Log:
         stored = self._store(stream, offset, chunk, newlines, mono)
         if stored:
             self._index(frame(mono, wall, name, DATA, offset, stored))
+        if stored < len(chunk):
+            records.note_ends(self._directory, self.ends())
 
     def keep_from(self, read: dict[str, int] | None) -> None:
         """Drop no segment with a byte at or behind these offsets; None lets the cap alone decide."""
@@ -334,13 +336,15 @@ class Log:
 
     def _drop_oldest(self) -> bool:
         """The oldest segment that is not being written goes. False when there is none."""
-        stream = next(filter(self._may_drop, self._oldest), None)
-        if stream is None:
-            return False
+        return any(self._may_drop(stream) and self._drop(stream) for stream in self._oldest)
+
+    def _drop(self, stream: _Stream) -> bool:
         segment = stream.segments[0]
         begin = int(segment.name.rpartition(".")[2])
         # Told before it is done, so that a reader never counts lines that are gone as still to come.
-        self._note_dropped(stream, begin + segment.size, stream.lines_dropped + segment.lines)
+        noted = self._note_dropped(stream, begin + segment.size, stream.lines_dropped + segment.lines)
+        if not noted and len(stream.segments) == 1:
+            return False  # its name is all that says how far the stream has come
         try:
             os.unlink(segment.name, dir_fd=self._directory)
         except FileNotFoundError:
@@ -363,8 +367,9 @@ class Log:
                 return False
         return number + 1 < len(stream.segments) or stream.fd is None or segment.size >= self._segment
 
-    def _note_dropped(self, stream: _Stream, offset: int, lines: int) -> None:
-        """Beside the segments, so that the counts are right for readers who come after the runner."""
+    def _note_dropped(self, stream: _Stream, offset: int, lines: int) -> bool:
+        """Beside the segments, so that the counts are right for readers who come after the runner. False when the disk
+        refuses the note."""
         temporary = f"{stream.name}.dropped.tmp"
         try:
             fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600, dir_fd=self._directory)
@@ -375,6 +380,8 @@ class Log:
             os.rename(temporary, f"{stream.name}.dropped", src_dir_fd=self._directory, dst_dir_fd=self._directory)
         except OSError as problem:
             self._warn(f"{stream.name}.dropped could not be written: {problem.strerror}")
+            return False
+        return True
 
     def _refuse(self, stream: _Stream, offset: int, problem: OSError, mono: int) -> None:
         """From `offset` on nothing is stored. The segment is closed: what is stored later begins a new one, so

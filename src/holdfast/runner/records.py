@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 # disk that fills up later cannot keep the ending from being told.
 EXIT_ROOM_BYTES = 16 << 10
 _EXIT_RESERVE = ".exit.reserved"
+_NOTE_TRIES = 5
 # Who asked for the end of a session whose runner could not be asked; written by a host before it acts past the runner.
 INTENT = "intent.json"
 # What the deputy of a session in another place knows of it that its runner cannot tell any more.
@@ -112,6 +113,41 @@ def write_exit(directory: int, record: dict[str, Any], *, durable: bool) -> None
         os.rename(_EXIT_RESERVE, "exit.json", src_dir_fd=directory, dst_dir_fd=directory)
     if durable:
         os.fsync(directory)
+
+
+def note_ends(directory: int, ends: dict[str, int]) -> None:
+    """How far the output has come, of which a full disk keeps the rest: into the room reserved for the exit record,
+    which is there even now. Without that room, nothing is noted."""
+    try:
+        fd = os.open(_EXIT_RESERVE, os.O_WRONLY | os.O_CLOEXEC, dir_fd=directory)
+    except OSError:
+        return
+    try:
+        os.pwrite(fd, _encode({"ends": ends}), 0)
+    except OSError:
+        pass
+    finally:
+        os.close(fd)
+
+
+def noted_ends(directory: str) -> dict[str, int]:
+    """What `note_ends` last wrote for the session in this directory; empty where nothing was."""
+    for _ in range(_NOTE_TRIES):
+        try:
+            fd = os.open(f"{directory}/{_EXIT_RESERVE}", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            return {}
+        try:
+            line, newline, _ = os.read(fd, EXIT_ROOM_BYTES).partition(b"\n")
+            ends = parse(line + newline).get("ends") if newline else None
+        except (OSError, ValueError):
+            continue  # it is just being written
+        finally:
+            os.close(fd)
+        if not isinstance(ends, dict):
+            return {}
+        return {name: end for name, end in ends.items() if type(end) is int}
+    return {}
 
 
 def read(path: str) -> dict[str, Any]:
