@@ -6,13 +6,14 @@ from .door import here
 from .inbox import with_pending
 from .output import say, say_json
 from .parsing import Parser, add_json, add_session
-from .tables import age, epoch, facts, megabytes, outcome, span, state_words, style
+from .tables import age, epoch, facts, megabytes, outcome, span, state_words, stop_words, style
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import Namespace
 
     from ..host.api import Session
+    from ..model import Exit
     from ..model.session import Record
 
 USAGE = "ID [--json]"
@@ -88,11 +89,18 @@ def _ending(session: Session) -> list[tuple[str, str | None]]:
         return []
     return [
         ("exit", outcome(exit) if exit.code is not None or exit.signal is not None else None),
-        ("cause", exit.cause + (f" by {exit.by}" if exit.by else "") + (", out of memory" if exit.oom else "")),
+        ("cause", _cause(exit)),
         ("output", "complete" if exit.complete else "a descendant may still add to it"),
         *(("survivor", process_words(each)) for each in exit.survivors),
         ("survivors", f"and {exit.survivors_more} more" if exit.survivors_more else None),
     ]
+
+
+def _cause(exit: Exit) -> str:
+    if exit.cause == "signal":
+        return "signal, not a stop"
+    parts = [exit.cause + (f" by {exit.by}" if exit.by else ""), stop_words(exit), "out of memory" if exit.oom else ""]
+    return ", ".join(filter(None, parts))
 
 
 def process_words(process: Record) -> str:

@@ -123,6 +123,21 @@ def outcome(exit: Exit) -> str:
     return f"code {exit.code}" if exit.signal is None else f"signal {exit.signal.removeprefix('SIG')}"
 
 
+# How a stop went, in a listing and in full.
+_STOPPED = {"kill": "stopped, killed", "at_once": "killed", "elsewhere": "killed elsewhere"}
+_STOPPED_IN_FULL = {
+    "grace": "within the grace",
+    "kill": "killed after the grace",
+    "at_once": "killed at once",
+    "elsewhere": "killed from elsewhere within the grace",
+}
+
+
+def stop_words(exit: Exit) -> str:
+    """How a command that was asked to end did so."""
+    return _STOPPED_IN_FULL.get(exit.stopped or "", "")
+
+
 def state_words(shot: Snapshot) -> tuple[str, str]:
     """What a session does or how it ended, in one or two words, and their colour."""
     exit = shot.exit
@@ -141,8 +156,11 @@ def state_words(shot: Snapshot) -> tuple[str, str]:
         return f"{how}, {len(exit.survivors) + exit.survivors_more} left", YELLOW
     if exit.cause in ("exit", "signal"):
         return how, DIM if exit.code == 0 else RED
-    short = {"overall_timeout": "timeout", "idle_timeout": "idle", "owner_gone": "owner gone", "stop": "stopped"}
-    return short.get(exit.cause, exit.cause.replace("_", " ")), DIM if exit.cause == "stop" else RED
+    if exit.cause == "stop":
+        return _STOPPED.get(exit.stopped or "", "stopped"), DIM
+    short = {"overall_timeout": "timeout", "idle_timeout": "idle", "owner_gone": "owner gone"}
+    killed = ", killed" if exit.stopped == "kill" else ""
+    return short.get(exit.cause, exit.cause.replace("_", " ")) + killed, RED
 
 
 def _line(cells: list[tuple[str, str]], widths: list[int], style: Style) -> str:

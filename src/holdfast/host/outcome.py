@@ -95,6 +95,7 @@ def _ended(seen: Observed, shot: Snapshot) -> dict[str, Any]:
         "signal": exit.signal,
         "cause": exit.cause,
         "by": exit.by,
+        "stopped": exit.stopped,
         "duration_s": _duration_s(shot.started_at, shot.ended_at),
         "output_complete": exit.complete,
         "ends": shot.ends,

@@ -28,6 +28,8 @@ OFFSET_MAX = 10**19
 _OFFSET_DIGITS = 20
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _RECORD_MAX_BYTES = 1 << 20
+# How often segments are listed again because one vanished meanwhile.
+_LISTINGS = 5
 
 
 class Gap(tuple[str, int, int, str]):
@@ -269,12 +271,18 @@ class Look:
             self.dropped[stream] = (offset, lines)
 
     def _end(self, stream: str) -> int:
-        # One that is empty may be a try on a full disk, and gone again in a moment.
-        for segment in reversed(self._segments.get(stream, ())):
-            stored = self._stored(segment)
-            if stored:
-                return _first(segment) + stored
-        return self.dropped.get(stream, (0, 0))[0]
+        for _ in range(_LISTINGS):
+            # One that is empty may be a try on a full disk, and gone again in a moment.
+            for segment in reversed(self._segments.get(stream, ())):
+                stored = self._stored(segment)
+                if stored:
+                    return _first(segment) + stored
+                if not os.path.lexists(f"{self.directory}/{segment}"):
+                    break  # it was dropped since we listed them, and others have come
+            else:
+                break
+            self._list()
+        return self.begin(stream)
 
     def has_come_to(self, stream: str, offset: int) -> bool:
         """Has the stream reached this offset, be it with bytes that a full disk refused and nothing followed yet?"""

@@ -115,10 +115,11 @@ def shell_code(code: int | None, signal: str | None) -> int | None:
 
 
 class Exit:
-    """How a command ended. `cause` is the first reason, `code` or `signal` the observed outcome;
-    `survivors_more` counts those that `survivors` does not name."""
+    """How a command ended. `cause` is the first reason, `code` or `signal` the observed outcome; `stopped` says of one
+    that was asked to end how it did: within the `grace`, by a `kill` after it or `at_once`, or killed from `elsewhere`
+    meanwhile. `survivors_more` counts those that `survivors` does not name."""
 
-    __slots__ = ("by", "cause", "code", "complete", "oom", "signal", "survivors", "survivors_more")
+    __slots__ = ("by", "cause", "code", "complete", "oom", "signal", "stopped", "survivors", "survivors_more")
 
     def __init__(
         self,
@@ -130,6 +131,7 @@ class Exit:
         complete: bool = True,
         survivors: Sequence[Record] = (),
         survivors_more: int = 0,
+        stopped: str | None = None,
     ) -> None:
         self.code = code
         self.signal = signal
@@ -139,6 +141,7 @@ class Exit:
         self.complete = complete
         self.survivors = list(survivors)
         self.survivors_more = survivors_more
+        self.stopped = stopped
 
     @property
     def shell_code(self) -> int | None:
@@ -157,6 +160,7 @@ class Exit:
             bool(record.get("complete", True)),
             record.get("survivors") or (),
             record.get("survivors_more") or 0,
+            record.get("stopped"),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -165,6 +169,7 @@ class Exit:
             "signal": self.signal,
             "cause": self.cause,
             "by": self.by,
+            "stopped": self.stopped,
             "oom": self.oom,
             "complete": self.complete,
             "survivors": self.survivors,

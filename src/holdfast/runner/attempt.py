@@ -67,6 +67,10 @@ class Attempt:
     def stop_answer(self) -> dict[str, Any] | None:
         return None if self._stopping is None else self._stopping.answer
 
+    def stop_outcome(self, number: int | None) -> str | None:
+        """How the command ended, where somebody asked for it and we saw to it."""
+        return None if self._stopping is None else self._stopping.outcome(number)
+
     def climb_down(self, by: str | None, grace_s: float | None, climb: list[dict[str, Any]] | None) -> None:
         """Start the ladder, or join the one under way: whoever asks later gets the same answer. Asking for no grace
         hurries it."""

@@ -7,6 +7,7 @@ import os
 import time
 
 from . import clock, records, tree
+from .causes import ASKED_CAUSES
 from .kernel_signals import NAMES, signal
 
 TYPE_CHECKING = False
@@ -71,7 +72,14 @@ class Ending:
         cause, by = intent.get("cause"), intent.get("by")
         return (cause, by if isinstance(by, str) else None) if cause == "stop" else None
 
-    def judge(self, family: Family, memory: MemoryGroup | None, *, complete: bool) -> None:
+    def judge(
+        self,
+        family: Family,
+        memory: MemoryGroup | None,
+        *,
+        complete: bool,
+        stopped: Callable[[int | None], str | None] = lambda _number: None,
+    ) -> None:
         code = number = None
         if family.status is not None:
             if os.WIFSIGNALED(family.status):
@@ -92,6 +100,7 @@ class Ending:
             "signal": None if number is None else NAMES.get(number, f"SIG{number}"),
             "cause": self._cause[0],
             "by": self._cause[1],
+            "stopped": stopped(number) if self._cause[0] in ASKED_CAUSES and family.command_gone else None,
             "oom": oom,
             "complete": complete,
             "survivors": survivors,

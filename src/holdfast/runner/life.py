@@ -437,7 +437,8 @@ class Life:
         # is our turn. This is the last look: who tells us after the end was judged comes after the end.
         if self._told_to_leave:
             self.ending.blame("stop", "system")
-        self.ending.judge(self.family, self._memory, complete=not self.outputs.are_open)
+        complete, stopped = not self.outputs.are_open, self.attempt.stop_outcome
+        self.ending.judge(self.family, self._memory, complete=complete, stopped=stopped)
         exit = self.ending.exit
         assert exit is not None
         retry_in_s = None

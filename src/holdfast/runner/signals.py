@@ -239,6 +239,7 @@ class Signals:
             "signal": exit["signal"],
             "cause": exit["cause"],
             "by": exit["by"],
+            "stopped": exit.get("stopped"),
             "duration_s": round(left - attempt.began, 3),
             **({"limit_s": self._life.now(_LIMITS[exit["cause"]])} if exit["cause"] in _LIMITS else {}),
         }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from . import clock, points, tree
+from .causes import AFTER_GRACE, AT_ONCE, ELSEWHERE, IN_GRACE
 from .kernel_signals import NUMBERS
 from .ladder import INTR, TREE, Ladder, Rung, rungs
 
@@ -40,6 +41,8 @@ class Stopping:
         self._found, self._found_more = tree.described_some(family.living())
         self._answer: dict[str, Any] | None = None
         self.rung: str | None = None
+        # How the command was killed, once it was.
+        self._killed: str | None = None
         self.by = by
         self.since = clock.now_text()
 
@@ -72,8 +75,16 @@ class Stopping:
         elif rung is not None:
             if points.ACTIVE:
                 points.hit("runner.rung")
+            if rung.signal == "KILL" and not self._family.command_gone:
+                self._killed = AT_ONCE if self.rung is None else AFTER_GRACE
             self.rung = str(rung)
             self._act(rung, living)
+
+    def outcome(self, number: int | None) -> str:
+        """How the command ended that was to be stopped; `number` is the signal it died of."""
+        if number != NUMBERS["SIGKILL"]:
+            return IN_GRACE
+        return self._killed or ELSEWHERE
 
     def _act(self, rung: Rung, living: list[tree.Process]) -> None:
         if rung.signal == "KILL" and rung.target == TREE:

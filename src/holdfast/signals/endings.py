@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from .quoting import Quoter
     from .records import Signal
 
+# How a stop went, where it did not end within its grace and was given one.
+STOPPED = {"kill": ", killed after the grace", "elsewhere": ", killed from elsewhere meanwhile"}
 # Nobody knows how long these took.
 _NEVER_SEEN = ("lost", "spawn_error")
 _ERROR_CHARACTERS = 160
@@ -85,7 +87,8 @@ def reason(signal: Signal, quoter: Quoter) -> str:
     if cause in ("", "exit", "signal"):
         return ""
     if cause == "stop":
-        return f"stopped by {quoter.word(by)}" if by else "stopped by request"
+        asked = f"stopped by {quoter.word(by)}" if by else "stopped by request"
+        return asked + STOPPED.get(facts.text(fields, "stopped"), "")
     if cause == "spawn_error":
         why = error(signal)
         return f"could not be started: {quoter.label(why, _ERROR_CHARACTERS)}" if why else "could not be started"

@@ -6,6 +6,7 @@ session could choose becomes one line without anything that a terminal or anothe
 
 from __future__ import annotations
 
+from .endings import STOPPED
 from .quoting import clean, cut, visible
 from .records import COMMON, Signal
 
@@ -131,7 +132,8 @@ def _outcome(fields: dict[str, Any]) -> str:
     status, cause = _line(fields.get("status")) or "ended", str(fields.get("cause"))
     if cause == "stop":
         by = _line(fields.get("by"))
-        return f"{status}, stopped by {by}" if by else f"{status}, stopped"
+        asked = f"{status}, stopped by {by}" if by else f"{status}, stopped"
+        return asked + STOPPED.get(str(fields.get("stopped")), "")
     if cause in _CAUSES:
         return f"{status}, {_CAUSES[cause]}"
     if fields.get("signal"):

@@ -1,0 +1,68 @@
+"""Every surface tells a command that ended within the grace from one that was killed, by us or from elsewhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+
+import pytest
+
+from cli.conftest import Start
+from support import processes
+from support.waiting import until
+from support.world import World
+
+# How it ends; then `exit.stopped`, the word in `ls`, the cause in `status`, and a part of what the owner is told.
+CASES = {
+    "grace": ("grace", "stopped", "within the grace", "stopped by"),
+    "after": ("kill", "stopped, killed", "killed after the grace", ", killed after the grace, signal SIGKILL"),
+    "at_once": ("at_once", "killed", "killed at once", "signal SIGKILL"),
+    "meanwhile": (
+        "elsewhere",
+        "killed elsewhere",
+        "killed from elsewhere within the grace",
+        ", killed from elsewhere meanwhile, signal SIGKILL",
+    ),
+    "elsewhere": (None, "signal KILL", "signal, not a stop", "failed, signal SIGKILL"),
+}
+
+
+@pytest.mark.covers("found:26")
+@pytest.mark.parametrize("how", CASES)
+def test_a_stop_within_the_grace_a_kill_after_it_and_one_from_elsewhere_look_different(
+    world: World, start: Start, how: str
+) -> None:
+    words = ("forever",) if how in ("grace", "elsewhere") else ("ignore", "TERM", "forever")
+    id = start(*words, options=("--name", "it", "--owner", "me", "--notify", "exit"))
+    session = world.open().get(id)
+    session.wait(match="ready", timeout=10)
+    pid = session.pid
+    assert pid is not None
+    if how == "grace":
+        world.hold("stop", "it", "--grace", "10s", check=True)
+    elif how == "after":
+        world.hold("stop", "it", "--grace", "200ms", check=True)
+    elif how == "at_once":
+        world.hold("kill", "it", check=True)
+    elif how == "meanwhile":
+        stop = world.program(world.hold_argv("stop", "it", "--grace", "30s"))
+        until(lambda: session.refresh().stopping, what="the stop to begin")
+        os.kill(pid, signal.SIGKILL)
+        assert stop.wait() == 0
+    else:
+        os.kill(pid, signal.SIGKILL)
+        session.wait(exit=True, timeout=10)
+    assert processes.look(pid) is None
+    stopped, listed, cause, told = CASES[how]
+    (row,) = json.loads(world.hold("ls", "-a", "--json", check=True).stdout)
+    assert row["exit"]["stopped"] == stopped
+    shown = json.loads(world.hold("status", "it", "--json", check=True).stdout)
+    assert (shown["exit"]["stopped"], shown["exit"]["cause"]) == (stopped, "stop" if stopped else "signal")
+    assert f"  {listed}  " in world.hold("ls", "-a", check=True).stdout
+    assert cause in world.hold("status", "it", check=True).stdout
+    (record,) = json.loads(world.hold("signals", "--owner", "me", "--json", check=True).stdout)
+    assert record["lifecycle"]["stopped"] == stopped
+    listed = world.hold("signals", "--owner", "me", check=True).stdout
+    assert told.removesuffix(", signal SIGKILL").replace("signal SIGKILL", "killed") in listed or stopped is None
+    assert told in world.open().signals("me").drain().text
