@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -228,3 +229,26 @@ def test_the_stop_ladder_is_the_one_that_was_asked_for(world: World, start: Star
     exit = world.open().get(id).exit
     assert exit is not None
     assert exit.code == 9
+
+
+# A host that ignores and blocks what hosts do, and runs the command line that it is given.
+_UNWILLING = """
+import os, signal, sys
+for number in (signal.SIGHUP, signal.SIGUSR1, signal.SIGPIPE, signal.SIGRTMIN):
+    signal.signal(number, signal.SIG_IGN)
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2, signal.SIGTERM])
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
+@pytest.mark.covers("found:25")
+@pytest.mark.parametrize("options", [(), ("--tty",)], ids=["pipes", "terminal"])
+@pytest.mark.parametrize("host", ["plain", "unwilling"])
+def test_a_command_has_no_signal_ignored_or_blocked(world: World, options: tuple[str, ...], host: str) -> None:
+    # Not the probe: an interpreter ignores some by itself.
+    argv = world.hold_argv("run", *options, "--", "grep", "-E", "Sig(Blk|Ign)", "/proc/self/status")
+    if host == "unwilling":
+        argv = [sys.executable, "-c", _UNWILLING, *argv]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=20, check=True)
+    masks = [int(line.split()[1], 16) for line in done.stdout.splitlines()]
+    assert masks == [0, 0]

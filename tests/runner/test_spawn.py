@@ -144,8 +144,8 @@ def test_the_command_leads_a_group_of_its_own_with_no_signal_blocked_or_ignored(
             signal.signal(number, handler)
     status = dict(line.split(":\t") for line in output(command).decode().splitlines() if ":\t" in line)
     assert int(status["SigBlk"], 16) == 0
-    ignored = int(status["SigIgn"], 16)
-    assert not [number for number in signal.valid_signals() if ignored >> (number - 1) & 1]
+    # Also those that the C library keeps for itself.
+    assert int(status["SigIgn"], 16) == 0
     assert told(start(TELL))["pgid"] != os.getpgrp()
     facts = told(start(TELL))
     assert facts["pgid"] == facts["pid"]

@@ -13,7 +13,7 @@ import os
 import resource
 import sys
 
-from .kernel_signals import signal
+from . import libc_spawn
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,10 +24,6 @@ if TYPE_CHECKING:
 LIMITS = {
     name[len("RLIMIT_") :].lower(): getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")
 }
-# Every disposition goes back to the default: which ones a launcher, an interpreter or whoever started them had changed
-# is not the command's business.
-_DEFAULTS = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
-
 # A chatty command gets a wider pipe, so that it and the runner take turns less often.
 _PIPE_BYTES = 1 << 20
 _F_SETPIPE_SZ = 1031
@@ -185,18 +181,9 @@ def _spawn(
     try:
         numbers = [number for action in actions for number in action[1:3] if isinstance(number, int)]
         _limit_self(spec["limits"], undo, descriptors=1 + max(numbers))
-        birth: dict[str, Any] = {"setsid": True} if setsid else {"setpgroup": 0}
         path = _find(argv[0], environment)
         try:
-            pid = os.posix_spawn(
-                path,
-                [spec["argv0"] or argv[0], *argv[1:]],
-                environment,
-                file_actions=actions,
-                **birth,
-                setsigmask=[],
-                setsigdef=_DEFAULTS,
-            )
+            pid = libc_spawn.spawn(path, [spec["argv0"] or argv[0], *argv[1:]], environment, actions, setsid)
         except OSError as problem:
             raise SpawnFailed(problem.errno or 0, _exec_step(path, problem.errno), path) from None
         except ValueError:
