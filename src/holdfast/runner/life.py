@@ -117,6 +117,7 @@ class Life:
         self.restarts = _restarts(self.spec)
         self._restart_timer: Timer | None = None
         self._restart_asked = False
+        self._last_command: dict[str, Any] | None = None
         self._restart_told_at = -_RESTART_NOTICE_S
         self._memory: cgroup.MemoryGroup | None = None
         self._owner: Owner | None = None
@@ -272,7 +273,10 @@ class Life:
             else:
                 with self._memory:
                     started = spawn.spawn(self.spec, self.environment, passed, tty)
-        except spawn.SpawnFailed as problem:
+        except (spawn.SpawnFailed, OSError) as problem:
+            if isinstance(problem, OSError):
+                # No descriptor to enter the control group with, or to look at anything else.
+                problem = spawn.SpawnFailed(problem.errno or 0, "spawn", str(problem.filename or self.spec["cwd"]))
             self.attempt.fail(problem.record())
             if tty is not None and self.terminal is None:
                 tty.close()
@@ -280,7 +284,7 @@ class Life:
         if points.ACTIVE:
             points.hit("runner.spawned")
         self.attempt.started_ns = clock.wall_ns()
-        self.family.command = {
+        self.family.command = self._last_command = {
             "pid": started.pid,
             "start": tree.start_time(started.pid),
             "line": tree.command_line(started.pid) or spawn.arguments(self.spec),
@@ -442,8 +446,11 @@ class Life:
         exit = self.ending.exit
         assert exit is not None
         retry_in_s = None
-        if self.restarts is not None and self.family.command is not None:
-            retry_in_s = self.restarts.ended(time.monotonic(), {**_brief(exit), "attempt": self.attempt.number})
+        # The first attempt belongs to whoever asked for it, who is told at once that it could not be started.
+        may_follow = self.family.command is not None or self.attempt.number > 1
+        if self.restarts is not None and may_follow:
+            ended = {**_brief(exit), "attempt": self.attempt.number}
+            retry_in_s = self.restarts.ended(time.monotonic(), ended, self.ending.error)
             if self._restart_asked:
                 retry_in_s = 0.0
             if self.desired.state == DOWN:
@@ -626,6 +633,11 @@ class Life:
         return self.attempt.family
 
     @property
+    def command(self) -> dict[str, Any] | None:
+        """The identity of the command, or, while the next attempt could not be started, that of the last one."""
+        return self.family.command or self._last_command
+
+    @property
     def ending(self) -> Ending:
         return self.attempt.ending
 
@@ -647,7 +659,7 @@ class Life:
     def status(self) -> str:
         if self.exit is not None:
             return status_of(self.exit)
-        return "running" if self.family.command is not None else "pending"
+        return "running" if self.command is not None else "pending"
 
     @property
     def warnings(self) -> list[str]:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import errno
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable
 
 # A shell's own words for a command that is not there, or is none.
 _NOT_A_COMMAND = (126, 127)
-# Somebody asked for these ends; and what cannot be started will not be startable the next time.
-_FINAL_CAUSES = ("stop", "ttl", "owner_gone", "spawn_error")
+# Somebody asked for these ends.
+_FINAL_CAUSES = ("stop", "ttl", "owner_gone")
+# The machine had no more of something just then: descriptors, memory, processes. What else keeps a command from being
+# started (no such file, no permission) will do so the next time too.
+_SCARCE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.ENOBUFS)
 _JITTER = 0.1
 _KEPT_ATTEMPTS = 20
 
@@ -41,11 +46,12 @@ class Restarts:
         if self._settings["reset_on_ready"]:
             self._in_a_row = 0
 
-    def ended(self, now: float, exit: dict[str, Any]) -> float | None:
-        """In how many seconds it is started again; None when this end is the last."""
+    def ended(self, now: float, exit: dict[str, Any], error: dict[str, Any] | None = None) -> float | None:
+        """In how many seconds it is started again; None when this end is the last. `error`: why no command came to
+        be."""
         ran_s = now - self._starts[-1]
         self.attempts = [*self.attempts, {**exit, "ran_s": round(ran_s, 3)}][-_KEPT_ATTEMPTS:]
-        if not self._is_repeated(exit):
+        if not self._is_repeated(exit, error):
             return None
         self.failed_starts += 1
         if ran_s >= self._settings["reset_after"]:
@@ -60,8 +66,10 @@ class Restarts:
         self._in_a_row += 1
         return float(delay_s * (1 + _JITTER * (2 * self._chance() - 1)))
 
-    def _is_repeated(self, exit: dict[str, Any]) -> bool:
+    def _is_repeated(self, exit: dict[str, Any], error: dict[str, Any] | None) -> bool:
         code = exit["code"]
+        if exit["cause"] == "spawn_error":
+            return error is not None and error["errno"] in _SCARCE
         if exit["cause"] in _FINAL_CAUSES or code in self._settings["final_codes"]:
             return False
         if self._shell and code in _NOT_A_COMMAND:

@@ -39,7 +39,7 @@ def hello(life: Life) -> dict[str, Any]:
 
 def state(life: Life) -> dict[str, Any]:
     """The record that lets any host find the runner and prove every process of this session."""
-    command = life.family.command
+    command = life.command
     assert command is not None
     return {
         "v": 1,
@@ -60,7 +60,7 @@ def state(life: Life) -> dict[str, Any]:
 
 def status(life: Life) -> dict[str, Any]:
     exited = life.exit is not None
-    command = life.family.command
+    command = life.command
     terminal = life.terminal
     return {
         "state": "exited" if exited else "running" if command else "starting",
@@ -89,7 +89,7 @@ def status(life: Life) -> dict[str, Any]:
 
 def snapshot(life: Life) -> dict[str, Any]:
     """The session at this moment, as its signals carry it: by value, bounded, and nothing that it printed."""
-    spec, exit, command = life.spec, life.exit, life.family.command
+    spec, exit, command = life.spec, life.exit, life.command
     facts = life.log.facts()
     attentive = life.features.facts()
     command_line = command_text(spec["command"])
@@ -198,4 +198,4 @@ def last_output_at(life: Life) -> str | None:
 
 
 def _identity(life: Life) -> dict[str, Any]:
-    return {"nonce": life.nonce, **life.here, "command": life.family.command}
+    return {"nonce": life.nonce, **life.here, "command": life.command}
