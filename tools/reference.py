@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from holdfast import cli
@@ -12,11 +13,22 @@ HEADER = "# Command line\n\nWritten by `make docs` from the commands themselves;
 
 
 def page() -> str:
+    before = os.environ.get("COLUMNS")
+    os.environ["COLUMNS"] = "100"  # whatever terminal this runs in
+    try:
+        return "\n".join(_parts())
+    finally:
+        del os.environ["COLUMNS"]
+        if before is not None:
+            os.environ["COLUMNS"] = before
+
+
+def _parts() -> list[str]:
     parts = [HEADER, f"```text\n{cli.overview().rstrip()}\n```\n"]
     for name in cli.names():
         parser, _ = cli.parser_of(name)
         parts.append(f"## hold {name}\n\n```text\n{parser.format_help().rstrip()}\n```\n")
-    return "\n".join(parts)
+    return parts
 
 
 if __name__ == "__main__":

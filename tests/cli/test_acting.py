@@ -150,13 +150,13 @@ def test_restart_takes_what_was_never_stored_once_more(world: World) -> None:
     assert "input: 0 bytes were given" in refused.stderr
     again = ("restart", first.stdout.strip(), "--input", words, "--lifetime", "detached")
     second = world.hold(*again, check=True).stdout.strip()
-    world.hold("wait", second, "--timeout", "5s", check=True)
+    world.hold("wait", second, "--exit", "--timeout", "5s", check=True)
     assert world.hold("logs", second).stdout == "again\n"
 
 
 def test_rm_forgets_what_is_over_and_refuses_what_runs(world: World, start: Start) -> None:
     over, live = start("exit", 0), start("forever")
-    world.hold("wait", over, "--timeout", "5s", check=True)
+    world.hold("wait", over, "--exit", "--timeout", "5s", check=True)
     done = world.hold("rm", over, live)
     assert done.stdout == f"removed {over}\n"
     assert f"session {live} is still running" in done.stderr
@@ -203,7 +203,7 @@ def test_doctor_finds_a_healthy_home_healthy(world: World, start: Start) -> None
 
 def test_gc_says_what_goes_and_only_then_removes_it(world: World, start: Start) -> None:
     over, live = start("exit", 0), start("forever")
-    world.hold("wait", over, "--timeout", "5s", check=True)
+    world.hold("wait", over, "--exit", "--timeout", "5s", check=True)
     refused = world.hold("gc", "--all")
     assert refused.returncode == 4
     assert "still running" in refused.stderr

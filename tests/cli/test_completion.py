@@ -39,7 +39,7 @@ def test_commands_and_options_are_completed(world: World) -> None:
 def test_sessions_are_completed_where_they_fit(world: World, start: Start) -> None:
     live = start("forever", options=("--name", "web"))
     over = start("exit", 0, options=("--name", "old"))
-    world.hold("wait", over, "--timeout", "5s", check=True)
+    world.hold("wait", over, "--exit", "--timeout", "5s", check=True)
     world.hold("ls", "-a", check=True)
     assert complete(world, "hold", "stop", "") == ["web", live]
     assert complete(world, "hold", "stop", "w") == ["web"]

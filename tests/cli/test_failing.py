@@ -84,7 +84,7 @@ def test_what_is_wrong_is_said_with_the_fix(world: World, case: str) -> None:
 
 def test_a_session_that_ended_takes_no_input_and_no_signal(world: World, start: Start) -> None:
     id = start("exit", 3)
-    world.hold("wait", id, "--timeout", "5s", check=True)
+    world.hold("wait", id, "--exit", "--timeout", "5s", check=True)
     code, message, told = failed(world, "send", id, "x")
     assert (code, told) == (4, "session-ended")
     assert message.startswith(f"session {id} ended with code 3")
@@ -137,7 +137,7 @@ def test_a_name_and_a_key_have_one_holder(world: World, start: Start) -> None:
 
 def test_a_removed_session_is_told_from_one_that_never_was(world: World, start: Start) -> None:
     id = start("exit", 0)
-    world.hold("wait", id, "--timeout", "5s", check=True)
+    world.hold("wait", id, "--exit", "--timeout", "5s", check=True)
     world.hold("rm", id, check=True)
     assert failed(world, "logs", id) == (3, f"session {id} was removed", "removed")
 
@@ -145,7 +145,7 @@ def test_a_removed_session_is_told_from_one_that_never_was(world: World, start: 
 def test_an_ambiguous_prefix_lists_the_candidates(world: World) -> None:
     # Ids are random: two that begin alike are made of one session and its copy.
     id = world.hold("start", "--", "true", check=True).stdout.strip()
-    world.hold("wait", id, check=True)
+    world.hold("wait", id, "--exit", check=True)
     twin = id[:6] + "zzz" if id[6:] != "zzz" else id[:6] + "yyy"
     world.session(twin).mkdir(mode=0o700)
     for path in world.session(id).iterdir():
@@ -186,7 +186,7 @@ def test_a_record_that_was_changed_is_not_believed(world: World, start: Start) -
 
 def test_a_damaged_record_names_the_file(world: World, start: Start) -> None:
     id = start("exit", 0)
-    world.hold("wait", id, "--timeout", "5s", check=True)
+    world.hold("wait", id, "--exit", "--timeout", "5s", check=True)
     path = world.session(id) / "exit.json"
     path.write_text("{")
     code, message, told = failed(world, "status", id)
@@ -247,7 +247,7 @@ def test_a_bug_of_ours_is_no_message() -> None:
 
 def test_a_reader_that_leaves_a_listing_is_no_error(world: World, start: Start) -> None:
     id = start("lines", 100_000)
-    world.hold("wait", id, "--timeout", "10s", check=True)
+    world.hold("wait", id, "--exit", "--timeout", "10s", check=True)
     program = world.program(world.hold_argv("logs", id))
     assert program.line() == "ready"
     program.hang_up()

@@ -21,7 +21,7 @@ def lines_of(text: str) -> list[list[str]]:
 def test_ls_shows_live_sessions_and_with_a_those_that_are_over(world: World, start: Start) -> None:
     live = start("forever", options=("--name", "web", "--label", "app=shop"))
     over = start("exit", 3)
-    world.hold("wait", over, "--timeout", "5s", check=True)
+    world.hold("wait", over, "--exit", "--timeout", "5s", check=True)
     head, *rows = lines_of(world.hold("ls").stdout)
     assert head == ["ID", "NAME", "STATE", "AGE", "LABELS", "COMMAND"]
     assert [row[:3] for row in rows] == [[live, "web", "running"]]
@@ -48,7 +48,7 @@ def test_ls_filters(world: World, start: Start, words: tuple[str, ...], expected
     start("forever", options=("--name", "one", "--owner", "a", "--label", "k=1"))
     start("forever", options=("--name", "two", "--owner", "b", "--label", "k=1"))
     start("exit", 1, options=("--name", "three"))
-    world.hold("wait", "three", "--timeout", "5s", check=True)
+    world.hold("wait", "three", "--exit", "--timeout", "5s", check=True)
     found = json.loads(world.hold("ls", "--json", *words, check=True).stdout)
     assert [session["name"] for session in found] == expected
     quiet = world.hold("ls", "-q", *words, check=True).stdout.split()
@@ -64,7 +64,7 @@ def test_an_empty_listing_is_an_empty_array(world: World) -> None:
 def test_control_characters_never_reach_the_terminal(world: World) -> None:
     evil = "\x1b]0;owned\x07\x1b[2J\r\u202egnp.exe"
     id = world.hold("start", "--description", evil, "--", "sh", "-c", f"true '{evil}'", check=True).stdout.strip()
-    world.hold("wait", id, check=True)
+    world.hold("wait", id, "--exit", check=True)
     for words in (("ls", "-a"), ("status", id), ("recover",)):
         shown = world.hold(*words).stdout
         assert not set(shown) & set("\x1b\x07\r\u202e"), words
@@ -95,7 +95,7 @@ def test_status_tells_everything_with_evidence_and_time(world: World, start: Sta
 
 def test_status_of_one_that_ended_tells_how(world: World, start: Start) -> None:
     id = start("die", "USR1")
-    world.hold("wait", id, "--timeout", "5s", check=True)
+    world.hold("wait", id, "--exit", "--timeout", "5s", check=True)
     shown = world.hold("status", id, check=True).stdout
     assert "exited (signal USR1)" in shown
     assert "\ncause        signal\n" in shown
@@ -112,7 +112,7 @@ def test_a_session_is_found_by_what_is_known_of_it(world: World, start: Start, h
 
 def test_logs_are_all_that_was_printed_as_clean_text(world: World, start: Start) -> None:
     id = start("write", "\x1b[31mred\x1b[0m 10%\r20%\n", "err", "say", "bad", "out", "write", "no end")
-    world.hold("wait", id, "--timeout", "5s", check=True)
+    world.hold("wait", id, "--exit", "--timeout", "5s", check=True)
     assert world.hold("logs", id).stdout == "ready\n20% 10%\nbad\nno end"
     assert world.hold("logs", id, "--stderr").stdout == "bad\n"
     assert world.hold("logs", id, "--stdout", "-n", "1").stdout == "no end"
@@ -128,7 +128,7 @@ def test_logs_as_json_carry_the_cursor_to_go_on_from(world: World, start: Start)
     page = json.loads(world.hold("logs", id, "--json").stdout)
     assert (page["id"], page["text"], page["status"], page["gaps"]) == (id, "ready\none\n", "running", [])
     gate.release()
-    world.hold("wait", id, "--timeout", "5s", check=True)
+    world.hold("wait", id, "--exit", "--timeout", "5s", check=True)
     rest = json.loads(world.hold("logs", id, "--since", page["cursor"], "--json").stdout)
     assert (rest["text"], rest["cursor"]) == ("two\n", "stdout:10,stderr:4")
     again = json.loads(world.hold("logs", id, "--since", "0", "--json").stdout)
@@ -142,7 +142,7 @@ def test_logs_as_json_carry_the_cursor_to_go_on_from(world: World, start: Start)
 
 def test_a_long_log_is_read_to_its_end(world: World, start: Start) -> None:
     id = start("lines", 200_000)
-    world.hold("wait", id, "--timeout", "20s", check=True)
+    world.hold("wait", id, "--exit", "--timeout", "20s", check=True)
     assert world.hold("logs", id).stdout == "ready\n" + "".join(f"line {n}\n" for n in range(1, 200_001))
 
 
@@ -169,7 +169,7 @@ def test_a_followed_log_as_json_is_an_object_a_line(world: World, start: Start) 
 
 def test_output_that_was_dropped_is_told(world: World, start: Start) -> None:
     id = start("fill", 3_000_000, "say", "", "say", "end", options=("--log-cap", "1M"))
-    world.hold("wait", id, "--timeout", "10s", check=True)
+    world.hold("wait", id, "--exit", "--timeout", "10s", check=True)
     done = world.hold("logs", id)
     assert done.stdout.endswith("\nend\n")
     assert "bytes of stdout from 0 on are not there: dropped" in done.stderr
@@ -181,7 +181,7 @@ def test_output_that_was_dropped_is_told(world: World, start: Start) -> None:
 
 def test_search_prints_matches_with_context_once_each(world: World, start: Start) -> None:
     id = start("quiet", "lines", 12)
-    world.hold("wait", id, "--timeout", "5s", check=True)
+    world.hold("wait", id, "--exit", "--timeout", "5s", check=True)
     found = world.hold("search", id, "line (3|5|11)$", "-C", "1")
     assert found.stdout.splitlines() == [
         "2-line 2",
@@ -201,7 +201,7 @@ def test_search_prints_matches_with_context_once_each(world: World, start: Start
 
 def test_search_as_json_tells_where(world: World, start: Start) -> None:
     id = start("quiet", "lines", 3)
-    world.hold("wait", id, "--timeout", "5s", check=True)
+    world.hold("wait", id, "--exit", "--timeout", "5s", check=True)
     hits = json.loads(world.hold("search", id, "2", "-C", "1", "--json").stdout)
     assert hits == [
         {

@@ -186,7 +186,7 @@ def test_a_start_as_json_is_the_session(world: World) -> None:
     session = json.loads(done.stdout)
     assert session["command"] == "true"
     assert session["id"]
-    world.hold("wait", session["id"], check=True)
+    world.hold("wait", session["id"], "--exit", check=True)
 
 
 def test_a_session_of_an_owner_ends_with_whoever_called_hold(world: World) -> None:

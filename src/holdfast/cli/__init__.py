@@ -73,7 +73,8 @@ COMMANDS: dict[str, dict[str, str]] = {
 _INTRO = """\
 usage: hold COMMAND [OPTION...]
 
-Commands that outlive whoever started them: every byte they print is kept, and any terminal finds them again.
+Commands that outlive whoever started them: every byte they print is kept, and
+any terminal finds them again.
 """
 
 _OUTRO = """\
@@ -84,10 +85,14 @@ examples:
   hold logs -f web                      watch it
   hold stop web                         end it with everything it started
 
-A session is named by its id, the beginning of its id (4 characters or more), its name, its pid, or `last`.
-`hold COMMAND --help` tells about a command. Every command that reports something takes --json.
-Exit codes: 0 fine, 1 the request failed, 2 wrong usage, 3 no such session, 4 not possible in this state,
-5 the runner cannot be reached, 124 timeout; `hold run` exits with the code of the command.
+A session is named by its id, the beginning of its id (4 characters or more),
+its name, its pid, or `last`. `hold COMMAND --help` tells about a command. Every
+command that reports something takes --json.
+Exit codes: 0 fine, 1 the request failed, 2 wrong usage, 3 no such session,
+4 not possible in this state, 5 the runner cannot be reached, 124 timeout.
+`hold run` and a plain `hold wait` exit with the code of the command; `run` with
+127 if there is no such command, 126 if it cannot be executed, 124 if its
+--timeout ended it, 125 if Holdfast itself failed.
 """
 
 # What a shell reports of a program that SIGINT or SIGPIPE ended.
@@ -153,11 +158,16 @@ def names() -> dict[str, str]:
     return {name: sentence for group in COMMANDS.values() for name, sentence in group.items()}
 
 
-def overview() -> str:
+def overview(width: int = 100) -> str:
     lines = [_INTRO]
     for group, commands in COMMANDS.items():
         lines.append(f"{group}:")
-        lines += [f"  {name:<11} {sentence}" for name, sentence in commands.items()]
+        for name, sentence in commands.items():
+            line = f"  {name:<11} {sentence}"
+            if len(line) > width:
+                cut = line.rindex(" ", 0, width + 1)
+                line = f"{line[:cut]}\n{' ' * 14}{line[cut + 1 :]}"
+            lines.append(line)
     return "\n".join([*lines, "", _OUTRO])
 
 
@@ -166,7 +176,9 @@ def _dispatch(words: list[str]) -> int:
     if name in ("help", "-h", "--help"):
         if len(words) > 1 and name == "help":
             return _dispatch([words[1], "--help"])
-        sys.stdout.write(overview())
+        from .tables import columns
+
+        sys.stdout.write(overview(columns() or 100))
         return 0
     if name in ("--version", "-V", "version"):
         from .. import __version__
@@ -182,7 +194,8 @@ def _dispatch(words: list[str]) -> int:
     try:
         # Options may stand between words, but not behind the command of the user.
         parse = parser.parse_args if name in ("run", "start") else parser.parse_intermixed_args
-        args = parse(words[1:])
+        understood = getattr(module, "understood", list)
+        args = parse(understood(words[1:]))
     except SystemExit as shown:
         return int(shown.code or 0)
     code: int = module.main(args)

@@ -12,12 +12,30 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from typing import Any
 
-USAGE = "[-s SIGNAL [--target command|group|tree]] ID... [--json]"
+USAGE = "[-s SIGNAL | -SIGNAL] [--target command|group|tree] ID... [--json]"
 EXAMPLES = """
 hold kill web
-hold kill -s HUP web
+hold kill -HUP web                  as -s HUP or -1
 hold kill -s USR1 --target tree web
 """
+
+
+def understood(words: list[str]) -> list[str]:
+    """`-9`, `-HUP` and `-SIGHUP` as `-s`, as every other `kill` takes them."""
+    from ..runner.kernel_signals import NUMBERS
+
+    found: list[str] = []
+    for number, word in enumerate(words):
+        if word == "--":
+            return [*found, *words[number:]]
+        name = word[1:].upper()
+        named = name.isalnum() and ("SIG" + name in NUMBERS or name in NUMBERS)
+        # -S alone is no signal, and so on: what is an option stays one.
+        if word[:1] == "-" and word[1:2] != "-" and (word[1:].isdecimal() or named):
+            found += ["-s", name]
+        else:
+            found.append(word)
+    return found
 
 
 def arrange(parser: Parser) -> None:

@@ -59,7 +59,7 @@ def complain(problem: Exception, *, as_json: bool) -> int | None:
         reason = problem.strerror or str(problem)
         error = HoldfastError(about + reason, errno=problem.errno, path=problem.filename)
         error.fix = "free some space" if problem.errno == errno.ENOSPC else "see `hold doctor`"
-        error.exit_code = FAILED
+        error.exit_code = getattr(problem, "exit_code", FAILED)
     elif isinstance(problem, HoldfastError):
         error = problem
     else:

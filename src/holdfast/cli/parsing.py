@@ -14,7 +14,12 @@ if TYPE_CHECKING:
 
     from ..model.session import Record
 
+# Where the width of a line is not known, and the most that is easily read.
 _WIDTH = 100
+_WIDEST = 120
+_HELP_COLUMN = 26
+
+_REFERENCE_HELP = "id, beginning of an id, name, pid, or `last`"
 
 # Nobody translates these few words, and looking for a translation costs more than parsing the options.
 argparse._ = str  # type: ignore[attr-defined]
@@ -24,7 +29,7 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, program: str, usage: str, description: str, examples: str) -> None:
         super().__init__(
             prog=program,
-            usage=f"{program} {usage}",
+            usage=" ".join(f"{program} {usage}".split()),
             description=description.strip(),
             epilog="examples:\n" + "\n".join(f"  {line}" for line in examples.strip().splitlines()),
             formatter_class=_Formatter,
@@ -39,7 +44,22 @@ class Parser(argparse.ArgumentParser):
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
     def __init__(self, prog: str) -> None:
-        super().__init__(prog, max_help_position=26, width=_WIDTH)
+        # The two columns that argparse itself leaves free.
+        super().__init__(prog, max_help_position=_HELP_COLUMN, width=help_width())
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return wrapped(text, self._width)
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return _lines(" ".join(text.split()), width)
+
+    def _format_usage(self, usage: str | None, actions: object, groups: object, prefix: str | None) -> str:
+        """One group in brackets is never broken, unless it is longer than a line."""
+        head = "usage: "
+        words = _bracketed(usage or "")
+        indent = " " * (len(head) + len(self._prog) + 1)
+        lines = _lines(head + words, self._width, indent if len(indent) < self._width // 2 else "    ")
+        return "\n".join(lines).replace(_JOINT, " ") + "\n\n"
 
     def _format_action_invocation(self, action: argparse.Action) -> str:
         """`-s, --signal SIG`, in every version of Python."""
@@ -47,6 +67,66 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
             return super()._format_action_invocation(action)
         names = ", ".join(action.option_strings)
         return names if action.nargs == 0 else f"{names} {self._format_args(action, action.dest.upper())}"
+
+
+# Stands for a space that no line is broken at.
+_JOINT = "\x1f"
+
+
+def help_width() -> int:
+    from .tables import columns
+
+    return min(columns() or _WIDTH, _WIDEST)
+
+
+def wrapped(text: str, width: int) -> str:
+    """Paragraphs filled to a width. An indented line, such as an example, stays one: what does not fit of its comment
+    goes below it."""
+    out: list[str] = []
+    paragraph: list[str] = []
+
+    def close() -> None:
+        if paragraph:
+            out.extend(_lines(" ".join(paragraph), width))
+            paragraph.clear()
+
+    for line in text.splitlines():
+        if not line.strip() or line.startswith(" ") or line.endswith(":"):
+            close()
+            out.extend(_kept(line, width))
+        else:
+            paragraph.append(line)
+    close()
+    return "\n".join(out) + "\n"
+
+
+def _kept(line: str, width: int) -> list[str]:
+    if len(line) <= width:
+        return [line]
+    indent = line[: len(line) - len(line.lstrip())]
+    if len(indent) > width // 3:
+        indent = " " * 6  # the rest of a comment that stood in a column of its own
+    words, gap, comment = line.strip().partition("  ")
+    lines = _lines(indent + words, width, indent + "    ")
+    return lines + (_lines(indent + "    " + comment.strip(), width, indent + "    ") if gap else [])
+
+
+def _lines(text: str, width: int, indent: str = "") -> list[str]:
+    import textwrap
+
+    return textwrap.wrap(
+        text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False, drop_whitespace=True
+    )
+
+
+def _bracketed(text: str) -> str:
+    """With the spaces inside brackets as joints."""
+    depth = 0
+    out = []
+    for each in text:
+        depth += (each == "[") - (each == "]")
+        out.append(_JOINT if each == " " and depth else each)
+    return "".join(out)
 
 
 def usage(message: str, program: str) -> HoldfastError:
@@ -63,11 +143,18 @@ def add_json(parser: argparse.ArgumentParser, what: str) -> None:
 
 
 def add_session(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("session", metavar="ID", help="id, beginning of an id, name, pid, or `last`")
+    parser.add_argument("session", type=_reference, metavar="ID", help=_REFERENCE_HELP)
 
 
 def add_sessions(parser: argparse.ArgumentParser, nargs: str = "+") -> None:
-    parser.add_argument("sessions", metavar="ID", nargs=nargs, help="id, beginning of an id, name, pid, or `last`")
+    parser.add_argument("sessions", type=_reference, metavar="ID", nargs=nargs, help=_REFERENCE_HELP)
+
+
+def _reference(text: str) -> str:
+    """A session as people name it. What looks like an option is never one: it would be ended in its place."""
+    if text.startswith("-"):
+        raise BadArgument("ID", f"{text[:80]!a} looks like an option, not a session", "see the options with --help")
+    return text
 
 
 def add_streams(parser: argparse.ArgumentParser) -> None:

@@ -1,4 +1,5 @@
-"""Run a command as if it were typed alone: its output as it comes, its exit code (128+n for signal n) as ours.
+"""Run a command as if it were typed alone: its output as it comes, its exit code (128+n for signal n) as ours. We exit
+with 127 if there is no such command, 126 if it cannot be executed, 124 if its --timeout ended it, 125 if we failed.
 
 Its log is kept, and it does not die with us. Ctrl-C is passed on to it; a second Ctrl-C leaves it running. When
 `hold run` is ended, or its terminal closed, the session goes on, unless --lifetime call ties it to us.
@@ -8,9 +9,12 @@ With --wait, a command that is still running then is left running: its id is pri
 
 from __future__ import annotations
 
+import errno
 import signal
 import time
 
+from ..errors import TIMED_OUT
+from ..errors import USAGE as USAGE_ERROR
 from .door import core as open_core
 from .options import COMMAND_HELP, add_start_options, requested, tell_notes
 from .output import is_terminal, note, say, say_json, write
@@ -39,6 +43,7 @@ hold run --lifetime call -- ./server     ends with us, whatever happens
 
 # As `timeout`, `env` and `docker run` say that they failed themselves, and not the command.
 OWN_FAILURE = 125
+NOT_EXECUTABLE, NOT_FOUND = 126, 127
 _WHY_MISSING = {
     "disk": "the disk refused {}",
     "dropped": "the log's cap cut {}",
@@ -56,7 +61,27 @@ def arrange(parser: Parser) -> None:
 
 
 def main(args: Namespace) -> int:
+    from ..errors import HoldfastError
+
     command, options = requested(args, "hold run")
+    try:
+        return _run(args, command, options)
+    except (HoldfastError, OSError) as problem:
+        if getattr(problem, "exit_code", None) != USAGE_ERROR:
+            problem.exit_code = _failed_with(problem)  # type: ignore[union-attr]
+        raise
+
+
+def _failed_with(problem: Exception) -> int:
+    """What a shell has for a command that is not there or cannot be executed; else it is us who failed."""
+    from ..errors import SpawnError
+
+    if isinstance(problem, SpawnError) and problem.step in ("exec", "interpreter"):
+        return NOT_FOUND if problem.errno == errno.ENOENT else NOT_EXECUTABLE
+    return OWN_FAILURE
+
+
+def _run(args: Namespace, command: Command, options: StartOptions) -> int:
     core = open_core()
     try:
         if options.get("tty") and args.wait is None and not args.json and is_terminal(0) and is_terminal(1):
@@ -96,7 +121,8 @@ def _attached(core: Core, command: Command, options: StartOptions, *, clipboard:
         if client.missing:
             note(missing_output(client.missing))
             return OWN_FAILURE
-        return code
+        timed_out = session.exit is not None and session.exit.cause == "overall_timeout"
+        return TIMED_OUT if timed_out else code
     finally:
         if connection is not None:
             connection.close()
@@ -297,7 +323,7 @@ class _Run:
             left = len(exit.survivors) + exit.survivors_more
             processes = "a process it started lives on" if left == 1 else f"{left} processes it started live on"
             note(f"{processes}: `hold status {session.id}` lists, `hold stop {session.id}` ends")
-        return exit_code(exit)
+        return TIMED_OUT if exit.cause == "overall_timeout" else exit_code(exit)
 
 
 def missing_output(missing: dict[str, int]) -> str:

@@ -1,7 +1,8 @@
 """Block until one of the conditions holds, and say which. Without any, until the command has ended.
 
-The end of the command ends every wait. Exits with 0 if a condition that was asked for holds, 1 if the command ended
-before, 5 if its runner is gone, 124 on timeout; with --propagate, with the code of the command once it has ended.
+Without a condition it exits with the code of the command (128+n for signal n), as the shell's `wait` does. With one it
+exits with 0 if that holds; the end of the command ends every wait, and if it came first, with the code of the command,
+or 1 if that is 0. It exits with 124 on timeout, with 5 if the runner is gone.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def arrange(parser: Parser) -> None:
     parser.add_argument("--ready", action="store_true", help="it is ready, as its start defined")
     parser.add_argument("--timeout", type=duration("--timeout"), metavar="T", help="give up after this time")
     parser.add_argument("--since", metavar="CURSOR", help="count only what came behind this cursor")
-    parser.add_argument("--propagate", action="store_true", help="exit with the code of the command")
+    parser.add_argument("--propagate", action="store_true", help="with --exit: exit with the code of the command")
     add_json(parser, "reason, cursor, match and session")
 
 
@@ -69,11 +70,11 @@ def main(args: Namespace) -> int:
     if woke.reason in ("stale", "lost"):
         return NOT_REACHED
     if woke.reason == "exit":
-        if args.propagate:
+        if args.propagate or not (asked_more or args.exit):
             return exit_code(session.exit)
-        if asked_more and not args.exit:
+        if not args.exit:
             note("the command ended before that")
-            return 1
+            return exit_code(session.exit) or 1
     return 0
 
 

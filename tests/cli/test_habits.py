@@ -1,0 +1,134 @@
+"""What people type without thinking, who come from the shell, `timeout`, `kill` and `docker`."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from cli.conftest import Start
+from holdfast import cli
+from support import processes
+from support.waiting import until
+from support.world import World
+
+
+@pytest.mark.covers("habits:2")
+@pytest.mark.parametrize(
+    "command, code",
+    [
+        (["true"], 0),
+        (["sh", "-c", "exit 77"], 77),
+        (["no-such-command-anywhere"], 127),
+        (["./no/such/path"], 127),
+        (["./plain-file"], 126),
+        (["./directory"], 126),
+        (["./broken-script"], 127),
+        (["sh", "-c", "kill -TERM $$"], 128 + signal.SIGTERM),
+        (["sh", "-c", "kill -KILL $$"], 128 + signal.SIGKILL),
+        (["sh", "-c", "kill -USR1 $$"], 128 + signal.SIGUSR1),
+    ],
+    ids=["0", "77", "no command", "no path", "no permission", "directory", "no interpreter", "TERM", "KILL", "USR1"],
+)
+def test_a_run_exits_as_the_shell_would(world: World, command: list[str], code: int) -> None:
+    (world.cwd / "plain-file").write_text("echo never\n")
+    (world.cwd / "broken-script").write_text("#!/no/such/interpreter\n")
+    (world.cwd / "broken-script").chmod(0o755)
+    (world.cwd / "directory").mkdir()
+    assert world.hold("run", "--cwd", world.cwd, "--", *command).returncode == code
+
+
+@pytest.mark.covers("habits:2")
+@pytest.mark.parametrize("words", [("forever",), ("exit-on", "TERM", 0, "forever")], ids=["dies", "exits 0"])
+def test_a_run_that_its_timeout_ended_exits_with_124(world: World, words: tuple[object, ...]) -> None:
+    done = world.hold("run", "--timeout", "1s", "--", *world.probe(*words))
+    assert done.returncode == 124
+    assert "overall timeout" in done.stderr
+
+
+@pytest.mark.covers("habits:2")
+def test_a_run_exits_with_125_when_holdfast_itself_failed(world: World, start: Start) -> None:
+    assert world.hold("run", "--cwd", "/no/such/directory", "--", "true").returncode == 125
+    start("forever", options=("--name", "taken"))
+    assert world.hold("run", "--name", "taken", "--", "true").returncode == 125
+    # No home can be made below a file.
+    (world.cwd / "file").touch()
+    assert world.hold("run", "--", "true", env={"HOLDFAST_HOME": str(world.cwd / "file" / "home")}).returncode == 125
+    # Its runner is killed: how the command ends can no longer be known.
+    run = world.program(world.hold_argv("run", "--name", "orphan", "--", *world.probe("forever")))
+    assert run.line(10) == "ready"
+    session = world.open().get("orphan")
+    assert session.runner_pid is not None
+    assert session.pid is not None
+    os.kill(session.runner_pid, signal.SIGKILL)
+    os.kill(session.pid, signal.SIGKILL)
+    assert run.wait(10) == 125
+
+
+@pytest.mark.covers("habits:2", "found:28")
+def test_a_plain_wait_exits_with_the_code_of_the_command(world: World, start: Start) -> None:
+    for words, code in ((("exit", 0), 0), (("exit", 3), 3), (("die", "TERM"), 128 + signal.SIGTERM)):
+        assert world.hold("wait", start(*words), "--timeout", "10s").returncode == code
+
+
+@pytest.mark.covers("habits:2")
+def test_a_wait_with_a_condition_says_whether_it_held(world: World, start: Start) -> None:
+    running = start("say", "hello", "forever")
+    assert world.hold("wait", running, "--match", "hello", "--timeout", "10s").returncode == 0
+    assert world.hold("wait", running, "--match", "never", "--timeout", "100ms").returncode == 124
+    assert world.hold("wait", running, "--timeout", "100ms").returncode == 124
+    failed, fine = start("exit", 3), start("exit", 0)
+    assert world.hold("wait", failed, "--exit", "--timeout", "10s").returncode == 0
+    assert world.hold("wait", fine, "--exit", "--timeout", "10s").returncode == 0
+    assert world.hold("wait", failed, "--match", "never", "--timeout", "10s").returncode == 3
+    assert world.hold("wait", fine, "--match", "never", "--timeout", "10s").returncode == 1
+
+
+@pytest.mark.covers("habits:2")
+@pytest.mark.parametrize("name", cli.names())
+def test_wrong_usage_is_2_everywhere(world: World, name: str) -> None:
+    # In this process: each takes the time of an interpreter otherwise.
+    assert cli.carry_out([name, "--no-such-option"]) == 2
+
+
+@pytest.mark.covers("habits:3", "found:28")
+@pytest.mark.parametrize("spelling", ["-1", "-HUP", "-SIGHUP", "-hup", "-s HUP", "-s 1"])
+def test_a_signal_as_people_write_it_goes_to_the_session_and_nobody_else(
+    world: World, start: Start, spelling: str
+) -> None:
+    web = start("signal-report", "forever", options=("--name", "web"))
+    other = start("signal-report", "forever", options=("--name", "other"))
+    session = world.open().get(web)
+    session.wait(match="ready", timeout=10)
+    world.open().get(other).wait(match="ready", timeout=10)
+    done = world.hold("kill", *spelling.split(), "web")
+    assert (done.returncode, done.stdout) == (0, f"{web}: sent to 1 process\n")
+    assert session.wait(match="HUP", timeout=10).reason == "match"
+    assert session.refresh().state == "running"
+    assert "HUP" not in world.open().get(other).text()
+
+
+@pytest.mark.covers("habits:3", "found:28")
+@pytest.mark.parametrize("words", [("kill", "--", "-1"), ("kill", "--", "-1", "web"), ("stop", "-9", "web")])
+def test_what_looks_like_an_option_is_never_a_session(world: World, start: Start, words: tuple[str, ...]) -> None:
+    web = start("signal-report", "forever", options=("--name", "web"))
+    session = world.open().get(web)
+    session.wait(match="ready", timeout=10)
+    done = world.hold(*words)
+    assert done.returncode == 2
+    assert "looks like an option" in done.stderr
+    assert session.refresh().state == "running"
+    assert session.pid is not None
+    assert processes.look(session.pid) is not None
+    assert session.text() == "ready\n"
+
+
+@pytest.mark.covers("habits:3", "found:28")
+def test_nine_kills_what_is_named_behind_it(world: World, start: Start) -> None:
+    web = start("ignore", "TERM,HUP", "forever", options=("--name", "web"))
+    session = world.open().get(web)
+    session.wait(match="ready", timeout=10)
+    assert world.hold("kill", "-9", "web").returncode == 0
+    until(lambda: session.refresh().exit is not None, what="the end")
+    assert session.exit.signal == "SIGKILL"  # type: ignore[union-attr]
