@@ -321,3 +321,20 @@ def test_people_are_told_or_not_from_now_on(world: World, start: Start) -> None:
     assert changed() is False
     world.hold("kill", id, check=True)
     assert world.hold("notify", "on", id).returncode == 4
+
+
+@pytest.mark.covers("found:27")
+def test_signals_of_several_sessions_are_listed_in_the_order_of_their_times(world: World) -> None:
+    # The one that started last ends first, and the index meets them in another order.
+    gates = [world.gate() for _ in range(4)]
+    hf = world.open()
+    ids = [hf.start(world.probe("await", gate, "exit", 1), notify="exit").id for gate in gates]
+    for number in (2, 0, 3, 1):
+        gates[number].release()
+        hf.get(ids[number]).wait(exit=True, timeout=10)
+    listed = json.loads(world.hold("signals", "--json", check=True).stdout)
+    times = [each["at"] for each in listed]
+    assert times == sorted(times)
+    assert [each["session"] for each in listed] == [ids[number] for number in (2, 0, 3, 1)]
+    newest = json.loads(world.hold("signals", "-n", "2", "--json", check=True).stdout)
+    assert [each["session"] for each in newest] == [ids[3], ids[1]]

@@ -202,7 +202,7 @@ def requested(args: argparse.Namespace, program: str) -> tuple[Command, StartOpt
     if owner_pid is not None:
         options["owner_pid"] = owner_pid
     if args.input is not None:
-        options["input"] = content(args.input)
+        give_input(args, options)
     if args.monitor or args.persistent:
         options["monitor"] = {"persistent": True} if args.persistent else True
     ready = readiness(args)
@@ -273,9 +273,22 @@ def _is_line(word: str) -> bool:
     return not word.replace("/", "").translate({ord(each): None for each in "@%+=:,.-_~"}).isalnum()
 
 
-def content(path: str) -> bytes:
-    if path == "-":
-        with open(0, "rb", closefd=False) as file:
-            return file.read()
-    with open(path, "rb") as file:
-        return file.read()
+def give_input(args: argparse.Namespace, options: StartOptions) -> None:
+    """The whole input at the start, if it is small; else the command is started with an open stdin, and `args.rest` has
+    what to pour into it."""
+    from ..errors import TooLarge
+    from ..host.request import INPUT_MAX_BYTES
+    from .pump import Source
+
+    source = Source(args.input)
+    if not source.is_longer_than(INPUT_MAX_BYTES):
+        options["input"] = source.whole()
+        return
+    if args.stdin == "closed":
+        raise BadArgument("--input", "cannot be written to a closed stdin", "leave --stdin out")
+    if args.restart is not None:
+        # Each attempt would have to be given it again.
+        raise TooLarge("--input of a command with --restart", INPUT_MAX_BYTES)
+    if not options.get("tty"):
+        options["stdin"] = "open"
+    args.rest = source

@@ -10,9 +10,10 @@ given with --env at the first start, and --input, have to be given again, becaus
 from __future__ import annotations
 
 from .door import here
-from .options import content, environment, owning_process
+from .options import environment, owning_process
 from .output import say, say_json
 from .parsing import Parser, add_json, add_session, count, duration, pair
+from .pump import Source
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def main(args: Namespace) -> int:
     with here() as hf:
         session = hf.get(args.session).restart(
             env=environment(args) or None,
-            input=None if args.input is None else content(args.input),
+            input=None if args.input is None else Source(args.input).whole(),
             pass_fds=args.pass_fd,
             lifetime=args.lifetime,
             owner_pid=owning_process(args),

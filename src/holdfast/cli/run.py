@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ..host.log import Page
     from ..host.request import Command
     from ..model import StartOptions
+    from .pump import Source
 
 USAGE = "[--wait T] [OPTION...] -- CMD..."
 EXAMPLES = """
@@ -82,11 +83,20 @@ def _failed_with(problem: Exception) -> int:
 
 
 def _run(args: Namespace, command: Command, options: StartOptions) -> int:
+    rest: Source | None = getattr(args, "rest", None)
     core = open_core()
     try:
-        if options.get("tty") and args.wait is None and not args.json and is_terminal(0) and is_terminal(1):
+        if (
+            rest is None
+            and options.get("tty")
+            and args.wait is None
+            and not args.json
+            and is_terminal(0)
+            and is_terminal(1)
+        ):
             return _attached(core, command, options, clipboard=args.clipboard)
-        return _Run(core, options.get("lifetime", "detached"), quiet=args.json).live(command, options, args.wait)
+        run = _Run(core, options.get("lifetime", "detached"), quiet=args.json)
+        return run.live(command, options, args.wait, rest)
     finally:
         core.close()
 
@@ -161,7 +171,7 @@ class _Run:
         # Bytes of output that could not be read, and why.
         self._missing: dict[str, int] = {}
 
-    def live(self, command: Command, options: StartOptions, wait: float | None) -> int:
+    def live(self, command: Command, options: StartOptions, wait: float | None, rest: Source | None) -> int:
         from ..host.api import Session
         from ..host.driver import drive
         from ..host.verbs import collect_when_due, exit_wait
@@ -179,8 +189,8 @@ class _Run:
             for number in self._early:
                 self._on_signal(number, None)
             collect_when_due(self._core)
-            if options.get("stdin") == "open":
-                pour_beside(self._core, session.id)
+            if rest is not None or options.get("stdin") == "open":
+                pour_beside(self._core, session.id, rest, close=not options.get("tty"))
             self._stream(until, seen.files.spec["log_cap"])
             session.refresh()
         except _Leave as leave:

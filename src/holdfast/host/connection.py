@@ -186,7 +186,11 @@ class Connection:
     async def write(self, data: bytes, reply_s: float, **fields: object) -> tuple[int, list[str]]:
         """Write to the command's input and wait, as long as it takes, until the kernel has all of it. How many bytes
         were taken, none if the command closed its end meanwhile; and what there is to know about them."""
-        await self.ask("write", reply_s, base64=wire.as_text(data), **fields)
+        return await self.put(reply_s, base64=wire.as_text(data), **fields)
+
+    async def put(self, reply_s: float, **fields: object) -> tuple[int, list[str]]:
+        """The same for what is written in another way: `parts` on a terminal."""
+        await self.ask("write", reply_s, **fields)
         asked = self._serial
         taken: int | None = None
         warnings: list[str] | None = None

@@ -20,6 +20,9 @@ _ENTER_DELAY_MAX_MS = 5000
 _KEY_DELAY_MAX_MS = 2000
 # For what a request says beside its parts.
 _ROOM_BYTES = 4096
+# A paste that is longer is sent piece by piece. So many characters fit into a frame, however they are escaped.
+_PIECE_CHARACTERS = 128 << 10
+_CLEANED = "paste_cleaned: "
 _WAITS = ("match", "output", "idle", "exit", "timeout")
 _WAIT_S = 30.0
 
@@ -49,9 +52,47 @@ async def paste(
     wait_for: Mapping[str, Any] | None = None,
 ) -> Typed:
     parts = of_paste(text, bracketed, raw)
-    if submit:
-        parts += _enter_after(_enter_delay_ms(core))
-    return await _type(core, id, parts, wait_for)
+    after = _enter_after(_enter_delay_ms(core)) if submit else []
+    if len(text) > _PIECE_CHARACTERS:
+        return await _paste_in_pieces(core, id, parts[0], after, wait_for)
+    return await _type(core, id, parts + after, wait_for)
+
+
+async def _paste_in_pieces(
+    core: Core, id: str, part: Part, after: list[Part], wait_for: Mapping[str, Any] | None
+) -> Typed:
+    """A paste of any size: one request after the other, each when the program has taken the one before."""
+    _check_waits(wait_for)
+    if not read_files(core.home, id).spec.get("tty"):
+        raise NotATty(id)
+    text: str = part["paste"]
+    typed = Typed(0, cursor=core.log(id).cursor(), parts=1 + len(after))
+    _, connection = await core.connect(id)
+    try:
+        if "paste_pieces" not in connection.hello.get("features", ()):
+            raise TooLarge("a paste into a session of an older release", _PIECE_CHARACTERS)
+        reply_s = core.config.hosts_reply_timeout
+        begin, removed, warnings = 0, 0, list[str]()
+        while begin < len(text):
+            end = begin + _PIECE_CHARACTERS
+            if text[end - 1 : end + 1] == "\r\n":
+                end += 1  # one line end, not two
+            piece = "first" if not begin else "middle" if end < len(text) else "last"
+            parts = [{**part, "paste": text[begin:end], "piece": piece}, *(after if end >= len(text) else [])]
+            taken, said = await connection.put(reply_s, parts=parts)
+            typed.accepted += taken
+            for warning in said:
+                if warning.startswith(_CLEANED):
+                    removed += int(warning[len(_CLEANED) :].split()[0])
+                elif warning not in warnings:
+                    warnings.append(warning)
+            begin = end
+    finally:
+        connection.close()
+    if removed:
+        warnings.insert(0, f"{_CLEANED}{removed} control characters were removed")
+    typed.warnings, typed.state = warnings, connection.hello["status"]["state"]
+    return await wait_behind(core, id, typed, wait_for)
 
 
 async def submit(
@@ -141,9 +182,7 @@ async def _typed(core: Core, id: str, fields: dict[str, Any], wait_for: Mapping[
 
 
 async def _asked(core: Core, id: str, type: str, fields: dict[str, Any], wait_for: Mapping[str, Any] | None) -> Typed:
-    unknown = sorted(set(wait_for or ()) - set(_WAITS))
-    if unknown:
-        raise BadArgument("wait_for", f"no condition {unknown[0]!r}", f"one or more of {', '.join(_WAITS)}")
+    _check_waits(wait_for)
     cursor = core.log(id).cursor()
     reply = await core.request(id, type, **fields)
     typed = Typed(
@@ -154,6 +193,12 @@ async def _asked(core: Core, id: str, type: str, fields: dict[str, Any], wait_fo
         warnings=reply.get("warnings", ()),
     )
     return await wait_behind(core, id, typed, wait_for)
+
+
+def _check_waits(wait_for: Mapping[str, Any] | None) -> None:
+    unknown = sorted(set(wait_for or ()) - set(_WAITS))
+    if unknown:
+        raise BadArgument("wait_for", f"no condition {unknown[0]!r}", f"one or more of {', '.join(_WAITS)}")
 
 
 async def wait_behind(core: Core, id: str, typed: Typed, wait_for: Mapping[str, Any] | None) -> Typed:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 # What the module `attention` checks; a start that asks for none of it need not load it.
 _ATTENTION = ("watch", "monitor", "heartbeat", "soft", "ready", "health", "restart")
-_INPUT_MAX_BYTES = 8 << 20
+INPUT_MAX_BYTES = 8 << 20
 # A cap must hold a few reads, or dropping would take what was just written.
 LOG_CAP_MIN_BYTES = 1 << 20
 _TARGETS = ("command", "group", "session", "tree")
@@ -301,8 +301,8 @@ def _input(options: StartOptions) -> bytes | None:
         raw = None
     if not isinstance(raw, (bytes, bytearray, memoryview)):
         raise BadArgument("input", f"a {type(given).__name__} that cannot be made bytes", "give bytes or text")
-    if len(raw) > _INPUT_MAX_BYTES:
-        raise TooLarge("input", _INPUT_MAX_BYTES)
+    if len(raw) > INPUT_MAX_BYTES:
+        raise TooLarge("input", INPUT_MAX_BYTES)
     return bytes(raw)
 
 

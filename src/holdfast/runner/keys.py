@@ -22,6 +22,8 @@ _XOFF = 0x13
 
 _PASTE_BEGIN, _PASTE_END = b"\x1b[200~", b"\x1b[201~"
 BRACKETED = ("auto", "always", "never")
+# Of a paste that comes in several requests: the first opens the brackets, the last closes them.
+PIECES = ("first", "middle", "last")
 # C0 but TAB and CR, DEL, and C1 in both its forms: as a character, and as a lone byte, which text carries as a
 # surrogate. Without an ESC and a CSI no end of a paste survives, and none can form from what is left around them.
 _UNSAFE = dict.fromkeys(
@@ -39,7 +41,7 @@ _MEMBERS = {
     "bytes": (),
     "text": (),
     "key": ("mods",),
-    "paste": ("bracketed", "raw"),
+    "paste": ("bracketed", "raw", "piece"),
     "mouse": ("row", "col", "button"),
     "focus": (),
     "enter": (),
@@ -126,7 +128,10 @@ def _paste(part: Part, modes: Modes) -> tuple[bytes, list[str]]:
         text = clean
     wanted = part.get("bracketed", "auto")
     if wanted == "always" or (wanted == "auto" and modes.bracketed_paste):
-        return _PASTE_BEGIN + _bytes_of(text) + _PASTE_END, warnings
+        piece = part.get("piece")
+        begin = _PASTE_BEGIN if piece in (None, "first") else b""
+        end = _PASTE_END if piece in (None, "last") else b""
+        return begin + _bytes_of(text) + end, warnings
     if "\r" in text:
         warnings.append("paste_newlines: without brackets each newline is an Enter")
     return _bytes_of(text), warnings
@@ -205,6 +210,8 @@ def _check_paste(part: Part) -> None:
         raise BadPart("bracketed", f"`bracketed` is one of {', '.join(BRACKETED)}")
     if not isinstance(part.get("raw", False), bool):
         raise BadPart("raw", "`raw` is true or false")
+    if part.get("piece") not in (None, *PIECES):
+        raise BadPart("piece", f"`piece` is one of {', '.join(PIECES)}")
 
 
 def _check_mouse(part: Part) -> None:

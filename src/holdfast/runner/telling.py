@@ -20,7 +20,7 @@ CHANGEABLE = (
 )
 FEATURES = (
     *("output", "write", "close_stdin", "send_signal", "stop", "wait", "update", "attach", "resize", "parts"),
-    *("signals", "restart", "ring", "hold"),
+    *("signals", "restart", "ring", "hold", "paste_pieces"),
 )
 # A snapshot in a signal stays below this: what may be long goes first.
 _SNAPSHOT_MAX_BYTES = 4096

@@ -78,18 +78,19 @@ class Listing:
         return self._inbox.waker()
 
     async def waiting(self, newest: int | None = None, *, parked: bool = False) -> list[Waiting]:
-        """In the order of the home: all, or the newest ones, or of those only what is parked."""
+        """In the order in which they happened: all, or the newest ones, or of those only what is parked."""
         await self.look()
         found = await self._inbox.insist(lambda: self._store.ask(self._waiting), _LOOK_S)
         if parked:
             found = [each for each in found if each[1] == PARKED]
+        found = sorted(found, key=lambda each: _when(each[0]))
         return self._loaded(found if newest is None else found[max(0, len(found) - newest) :])
 
     async def new(self) -> list[Waiting]:
         """All that came since the last look, whoever has settled it by now."""
         await self.look()
         found = await self._inbox.insist(lambda: self._store.ask(self._new), _LOOK_S)
-        return self._loaded([(each, DUE, 0, None) for each in found])
+        return self._loaded([(each, DUE, 0, None) for each in sorted(found, key=_when)])
 
     async def counts(self, owners: Iterable[str | None]) -> dict[str, int]:
         """How many signals of which session wait for the default consumers of these owners; those of sessions without
@@ -142,6 +143,11 @@ class Listing:
             for pointer, state, deliveries, why in found
             if pointer.id in signals
         ]
+
+
+def _when(pointer: Pointer) -> tuple[str, int]:
+    """The index has them in the order in which sessions were looked at, which is another one."""
+    return pointer.at or "", pointer.pos
 
 
 def _last(db: sqlite3.Connection) -> int:
