@@ -156,6 +156,7 @@ def test_ended_session_is_told_from_its_files_alone() -> None:
             "signal": None,
             "cause": "exit",
             "by": None,
+            "stopped": None,
             "oom": False,
             "complete": True,
             "survivors": [],

@@ -50,9 +50,9 @@ WRONG: dict[str, Case] = {
     "a bad number": (("logs", "x", "-n", "-3"), 2, "bad-argument", "-n: '-3' is no whole number"),
     "a bad name": (("start", "--name", "a/b", "--", "true"), 2, "bad-argument", "name: has a /"),
     "a bad lifetime": (("start", "--lifetime", "call", "--", "true"), 2, "bad-argument", "lifetime: `call` is the"),
-    "a missing program": (("run", "--", "/nowhere/x"), 1, "spawn-error", "the command could not be started: exec"),
+    "a missing program": (("run", "--", "/nowhere/x"), 127, "spawn-error", "the command could not be started: exec"),
     "a missing directory": (("start", "--cwd", "/nowhere", "--", "true"), 1, "spawn-error", "the command could not"),
-    "a missing input": (("run", "--input", "none", "--", "true"), 1, "error", "none: No such file or directory"),
+    "a missing input": (("run", "--input", "none", "--", "true"), 125, "error", "none: No such file or directory"),
     "a place": (("start", "--place", "moon:base", "--", "true"), 1, "place-unsupported", "no way to start a runner"),
     "a size": (("start", "--tty", "--size", "0x80", "--", "true"), 2, "bad-size", "not a terminal size"),
     "a bad pattern": (

@@ -64,9 +64,8 @@ def arrange(parser: Parser) -> None:
 def main(args: Namespace) -> int:
     from ..errors import HoldfastError
 
-    command, options = requested(args, "hold run")
     try:
-        return _run(args, command, options)
+        return _run(args, *requested(args, "hold run"))
     except (HoldfastError, OSError) as problem:
         if getattr(problem, "exit_code", None) != USAGE_ERROR:
             problem.exit_code = _failed_with(problem)  # type: ignore[union-attr]
