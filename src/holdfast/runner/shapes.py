@@ -136,7 +136,7 @@ _GAP = Shape({}, {"stream": NAME, "from": OFFSET, "to": OFFSET, "reason": NAME})
 _FAILURE = Shape({}, {"errno": WHOLE, "step": TEXT, "path": PATH, "message": TEXT})
 _OUTCOME = Shape(
     {"cause": NAME},
-    {"code": WHOLE, "signal": NAME, "by": TEXT, "status": NAME, "oom": SWITCH, "complete": SWITCH},
+    {"code": WHOLE, "signal": NAME, "by": TEXT, "stopped": NAME, "status": NAME, "oom": SWITCH, "complete": SWITCH},
 )
 EXIT = Shape(
     {"cause": NAME, "survivors": Each(_PROCESS)},
