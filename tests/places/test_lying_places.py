@@ -125,6 +125,34 @@ def test_a_status_of_the_wrong_shape_damages_that_session_alone(world: World, li
 
 @pytest.mark.covers("found:36")
 @pytest.mark.usefixtures("swept")
+def test_signals_and_marks_of_the_wrong_shape_damage_that_session_alone(world: World, lie: Lie) -> None:
+    hf = world.open()
+    sound = hf.run("echo fine", owner="agent").id
+    wrong = [{"seq": "x"}, {"seq": 1, "watch": []}, {"seq": 2, "session": sound, "watch": {}}, [], {"queued": []}]
+    lines = "\n".join([*map(json.dumps, wrong), "[" * 9000, '{"seq": Infinity}', "{", ""])
+    lie(files={"signals.jsonl": lines, "marks.jsonl": lines})
+    session = hf.start("true", place=PLACE, owner="agent")
+    listed = answered(world, "ls", "-a", "--json")
+    assert {row["id"] for row in json.loads(listed.stdout)} == {sound, session.id}
+    for words in (
+        ["status", session.id],
+        ["signals"],
+        ["recover"],
+        ["logs", session.id],
+        ["signals", "--owner", "agent"],
+    ):
+        assert answered(world, *words).returncode == 0
+    told = json.loads(answered(world, "doctor", "--json").stdout)
+    [offered] = [each for each in told if each["level"] == "problem"]
+    assert session.id in offered["text"]
+    assert "--rebuild" in offered["fix"]
+    assert answered(world, "doctor", "--rebuild").returncode == 0
+    assert [path.name for path in (world.home / "sessions").iterdir()] == [sound]
+    until(lambda: not deputies(world), what="the end of the deputy whose session was moved aside")
+
+
+@pytest.mark.covers("found:36")
+@pytest.mark.usefixtures("swept")
 def test_replies_without_what_was_asked_for_are_typed_errors(world: World, lie: Lie) -> None:
     hf = world.open()
     session = hf.start("true", place=PLACE)

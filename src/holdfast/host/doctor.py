@@ -159,6 +159,8 @@ def _damaged(core: Core, session: str, problem: DamagedRecord, rebuild: bool) ->
     alive = runner_holds(core.home, session, core.runtime)
     if os.path.basename(problem.path) == "state.json" and records.found(None, spec).get("place") not in (None, LOCAL):
         return _damaged_copy(problem)
+    if alive and records.found(None, spec).get("place") not in (None, LOCAL):
+        return _set_aside(core, session, problem.message, rebuild)
     if alive:
         fix = "its runner is alive: leave it until it has ended, then ask again"
         return Finding("records", PROBLEM, problem.message, fix=fix, path=path)
