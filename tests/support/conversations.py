@@ -202,7 +202,7 @@ def openclaw(directory: Path) -> Conversation:
     seen = yield ToolCall("process", {"action": "write", "sessionId": id, "data": "typed-text\n"})
     _shows(seen, "Wrote 11 bytes")
     seen = yield ToolCall("process", {"action": "poll", "sessionId": id, "timeout": 20_000})
-    _shows(seen, "typed-text", "still running")
+    _shows(seen, "typed-text")
     seen = yield ToolCall("process", {"action": "kill", "sessionId": id})
     _shows(seen, "Termination requested")
     line, text = _printed(54)
