@@ -211,7 +211,7 @@ SPEC = Shape(
         "stop_ladder": Each(Shape({"signal": NAME, "wait_s": NUMBER}, {"target": NAME})),
         "size": SIZE,
         "tty": Kind("an object", lambda value: isinstance(value, (dict, bool))),
-        "shell": PATH,
+        "shell": COMMAND,
         "argv0": TEXT,
         "env_names": LIST,
         "env_set": LIST,

@@ -138,7 +138,7 @@ def test_instructions_are_true_about_a_server_that_dies(world: World, family: st
             _kill_servers()
 
     async def go_on() -> None:
-        async with connected(server("--toolset", family)) as client:
+        async with opened(family) as client:
             name, arguments = FINDS[family]
             assert "seen-" in text(await client.call_tool(name, arguments))
             gate.touch()
