@@ -13,6 +13,7 @@ from support import processes
 from support.bystander import Bystanders
 from support.points import Points
 from support.promised import Beside, marked, promised
+from support.scale import scaled
 from support.waiting import until
 from support.world import World
 from support.wounds import halt, kill_runner, sweep_up, wedged
@@ -178,7 +179,7 @@ def look_a_thousand_times(world: World, hf: Holdfast, id: str, state: str) -> No
     before, text = processes.look(session.pid), session.text()
     screen = session.screen().text if session.tty else ""
     files = {path.name: path.stat().st_mtime_ns for path in world.session(id).iterdir()}
-    for _ in range(200):
+    for _ in range(scaled(40, 200)):
         assert not session.tty or session.screen().text == screen
         assert session.refresh().state == state
         assert state in [each.state for each in hf.sessions()]

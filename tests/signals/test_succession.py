@@ -279,7 +279,7 @@ def test_exit_makes_the_descriptor_readable_at_once(world: World) -> None:
     consumer = hf.signals("conv-1")
     delays = []
     with consumer.waker() as waker:
-        for _ in range(scaled(30, 200)):
+        for _ in range(scaled(20, 200)):
             # What it leaves behind keeps its runner, and the runner's count of time.
             session = hf.start("sleep 600 > /dev/null 2>&1 & exec cat", stdin="open", owner="conv-1")
             consumer.claim()

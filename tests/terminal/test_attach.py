@@ -202,7 +202,7 @@ with holdfast.open() as hf, hf.get(sys.argv[1]).attach(role="observe") as attach
 @pytest.mark.covers("terminal:20", "STR-01", "found:32", "found:33")
 @pytest.mark.slow
 def test_a_stopped_client_slows_nothing_and_wakes_to_a_gap_and_the_screen(home: Holdfast, world: World) -> None:
-    size = scaled(192, 1024) * MIB
+    size = scaled(48, 1024) * MIB
     leave = world.gate()
     code = "import sys; sys.path.insert(0, sys.argv[2])" + DRAWING
 
