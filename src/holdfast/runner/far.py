@@ -53,20 +53,26 @@ def main() -> None:
     os.umask(0o077)
     tree.here()
     try:
-        home = whereabouts.chosen_home(os.environ)
-        whereabouts.make_with_parents(home)
-        whereabouts.check(home, os.stat(home), whereabouts.WRITABLE)
-        # Apart from the sessions of whoever lives here: home and endpoints may be the very ones of our deputy. And not
-        # in a directory that is taken away with the last login of a user.
-        staying = {name: value for name, value in os.environ.items() if name != "XDG_RUNTIME_DIR"}
-        home, runtime = os.path.join(home, _GUESTS), os.path.join(whereabouts.runtime_directory(staying), _GUESTS)
-        for directory in (home, os.path.join(home, "sessions"), runtime):
-            whereabouts.private(directory, whereabouts.OPEN)
+        home, runtime = guest_directories()
     except (whereabouts.Unfit, OSError) as problem:
         _write(wire.control({"type": "refused", "why": str(problem)}))
         return
     _forget_old(os.path.join(home, "sessions"))
     Far(home, runtime).run()
+
+
+def guest_directories() -> tuple[str, str]:
+    """Home and runtime directory of sessions that others start here."""
+    home = whereabouts.chosen_home(os.environ)
+    whereabouts.make_with_parents(home)
+    whereabouts.check(home, os.stat(home), whereabouts.WRITABLE)
+    # Apart from the sessions of whoever lives here: home and endpoints may be the very ones of our deputy. And not in a
+    # directory that is taken away with the last login of a user.
+    staying = {name: value for name, value in os.environ.items() if name != "XDG_RUNTIME_DIR"}
+    home, runtime = os.path.join(home, _GUESTS), os.path.join(whereabouts.runtime_directory(staying), _GUESTS)
+    for directory in (home, os.path.join(home, "sessions"), runtime):
+        whereabouts.private(directory, whereabouts.OPEN)
+    return home, runtime
 
 
 class _Channel:
@@ -145,7 +151,7 @@ class Far:
         self._follow(spec["id"], {})
         spec["endpoint"] = self._endpoint
         try:
-            sock = self._detached(spec["id"]) if frame.get("detached") else _executed()
+            sock = self._detached(spec["id"]) if frame.get("detached") else executed()
         except OSError as problem:
             text = f"no runner could be started there: {problem.strerror or problem}"
             facts = {"errno": problem.errno, "step": "launch", "path": problem.filename}
@@ -474,7 +480,7 @@ def _write(payload: bytes) -> None:
         os._exit(0)
 
 
-def _executed() -> socket.socket:
+def executed() -> socket.socket:
     """A runner of its own session, nobody's child."""
     ours, theirs = socket.socketpair()
     actions: list[tuple[Any, ...]] = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in range(3)]

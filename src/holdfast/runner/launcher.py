@@ -61,6 +61,10 @@ def main(words: list[str]) -> None:
         from . import far
 
         far.main()
+    elif words[:1] == ["ask"] and len(words) == 2:
+        from . import once
+
+        once.main(words[1])
     elif words[:1] == ["deputy"]:
         from . import deputy
 

@@ -3,6 +3,7 @@ as a mapping too; and their queue of completions."""
 
 from __future__ import annotations
 
+import os
 import queue
 import select
 import threading
@@ -200,11 +201,15 @@ class CompletionQueue:
         self._wakers = wakers
         self._lock = threading.Lock()
         self._events: deque[tuple[Event, Drained | None]] = deque()
+        # Of those that wait here for what the program itself puts in.
+        self._bells: set[int] = set()
 
     def put(self, event: Event, block: bool = True, timeout: float | None = None) -> None:
         """One of the program's own, for as long as this object lives."""
         with self._lock:
             self._events.append((event, None))
+            for bell in self._bells:
+                os.eventfd_write(bell, 1)
 
     put_nowait = put
 
@@ -236,6 +241,10 @@ class CompletionQueue:
             wakers = self._wakers()
             for each in wakers:
                 closing.callback(each.close)
+            bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+            closing.callback(self._leave, bell)
+            with self._lock:
+                self._bells.add(bell)
             while True:
                 try:
                     return self.get_nowait()
@@ -243,9 +252,14 @@ class CompletionQueue:
                     left = None if until is None else until - time.monotonic()
                     if left is not None and left <= 0:
                         raise
-                select.select(wakers, [], [], left)
+                select.select([*(each.fileno() for each in wakers), bell], [], [], left)
                 for each in wakers:
                     each.clear()
+
+    def _leave(self, bell: int) -> None:
+        with self._lock:
+            self._bells.discard(bell)
+            os.close(bell)
 
     def task_done(self) -> None:
         """As programs call it on a `queue.Queue`."""

@@ -8,10 +8,10 @@ import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ...errors import BadArgument, NotFound
+from ...errors import BadArgument, HoldfastError, NotFound, SpawnError
 from ...host.aio import AsyncHoldfast, coroutines
 from ...host.driver import drive
-from . import limits, scope
+from . import limits, scope, texts
 from .consuming import Consuming
 from .events import drain
 from .handles import CompletionQueue, Interruptible, ProcessSession
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ...signals.records import Signal
     from ...signals.waker import Waker
     from .events import Drained, Event
+    from .sandbox import Environment, Sandbox, SandboxProcess
 
     Facts = dict[str, Any]
 
@@ -115,6 +116,11 @@ class Registry:
         self._found: list[str] = list(dict.fromkeys([*self._owners(task_id), *(self._kept.get(*_SERVED) or [])]))
         self._process = Process(self._hf, self._found, self.settings, self._consumings)
         self._waits: set[int] = set()
+        # Processes in sandboxes that only this program has, by id; the sandboxes; whose end a reply has told.
+        self._boxed: dict[str, SandboxProcess] = {}
+        self._boxes: dict[int, Sandbox] = {}
+        self._boxed_waits: list[threading.Event] = []
+        self._consumed: set[str] = set()
         self.completion_queue = CompletionQueue(self._drained, self._all_wakers)
         # For programs that keep here which processes they look after themselves.
         self.pending_watchers: list[dict[str, Any]] = []
@@ -140,7 +146,7 @@ class Registry:
 
     def spawn_via_env(
         self,
-        env: str | None,
+        env: str | Environment | None,
         command: str,
         cwd: str | None = None,
         task_id: str = "",
@@ -158,11 +164,15 @@ class Registry:
     ) -> ProcessSession:
         """Start in the background; what `terminal` answers, with the attributes of a process. `env` is a place
         (`podman:NAME`) or, with the variables that hermes-agent has for it, a kind of place (`ssh`); None is where
-        commands of the task run anyway."""
+        commands of the task run anyway. Or it is a sandbox of any make, with `execute(command, timeout=...)`: `timeout`
+        is for one call of that."""
         task = task_id or self.settings.task_id
         own = not session_key and task == self.settings.task_id
         owner = self.owner if own else _owner(session_key, task)
         env_vars = {**self.settings.env_vars, **(env_vars or {})}
+        if env is not None and not isinstance(env, str):
+            about: Any = {"owner": owner, "task_id": task, "cwd": cwd, "env_vars": env_vars, "use_pty": use_pty}
+            return self._spawn_boxed(env, command, timeout, notify_on_complete, deadline=deadline, **about)
         place = self.settings.place if env is None else env
         settings = replace(self.settings, task_id=task, env_vars=env_vars, place=place)
         starting = Starting(self._hf, owner, settings, self._hf.kept(f"hermes:{owner}"))
@@ -182,6 +192,45 @@ class Registry:
         facts = drive(starting.in_background(wanted))
         return ProcessSession(facts, drive(self._process.find(facts["session_id"])) if "session_id" in facts else None)
 
+    def _spawn_boxed(
+        self, env: Environment, command: str, timeout: float, notifies: bool, **about: Any
+    ) -> ProcessSession:
+        from .sandbox import Sandbox, SandboxProcess
+
+        Wanted(command, background=True, workdir=about["cwd"]).check()
+        core = self._blocking._core
+        with self._lock:
+            sandbox = self._boxes.setdefault(id(env), Sandbox(env, timeout))
+        common: Any = {
+            "tell": self._tell_end,
+            "config": core.config,
+            "author": core.author,
+            "grace_s": self.settings.grace_s,
+        }
+        try:
+            process = SandboxProcess(sandbox, command, **common, **about)
+        except SpawnError as problem:
+            said = texts.cannot_start(str(problem))
+            return ProcessSession({"output": "", "exit_code": -1, "error": said, "error_code": problem.code}, None)
+        with self._lock:
+            self._boxed[process.id] = process
+        process.notify_on_complete = notifies
+        return process
+
+    def _tell_end(self, process: SandboxProcess) -> None:
+        """Nobody in its sandbox can call us: a call waits there for the end, and the next one."""
+        try:
+            while not process.exited:
+                process.look(limits.ENV_WAIT_S)
+        except HoldfastError:
+            return  # the sandbox is gone, which every other call says
+        if process.id not in self._consumed:
+            self.completion_queue.put(process.event())
+
+    def _in_box(self, session_id: object) -> SandboxProcess | None:
+        found = [each for name, each in list(self._boxed.items()) if scope.begins(name, session_id)]
+        return found[0] if len(found) == 1 else None
+
     def _serve(self, owner: str) -> None:
         """Its sessions are found by their ids from now on."""
         with self._lock:
@@ -196,6 +245,8 @@ class Registry:
 
     def get(self, session_id: str) -> ProcessSession | None:
         """None where there is none."""
+        if boxed := self._in_box(session_id):
+            return boxed
         try:
             session = drive(self._process.find(session_id))
         except NotFound:
@@ -206,15 +257,21 @@ class Registry:
         return ProcessSession(facts, session)
 
     def poll(self, session_id: str, *, since: str | None = None, acknowledge: bool = False) -> Facts:
+        if boxed := self._in_box(session_id):
+            return boxed.polled()
         return self._of_one(self._process.poll(session_id, since=since, acknowledge=acknowledge))
 
     def read_log(self, session_id: str, offset: int | None = None, limit: int = limits.LOG_LINES) -> Facts:
         if (offset or 0) < 0 or limit < 1:
             raise BadArgument("offset", "or limit is out of bounds", f"give 0 or more, and 1 to {limits.LOG_LINES_MAX}")
+        if boxed := self._in_box(session_id):
+            return boxed.log(offset, min(limit, limits.LOG_LINES_MAX))
         return self._of_one(self._process.log(session_id, offset=offset, limit=min(limit, limits.LOG_LINES_MAX)))
 
     def wait(self, session_id: str, timeout: int | None = None) -> Facts:
         """Until it ends, `timeout` is over, or another thread calls `interrupt`."""
+        if boxed := self._in_box(session_id):
+            return self._wait_boxed(boxed, timeout)
         wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         core = self._blocking._core.blocking()
         core.driver = driver = Interruptible(wake)
@@ -228,25 +285,51 @@ class Registry:
                 self._waits.discard(wake)
                 os.close(wake)
 
+    def _wait_boxed(self, boxed: SandboxProcess, timeout: int | None) -> Facts:
+        is_interrupted = threading.Event()
+        with self._lock:
+            self._boxed_waits.append(is_interrupted)
+        try:
+            facts = boxed.waited(timeout, is_interrupted)
+        finally:
+            with self._lock:
+                self._boxed_waits.remove(is_interrupted)
+        if facts["status"] == "exited":
+            self._consumed.add(boxed.id)
+        return facts
+
     def interrupt(self) -> None:
         """End every `wait` that is under way in other threads; the processes go on."""
         with self._lock:
+            for event in self._boxed_waits:
+                event.set()
             for wake in self._waits:
                 os.eventfd_write(wake, 1)
 
     def kill_process(self, session_id: str) -> Facts:
+        if boxed := self._in_box(session_id):
+            self._consumed.add(boxed.id)
+            return boxed.killed("process.kill")
         return self._of_one(self._process.kill(session_id))
 
     def write_stdin(self, session_id: str, data: str) -> Facts:
+        if boxed := self._in_box(session_id):
+            return boxed.no_input()
         return self._of_one(self._process.write(session_id, data))
 
     def submit_stdin(self, session_id: str, data: str = "") -> Facts:
+        if boxed := self._in_box(session_id):
+            return boxed.no_input()
         return self._of_one(self._process.submit(session_id, data))
 
     def close_stdin(self, session_id: str) -> Facts:
+        if boxed := self._in_box(session_id):
+            return boxed.no_input()
         return self._of_one(self._process.close(session_id))
 
     def is_completion_consumed(self, session_id: str) -> bool:
+        if boxed := self._in_box(session_id):
+            return boxed.id in self._consumed
         return drive(self._process.is_consumed(session_id))
 
     def _of_one(self, action: Coroutine[Any, Any, Facts]) -> Facts:
@@ -284,10 +367,14 @@ class Registry:
             task_id, keys = self.settings.task_id, [self.owner, *self._served()]
         owners = {*self._owners(task_id or ""), *keys}
         rows: list[Facts] = drive(self._process.listed(task_id or "", owners, keys))["processes"]
+        boxed = [each for each in self._boxed_of(task_id) if each.owner in owners or session_key is None]
+        rows[:0] = [each.row(task_id) for each in reversed(boxed)]
         return rows
 
     def has_active_processes(self, task_id: str | None, descendants: bool = False) -> bool:
         """Has a session of the task not ended, whoever owns it? With `descendants`, what it started counts as well."""
+        if any(not each.exited for each in self._boxed_of(task_id or "")):
+            return True
         found = drive(scope.of_task(self._hf, task_id or ""))
         return any(not scope.is_over(each) or (descendants and _survivors(each)) for each in found)
 
@@ -295,12 +382,20 @@ class Registry:
         """The same by session key; `max_age` leaves out what was started earlier, in seconds."""
         if session_key is None or not session_key.strip():
             return False
+        if any(each.owner == session_key and not each.exited for each in self._boxed_of(None)):
+            return True
         found = drive(scope.of_owner(self._hf, session_key))
         return any(not scope.is_over(each) and (max_age is None or _age(each) <= max_age) for each in found)
 
     def kill_all(self, task_id: str | None = None, exclude_ids: Iterable[str] = ()) -> int:
         """Stop those of a task, or this registry's own; how many are verified dead."""
-        return self._sweep(self._those(task_id), set(exclude_ids), by="kill_all")
+        excluded = set(exclude_ids)
+        boxed = [each for each in self._boxed_of(task_id) if not any(scope.begins(each.id, ref) for ref in excluded)]
+        dead = sum(bool(each.killed("kill_all")["status"] == "killed") for each in boxed)
+        return dead + self._sweep(self._those(task_id), excluded, by="kill_all")
+
+    def _boxed_of(self, task_id: str | None) -> list[SandboxProcess]:
+        return [each for each in list(self._boxed.values()) if task_id is None or each.task_id == task_id]
 
     def kill_started_since(self, ts: float, task_id: str | None) -> int:
         """Stop what an abandoned turn started: those of the task that were started at or after `ts`."""

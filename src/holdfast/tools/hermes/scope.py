@@ -59,6 +59,13 @@ def is_meant(shot: Snapshot, ref: object) -> bool:
     return begins_so or text in (shot.id, shot.name, called(shot))
 
 
+def begins(name: str, ref: object) -> bool:
+    """Is it what `ref` means, whole or by its first digits?"""
+    text = str(ref).strip()
+    short = _SHORT.fullmatch(text)
+    return text == name or (short is not None and name.startswith(PREFIX + short.group(1)))
+
+
 async def find(hf: AsyncHoldfast, ref: object, owners: Collection[str]) -> AsyncSession:
     """One of these owners' by its name, its id, or a prefix of what it is called here."""
     text = str(ref).strip()

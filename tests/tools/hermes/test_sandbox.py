@@ -1,0 +1,172 @@
+"""Processes in a sandbox of any make: an object that runs a command to its end."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from holdfast.errors import BadArgument, PlaceNoPython, PlaceUnreachable
+from holdfast.tools.hermes import Registry
+from support import processes
+from support.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from support.containers import Container
+    from support.places import NewContainer
+    from support.world import World
+
+STAY = "exec sleep 300"
+
+
+class Sandbox:
+    """Runs commands to their end, apart from ours: another home, another environment, no descriptor left open."""
+
+    def __init__(self, words: Sequence[str], env: dict[str, str] | None = None) -> None:
+        self._words = words
+        self._env = env
+        self.calls: list[str] = []
+
+    def execute(self, command: str, *, timeout: float = 30) -> dict[str, Any]:
+        self.calls.append(command)
+        done = subprocess.run(
+            [*self._words, command],
+            env=self._env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=timeout,
+            check=False,
+        )
+        return {"output": done.stdout.decode(), "returncode": done.returncode}
+
+
+def beside(world: World, *, path: str = "/usr/local/bin:/usr/bin:/bin") -> tuple[Sandbox, Path]:
+    home = world.root / "sandbox"
+    (home / "tmp").mkdir(parents=True)
+    env = {"HOME": str(home), "TMPDIR": str(home / "tmp"), "PATH": path, "INSIDE": "yes"}
+    shell = shutil.which("sh")
+    assert shell is not None
+    return Sandbox([shell, "-c"], env), home
+
+
+def check_life(registry: Registry, sandbox: Sandbox, cwd: str) -> None:
+    """Output, exit code, list, wait, and the end of the whole tree."""
+    process = registry.spawn_via_env(sandbox, "pwd; echo $GREETING; echo err >&2; exit 7", cwd, "t1", "chat-1", 30)
+    assert process.id.startswith("proc_")
+    assert (process["session_id"], process["exit_code"], process.pid_scope) == (process.id, 0, "sandbox")
+    done = registry.wait(process.id, 60)
+    assert (done["status"], done["exit_code"], done["output"]) == ("exited", 7, f"{cwd}\n\nerr\n")
+    assert registry.wait(process.id) == done, "the same answer again"
+    assert (process.exited, process.exit_code, process.output_buffer) == (True, 7, f"{cwd}\n\nerr\n")
+    assert registry.read_log(process.id, 0, 1)["output"] == cwd
+    assert registry.read_log(process.id, limit=1)["output"] == "err"
+    assert registry.is_completion_consumed(process.id)
+    tree = registry.spawn_via_env(
+        sandbox, f"trap '' TERM; sh -c \"setsid sh -c 'echo deep; {STAY}' & {STAY}\" & echo up; wait", None, "t1"
+    )
+    calls = len(sandbox.calls)
+    assert registry.poll(tree.id)["status"] == "running"
+    assert len(sandbox.calls) == calls + 1, "one call a request"
+    until(lambda: {"up", "deep"} <= set(tree.output_buffer.split()), what="output")
+    assert registry.has_active_processes("t1")
+    assert {row["session_id"] for row in registry.list_sessions("t1")} == {process.id, tree.id}
+    assert registry.poll(tree.id[:11])["session_id"] == tree.id
+    assert registry.write_stdin(tree.id, "x")["error_code"] == "stdin-closed"
+    killed = registry.kill_process(tree.id)
+    assert (killed["status"], killed["completion_reason"]) == ("killed", "killed")
+    assert killed["exit_code"] == -9
+    assert not registry.has_active_processes("t1")
+    assert registry.kill_process(tree.id)["status"] == "already_exited"
+
+
+@pytest.mark.covers("found:9")
+def test_any_object_that_executes_commands_is_a_place(world: World) -> None:
+    sandbox, home = beside(world)
+    registry = Registry(world.open(), env_vars={"GREETING": ""})
+    check_life(registry, sandbox, str(home))
+    mine = f"HOME={home}".encode()
+    left = [each for each in processes.recent() if mine in processes.environment(each.pid) and each.state not in "ZX"]
+    assert left == [], "nothing of the tree is left"
+    sent = sum("printf %s" in call for call in sandbox.calls)
+    assert 1 <= sent <= 10, "the runner was sent once"
+
+
+@pytest.mark.covers("found:9")
+def test_the_end_of_a_process_in_a_sandbox_is_announced_and_a_wait_can_be_interrupted(world: World) -> None:
+    sandbox, _ = beside(world)
+    registry = Registry(world.open())
+    process = registry.spawn_via_env(sandbox, "echo $INSIDE; exit 3", task_id="t1")
+    process.notify_on_complete = True
+    event = registry.completion_queue.get(timeout=30)
+    assert (event["type"], event["session_id"], event["exit_code"]) == ("completion", process.id, 3)
+    assert event["output"] == "yes\n"
+    stays = registry.spawn_via_env(sandbox, STAY)
+    with ThreadPoolExecutor(1) as thread:
+        wait = thread.submit(registry.wait, stays.id, 100)
+        until(lambda: len(registry._boxed_waits) == 1, what="the wait")
+        registry.interrupt()
+        assert wait.result(timeout=20)["status"] == "interrupted"
+    assert registry.wait(stays.id, 1)["status"] == "timeout"
+    assert registry.kill_all() == 1
+    slow = registry.spawn_via_env(sandbox, STAY, deadline=1)
+    done = registry.wait(slow.id, 30)
+    assert (done["status"], done["completion_reason"]) == ("exited", "timed_out")
+
+
+@pytest.mark.covers("found:9")
+def test_a_sandbox_without_python_or_without_an_answer_runs_nothing(world: World) -> None:
+    programs = world.root / "programs"
+    programs.mkdir()
+    for name in ("sh", "mkdir", "id", "cat", "printf"):
+        found = shutil.which(name)
+        assert found is not None
+        os.symlink(found, programs / name)
+    sandbox, home = beside(world, path=str(programs))
+    registry = Registry(world.open())
+    with pytest.raises(PlaceNoPython) as told:
+        registry.spawn_via_env(sandbox, f"touch {home}/ran")
+    assert told.value.code == "place-no-python"
+    assert not (home / "ran").exists()
+
+    class Broken:
+        def execute(self, command: str, *, timeout: float) -> str:
+            raise ConnectionError("no such sandbox")
+
+    with pytest.raises(PlaceUnreachable, match="no such sandbox"):
+        registry.spawn_via_env(Broken(), "true")
+    with pytest.raises(BadArgument):
+        registry.spawn_via_env(Broken(), " ")
+    assert registry.list_sessions() == []
+
+
+def test_a_directory_that_is_not_there_is_refused_in_a_sandbox(world: World) -> None:
+    sandbox, home = beside(world)
+    failed = Registry(world.open()).spawn_via_env(sandbox, f"touch {home}/ran", "/nowhere")
+    assert (failed.id, failed["exit_code"], failed["error_code"]) == ("", -1, "spawn-error")
+    assert not (home / "ran").exists()
+
+
+@pytest.mark.long
+@pytest.mark.covers("found:9")
+def test_a_container_that_is_only_reached_by_execute(world: World, container: Container) -> None:
+    sandbox = Sandbox(["podman", "exec", container.name, "sh", "-c"])
+    check_life(Registry(world.open(), env_vars={"GREETING": ""}), sandbox, "/tmp")
+
+
+@pytest.mark.long
+@pytest.mark.covers("found:9")
+def test_a_container_without_python_is_refused(world: World, new_container: NewContainer) -> None:
+    made = new_container(python=False)
+    begun = time.monotonic()
+    with pytest.raises(PlaceNoPython):
+        Registry(world.open()).spawn_via_env(Sandbox(["podman", "exec", made.name, "sh", "-c"]), "true")
+    assert time.monotonic() - begun < 60
