@@ -3,7 +3,6 @@ have no stream to a runner. `ask` and a request in base64; the answer stands beh
 
 from __future__ import annotations
 
-import base64
 import os
 import socket
 import sys
@@ -24,12 +23,12 @@ _STREAMS = ("stdout", "stderr", "tty")
 
 
 def main(text: str) -> None:
-    request = jsontext.read(base64.b64decode(text).decode())
+    request = jsontext.read(wire.from_text(text) or b"")
     try:
         answer = {"start": _start, "look": _look, "stop": _stop}[request["do"]](request)
     except (OSError, ValueError) as problem:
         answer = {"error": str(problem)}
-    packed = base64.b64encode(jsontext.write(answer).encode()).decode()
+    packed = wire.as_text(jsontext.write(answer).encode())
     sys.stdout.write(f"\n{MARK}{packed}\n")
 
 
@@ -68,7 +67,7 @@ def _look(asked: Record) -> Record:
         "ended_at": exit.get("ended_at"),
         "lost": not exit and not lives,
         "since": end - len(data),
-        "data": base64.b64encode(data).decode(),
+        "data": wire.as_text(data),
     }
 
 

@@ -7,7 +7,6 @@ missing. The processes are known as long as the registry lives, for nobody else 
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 import shlex
@@ -16,6 +15,7 @@ import time
 import zlib
 from typing import TYPE_CHECKING
 
+from ... import wire
 from ...errors import BadArgument, PlaceNoPython, PlaceUnreachable, SpawnError, StdinClosed
 from ...host.request import build
 from ...host.text import clean
@@ -70,12 +70,12 @@ class Sandbox:
         with self._lock:
             if self._command is None:
                 self._command = self._send_runner()
-            packed = base64.b64encode(json.dumps(request).encode()).decode()
+            packed = wire.as_text(json.dumps(request).encode())
             said = self._execute(f"{self._command} ask {packed}", wait_s)
         found = [line[len(MARK) :] for line in said.splitlines() if line.startswith(MARK)]
         if not found:
             raise PlaceUnreachable(NAME, f"it did not answer: {said.strip()[-200:]!a}")
-        answer: Facts = json.loads(base64.b64decode(found[-1]))
+        answer: Facts = json.loads(wire.from_text(found[-1]) or b"{}")
         if answer.get("error"):
             raise PlaceUnreachable(NAME, answer["error"])
         return answer
@@ -91,7 +91,7 @@ class Sandbox:
         if not version or tuple(map(int, version.split("."))) < (3, 9):
             raise PlaceNoPython(NAME, f"found {version}" if version else "none was found")
         if _HAVE not in said.splitlines():
-            packed = base64.b64encode(zlib.compress(code, 9)).decode()
+            packed = wire.as_text(zlib.compress(code, 9))
             part = f'"$d/.{name}.{id(self):x}"'
             for at in range(0, len(packed), _CHUNK_CHARS):
                 sign = ">>" if at else ">"
@@ -188,7 +188,7 @@ class SandboxProcess(ProcessSession):
         return {**self._where, "since": self._read_to, "limit": limits.REPLY_CHARS}
 
     def _take(self, told: Facts) -> None:
-        data = base64.b64decode(told["data"])
+        data = wire.from_text(told["data"]) or b""
         with self._lock:
             if told["since"] + len(data) > self._read_to:
                 self._raw += data[max(0, self._read_to - told["since"]) :]
