@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -81,8 +82,16 @@ def ready(session: Session, offset: int) -> Screen:
         return screen.offset > offset + 20 and any(word in screen.text for word in READY)
 
     until(asks, 30, what="the next screen of vttest")
-    session.wait(idle=0.3, timeout=10)
+    until(lambda: is_reading(session), 30, what="vttest to wait for a key")
+    session.wait(idle=0.1, timeout=10)
     return session.screen()
+
+
+def is_reading(session: Session) -> bool:
+    """Whether it has drawn all there is and waits: it pauses while it draws, too."""
+    assert session.pid is not None
+    call = Path(f"/proc/{session.pid}/syscall").read_text().split()[0]
+    return call in ("0", "63")  # read, on x86-64 and on 64-bit ARM
 
 
 def same(window: Outer, screen: Screen) -> bool:
