@@ -34,8 +34,9 @@ LEAVE_S = 1.0
 # What these call themselves in TERM_PROGRAM, or in TERM where that goes further.
 _SHOW_NOTIFICATIONS = frozenset(("iTerm.app", "WezTerm", "ghostty", "xterm-ghostty", "xterm-kitty", "foot"))
 
-# A screen that is drawn changes no more often than this.
+# A screen that is drawn changes no more often than this, and drawing takes no more than this part of the time.
 _FRAME_S = 1 / 30
+_FRAME_SHARE = 1 / 5
 # A border is drawn where the sizes stay different; most clients have another size for a moment, until theirs is taken.
 _BORDER_S = 0.5
 _UPDATE = b"\x1b[?2026h"
@@ -65,6 +66,7 @@ class Display:
         self._asides = Asides()
         self._cropped_at = self._drawn_at = 0.0
         self._draw_at: float | None = None
+        self._frame_s = _FRAME_S
 
     @property
     def is_painted(self) -> bool:
@@ -108,7 +110,7 @@ class Display:
                 self.outlet.add(self._filter.live(data[replayed:]))
             return
         self.outlet.add(self._asides.live(data[replayed:]))
-        at = max(time.monotonic(), self._drawn_at + _FRAME_S)
+        at = max(time.monotonic(), self._drawn_at + self._frame_s)
         self._draw_at = at if self._draw_at is None else min(at, self._draw_at)
 
     # Another size than the session's.
@@ -171,7 +173,9 @@ class Display:
         self._drawn_at = time.monotonic()
         bordered = self._drawn_at >= self._cropped_at + _BORDER_S
         self._draw_at = None if bordered else self._cropped_at + _BORDER_S
+        began = time.thread_time()
         self.outlet.add(self._crop.frame(self._followed, bordered=bordered, before=before))
+        self._frame_s = max(_FRAME_S, (time.thread_time() - began) / _FRAME_SHARE)
 
     def gap(self, gap: Gap) -> None:
         """Of a restore a part is missing, and it is shown without. Else the screen comes anew; words would only stand
