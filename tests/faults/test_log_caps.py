@@ -15,6 +15,7 @@ from support import probe, processes, stream
 from support.bystander import Bystanders
 from support.peer import memory_kb
 from support.promised import Beside, home_is_usable, is_typed, promised
+from support.scale import scaled
 from support.waiting import until
 from support.world import World
 from support.wounds import is_stopped
@@ -77,7 +78,7 @@ def tail_is_right(session: Session, name: str, size: int) -> None:
 def test_log_03_a_gibibyte_under_a_cap_of_64_mib_leaves_memory_flat_and_an_exact_tail(
     world: World, bystander: Bystanders, beside: Beside
 ) -> None:
-    size, cap = 1 << 30, 64 * MIB
+    size, cap = scaled(192 * MIB, 1 << 30), 64 * MIB
     gate = world.gate()
     command = ["sh", "-c", f'head -c1 {gate} >/dev/null; "$@"; head -c1 {gate} >/dev/null', "sh", *stream.argv(size)]
     hf = world.open()

@@ -11,10 +11,11 @@ import pytest
 from support.bystander import Bystanders
 from support.program import Program
 from support.promised import Beside, home_is_usable, promised
+from support.scale import scaled
 from support.world import World
 
-HOSTS = 32
-STEPS = 14
+HOSTS = scaled(12, 32)
+STEPS = scaled(10, 14)
 
 # One host of the crowd: a fixed number of steps, chosen by its own seed. Whatever it is told must be a typed error of
 # the few that can honestly happen, and whatever it reads must be whole.

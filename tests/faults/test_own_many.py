@@ -7,11 +7,12 @@ import pytest
 from support import processes
 from support.bystander import Bystanders
 from support.promised import Beside, marked, promised, runners
+from support.scale import scaled
 from support.waiting import until
 from support.world import World
 
-MANY = 200
-IDLE = 50
+MANY = scaled(60, 200)
+IDLE = scaled(15, 50)
 
 
 @pytest.mark.covers("OWN-02")
@@ -62,7 +63,7 @@ def test_fifty_idle_runners_cost_nothing_while_another_one_is_busy(
     assert len(pids) == IDLE
     until(lambda: all((row := processes.look(pid)) is not None and row.state == "S" for pid in pids))
     quiet = settled(pids)
-    for _ in range(1000):
+    for _ in range(scaled(300, 1000)):
         assert beside.session.refresh().state == "running"
     assert {pid: processes.price(pid) for pid in pids} == quiet
     assert world.launchers() == launchers

@@ -10,6 +10,7 @@ import pytest
 import holdfast
 from support.bystander import Bystanders
 from support.promised import Beside, promised
+from support.scale import scaled
 from support.world import World
 
 # One process forks so many hosts; the close of one pipe lets all of them start at once.
@@ -72,6 +73,9 @@ def test_own_11_of_thirty_two_starts_with_one_name_exactly_one_holds_it(
     assert hf.get("web").id == follower.id
 
 
+MANY = scaled(100, 500)
+
+
 @pytest.mark.covers("OWN-14")
 @pytest.mark.slow
 def test_own_14_five_hundred_that_are_gone_at_once_each_have_their_code(
@@ -97,10 +101,10 @@ def test_own_14_five_hundred_that_are_gone_at_once_each_have_their_code(
                 async with limit:
                     return await one(hf, number)
 
-            return dict(await asyncio.gather(*(bounded(number) for number in range(500))))
+            return dict(await asyncio.gather(*(bounded(number) for number in range(MANY))))
 
     expected = asyncio.run(all_at_once())
-    assert len(expected) == 500
+    assert len(expected) == MANY
     hf = world.open()
     for id in expected:
         assert hf.get(id).wait(exit=True, timeout=10).reason == "exit"

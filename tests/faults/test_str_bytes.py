@@ -14,6 +14,7 @@ from holdfast.host.log import READ_MAX_BYTES
 from support import stream
 from support.bystander import Bystanders
 from support.promised import Beside, promised
+from support.scale import scaled
 from support.world import World
 
 MIB = 1 << 20
@@ -83,7 +84,7 @@ def test_str_03_pages_of_every_size_hold_the_same_bytes(world: World, bystander:
 
 @pytest.mark.covers("STR-03")
 @pytest.mark.slow
-@pytest.mark.parametrize("size", [MIB, 64 * MIB])
+@pytest.mark.parametrize("size", [MIB, scaled(16, 64) * MIB])
 def test_str_03_a_line_without_end_is_stored_whole_and_every_reader_stays_bounded(
     world: World, bystander: Bystanders, beside: Beside, size: int
 ) -> None:
@@ -126,7 +127,7 @@ os._exit(9)
 def test_str_04_a_hundred_megabytes_right_before_the_end_are_all_there_and_the_exit_comes_last(
     world: World, bystander: Bystanders, beside: Beside
 ) -> None:
-    size = 100 * MIB
+    size = scaled(24, 100) * MIB
     script = world.root / "burst.py"
     script.write_text(BURST)
     tests = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))

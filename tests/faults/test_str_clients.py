@@ -16,11 +16,12 @@ from support.bystander import Bystanders
 from support.peer import HELLO, Peer
 from support.program import Program
 from support.promised import Beside, promised
+from support.scale import scaled
 from support.waiting import until
 from support.world import World
 
-CLIENTS = 50
-SIZE = 8 << 20
+CLIENTS = scaled(16, 50)
+SIZE = scaled(4, 8) << 20
 
 # Follows stdout over the socket alone, as one who cannot reach the files: asks for what comes next until the end.
 CLIENT = """

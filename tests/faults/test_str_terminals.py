@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import re
 import sys
@@ -22,6 +23,7 @@ from support.peer import is_alive, memory_kb
 from support.points import Points
 from support.program import Program
 from support.promised import Beside, home_is_usable, left_alone, promised
+from support.scale import scaled
 from support.viewer import Viewer
 from support.waiting import until
 from support.world import World
@@ -98,7 +100,7 @@ os._exit(9)
 def test_str_04_a_hundred_megabytes_on_a_terminal_right_before_the_end_are_all_there_for_everybody(
     world: World, bystander: Bystanders, beside: Beside
 ) -> None:
-    blocks = 100
+    blocks = scaled(24, 100)
     script = world.root / "burst.py"
     script.write_text(BURST)
     argv = [sys.executable, "-I", "-S", str(script), str(TESTS), str(blocks)]
@@ -157,6 +159,12 @@ EDGES = [
     "runner.reaped=pause",
     "runner.exit_written=pause",
 ]
+BEGINS = ["screen", "start", "now"]
+# Each edge with each begin in the long form, otherwise with one of them.
+COMINGS = scaled(
+    [(edge, BEGINS[number % len(BEGINS)]) for number, edge in enumerate(EDGES)],
+    list(itertools.product(EDGES, BEGINS)),
+)
 
 STARTER = """
 import sys, holdfast
@@ -167,8 +175,7 @@ print("started", flush=True)
 
 
 @pytest.mark.covers("STR-07")
-@pytest.mark.parametrize("begin", ["screen", "start", "now"])
-@pytest.mark.parametrize("edge", EDGES)
+@pytest.mark.parametrize("edge, begin", COMINGS)
 def test_str_07_an_attach_at_any_edge_gets_the_log_from_c_on_and_the_exit_once(
     world: World,
     points: Points,
@@ -473,8 +480,8 @@ def test_log_01_a_disk_that_fills_up_keeps_nothing_from_a_client_that_is_attache
     left_alone(bystander)
 
 
-HOSTS = 12
-STEPS = 10
+HOSTS = scaled(6, 12)
+STEPS = scaled(6, 10)
 
 # One host of a crowd that starts, attaches, types, removes and collects. Whatever it is told must be a typed error of
 # the few that can honestly happen; whatever it is shown must be whole.

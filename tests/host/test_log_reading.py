@@ -18,6 +18,7 @@ from holdfast.host.log import Log, Page, parse_cursor
 from holdfast.model import format_cursor
 from holdfast.runner.log import FRAME_BYTES
 from holdfast.runner.log import Log as Writer
+from support.scale import scaled
 
 Write = Callable[..., Writer]
 
@@ -357,7 +358,7 @@ def test_frames_cut_at_any_byte_lose_no_output(directory: Path, writer: Write) -
 
 @pytest.mark.covers("IDN-06")
 @given(st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=scaled(40, 200), deadline=None)
 def test_damaged_frames_lose_no_output(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     directory = tmp_path_factory.mktemp("b")
     fd = os.open(directory, os.O_RDONLY)

@@ -16,6 +16,7 @@ from holdfast.host.log import Log
 from holdfast.host.search import Hit, Matcher, search
 from holdfast.host.text import clean
 from holdfast.runner.log import Log as Writer
+from support.scale import scaled
 
 
 @pytest.fixture
@@ -165,7 +166,7 @@ def test_bad_options_are_refused(directory: Path, options: dict[str, object]) ->
 
 
 @given(st.text(max_size=12))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=scaled(40, 200), deadline=None)
 def test_any_pattern_is_compiled_or_refused(pattern: str) -> None:
     try:
         Matcher(pattern).feed("stdout", 0, b"abc\n(def) [x]\n")
@@ -182,7 +183,7 @@ LINES = st.lists(
 
 
 @given(LINES, st.integers(0, 3), st.integers(4, 30), st.integers(1, 40), st.booleans())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=scaled(30, 150), deadline=None)
 def test_search_finds_what_a_reader_of_the_text_finds(
     tmp_path_factory: pytest.TempPathFactory, parts: list[bytes], context: int, block: int, segment: int, last: bool
 ) -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from holdfast.host import terminal_text, text
 from holdfast.host.terminal_text import TerminalText
 from holdfast.terminal.grid import Grid, GridFailed
+from support.scale import scaled
 
 ROWS, COLS = 6, 12
 
@@ -67,7 +68,7 @@ def told(*chunks: bytes, size: tuple[int, int] = (24, 80)) -> str:
 @pytest.mark.covers("terminal:16", "terminal:43")
 @given(OUTPUT, st.randoms(use_true_random=False))
 @example(b"\xe2\x82\xacx\r\n\xf0\x9f\x98\x80\xff\x80 \x1b[3\x1b[Amid\x1b]0;t\xc3\xa9\x1b\\dle\r\n", random.Random(0))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=scaled(30, 150), deadline=None)
 def test_any_cut_gives_the_same_lines_at_the_same_offsets(data: bytes, rng: random.Random) -> None:
     def lines(*cuts: int) -> list[object]:
         reader = TerminalText(ROWS, COLS)
@@ -83,7 +84,7 @@ def test_any_cut_gives_the_same_lines_at_the_same_offsets(data: bytes, rng: rand
 
 @pytest.mark.covers("terminal:43")
 @given(OUTPUT)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=scaled(30, 150), deadline=None)
 def test_text_has_no_control_character(data: bytes) -> None:
     reader = TerminalText(ROWS, COLS)
     said = reader.feed(data) + reader.peek() + reader.flush()
@@ -95,7 +96,7 @@ def spaced(shown: str) -> str:
 
 
 @given(st.lists(st.sampled_from([word for word in WORDS if len(word) < 13 and "\u0301" not in word] + MOVES + ERASING)))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=scaled(60, 300), deadline=None)
 def test_the_rows_still_on_the_screen_are_those_of_an_emulator(pieces: list[str]) -> None:
     # Where emulators differ: the column behind an inserted line, and erasing while the next character wraps.
     told = [
@@ -114,7 +115,7 @@ def test_the_rows_still_on_the_screen_are_those_of_an_emulator(pieces: list[str]
 
 
 @given(st.lists(st.sampled_from([*WORDS, "\r\n", "\r\n", "\r\n", "\r", "\x1b[K", "\x1b[31m", "line\r\n" * 9])))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=scaled(60, 300), deadline=None)
 def test_what_scrolled_away_is_what_an_emulator_keeps(pieces: list[str]) -> None:
     words = [piece for piece in pieces if "\u0301" not in piece and "漢" not in piece]
     screen = Vt(COLS, ROWS, 100_000)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from holdfast.host import text
 from holdfast.host.text import Cleaner, clean, plain, unfinished, visible
+from support.scale import scaled
 
 PIECES = st.sampled_from(
     [
@@ -30,7 +31,7 @@ def fed(*chunks: bytes) -> str:
 @given(OUTPUT)
 @example(b"x\xc2\x9b1mz\xe2\x82\xac\r\n\x1b]0;a\nb\x1b\\c")
 @example(b"gone\r\x1b[K\n")
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=scaled(80, 400), deadline=None)
 def test_any_cut_gives_the_same_text(data: bytes) -> None:
     whole = clean(data)
     assert fed(*(data[n : n + 1] for n in range(len(data)))) == whole
@@ -39,7 +40,7 @@ def test_any_cut_gives_the_same_text(data: bytes) -> None:
 
 
 @given(OUTPUT)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=scaled(60, 300), deadline=None)
 def test_text_has_no_control_characters_and_as_many_lines_as_the_bytes(data: bytes) -> None:
     result = clean(data)
     assert result.count("\n") == data.count(b"\n")

@@ -18,12 +18,13 @@ from holdfast.runner import link, mirror, wire
 from support import interpreters
 from support.away import deputies, kill_deputies
 from support.contents import contents
+from support.scale import scaled
 
 if TYPE_CHECKING:
     from support.away import Away
     from support.world import World
 
-_QUICK = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+_QUICK = settings(max_examples=scaled(20, 60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 _NAMES = ["stdout.00000000000000000000", "frames", "signals.jsonl", "state.json", "exit.json", "x.tmp"]
 _OURS = ["deputy.log", "away.json", "intent.json", "spec.json"]
 _WILD = [*_OURS, "../escaped", "/tmp/escaped", ".", "..", "", "a/b", "\0", "é", "x" * 99]
@@ -73,7 +74,7 @@ def test_nothing_outside_the_copy_and_no_record_of_ours_is_written(
 
 
 @given(before=st.binary(max_size=300), cuts=st.lists(st.integers(0, 400), max_size=4), needed=st.booleans())
-@settings(max_examples=60)
+@settings(max_examples=scaled(20, 60))
 def test_the_first_line_is_found_after_any_noise_and_cut_anywhere(before: bytes, cuts: list[int], needed: bool) -> None:
     assume(link.MARK.strip(b"\n") not in before)
     here = wire.control({"type": "here"})

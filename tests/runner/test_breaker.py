@@ -21,6 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from holdfast.runner import breakers
 from holdfast.runner.breaker import FURTHER_MAX, SESSIONS_MAX, Breaker, Notice
 from holdfast.runner.breakers import DIRECTORY, FILE_MAX_BYTES, Breakers
+from support.scale import scaled
 
 SETTINGS = {"scope": "owner", "max": 15, "window": 10.0, "cooldown": 30.0}
 MOST, WINDOW, COOLDOWN = 3, 10_000, 30_000
@@ -80,7 +81,9 @@ class Rules(RuleBasedStateMachine):
 
 
 def test_whatever_comes_the_breaker_keeps_its_rules() -> None:
-    run_state_machine_as_test(Rules, settings=settings(max_examples=60, stateful_step_count=60, deadline=None))
+    run_state_machine_as_test(
+        Rules, settings=settings(max_examples=scaled(20, 60), stateful_step_count=60, deadline=None)
+    )
 
 
 @given(st.lists(st.integers(0, 400), min_size=1, max_size=80))

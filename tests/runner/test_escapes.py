@@ -21,6 +21,7 @@ from holdfast.runner.escapes import (
     Scanner,
     Token,
 )
+from support.scale import scaled
 
 Seen = list[tuple[int, int, bytes]]
 
@@ -64,7 +65,7 @@ def one(data: bytes) -> Token:
 
 @pytest.mark.covers("terminal:1")
 @given(streams)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=scaled(60, 300), deadline=None)
 def test_any_stream_gives_the_same_tokens_however_it_is_cut(data: bytes) -> None:
     whole = scan(data)
     assert scan(*(data[i : i + 1] for i in range(len(data)))) == whole
@@ -84,7 +85,7 @@ def test_a_sequence_about_the_cap_is_the_same_however_it_is_cut(tail: bytes, sho
 
 
 @given(streams)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=scaled(60, 300), deadline=None)
 def test_no_byte_is_lost_or_doubled(data: bytes) -> None:
     scanner = Scanner()
     raw = b"".join(token.raw for token in scanner.feed(data)) + scanner.pending
@@ -93,7 +94,7 @@ def test_no_byte_is_lost_or_doubled(data: bytes) -> None:
 
 
 @given(streams)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=scaled(40, 200), deadline=None)
 def test_from_a_ground_offset_on_a_new_scanner_sees_the_same(data: bytes) -> None:
     tokens, _, _, _ = scan(data)
     for at in range(1, len(data)):
@@ -104,7 +105,7 @@ def test_from_a_ground_offset_on_a_new_scanner_sees_the_same(data: bytes) -> Non
 
 
 @given(streams)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=scaled(40, 200), deadline=None)
 def test_text_holds_whole_characters(data: bytes) -> None:
     pieces = [Scanner.feed(s, data[i : i + 1]) for s in (Scanner(),) for i in range(len(data))]
     text = [token.raw for tokens in pieces for token in tokens if token.kind == TEXT]

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.runner.lines import Line, Lines, clean, plain, tail
+from support.scale import scaled
 
 
 def facts(line: Line) -> tuple[Any, ...]:
@@ -163,7 +164,7 @@ _output = st.lists(st.sampled_from(_ALPHABET), max_size=30).map(b"".join)
 
 @pytest.mark.covers("signals:24")
 @given(_output, st.sampled_from([(8192, 256), (16, 3), (16, 0)]))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=scaled(30, 150), deadline=None)
 def test_no_cut_of_the_bytes_changes_a_line(data: bytes, limits: tuple[int, int]) -> None:
     options: dict[str, Any] = {"max_bytes": limits[0], "overlap": limits[1]}
     whole = [facts(line) for line in fed(data, **options)]
@@ -174,14 +175,14 @@ def test_no_cut_of_the_bytes_changes_a_line(data: bytes, limits: tuple[int, int]
 
 
 @given(_output)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=scaled(30, 150), deadline=None)
 def test_no_control_character_is_left_in_a_line(data: bytes) -> None:
     for text in texts(data, max_bytes=16, overlap=3):
         assert not any(ord(character) < 32 or 0x7F <= ord(character) < 0xA0 for character in text if character != "\t")
 
 
 @given(_output)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=scaled(30, 150), deadline=None)
 def test_every_byte_belongs_to_one_line(data: bytes) -> None:
     at = 0
     for line in fed(data, repeats=True):

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from holdfast.host import frames as frame_reader
 from holdfast.runner import clock, points
 from holdfast.runner.log import FRAME_BYTES, FRAMES_MAX_BYTES, Log
+from support.scale import scaled
 
 CAP = 2000
 SEGMENT = 300
@@ -165,7 +166,7 @@ def test_any_appends_under_a_cap_keep_the_tail_and_count_the_rest(steps: list[tu
 
 
 @given(appends, refusals, st.sampled_from([0, 30_000_000, 200_000_000]))
-@settings(max_examples=100)
+@settings(max_examples=scaled(20, 100))
 def test_any_appends_with_any_refusals_leave_every_byte_accounted_for(
     steps: list[tuple[str, int]], refused: list[tuple[str, int, str, str]], step_ns: int
 ) -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from holdfast.runner import jsontext
 from holdfast.runner.lines import Line, Lines
 from holdfast.runner.monitorlevels import CHARACTERS_MAX, LINE_CHARACTERS, LINES_MAX, Levels, Tokens, entry
+from support.scale import scaled
 
 DEFAULTS: dict[str, Any] = {
     "batch_ms": 200,
@@ -276,7 +277,7 @@ def test_tokens_never_exceed_the_bucket_and_come_back_one_by_one() -> None:
     assert tokens.next_at(5000.0) == 5010.0
 
 
-@settings(max_examples=200)
+@settings(max_examples=scaled(40, 200))
 @given(
     st.lists(
         st.tuples(

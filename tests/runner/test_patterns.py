@@ -14,6 +14,7 @@ from holdfast.runner.fence import Fence
 from holdfast.runner.lines import Line, Lines
 from holdfast.runner.patterns import BadPattern, Pattern, check
 from holdfast.runner.sieve import Sieve, readable
+from support.scale import scaled
 
 
 def regex(source: str, **parts: Any) -> Pattern:
@@ -194,7 +195,7 @@ _sources = [
     ),
     _output,
 )
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=scaled(120, 600), deadline=None)
 def test_the_sieve_lets_every_line_through_that_matches(patterns: list[Pattern], output: bytes) -> None:
     expected = [each.offset for each in Lines().feed(output) if any(pattern.matches(each) for pattern in patterns)]
     sieve = Sieve(patterns)

@@ -13,6 +13,7 @@ from holdfast.runner.sketch import Sketch, sketch
 from holdfast.runner.tracker import Tracker
 from holdfast.terminal.grid import Grid
 from support import streams
+from support.scale import scaled
 
 ROWS, COLS = 6, 20
 
@@ -143,7 +144,7 @@ _DRAWN = st.one_of(
 
 
 @given(st.lists(_DRAWN, max_size=40))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=scaled(60, 300), deadline=None)
 def test_what_programs_draw_with_is_drawn_as_an_emulator_does(pieces: list[bytes]) -> None:
     assume(not at_edge(pieces))
     # Above the scroll region nothing can be inserted or deleted; avt does it all the same.
@@ -164,7 +165,7 @@ def test_above_the_scroll_region_no_line_is_inserted_or_deleted(final: bytes) ->
     st.integers(0, 100),
     st.sampled_from([(1, 1), (1, 2), (2, 1), (3, 7), (24, 80), (500, 1000)]),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=scaled(60, 300), deadline=None)
 def test_no_output_is_too_odd_to_look_at(data: bytes, at: int, size: tuple[int, int]) -> None:
     tracker = Tracker(*size)
     tracker.feed(bytes(at) + data)

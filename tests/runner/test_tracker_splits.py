@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from holdfast.runner import tracker as tracker_module
 from holdfast.runner.tracker import Tracker
 from support import streams
+from support.scale import scaled
 
 Seen = tuple[dict[str, Any], list[bytes], list[dict[str, Any]], int, int, dict[str, Any] | None]
 
@@ -46,7 +47,7 @@ def small_marks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.covers("terminal:1")
 @given(streams.short)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=scaled(30, 150), deadline=None)
 def test_every_split_in_two_and_single_bytes_give_the_same(data: bytes) -> None:
     whole = fed(data)
     assert fed(*(data[i : i + 1] for i in range(len(data)))) == whole
@@ -56,7 +57,7 @@ def test_every_split_in_two_and_single_bytes_give_the_same(data: bytes) -> None:
 
 @pytest.mark.covers("terminal:1")
 @given(streams.long, st.lists(st.integers(0, 20_000), max_size=5), st.integers(1, 3000))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=scaled(60, 300), deadline=None)
 def test_taking_in_bulk_and_by_tokens_gives_the_same(data: bytes, cuts: list[int], size: int) -> None:
     whole = fed(data, kind=Tokenwise)
     assert fed(data) == whole
@@ -66,7 +67,7 @@ def test_taking_in_bulk_and_by_tokens_gives_the_same(data: bytes, cuts: list[int
 
 
 @given(streams.long, st.integers(1, 400))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scaled(20, 60), deadline=None)
 def test_looking_between_chunks_changes_nothing(data: bytes, size: int) -> None:
     tracker = Tracker(5, 20)
     replies: list[bytes] = []
@@ -81,7 +82,7 @@ def test_looking_between_chunks_changes_nothing(data: bytes, size: int) -> None:
 
 
 @given(streams.short)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=scaled(20, 100), deadline=None)
 def test_from_every_snapshot_on_the_rest_leads_to_the_same(data: bytes) -> None:
     whole, _, _, ground, offset, _ = fed(data)
     for at in range(len(data)):
@@ -94,7 +95,7 @@ def test_from_every_snapshot_on_the_rest_leads_to_the_same(data: bytes) -> None:
 
 
 @given(streams.long)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=scaled(20, 100), deadline=None)
 def test_from_every_mark_on_the_rest_leads_to_the_same(data: bytes) -> None:
     whole, _, marks, *_ = fed(data)
     for mark in marks:
@@ -105,7 +106,7 @@ def test_from_every_mark_on_the_rest_leads_to_the_same(data: bytes) -> None:
 
 
 @given(streams.long)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=scaled(20, 100), deadline=None)
 def test_answers_come_once_the_question_is_whole_and_not_before(data: bytes) -> None:
     tracker = Tracker(5, 20)
     replies: list[bytes] = []
@@ -198,7 +199,7 @@ _STRINGS = st.one_of(
 
 
 @given(st.lists(_STRINGS, max_size=8).map(b"".join))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=scaled(60, 300), deadline=None)
 def test_nothing_that_is_printed_breaks_it(data: bytes) -> None:
     state, replies, *_ = fed(data)
     assert json.loads(json.dumps(state)) == state

@@ -19,6 +19,7 @@ from holdfast.runner.lines import Line, Lines
 from holdfast.runner.log import Log
 from holdfast.runner.patterns import Pattern
 from holdfast.runner.scan import Scan
+from support.scale import scaled
 from support.still_life import still_life
 from support.watched import Watched
 
@@ -86,7 +87,7 @@ _lines = st.lists(
 
 
 @given(_lines, st.integers(1, 200), st.lists(st.sampled_from(PATTERNS), min_size=1, unique=True))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=scaled(20, 100), deadline=None)
 def test_the_matcher_finds_what_a_naive_one_finds(
     tmp_path_factory: pytest.TempPathFactory, lines: list[bytes], block: int, patterns: list[Pattern]
 ) -> None:

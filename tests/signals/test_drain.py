@@ -14,6 +14,7 @@ from holdfast.signals.drain import Message, render
 from holdfast.signals.records import Signal
 from holdfast.signals.styles import STYLES, Dominds, OpenClaw, Style
 from support.batches import Teller, one_of_each, tail
+from support.scale import scaled
 
 ALL_STYLES = tuple(STYLES)
 
@@ -516,7 +517,7 @@ FIELDS = st.dictionaries(KEYS, SHAPES | JSON, max_size=8)
     FIELDS,
     st.sampled_from(ALL_STYLES),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=scaled(20, 100), deadline=None)
 def test_no_record_that_was_read_can_break_the_rendering(
     variant: str, kind: str, replayed: bool, fields: dict[str, Any], snapshot: dict[str, Any], style: str
 ) -> None:

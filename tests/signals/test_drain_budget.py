@@ -16,6 +16,7 @@ from holdfast.signals.drain import Message, render
 from holdfast.signals.records import Signal
 from holdfast.signals.styles import STYLES
 from support.batches import Teller, one_of_each, tail
+from support.scale import scaled
 
 ALL_STYLES = tuple(STYLES)
 NOTHING = Cost(0, 0)
@@ -257,7 +258,7 @@ def test_the_line_of_a_session_that_ended_is_its_ending() -> None:
     st.integers(0, 9000),
     st.integers(0, 250),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=scaled(40, 200), deadline=None)
 def test_no_limit_is_ever_passed(items: list[tuple[int, int, int, int]], chars: int, lines: int) -> None:
     limits = Limits(chars=chars, lines=lines)
     offers = [offer(str(session), rank, most, width=width) for session, rank, most, width in items]

@@ -17,6 +17,7 @@ from holdfast import Holdfast
 from holdfast.host.driver import drive
 from support import told
 from support.points import Points
+from support.scale import scaled
 from support.waiting import BOUND_S, until, wait_gone
 from support.world import World
 
@@ -240,6 +241,9 @@ def test_end_that_its_caller_did_not_wait_for_is_told(hf: Holdfast, world: World
     assert (signal.session, signal.code, signal.routed) == (running.id, 3, "auto")
 
 
+RUNS = scaled(201, 980)
+
+
 @pytest.mark.slow
 @pytest.mark.covers("signals:18")
 def test_every_end_around_the_callers_limit_is_told_by_exactly_one_way(world: World) -> None:
@@ -261,7 +265,7 @@ def test_every_end_around_the_callers_limit_is_told_by_exactly_one_way(world: Wo
 
             # How long one lives here, so that the two ends cross.
             took = sorted(await asyncio.gather(*(one(10.0) for _ in range(20))))[10]
-            waits = [took + 0.005 * (number % 201 - 100) / 100 for number in range(980)]
+            waits = [took + 0.005 * (number % 201 - 100) / 100 for number in range(RUNS)]
             await asyncio.gather(*map(one, waits))
         return given, let_go
 
@@ -277,7 +281,7 @@ def test_every_end_around_the_callers_limit_is_told_by_exactly_one_way(world: Wo
 
     until(all_told, bound=10.0)
     assert len(heard) == len(set(heard))
-    assert len(given) + len(let_go) == 1000
+    assert len(given) + len(let_go) == 20 + RUNS
     assert let_go, "no end crossed its limit"
     assert set(heard) & given == set()
 

@@ -16,13 +16,14 @@ from holdfast.runner.signalfile import VARIANTS
 from holdfast.signals.waker import Waker
 from support.peer import Peer
 from support.points import Points
+from support.scale import scaled
 from support.told import records
 from support.waiting import BOUND_S, is_readable, until
 from support.world import World
 
 SOURCE = Path(holdfast.__file__).parent
 OWNER = "conv-1"
-RACES = 1000
+RACES = scaled(150, 1000)
 AT_ONCE = 25
 
 

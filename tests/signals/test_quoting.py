@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from holdfast.runner.lines import Line
 from holdfast.runner.monitorlevels import entry
 from holdfast.signals.quoting import Quoter, clean, cut, fence, visible, without_tags
+from support.scale import scaled
 
 CONTROLS = "\x1b\x07\x08\x9b\x9d\x9c\r\0[]0;1mKP\\\nab<"
 TEXT = st.text(CONTROLS, max_size=40) | st.text(max_size=40)
@@ -21,7 +22,7 @@ def quoter() -> Quoter:
 
 
 @given(TEXT)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=scaled(60, 300), deadline=None)
 def test_clean_text_has_nothing_a_terminal_obeys_and_stays_as_it_is(text: str) -> None:
     told = clean(text)
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f]", told)
@@ -46,7 +47,7 @@ def test_no_tag_is_left(text: str) -> None:
 
 
 @given(st.text("ab<&\\u{}\u202e", max_size=80), st.integers(0, 60))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=scaled(40, 200), deadline=None)
 def test_what_is_cut_is_short_enough_and_says_so(text: str, limit: int) -> None:
     told = cut(without_tags(visible(text)), limit)
     whole = without_tags(visible(text))

@@ -274,14 +274,14 @@ def test_a_secret_that_another_one_hid_is_found_once_that_is_gone(text: str, lef
 @example("token: Bearer abcdefgh12345678")
 @example("password=password=x")
 @example("-u a:-u b:password=c")
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=scaled(80, 400), deadline=None)
 def test_a_text_that_was_redacted_does_not_change_again(text: str) -> None:
     once = redact(text)
     assert redact(once) == once
 
 
 @given(TEXT)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=scaled(60, 300), deadline=None)
 def test_it_keeps_lines_and_never_grows_much(text: str) -> None:
     told = redact(text)
     assert told.count("\n") == text.count("\n")

@@ -38,14 +38,33 @@ class Bystander:
     def wait_ready(self) -> None:
         assert self._lines.next() == "ready"
 
+    def look(self) -> list[str]:
+        """What happened to it since it was last asked; it goes on."""
+        assert self._process.stdin is not None
+        happened = self._stopped()
+        try:
+            os.write(self._process.stdin.fileno(), b"?")
+            while (line := self._lines.next()) != "still":
+                if not line:
+                    break
+                happened.append(line)
+        except BrokenPipeError:
+            pass
+        if processes.is_gone(self.pid, self.start):
+            happened.append("its end")
+        return happened
+
+    def _stopped(self) -> list[str]:
+        row = processes.look(self.pid)
+        if row is None or row.state not in "Tt":
+            return []
+        self._process.send_signal(signal.SIGCONT)
+        return ["STOP"]
+
     def ask(self) -> list[str]:
         """End it and say what happened to it; an empty list is what must be."""
         assert self._process.stdin is not None
-        row = processes.look(self.pid)
-        happened = []
-        if row is not None and row.state in "Tt":
-            happened.append("STOP")
-            self._process.send_signal(signal.SIGCONT)
+        happened = self._stopped()
         self._process.stdin.close()
         while (line := self._lines.next()) not in ("", "done"):
             happened.append(line)
@@ -78,14 +97,43 @@ class Bystanders:
 
     def verdict(self) -> list[str]:
         """One line for each bystander that was hit; ends them all."""
-        told = [(one.place, one.ask()) for one in self.all]
+        return self._told([(one.place, one.ask()) for one in self.all])
+
+    def so_far(self) -> list[str]:
+        """The same of those that stay for the next test; the others end."""
+        staying = [self.own, self.ours, self.alike]
+        told = [(one.place, one.look()) for one in staying]
+        told += [(one.place, one.ask()) for one in self.all if one not in staying]
+        self.all = staying
+        return self._told(told)
+
+    def _told(self, told: list[tuple[str, list[str]]]) -> list[str]:
         return [f"the bystander {place} received {', '.join(happened)}" for place, happened in told if happened]
+
+
+# One set for all tests of this process: three interpreters take longer to start than most tests.
+_standing: list[Bystanders] = []
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Before the census counts."""
+    if not _standing and "bystander" in getattr(item, "fixturenames", ()):
+        _standing.append(Bystanders())
+
+
+def pytest_sessionfinish() -> None:
+    while _standing:
+        _standing.pop().verdict()
 
 
 @pytest.fixture
 def bystander() -> Iterator[Bystanders]:
     """Processes beside the test that must not receive any signal."""
-    beside = Bystanders()
+    (beside,) = _standing
     yield beside
-    hit = beside.verdict()
+    hit = beside.so_far()
+    if hit:
+        # The next test gets others.
+        _standing.clear()
+        beside.verdict()
     assert not hit, "; ".join(hit)

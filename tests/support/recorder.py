@@ -1,4 +1,5 @@
-"""The program of a bystander: prints `ready`, a line for each signal it gets, `done` when its stdin ends."""
+"""The program of a bystander: prints `ready`, a line for each signal it gets, `still` when it is asked by a byte on its
+stdin, `done` when that ends."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ def main() -> None:
         signal.signal(number, note)
     os.write(1, b"ready\n")
     while os.read(0, 4096):
-        continue
+        os.write(1, b"still\n")
     os.write(1, b"done\n")
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from support import levers, processes, promises, variants
 from support.census import FAILED
-from support.scale import LONG
+from support.scale import LONG, scaled
 
 # A slow test enumerates; its outer net is wider than the one in pyproject.toml.
 _SLOW_TIMEOUT_S = 300
@@ -36,7 +36,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.evidence = str(Path(evidence).absolute())
     os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", str(config.rootpath / ".hypothesis"))
     # Tests run beside each other on busy machines: how long one example took says nothing.
-    hypothesis.settings.register_profile("holdfast", deadline=None)
+    hypothesis.settings.register_profile("holdfast", deadline=None, max_examples=scaled(30, 100))
     hypothesis.settings.load_profile("holdfast")
     processes.become_subreaper()
     processes.watch_births()

@@ -10,7 +10,12 @@ from collections.abc import Iterator
 import pytest
 
 # The parameter of each of these fixtures that every test runs with.
-USUAL = {"without": "", "agents": "library", "hf": "blocking-launcher"}
+USUAL = {
+    "without": [""],
+    "agents": ["library"],
+    "hf": ["blocking-launcher"],
+    "away": ["ssh", "over_ssh"],
+}
 
 
 def chosen(items: list[pytest.Item]) -> set[str]:
@@ -29,7 +34,7 @@ def chosen(items: list[pytest.Item]) -> set[str]:
 def _unusual(item: pytest.Item) -> Iterator[tuple[str, object]]:
     called = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
     for fixture, usual in USUAL.items():
-        if fixture in called and called[fixture] != usual:
+        if fixture in called and called[fixture] not in usual:
             yield fixture, called[fixture]
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from holdfast.runner.escapes import PENDING_MAX_BYTES
 from holdfast.terminal.filter import CANCEL, CLIPBOARD_BYTES, Filter
 from holdfast.terminal.undo import Undo
+from support.scale import scaled
 
 QUESTIONS = [
     b"\x05",
@@ -411,7 +412,7 @@ streams = st.lists(pieces | broken | controls | long_strings | st.binary(max_siz
 @given(streams, st.lists(st.integers(0, 6000), max_size=6), st.booleans(), st.booleans())
 @example(b"\x1b_\x1b[6nx", [3], False, False)
 @example(b"\x1b]60\x1b\\x", [4, 5], False, False)
-@settings(max_examples=300)
+@settings(max_examples=scaled(60, 300))
 def test_splitting_never_changes_what_is_shown(stream: bytes, cuts: list[int], replay: bool, all: bool) -> None:
     whole = run(stream, replay=replay, clipboard=all, graphics=all)
     assert run(stream, cuts, replay=replay, clipboard=all, graphics=all) == whole
@@ -419,14 +420,14 @@ def test_splitting_never_changes_what_is_shown(stream: bytes, cuts: list[int], r
 
 @given(streams.map(lambda stream: stream[:600]))
 @example(b"\x1b]0;" + b"A" * PENDING_MAX_BYTES + b"\x07after")
-@settings(max_examples=60)
+@settings(max_examples=scaled(20, 60))
 def test_single_bytes_show_the_same(stream: bytes) -> None:
     assert run(stream, list(range(len(stream)))) == run(stream)
 
 
 @given(streams.map(lambda stream: stream[:2000]))
 @example(b"\xc2\x05\x9b6n")
-@settings(max_examples=100)
+@settings(max_examples=scaled(20, 100))
 def test_nothing_that_is_shown_asks_when_it_is_filtered_again(stream: bytes) -> None:
     once = run(stream + b"\x18.")
     assert run(once) == once

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 
 from cli.outer import Outer
+from support.scale import scaled
 from support.viewer import Viewer
 from support.waiting import TooLate
 from support.webviewer import BINARY, JSON, WebViewer
@@ -25,9 +26,9 @@ if TYPE_CHECKING:
     from support.world import World
 
 ROWS, COLS = 24, 80
-SECONDS = 60.0
+SECONDS = scaled(20.0, 60.0)
 # From the last change of size on everything is printed onto the same page.
-SAME_SIZE_S = 10.0
+SAME_SIZE_S = scaled(6.0, 10.0)
 
 # Prints all the time, more than a stopped client may be behind; draws anew when its size changes; counts what is typed.
 PROGRAM = r"""

@@ -26,6 +26,7 @@ from holdfast.runner import log as runner_log
 from holdfast.terminal.asciicast import Header, parsed, written
 from holdfast.terminal.recording import Mark, Output, Tally, events
 from support import waiting
+from support.scale import scaled
 from support.session_files import START_MONO_NS, START_WALL_NS, TerminalFiles, terminal_files
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def test_a_signal_that_ended_the_command_is_told_as_a_shell_does(session: Termin
 
 @pytest.mark.covers("terminal:46")
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=30))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scaled(20, 60), deadline=None)
 def test_characters_cut_between_reads_move_whole_into_the_next_event(sizes: list[int]) -> None:
     data = "aé€😀 literal \ufffd".encode() + b" \xff \xe2\x82 \xf0\x9f\x98 end \xe2"
     moments, at = [], 0
@@ -168,7 +169,7 @@ def test_only_terminals_are_recorded(session: TerminalFiles) -> None:
 
 
 @given(st.integers(0, 60), st.sampled_from([b"\x07", b"\x1b\\", b"\xc2\x9c"]))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=scaled(20, 80), deadline=None)
 def test_shell_marks_are_markers_wherever_they_were_cut(cut: int, end: bytes) -> None:
     mark = b"\x1b]133;%b" + end
     data = mark % b"A" + b"$ " + mark % b"B" + b"ls" + mark % b"C;cmdline=ls" + b"a b\r\n" + mark % b"D;127" + b"."
@@ -248,7 +249,7 @@ def test_without_good_frames_every_byte_is_still_there(session: TerminalFiles, d
 @pytest.mark.slow
 def test_a_long_session_is_exported_in_constant_memory(session: TerminalFiles) -> None:
     chunk = ("some output \x1b[32mgreen\x1b[0m é漢\r\n" * 1500).encode()
-    for _ in range(100):
+    for _ in range(scaled(40, 100)):
         session.prints(chunk, after=0.001)
     for form in ("asciicast3", "raw", "text"):
         written = 0
@@ -259,7 +260,7 @@ def test_a_long_session_is_exported_in_constant_memory(session: TerminalFiles) -
             assert tracemalloc.get_traced_memory()[1] < 2 << 20, form
         finally:
             tracemalloc.stop()
-        assert written > 3 << 20
+        assert written > scaled(1, 3) << 20
 
 
 def test_text_is_the_plain_text_of_the_part(session: TerminalFiles) -> None:

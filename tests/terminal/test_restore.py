@@ -13,9 +13,12 @@ from holdfast.runner.tracker import Tracker
 from holdfast.terminal.grid import Grid, GridFailed
 from holdfast.terminal.restore import prelude, render
 from support.recordings import Recording, vim
+from support.scale import scaled
 
 Mark = dict[str, Any]
 DRAWN_ANEW_EVERY = 64
+# Each offset in the long form.
+EVERY = scaled(8, 1)
 
 
 def planned(tracker: Tracker, known: list[Mark], history_rows: int = 0, **options: Any) -> dict[str, Any]:
@@ -66,6 +69,9 @@ def test_restored_at_every_ground_offset_then_as_a_grid_fed_from_0() -> None:
         plan = planned(tracker, known)
         # Where it is the plan for the offset before with some bytes more, these are drawn: all before them would be
         # drawn the same again. It is, from the beginning, where a plan begins, where it ends, and now and then between.
+        if seen % EVERY and begun:
+            seen += 1
+            continue
         begins = [*plan["ranges"][:-1], {**plan["ranges"][-1], "to": None}]
         if begins != begun and begun:
             assert screens(render(last_plan, recording.read, recording.resizes, 0)) == screens(restored), last

@@ -11,6 +11,7 @@ import pytest
 from holdfast.signals.names import default_name
 from support import processes
 from support.hermes import drain, drained, over, process, start
+from support.scale import scaled
 from support.waiting import turn, until, wait_gone
 from support.wounds import kill_runner, sweep_up
 
@@ -51,12 +52,12 @@ def test_two_hundred_ends_are_told_each_once(library: Agents) -> None:
     async def many() -> list[str]:
         asked = {"command": "true", "background": True, "notify": True}
         answers = []
-        for _ in range(20):
+        for _ in range(scaled(6, 20)):
             answers += await asyncio.gather(*(agent.tools.call("terminal", asked) for _ in range(10)))
         return [answer.data["session_id"] for answer in answers]
 
     ids = agent.run(many())
-    events = drained(agent, 200, bound=60)
+    events = drained(agent, scaled(60, 200), bound=60)
     assert sorted(event["session_id"] for event in events) == sorted(ids)
     assert {(event["type"], event["exit_code"]) for event in events} == {("completion", 0)}
     assert drain(agent) == []

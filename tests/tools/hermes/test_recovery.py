@@ -9,6 +9,7 @@ import pytest
 
 from support import processes
 from support.hermes import DRAIN, HOST, drain, drained, over, printed, process, start
+from support.scale import scaled
 from support.waiting import until
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def test_five_hundred_finished_sessions_cost_a_host_no_descriptor(library: Agent
     agent.run(some(10))
     agent.call("process", action="list")
     before = processes.descriptors(os.getpid())
-    agent.run(some(500))
+    agent.run(some(scaled(100, 500)))
     assert len(agent.call("process", action="list").data["processes"]) == 64
     assert len(processes.descriptors(os.getpid())) == len(before)
 

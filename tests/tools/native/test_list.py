@@ -9,6 +9,7 @@ import pytest
 
 from holdfast.tools.native.listing import listed
 from holdfast.tools.native.seen import Seen
+from support.scale import scaled
 from support.waiting import until
 
 if TYPE_CHECKING:
@@ -16,20 +17,23 @@ if TYPE_CHECKING:
     from support.world import World
 
 
+ENDED = scaled(60, 200)
+
+
 @pytest.mark.covers("native:23")
 @pytest.mark.slow
 def test_many_that_ended_are_counted_and_shown_when_asked_for(agents: Agents, world: World) -> None:
     agent = agents("native")
-    for _ in range(200):
+    for _ in range(ENDED):
         agent.call("run", command=["true"])
     for name in ("a", "b", "c"):
         agent.call("run", command=world.probe("forever"), name=name, wait_s=0)
     answer = agent.call("list")
-    assert answer.text.split("\n")[0] == "[3 running; 200 ended, list(all=true) shows them]"
+    assert answer.text.split("\n")[0] == f"[3 running; {ENDED} ended, list(all=true) shows them]"
     assert len(answer.text.split("\n")) == 4
     assert {each["name"] for each in answer.data["sessions"]} == {"a", "b", "c"}
     every = agent.call("list", all=True)
-    assert every.text.startswith("[3 running, 200 ended; the 150 oldest are not shown]")
+    assert every.text.startswith(f"[3 running, {ENDED} ended; the {ENDED - 50} oldest are not shown]")
     assert len(every.text) < 4000
     agent.call("stop", all=True, grace_s=0)
 
