@@ -1,16 +1,18 @@
 # make test          everything that has to pass before a change is done
+# make test-all      the same with every repetition, variant and enumeration in full: before a release
 # make test T=tests/host/test_text.py ARGS="-k cut -p no:randomly"
 # make setup PYTHON=/usr/bin/python3.12
 
 PYTHON ?=
 BIN := .venv/bin
 CHECKED := $(wildcard src tests tools bench)
-WORKERS ?= auto
+# One more than there are cores: many tests wait for a moment.
+WORKERS ?= $(shell expr $$(nproc) + 1)
 T ?=
 ARGS ?=
 
 .DEFAULT_GOAL := test
-.PHONY: setup system run test test-all lint format types layers unit bench soak docs clean
+.PHONY: setup system run test test-all lint format types layers unit bench soak docs clean checks
 
 setup:
 	@tools/setup.sh "$(PYTHON)"
@@ -24,7 +26,9 @@ system:
 run: setup
 	@tools/demo.sh
 
-test: lint types layers unit
+# The checks take one core for a while: they run beside the tests. Either failing fails the whole, when both are done.
+test: lint
+	@$(MAKE) --no-print-directory --keep-going -j2 checks unit
 
 # The long form: every test, repetition and enumeration in full.
 test-all: export HOLDFAST_TESTS = all
@@ -41,10 +45,13 @@ format: setup
 types: setup
 	$(BIN)/mypy $(CHECKED)
 
+checks: types layers
+
 layers: setup
 	$(BIN)/python tools/layers.py
 
 unit: setup system
+	$(BIN)/python -m compileall -q src
 	$(BIN)/python -m pytest -n $(WORKERS) --junitxml=build/results.xml $(ARGS) $(T)
 
 bench: setup
