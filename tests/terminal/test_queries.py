@@ -219,7 +219,7 @@ def test_neovim_starts_edits_and_leaves(home: Holdfast, world: World) -> None:
     assert file.read_text() == "written here\n"
 
 
-QUESTIONS = scaled(200_000, 1_000_000)
+QUESTIONS = scaled(300_000, 1_000_000)
 
 
 @pytest.mark.covers("terminal:12", "found:33")
@@ -248,7 +248,7 @@ def test_a_million_questions_that_nobody_wants_answered_hold_nothing_up(
         most = max(most, _resident(runner))
         rounds += 1
     session.wait(match="all asked", timeout=60)
-    assert rounds >= 5
+    assert rounds >= scaled(2, 5)
     assert slowest < 0.5, "other requests wait"
     assert most < before + (16 << 20)
     dropped = session.refresh().metadata["replies_dropped"]
