@@ -97,7 +97,7 @@ def random_bytes(size: int) -> bytes:
 @pytest.mark.covers("terminal:3")
 @pytest.mark.slow
 def test_random_bytes_are_the_same_live_replayed_and_on_disk(home: Holdfast, world: World) -> None:
-    data = random_bytes(64 * MIB)
+    data = random_bytes(scaled(16, 64) * MIB)
     source = world.root / "source"
     source.write_bytes(data)
     gate = world.gate()
@@ -131,13 +131,13 @@ def test_a_thousand_attaches_in_mid_output_begin_at_c_and_miss_nothing(home: Hol
     early = session.attach(role="observe", since="now", lag="exact")
     session.send("go\n")
     kept = []
-    for number in range(1000):
+    for number in range(scaled(150, 1000)):
         begin: Any = choose.choice(["screen", "now", "start"])
         attachment = session.attach(role="observe", since=begin, lag="exact")
         events = received(attachment, lambda event: isinstance(event, Data | Exit))
         assert isinstance(events[0], Init)
         live_bytes(events)
-        if number % 100 == 0 and begin != "start":
+        if number % scaled(15, 100) == 0 and begin != "start":
             kept.append((attachment, events))
         else:
             attachment.close()
