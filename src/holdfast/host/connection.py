@@ -22,6 +22,9 @@ _RECEIVE_BYTES = 1 << 18
 # An answer that may take for ever is waited for in pieces of this length: after each, a runner that said nothing is
 # asked whether it still can. Only who waits pays for it.
 RENEW_S = 30.0
+# A runner that was told how long to wait answers when that time is over; whoever gave it that time does not wait much
+# longer for the answer.
+LATE_S = 0.25
 
 
 def greeting(author: str) -> bytes:
@@ -150,14 +153,16 @@ class Connection:
                 continue
             return self._checked(message, self._asked)
 
-    async def outcome(self, bound_s: float | None, reply_s: float) -> Message:
+    async def outcome(self, bound_s: float | None, reply_s: float, late_s: float | None = None) -> Message:
         """The answer to what was asked last, which the runner gives within `bound_s`, None for as long as it takes.
-        `unreachable` when it is late by `reply_s`, or does not even say within `reply_s` that it is there."""
+        `unreachable` when it is late by `late_s`, or does not even say within `reply_s` that it is there."""
+        late_s = min(reply_s, LATE_S) if late_s is None else late_s
         if bound_s is not None and bound_s <= RENEW_S:
-            return await self.answer(bound_s + reply_s)
+            return await self.answer(bound_s + late_s)
         asked, type = self._serial, self._asked
+        until = None if bound_s is None else time.monotonic() + bound_s + late_s
         while True:
-            message = await self._sign_of_life(reply_s)
+            message = await self._sign_of_life(reply_s, until)
             if message.get("id") != asked or message["type"] not in ("reply", "error"):
                 continue
             return self._checked(message, type)
@@ -170,10 +175,10 @@ class Connection:
             check_answer(self._session, self._path, message, shape)
         return message
 
-    async def told_end(self, bound_s: float | None, reply_s: float) -> Message:
+    async def told_end(self, bound_s: float | None, reply_s: float, late_s: float | None = None) -> Message:
         """The answer to a wait that promised to confirm: an ending that we are given is told by us, and stays out of
         the owner's queue."""
-        reply = await self.outcome(bound_s, reply_s)
+        reply = await self.outcome(bound_s, reply_s, late_s)
         if reply.get("reason") == "exit" and reply.get("signal_id"):
             try:
                 await self.ask("update", reply_s, answered=int(reply["signal_id"].rpartition(".")[2]))
@@ -214,13 +219,21 @@ class Connection:
         if "hold" in self.hello.get("features", ()):
             await self.send(wire.control({"type": "hold", "read": read}), reply_s)
 
-    async def _sign_of_life(self, reply_s: float) -> Message:
-        """The next message, or, where none came for long, the answer to our asking for one."""
+    async def _sign_of_life(self, reply_s: float, until: float | None = None) -> Message:
+        """The next message, or, where none came for long, the answer to our asking for one; not after `until`."""
+
+        def left(most: float) -> float:
+            return most if until is None else max(0.0, min(most, until - time.monotonic()))
+
+        wait_s = left(RENEW_S)
         try:
-            return await self._message(time.monotonic() + RENEW_S, RENEW_S)
+            return await self._message(time.monotonic() + wait_s, wait_s)
         except Unreachable:
+            if until is not None and time.monotonic() >= until:
+                raise
             await self.ask("ping", reply_s)
-            return await self._message(time.monotonic() + reply_s, reply_s)
+            wait_s = left(reply_s)
+            return await self._message(time.monotonic() + wait_s, wait_s)
 
     async def data(self, timeout: float) -> tuple[int, bytes]:
         """The data frame that follows an `output` reply."""

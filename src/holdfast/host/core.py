@@ -48,6 +48,7 @@ from .observe import (
     Files,
     Observed,
     from_files,
+    halted,
     needs_deputy,
     read_again,
     read_files,
@@ -441,10 +442,12 @@ class Core:
 
     # Acting.
 
-    async def connect(self, id: str) -> tuple[Files, Connection]:
-        """A connection to this session's runner, identity proven. Why there is none is told by the error."""
+    async def connect(self, id: str, within: float | None = None) -> tuple[Files, Connection]:
+        """A connection to this session's runner, identity proven. Why there is none is told by the error. `within` is
+        for a caller that cannot wait as long as a runner may take."""
         (files,) = await self._with_deputies([read_files(self.home, id)])
         timeout = self.config.hosts_reply_timeout
+        timeout = timeout if within is None else min(timeout, within)
         began = time.monotonic()
         while True:
             try:
@@ -498,6 +501,9 @@ class Core:
                 changes[name] = seconds(changes[name])
         wanted = changes.get("name")
         files = read_files(self.home, id)
+        if halted(files):
+            # Nothing here is worth waiting for a runner that cannot answer.
+            raise Unreachable(id, (files.runner or {}).get("pid"), 0.0)
         if wanted is None:
             try:
                 await self.request(id, "update", **changes)

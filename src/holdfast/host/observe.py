@@ -446,6 +446,15 @@ def runner_gone(files: Files) -> bool:
     return records.lock_is_free(os.path.join(files.directory, "spec.json"))
 
 
+def halted(files: Files) -> bool:
+    """Was its runner stopped by a signal? Then it answers nobody, and there is no need to wait until that is clear."""
+    runner = files.runner
+    if runner is None or files.away or elsewhere(files) is not None:
+        return False
+    process = tree.look(runner["pid"])
+    return process is not None and process.start == runner["start"] and process.state == "T"
+
+
 def _state_or_repaired(id: str, directory: str, spec: Record) -> Record | None:
     """Where the runner lives, a damaged record is written anew. In another place the copy comes again by itself."""
     try:

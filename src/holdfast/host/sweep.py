@@ -9,7 +9,7 @@ from ..errors import DamagedRecord, HoldfastError, IdentityMismatch
 from ..model import RUNNING, STARTING, UNREACHABLE
 from ..runner import shapes
 from .connection import call, check_answer, greeting, prove, say
-from .observe import Observed, from_files, read_again
+from .observe import Observed, from_files, halted, read_again
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ async def sweep(driver: Driver, sessions: list[Files], *, author: str, timeout: 
     `unreachable`; no wedged runner delays the answer of another. Where more are to be asked than can be at once, one
     that is silent makes room for others after its share of the time, and is asked again when all had their turn."""
     deadline = time.monotonic() + timeout
-    observed = [from_files(files) for files in sessions]
+    observed = [_unless_halted(from_files(files)) for files in sessions]
     asked = [place for place, seen in enumerate(observed) if seen.state in (RUNNING, STARTING)]
     share = timeout * min(1.0, _AT_ONCE / (len(asked) or 1))
     waiting: dict[int, _Called] = {}
@@ -85,6 +85,12 @@ async def sweep(driver: Driver, sessions: list[Files], *, author: str, timeout: 
                 why = "there was no time left to ask its runner"
             observed[place] = Observed(observed[place].files, UNREACHABLE, why)
     return observed
+
+
+def _unless_halted(seen: Observed) -> Observed:
+    if seen.state not in (RUNNING, STARTING) or not halted(seen.files):
+        return seen
+    return Observed(seen.files, UNREACHABLE, "its runner was stopped by a signal (SIGCONT lets it go on)")
 
 
 def _call(files: Files, hello: bytes) -> socket.socket | None:

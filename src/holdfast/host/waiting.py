@@ -11,6 +11,7 @@ import time
 from ..errors import BadArgument, RunnerGone, SessionEnded, Unreachable, Unsupported
 from ..model import EXITED, LOST, STALE, Woke, format_cursor
 from ..runner.records import lock_is_free
+from .connection import LATE_S
 from .driver import first_death
 from .observe import from_files, read_files
 
@@ -98,7 +99,7 @@ class Wait:
                     return woke
                 if connection is None:
                     try:
-                        _, connection = await self._core.connect(self._id)
+                        _, connection = await self._core.connect(self._id, _late(self._bound()))
                         patience.renew()
                     except SessionEnded:
                         if self._extinct:
@@ -117,6 +118,12 @@ class Wait:
                     if woke is not None:
                         return woke
                 except RunnerGone:
+                    connection.close()
+                    connection = None
+                except Unreachable:
+                    if self._bound() is None:
+                        raise
+                    # Its time is over, whatever the runner does; or it is called anew.
                     connection.close()
                     connection = None
         finally:
@@ -218,6 +225,10 @@ def _is_watched(seen: Observed) -> bool:
     return not seen.final and not lock_is_free(os.path.join(seen.files.directory, "spec.json"))
 
 
+def _late(bound: float | None) -> float | None:
+    return None if bound is None else bound + LATE_S
+
+
 class _Patience:
     """With a runner that is not to be reached: it may be dying, and then the next look tells how it stands; or the link
     to it is down."""
@@ -293,13 +304,19 @@ async def follow(
             try:
                 if connection is None:
                     try:
-                        _, connection = await core.connect(id)
+                        _, connection = await core.connect(id, _late(left))
                     except Unreachable as problem:
                         await patience.bear(problem, left)
                         continue
                     patience.renew()
                 after = behind_gap(log.parse(cursor, stream=stream), status)
-                status = (await told(core, connection, left, exit=True, output_after=after)).get("status") or {}
+                try:
+                    status = (await told(core, connection, left, exit=True, output_after=after)).get("status") or {}
+                except Unreachable:
+                    if left is None:
+                        raise
+                    connection.close()
+                    connection = None
             except SessionEnded:
                 continue
             except RunnerGone:

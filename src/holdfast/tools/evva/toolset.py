@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ...daemons.kinds import names
 from ...errors import AlreadyEnded, BadArgument, HoldfastError, NotFound, SpawnError
+from ...model import UNREACHABLE
 from ...signals.consumer import AsyncConsumer
 from ...signals.names import default_name
 from ..answer import Answer
@@ -36,6 +37,11 @@ MONITOR_MS, MONITOR_LEAST_MS, MONITOR_MOST_MS = 300_000, 1_000, 3_600_000
 TERMINAL_LISTED = 50
 KILL, BACKGROUND = "kill", "background"
 UNKNOWN = "unknown"
+
+# So long after its limit a command may be on its way out before its runner is looked at.
+_OVERDUE_S = 0.25
+# A call that is cancelled waits no longer than this for its runner.
+_HUSHED_S = 1.0
 
 _ID = Parameter("daemon_id", STRING, "The id of the daemon, such as b7k2m9qa1.", required=True)
 
@@ -164,28 +170,44 @@ class Evva(Toolset):
         options["lifetime"] = "call"
         options["timeout"] = None if lets_go else limit_s
         try:
-            session = await self._run(command, limit_s if lets_go else None, options)
+            session = await self._run(command, limit_s if lets_go else None, limit_s, options)
         except asyncio.CancelledError:
             # The connection is closed by now, and with it the call that the command lived in.
             raise asyncio.CancelledError(texts.CANCELLED) from None
         if session.exit is not None:
             return await self._ended(session, session.exit, limit_s)
-        if lets_go:
+        if lets_go and session.state != UNREACHABLE:
             await asyncio.to_thread(self.state.entered, session.id)
             return self._in_background(session)
         return _refused(texts.out_of_reach(session.id, session.state))
 
-    async def _run(self, command: str, wait_s: float | None, options: StartOptions) -> AsyncSession:
+    async def _run(self, command: str, wait_s: float | None, limit_s: float, options: StartOptions) -> AsyncSession:
         """Until it ends; whoever asked for progress is told how it goes."""
         began: asyncio.Future[AsyncSession] = asyncio.get_running_loop().create_future()
         outcome = asyncio.ensure_future(self.hf.run(command, wait=wait_s, started=began.set_result, **options))
         try:
             await asyncio.wait([began, outcome], return_when=asyncio.FIRST_COMPLETED)
-            return await self.waiting([began.result()] if began.done() else [], asyncio.shield(outcome))
+            if not began.done():
+                return await outcome
+            return await self.waiting([began.result()], self._in_reach(began.result(), outcome, limit_s))
         except asyncio.CancelledError:
             # The caller may be cancelled again meanwhile: what was begun here goes on, and is short.
             await asyncio.shield(asyncio.ensure_future(self._cancelled(began, outcome)))
             raise
+
+    async def _in_reach(
+        self, session: AsyncSession, outcome: asyncio.Task[AsyncSession], limit_s: float
+    ) -> AsyncSession:
+        """How it ended. Its runner keeps the limit; where none answers when that is over, nobody does."""
+        done, _ = await asyncio.wait([outcome], timeout=limit_s + _OVERDUE_S)
+        while not done:
+            if (await session.refresh()).state == UNREACHABLE:
+                outcome.cancel()
+                await asyncio.wait([outcome])
+                return session
+            # It answers: the command is being ended.
+            done, _ = await asyncio.wait([outcome], timeout=_OVERDUE_S)
+        return outcome.result()
 
     async def _cancelled(self, began: asyncio.Future[AsyncSession], outcome: asyncio.Task[AsyncSession]) -> None:
         """The agent knows that its call was cancelled: the end that follows from that is not told. What the command
@@ -193,8 +215,9 @@ class Evva(Toolset):
         await asyncio.wait([began, outcome], return_when=asyncio.FIRST_COMPLETED)
         session = began.result() if began.done() else None
         if session is not None:
-            with suppress(HoldfastError):
-                await session.update(notify="never")
+            with suppress(HoldfastError, TimeoutError):
+                async with asyncio.timeout(_HUSHED_S):
+                    await session.update(notify="never")
         outcome.cancel()  # closes the connection, and with it the call that the command lives in
         await asyncio.wait([outcome])
         if session is not None:

@@ -9,6 +9,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ...errors import HoldfastError, RunnerGone, SessionEnded, SpawnError, Unreachable
+from ...model import UNREACHABLE
 from ...runner.causes import LIMIT
 from ...runner.ladder import SETTLE_S
 from . import limits, scope, shell, texts, views
@@ -16,7 +17,7 @@ from .place import LOCAL
 from .racing import INTERRUPT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
     from typing import Any
 
     from ...host.aio import AsyncHoldfast, AsyncSession
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 # Between the end of a command and the word of it.
 _MARGIN_S = 1.0
+# So long after its limit a command may be on its way out before its runner is looked at.
+_OVERDUE_S = 0.25
 _SERVERS = re.compile(
     r"""(?x) (?:^|[;&|(\n])\s*
     (?: (?:env|exec|sudo|time|nice|nohup|uv\ run|poetry\ run|npx|pnpm\ exec|yarn\ exec)\s+
@@ -75,7 +78,7 @@ async def in_foreground(hf: AsyncHoldfast, starting: Starting, settings: Setting
             waited = True
             try:
                 work = hf.run(wanted.command, wait=wait_s, started=began.set_result, **options)
-                outcome = await race.run(work, began)
+                outcome = await race.run(_in_reach(work, began, min(limit, wait_s)), began)
             except Unreachable:
                 if not began.done():
                     raise
@@ -105,6 +108,25 @@ async def in_foreground(hf: AsyncHoldfast, starting: Starting, settings: Setting
         starting.lost_directory(problem, wanted)
         raise
     return facts | ({"environment_recreated": True} if recreated else {})
+
+
+async def _in_reach(
+    work: Coroutine[Any, Any, AsyncSession], began: asyncio.Future[AsyncSession], limit_s: float
+) -> AsyncSession:
+    """What comes of the run. Its runner keeps the limit; Unreachable where none answers when that is over."""
+    running = asyncio.ensure_future(work)
+    try:
+        done, _ = await asyncio.wait([running], timeout=limit_s + _OVERDUE_S)
+        while not done:
+            session = began.result() if began.done() else None
+            if session is not None and (await session.refresh()).state == UNREACHABLE:
+                raise Unreachable(session.id, session.runner_pid, limit_s)
+            done, _ = await asyncio.wait([running], timeout=_OVERDUE_S)
+        return running.result()
+    finally:
+        if not running.done():
+            running.cancel()
+            await asyncio.wait([running])
 
 
 async def _interrupted(session: AsyncSession, settings: Settings) -> Facts:
