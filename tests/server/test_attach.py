@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,6 +13,7 @@ from websockets.exceptions import InvalidStatus
 
 from support.waiting import until, wait_gone
 from support.webviewer import BINARY, JSON, WebViewer
+from support.wounds import kill_runner, sweep_up, wedged
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -350,3 +352,51 @@ def test_a_server_that_is_killed_takes_nothing_along(
     viewer.until(lambda: viewer.text.count("meanwhile") == 2, "what it missed")
     assert viewer.of("init")[-1]["resumed"] is True
     session.kill()
+
+
+@pytest.mark.covers("found:11")
+def test_a_runner_that_is_stopped_is_unreachable_within_five_seconds(home: Holdfast, attach: Attach) -> None:
+    session = home.start("echo up; exec sleep 600", tty=True)
+    session.wait(match="up", timeout=10)
+    began = time.monotonic()
+    with wedged(session):
+        status, problem = refusal(attach, session)
+    assert time.monotonic() - began < 5
+    assert (status, problem["type"], problem["pid"]) == (504, "/problems/unreachable", session.runner_pid)
+    viewer = attach(session)
+    viewer.begun()
+    session.stop(grace=0)
+
+
+@pytest.mark.covers("found:21")
+def test_a_stale_session_is_shown_and_said_to_have_no_runner(home: Holdfast, attach: Attach, world: World) -> None:
+    session = home.start("trap '' HUP; echo kept; exec sleep 600", tty=True)
+    session.wait(match="kept", timeout=10)
+    kill_runner(session)
+    assert home.get(session.id).state == "stale"
+    viewer = attach(session)
+    init = viewer.begun()
+    assert (init["state"], viewer.text) == ("stale", "kept")
+    viewer.until(lambda: viewer.closed is not None, "the end of the connection")
+    (error,) = viewer.of("error")
+    assert (error["code"], error["state"], error["pid"]) == ("runner-gone", "stale", session.pid)
+    assert viewer.closed == (1011, "runner-gone")
+    assert viewer.of("session_ended") == []
+    home.get(session.id).stop(grace=0)
+    sweep_up(world, home)
+
+
+@pytest.mark.covers("found:21")
+def test_a_runner_that_is_killed_under_a_viewer_is_gone_and_not_ended(
+    home: Holdfast, attach: Attach, world: World
+) -> None:
+    session = home.start("trap '' HUP; echo kept; exec sleep 600", tty=True)
+    session.wait(match="kept", timeout=10)
+    viewer = attach(session)
+    viewer.begun()
+    kill_runner(session)
+    viewer.until(lambda: viewer.closed is not None, "the end of the connection")
+    assert viewer.closed == (1011, "runner-gone")
+    assert [each["code"] for each in viewer.of("error")] == ["runner-gone"]
+    home.get(session.id).stop(grace=0)
+    sweep_up(world, home)

@@ -303,6 +303,9 @@ class _Attachment:
             # The runner hung up on us and lives, or the command outlived it: that is for the caller to know.
             raise self._core._no_runner(seen)
         yield from self._recorded_output(seen.files)
+        if seen.state not in FINAL_STATES:
+            # What was kept is shown; but it has not ended, and nobody shows what comes now.
+            raise self._core._no_runner(seen)
         self._ended = True
         shot = seen.snapshot()
         if shot.exit is not None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from starlette.websockets import WebSocketDisconnect
 
-from ..errors import HoldfastError, NotFound, Removed
+from ..errors import HoldfastError, NotFound, Removed, Unreachable
 from ..host.tty import check_size
 from ..model.attach import Bell, Clients, Data, Exit, Gap, Init, Mode, Refused, Size, Written
 from ..terminal.restored import Restored
@@ -38,6 +38,8 @@ _DATA_BYTES = 64 << 10
 # In base64 it is within what clients take for one message by default.
 _SCREEN_BYTES = 700 << 10
 _LEAVE_S = 1.0
+# A person waits for it: a runner that does not answer within this is said to be unreachable.
+_REACHED_S = 4.0
 
 _ENDED, _LEAVING, _FAILED, _REMOVED = 1000, 1001, 1011, 4404
 
@@ -56,16 +58,20 @@ async def attend(
     try:
         dialect = chosen(socket.scope["subprotocols"])
         wished = wishes.wishes_of(socket.query_params)
-        attachment = await session.attach(
-            role=role,
-            since=wished.since,
-            history_rows=wished.history_rows,
-            lag=wished.lag,
-            size=wished.size,
-            kind="web",
-            label=label,
-            visible=wished.visible,
-        )
+        async with asyncio.timeout(_REACHED_S):
+            attachment = await session.attach(
+                role=role,
+                since=wished.since,
+                history_rows=wished.history_rows,
+                lag=wished.lag,
+                size=wished.size,
+                kind="web",
+                label=label,
+                visible=wished.visible,
+            )
+    except TimeoutError:
+        await refuse(socket, Unreachable(session.id, session.runner_pid, _REACHED_S))
+        return
     except HoldfastError as error:
         await refuse(socket, error)
         return
