@@ -92,6 +92,7 @@ def main(args: Namespace) -> int:
         listening=listening,
     )
     asyncio.run(work)
+    note("left; the sessions go on")
     return 0
 
 

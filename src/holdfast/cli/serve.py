@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from .output import say
+from .output import note, say
 from .parsing import Parser
 
 TYPE_CHECKING = False
@@ -68,4 +68,5 @@ def main(args: Namespace) -> int:
         sys.stdout.flush()
 
     asyncio.run(serve.serve(where, Home(), started))
+    note("left; the sessions go on")
     return 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import logging
 import os
 from typing import TYPE_CHECKING
 
@@ -89,7 +90,8 @@ def security(port: int, hosts: Sequence[str] = (), origins: Sequence[str] = ()) 
 
 class _Server(Server):
     def leave(self) -> None:
-        # Streams that clients keep open would hold us up for ever.
+        # Streams that clients keep open would hold us up for ever; that they are cut is no news, and this process ends.
+        logging.disable(logging.CRITICAL)
         self.should_exit = self.force_exit = True
 
 
