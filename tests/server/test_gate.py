@@ -332,32 +332,28 @@ def test_what_is_too_large_is_refused(serving: Serving) -> None:
     assert seen(serving.ask("/v1/sessions/x/tickets", body, method="POST", body=spaces)) == (413, "too-large")
 
 
-def test_connections_beyond_those_of_one_peer_are_told_so(serving: Serving) -> None:
-    held = [socket.create_connection(("127.0.0.1", serving.port), 5) for _ in range(limits.CONNECTIONS_PER_PEER)]
-    try:
-        # Accepted in the order in which they came: when the last of them is answered, all are counted.
-        held[-1].sendall(f"GET /healthz HTTP/1.1\r\nHost: {serving.address}\r\n\r\n".encode())
-        assert read_answer(held[-1]).status == 200
-        with socket.create_connection(("127.0.0.1", serving.port), 5) as one_more:
-            answer = read_answer(one_more)
-        assert seen(answer) == (429, "too-many-clients")
-        assert (answer.json["key"], answer.json["limit"]) == ("connections_per_peer", limits.CONNECTIONS_PER_PEER)
-    finally:
-        for each in held:
-            each.close()
-
-
-def test_connections_beyond_those_in_all_are_told_so(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "CONNECTIONS", 2)
+@pytest.mark.parametrize(
+    "key, limit", [("connections", "CONNECTIONS"), ("connections_per_peer", "CONNECTIONS_PER_PEER")]
+)
+def test_connections_beyond_the_limit_are_told_so(
+    world: World, monkeypatch: pytest.MonkeyPatch, key: str, limit: str
+) -> None:
+    monkeypatch.setattr(limits, limit, 2)
 
     async def main() -> None:
         async with serving_inside() as inside:
+            strangers = [await asyncio.open_connection("127.0.0.1", inside.port) for _ in range(5)]
+            asked = "".join(f"{name}: {value}\r\n" for name, value in inside.bearer.items())
             held = [await asyncio.open_connection("127.0.0.1", inside.port) for _ in range(2)]
-            answer = await inside.ask("/healthz")
+            for reader, writer in held:
+                writer.write(f"GET /v1/info HTTP/1.1\r\n{asked}\r\n".encode())
+                assert (await reader.readline()).split()[1] == b"200"
+            answer = await inside.ask("/v1/info")
             assert seen(answer) == (429, "too-many-clients")
-            assert (answer.json["key"], answer.json["limit"]) == ("connections", 2)
+            assert (answer.json["key"], answer.json["limit"]) == (key, 2)
             assert not [name for name in HEADERS if name not in answer.headers]
-            for _, writer in held:
+            assert (await inside.ask("/healthz")).status == 200
+            for _, writer in (*strangers, *held):
                 writer.close()
 
     asyncio.run(main())

@@ -7,6 +7,7 @@ again for the same owner, it shows the same sessions, and what was not acknowled
 from __future__ import annotations
 
 import os
+import signal
 
 from .output import note, say
 from .parsing import Parser
@@ -91,8 +92,8 @@ def main(args: Namespace) -> int:
         redact=args.redact,
         listening=listening,
     )
-    asyncio.run(work)
-    note("left; the sessions go on")
+    if asyncio.run(work) == signal.SIGINT:
+        note("left; the sessions go on")
     return 0
 
 

@@ -6,6 +6,7 @@ made at the first start. Commands outlive the server: however it ends, no sessio
 
 from __future__ import annotations
 
+import signal
 import sys
 
 from .output import note, say
@@ -67,6 +68,6 @@ def main(args: Namespace) -> int:
         # A program that starts us waits for this line.
         sys.stdout.flush()
 
-    asyncio.run(serve.serve(where, Home(), started))
-    note("left; the sessions go on")
+    if asyncio.run(serve.serve(where, Home(), started)) == signal.SIGINT:
+        note("left; the sessions go on")
     return 0

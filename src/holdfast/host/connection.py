@@ -24,7 +24,7 @@ _RECEIVE_BYTES = 1 << 18
 RENEW_S = 30.0
 # A runner that was told how long to wait answers when that time is over; whoever gave it that time does not wait much
 # longer for the answer.
-LATE_S = 0.25
+LATE_S = 0.1
 
 
 def greeting(author: str) -> bytes:

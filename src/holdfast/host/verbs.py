@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 
 from ..errors import BadArgument, DamagedRecord, HoldfastError, IndexBusy, Removed, RunnerGone, Unreachable
 from ..model import Exported, Recovered, Snapshot, Stopped, Woke, seconds
@@ -90,6 +91,7 @@ async def run(
     if connection is None:
         await Wait(core, seen.files.id, timeout=limit).run()
         return await core.observe(seen.files.id)
+    until = None if limit is None else time.monotonic() + limit
     try:
         # A command that lives in this call has to be let go, which a late runner is given time for.
         late_s = core.config.hosts_reply_timeout if options.get("lifetime") == "call" else None
@@ -103,7 +105,7 @@ async def run(
         await Wait(core, seen.files.id, timeout=limit).run()
         return await core.observe(seen.files.id)
     except Unreachable:
-        if limit is None or options.get("lifetime") == "call":
+        if until is None or time.monotonic() < until or options.get("lifetime") == "call":
             raise
         return await core.observe(seen.files.id)  # the time is over
     finally:

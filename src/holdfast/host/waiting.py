@@ -86,6 +86,8 @@ class Wait:
         self._quiet_since = time.monotonic()
         # What the runner said last.
         self._status: dict[str, Any] = {}
+        # When the runner was to say at the latest that there is nothing new.
+        self._asleep_until: float | None = None
         # Known once it was looked at: only who began while a runner was there has news of its death.
         self._began_stale: bool | None = None
 
@@ -121,9 +123,9 @@ class Wait:
                     connection.close()
                     connection = None
                 except Unreachable:
-                    if self._bound() is None:
+                    if self._asleep_until is None or time.monotonic() < self._asleep_until:
                         raise
-                    # Its time is over, whatever the runner does; or it is called anew.
+                    # It is time to look, whatever the runner does.
                     connection.close()
                     connection = None
         finally:
@@ -194,6 +196,7 @@ class Wait:
         if self._matcher is not None or self._output or self._idle is not None:
             fields["output_after"] = behind_gap(self._log.parse(self._cursor, stream=self._stream), self._status)
         bound = self._bound()
+        self._asleep_until = None if bound is None else time.monotonic() + bound
         return await told(self._core, connection, bound, **fields)
 
     def _bound(self) -> float | None:
@@ -313,7 +316,7 @@ async def follow(
                 try:
                     status = (await told(core, connection, left, exit=True, output_after=after)).get("status") or {}
                 except Unreachable:
-                    if left is None:
+                    if until is None or time.monotonic() < until:
                         raise
                     connection.close()
                     connection = None

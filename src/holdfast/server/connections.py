@@ -17,7 +17,7 @@ from ..errors import BadRequest, ForeignPeer, TooLarge
 from ..runner.sockets import peer_uid
 from . import headers as standard
 from . import limits
-from .gate import HANG_UP, LOST
+from .gate import HANG_UP, LOST, PROVEN
 from .problems import MEDIA_TYPE, TooManyConnections, body
 
 if TYPE_CHECKING:
@@ -25,8 +25,11 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Receive, Scope, Send
     from uvicorn._types import ASGISendEvent
+    from uvicorn.config import Config
+    from uvicorn.server import ServerState
 
     from ..errors import HoldfastError
+    from ..serving.door import Door
 
 _NO_PONG = 4408
 # What is still to be sent when a connection is closed may never be taken: by whom we hear nothing, and by others.
@@ -40,6 +43,7 @@ class Asking(H11Protocol):
         super().__init__(*args, **kwargs)
         self.app = _with_extensions(self.app, self)
         self.lost = asyncio.Event()
+        self.is_proven = False
         self._head_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -48,14 +52,7 @@ class Asking(H11Protocol):
         if stranger is not None:
             self._refuse(ForeignPeer(stranger))
             return
-        # On a unix socket all peers are one, and may be a proxy.
-        same = [each for each in self.connections if isinstance(each, Asking | Attached) and _is_same(each, self)]
-        if len(self.connections) > limits.CONNECTIONS:
-            self._refuse(TooManyConnections("connections", limits.CONNECTIONS))
-        elif len(same) > limits.CONNECTIONS_PER_PEER:
-            self._refuse(TooManyConnections("connections_per_peer", limits.CONNECTIONS_PER_PEER))
-        else:
-            self._expect_head()
+        self._expect_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._head_came()
@@ -123,10 +120,12 @@ class Asking(H11Protocol):
 class Attached(WebSocketsSansIOProtocol):
     """One connection after it asked for an upgrade."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(self, config: Config, server_state: ServerState, app_state: dict[str, Any], _loop: Any = None) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self.server_state = server_state
         self.app = _with_extensions(self.app, self)
         self.lost = asyncio.Event()
+        self.is_proven = False
         # Since the last ping: it said something, behind which the pong may be, or it was not listened to.
         self._is_excused = False
         self._flush_timer: asyncio.TimerHandle | None = None
@@ -174,7 +173,12 @@ def _with_extensions(app: Any, connection: Asking | Attached) -> ASGIApp:
     """For what ASGI has no word: to end a connection without an answer, and to learn of its end without receiving."""
 
     async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
-        extensions = {**scope.get("extensions", {}), HANG_UP: connection.transport.abort, LOST: connection.lost}
+        extensions = {
+            **scope.get("extensions", {}),
+            HANG_UP: connection.transport.abort,
+            LOST: connection.lost,
+            PROVEN: lambda: _prove(connection),
+        }
         try:
             await app({**scope, "extensions": extensions}, receive, send)
         except asyncio.CancelledError:
@@ -183,6 +187,22 @@ def _with_extensions(app: Any, connection: Asking | Attached) -> ASGIApp:
             await connection.lost.wait()
 
     return wrapped
+
+
+def _prove(connection: Asking | Attached) -> None:
+    """It has shown a valid token: it leaves the share of strangers and counts among those who may be here."""
+    if connection.is_proven:
+        return
+    others = [each for each in connection.connections if isinstance(each, Asking | Attached) and each.is_proven]
+    if len(others) >= limits.CONNECTIONS:
+        raise TooManyConnections("connections", limits.CONNECTIONS)
+    # On a unix socket all peers are one, and may be a proxy.
+    if sum(_is_same(each, connection) for each in others) >= limits.CONNECTIONS_PER_PEER:
+        raise TooManyConnections("connections_per_peer", limits.CONNECTIONS_PER_PEER)
+    connection.is_proven = True
+    door: Door | None = getattr(connection.server_state, "door", None)
+    if door is not None:
+        door.proven(connection.transport)
 
 
 def _is_same(one: Asking | Attached, other: Asking | Attached) -> bool:

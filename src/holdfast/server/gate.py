@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 PUBLIC = frozenset(("/healthz", "/readyz"))
 HANG_UP = "holdfast.hang_up"
 LOST = "holdfast.lost"
+PROVEN = "holdfast.proven"
 
 # Of these a path is never made; somebody tries what lies behind them.
 _HIDDEN = re.compile(rb"%(?:2e|2f|5c|00)", re.IGNORECASE)
@@ -115,6 +116,8 @@ class Gate:
         if scope["type"] == "websocket" and ticket is None and origin is not None:
             raise BadOrigin("a page attaches with a ticket")
         state["caller"] = caller
+        # From now on it has its place among those who may be here.
+        scope["extensions"][PROVEN]()
         return True
 
     def _check_host(self, headers: Headers) -> None:

@@ -50,8 +50,9 @@ async def serve(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     leaving: asyncio.Event | None = None,
-) -> None:
-    """Until it is told to leave, by a signal or by `leaving`. No session is touched by that, or by any other end."""
+) -> int | None:
+    """Until it is told to leave, by a signal, which is returned, or by `leaving`. No session is touched by that, or by
+    any other end."""
     leaving = leaving or asyncio.Event()
     check(entrance)
     home.create()
@@ -82,6 +83,7 @@ async def serve(
         on_signals(server.told)
         started(Started(entrance.url(port), token_path(home, _FILE), instance))
         await server.serve(sockets=[listener])
+        return server.told_by
 
 
 def _configured(gate: Gate, entrance: Entrance) -> uvicorn.Config:
@@ -112,11 +114,14 @@ def _configured(gate: Gate, entrance: Entrance) -> uvicorn.Config:
 class _Server(Server):
     def __init__(self, config: uvicorn.Config, leaving: asyncio.Event) -> None:
         super().__init__(config)
+        self.silent_s = limits.HEADER_S
+        self.told_by: int | None = None
         self._leaving = leaving
 
     def told(self, number: int) -> None:
         if self._leaving.is_set():
             os._exit(128 + number)
+        self.told_by = number
         self._leaving.set()
 
     async def main_loop(self) -> None:

@@ -6,7 +6,8 @@ import socket
 
 from ..errors import BadArgument
 
-BACKLOG = 128
+# Who connects while many do need not wait until they come again.
+BACKLOG = 1024
 
 
 def check_port(port: int) -> None:

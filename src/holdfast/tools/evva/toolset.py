@@ -39,7 +39,7 @@ KILL, BACKGROUND = "kill", "background"
 UNKNOWN = "unknown"
 
 # So long after its limit a command may be on its way out before its runner is looked at.
-_OVERDUE_S = 0.25
+_OVERDUE_S = 0.1
 # A call that is cancelled waits no longer than this for its runner.
 _HUSHED_S = 1.0
 

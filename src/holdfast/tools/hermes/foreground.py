@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 # Between the end of a command and the word of it.
 _MARGIN_S = 1.0
 # So long after its limit a command may be on its way out before its runner is looked at.
-_OVERDUE_S = 0.25
+_OVERDUE_S = 0.1
 _SERVERS = re.compile(
     r"""(?x) (?:^|[;&|(\n])\s*
     (?: (?:env|exec|sudo|time|nice|nohup|uv\ run|poetry\ run|npx|pnpm\ exec|yarn\ exec)\s+

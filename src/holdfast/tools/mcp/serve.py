@@ -16,6 +16,7 @@ from ...errors import BadArgument
 from ...host.aio import AsyncHoldfast
 from ...serving.leaving import Server, on_signals
 from ...serving.listener import bound, check_port
+from ...serving.waiting import HEADER_BYTES, PROVEN, Waiting
 from .. import toolset
 from .address import LOOPBACK, PATH, address
 from .server import Bridge
@@ -56,8 +57,9 @@ async def over_http(
     origins: Sequence[str] = (),
     redact: bool = False,
     listening: Callable[[str], None],
-) -> None:
-    """Until it is told to leave. `listening` gets the address, with the port that was given where 0 was asked for."""
+) -> int | None:
+    """Until it is told to leave, by a signal, which is returned. `listening` gets the address, with the port that was
+    given where 0 was asked for."""
     if host not in LOOPBACK:
         raise BadArgument(
             "host", f"{host} is not this machine alone", f"give {' or '.join(LOOPBACK)}; ssh -L reaches it"
@@ -71,11 +73,21 @@ async def over_http(
                 streamable_http_path=PATH, transport_security=security(port, hosts, origins), host=host
             )
             guarded = Guarded(app, token)
-            config = uvicorn.Config(guarded, log_level="warning", lifespan="on", ws="none", server_header=False)
+            config = uvicorn.Config(
+                guarded,
+                http=Waiting,
+                h11_max_incomplete_event_size=HEADER_BYTES,
+                # Below that it has a line for every stranger who speaks no HTTP.
+                log_level="error",
+                lifespan="on",
+                ws="none",
+                server_header=False,
+            )
             http = _Server(config)
-            on_signals(lambda _number: http.leave())
+            on_signals(http.leave)
             listening(address(host, port))
             await http.serve(sockets=[listener])
+            return http.told_by
 
 
 def security(port: int, hosts: Sequence[str] = (), origins: Sequence[str] = ()) -> TransportSecuritySettings:
@@ -89,7 +101,10 @@ def security(port: int, hosts: Sequence[str] = (), origins: Sequence[str] = ()) 
 
 
 class _Server(Server):
-    def leave(self) -> None:
+    told_by: int | None = None
+
+    def leave(self, number: int) -> None:
+        self.told_by = number
         # Streams that clients keep open would hold us up for ever; that they are cut is no news, and this process ends.
         logging.disable(logging.CRITICAL)
         self.should_exit = self.force_exit = True
@@ -103,7 +118,11 @@ class Guarded:
         self._expected = token.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan" or self._is_known(scope):
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        if self._is_known(scope):
+            scope["extensions"][PROVEN]()
             await self._app(scope, receive, send)
             return
         from starlette.responses import JSONResponse

@@ -1,0 +1,171 @@
+"""Where a server lets connections in. Those that have not shown a valid token yet have a small share of their own:
+when it is full, the oldest of them goes, so that strangers can neither use up the descriptors nor keep the owner out.
+
+uvicorn accepts by itself and sees a connection only after its TLS handshake; half of one would be nobody's to close.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import TYPE_CHECKING
+from weakref import WeakSet
+
+if TYPE_CHECKING:
+    import socket
+    import ssl
+    from collections.abc import Callable
+
+# How many may wait. One that came just now may still be speaking: beyond these only old ones go, beyond those any.
+WAITING = 128
+WAITING_MOST = 256
+_OLD_S = 1.0
+HANDSHAKE_S = 10.0
+# Between two looks at the listener others have their turn.
+_AT_ONCE = 64
+# The system has no descriptor for another connection.
+_PAUSE_S = 0.1
+_TOLD_EVERY_S = 60.0
+
+_log = logging.getLogger("holdfast.serving")
+
+
+class _Guest:
+    """A connection that was accepted. One that has said nothing yet costs its descriptor and no more."""
+
+    __slots__ = ("since", "sock", "task", "timer", "transport")
+
+    def __init__(self, sock: socket.socket, since: float) -> None:
+        self.sock = sock
+        self.since = since
+        self.timer: asyncio.TimerHandle | None = None
+        self.task: asyncio.Task[None] | None = None
+        # Before the TLS handshake is over there is none.
+        self.transport: asyncio.BaseTransport | None = None
+
+
+class Door:
+    """`silent_s` is how long one may say nothing."""
+
+    def __init__(
+        self, protocol: Callable[[], asyncio.Protocol], context: ssl.SSLContext | None, silent_s: float
+    ) -> None:
+        self._protocol = protocol
+        self._context = context
+        self._silent_s = silent_s
+        self._loop = asyncio.get_running_loop()
+        self._listeners: list[socket.socket] = []
+        # In the order in which they came.
+        self._guests: dict[_Guest, None] = {}
+        self._proven: WeakSet[asyncio.BaseTransport] = WeakSet()
+        self._sent_away = 0
+        self._told_at = float("-inf")
+
+    def open(self, listener: socket.socket) -> None:
+        listener.setblocking(False)
+        self._listeners.append(listener)
+        self._loop.add_reader(listener, self._accept, listener)
+
+    def close(self) -> None:
+        """Let nobody in any more. Who is in the middle of a handshake is sent away."""
+        for listener in self._listeners:
+            self._loop.remove_reader(listener)
+        self._listeners.clear()
+        for guest in [each for each in self._guests if each.transport is None]:
+            self._send_away(guest)
+
+    async def wait_closed(self) -> None:
+        """As a server of asyncio has it; there is nothing to wait for."""
+
+    def proven(self, transport: asyncio.BaseTransport) -> None:
+        """This one has shown a valid token."""
+        self._proven.add(transport)
+
+    def _accept(self, listener: socket.socket) -> None:
+        for _ in range(_AT_ONCE):
+            try:
+                sock, _ = listener.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError:
+                self._out_of_descriptors(listener)
+                return
+            sock.setblocking(False)
+            self._make_room()
+            guest = _Guest(sock, self._loop.time())
+            self._guests[guest] = None
+            guest.timer = self._loop.call_later(self._silent_s, self._hang_up, guest)
+            self._loop.add_reader(sock, self._spoke, guest)
+
+    def _spoke(self, guest: _Guest) -> None:
+        self._listen_no_more(guest)
+        guest.task = self._loop.create_task(self._connect(guest))
+
+    def _listen_no_more(self, guest: _Guest) -> None:
+        if guest.timer is not None:
+            guest.timer.cancel()
+            guest.timer = None
+            self._loop.remove_reader(guest.sock)
+
+    async def _connect(self, guest: _Guest) -> None:
+        timeout = None if self._context is None else HANDSHAKE_S
+        try:
+            guest.transport, _ = await self._loop.connect_accepted_socket(
+                self._protocol, guest.sock, ssl=self._context, ssl_handshake_timeout=timeout
+            )
+        except (OSError, asyncio.CancelledError):
+            # It broke off, took too long, or was sent away.
+            self._guests.pop(guest, None)
+            guest.sock.close()
+
+    def _make_room(self) -> None:
+        if len(self._guests) < WAITING:
+            return
+        for guest in list(self._guests):
+            transport = guest.transport
+            if transport is not None and (transport.is_closing() or transport in self._proven):
+                del self._guests[guest]
+        now = self._loop.time()
+        for guest in list(self._guests):
+            waiting = len(self._guests)
+            if waiting < WAITING or (waiting < WAITING_MOST and now - guest.since < _OLD_S):
+                break
+            self._send_away(guest)
+            self._tell()
+
+    def _send_away(self, guest: _Guest) -> None:
+        self._sent_away += 1
+        self._hang_up(guest)
+
+    def _hang_up(self, guest: _Guest) -> None:
+        self._guests.pop(guest, None)
+        self._listen_no_more(guest)
+        if isinstance(guest.transport, asyncio.WriteTransport):
+            guest.transport.abort()
+        elif guest.task is not None:
+            guest.task.cancel()
+        else:
+            guest.sock.close()
+
+    def _out_of_descriptors(self, listener: socket.socket) -> None:
+        oldest = next(iter(self._guests), None)
+        if oldest is not None:
+            self._send_away(oldest)
+        self._tell()
+        self._loop.remove_reader(listener)
+        self._loop.call_later(_PAUSE_S, self._look_again, listener)
+
+    def _look_again(self, listener: socket.socket) -> None:
+        if listener in self._listeners:
+            with contextlib.suppress(OSError, ValueError):
+                self._loop.add_reader(listener, self._accept, listener)
+
+    def _tell(self) -> None:
+        """Now and then: whoever can fill our share could fill the disk too."""
+        now = self._loop.time()
+        if now - self._told_at < _TOLD_EVERY_S:
+            return
+        self._told_at = now
+        count, self._sent_away = self._sent_away, 0
+        _log.warning("closed %d connections that showed no valid token (at most %d wait)", count, WAITING)
