@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import socket
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 if TYPE_CHECKING:
-    import socket
     import ssl
     from collections.abc import Callable
 
@@ -22,6 +22,10 @@ WAITING = 128
 WAITING_MOST = 256
 _OLD_S = 1.0
 HANDSHAKE_S = 10.0
+# More than this is handed on, whole or not: whoever reads it says that it is too much.
+_HEAD_BYTES = 16 * 1024
+# A TLS record: its kind, the version, its length.
+_RECORD_BYTES, _HANDSHAKE = 5, 0x16
 # Between two looks at the listener others have their turn.
 _AT_ONCE = 64
 # The system has no descriptor for another connection.
@@ -32,13 +36,15 @@ _log = logging.getLogger("holdfast.serving")
 
 
 class _Guest:
-    """A connection that was accepted. One that has said nothing yet costs its descriptor and no more."""
+    """A connection that was accepted. One that has not said enough yet costs its descriptor and no more."""
 
-    __slots__ = ("since", "sock", "task", "timer", "transport")
+    __slots__ = ("came", "since", "sock", "task", "timer", "transport")
 
     def __init__(self, sock: socket.socket, since: float) -> None:
         self.sock = sock
         self.since = since
+        # How many bytes have come, as long as that is not enough.
+        self.came = 0
         self.timer: asyncio.TimerHandle | None = None
         self.task: asyncio.Task[None] | None = None
         # Before the TLS handshake is over there is none.
@@ -71,6 +77,7 @@ class Door:
         """Let nobody in any more. Who is in the middle of a handshake is sent away."""
         for listener in self._listeners:
             self._loop.remove_reader(listener)
+            listener.close()
         self._listeners.clear()
         for guest in [each for each in self._guests if each.transport is None]:
             self._send_away(guest)
@@ -99,8 +106,37 @@ class Door:
             self._loop.add_reader(sock, self._spoke, guest)
 
     def _spoke(self, guest: _Guest) -> None:
+        """Handed on with the head of a request, or the first record of a TLS handshake. It is looked at where the
+        kernel keeps it, and the kernel wakes us when there is more."""
+        sock = guest.sock
+        try:
+            # A unix socket knows no such mark, and those who reach it are the owner's.
+            head = b"" if sock.family == socket.AF_UNIX else sock.recv(_HEAD_BYTES, socket.MSG_PEEK)
+            missing = bool(head) and len(head) < self._needed(head)
+            if missing and len(head) <= guest.came:
+                self._hang_up(guest)  # it woke us to say that nothing more comes
+                return
+            guest.came = len(head)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, self._needed(head) if missing else 1)
+        except BlockingIOError:
+            return
+        except OSError:
+            self._hang_up(guest)
+            return
+        if missing:
+            return
         self._listen_no_more(guest)
         guest.task = self._loop.create_task(self._connect(guest))
+
+    def _needed(self, head: bytes) -> int:
+        """How many bytes there must be before it is worth looking at them again."""
+        if self._context is None:
+            whole = b"\r\n\r\n" in head or b"\n\n" in head
+            return 0 if whole else min(len(head) + 1, _HEAD_BYTES)
+        if head[0] != _HANDSHAKE:
+            return 0
+        length = int.from_bytes(head[3:5], "big") if len(head) >= _RECORD_BYTES else 0
+        return min(_RECORD_BYTES + length, _HEAD_BYTES)
 
     def _listen_no_more(self, guest: _Guest) -> None:
         if guest.timer is not None:
@@ -146,6 +182,8 @@ class Door:
         elif guest.task is not None:
             guest.task.cancel()
         else:
+            with contextlib.suppress(OSError):
+                guest.sock.recv(_HEAD_BYTES)  # closed with something unread, it would look broken to the other side
             guest.sock.close()
 
     def _out_of_descriptors(self, listener: socket.socket) -> None:
