@@ -102,6 +102,10 @@ class Door:
             self._make_room()
             guest = _Guest(sock, self._loop.time())
             self._guests[guest] = None
+            if sock.family == socket.AF_UNIX:
+                # The kernel says whose it is; and it knows no mark for how much has to come before it wakes us.
+                guest.task = self._loop.create_task(self._connect(guest))
+                continue
             guest.timer = self._loop.call_later(self._silent_s, self._hang_up, guest)
             self._loop.add_reader(sock, self._spoke, guest)
 
@@ -110,8 +114,7 @@ class Door:
         kernel keeps it, and the kernel wakes us when there is more."""
         sock = guest.sock
         try:
-            # A unix socket knows no such mark, and those who reach it are the owner's.
-            head = b"" if sock.family == socket.AF_UNIX else sock.recv(_HEAD_BYTES, socket.MSG_PEEK)
+            head = sock.recv(_HEAD_BYTES, socket.MSG_PEEK)
             missing = bool(head) and len(head) < self._needed(head)
             if missing and len(head) <= guest.came:
                 self._hang_up(guest)  # it woke us to say that nothing more comes
