@@ -90,7 +90,7 @@ def test_a_record_of_the_wrong_shape_damages_that_session_alone(world: World, li
     lie(**said)
     with pytest.raises(errors.HoldfastError):
         hf.start("true", place=PLACE)
-    until(lambda: not deputies(world), what="the deputy that gave up")
+    until(lambda: not deputies(world), 20, what="the deputy that gave up")
     [id] = [path.name for path in (world.home / "sessions").iterdir() if path.name != sound]
     everything_answers(world, id, sound)
     # Its words are kept, as that place's.
@@ -120,7 +120,7 @@ def test_a_status_of_the_wrong_shape_damages_that_session_alone(world: World, li
     assert "--rebuild" in offered["fix"]
     assert answered(world, "doctor", "--rebuild").returncode == 0
     assert [path.name for path in (world.home / "sessions").iterdir()] == [sound]
-    until(lambda: not deputies(world), what="the end of the deputy whose session was moved aside")
+    until(lambda: not deputies(world), 20, what="the end of the deputy whose session was moved aside")
 
 
 @pytest.mark.covers("found:36")
@@ -148,7 +148,7 @@ def test_signals_and_marks_of_the_wrong_shape_damage_that_session_alone(world: W
     assert "--rebuild" in offered["fix"]
     assert answered(world, "doctor", "--rebuild").returncode == 0
     assert [path.name for path in (world.home / "sessions").iterdir()] == [sound]
-    until(lambda: not deputies(world), what="the end of the deputy whose session was moved aside")
+    until(lambda: not deputies(world), 20, what="the end of the deputy whose session was moved aside")
 
 
 @pytest.mark.covers("found:36")
@@ -189,10 +189,10 @@ def test_a_place_that_sends_more_than_the_session_may_have_is_cut_off(
     lie(flood=flood)
     points.set("deputy.gave_up=pause")
     hf.get(session.id)
-    hit = points.wait("deputy.gave_up")
+    hit = points.wait("deputy.gave_up", 20)
     assert memory_kb(hit.pid, "VmHWM") < 32 << 10
     hit.release()
-    until(lambda: not deputies(world), what="the deputy that gave up")
+    until(lambda: not deputies(world), 20, what="the deputy that gave up")
     seen = hf.get(session.id)
     assert seen.state == "unreachable"
     assert f"{PLACE} sent more than this session may have here" in seen.metadata["evidence"]
@@ -220,7 +220,7 @@ def test_a_place_cannot_change_whose_its_session_is_nor_reach_the_queue_of_anoth
     stolen = {"owner": "victim", "name": "web", "labels": {"a": "b"}, "description": "yours"}
     lie(state={"changed": stolen}, status=stolen, signals=[WATCH])
     session = hf.start("true", place=PLACE, owner="mine", name="mine")
-    until(lambda: hf.signals("mine").pending(), what="its signal in the queue of its owner")
+    until(lambda: hf.signals("mine").pending(), 20, what="its signal in the queue of its owner")
     assert hf.signals("victim").pending() == 0
     [signal] = hf.signals("mine").peek()
     assert (signal.owner, signal.to_json()["owner"]) == ("mine", "mine")
@@ -236,6 +236,6 @@ def test_a_place_cannot_change_whose_its_session_is_nor_reach_the_queue_of_anoth
     kill_deputies(world)
     shot = hf.get("named")
     assert (shot.id, shot.owner) == (session.id, "other")
-    until(lambda: hf.signals("other").pending() == 2, what="its signals in the queue of the new owner")
+    until(lambda: hf.signals("other").pending() == 2, 20, what="its signals in the queue of the new owner")
     assert hf.signals("victim").pending() == 0
     assert hf.signals("mine").pending() == 0

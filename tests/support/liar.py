@@ -80,10 +80,13 @@ def status(lies: dict[str, Any]) -> dict[str, Any]:
 
 def grow(lies: dict[str, Any], session: str) -> None:
     piece(OUTPUT, b"one\n")
+    lines = b""
     for line in lies.get("signals", []):
         number = line["seq"]
         record = {"v": 1, "id": f"{session}.{number}", "session": session, "at": NOW, "routed": True, **line}
-        piece("signals.jsonl", jsontext.write(record).encode() + b"\n")
+        lines += jsontext.write(record).encode() + b"\n"
+    if lines:
+        piece("signals.jsonl", lines)
     state = {**identity(session), "endpoint": "/x", "pgid": 4242, "started_at": NOW, "attempt": 1, "changed": {}}
     if "state" in lies:
         state = {**state, **lies["state"]}
