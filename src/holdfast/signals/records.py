@@ -148,7 +148,7 @@ def parse(line: bytes | str, session: str | None = None) -> Signal | Note | Bad:
     try:
         record = jsontext.read(line)
     except (ValueError, RecursionError):
-        return Bad("no JSON", is_torn=line[:1] in (b"{", "{"))
+        return Bad("no JSON", is_torn=True)
     if not isinstance(record, dict):
         return Bad("no object")
     if jsontext.is_deeper(record, _DEPTH_MAX):
