@@ -12,6 +12,7 @@ from holdfast import cli
 from support import processes
 from support.waiting import until
 from support.world import World
+from support.wounds import sweep_up
 
 
 @pytest.mark.covers("habits:2")
@@ -64,6 +65,7 @@ def test_a_run_exits_with_125_when_holdfast_itself_failed(world: World, start: S
     os.kill(session.runner_pid, signal.SIGKILL)
     os.kill(session.pid, signal.SIGKILL)
     assert run.wait(10) == 125
+    sweep_up(world, world.open())
 
 
 @pytest.mark.covers("habits:2", "found:28")
