@@ -22,10 +22,12 @@ WAITING = 128
 WAITING_MOST = 256
 _OLD_S = 1.0
 HANDSHAKE_S = 10.0
+# So long the other side may take to say goodbye; until then its buffers stay.
+_BYE_S = 0.5
 # More than this is handed on, whole or not: whoever reads it says that it is too much.
 _HEAD_BYTES = 16 * 1024
 # A TLS record: its kind, the version, its length.
-_RECORD_BYTES, _HANDSHAKE = 5, 0x16
+_RECORD_BYTES, _HANDSHAKE = 5, b"\x16"
 # Between two looks at the listener others have their turn.
 _AT_ONCE = 64
 # The system has no descriptor for another connection.
@@ -115,6 +117,9 @@ class Door:
         sock = guest.sock
         try:
             head = sock.recv(_HEAD_BYTES, socket.MSG_PEEK)
+            if self._context is not None and head[:1] != _HANDSHAKE:
+                self._hang_up(guest)  # no TLS: asyncio would take a quarter of a megabyte to find that out
+                return
             missing = bool(head) and len(head) < self._needed(head)
             if missing and len(head) <= guest.came:
                 self._hang_up(guest)  # it woke us to say that nothing more comes
@@ -136,8 +141,6 @@ class Door:
         if self._context is None:
             whole = b"\r\n\r\n" in head or b"\n\n" in head
             return 0 if whole else min(len(head) + 1, _HEAD_BYTES)
-        if head[0] != _HANDSHAKE:
-            return 0
         length = int.from_bytes(head[3:5], "big") if len(head) >= _RECORD_BYTES else 0
         return min(_RECORD_BYTES + length, _HEAD_BYTES)
 
@@ -148,10 +151,10 @@ class Door:
             self._loop.remove_reader(guest.sock)
 
     async def _connect(self, guest: _Guest) -> None:
-        timeout = None if self._context is None else HANDSHAKE_S
+        bounds = {} if self._context is None else {"ssl_handshake_timeout": HANDSHAKE_S, "ssl_shutdown_timeout": _BYE_S}
         try:
             guest.transport, _ = await self._loop.connect_accepted_socket(
-                self._protocol, guest.sock, ssl=self._context, ssl_handshake_timeout=timeout
+                self._protocol, guest.sock, ssl=self._context, **bounds
             )
         except (OSError, asyncio.CancelledError):
             # It broke off, took too long, or was sent away.
