@@ -148,3 +148,13 @@ def test_a_session_that_is_removed_during_a_look_is_left_out(world: World, monke
             assert look() == [stays.id]
             monkeypatch.setattr(cores, "sweep", looked)
     stays.stop(grace=1)
+
+
+def test_a_stop_of_many_passes_over_one_that_was_removed_since_it_was_listed(world: World) -> None:
+    hf = world.open()
+    gone, stays = hf.run("true"), hf.start("exec sleep 600")
+    listed = [gone.id, stays.id]
+    gone.remove()
+    missing, stopped = hf.stop_all(listed, grace=1)
+    assert (missing.id, getattr(missing.error, "code", None)) == (gone.id, "removed")
+    assert (stopped.id, stopped.done) == (stays.id, True)

@@ -276,8 +276,12 @@ async def stop_all(
 
     limit = None if grace is None else seconds(grace)
     climb = None if ladder is None else check_ladder(ladder)
-    ids = [core.find(ref) for ref in refs]
-    under_way, answers = [], []
+    ids, under_way, answers = [], [], []
+    for ref in refs:
+        try:
+            ids.append(core.find(ref))
+        except Removed as problem:
+            answers.append(Stopped(str(ref), error=problem))  # it was there when the caller listed it
     for id in ids:
         try:
             under_way.append((id, await core.begin_stop(id, grace=limit, by=by, ladder=climb)))
