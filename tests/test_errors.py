@@ -97,6 +97,8 @@ ONE_OF_EACH: list[HoldfastError] = [
     errors.ServerGone("l12345678", "pylsp", "textDocument/hover", "it exited with code 1"),
     errors.ServerRefused("pylsp", "textDocument/hover", -32601, "Method Not Found"),
     errors.DamagedRecord("/h/sessions/b12345678/spec.json", "not JSON"),
+    errors.MalformedAnswer("b12345678", "/run/b12345678.sock", "status.ends must be an object, not 'x'"),
+    errors.UnsafeFile("/tmp/out.cast", "it is a pipe of uid 1000"),
     errors.ForeignPeer(1000),
 ]
 

@@ -652,6 +652,7 @@ class UnsafeFile(HoldfastError):
 class MalformedAnswer(DamagedRecord):
     """A runner, or the place it runs in, answered with fields of the wrong type."""
 
+    code, http_status, exit_code = "malformed-answer", 502, FAILED
     fix = "`hold doctor --rebuild` moves the session to quarantine; what runs there goes on"
 
     def __init__(self, session: str, path: str, why: str) -> None:

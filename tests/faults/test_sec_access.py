@@ -409,7 +409,7 @@ def test_the_advice_for_a_foreign_runtime_directory_works_without_root(world: Wo
     # Our interpreter may stand in a directory of our own: it may be read, and nothing more.
     nobody = [*AS_NOBODY, "--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"]
     tried = subprocess.run([*nobody, "sh", "-c", hold], env=environment, capture_output=True, text=True, check=False)
-    assert tried.returncode == 1
+    assert tried.returncode != 0
     advice = re.search(r"`(.*)`", tried.stderr)
     assert advice is not None, tried.stderr
     followed = [*nobody, "sh", "-c", f"{advice[1]} && {hold}"]
