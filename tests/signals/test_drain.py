@@ -114,7 +114,7 @@ EXPECTED = {
     "gap": ("loses output", "812", "No space left"),
     "survivors": ("left 1 process running", "pid 99", "sleep 300"),
     "unknown": ("no words for: telepathy", "from a later release"),
-    "tripped": ("held back until 2026-08-01T09:14:07Z",),
+    "tripped": ("1 suppressed", "suppressed until 2026-08-01T09:14:07Z"),
     "released": ("told again", "5 were held back", "2 more sessions"),
 }
 
