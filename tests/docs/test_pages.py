@@ -11,7 +11,7 @@ import pytest
 
 import api_reference
 from holdfast import cli
-from holdfast.config import SETTINGS
+from holdfast.config import SETTINGS, Config
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
@@ -67,6 +67,22 @@ def test_every_command_and_option_that_a_page_names_exists(page: Path) -> None:
 def test_every_setting_that_a_page_names_exists(page: Path) -> None:
     named = re.findall(r"`((?:log|start|launcher|hosts|collect|cli)\.[a-z_]+)`", prose(page))
     assert set(named) - {"log.md", "log.py"} <= {setting.name for setting in SETTINGS}
+
+
+@pytest.mark.covers("found:27")
+def test_the_guides_name_the_real_default_of_the_reply_timeout() -> None:
+    default_s = Config().hosts_reply_timeout
+    words = {10.0: "ten"}[default_s]
+    guide = prose(REPOSITORY / "docs" / "guides" / "when-things-go-wrong.md")
+    sentences = [sentence for sentence in re.split(r"(?<=[.:])\s", guide) if "`hosts.reply_timeout`" in sentence]
+    assert sentences
+    assert all(f" {words} " in sentence for sentence in sentences), f"it is {default_s:g} s"
+
+
+@pytest.mark.covers("found:27")
+def test_there_is_a_guide_to_notices_for_people() -> None:
+    guide = prose(REPOSITORY / "docs" / "guides" / "notices.md")
+    assert all(f"`{channel}`" in guide or channel in guide for channel in ("command", "webhook", "bell"))
 
 
 def test_the_index_of_documents_lists_them_all() -> None:
