@@ -337,6 +337,10 @@ class Keeper:
     # What others may know; the names are those of a `Life`.
 
     @property
+    def command(self) -> dict[str, Any] | None:
+        return self.family.command
+
+    @property
     def ending(self) -> WorkerEnding:
         return self.attempt.ending
 
@@ -359,6 +363,9 @@ class Keeper:
     @property
     def warnings(self) -> list[str]:
         return self.diary.warnings + self.log.warnings
+
+    def has_read(self, client: Client, read: dict[str, int]) -> None:
+        """No reader holds back what runs inside the host."""
 
     def now(self, name: str) -> Any:
         return self.changed.get(name, self.spec.get(name))
