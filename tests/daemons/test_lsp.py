@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import sys
+import threading
 import time
 from concurrent.futures import Future
 from pathlib import Path
@@ -16,12 +17,14 @@ import pytest
 import holdfast
 from holdfast.daemons import lsp as speaking
 from holdfast.daemons.lsp import LanguageServer
+from holdfast.daemons.lspreader import Reader
 from holdfast.errors import ServerGone, ServerRefused, Timeout
-from support import lsp_server
+from support import lsp_server, processes
 from support.points import Points
 from support.told import endings, records
 from support.waiting import BOUND_S, until, wait_gone
 from support.world import World
+from support.wounds import halt, runner_of
 
 REAL = Path(sys.executable).with_name("jedi-language-server")
 
@@ -234,6 +237,34 @@ def test_a_server_that_closes_its_output_and_lives_on_is_replaced(world: World) 
     assert server.request("echo", 7) == 7
     assert server.restarts == 1
     assert told(world, server.id, "health", "state") == ["healthy", "unhealthy", "healthy"]
+    server.stop()
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_runner_that_stands_still_for_a_moment_does_not_end_the_reading(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hf = world.open()
+    server = hf.daemons.lsp(lsp_server.argv(), server="toy")
+    _, waiting = server.ask("hang")
+    runner = runner_of(hf.get(server.id))
+    wake = threading.Timer(0.8, processes.send, (runner, signal.SIGCONT))
+    sleep = Reader._sleep
+
+    async def halt_first(reader: Reader, until: float) -> bool:
+        # The server has closed its output: the next question to the runner has a short limit.
+        if reader._closed_at is not None and wake.ident is None:
+            halt(runner.pid)
+            wake.start()
+        return await sleep(reader, until)
+
+    monkeypatch.setattr(Reader, "_sleep", halt_first)
+    server.notify("mute")
+    with pytest.raises(ServerGone, match="closed its output"):
+        waiting.result(BOUND_S)
+    wake.join()
+    assert server.request("echo", 7) == 7
+    assert (server.state, server.restarts) == ("running", 1)
     server.stop()
 
 

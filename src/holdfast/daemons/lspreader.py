@@ -97,7 +97,8 @@ class Reader:
         if bound is not None:
             asked["timeout"] = bound
         await self._connection.ask("wait", reply_s, **asked)
-        reply = await self._connection.outcome(bound, reply_s)
+        # Nobody waits for this answer at a fixed time: a runner that is late is still there.
+        reply = await self._connection.outcome(bound, reply_s, late_s=reply_s)
         if reply["reason"] == "output":
             # Signals come first: all that is told here was printed before the next of them.
             self._readable = reply["status"]["ends"]["stdout"]
