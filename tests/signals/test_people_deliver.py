@@ -149,6 +149,30 @@ def test_a_new_channel_sends_only_what_happens_from_then_on(world: World, config
 
 
 @pytest.mark.covers("found:20")
+def test_a_channel_in_a_restored_file_is_as_old_as_the_file_is_there(world: World, configure: Configure) -> None:
+    """The modification time of a copied or moved file lies before what happened without it."""
+    world.open().start(world.probe("exit", 6)).wait(exit=True, timeout=BOUND_S)
+    with Receiver() as receiver:
+        hf = configure(hook=receiver.url)
+        os.utime(world.root / "user" / ".config" / "holdfast" / "config.toml", (0, 0))
+        later = hf.start(world.probe("exit", 7))
+        assert _verified(receiver.next(COMES_S))["session"] == later.id
+        _gone(world)
+        assert receiver.count == 1
+
+
+@pytest.mark.covers("found:20")
+def test_a_new_channel_sends_the_end_of_a_session_that_ran_before(world: World, configure: Configure) -> None:
+    gate = world.gate()
+    session = world.open().start(world.probe("await", gate, "exit", 7))
+    with Receiver() as receiver:
+        configure(hook=receiver.url)
+        gate.release()
+        assert _verified(receiver.next(COMES_S))["session"] == session.id
+        _gone(world)
+
+
+@pytest.mark.covers("found:20")
 def test_a_deleted_index_sends_nothing_again(world: World, configure: Configure) -> None:
     with Receiver() as receiver:
         hf = configure('[people]\nevents = ["ended"]', hook=receiver.url)

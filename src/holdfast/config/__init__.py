@@ -132,9 +132,10 @@ class Config:
         self._channels: dict[str, CommandChannel | WebhookChannel] = {}
 
     def changed_ns(self) -> int | None:
-        """When the file was last written, on the wall clock; None where there is none."""
+        """When the file was last written or put in place, on the wall clock; None where there is none. Not the
+        modification time, which a restored backup brings with it."""
         try:
-            return None if self.file is None else os.stat(self.file).st_mtime_ns
+            return None if self.file is None else os.stat(self.file).st_ctime_ns
         except OSError:
             return None
 

@@ -221,7 +221,7 @@ class Core:
         if spec["timeout"] is not None or spec["ttl"] is not None:
             # The command's time runs from here: a slow start is part of it.
             frame["asked"] = {"monotonic": time.monotonic(), "timens": time_namespace()}
-        if spec["people"] is not None:
+        if spec["people"]["events"]:
             # Who tells people does it for the user, not in the environment that was made for the command.
             frame["host_env"] = dict(os.environ)
         if request.input is not None:

@@ -6,6 +6,7 @@ import os
 import sys
 
 from .. import places
+from ..config import config_path
 from ..errors import BadArgument, EmptyCommand, TooLarge, Unsupported
 from ..home import check_labels, check_name, check_owner, new_id
 from ..model import START_OPTIONS, seconds, size_bytes
@@ -162,19 +163,17 @@ def _told(options: StartOptions, config: Config) -> dict[str, Any]:
     }
 
 
-def people_spec(config: Config) -> dict[str, Any] | None:
-    """Of what people are told, where somebody configured a way to, and the program that does it when no host is there:
-    the runner adds the home."""
+def people_spec(config: Config) -> dict[str, Any]:
+    """Which events people are notified of, none without a channel; the program that delivers when no host is there, to
+    which the runner adds the home; and the configuration file, for a channel that is added while the session runs."""
     told = [config.people_events if each.events is None else each.events for each in config.channels().values()]
     told += [config.people_events] if config.people_bell else []
-    if not told:
-        return None
     # Not from a directory that happens to be ours: whoever may write there must not become the deliverer.
     argv = [sys.executable, "-P", "-m", "holdfast.signals.deliver"]
-    argv += [] if config.file is None else ["--config", config.file]
+    file = config.file or config_path(os.environ)
+    argv += ["--config", file]
     events = sorted({event for events in told for event in events})
-    changed_ns = config.changed_ns()
-    return {"events": events, "argv": argv, "config": changed_ns and [config.file, changed_ns]}
+    return {"events": events, "argv": argv, "config": [file, config.changed_ns() or 0]}
 
 
 def current_umask() -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import time
 
 from . import points, tree
 from .kernel_signals import signal
@@ -23,6 +24,7 @@ LOCK = "people"
 # The deliverer finds the lock here.
 LOCK_FD = 3
 ROLE = "people"
+_ASK_APART_S = 1.0
 # Ends that a limit brought which was set at the start.
 _LIMITS = ("overall_timeout", "idle_timeout", "ttl")
 _DEFAULTS = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
@@ -55,8 +57,9 @@ class People:
     ) -> None:
         self._home = home
         self._events = frozenset(settings["events"])
-        # The configuration file and its time of change at the start; an earlier release did not say.
+        # The configuration file and its time of change at the start, 0 without one; an earlier release did not say.
         self._config: tuple[str, int] | None = tuple(settings["config"]) if settings.get("config") else None
+        self._ask_from = 0.0
         self._argv: list[str] = [*settings["argv"], home]
         self._environment = {**environment, tree.ROLE_VARIABLE: ROLE}
         self._environment.pop(tree.SESSION_VARIABLE, None)
@@ -64,16 +67,19 @@ class People:
 
     def called(self, variant: str, record: dict[str, Any], notify: bool | None) -> None:
         """This record is in the queue."""
-        if self._is_changed() or is_told(variant, record[variant], self._events, notify):
+        if is_told(variant, record[variant], self._events, notify) or self._is_changed(variant):
             self.call()
 
-    def _is_changed(self) -> bool:
-        """Other events may be configured by now. The deliverer reads them; a runner reads no configuration."""
-        if self._config is None:
+    def _is_changed(self, variant: str) -> bool:
+        """Other channels or events may be configured by now. The deliverer reads them; a runner reads no configuration.
+        It is asked about every end, and about other signals not more often than once a second."""
+        now = time.monotonic()
+        if self._config is None or (variant != "lifecycle" and now < self._ask_from):
             return False
-        file, mtime_ns = self._config
+        self._ask_from = now + _ASK_APART_S
+        file, changed_ns = self._config
         try:
-            return os.stat(file).st_mtime_ns != mtime_ns
+            return os.stat(file).st_ctime_ns != changed_ns
         except OSError:
             return False
 

@@ -27,7 +27,7 @@ PREFIX = "people:"
 def call_if_needed(home: Home, config: Config, consumers: Consumers) -> bool:
     """Call a deliverer where one is wanted. Whether one was."""
     spec = people_spec(config)
-    if spec is None:
+    if not spec["events"]:
         return False
     try:
         known = [each for each in consumers.known() if each["name"].startswith(PREFIX)]
@@ -42,7 +42,7 @@ def call_if_needed(home: Home, config: Config, consumers: Consumers) -> bool:
 def call_for(home: Home, config: Config, variant: str, record: dict[str, Any], notify: bool | None) -> None:
     """This record is in the queue, written by a host: call a deliverer if people are to be told of it."""
     spec = people_spec(config)
-    if spec is not None:
+    if spec["events"]:
         CalledByHost(home.path, spec, dict(os.environ), lambda _problem: None).called(variant, record, notify)
 
 
