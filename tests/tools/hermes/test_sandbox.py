@@ -13,6 +13,7 @@ import pytest
 
 from holdfast.errors import BadArgument, PlaceNoPython, PlaceUnreachable
 from holdfast.tools.hermes import Registry
+from holdfast.tools.hermes.sandbox import SandboxProcess
 from support import processes
 from support.waiting import until
 
@@ -153,6 +154,39 @@ def test_a_directory_that_is_not_there_is_refused_in_a_sandbox(world: World) -> 
     failed = Registry(world.open()).spawn_via_env(sandbox, f"touch {home}/ran", "/nowhere")
     assert (failed.id, failed["exit_code"], failed["error_code"]) == ("", -1, "spawn-error")
     assert not (home / "ran").exists()
+
+
+def test_the_end_is_told_before_long_output_is_fetched_and_a_wait_fetches_all(world: World) -> None:
+    sandbox, home = beside(world)
+    registry = Registry(world.open())
+    process = registry.spawn_via_env(sandbox, "seq 120000; exit 3")
+    until(lambda: list(home.rglob("exit.json")), what="the end")
+    calls = len(sandbox.calls)
+    polled = registry.poll(process.id)
+    assert len(sandbox.calls) == calls + 1
+    assert (polled["status"], polled["exit_code"], polled["output_cut"]) == ("exited", 3, True)
+    assert "still to be fetched" in polled["note"]
+    done = registry.wait(process.id, 60)
+    assert (done["status"], done["exit_code"]) == ("exited", 3)
+    assert done["output"].endswith("\n119999\n120000\n")
+    assert "note" not in done
+    log = registry.read_log(process.id, limit=2)
+    assert (log["output"], log["total_lines"]) == ("119999\n120000", 120_000)
+    unread = registry.spawn_via_env(sandbox, "seq 50000; exit 4")
+    done = registry.wait(unread.id, 60)
+    assert (done["exit_code"], done["output"][-7:]) == (4, "\n50000\n"), "without a poll before"
+
+
+def test_a_line_without_an_end_is_kept_only_in_part(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.tools.hermes.sandbox._KEPT_BYTES", 50_000)
+    sandbox, _ = beside(world)
+    registry = Registry(world.open())
+    process = registry.spawn_via_env(sandbox, "echo first; head -c 150000 /dev/zero | tr '\\0' x; echo; echo last")
+    assert registry.wait(process.id, 60)["output"].endswith("last\n")
+    assert isinstance(process, SandboxProcess)
+    assert process.text().endswith("xxx\nlast\n")
+    assert len(process.text()) <= 100_000
+    assert registry.read_log(process.id, limit=1)["total_lines"] == 3
 
 
 @pytest.mark.long

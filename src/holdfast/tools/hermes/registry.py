@@ -222,6 +222,7 @@ class Registry:
         try:
             while not process.exited:
                 process.look(limits.ENV_WAIT_S)
+            process.catch_up()
         except HoldfastError:
             return  # the sandbox is gone, which every other call says
         if process.id not in self._consumed:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import shlex
 import threading
 import time
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 NAME = "sandbox"
 # One argument of a command may have 128 KiB.
 _CHUNK_CHARS = 90_000
+# As much of the output is kept here.
+_KEPT_BYTES = 4 * limits.REPLY_CHARS
 _HAVE, _PYTHON = "holdfast-have", "holdfast-python:"
 # A directory of our own, in a home that may be missing.
 _DIRECTORY = """
@@ -159,7 +162,8 @@ class SandboxProcess(ProcessSession):
         self._tell = tell
         self._raw, self._read_to, self._dropped_lines = b"", 0, 0
         self._exit: Facts | None = None
-        self._over = self._is_lost = False
+        # Whether it has ended, and whether all its output is here: a call brings only a piece.
+        self._over = self._is_lost = self._is_whole = False
         self._ended: float | None = None
         self.update(
             output=texts.STARTED,
@@ -173,7 +177,7 @@ class SandboxProcess(ProcessSession):
 
     def look(self, wait_s: float = 0.0) -> None:
         """One call: how it stands, and what it printed since the last."""
-        if not self._over:
+        if not self._is_whole:
             self._take(self._sandbox.ask({"do": "look", "wait_s": wait_s, **self._asked()}, wait_s))
 
     def stop(self, by: str) -> list[int]:
@@ -193,19 +197,29 @@ class SandboxProcess(ProcessSession):
             if told["since"] + len(data) > self._read_to:
                 self._raw += data[max(0, self._read_to - told["since"]) :]
                 self._read_to = told["since"] + len(data)
-                cut = self._raw[: -4 * limits.REPLY_CHARS].rfind(b"\n") + 1
-                self._dropped_lines += self._raw.count(b"\n", 0, cut)
-                self._raw = self._raw[cut:]
-            # What is left of a long output comes with the next calls.
-            ended = told["exit"] is not None or told["lost"]
-            if ended and len(data) < limits.REPLY_CHARS and not self._over:
+                self._forget()
+            if (told["exit"] is not None or told["lost"]) and not self._over:
                 self._exit, self._is_lost, self._ended = told["exit"], told["lost"], time.time()
                 self._over = True
+            self._is_whole = self._over and len(data) < limits.REPLY_CHARS
 
-    def catch_up(self) -> None:
-        """All that it printed, where it has ended."""
+    def _forget(self) -> None:
+        """Keep the newest of the output: whole lines, or a part of a line that is very long."""
+        border = len(self._raw) - _KEPT_BYTES
+        if border <= 0:
+            return
+        cut = self._raw.rfind(b"\n", 0, border) + 1
+        if len(self._raw) - cut > 2 * _KEPT_BYTES:
+            cut = border
+            while self._raw[cut] & 0xC0 == 0x80 and cut < border + 3:
+                cut += 1  # not within a character
+        self._dropped_lines += self._raw.count(b"\n", 0, cut)
+        self._raw = self._raw[cut:]
+
+    def catch_up(self, until: float = math.inf) -> None:
+        """Fetch the output that is there, call by call, until it is whole or the time is over."""
         before = -1
-        while not self._over and self._read_to != before:
+        while not self._is_whole and self._read_to != before and time.monotonic() < until:
             before = self._read_to
             self.look()
 
@@ -304,12 +318,16 @@ class SandboxProcess(ProcessSession):
         left = [each["pid"] for each in exit.get("survivors") or []]
         return facts | ({"survivors": left} if left else {})
 
+    def more(self) -> Facts:
+        """Of an end that is known before all of the output is here."""
+        return {"output_cut": True, "note": texts.REST_FOLLOWS} if self._over and not self._is_whole else {}
+
     def polled(self) -> Facts:
         self.look()
         preview, cut = views.last(self.text(), limits.POLL_CHARS)
         facts = self.head() | {"pid": self._pid, "uptime_seconds": self.uptime_s(), "output_preview": preview}
         facts |= {"output_cut": True} if cut else {}
-        return facts | self.ended() | {"place": NAME, "pid_scope": "sandbox"}
+        return facts | self.ended() | self.more() | {"place": NAME, "pid_scope": "sandbox"}
 
     def row(self, task_id: str | None) -> Facts:
         preview, _ = views.last(self.text(), limits.LIST_PREVIEW_CHARS)
@@ -344,10 +362,11 @@ class SandboxProcess(ProcessSession):
             if left <= 0:
                 break
             self.look(min(left, limits.ENV_WAIT_S))
-        facts = self.head()
         if self._over:
+            self.catch_up(until)
             text, cut = views.last(self.text(), limits.WAIT_EXITED_CHARS)
-            return facts | {"output": text} | ({"output_cut": True} if cut else {}) | self.ended()
+            return self.head() | {"output": text} | ({"output_cut": True} if cut else {}) | self.ended() | self.more()
+        facts = self.head()
         text, _ = views.last(self.text(), limits.WAIT_RUNNING_CHARS)
         facts |= {"process_running": True, "output": text}
         if is_interrupted.is_set():

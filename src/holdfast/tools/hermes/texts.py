@@ -55,6 +55,7 @@ AWAY = "its place cannot be reached just now; the process goes on there, and wha
 STARTING = "it is just being started"
 UNHEALTHY = "it runs, but the looks at its health fail; its newest output may say why"
 MORE_FOLLOWS = "more output follows: poll again with this cursor"
+REST_FOLLOWS = "it has ended, and output after this is still to be fetched: read the log for all of it"
 YIELDED = "still running in the background; a notice comes when it ends, and the process tool can look after it"
 YIELDED_SILENTLY = "still running in the background; use process(action='poll') or wait to learn how it ends"
 WITHSTOOD = "not all of it could be ended; use process(action='kill') to try again"
