@@ -131,8 +131,8 @@ def _hear(sock: socket.socket, decoder: wire.Decoder, files: Files) -> Observed 
     try:
         if hello.get("type") == "error":
             raise HoldfastError.from_wire(hello)
-        check_answer(files.id, files.endpoint, hello, shapes.HELLO)
         prove(files.id, hello, files.spec, files.state)
+        check_answer(files.id, files.endpoint, hello, shapes.HELLO)
     except DamagedRecord as problem:
         damaged = Observed(files, UNREACHABLE, problem.message)
         damaged.damage = problem
