@@ -35,9 +35,14 @@ class Sandbox:
         self._words = words
         self._env = env
         self.calls: list[str] = []
+        # So many of the next calls fail.
+        self.failures = 0
 
     def execute(self, command: str, *, timeout: float = 30) -> dict[str, Any]:
         self.calls.append(command)
+        if self.failures:
+            self.failures -= 1
+            raise ConnectionError("no answer")
         done = subprocess.run(
             [*self._words, command],
             env=self._env,
@@ -175,6 +180,26 @@ def test_the_end_is_told_before_long_output_is_fetched_and_a_wait_fetches_all(wo
     unread = registry.spawn_via_env(sandbox, "seq 50000; exit 4")
     done = registry.wait(unread.id, 60)
     assert (done["exit_code"], done["output"][-7:]) == (4, "\n50000\n"), "without a poll before"
+
+
+def test_a_list_looks_at_processes_in_sandboxes_and_says_which_cannot_be_seen(world: World) -> None:
+    sandbox, home = beside(world)
+    registry = Registry(world.open())
+    ended = registry.spawn_via_env(sandbox, "echo said; exit 5")
+    stays = [registry.spawn_via_env(sandbox, STAY).id for _ in range(2)]
+    until(lambda: list(home.rglob("exit.json")), what="the end")
+    rows = {row["session_id"]: row for row in registry.list_sessions()}
+    found = rows[ended.id]
+    assert (found["status"], found["exit_code"], found["output_preview"]) == ("exited", 5, "said\n")
+    assert {rows[id]["status"] for id in stays} == {"running"}
+    assert not any("health" in row for row in rows.values())
+    calls = len(sandbox.calls)
+    sandbox.failures = 1
+    rows = {row["session_id"]: row for row in registry.list_sessions()}
+    assert len(sandbox.calls) == calls + 1, "a sandbox that does not answer is tried once"
+    assert {rows[id]["health"] for id in stays} == {"unreachable"}
+    assert "health" not in rows[ended.id]
+    assert registry.kill_all() == 2
 
 
 def test_a_line_without_an_end_is_kept_only_in_part(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

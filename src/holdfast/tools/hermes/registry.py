@@ -8,7 +8,7 @@ import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ...errors import BadArgument, HoldfastError, NotFound, SpawnError
+from ...errors import BadArgument, HoldfastError, NotFound, PlaceUnreachable, SpawnError
 from ...host.aio import AsyncHoldfast, coroutines
 from ...host.driver import drive
 from . import limits, scope, texts
@@ -369,8 +369,24 @@ class Registry:
         owners = {*self._owners(task_id or ""), *keys}
         rows: list[Facts] = drive(self._process.listed(task_id or "", owners, keys))["processes"]
         boxed = [each for each in self._boxed_of(task_id) if each.owner in owners or session_key is None]
-        rows[:0] = [each.row(task_id) for each in reversed(boxed)]
+        away = self._look_at(boxed)
+        for each in boxed:
+            unknown = {"health": "unreachable", "note": texts.SANDBOX_AWAY} if each in away else {}
+            rows.insert(0, each.row(task_id) | unknown)
         return rows
+
+    def _look_at(self, boxed: Iterable[SandboxProcess]) -> list[SandboxProcess]:
+        """How they stand now; those whose sandbox does not answer, which is tried once."""
+        away: list[SandboxProcess] = []
+        for each in boxed:
+            try:
+                if each.sandbox in [other.sandbox for other in away] and not each.is_over:
+                    away.append(each)
+                elif not each.is_over:
+                    each.look()
+            except PlaceUnreachable:
+                away.append(each)
+        return away
 
     def has_active_processes(self, task_id: str | None, descendants: bool = False) -> bool:
         """Has a session of the task not ended, whoever owns it? With `descendants`, what it started counts as well."""

@@ -152,7 +152,7 @@ class SandboxProcess(ProcessSession):
         if problem is not None:
             raise SpawnError(problem["errno"], problem["step"], problem["path"])
         super().__init__({}, None)
-        self._sandbox = sandbox
+        self.sandbox = sandbox
         self._where = {"id": request.spec["id"], "home": told["home"], "endpoint": told["endpoint"]}
         self._grace_s = grace_s
         self._lock = threading.Lock()
@@ -178,13 +178,13 @@ class SandboxProcess(ProcessSession):
     def look(self, wait_s: float = 0.0) -> None:
         """One call: how it stands, and what it printed since the last."""
         if not self._is_whole:
-            self._take(self._sandbox.ask({"do": "look", "wait_s": wait_s, **self._asked()}, wait_s))
+            self._take(self.sandbox.ask({"do": "look", "wait_s": wait_s, **self._asked()}, wait_s))
 
     def stop(self, by: str) -> list[int]:
         """Through its runner; the pids of what survived."""
         if self._over:
             return []
-        told = self._sandbox.ask({"do": "stop", "grace": self._grace_s, "by": by, **self._asked()}, self._grace_s + 10)
+        told = self.sandbox.ask({"do": "stop", "grace": self._grace_s, "by": by, **self._asked()}, self._grace_s + 10)
         self._take(told)
         return list(told["survivors"])
 
@@ -293,6 +293,11 @@ class SandboxProcess(ProcessSession):
         if wanted and not self._notifies:
             self["notify_on_complete"] = self._notifies = True
             threading.Thread(target=self._tell, args=(self,), daemon=True).start()
+
+    @property
+    def is_over(self) -> bool:
+        """As last told: `exited` asks."""
+        return self._over
 
     def text(self) -> str:
         with self._lock:

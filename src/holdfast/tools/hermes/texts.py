@@ -52,6 +52,7 @@ GONE_DIRECTORY = "the working directory of this task is gone; call terminal(comm
 DETACHED = "its supervisor is gone while the command lives: status and kill work, output up to then can be read"
 UNREACHABLE = "its supervisor is alive but does not answer; what it printed can be read"
 AWAY = "its place cannot be reached just now; the process goes on there, and what came from there can be read"
+SANDBOX_AWAY = "its sandbox did not answer just now: this is what was last known of it"
 STARTING = "it is just being started"
 UNHEALTHY = "it runs, but the looks at its health fail; its newest output may say why"
 MORE_FOLLOWS = "more output follows: poll again with this cursor"
