@@ -20,7 +20,7 @@ _ENTER_DELAY_MAX_MS = 5000
 _KEY_DELAY_MAX_MS = 2000
 # For what a request says beside its parts.
 _ROOM_BYTES = 4096
-# A paste that is longer is sent piece by piece. So many characters fit into a frame, however they are escaped.
+# A paste that does not fit into one frame is sent in pieces. So many characters always fit, however they are escaped.
 _PIECE_CHARACTERS = 128 << 10
 _CLEANED = "paste_cleaned: "
 _WAITS = ("match", "output", "idle", "exit", "timeout")
@@ -53,7 +53,7 @@ async def paste(
 ) -> Typed:
     parts = of_paste(text, bracketed, raw)
     after = _enter_after(_enter_delay_ms(core)) if submit else []
-    if len(text) > _PIECE_CHARACTERS:
+    if len(text) > _PIECE_CHARACTERS and not _fits_a_frame(parts + after):
         return await _paste_in_pieces(core, id, parts[0], after, wait_for)
     return await _type(core, id, parts + after, wait_for)
 
@@ -172,9 +172,14 @@ async def _type(core: Core, id: str, parts: list[Part], wait_for: Mapping[str, A
     if not files.spec.get("tty"):
         raise NotATty(id)
     # Its runner would hang up on a larger one, which looks as if it were gone.
-    if len(wire.control({"type": "write", "parts": parts})) > wire.FRAME_MAX_BYTES - _ROOM_BYTES:
+    if not _fits_a_frame(parts):
         raise TooLarge("what is typed in one call, as it is sent,", wire.FRAME_MAX_BYTES - _ROOM_BYTES)
     return await _typed(core, id, {"parts": parts}, wait_for)
+
+
+def _fits_a_frame(parts: list[Part]) -> bool:
+    """One request is typed as a whole: what the terminal answers meanwhile comes behind it."""
+    return len(wire.control({"type": "write", "parts": parts})) <= wire.FRAME_MAX_BYTES - _ROOM_BYTES
 
 
 async def _typed(core: Core, id: str, fields: dict[str, Any], wait_for: Mapping[str, Any] | None) -> Typed:
