@@ -9,7 +9,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
@@ -127,18 +127,24 @@ BEGIN = "sleep 0.3; touch began; exec sleep 600"
 
 
 @pytest.mark.covers("found:11")
-def test_a_run_of_the_library_and_of_the_command_line_wait_no_longer(world: World) -> None:
+@pytest.mark.parametrize("lifetime", ["detached", "call"])
+def test_a_run_of_the_library_and_of_the_command_line_wait_no_longer(
+    world: World, lifetime: Literal["detached", "call"]
+) -> None:
     hf = world.open()
     hf.run("true")
     with Halting(world), in_time(2 * TIME_S):
-        session = hf.run(BEGIN, wait=2 * TIME_S)
+        session = hf.run(BEGIN, wait=2 * TIME_S, lifetime=lifetime)
     assert session.exit is None
+    assert session.wait(timeout=0.5).reason == "timeout", "the call returned, and what it ran lives on"
     session.stop(grace=0)
     os.unlink(world.cwd / "began")
     with Halting(world), in_time(2 * TIME_S):
-        done = world.hold("run", "--wait", f"{2 * TIME_S:g}s", "--", "sh", "-c", BEGIN)
+        done = world.hold("run", "--wait", f"{2 * TIME_S:g}s", "--lifetime", lifetime, "--", "sh", "-c", BEGIN)
     assert done.returncode == 0, done.stderr
-    hf.get(done.stdout.strip()).stop(grace=0)
+    session = hf.get(done.stdout.strip())
+    assert session.wait(timeout=0.5).reason == "timeout"
+    session.stop(grace=0)
 
 
 def ended(agent: Agent, id: str) -> None:

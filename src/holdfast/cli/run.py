@@ -299,10 +299,10 @@ class _Run:
 
     def _stay_behind(self, session: Session) -> int:
         from ..host.driver import drive
+        from ..host.verbs import let_go
 
         if self._connection is not None and self._lifetime == "call":
-            timeout = self._core.config.hosts_reply_timeout
-            drive(self._connection.request("update", timeout, lifetime="detached"))
+            drive(let_go(self._connection))
         if self._quiet:
             say_json(session.refresh())
             return 0

@@ -18,12 +18,15 @@ if TYPE_CHECKING:
     from ..model import Collected, StartOptions
     from ..signals.records import Note, Signal
     from ..terminal.screen import Screen
+    from .connection import Connection
     from .core import Core
     from .log import Page
     from .request import Command
     from .retention import Facts
 
 _SETTLE_MAX_MS = 1000
+# How long the end of a call waits for the runner to confirm that the command lives on.
+_LET_GO_S = 0.2
 # Options that ask for notices.
 _TELLING = ("watch", "monitor", "heartbeat", "soft", "ready", "health")
 
@@ -93,20 +96,19 @@ async def run(
         return await core.observe(seen.files.id)
     until = None if limit is None else time.monotonic() + limit
     try:
-        # A command that lives in this call has to be let go, which a late runner is given time for.
-        late_s = core.config.hosts_reply_timeout if options.get("lifetime") == "call" else None
-        reply = await connection.told_end(limit, core.config.hosts_reply_timeout, late_s)
+        reply = await connection.told_end(limit, core.config.hosts_reply_timeout)
         status = reply["status"]
         left = reply["reason"] == "timeout" or (status.get("exit") or {}).get("survivors")
         if left and options.get("lifetime") == "call":
-            # The call returns, it is not aborted: what lives on may.
-            await connection.request("update", core.config.hosts_reply_timeout, lifetime="detached")
+            await let_go(connection)
     except RunnerGone:
         await Wait(core, seen.files.id, timeout=limit).run()
         return await core.observe(seen.files.id)
     except Unreachable:
-        if until is None or time.monotonic() < until or options.get("lifetime") == "call":
+        if until is None or time.monotonic() < until:
             raise
+        if options.get("lifetime") == "call":
+            await let_go(connection)
         return await core.observe(seen.files.id)  # the time is over
     finally:
         connection.close()
@@ -114,6 +116,15 @@ async def run(
     ended = Observed(read_files(core.home, seen.files.id), status["state"], "its runner answered", live=status)
     core.note(ended)
     return ended
+
+
+async def let_go(connection: Connection) -> None:
+    """The call returns, it is not aborted: a command that lived in it lives on. A runner that was stopped by a signal
+    reads this when it continues, before it sees that the connection was closed."""
+    try:
+        await connection.request("update", _LET_GO_S, lifetime="detached")
+    except (RunnerGone, Unreachable):
+        pass
 
 
 def exit_wait(options: StartOptions, limit: float | None) -> dict[str, Any]:

@@ -15,6 +15,8 @@ WRITE: int = select.EPOLLOUT
 
 # Waking this much later than planned means that we were stopped or the machine slept, not that it was busy.
 _SLEPT_S = 1.0
+# Later than planned by more than this, it may be that nobody looked at the descriptors.
+_LATE_S = 0.01
 # The kernel takes milliseconds in an int: a deadline farther away is approached in steps of two weeks.
 _LONGEST_WAIT_S = 14 * 86400.0
 # The kernel goes round among more than these.
@@ -79,6 +81,9 @@ class Loop:
             wait_s = None if planned is None else min(max(0.0, planned - time.monotonic()), _LONGEST_WAIT_S)
             ready = self.ready(wait_s)
             now = time.monotonic()
+            if not ready and planned is not None and now - planned > _LATE_S:
+                # A poll that a stop (SIGSTOP) interrupts returns nothing once its time is over, without a look.
+                ready = self.ready(0)
             if planned is not None and now - planned > _SLEPT_S:
                 self.woke_at = now
             self.serve(ready)
