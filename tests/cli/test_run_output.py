@@ -207,6 +207,53 @@ def test_both_streams_are_whole_and_in_their_place(world: World) -> None:
     assert done.returncode == 0
 
 
+# No file system has so much room: the runner keeps as little of the log as it may.
+NO_ROOM = {"HOLDFAST_LOG_FREE_FLOOR": "100TiB"}
+
+
+@pytest.mark.covers("habits:7", "found:18")
+@pytest.mark.skipif(LONG, reason="one size is enough")
+def test_a_run_is_whole_while_free_space_is_below_the_floor(world: World) -> None:
+    size = 40_000_000
+    done = subprocess.run(
+        world.hold_argv("run", "--", "head", "-c", str(size), "/dev/zero"),
+        capture_output=True,
+        env={**os.environ, **NO_ROOM},
+        timeout=30,
+        check=False,
+    )
+    assert (done.returncode, len(done.stdout), done.stderr) == (0, size, b"")
+
+
+# Both streams grow alike: 4 KiB to each in turn, once the runner has read what came before.
+ALIKE = """
+import fcntl, os, sys, termios
+for number in range(int(sys.argv[1])):
+    for fd in (1, 2):
+        os.write(fd, bytes([number % 251]) * 4096)
+        while any(fcntl.ioctl(fd, termios.FIONREAD, bytes(4))):
+            os.sched_yield()
+"""
+
+
+@pytest.mark.covers("habits:7", "found:18")
+@pytest.mark.skipif(LONG, reason="one size is enough")
+def test_two_streams_that_grow_alike_are_whole_while_free_space_is_below_the_floor(world: World) -> None:
+    writes = 1500
+    settings = {"HOLDFAST_LOG_SESSION_CAP": "16MiB", "HOLDFAST_LOG_SEGMENT": "4MiB", **NO_ROOM}
+    done = subprocess.run(
+        world.hold_argv("run", "--", sys.executable, "-c", ALIKE, str(writes)),
+        capture_output=True,
+        env={**os.environ, **settings},
+        timeout=30,
+        check=False,
+    )
+    whole = b"".join(bytes([number % 251]) * 4096 for number in range(writes))
+    assert done.returncode == 0
+    assert done.stdout == whole
+    assert done.stderr == whole
+
+
 @pytest.mark.skipif(LONG, reason="one size is enough")
 def test_a_terminals_output_into_a_pipe_is_whole(world: World) -> None:
     run = _started(world, "--tty", "--", "seq", "1", "400000")

@@ -169,8 +169,6 @@ class Log:
         if kept_from is None:
             return True
         over = self._size + self._frames_size + FRAME_BYTES + incoming - self._cap
-        if self._low:
-            over = max(over, self._size + incoming - _FLOOR_SEGMENTS * self._segment)
         gone = dict.fromkeys(self._streams, 0)
         for stream in self._oldest:
             if over <= 0:
