@@ -16,6 +16,7 @@ from holdfast.signals.redact import MARK
 from holdfast.tools.hermes import Registry
 from support.agents import Agents
 from support.mcp_clients import connected, server, text
+from support.sandboxes import beside
 
 if TYPE_CHECKING:
     from support.world import World
@@ -84,6 +85,40 @@ def test_a_registry_returns_what_was_printed_as_it_is_unless_told_otherwise(worl
     told = careful.read_log(id, limit=5000)["output"].split("\n")
     assert told[: len(CODE)] == lines[: len(CODE)]
     assert [line for line in told[len(CODE) :] if MARK in line] == told[len(CODE) : -1]
+
+
+@pytest.mark.covers("found:4")
+@pytest.mark.parametrize("inside", [False, True], ids=["local", "sandbox"])
+def test_whatever_a_registry_says_of_a_process_is_redacted_where_the_host_wants_it(world: World, inside: bool) -> None:
+    path, lines = printed(world)
+    key = a_key()
+    hf = world.open()
+    env = beside(world)[0] if inside else "local"
+    for registry, hidden in ((Registry(hf), False), (Registry(hf, redact=True), True)):
+        process = registry.spawn_via_env(env, f": {key}; tail -n 3 {path}")
+        done = registry.wait(process.id, 60)
+        assert (done["exit_code"], done["output"].split("\n")[2]) == (0, lines[-1])
+        found = registry.get(process.id)
+        assert found is not None
+        rows = [row for row in registry.list_sessions() if row["session_id"] == process.id]
+        again = registry.kill_process(process.id)
+        buffers = [process.output_buffer, found.output_buffer]
+        for said in [done, registry.poll(process.id), registry.read_log(process.id), again, *rows, *buffers]:
+            text = json.dumps(said) if isinstance(said, dict) else said
+            assert (lines[-3] in text) is not hidden
+            assert (MARK in text) is hidden
+            assert key not in text or not hidden
+        assert len(rows) == 1
+
+
+@pytest.mark.covers("found:4")
+def test_the_notice_of_an_end_in_a_sandbox_holds_no_secret(world: World) -> None:
+    path, lines = printed(world)
+    registry = Registry(world.open())
+    registry.spawn_via_env(beside(world)[0], f"tail -n 3 {path}", notify_on_complete=True)
+    event = registry.completion_queue.get(timeout=60)
+    assert (event["exit_code"], f"password={MARK}" in event["output"]) == (0, True)
+    assert lines[-3] not in event["output"]
 
 
 @pytest.mark.covers("found:4")

@@ -36,8 +36,9 @@ class ProcessSession(dict[str, "Any"]):
     watcher_message_id = ""
     watcher_interval = 0
 
-    def __init__(self, facts: dict[str, Any], session: AsyncSession | None) -> None:
+    def __init__(self, facts: dict[str, Any], session: AsyncSession | None, shown: Callable[[str], str] = str) -> None:
         super().__init__(facts)
+        self._shown = shown
         self._session = session
         self._watched: list[str] = list(facts.get("watch_patterns") or [])
         self._notifies = bool(facts.get("notify_on_complete"))
@@ -116,7 +117,7 @@ class ProcessSession(dict[str, "Any"]):
         if shot is None:
             return ""
         try:
-            return drive(views.tail(shot, limits.REPLY_CHARS, str))[0]
+            return drive(views.tail(shot, limits.REPLY_CHARS, self._shown))[0]
         except (NotFound, Removed):
             return ""
 

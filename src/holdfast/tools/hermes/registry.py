@@ -190,7 +190,8 @@ class Registry:
         )
         self._serve(owner)
         facts = drive(starting.in_background(wanted))
-        return ProcessSession(facts, drive(self._process.find(facts["session_id"])) if "session_id" in facts else None)
+        session = drive(self._process.find(facts["session_id"])) if "session_id" in facts else None
+        return ProcessSession(facts, session, self.settings.redacted)
 
     def _spawn_boxed(
         self, env: Environment, command: str, timeout: float, notifies: bool, **about: Any
@@ -205,7 +206,7 @@ class Registry:
             "tell": self._tell_end,
             "config": core.config,
             "author": core.author,
-            "grace_s": self.settings.grace_s,
+            "settings": self.settings,
         }
         try:
             process = SandboxProcess(sandbox, command, **common, **about)
@@ -255,7 +256,7 @@ class Registry:
         asked = session.metadata.get("hermes") or {}
         facts = self.poll(scope.called(session))
         facts |= {key: asked[key] for key in ("notify_on_complete", "watch_patterns") if key in asked}
-        return ProcessSession(facts, session)
+        return ProcessSession(facts, session, self.settings.redacted)
 
     def poll(self, session_id: str, *, since: str | None = None, acknowledge: bool = False) -> Facts:
         if boxed := self._in_box(session_id):

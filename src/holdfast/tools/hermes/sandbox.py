@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from typing import Any, Protocol
 
     from ...config import Config
+    from .settings import Settings
+    from .views import Shown
 
     Facts = dict[str, Any]
 
@@ -42,6 +44,8 @@ NAME = "sandbox"
 _CHUNK_CHARS = 90_000
 # As much of the output is kept here.
 _KEPT_BYTES = 4 * limits.REPLY_CHARS
+# In so much of it the last characters of a reply are looked for.
+_NEWEST_BYTES = 32 << 10
 _HAVE, _PYTHON = "holdfast-have", "holdfast-python:"
 # A directory of our own, in a home that may be missing.
 _DIRECTORY = """
@@ -122,6 +126,7 @@ class SandboxProcess(ProcessSession):
         sandbox: Sandbox,
         command: str,
         *,
+        settings: Settings,
         config: Config,
         author: str,
         owner: str,
@@ -130,7 +135,6 @@ class SandboxProcess(ProcessSession):
         env_vars: Mapping[str, str],
         use_pty: bool,
         deadline: int | None,
-        grace_s: float,
         tell: Callable[[SandboxProcess], None],
     ) -> None:
         name = scope.new_id()
@@ -139,7 +143,7 @@ class SandboxProcess(ProcessSession):
             "env": dict(env_vars),
             "place": f"docker:{NAME}",
             "shell": "/bin/sh",
-            "grace": grace_s,
+            "grace": settings.grace_s,
             "notify": "never",
             "timeout": deadline,
             **({"tty": True, "size": limits.PTY_SIZE} if use_pty else {"merge_stderr": True, "stdin": "closed"}),
@@ -154,7 +158,8 @@ class SandboxProcess(ProcessSession):
         super().__init__({}, None)
         self.sandbox = sandbox
         self._where = {"id": request.spec["id"], "home": told["home"], "endpoint": told["endpoint"]}
-        self._grace_s = grace_s
+        self._settings = settings
+        self._grace_s = settings.grace_s
         self._lock = threading.Lock()
         self._name, self._command, self._owner, self._task = name, command, owner, task_id
         self._cwd, self._began = cwd, time.time()
@@ -163,7 +168,7 @@ class SandboxProcess(ProcessSession):
         self._raw, self._read_to, self._dropped_lines = b"", 0, 0
         self._exit: Facts | None = None
         # Whether it has ended, and whether all its output is here: a call brings only a piece.
-        self._over = self._is_lost = self._is_whole = False
+        self._over = self._is_lost = self._is_whole = self._is_cut = False
         self._ended: float | None = None
         self.update(
             output=texts.STARTED,
@@ -215,6 +220,7 @@ class SandboxProcess(ProcessSession):
                 cut += 1  # not within a character
         self._dropped_lines += self._raw.count(b"\n", 0, cut)
         self._raw = self._raw[cut:]
+        self._is_cut = self._is_cut or cut > 0
 
     def catch_up(self, until: float = math.inf) -> None:
         """Fetch the output that is there, call by call, until it is whole or the time is over."""
@@ -274,7 +280,7 @@ class SandboxProcess(ProcessSession):
     @property
     def output_buffer(self) -> str:
         self.look()
-        return self.text()[-limits.REPLY_CHARS :]
+        return self.tail(limits.REPLY_CHARS, self._settings.redacted)[0]
 
     @property
     def detached(self) -> bool:
@@ -303,10 +309,22 @@ class SandboxProcess(ProcessSession):
         with self._lock:
             return clean(self._raw)
 
+    def tail(self, characters: int, shown: Shown | None = None) -> tuple[str, bool]:
+        """The last so many characters as results show them, and whether there is more before them."""
+        with self._lock:
+            raw = self._raw
+        # Colours and progress are left out of the text.
+        part = raw[-max(_NEWEST_BYTES, 4 * characters) :]
+        if len(part) < len(raw) and b"\n" in part[:-1]:
+            part = part.partition(b"\n")[2]
+        text, cut = views.last((shown or self._settings.shown)(clean(part)), characters)
+        return text, cut or len(part) < len(raw) or self._is_cut
+
     # What the tools answer.
 
     def head(self) -> Facts:
-        return {"session_id": self._name, "command": self._command, "status": "exited" if self._over else "running"}
+        command = self._settings.shown(self._command)
+        return {"session_id": self._name, "command": command, "status": "exited" if self._over else "running"}
 
     def uptime_s(self) -> int:
         return int((self._ended or time.time()) - self._began)
@@ -329,13 +347,13 @@ class SandboxProcess(ProcessSession):
 
     def polled(self) -> Facts:
         self.look()
-        preview, cut = views.last(self.text(), limits.POLL_CHARS)
+        preview, cut = self.tail(limits.POLL_CHARS)
         facts = self.head() | {"pid": self._pid, "uptime_seconds": self.uptime_s(), "output_preview": preview}
         facts |= {"output_cut": True} if cut else {}
         return facts | self.ended() | self.more() | {"place": NAME, "pid_scope": "sandbox"}
 
     def row(self, task_id: str | None) -> Facts:
-        preview, _ = views.last(self.text(), limits.LIST_PREVIEW_CHARS)
+        preview, _ = self.tail(limits.LIST_PREVIEW_CHARS)
         row = self.head() | {"cwd": self._cwd, "pid": self._pid, "uptime_seconds": self.uptime_s()}
         row |= {
             "started_at": time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(self._began)),
@@ -352,7 +370,9 @@ class SandboxProcess(ProcessSession):
         total = self._dropped_lines + len(lines)
         first = max(self._dropped_lines, total - limit if offset is None else offset)
         kept = lines[first - self._dropped_lines :][:limit]
-        facts = self.head() | {"output": "\n".join(kept), "total_lines": total, "showing": f"{len(kept)} lines"}
+        # As one text, for a key may stand on several lines.
+        output = self._settings.shown("\n".join(kept))
+        facts = self.head() | {"output": output, "total_lines": total, "showing": f"{len(kept)} lines"}
         facts |= {"first_line": first} | ({"lines_dropped": self._dropped_lines} if self._dropped_lines else {})
         return facts | ({"next_offset": first + len(kept)} if first + len(kept) < total else {})
 
@@ -369,10 +389,10 @@ class SandboxProcess(ProcessSession):
             self.look(min(left, limits.ENV_WAIT_S))
         if self._over:
             self.catch_up(until)
-            text, cut = views.last(self.text(), limits.WAIT_EXITED_CHARS)
+            text, cut = self.tail(limits.WAIT_EXITED_CHARS)
             return self.head() | {"output": text} | ({"output_cut": True} if cut else {}) | self.ended() | self.more()
         facts = self.head()
-        text, _ = views.last(self.text(), limits.WAIT_RUNNING_CHARS)
+        text, _ = self.tail(limits.WAIT_RUNNING_CHARS)
         facts |= {"process_running": True, "output": text}
         if is_interrupted.is_set():
             return facts | {"status": "interrupted", "note": texts.WAIT_INTERRUPTED}
@@ -386,7 +406,7 @@ class SandboxProcess(ProcessSession):
         if survivors or not self._over:
             said = {"error": texts.still_there(survivors), "error_code": "still-running", "survivors": survivors}
             return {"status": "error", "session_id": self._name, "process_running": not self._over, **said}
-        text, cut = views.last(self.text(), limits.WAIT_EXITED_CHARS)
+        text, cut = self.tail(limits.WAIT_EXITED_CHARS)
         ended = self.ended()
         status = "already_exited" if before or ended["completion_reason"] != "killed" else "killed"
         return {"status": status, "session_id": self._name, **ended, "output": text, "output_cut": cut}
@@ -399,13 +419,13 @@ class SandboxProcess(ProcessSession):
         return {"status": "error", "error": said, "error_code": StdinClosed.code}
 
     def event(self) -> Facts:
-        text, cut = views.last(self.text(), limits.EVENT_CHARS)
+        text, cut = self.tail(self._settings.completion_output_chars, self._settings.shown_in_notice)
         return {
             "type": "completion",
             "event_id": f"{self._where['id']}.end",
             "session_id": self._name,
             "session_key": self._owner,
-            "command": self._command,
+            "command": self._settings.shown_in_notice(self._command),
             "task_id": self._task,
             "output": text,
             "output_cut": cut,
