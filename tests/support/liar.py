@@ -50,8 +50,8 @@ def tell(frame: dict[str, Any]) -> None:
     say(wire.control(frame))
 
 
-def piece(name: str, raw: bytes, at: int = 0) -> None:
-    tell({"type": "piece", "name": name, "at": at, "anew": at == 0, "last": True})
+def piece(name: str, raw: bytes, at: int = 0, **heading: Any) -> None:
+    tell({"type": "piece", "name": name, "at": at, "anew": at == 0, "last": True, **heading})
     say(wire.data(0, raw))
 
 
@@ -98,12 +98,14 @@ def grow(lies: dict[str, Any], session: str) -> None:
     flood(**lies["flood"]) if "flood" in lies else None
 
 
-def flood(names: list[str], block: str, times: int, size: int) -> None:
-    """The same block again and again, into each file in turn."""
+def flood(names: list[str], block: str, times: int, size: int, then: dict[str, Any] | None = None) -> None:
+    """The same block again and again, into each file in turn; `then` is the heading of one more byte at its begin."""
     raw = (block * (size // len(block) + 1))[:size].encode()
     for name in names:
         for number in range(times):
             piece(name, raw, number * len(raw))
+        if then is not None:
+            piece(name, raw[:1], **then)
 
 
 def answer(lies: dict[str, Any], session: str, channel: int, requests: list[wire.Frame]) -> None:

@@ -159,8 +159,8 @@ class Deputy:
         deputy = {"boot": here["boot"], "pidns": here["pidns"], **here["runner"]}
         facts = {"endpoint": endpoint, "deputy": deputy}
         # A runner drops its oldest segment when it has begun another.
-        room = self._spec["log_cap"] + 2 * self._spec["segment_bytes"]
-        self._copy = mirror.Copy(directory, facts, room)
+        cap, segment = self._spec["log_cap"], self._spec["segment_bytes"]
+        self._copy = mirror.Copy(directory, facts, cap + 2 * segment, mirror.segments_max(cap, segment))
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         _unlink(endpoint)  # we hold the lock: nobody listens there
         sockets.bind_unix(listener, *os.path.split(endpoint))

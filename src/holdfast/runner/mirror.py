@@ -41,7 +41,7 @@ _COPIED: tuple[tuple[re.Pattern[str], int], ...] = (
     (re.compile(r"runner\.log"), 256 << 10),
 )
 # Segments are small where the disk refused some bytes between them.
-_SEGMENTS_MAX = 1024
+_SEGMENTS_LEAST = 1024
 # Replaced as a whole, always. The rest only grows, or is begun anew.
 _RECORDS = ("state.json", "exit.json")
 _SENT_LAST = ("frames", "signals.1.jsonl", "signals.jsonl", *_RECORDS)
@@ -63,6 +63,11 @@ class Excess(ValueError):
 
 def _limit(name: str) -> int | None:
     return next((limit for pattern, limit in _COPIED if pattern.fullmatch(name)), None)
+
+
+def segments_max(log_cap: int, segment_bytes: int) -> int:
+    """How many segments a runner with this cap can have; it makes none larger than a quarter of the cap."""
+    return max(_SEGMENTS_LEAST, 2 * log_cap // max(1, min(segment_bytes, log_cap // 4)))
 
 
 def is_copied(name: str) -> bool:
@@ -142,12 +147,17 @@ class Growth:
 
 class Copy:
     """The copy. `facts` are what its state record says otherwise than the one over there; `log_bytes` is what its
-    segments may take together."""
+    segments may take together, `segments` how many they may be."""
 
-    def __init__(self, directory: int, facts: dict[str, Any], log_bytes: int = _SIZE_MAX) -> None:
+    def __init__(
+        self, directory: int, facts: dict[str, Any], log_bytes: int = _SIZE_MAX, segments: int = _SEGMENTS_LEAST
+    ) -> None:
         self._directory = directory
         self._facts = facts
         self._log_bytes = log_bytes
+        self._segments_max = segments
+        # Where the next piece of each file begins, unless it begins the file anew.
+        self._next: dict[str, int] = {}
         # Of each file of signals, how long the line is that has not ended yet.
         self._lines: dict[str, int] = {}
         # What a power loss could still take back.
@@ -156,6 +166,7 @@ class Copy:
             if name.endswith(".tmp"):
                 os.unlink(name, dir_fd=directory)  # of a copy that was killed
         sizes = {name: os.lstat(name, dir_fd=directory).st_size for name in os.listdir(directory)}
+        # What is on the disk: also what is begun anew, under its temporary name, beside the file that it will replace.
         self._segments = {name: size for name, size in sizes.items() if _SEGMENT.fullmatch(name)}
         self._stored = sum(self._segments.values())
         if self._exists("state.json"):
@@ -171,6 +182,7 @@ class Copy:
                 try:
                     size = min(os.fstat(fd).st_size, came.get(name, _SIZE_MAX))
                     found[name] = [size, _check(fd, size)]
+                    self._next[name] = size
                 finally:
                     os.close(fd)
         return found
@@ -189,23 +201,31 @@ class Copy:
             record = _record(name, heading, raw, shapes.STATE)
             records.write(self._directory, name, {**record, **self._facts})
         else:
+            if heading.get("anew") is True:
+                self._remove(name + ".tmp")
             self._hold_to_limits(name, at, raw, heading)
             self._append(name, at, raw, heading)
 
     def _hold_to_limits(self, name: str, at: int, raw: bytes, heading: dict[str, Any]) -> None:
         end = at + len(raw)
+        anew = heading.get("anew") is True
         if end > (_limit(name) or 0):
             raise Excess(name, at, f"{name} would have {end} bytes; the limit is {_limit(name)}")
+        if not anew and at < self._next.get(name, 0):
+            raise Excess(name, at, f"a piece of {name} at {at}, after one that ended at {self._next[name]}")
+        self._next[name] = end
         if _SEGMENT.fullmatch(name):
-            total = self._stored + end - self._segments.get(name, 0)
+            target = self._target(name, anew)
+            known = self._segments.get(target, 0)
+            total = self._stored + max(0, end - known)
             if total > self._log_bytes:
                 raise Excess(name, at, f"the log would have {total} bytes; the limit is {self._log_bytes}")
-            if name not in self._segments and len(self._segments) >= _SEGMENTS_MAX:
-                raise Excess(name, at, f"the log would have more than {_SEGMENTS_MAX} segments")
-            self._segments[name], self._stored = end, total
+            if target not in self._segments and len(self._segments) >= self._segments_max:
+                raise Excess(name, at, f"the log would have more than {self._segments_max} segments")
+            self._segments[target], self._stored = max(end, known), total
         elif name in (FILE, OLDER):
             first, *rest = raw.split(b"\n")
-            before = 0 if heading.get("anew") is True else self._lines.get(name, 0)
+            before = 0 if anew else self._lines.get(name, 0)
             longest = max(before + len(first), max(map(len, rest), default=0))
             if longest > LINE_MAX_BYTES:
                 raise Excess(name, at, f"a line of {name} has {longest} bytes; the limit is {LINE_MAX_BYTES}")
@@ -216,11 +236,7 @@ class Copy:
 
     def _append(self, name: str, at: int, raw: bytes, heading: dict[str, Any]) -> None:
         fresh = name + ".tmp"
-        # What is begun anew while somebody may be reading the old takes its place when it is whole.
-        anew = heading.get("anew") is True
-        if anew:
-            self._remove(fresh)
-        target = fresh if anew or self._exists(fresh) else name
+        target = self._target(name, heading.get("anew") is True)
         fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=self._directory)
         try:
             if at > os.fstat(fd).st_size:
@@ -234,6 +250,14 @@ class Copy:
         self._written.add(name)
         if target == fresh and (heading.get("last") is True or not self._exists(name)):
             os.rename(fresh, name, src_dir_fd=self._directory, dst_dir_fd=self._directory)
+            if fresh in self._segments:
+                self._stored -= self._segments.get(name, 0)
+                self._segments[name] = self._segments.pop(fresh)
+
+    def _target(self, name: str, anew: bool) -> str:
+        """The file that a piece is written to."""
+        # What is begun anew while somebody may be reading the old takes its place when it is whole.
+        return name + ".tmp" if anew or self._exists(name + ".tmp") else name
 
     def _sync(self) -> None:
         for name in sorted(self._written):
@@ -256,6 +280,7 @@ class Copy:
 
     def _remove(self, name: str) -> None:
         self._stored -= self._segments.pop(name, 0)
+        self._next.pop(name, None)
         try:
             os.unlink(name, dir_fd=self._directory)
         except FileNotFoundError:
