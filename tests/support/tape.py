@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from holdfast.runner import life, outputs, rehearsal
+from holdfast.runner import libc_spawn, life, outputs, rehearsal
 
 Files = dict[str, bytes]
 Step = tuple[Any, ...]
@@ -54,8 +54,10 @@ class _Tape:
         self.steps: list[Step] = []
         self._names: dict[int, str] = {}
         self._real = {name: getattr(os, name) for name in dir(os) if name.islower()}
-        for name in ("mkdir", "open", "close", "write", "rename", "unlink", "ftruncate", "fsync", "posix_spawn"):
+        for name in ("mkdir", "open", "close", "write", "rename", "unlink", "ftruncate", "fsync"):
             setattr(os, name, getattr(self, name))
+        self._spawn = libc_spawn.spawn
+        libc_spawn.spawn = self.spawn
 
     def mkdir(self, path: Any, mode: int = 0o777, **options: Any) -> None:
         self._real["mkdir"](path, mode, **options)
@@ -99,10 +101,9 @@ class _Tape:
         self._real["fsync"](fd)
         self.steps.append(("sync", self._names[fd]))
 
-    def posix_spawn(self, *args: Any, **options: Any) -> int:
+    def spawn(self, *args: Any, **options: Any) -> int:
         self.steps.append(("spawn", ""))
-        pid: int = self._real["posix_spawn"](*args, **options)
-        return pid
+        return self._spawn(*args, **options)
 
 
 def states(steps: list[Step], *, torn: bool) -> Iterator[tuple[int, Files | None]]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 
 from cli.outer import Outer
-from support.scale import scaled
+from support.scale import LONG, scaled
 from support.viewer import Viewer
 from support.waiting import TooLate
 from support.webviewer import BINARY, JSON, WebViewer
@@ -205,7 +205,9 @@ def test_ten_mixed_clients_show_the_same_after_a_minute_of_typing_resizing_and_o
     pump_until(lambda: all(marker in client.text for client in everybody), marker, everybody, 60)
     page = session.screen().text
     assert [client.text for client in everybody] == [page] * 10
-    assert any(message["reason"] == "skipped" for message in stopped.of("gap"))
-    assert sum(message["resumed"] for message in flapping.of("init")) >= 10
+    if LONG:
+        # A third of the time is too short, on a busy machine, for the stopped one to fall that far behind.
+        assert any(message["reason"] == "skipped" for message in stopped.of("gap"))
+    assert sum(message["resumed"] for message in flapping.of("init")) >= scaled(3, 10)
     assert home.get(session.id).size == [ROWS, COLS]
     session.kill()
