@@ -133,7 +133,13 @@ def test_a_health_probe_wakes_only_for_a_failure_and_a_recovery(world: World) ->
     session = hf.start("sleep 600", owner=OWNER, health=probe)
     until(lambda: healths(world, session.id) == ["healthy"], 20)
     assert hf.signals(OWNER).pending() == 0
-    assert [each["routed"] for each in told.of(world, session.id, "health")] == [False]
+    sick.touch()
+    until(lambda: healths(world, session.id) == ["healthy", "unhealthy"], 20)
+    until(lambda: hf.signals(OWNER).pending() == 1, 20, what="the failure")
+    sick.unlink()
+    until(lambda: healths(world, session.id) == ["healthy", "unhealthy", "healthy"], 20)
+    until(lambda: hf.signals(OWNER).pending() == 2, 20, what="the recovery")
+    assert [each["routed"] for each in told.of(world, session.id, "health")] == [False, True, True]
     session.stop(grace=0)
 
 

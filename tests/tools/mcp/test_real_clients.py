@@ -106,9 +106,71 @@ def _same(family: str, call: ToolCall, said: str, data: Any) -> None:
     output = data.get("output", "")
     for each in output.values() if isinstance(output, dict) else [output]:
         assert each.strip("\n") in said
-    if "message" in data and family == "native":
+    if family in _AGREE:
+        _AGREE[family](call, said, data)
+
+
+def _native_agrees(_call: ToolCall, said: str, data: dict[str, Any]) -> None:
+    if "message" in data:
         assert said == f"{data['message']}\n{data['output']}".rstrip("\n")
         assert data["state"] == ("running" if "running" in data["message"] else "exited")
     cursor = re.search(r", cursor ([\w:,]+)\]", said)
     if cursor is not None:
         assert data["cursor"] == cursor.group(1)
+
+
+def _dominds_agrees(call: ToolCall, said: str, data: dict[str, Any]) -> None:
+    """The state is the one that the text says, and the offsets are those of what the text shows."""
+    if "state" not in data:
+        assert call.tool == "signals" or "No daemon process found" in said
+        return
+    first = said.partition("\n")[0]
+    completed = re.fullmatch(r"✅ Command completed \(exit code: (\d+)\)", first)
+    if completed is not None:
+        assert (data["state"], data["exit"]["code"]) == ("exited", int(completed.group(1)))
+    elif "stopped successfully" in first:
+        assert data["state"] == "exited"
+        assert f"signal: {data['exit']['signal']}," in said
+    else:
+        # A daemon's output has no line about a state where it simply runs.
+        assert "is now running in the background" in first or call.tool == "get_daemon_output"
+        assert (data["state"], data["exit"]) == ("running", None)
+    own = said.partition("\n🔄 ")[0]  # what follows reminds of other daemons
+    for stream, place in data.get("streams", {}).items():
+        block = re.search(rf"\b{stream}(?: so far| output)?:\n`{{3}}console\n(.*?)\n`{{3}}", own, re.DOTALL)
+        _is_between(place["start"], place["end"], "" if block is None else block.group(1))
+
+
+def _openclaw_agrees(call: ToolCall, said: str, data: dict[str, Any]) -> None:
+    if call.tool == "signals" or data.get("error"):
+        return
+    code, signal = re.search(r"exited with code (\d+)", said), re.search(r"exited with signal (\w+)", said)
+    runs = "still running" in said
+    for each in data.get("killed", [data]):
+        if code or signal:
+            assert each["status"] == "completed"
+            told = (int(code.group(1)) if code else None, signal.group(1) if signal else None)
+            assert (each["exitCode"], each["exitSignal"]) == told
+        elif runs:
+            assert (each["status"], each.get("exitCode")) == ("running", None)
+        elif call.tool == "exec":
+            assert (each["status"], each["exitCode"]) == ("completed", 0)
+    if "cursor" in data:
+        printed = said.partition("Output so far:\n")[2] if call.tool == "exec" and runs else said
+        printed = re.sub(r"\(no (?:new )?output\)|\(Command exited .*\)|Process (?:still|exited) .*", "", printed)
+        since, end = ("0", data["cursor"]) if call.tool == "exec" else (data["cursor"], data["nextCursor"])
+        _is_between(_position(since), _position(end), printed.rstrip("\r\n"))
+
+
+def _position(cursor: str) -> int:
+    """How many bytes of all streams are before it."""
+    return sum(int(each.rpartition(":")[2]) for each in cursor.split(","))
+
+
+def _is_between(start: int, end: int, printed: str) -> None:
+    """So many bytes are what was printed, with the line end that a text leaves out."""
+    left_out = end - start - len(printed.encode())
+    assert left_out in ((1, 2) if printed else (0,)), f"{printed!r} is not from {start} to {end}"
+
+
+_AGREE = {"native": _native_agrees, "dominds": _dominds_agrees, "openclaw": _openclaw_agrees}
