@@ -20,11 +20,14 @@ class Sandbox:
         self._words = words
         self._env = env
         self.calls: list[str] = []
+        # How long each was allowed to take.
+        self.lengths: list[float] = []
         # So many of the next calls fail.
         self.failures = 0
 
     def execute(self, command: str, *, timeout: float = 30) -> dict[str, Any]:
         self.calls.append(command)
+        self.lengths.append(timeout)
         if self.failures:
             self.failures -= 1
             raise ConnectionError("no answer")

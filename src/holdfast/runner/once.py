@@ -52,9 +52,7 @@ def _start(asked: Record) -> Record:
 
 
 def _look(asked: Record) -> Record:
-    """How it stands, and what it printed from `since` on; after `wait_s`, or when it ends before."""
-    if asked.get("wait_s"):
-        _request(asked, {"type": "wait", "id": 1, "exit": True, "timeout": asked["wait_s"]}, asked["wait_s"])
+    """How it stands, and what it printed from `since` on."""
     directory = os.path.join(asked["home"], "sessions", asked["id"])
     # The record first: what it says was printed is there then.
     exit = records.found(None, os.path.join(directory, "exit.json"))
@@ -73,7 +71,7 @@ def _look(asked: Record) -> Record:
 
 def _stop(asked: Record) -> Record:
     said = _request(asked, {"type": "stop", "id": 1, "grace": asked["grace"], "by": asked["by"]}, asked["grace"] + 10)
-    return {**_look({**asked, "wait_s": None}), "survivors": [each["pid"] for each in said.get("survivors") or []]}
+    return {**_look(asked), "survivors": [each["pid"] for each in said.get("survivors") or []]}
 
 
 def _request(asked: Record, request: Record, bound_s: float) -> Record:

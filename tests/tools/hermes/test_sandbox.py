@@ -163,6 +163,25 @@ def test_a_list_looks_at_processes_in_sandboxes_and_says_which_cannot_be_seen(wo
     assert registry.kill_all() == 2
 
 
+def test_no_call_waits_in_a_sandbox_for_an_end(world: World) -> None:
+    """Calls are made one at a time: one that waits holds up every other."""
+    sandbox, _ = beside(world)
+    registry = Registry(world.open())
+    stays = registry.spawn_via_env(sandbox, STAY, notify_on_complete=True, timeout=30)
+    calls = len(sandbox.lengths)
+    other = registry.spawn_via_env(sandbox, STAY)
+    with ThreadPoolExecutor(1) as thread:
+        wait = thread.submit(registry.wait, other.id, 100)
+        until(lambda: len(registry._boxed_waits) == 1, what="the wait")
+        until(lambda: len(sandbox.lengths) > calls + 4, what="looks")
+        lengths = set(sandbox.lengths[calls:])
+        assert registry.poll(stays.id)["status"] == "running"
+        assert registry.kill_process(other.id)["status"] == "killed"
+        assert wait.result(timeout=30)["status"] == "exited"
+    assert lengths == {30}, "none is given time to wait there"
+    assert registry.kill_all() == 1
+
+
 def test_a_line_without_an_end_is_kept_only_in_part(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.tools.hermes.sandbox._KEPT_BYTES", 50_000)
     sandbox, _ = beside(world)

@@ -20,8 +20,10 @@ PROFILE_S = 5.0
 PROFILE_GRACE_S = 0.3
 # One call of a sandbox that runs commands for us.
 ENV_TIMEOUT_S = 10.0
-# So long one of them waits for the end of a process; a wait can be interrupted between two.
-ENV_WAIT_S = 2.0
+# Between two calls that look for the end of a process: at first, and at most. No call waits for it in the sandbox, for
+# the calls of others would wait as well.
+ENV_PAUSE_S = 0.25
+ENV_PAUSE_MAX_S = 2.0
 
 # Characters.
 REPLY_CHARS = 200_000

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import threading
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -219,10 +220,13 @@ class Registry:
         return process
 
     def _tell_end(self, process: SandboxProcess) -> None:
-        """Nobody in its sandbox can call us: a call waits there for the end, and the next one."""
+        """Nobody in its sandbox can call us: we look until it has ended."""
+        from .sandbox import pauses_s
+
+        delays = pauses_s()
         try:
             while not process.exited:
-                process.look(limits.ENV_WAIT_S)
+                time.sleep(next(delays))
             process.catch_up()
         except HoldfastError:
             return  # the sandbox is gone, which every other call says

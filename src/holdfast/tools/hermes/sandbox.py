@@ -26,7 +26,7 @@ from . import limits, scope, texts, views
 from .handles import ProcessSession
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from typing import Any, Protocol
 
     from ...config import Config
@@ -62,6 +62,13 @@ echo "holdfast-python:$p:$v"
 [ -f "$d/NAME" ] && echo holdfast-have
 """
 _UNPACK = "import base64,sys,zlib; sys.stdout.buffer.write(zlib.decompress(base64.b64decode(sys.stdin.read())))"
+
+
+def pauses_s(first: float = limits.ENV_PAUSE_S, most: float = limits.ENV_PAUSE_MAX_S) -> Iterator[float]:
+    """Each half as long again as the one before."""
+    while True:
+        yield first
+        first = min(1.5 * first, most)
 
 
 class Sandbox:
@@ -180,10 +187,10 @@ class SandboxProcess(ProcessSession):
             pid_scope="sandbox",
         )
 
-    def look(self, wait_s: float = 0.0) -> None:
+    def look(self) -> None:
         """One call: how it stands, and what it printed since the last."""
         if not self._is_whole:
-            self._take(self.sandbox.ask({"do": "look", "wait_s": wait_s, **self._asked()}, wait_s))
+            self._take(self.sandbox.ask({"do": "look", **self._asked()}))
 
     def stop(self, by: str) -> list[int]:
         """Through its runner; the pids of what survived."""
@@ -203,10 +210,12 @@ class SandboxProcess(ProcessSession):
                 self._raw += data[max(0, self._read_to - told["since"]) :]
                 self._read_to = told["since"] + len(data)
                 self._forget()
-            if (told["exit"] is not None or told["lost"]) and not self._over:
+            ended = told["exit"] is not None or told["lost"]
+            if ended and not self._over:
                 self._exit, self._is_lost, self._ended = told["exit"], told["lost"], time.time()
                 self._over = True
-            self._is_whole = self._over and len(data) < limits.REPLY_CHARS
+            # An answer from before the end says nothing of that: answers may be taken in another order.
+            self._is_whole = self._is_whole or (ended and len(data) < limits.REPLY_CHARS)
 
     def _forget(self) -> None:
         """Keep the newest of the output: whole lines, or a part of a line that is very long."""
@@ -382,11 +391,14 @@ class SandboxProcess(ProcessSession):
             raise BadArgument("timeout", f"{timeout} is out of bounds", "give a whole number of at least 1")
         limit = min(timeout or allowed, allowed)
         until = time.monotonic() + limit
+        delays = pauses_s()
+        self.look()
         while not self._over and not is_interrupted.is_set():
             left = until - time.monotonic()
             if left <= 0:
                 break
-            self.look(min(left, limits.ENV_WAIT_S))
+            is_interrupted.wait(min(left, next(delays)))
+            self.look()
         if self._over:
             self.catch_up(until)
             text, cut = self.tail(limits.WAIT_EXITED_CHARS)
