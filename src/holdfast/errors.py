@@ -371,7 +371,8 @@ class Unreachable(HoldfastError):
     waited_s: float
 
     def __init__(self, id: str, pid: int | None, waited_s: float) -> None:
-        message = f"the runner of session {id} (pid {pid}) is alive but did not answer within {waited_s:g} s"
+        within = f"within {waited_s:g} s" if waited_s else "and may be stopped (SIGSTOP)"
+        message = f"the runner of session {id} (pid {pid}) is alive but did not answer {within}"
         super().__init__(message, id=id, pid=pid, waited_s=waited_s)
 
 

@@ -502,7 +502,7 @@ class Core:
         wanted = changes.get("name")
         files = read_files(self.home, id)
         if halted(files):
-            # Nothing here is worth waiting for a runner that cannot answer.
+            # Fail at once: a stopped runner cannot answer.
             raise Unreachable(id, (files.runner or {}).get("pid"), 0.0)
         if wanted is None:
             try:

@@ -90,7 +90,7 @@ async def sweep(driver: Driver, sessions: list[Files], *, author: str, timeout: 
 def _unless_halted(seen: Observed) -> Observed:
     if seen.state not in (RUNNING, STARTING) or not halted(seen.files):
         return seen
-    return Observed(seen.files, UNREACHABLE, "its runner was stopped by a signal (SIGCONT lets it go on)")
+    return Observed(seen.files, UNREACHABLE, "its runner is stopped (SIGSTOP); send it SIGCONT to resume")
 
 
 def _call(files: Files, hello: bytes) -> socket.socket | None:
