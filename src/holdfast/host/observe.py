@@ -47,6 +47,8 @@ _LIVED = re.compile(r"(state|exit)\.json|frames|signals\.jsonl|(stdout|stderr|tt
 DAMAGED = "damaged"
 # The same: it sent more than the session may have here, and nothing more is taken from it.
 REFUSED = "refused"
+# Why a session cannot be read whose directory has everything else.
+NO_SPEC = "it is missing"
 
 
 class Files:
@@ -205,7 +207,7 @@ def read_files(home: Home, id: str) -> Files:
         spec = _read(path, shapes.SPEC)
     except FileNotFoundError:
         if has_lived(directory):
-            raise DamagedRecord(path, "it is missing") from None
+            raise DamagedRecord(path, NO_SPEC) from None
         raise NotFound(id) from None
     if spec["id"] != id:
         raise DamagedRecord(path, f"it speaks of session {spec['id']!r}")

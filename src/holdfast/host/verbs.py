@@ -8,7 +8,7 @@ import time
 from ..errors import BadArgument, DamagedRecord, HoldfastError, IndexBusy, Removed, RunnerGone, Unreachable
 from ..model import Exported, Recovered, Snapshot, Stopped, Woke, seconds
 from ..runner import clock
-from .observe import Observed, from_files, read_files
+from .observe import NO_SPEC, Observed, from_files, read_files
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -385,7 +385,8 @@ def _facts(core: Core, id: str) -> Facts:
         seen = from_files(read_files(core.home, id))
     except DamagedRecord as problem:
         size = _stored_bytes(core.home.session(id))
-        return Facts(id, state="damaged", final=not core.lives_on(id), bytes=size, damage=problem.message)
+        damage = f"has no spec.json; {problem.fix}" if problem.why == NO_SPEC else problem.message
+        return Facts(id, state="damaged", final=not core.lives_on(id), bytes=size, damage=damage)
     exit = seen.files.exit or {}
     return Facts(
         id,
