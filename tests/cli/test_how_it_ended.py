@@ -12,6 +12,7 @@ from cli.conftest import Start
 from support import processes
 from support.waiting import until
 from support.world import World
+from support.wounds import kill_runner, sweep_up, wedged
 
 # How it ends; then `exit.stopped`, the word in `ls`, the cause in `status`, and a part of what the owner is told.
 CASES = {
@@ -66,3 +67,63 @@ def test_a_stop_within_the_grace_a_kill_after_it_and_one_from_elsewhere_look_dif
     listed = world.hold("signals", "--owner", "me", check=True).stdout
     assert told.removesuffix(", signal SIGKILL").replace("signal SIGKILL", "killed") in listed or stopped is None
     assert told in world.open().signals("me").drain().text
+
+
+# Without a runner nobody sees the signal that ended it: the host that stops it records how far it had to go.
+WITHOUT_RUNNER = {
+    "grace": ("grace", "stopped", "within the grace", "stopped by {by}"),
+    "after": ("kill", "stopped, killed", "killed after the grace", "stopped by {by}, killed after the grace"),
+    "at_once": ("at_once", "killed", "killed at once", "stopped by {by}, killed at once"),
+    "elsewhere": (None, "lost", "lost", "lost: its runner is gone"),
+}
+
+
+@pytest.mark.covers("found:26")
+@pytest.mark.parametrize("how", WITHOUT_RUNNER)
+def test_the_same_is_told_of_a_command_whose_runner_was_killed(world: World, start: Start, how: str) -> None:
+    words = ("ignore", "TERM", "forever") if how in ("after", "at_once") else ("forever",)
+    id = start(*words, options=("--name", "it", "--owner", "me", "--notify", "exit"))
+    session = world.open().get(id)
+    session.wait(match="ready", timeout=10)
+    pid = session.pid
+    assert pid is not None
+    kill_runner(session)
+    if how == "grace":
+        world.hold("stop", "it", "--grace", "10s", check=True)
+    elif how == "after":
+        world.hold("stop", "it", "--grace", "200ms", check=True)
+    elif how == "at_once":
+        world.hold("kill", "it", check=True)
+    else:
+        os.kill(pid, signal.SIGKILL)
+    until(lambda: processes.is_gone(pid), what="the end of the command")
+    stopped, listed, cause, told = WITHOUT_RUNNER[how]
+    (row,) = json.loads(world.hold("ls", "-a", "--json", check=True).stdout)
+    assert (row["state"], row["exit"]["stopped"]) == ("lost", stopped)
+    shown = json.loads(world.hold("status", "it", "--json", check=True).stdout)
+    assert (shown["exit"]["stopped"], shown["exit"]["cause"]) == (stopped, "stop" if stopped else "lost")
+    assert f"  {listed}  " in world.hold("ls", "-a", check=True).stdout
+    assert cause in world.hold("status", "it", check=True).stdout
+    (record,) = json.loads(world.hold("signals", "--owner", "me", "--json", check=True).stdout)
+    assert record["lifecycle"]["stopped"] == stopped
+    said = told.format(by=shown["exit"]["by"])
+    if stopped:
+        assert f"{said} " in world.hold("signals", "--owner", "me", check=True).stdout.replace("\n", " ")
+    assert said in world.open().signals("me").drain().text
+    sweep_up(world, world.open())
+
+
+@pytest.mark.covers("found:26")
+@pytest.mark.parametrize("words, stopped", [(("forever",), "grace"), (("ignore", "TERM", "forever"), "kill")])
+def test_a_runner_that_slept_through_the_stop_records_how_it_went(
+    world: World, start: Start, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], stopped: str
+) -> None:
+    monkeypatch.setenv("HOLDFAST_HOSTS_REPLY_TIMEOUT", "0.5")
+    session = world.open().get(start(*words))
+    session.wait(match="ready", timeout=10)
+    with wedged(session):
+        world.hold("stop", session.id, "--grace", "200ms", check=True)
+    session.wait(exit=True, timeout=10)
+    exit = session.refresh().exit
+    assert exit is not None
+    assert (exit.cause, exit.stopped) == ("stop", stopped)

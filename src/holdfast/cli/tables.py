@@ -142,7 +142,8 @@ def state_words(shot: Snapshot) -> tuple[str, str]:
     """What a session does or how it ended, in one or two words, and their colour."""
     exit = shot.exit
     if shot.state == "lost":
-        return "lost", RED
+        # No runner saw it end, but the host that stopped it recorded how.
+        return _STOPPED.get(exit.stopped, "stopped") if exit is not None and exit.stopped else "lost", RED
     if exit is None:
         if shot.stopping:
             return "stopping", YELLOW

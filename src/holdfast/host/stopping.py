@@ -12,6 +12,7 @@ import time
 from ..errors import IdentityMismatch
 from ..model import CAUSE_STOP, Stopped
 from ..runner import clock, points, records, tree
+from ..runner.causes import AFTER_GRACE, AT_ONCE, IN_GRACE
 from ..runner.ladder import Ladder, rungs
 from .driver import first_death
 from .observe import elsewhere, orphans, stranger
@@ -40,7 +41,8 @@ async def stop_from_records(
     began = time.monotonic()
     found = orphans(files)
     if found and files.exit is None:
-        record_intent(files, by)
+        alive = any(process.pid == _command_pid(files) for process in found)
+        record_intent(files, by, IN_GRACE if alive else None)
     asked = ladder or (files.spec.get("stop_ladder") if grace > 0 else None)
     climb = Ladder(rungs(grace, None if asked is None else [dict(each) for each in asked]))
     rung = None
@@ -56,6 +58,8 @@ async def stop_from_records(
             continue
         if points.ACTIVE:
             points.hit("host.rung")
+        if step.signal == "KILL" and not command_gone and files.exit is None:
+            _record_kill(files, AT_ONCE if rung is None else AFTER_GRACE)
         rung = str(step)
         if step.signal == "KILL" and step.target == "tree":
             sweep = tree.Sweep(lambda: orphans(files), step.wait_s)
@@ -75,9 +79,10 @@ async def stop_from_records(
     )
 
 
-def record_intent(files: Files, by: str) -> None:
-    """A disk that takes nothing must not keep the command alive: the end is then told without its reason."""
-    intent = {"v": 1, "cause": CAUSE_STOP, "by": by, "at": clock.now_text()}
+def record_intent(files: Files, by: str, stopped: str | None = None) -> None:
+    """A disk that takes nothing must not keep the command alive: the end is then told without its reason. `stopped` is
+    how the command will have ended unless a kill is recorded later."""
+    intent = {"v": 1, "cause": CAUSE_STOP, "by": by, "at": clock.now_text(), "stopped": stopped}
     try:
         directory = os.open(files.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -88,6 +93,19 @@ def record_intent(files: Files, by: str) -> None:
         pass
     if points.ACTIVE:
         points.hit("host.intent_written")
+
+
+def _record_kill(files: Files, stopped: str) -> None:
+    """Before the signal is sent: another host may record the end as soon as the command is gone."""
+    try:
+        directory = os.open(files.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            if records.found(directory, records.INTENT).get("cause") == CAUSE_STOP:
+                records.update(directory, records.INTENT, {"stopped": stopped})
+        finally:
+            os.close(directory)
+    except OSError:
+        pass
 
 
 def _command_pid(files: Files) -> int | None:

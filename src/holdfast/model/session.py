@@ -281,7 +281,8 @@ def snapshot(
     exit = Exit.from_json(exit_json) if exit_json else None
     if exit is None and observed_state == LOST:
         asked_past = intent or {}
-        exit = Exit(None, None, asked_past.get("cause") or CAUSE_LOST, asked_past.get("by"), complete=False)
+        cause, by, stopped = asked_past.get("cause"), asked_past.get("by"), asked_past.get("stopped")
+        exit = Exit(None, None, cause or CAUSE_LOST, by, complete=False, stopped=stopped)
 
     def newest(key: str) -> Any:
         value = live.get(key)

@@ -7,7 +7,7 @@ import os
 import time
 
 from . import clock, records, tree
-from .causes import ASKED_CAUSES
+from .causes import AFTER_GRACE, ASKED_CAUSES, AT_ONCE, ELSEWHERE, IN_GRACE
 from .kernel_signals import NAMES, signal
 
 TYPE_CHECKING = False
@@ -72,6 +72,14 @@ class Ending:
         cause, by = intent.get("cause"), intent.get("by")
         return (cause, by if isinstance(by, str) else None) if cause == "stop" else None
 
+    def _stopped_past_us(self, number: int | None) -> str | None:
+        """How the command ended that a host stopped while we did not answer; `number` is the signal it died of."""
+        with self._reserve:
+            recorded = records.found(self._directory, records.INTENT).get("stopped")
+        if recorded is None or number != signal.SIGKILL:
+            return None if recorded is None else IN_GRACE
+        return recorded if recorded in (AFTER_GRACE, AT_ONCE) else ELSEWHERE
+
     def judge(
         self,
         family: Family,
@@ -100,7 +108,9 @@ class Ending:
             "signal": None if number is None else NAMES.get(number, f"SIG{number}"),
             "cause": self._cause[0],
             "by": self._cause[1],
-            "stopped": stopped(number) if self._cause[0] in ASKED_CAUSES and family.command_gone else None,
+            "stopped": (stopped(number) or self._stopped_past_us(number))
+            if self._cause[0] in ASKED_CAUSES and family.command_gone
+            else None,
             "oom": oom,
             "complete": complete,
             "survivors": survivors,

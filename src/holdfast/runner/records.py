@@ -48,6 +48,11 @@ def write(directory: int, name: str, record: dict[str, Any], *, durable: bool = 
     replace(directory, name + ".tmp", name, _encode({**found(directory, name), **record}), durable)
 
 
+def update(directory: int, name: str, record: dict[str, Any]) -> None:
+    """As `write`, where several processes may do so at once."""
+    replace(directory, f"{name}.{os.urandom(4).hex()}.tmp", name, _encode({**found(directory, name), **record}), False)
+
+
 def write_once(directory: int, name: str, record: dict[str, Any]) -> None:
     """As `write`, unless somebody was first: theirs stays as it is."""
     temporary = f"{name}.{os.urandom(4).hex()}.tmp"

@@ -256,7 +256,7 @@ _STATE_OPTIONAL: dict[str, Kind] = {
 STATE = Shape({**_STATE, "command": _PROCESS, "runner": _PROCESS}, _STATE_OPTIONAL)
 STATE_IN_PROCESS = Shape({**_STATE, "command": OBJECT, HOST: _PROCESS}, _STATE_OPTIONAL)
 EXIT_RECORD = Shape({"exit": EXIT}, _COUNTED)
-INTENT = Shape({"cause": NAME, "by": TEXT, "at": TIME})
+INTENT = Shape({"cause": NAME, "by": TEXT, "at": TIME}, {"stopped": NAME})
 _STOPPED = Shape(
     {"found": Each(_PROCESS), "survivors": Each(_PROCESS)},
     {"found_more": COUNT, "survivors_more": COUNT, "rung": TEXT, "took_s": NUMBER, "already": SWITCH},

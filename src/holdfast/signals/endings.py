@@ -8,12 +8,14 @@ from .words import lines, processes, spell
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from .items import Item
     from .quoting import Quoter
     from .records import Signal
 
 # How a stop went, where it did not end within its grace and was given one.
-STOPPED = {"kill": ", killed after the grace", "elsewhere": ", killed from elsewhere meanwhile"}
+_STOPPED = {"kill": ", killed after the grace", "elsewhere": ", killed from elsewhere meanwhile"}
 # Nobody knows how long these took.
 _NEVER_SEEN = ("lost", "spawn_error")
 _ERROR_CHARACTERS = 160
@@ -88,7 +90,7 @@ def reason(signal: Signal, quoter: Quoter) -> str:
         return ""
     if cause == "stop":
         asked = f"stopped by {quoter.word(by)}" if by else "stopped by request"
-        return asked + STOPPED.get(facts.text(fields, "stopped"), "")
+        return asked + how_stopped(fields)
     if cause == "spawn_error":
         why = error(signal)
         return f"could not be started: {quoter.label(why, _ERROR_CHARACTERS)}" if why else "could not be started"
@@ -102,6 +104,14 @@ def reason(signal: Signal, quoter: Quoter) -> str:
         "out_of_memory": "out of memory",
         "lost": "lost: its runner is gone and recorded no exit, how it ended is unknown",
     }.get(cause) or f"cause {quoter.word(cause)}"
+
+
+def how_stopped(fields: dict[str, Any]) -> str:
+    """What to add to "stopped by"."""
+    stopped = facts.text(fields, "stopped")
+    if stopped == "at_once" and not fields.get("signal"):
+        return ", killed at once"  # without a runner, nothing else says that it was killed
+    return _STOPPED.get(stopped, "")
 
 
 def error(signal: Signal) -> str:

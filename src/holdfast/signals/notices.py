@@ -6,7 +6,7 @@ session could choose becomes one line without anything that a terminal or anothe
 
 from __future__ import annotations
 
-from .endings import STOPPED
+from .endings import how_stopped
 from .quoting import clean, cut, visible
 from .records import COMMON, Signal
 
@@ -133,7 +133,7 @@ def _outcome(fields: dict[str, Any]) -> str:
     if cause == "stop":
         by = _line(fields.get("by"))
         asked = f"{status}, stopped by {by}" if by else f"{status}, stopped"
-        return asked + STOPPED.get(str(fields.get("stopped")), "")
+        return asked + how_stopped(fields)
     if cause in _CAUSES:
         return f"{status}, {_CAUSES[cause]}"
     if fields.get("signal"):
