@@ -148,5 +148,5 @@ def test_more_than_one_message_holds_is_too_large_and_the_session_goes_on(open_h
     session.wait(match="ready", timeout=10)
     for text in ("x" * (1 << 20), "\u00e9" * (200 << 10)):
         with pytest.raises(errors.TooLarge):
-            session.paste(text)
+            session.submit(text)
     assert session.send("z").accepted == 1

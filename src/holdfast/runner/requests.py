@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import attach, telling, wire
+from . import attach, shapes, telling, wire
 from .deadlines import CAUSES
 from .kernel_signals import NUMBERS
 from .patterns import BadPattern
@@ -306,6 +306,11 @@ def _update(life: Life, client: Client, request: dict[str, Any]) -> dict[str, An
     labels = changes.get("labels", {})
     if not isinstance(labels, dict) or not all(isinstance(value, str) for value in labels.values()):
         raise Problem("bad-argument", "`labels` is {key: text}", argument="labels")
+    try:
+        # What a host would refuse to read from the record is not written there.
+        shapes.check(shapes.CHANGES, changes)
+    except ValueError as problem:
+        raise Problem("bad-argument", str(problem), argument=str(problem).split()[0]) from None
     if changes.get("notify", "exit") not in ("never", "exit", "failure", "auto"):
         raise Problem("bad-argument", "`notify` is never, exit, failure or auto", argument="notify")
     if changes.get("notify_people") not in (None, True, False):

@@ -262,7 +262,8 @@ _STOPPED = Shape(
     {"found_more": COUNT, "survivors_more": COUNT, "rung": TEXT, "took_s": NUMBER, "already": SWITCH},
 )
 AWAY = Shape({"state": NAME, "evidence": TEXT, "at": TIME}, {"stopped": _STOPPED, "sizes": OFFSETS, "gaps": Each(_GAP)})
-HERE = Shape({"changed": Shape({}, _CHANGEABLE)})
+CHANGES = Shape({}, _CHANGEABLE)
+HERE = Shape({"changed": CHANGES})
 STATUS = Shape(
     {"state": one_of("starting", "running", "exited")},
     {
