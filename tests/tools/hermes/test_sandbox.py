@@ -79,7 +79,7 @@ def test_the_end_of_a_process_in_a_sandbox_is_announced_and_a_wait_can_be_interr
     stays = registry.spawn_via_env(sandbox, STAY)
     with ThreadPoolExecutor(1) as thread:
         wait = thread.submit(registry.wait, stays.id, 100)
-        until(lambda: len(registry._boxed_waits) == 1, what="the wait")
+        until(lambda: len(registry._boxed_waits) == 1, 40, what="the wait")
         registry.interrupt()
         assert wait.result(timeout=20)["status"] == "interrupted"
     assert registry.wait(stays.id, 1)["status"] == "timeout"
@@ -126,7 +126,7 @@ def test_the_end_is_told_before_long_output_is_fetched_and_a_wait_fetches_all(wo
     sandbox, home = beside(world)
     registry = Registry(world.open())
     process = registry.spawn_via_env(sandbox, "seq 120000; exit 3")
-    until(lambda: list(home.rglob("exit.json")), what="the end")
+    until(lambda: list(home.rglob("exit.json")), 40, what="the end")
     calls = len(sandbox.calls)
     polled = registry.poll(process.id)
     assert len(sandbox.calls) == calls + 1
@@ -148,7 +148,7 @@ def test_a_list_looks_at_processes_in_sandboxes_and_says_which_cannot_be_seen(wo
     registry = Registry(world.open())
     ended = registry.spawn_via_env(sandbox, "echo said; exit 5")
     stays = [registry.spawn_via_env(sandbox, STAY).id for _ in range(2)]
-    until(lambda: list(home.rglob("exit.json")), what="the end")
+    until(lambda: list(home.rglob("exit.json")), 40, what="the end")
     rows = {row["session_id"]: row for row in registry.list_sessions()}
     found = rows[ended.id]
     assert (found["status"], found["exit_code"], found["output_preview"]) == ("exited", 5, "said\n")
@@ -172,12 +172,16 @@ def test_no_call_waits_in_a_sandbox_for_an_end(world: World) -> None:
     other = registry.spawn_via_env(sandbox, STAY)
     with ThreadPoolExecutor(1) as thread:
         wait = thread.submit(registry.wait, other.id, 100)
-        until(lambda: len(registry._boxed_waits) == 1, what="the wait")
-        until(lambda: len(sandbox.lengths) > calls + 4, what="looks")
-        lengths = set(sandbox.lengths[calls:])
-        assert registry.poll(stays.id)["status"] == "running"
-        assert registry.kill_process(other.id)["status"] == "killed"
-        assert wait.result(timeout=30)["status"] == "exited"
+        try:
+            until(lambda: len(registry._boxed_waits) == 1, 40, what="the wait")
+            until(lambda: len(sandbox.lengths) > calls + 3, 40, what="looks")
+            lengths = set(sandbox.lengths[calls:])
+            assert registry.poll(stays.id)["status"] == "running"
+            killed = registry.kill_process(other.id)
+            assert killed["status"] == "killed", killed
+            assert wait.result(timeout=30)["status"] == "exited"
+        finally:
+            registry.interrupt()
     assert lengths == {30}, "none is given time to wait there"
     assert registry.kill_all() == 1
 
