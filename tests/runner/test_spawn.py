@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast.runner import spawn
+from holdfast.runner import libc_spawn, spawn
 from holdfast.runner.spawn import Command, SpawnFailed
 
 # Tells everything a process is born with, as JSON, before the interpreter could change it: no imports but these.
@@ -342,3 +342,23 @@ def test_no_descriptor_for_a_pipe_is_told_as_that_and_none_is_lost(start: Spawn)
         for fd in filler:
             os.close(fd)
     assert len(os.listdir("/proc/self/fd")) - 1 == opened
+
+
+@pytest.mark.parametrize("setsid", [False, True])
+def test_systems_other_than_linux_get_posix_spawn_of_python(monkeypatch: pytest.MonkeyPatch, setsid: bool) -> None:
+    """The numbers of the flags are those of Linux: on macOS they would start the command suspended."""
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("the flags of Linux were used")
+
+    reader, writer = os.pipe()
+    argv = [sys.executable, "-c", "import os; print(os.getpid() == os.getpgrp(), os.getpid() == os.getsid(0))"]
+    with monkeypatch.context() as patch:
+        patch.setattr(libc_spawn, "_make_attributes", refuse)
+        patch.setattr(libc_spawn, "_attributes", {})
+        patch.setattr(sys, "platform", "darwin")
+        pid = libc_spawn.spawn(argv[0], argv, {}, [(os.POSIX_SPAWN_DUP2, writer, 1)], setsid)
+    os.close(writer)
+    with open(reader) as said:
+        assert said.read().split() == ["True", str(setsid)]
+    assert os.waitpid(pid, 0)[1] == 0

@@ -3,6 +3,9 @@
 glibc keeps signals 32 and 33 for its threads. It leaves them ignored in everything it spawns, unless they are in the
 set of signals that go back to the default, and its `sigaddset`, which Python uses, refuses to put them there. A command
 that was given ignored signals passes them on to all it starts. So the set is made here, bit by bit.
+
+The numbers of the flags are those of Linux. Other systems have others (on macOS 0x80 starts the process suspended), and
+get `os.posix_spawn`.
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ _ALL = _Set()
 for _number in range(1, _SIGNALS + 1):
     if _number not in (signal.SIGKILL, signal.SIGSTOP):
         _ALL[(_number - 1) // _WORD_BITS] |= 1 << (_number - 1) % _WORD_BITS
+_DEFAULTS = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
 # Made at the first use of each, and used for every start from then on.
 _attributes: dict[bool, Any] = {}
 
@@ -39,6 +43,11 @@ _attributes: dict[bool, Any] = {}
 def spawn(path: str, argv: list[str], environment: dict[str, str], actions: list[tuple[Any, ...]], setsid: bool) -> int:
     """The pid of a new process with every signal at its default and none blocked, as leader of its own process group,
     or of its own session with `setsid`. OSError as `os.posix_spawn` raises it, ValueError for what cannot be passed."""
+    if sys.platform != "linux":
+        group: dict[str, Any] = {"setsid": True} if setsid else {"setpgroup": 0}
+        return os.posix_spawn(
+            path, argv, environment, file_actions=actions, **group, setsigmask=[], setsigdef=_DEFAULTS
+        )
     if any(not name or "=" in name for name in environment):
         raise ValueError("illegal environment variable name")
     words = _strings(argv)
