@@ -390,16 +390,16 @@ def test_a_config_file_of_another_user_or_open_to_writers_is_refused_with_the_fi
         path.chmod(mode)
         refused = world.hold("ls")
         assert (refused.returncode, refused.stdout) == (2, "")
-        assert "lets others write it" in refused.stderr
-        fix = re.search(r"`(chmod .*)`", refused.stderr)
+        assert f"it is writable by group or others (mode {mode:04o})" in refused.stderr
+        fix = re.search(r"check its content, then `(chmod .*)`", refused.stderr)
         assert fix is not None
         subprocess.run(fix[1], shell=True, check=True)
         assert world.hold("ls").returncode == 0
     os.chown(path, 65534, -1)
     refused = world.hold("run", "--", "echo", "ran")
     assert (refused.returncode, refused.stdout) == (2, "")
-    assert "it belongs to uid 65534, not to us" in refused.stderr
-    fix = re.search(r"`(chown .*)`", refused.stderr)
+    assert "it is owned by uid 65534, not by you" in refused.stderr
+    fix = re.search(r"check its content, then `(cp .*)`", refused.stderr)
     assert fix is not None
     subprocess.run(fix[1], shell=True, check=True)
     assert world.hold("ls").returncode == 0
@@ -407,7 +407,9 @@ def test_a_config_file_of_another_user_or_open_to_writers_is_refused_with_the_fi
     other = world.root / "other.toml"
     other.write_text("")
     other.chmod(0o666)
-    assert "lets others write it" in world.hold("ls", env={"HOLDFAST_CONFIG": str(other)}).stderr
+    assert (
+        "it is writable by group or others (mode 0666)" in world.hold("ls", env={"HOLDFAST_CONFIG": str(other)}).stderr
+    )
     with pytest.raises(ConfigError):
         load({}, str(other))
     assert world.hold("ls", env={"HOLDFAST_CONFIG": "/dev/null"}).returncode == 0

@@ -405,8 +405,10 @@ class TooLarge(HoldfastError):
     what: str
     limit: int
 
-    def __init__(self, what: str, limit: int) -> None:
-        super().__init__(f"{what} is larger than {limit} bytes", what=what, limit=limit)
+    def __init__(self, what: str, limit: int, fix: str | None = None, *, unit: str = "bytes") -> None:
+        super().__init__(f"{what} is larger than {limit} {unit}", what=what, limit=limit)
+        if fix:
+            self.fix = fix
 
 
 class SpawnError(HoldfastError):

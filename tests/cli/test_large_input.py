@@ -96,3 +96,11 @@ def test_a_command_that_does_not_read_its_large_input_ends_the_pouring(world: Wo
     session.wait(exit=True, timeout=20)
     assert len(session.read().data) == 10
     assert os.path.getsize(text) == SIZE
+
+
+def test_a_large_input_of_a_command_that_restarts_is_refused_with_a_fix(world: World, text: Path) -> None:
+    argv = world.hold_argv("start", "--restart", "on-failure", "--input", "-", "--", "cat")
+    with text.open("rb") as file:
+        refused = subprocess.run(argv, stdin=file, capture_output=True, text=True, check=False)
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "fix: have the command read a file itself, or leave out --restart\n" in refused.stderr

@@ -288,7 +288,8 @@ def give_input(args: argparse.Namespace, options: StartOptions) -> None:
         raise BadArgument("--input", "cannot be written to a closed stdin", "leave --stdin out")
     if args.restart is not None:
         # Each attempt would have to be given it again.
-        raise TooLarge("--input of a command with --restart", INPUT_MAX_BYTES)
+        fix = "have the command read a file itself, or leave out --restart"
+        raise TooLarge("--input of a command with --restart", INPUT_MAX_BYTES, fix)
     if not options.get("tty"):
         options["stdin"] = "open"
     args.rest = source

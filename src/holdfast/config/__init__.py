@@ -215,11 +215,12 @@ def _refuse_foreign(file: str, found: os.stat_result) -> None:
     if not stat.S_ISREG(found.st_mode):
         return  # /dev/null, or the pipe of a shell
     if found.st_uid not in (os.geteuid(), 0):
-        why = f"it belongs to uid {found.st_uid}, not to us"
-        raise ConfigError(file, None, None, why, f"`chown {os.geteuid()} {file}` once you have read it, or use a copy")
+        why = f"it is owned by uid {found.st_uid}, not by you"
+        fix = f"check its content, then `cp {file} {file}.new && mv -f {file}.new {file}`"
+        raise ConfigError(file, None, None, why, fix)
     if found.st_mode & WRITABLE:
-        why = f"its mode {stat.S_IMODE(found.st_mode):04o} lets others write it"
-        raise ConfigError(file, None, None, why, f"read it, then `chmod go-w {file}`")
+        why = f"it is writable by group or others (mode {stat.S_IMODE(found.st_mode):04o})"
+        raise ConfigError(file, None, None, why, f"check its content, then `chmod go-w {file}`")
 
 
 def _apply_file(config: Config, file: str, text: str) -> None:

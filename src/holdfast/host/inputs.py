@@ -70,7 +70,8 @@ async def _paste_in_pieces(
     _, connection = await core.connect(id)
     try:
         if "paste_pieces" not in connection.hello.get("features", ()):
-            raise TooLarge("a paste into a session of an older release", _PIECE_CHARACTERS)
+            fix = "restart the session with this release, or paste less at once"
+            raise TooLarge("a paste into a session of an older release", _PIECE_CHARACTERS, fix, unit="characters")
         reply_s = core.config.hosts_reply_timeout
         begin, removed, warnings = 0, 0, list[str]()
         while begin < len(text):

@@ -402,7 +402,7 @@ def _metadata(asked: object) -> dict[str, Any]:
     except (TypeError, ValueError, RecursionError) as problem:
         raise BadArgument("metadata", f"is not JSON: {problem}") from None
     if len(text) > _METADATA_CHARACTERS:
-        raise TooLarge("metadata", _METADATA_CHARACTERS)
+        raise TooLarge("metadata", _METADATA_CHARACTERS, "store less in it, or the path of a file")
     return dict(json.loads(text))
 
 
