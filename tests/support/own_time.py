@@ -1,6 +1,6 @@
 """How long something took, without the time in which the kernel ran other programs in its place.
 
-A bound of the contract speaks of Holdfast, not of what else the machine does. The kernel counts for each thread how
+A promised bound is about Holdfast, not about the load of the machine. The kernel counts for each thread how
 long it was ready to run and waited for a processor (`/proc/<pid>/task/<tid>/schedstat`, the second number). On a
 machine that has nothing else to do this is next to nothing, and the bound is asserted as it stands.
 """
