@@ -243,6 +243,48 @@ def test_a_planted_pipe_or_nonsense_beside_a_terminal_log_does_not_hang_its_read
         assert answered(world, *words).returncode == 0
 
 
+# Every name under which a runner opens something while its command runs.
+OPENED = (
+    *(".exit.reserved", "exit.json.tmp", "state.json.tmp", "stdout.dropped.tmp", "tty.dropped.tmp"),
+    *("frames", "frames.tmp", "runner.log", "signals.jsonl.tmp", "marks.jsonl", "marks.tmp", "inputs.jsonl"),
+)
+
+
+@pytest.mark.covers("found:46")
+@pytest.mark.parametrize("tty", [False, True], ids=["pipes", "terminal"])
+@pytest.mark.parametrize("kind", ["pipe", "link to a pipe", "link", "directory"])
+def test_what_is_planted_in_a_live_session_does_not_hang_its_runner(world: World, kind: str, tty: bool) -> None:
+    hf = world.open()
+    options: dict[str, Any] = {"tty": True, "size": (10, 40)} if tty else {"stdin": "open"}
+    flood = "head -c 1500000 /dev/zero | tr '\\0' x"
+    session = hf.start(f"read go; {flood}; echo; echo last; exit 3", log_cap=1 << 20, watch=["last"], **options)
+    directory = world.session(session.id)
+    victim, elsewhere = world.root / "victim", world.root / "elsewhere"
+    victim.write_text("mine")
+    os.mkfifo(elsewhere)
+    for name in OPENED:
+        path = directory / name
+        path.unlink(missing_ok=True)
+        if kind == "pipe":
+            os.mkfifo(path)
+        elif kind == "directory":
+            path.mkdir()
+        else:
+            path.symlink_to(victim if kind == "link" else elsewhere)
+    session.update(name="renamed")
+    session.send("go\n")
+    assert session.wait(timeout=20).reason != "timeout"
+    ended = session.refresh()
+    assert ended.exit is not None
+    assert (ended.state, ended.exit.code) == ("exited", 3)
+    assert json.loads((directory / "exit.json").read_bytes())["exit"]["code"] == 3
+    assert session.refresh().name == "renamed"
+    assert session.text().splitlines()[-1] == "last"
+    assert (directory / ("tty.dropped" if tty else "stdout.dropped")).is_file()
+    assert victim.read_text() == "mine"
+    assert answered(world, "rm", session.id).returncode == 0
+
+
 def peak_kb(world: World, *words: str) -> int:
     """The most memory that a command took, which has to end well."""
     with (world.root / "said").open("wb") as said:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import tempfile
@@ -16,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.host import frames as frame_reader
-from holdfast.runner import clock, points
+from holdfast.runner import clock, points, records
 from holdfast.runner.log import FRAME_BYTES, FRAMES_MAX_BYTES, Log
 from support.scale import scaled
 
@@ -327,11 +328,10 @@ def test_a_frames_file_above_its_share_keeps_the_newer_half(tmp_path: Path) -> N
 
 def test_frames_that_cannot_be_halved_are_given_up_and_begun_anew(tmp_path: Path) -> None:
     desk = Desk(tmp_path, cap=8 << 10, segment=1 << 10)
-    (tmp_path / "frames.tmp").mkdir()
-    for _ in range(100):
-        desk.append("stdout", 3)
-        assert (tmp_path / "frames").stat().st_size <= 1 << 10
-    (tmp_path / "frames.tmp").rmdir()
+    with patch.object(records, "create", side_effect=OSError(errno.ENOSPC, "no space")):
+        for _ in range(100):
+            desk.append("stdout", 3)
+            assert (tmp_path / "frames").stat().st_size <= 1 << 10
     desk.append("stdout", 3)
     desk.check()
     assert [text for text in desk.said if "frames" in text]

@@ -322,3 +322,16 @@ def test_what_is_no_file_is_no_record_and_nobody_waits_for_it(tmp_path: Path, pl
 def test_an_absent_record_is_told_as_absent(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         records.read(str(tmp_path / "spec.json"))
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link", "directory"])
+def test_what_is_planted_for_the_reserved_room_blocks_nothing(directory: int, tmp_path: Path, kind: str) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    os.mkfifo(elsewhere)
+    for name in (".exit.reserved", "exit.json.tmp", "exit.json"):
+        path = tmp_path / name
+        os.mkfifo(path) if kind == "pipe" else path.mkdir() if kind == "directory" else path.symlink_to(elsewhere)
+    records.note_ends(directory, {"stdout": 4})
+    assert records.noted_ends(str(tmp_path)) == {}
+    records.write_exit(directory, {"exit": {"code": 3}}, durable=True)
+    assert records.read(str(tmp_path / "exit.json"))["exit"] == {"code": 3}

@@ -475,7 +475,7 @@ def _short(text: str) -> str:
 
 
 def _take_lock(path: str) -> int | None:
-    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     until = time.monotonic() + _LOCK_S
     while True:
         try:

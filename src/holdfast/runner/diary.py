@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from . import clock
+from . import clock, records
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,9 +37,8 @@ class Diary:
 
     def say(self, text: str) -> None:
         """Into the log, bounded; there is nobody else to tell."""
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
-            fd = os.open(self._name, flags, 0o600, dir_fd=self._directory)
+            fd = records.open_own(self._directory, self._name, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
             try:
                 if os.fstat(fd).st_size < _MAX_BYTES:
                     os.write(fd, f"{clock.now_text()} {text}\n".encode("utf-8", "replace"))

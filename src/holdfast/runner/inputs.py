@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from . import clock, jsontext, keys, wire
+from . import clock, jsontext, keys, records, wire
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,8 +32,7 @@ class Inputs:
         line = jsontext.write(entry).encode() + b"\n"
         try:
             if self._fd is None:
-                flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-                self._fd = os.open("inputs.jsonl", flags, 0o600, dir_fd=self._directory)
+                self._fd = records.open_own(self._directory, "inputs.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
             self._size += os.write(self._fd, line)
             if self._size > _FILE_MAX_BYTES:
                 self._turn_over()

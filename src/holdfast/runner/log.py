@@ -235,8 +235,8 @@ class Log:
 
     def _sync_file(self, name: str) -> None:
         try:
-            fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._directory)
-        except FileNotFoundError:
+            fd = records.open_file(name, self._directory)
+        except (FileNotFoundError, ValueError):
             return  # somebody took it away, and readers are told so
         try:
             os.fsync(fd)
@@ -370,7 +370,7 @@ class Log:
         refuses the note."""
         temporary = f"{stream.name}.dropped.tmp"
         try:
-            fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600, dir_fd=self._directory)
+            fd = records.create(self._directory, temporary)
             try:
                 os.write(fd, b"%d %d\n" % (offset, lines))
             finally:
@@ -425,8 +425,7 @@ class Log:
         """Derived data: losing a frame loses order and timing of some bytes, never a byte."""
         try:
             if self._frames is None:
-                flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-                self._frames = os.open("frames", flags, 0o600, dir_fd=self._directory)
+                self._frames = records.open_own(self._directory, "frames", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
             if points.ACTIVE:
                 points.hit("log.frame")
             if os.write(self._frames, record) < len(record):
@@ -442,16 +441,15 @@ class Log:
         assert self._frames is not None
         kept = self._frames_max // 2 // FRAME_BYTES * FRAME_BYTES
         self._make_room(kept)  # for a moment there are both, and a copy
-        source = os.open("frames", os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._directory)
         try:
-            tail = os.pread(source, kept, max(0, self._frames_size - kept))
-        finally:
-            os.close(source)
-        tail = self._last_resize + tail
-        try:
+            source = records.open_own(self._directory, "frames", os.O_RDONLY)
+            try:
+                tail = self._last_resize + os.pread(source, kept, max(0, self._frames_size - kept))
+            finally:
+                os.close(source)
             fresh = self._copy_frames(tail)
         except OSError:
-            # No room for a copy: all of them go, because they may not grow for ever.
+            # No room for a copy, or nothing to copy: all of them go, because they may not grow for ever.
             os.ftruncate(self._frames, 0)
             self._frames_size = 0
             raise
@@ -460,8 +458,7 @@ class Log:
         self._frames_size = len(tail)
 
     def _copy_frames(self, tail: bytes) -> int:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
-        fresh = os.open("frames.tmp", flags, 0o600, dir_fd=self._directory)
+        fresh = records.create(self._directory, "frames.tmp", os.O_WRONLY | os.O_APPEND)
         try:
             if os.write(fresh, tail) < len(tail):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

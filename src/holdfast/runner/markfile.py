@@ -70,8 +70,7 @@ class MarkFile:
                 records.replace(self._directory, "marks.tmp", "marks.jsonl", lines, durable=False)
                 return
             if self._fd is None:
-                flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-                self._fd = os.open("marks.jsonl", flags, 0o600, dir_fd=self._directory)
+                self._fd = records.open_own(self._directory, "marks.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
             os.write(self._fd, lines)
         except OSError as problem:
             if not self._refused:

@@ -119,7 +119,8 @@ class Growth:
         known, at = self._told.get(name, (None, 0))
         if known == file and (at == size or name in _RECORDS):
             return
-        fd = os.open(os.path.join(self._path, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        fd = os.open(os.path.join(self._path, name), flags)
         try:
             if known != file:
                 at = self._shared(name, fd)
@@ -178,7 +179,7 @@ class Copy:
         came = records.found(self._directory, records.AWAY).get("sizes") or {}
         for name in os.listdir(self._directory):
             if is_copied(name) and stat.S_ISREG(os.lstat(name, dir_fd=self._directory).st_mode):
-                fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._directory)
+                fd = records.open_own(self._directory, name, os.O_RDONLY)
                 try:
                     size = min(os.fstat(fd).st_size, came.get(name, _SIZE_MAX))
                     found[name] = [size, _check(fd, size)]
@@ -237,7 +238,7 @@ class Copy:
     def _append(self, name: str, at: int, raw: bytes, heading: dict[str, Any]) -> None:
         fresh = name + ".tmp"
         target = self._target(name, heading.get("anew") is True)
-        fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=self._directory)
+        fd = records.open_own(self._directory, target, os.O_WRONLY | os.O_CREAT)
         try:
             if at > os.fstat(fd).st_size:
                 raise ValueError(f"a piece of {name} at {at}, where {os.fstat(fd).st_size} bytes are")
@@ -262,8 +263,8 @@ class Copy:
     def _sync(self) -> None:
         for name in sorted(self._written):
             try:
-                fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._directory)
-            except FileNotFoundError:
+                fd = records.open_file(name, self._directory)
+            except (FileNotFoundError, ValueError):
                 continue
             try:
                 os.fsync(fd)

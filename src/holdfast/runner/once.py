@@ -101,7 +101,11 @@ def _printed(directory: str, since: int, limit: int) -> tuple[bytes, int]:
         stream, _, first = name.partition(".")
         if stream in _STREAMS and first.isdigit() and len(found) < limit:
             begin = int(first)
-            with open(os.path.join(directory, name), "rb") as file:
+            try:
+                fd = records.open_file(os.path.join(directory, name))
+            except ValueError:
+                continue
+            with open(fd, "rb") as file:
                 file.seek(max(0, since - begin))
                 part = file.read(limit - len(found))
             if part and begin + max(0, since - begin) > since + len(found):

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 EXIT_ROOM_BYTES = 16 << 10
 _EXIT_RESERVE = ".exit.reserved"
 _NOTE_TRIES = 5
+# Nothing has the name, or a link, a pipe or a socket, a directory, something else that is no regular file.
+_NOT_A_FILE = (errno.ENOENT, errno.ELOOP, errno.ENXIO, errno.EISDIR, errno.EINVAL)
 # Who asked for the end of a session whose runner could not be asked; written by a host before it acts past the runner.
 INTENT = "intent.json"
 # What the deputy of a session in another place knows of it that its runner cannot tell any more.
@@ -91,7 +93,7 @@ def write_locked(directory: int, name: str, record: dict[str, Any]) -> int:
 def reserve_exit(directory: int) -> None:
     if points.ACTIVE:
         points.hit("records.create")
-    fd = os.open(_EXIT_RESERVE, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600, dir_fd=directory)
+    fd = create(directory, _EXIT_RESERVE)
     try:
         _write_all(fd, bytes(EXIT_ROOM_BYTES))
     finally:
@@ -102,8 +104,11 @@ def write_exit(directory: int, record: dict[str, Any], *, durable: bool) -> None
     """Into the room reserved at the start where it still exists; the record appears in one step."""
     payload = _encode({**found(directory, "exit.json"), **record})
     try:
-        fd = os.open(_EXIT_RESERVE, os.O_WRONLY | os.O_CLOEXEC, dir_fd=directory)
-    except FileNotFoundError:
+        fd = open_own(directory, _EXIT_RESERVE, os.O_WRONLY)
+    except OSError as problem:
+        if problem.errno not in _NOT_A_FILE:
+            raise
+        _clear(directory, _EXIT_RESERVE)
         replace(directory, "exit.json.tmp", "exit.json", payload, durable)
     else:
         try:
@@ -115,7 +120,7 @@ def write_exit(directory: int, record: dict[str, Any], *, durable: bool) -> None
             os.close(fd)
         if points.ACTIVE:
             points.hit("records.rename")
-        os.rename(_EXIT_RESERVE, "exit.json", src_dir_fd=directory, dst_dir_fd=directory)
+        _rename(directory, _EXIT_RESERVE, "exit.json")
     if durable:
         os.fsync(directory)
 
@@ -124,7 +129,7 @@ def note_ends(directory: int, ends: dict[str, int]) -> None:
     """How far the output has come, of which a full disk keeps the rest: into the room reserved for the exit record,
     which is there even now. Without that room, nothing is noted."""
     try:
-        fd = os.open(_EXIT_RESERVE, os.O_WRONLY | os.O_CLOEXEC, dir_fd=directory)
+        fd = open_own(directory, _EXIT_RESERVE, os.O_WRONLY)
     except OSError:
         return
     try:
@@ -182,6 +187,42 @@ def open_file(path: str, directory: int | None = None) -> int:
         os.close(fd)
         raise ValueError("it is not a regular file")
     return fd
+
+
+def open_own(directory: int, name: str, flags: int) -> int:
+    """Open a regular file of a session directory in which its command, too, can plant pipes and links under every name.
+    OSError where one stands there, at once."""
+    fd = os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600, dir_fd=directory)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "it is not a regular file")
+    return fd
+
+
+def create(directory: int, name: str, flags: int = os.O_WRONLY) -> int:
+    """A new and empty file of a session directory, whatever had its name."""
+    _clear(directory, name)
+    return open_own(directory, name, flags | os.O_CREAT | os.O_EXCL)
+
+
+def _clear(directory: int, name: str) -> None:
+    try:
+        os.unlink(name, dir_fd=directory)
+    except FileNotFoundError:
+        pass
+    except OSError as problem:
+        if problem.errno not in (errno.EISDIR, errno.EPERM):
+            raise
+        # A directory: it may hold anything, so it is kept.
+        os.rename(name, f"{name}.{os.urandom(4).hex()}", src_dir_fd=directory, dst_dir_fd=directory)
+
+
+def _rename(directory: int, temporary: str, name: str) -> None:
+    try:
+        os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
+    except IsADirectoryError:
+        _clear(directory, name)
+        os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
 
 
 def lines(path: str, line_max: int, too_long: bytes | None = None) -> Iterator[bytes]:
@@ -260,10 +301,9 @@ def lock_is_free(path: str) -> bool:
 
 
 def replace(directory: int, temporary: str, name: str, payload: bytes, durable: bool) -> None:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
     if points.ACTIVE:
         points.hit("records.create")
-    fd = os.open(temporary, flags, 0o600, dir_fd=directory)
+    fd = create(directory, temporary)
     try:
         try:
             _write_all(fd, payload)
@@ -273,7 +313,7 @@ def replace(directory: int, temporary: str, name: str, payload: bytes, durable: 
             os.close(fd)
         if points.ACTIVE:
             points.hit("records.rename")
-        os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
+        _rename(directory, temporary, name)
     except OSError:
         os.unlink(temporary, dir_fd=directory)
         raise

@@ -174,9 +174,8 @@ class SignalFile:
         self._size = os.fstat(self._fd).st_size
 
     def _lock(self) -> int:
-        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         while True:
-            fd = os.open(FILE, flags, 0o600, dir_fd=self._directory)
+            fd = records.open_own(self._directory, FILE, os.O_RDWR | os.O_CREAT | os.O_APPEND)
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 found, there = os.fstat(fd), os.stat(FILE, dir_fd=self._directory, follow_symlinks=False)
@@ -244,9 +243,8 @@ class SignalFile:
         told: Record = {"dropped_before_seq": next_seq, **({"thinned": thinned} if thinned else {})}
         fresh = b"".join([jsontext.write(told).encode() + b"\n", *carried])
         temporary = FILE + ".tmp"
-        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
-            fd = os.open(temporary, flags, 0o600, dir_fd=self._directory)
+            fd = records.create(self._directory, temporary, os.O_RDWR | os.O_APPEND)
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if os.write(fd, fresh) < len(fresh):
