@@ -159,7 +159,6 @@ def execute(argv: list[str]) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.covers("found:51")
 @pytest.mark.slow
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.stem)
 def test_what_a_document_shows_is_what_happens(document: Path, world: World) -> None:

@@ -599,7 +599,6 @@ POLL = "import select, sys; p = select.{0}(); p.register(0, {1}); sys.stdout.wri
 SELECT = "import select, sys; sys.stdout.write('> '); sys.stdout.flush(); select.select({0}, [], [])"
 
 
-@pytest.mark.covers("found:51")
 @pytest.mark.parametrize(
     "argv, printed, kind",
     [
@@ -639,7 +638,6 @@ def postgres(server: socket.socket) -> None:
         peer.recv(1)
 
 
-@pytest.mark.covers("found:51")
 def test_the_client_of_a_database_is_at_its_prompt() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as thread:
         serving = thread.submit(postgres, server)
@@ -651,7 +649,6 @@ def test_the_client_of_a_database_is_at_its_prompt() -> None:
         serving.result(10)
 
 
-@pytest.mark.covers("found:51")
 @pytest.mark.parametrize(
     "code",
     [
@@ -670,7 +667,6 @@ def test_a_poll_for_something_else_beside_a_prompt_proves_nothing(code: str) -> 
         assert look(stage, 1.0)["state"] == "working"
 
 
-@pytest.mark.covers("found:51")
 def test_a_program_that_fills_the_screen_and_polls_asks_nothing() -> None:
     with on_stage("vim", "-u", "NONE", "/etc/passwd") as stage:
         stage.read_until(b"/etc/passwd")

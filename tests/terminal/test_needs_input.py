@@ -283,7 +283,7 @@ def a_reader_in_the_background_is_said_to_be_hung(home: Holdfast) -> None:
     session.kill()
 
 
-@pytest.mark.covers("terminal:44", "found:51")
+@pytest.mark.covers("terminal:44")
 @pytest.mark.slow
 def test_a_program_that_waits_for_an_answer_needs_input(world: World) -> None:
     side_by_side(
@@ -301,7 +301,7 @@ def test_a_program_that_waits_for_an_answer_needs_input(world: World) -> None:
     )
 
 
-@pytest.mark.covers("terminal:44", "found:51")
+@pytest.mark.covers("terminal:44")
 @pytest.mark.slow
 def test_a_silent_program_is_known_for_what_it_is(world: World) -> None:
     page = world.root / "page"
