@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
-from holdfast.errors import Unreachable
-from support import processes
+from holdfast.errors import ServerGone, Unreachable
+from support import lsp_server, processes
 from support.waiting import until
 from support.wounds import halt, wedged
 
@@ -145,6 +145,25 @@ def test_a_run_of_the_library_and_of_the_command_line_wait_no_longer(
     session = hf.get(done.stdout.strip())
     assert session.wait(timeout=0.5).reason == "timeout"
     session.stop(grace=0)
+
+
+@pytest.mark.covers("found:11")
+def test_input_that_waits_for_what_comes_of_it_waits_no_longer(world: World) -> None:
+    session = world.open().start("exec cat", stdin="open")
+    with wedged(session), in_time(), pytest.raises(Unreachable):
+        session.send("hello\n", wait_for={"match": "hello", "timeout": TIME_S})
+    session.stop(grace=0)
+
+
+@pytest.mark.covers("found:11")
+def test_a_request_to_a_language_server_waits_no_longer(world: World) -> None:
+    hf = world.open()
+    server = hf.daemons.lsp(lsp_server.argv(), server="toy")
+    assert server.request("echo", 1) == 1
+    with wedged(hf.get(server.id)), in_time(), pytest.raises(ServerGone):
+        server.request("echo", 2, timeout=TIME_S)
+    assert server.request("echo", 3) == 3
+    server.stop()
 
 
 def ended(agent: Agent, id: str) -> None:

@@ -144,7 +144,8 @@ def _confirm(core: Core, connection: Connection | None) -> None:
 
     if connection is not None:
         try:
-            drive(connection.told_end(0.0, core.config.hosts_reply_timeout))
+            reply_s = core.config.hosts_reply_timeout
+            drive(connection.told_end(0.0, reply_s, late_s=reply_s))
         except HoldfastError:
             pass
 

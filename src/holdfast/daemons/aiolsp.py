@@ -50,7 +50,8 @@ class AsyncLanguageServer:
         await self.wait_running(timeout)
         number, answer = self._server.enter(method)
         try:
-            await asyncio.to_thread(self._server.send, number, method, params)
+            left_s = None if until is None else max(0.0, until - time.monotonic())
+            await asyncio.to_thread(self._server.send, number, method, params, left_s)
             async with asyncio.timeout(None if until is None else max(0.0, until - time.monotonic())):
                 return await asyncio.wrap_future(answer)
         except TimeoutError:

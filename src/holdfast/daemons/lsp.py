@@ -35,6 +35,8 @@ STOPPED, STARTING, RUNNING, STOPPING, ERROR = "stopped", "starting", "running", 
 # How long a server has to answer its greeting.
 INITIALIZE_S = 30.0
 REQUEST_S = 30.0
+# A runner that does not take a message is given up on this long after the caller's time is over.
+_LATE_S = 0.5
 # From `shutdown` to the first signal.
 _POLITE_S = 5.0
 _TERM_S = 2.0
@@ -122,19 +124,21 @@ class LanguageServer:
 
     def ask(self, method: str, params: Any = None, *, timeout: float | None = REQUEST_S) -> tuple[int, Future[Any]]:
         """The same without waiting for the answer; only for a server that is not ready yet."""
+        deadline = None if timeout is None else time.monotonic() + timeout
         self.wait_running(timeout)
-        return self._ask(method, params)
+        return self._ask(method, params, _left(deadline))
 
     def abandon(self, number: int) -> bool:
         """Nobody waits for this answer any more. False when it has come by now."""
         withdrawn = self._book.withdraw(number)
         if withdrawn:
-            self._notify_quietly("$/cancelRequest", {"id": number})
+            self._notify_quietly("$/cancelRequest", {"id": number}, 0.0)
         return withdrawn
 
     def notify(self, method: str, params: Any = None, *, timeout: float | None = REQUEST_S) -> None:
+        deadline = None if timeout is None else time.monotonic() + timeout
         self.wait_running(timeout)
-        self._send({"method": method, "params": params}, method)
+        self._send({"method": method, "params": params}, method, _left(deadline))
 
     def wait_running(self, timeout: float | None = REQUEST_S) -> None:
         """Until it has been greeted. ServerGone when it never will be."""
@@ -179,45 +183,47 @@ class LanguageServer:
     def _is_leaving(self) -> bool:
         return self._over is not None or self._state == STOPPING
 
-    def _ask(self, method: str, params: Any) -> tuple[int, Future[Any]]:
+    def _ask(self, method: str, params: Any, left_s: float | None = None) -> tuple[int, Future[Any]]:
         number, answer = self.enter(method)
-        self.send(number, method, params)
+        self.send(number, method, params, left_s)
         return number, answer
 
     def enter(self, method: str) -> tuple[int, Future[Any]]:
         """The first half of a question: from now on it has a number, and ends whatever happens."""
         return self._book.enter(method)
 
-    def send(self, number: int, method: str, params: Any) -> None:
-        """The second half. What cannot be sent has failed."""
+    def send(self, number: int, method: str, params: Any, left_s: float | None = None) -> None:
+        """The second half, for a caller that has so much time left. What cannot be sent has failed."""
         try:
-            self._send({"id": number, "method": method, "params": params}, method)
+            self._send({"id": number, "method": method, "params": params}, method, left_s)
         except HoldfastError as problem:
             self._book.fail(number, problem)
 
-    def _notify_quietly(self, method: str, params: Any) -> None:
+    def _notify_quietly(self, method: str, params: Any, left_s: float | None = None) -> None:
         try:
-            self._send({"method": method, "params": params}, method)
+            self._send({"method": method, "params": params}, method, left_s)
         except HoldfastError:
             pass
 
-    def _send(self, message: dict[str, Any], method: str | None) -> None:
+    def _send(self, message: dict[str, Any], method: str | None, left_s: float | None = None) -> None:
         if message.get("params", 0) is None:
             del message["params"]
         payload = frame({"jsonrpc": "2.0", **message})
         with self._writing:
             try:
-                drive(self._write(payload))
+                drive(self._write(payload, left_s))
             except (RunnerGone, SessionEnded, StdinClosed, Unreachable) as problem:
                 self._hang_up()
                 raise self._book.gone(method, problem.message) from None
 
-    async def _write(self, payload: bytes) -> None:
+    async def _write(self, payload: bytes, left_s: float | None) -> None:
         """Whole or not at all: a queue that has no room refuses it, and one that is larger than the queue goes in
         pieces, each of which is waited for."""
         reply_s = self._core.config.hosts_reply_timeout
+        if left_s is not None:
+            reply_s = min(reply_s, left_s + _LATE_S)
         if self._writer is None:
-            _, self._writer = await self._core.connect(self.id)
+            _, self._writer = await self._core.connect(self.id, reply_s)
         if len(payload) <= _UNIT_BYTES:
             await self._writer.request("write", reply_s, base64=as_text(payload), attempt=self._attempt)
             return

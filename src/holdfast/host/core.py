@@ -252,7 +252,8 @@ class Core:
     async def _told_by_error(self, connection: Connection) -> None:
         """Who asked for it gets the error: the ending need not be told once more."""
         try:
-            await connection.told_end(0.0, self.config.hosts_reply_timeout)
+            reply_s = self.config.hosts_reply_timeout
+            await connection.told_end(0.0, reply_s, late_s=reply_s)
         except (RunnerGone, Unreachable):
             pass
 
@@ -482,10 +483,12 @@ class Core:
         runner = seen.files.runner or {}
         return Unreachable(seen.files.id, runner.get("pid"), round(waited, 3))
 
-    async def request(self, id: str, type: str, **fields: object) -> dict[str, Any]:
-        _, connection = await self.connect(id)
+    async def request(self, id: str, type: str, within: float | None = None, /, **fields: object) -> dict[str, Any]:
+        """`within` is for a caller that cannot wait as long as a runner may take."""
+        _, connection = await self.connect(id, within)
+        reply_s = self.config.hosts_reply_timeout
         try:
-            return await connection.request(type, self.config.hosts_reply_timeout, **fields)
+            return await connection.request(type, reply_s if within is None else min(reply_s, within), **fields)
         except RunnerGone:
             # It left while we spoke: most often because the command has just ended.
             raise self._no_runner(from_files(read_files(self.home, id))) from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .. import wire
 from ..errors import BadArgument, NotATty, TooLarge
-from ..model import Typed
+from ..model import Typed, seconds
 from .observe import read_files
 
 TYPE_CHECKING = False
@@ -25,6 +25,8 @@ _PIECE_CHARACTERS = 128 << 10
 _CLEANED = "paste_cleaned: "
 _WAITS = ("match", "output", "idle", "exit", "timeout")
 _WAIT_S = 30.0
+# A runner that says nothing about the input is given up on this long after the time for what comes of it.
+_LATE_S = 0.7
 
 
 async def write(core: Core, id: str, data: str | bytes, wait_for: Mapping[str, Any] | None = None) -> Typed:
@@ -190,7 +192,7 @@ async def _typed(core: Core, id: str, fields: dict[str, Any], wait_for: Mapping[
 async def _asked(core: Core, id: str, type: str, fields: dict[str, Any], wait_for: Mapping[str, Any] | None) -> Typed:
     _check_waits(wait_for)
     cursor = core.log(id).cursor()
-    reply = await core.request(id, type, **fields)
+    reply = await core.request(id, type, _within(core, id, wait_for), **fields)
     typed = Typed(
         reply.get("accepted", 0),
         cursor=cursor,
@@ -199,6 +201,15 @@ async def _asked(core: Core, id: str, type: str, fields: dict[str, Any], wait_fo
         warnings=reply.get("warnings", ()),
     )
     return await wait_behind(core, id, typed, wait_for)
+
+
+def _within(core: Core, id: str, wait_for: Mapping[str, Any] | None) -> float | None:
+    """How long the runner may take to accept the input, where that is less than usual. A link to another place may
+    have to be opened first."""
+    timeout = wait_for.get("timeout", _WAIT_S) if wait_for else None
+    if timeout is None or read_files(core.home, id).away:
+        return None
+    return seconds(timeout, "timeout") + _LATE_S
 
 
 def _check_waits(wait_for: Mapping[str, Any] | None) -> None:
