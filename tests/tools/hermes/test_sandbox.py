@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast.errors import BadArgument, PlaceNoPython, PlaceUnreachable
-from holdfast.tools.hermes import Registry
+from holdfast.tools.hermes import Registry, limits
 from holdfast.tools.hermes.sandbox import SandboxProcess
 from support import processes
 from support.sandboxes import Sandbox, beside
@@ -184,6 +184,38 @@ def test_no_call_waits_in_a_sandbox_for_an_end(world: World) -> None:
             registry.interrupt()
     assert lengths == {30}, "none is given time to wait there"
     assert registry.kill_all() == 1
+    assert registry.completion_queue.get(timeout=40)["session_id"] == stays.id, "no call is under way after that"
+
+
+def test_an_end_is_announced_although_calls_fail_and_giving_up_is_announced(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "ENV_RETRY_S", 0.01)
+    monkeypatch.setattr(limits, "ENV_RETRIES", 2)
+    sandbox, _ = beside(world)
+    registry = Registry(world.open())
+    process = registry.spawn_via_env(sandbox, "exit 3")
+    sandbox.failures = 1
+    process.notify_on_complete = True
+    event = registry.completion_queue.get(timeout=60)
+    assert (event["type"], event["session_id"], event["exit_code"]) == ("completion", process.id, 3)
+    assert sandbox.failures == 0
+    other = registry.spawn_via_env(sandbox, STAY)
+    sandbox.failures = 3
+    other.notify_on_complete = True
+    event = registry.completion_queue.get(timeout=60)
+    assert (event["type"], event["session_id"], event["error_code"]) == (
+        "watch_disabled",
+        other.id,
+        "place-unreachable",
+    )
+    assert "no notice of its end will come" in event["message"]
+    assert not other.notify_on_complete
+    other.notify_on_complete = True
+    assert registry.poll(other.id)["status"] == "running"
+    assert isinstance(other, SandboxProcess)
+    other.stop("the test")
+    assert registry.completion_queue.get(timeout=60)["completion_reason"] == "killed", "announced again"
 
 
 def test_a_line_without_an_end_is_kept_only_in_part(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,11 @@ ENV_TIMEOUT_S = 10.0
 # the calls of others would wait as well.
 ENV_PAUSE_S = 0.25
 ENV_PAUSE_MAX_S = 2.0
+# A look for an end that is to be announced and fails is repeated so often, after pauses that grow from the first to the
+# last of these: for about three minutes.
+ENV_RETRIES = 12
+ENV_RETRY_S = 0.5
+ENV_RETRY_MAX_S = 30.0
 
 # Characters.
 REPLY_CHARS = 200_000

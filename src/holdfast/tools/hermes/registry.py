@@ -223,13 +223,25 @@ class Registry:
         """Nobody in its sandbox can call us: we look until it has ended."""
         from .sandbox import pauses_s
 
-        delays = pauses_s()
-        try:
-            while not process.exited:
-                time.sleep(next(delays))
-            process.catch_up()
-        except HoldfastError:
-            return  # the sandbox is gone, which every other call says
+        delays, failures = pauses_s(), 0
+        retries = pauses_s(limits.ENV_RETRY_S, limits.ENV_RETRY_MAX_S)
+        while True:
+            try:
+                process.look()
+                if process.is_over:
+                    process.catch_up()
+                    break
+            except HoldfastError as problem:
+                failures += 1
+                if failures > limits.ENV_RETRIES:
+                    process.stop_notices()
+                    self.completion_queue.put(process.given_up(str(problem)))
+                    return
+                time.sleep(next(retries))
+                continue
+            if failures:
+                failures, retries = 0, pauses_s(limits.ENV_RETRY_S, limits.ENV_RETRY_MAX_S)
+            time.sleep(next(delays))
         if process.id not in self._consumed:
             self.completion_queue.put(process.event())
 

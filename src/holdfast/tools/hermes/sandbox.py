@@ -89,7 +89,10 @@ class Sandbox:
         found = [line[len(MARK) :] for line in said.splitlines() if line.startswith(MARK)]
         if not found:
             raise PlaceUnreachable(NAME, f"it did not answer: {said.strip()[-200:]!a}")
-        answer: Facts = json.loads(wire.from_text(found[-1]) or b"{}")
+        try:
+            answer: Facts = json.loads(wire.from_text(found[-1]) or b"{}")
+        except ValueError as problem:
+            raise PlaceUnreachable(NAME, f"its answer cannot be read: {problem}") from problem
         if answer.get("error"):
             raise PlaceUnreachable(NAME, answer["error"])
         return answer
@@ -309,6 +312,10 @@ class SandboxProcess(ProcessSession):
             self["notify_on_complete"] = self._notifies = True
             threading.Thread(target=self._tell, args=(self,), daemon=True).start()
 
+    def stop_notices(self) -> None:
+        """None will come any more; setting `notify_on_complete` again makes another attempt."""
+        self["notify_on_complete"] = self._notifies = False
+
     @property
     def is_over(self) -> bool:
         """As last told: `exited` asks."""
@@ -429,6 +436,19 @@ class SandboxProcess(ProcessSession):
             return {"status": "already_exited", "error": texts.FINISHED}
         said = f"stdin of {self._name} is closed: its sandbox runs commands to their end and has no stream for input"
         return {"status": "error", "error": said, "error_code": StdinClosed.code}
+
+    def given_up(self, why: str) -> Facts:
+        """The event where an end was to be announced and cannot be seen."""
+        return {
+            "type": "watch_disabled",
+            "event_id": f"{self._where['id']}.unreachable",
+            "session_id": self._name,
+            "session_key": self._owner,
+            "command": self._settings.shown_in_notice(self._command),
+            "task_id": self._task,
+            "message": texts.sandbox_given_up(self._name, self._settings.shown_in_notice(why)),
+            "error_code": PlaceUnreachable.code,
+        }
 
     def event(self) -> Facts:
         text, cut = self.tail(self._settings.completion_output_chars, self._settings.shown_in_notice)

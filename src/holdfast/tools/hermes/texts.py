@@ -175,6 +175,13 @@ def still_there(pids: list[int]) -> str:
     return f"not all of it could be ended{named}"
 
 
+def sandbox_given_up(id: str, why: str) -> str:
+    return (
+        f"The sandbox of {id} does not answer any more ({why}): whether it has ended is not known, and no notice of "
+        f"its end will come. process(action='poll', session_id='{id}') asks again."
+    )
+
+
 def watch_off(reason: str, hits: int, suppressed: int) -> str:
     why = {
         "strikes": "lines matched too often",
