@@ -45,7 +45,7 @@ def test_a_run_exits_as_the_shell_would(world: World, command: list[str], code: 
 def test_a_run_that_its_timeout_ended_exits_with_124(world: World, words: tuple[object, ...]) -> None:
     done = world.hold("run", "--timeout", "1s", "--", *world.probe(*words))
     assert done.returncode == 124
-    assert "overall timeout" in done.stderr
+    assert "timed out after 1s and was stopped" in done.stderr
 
 
 @pytest.mark.covers("habits:2")

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from cli.conftest import Start
+from holdfast.cli.run import missing_output
 from support import probe
 from support.waiting import until
 from support.world import World
@@ -142,9 +143,22 @@ def test_processes_that_outlive_the_command_are_told(world: World) -> None:
 
 
 def test_a_limit_that_ended_the_command_is_told(world: World) -> None:
-    done = world.hold("run", "--timeout", "200ms", "--", *world.probe("forever"))
+    done = world.hold("run", "--name", "it", "--timeout", "200ms", "--", *world.probe("forever"))
     assert done.returncode == 124
-    assert "was ended: overall timeout" in done.stderr
+    assert done.stderr == f"hold: {world.open().get('it').id} timed out after 200ms and was stopped\n"
+
+
+def test_a_silence_that_ended_the_command_is_told(world: World) -> None:
+    done = world.hold("run", "--name", "it", "--idle-timeout", "300ms", "--", *world.probe("forever"))
+    assert done.returncode == 128 + signal.SIGTERM
+    told = f"{world.open().get('it').id} printed nothing for 300ms and was stopped (idle timeout)"
+    assert done.stderr == f"hold: {told}\n"
+
+
+def test_missing_output_is_counted_by_its_reasons() -> None:
+    found = missing_output({"disk": 5, "missing": 4})
+    assert found == "9 bytes of output are missing: 5 not stored (disk full), 4 in removed log files"
+    assert missing_output({"dropped": 1}) == "1 byte of output is missing: 1 deleted from the log (its cap)"
 
 
 def test_a_reader_that_leaves_ends_the_run_but_not_the_session(world: World) -> None:
@@ -152,7 +166,7 @@ def test_a_reader_that_leaves_ends_the_run_but_not_the_session(world: World) -> 
     assert program.line() == "ready"
     program.hang_up()
     assert program.wait() == 128 + signal.SIGPIPE
-    assert "goes on without us" in program.errors()
+    assert "is still running" in program.errors()
     session = world.open().get("it")
     assert session.state == "running"
     assert session.kill().done

@@ -184,7 +184,7 @@ def test_a_second_interrupt_lets_a_waiting_command_go_on(world: World, noise: Pa
     run.send_signal(signal.SIGINT)
     assert b"sent INT" in run.stderr.readline()
     run.send_signal(signal.SIGINT)
-    assert b"goes on without us" in run.stderr.readline()
+    assert b"is still running: `hold logs -f " in run.stderr.readline()
     session = world.open().get("big")
     session.wait(exit=True, timeout=20)
     assert session.refresh().ends["stdout"] == SIZE
@@ -347,6 +347,7 @@ def test_what_a_full_disk_refuses_is_counted_and_makes_the_run_fail(world: World
     told = json.loads(line)
     missing = told["printed"] - told["received"]
     assert missing > 0
-    assert told["errors"].startswith(f"hold: {missing} bytes of output are missing here: the disk refused {missing}")
+    why = f"{missing} not stored (disk full)"
+    assert told["errors"].startswith(f"hold: {missing} bytes of output are missing: {why}")
     assert told["code"] == 125
     assert told["last"].strip().endswith("later 40")

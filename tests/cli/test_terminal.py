@@ -67,7 +67,7 @@ def test_own_08_a_run_that_is_left_goes_on_or_ends_as_its_lifetime_says(
     assert program.wait(10) == expected
 
     if lifetime == "detached":
-        assert f"{session.id} goes on without us" in said(world)
+        assert f"{session.id} is still running" in said(world)
         assert f"hold logs -f {session.id}" in said(world)
         promised(world, session, bystander=bystander, beside=beside)
         assert session.state == "running"
@@ -187,7 +187,7 @@ def test_a_signal_that_comes_during_the_start_is_obeyed_after_it(world: World, p
     program.signal(signal.SIGTERM)
     hit.release()
     assert program.wait() == 128 + signal.SIGTERM
-    assert "goes on without us" in program.errors()
+    assert "is still running" in program.errors()
     points.clear()
     session = world.open().get("it")
     assert session.state == "running"

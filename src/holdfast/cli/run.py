@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ..host.core import Core
     from ..host.log import Page
     from ..host.request import Command
-    from ..model import StartOptions
+    from ..model import Exit, StartOptions
     from .pump import Source
 
 USAGE = "[--wait T] [OPTION...] -- CMD..."
@@ -46,10 +46,10 @@ hold run --lifetime call -- ./server     ends with us, whatever happens
 OWN_FAILURE = 125
 NOT_EXECUTABLE, NOT_FOUND = 126, 127
 _WHY_MISSING = {
-    "disk": "the disk refused {}",
-    "dropped": "the log's cap cut {}",
-    "missing": "files with {} were removed",
-    "unreadable": "files with {} cannot be read",
+    "disk": "not stored (disk full)",
+    "dropped": "deleted from the log (its cap)",
+    "missing": "in removed log files",
+    "unreadable": "in log files that cannot be read",
 }
 _OUR_OUTPUT = {"stdout": 1, "stderr": 2, "tty": 1}
 
@@ -293,7 +293,7 @@ class _Run:
             left = len(stopped.survivors) + stopped.survivors_more
             note(f"{id} has ended" if not left else f"{id}: {left} processes survived, see `hold status {id}`")
         else:
-            _below(f"{id} goes on without us: `hold logs -f {id}` watches it, `hold stop {id}` ends it")
+            _below(f"{id} is still running: `hold logs -f {id}` watches it, `hold stop {id}` ends it")
         if self._connection is not None:
             self._connection.close()
         return 128 + number
@@ -322,25 +322,43 @@ class _Run:
         if session.state == "lost" or session.exit is None:
             raise RunnerGone(session.id, session.state, session.pid)
         exit = session.exit
-        from ..runner.causes import LIMIT
-
         if exit.cause not in ("exit", "signal"):
-            note(
-                f"{session.id} was ended: {exit.cause.replace('_', ' ')}"
-                + (f" by {exit.by}" if exit.by not in (None, LIMIT) else "")
-            )
+            note(f"{session.id} {self._why_ended(session.id, exit)}")
         if exit.survivors and not session.stopping:
             left = len(exit.survivors) + exit.survivors_more
             processes = "a process it started lives on" if left == 1 else f"{left} processes it started live on"
             note(f"{processes}: `hold status {session.id}` lists, `hold stop {session.id}` ends")
         return TIMED_OUT if exit.cause == "overall_timeout" else exit_code(exit)
 
+    def _why_ended(self, id: str, exit: Exit) -> str:
+        from ..errors import HoldfastError
+        from ..host.observe import read_files
+        from ..runner.deadlines import CAUSES
+        from ..signals.words import spell
+        from .tables import span
+
+        option = next((option for option, cause in CAUSES.items() if cause == exit.cause), None)
+        try:
+            seconds = None if option is None else read_files(self._core.home, id).now().get(option)
+        except HoldfastError:
+            seconds = None  # it was removed meanwhile
+        length = "its limit" if seconds is None else span(seconds) if seconds < 1 else spell(seconds)
+        if exit.cause == "stop":
+            return f"was stopped by {exit.by}" if exit.by else "was stopped"
+        return {
+            "overall_timeout": f"timed out after {length} and was stopped",
+            "idle_timeout": f"printed nothing for {length} and was stopped (idle timeout)",
+            "ttl": f"reached its time to live of {length} and was stopped",
+            "owner_gone": "was stopped: the process that owned it is gone",
+            "out_of_memory": "ran out of memory and was killed",
+        }.get(exit.cause, f"was ended: {exit.cause.replace('_', ' ')}")
+
 
 def missing_output(missing: dict[str, int]) -> str:
     """How many bytes of output were not written, by the reason of each gap."""
     total = sum(missing.values())
-    why = ", ".join(_WHY_MISSING.get(reason, "{} are gone").format(count) for reason, count in missing.items())
-    return f"{total} bytes of output are missing here: {why}"
+    why = ", ".join(f"{count} {_WHY_MISSING.get(reason, reason)}" for reason, count in missing.items())
+    return f"{total} {'byte' if total == 1 else 'bytes'} of output {'is' if total == 1 else 'are'} missing: {why}"
 
 
 def _below(text: str) -> None:

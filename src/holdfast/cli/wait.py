@@ -1,8 +1,8 @@
 """Block until one of the conditions holds, and say which. Without any, until the command has ended.
 
-Without a condition it exits with the code of the command (128+n for signal n), as the shell's `wait` does. With one it
-exits with 0 if that holds; the end of the command ends every wait, and if it came first, with the code of the command,
-or 1 if that is 0. It exits with 124 on timeout, with 5 if the runner is gone.
+Without a condition, exit with the code of the command (128+n for signal n). With a condition, exit with 0 when it
+holds. If the command ends first, exit with its code, or with 1 if that is 0. Exit with 124 on timeout, 5 if the runner
+is gone.
 """
 
 from __future__ import annotations
