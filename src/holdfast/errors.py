@@ -656,10 +656,14 @@ class MalformedAnswer(DamagedRecord):
     """A runner, or the place it runs in, answered with fields of the wrong type."""
 
     code, http_status, exit_code = "malformed-answer", 502, FAILED
-    fix = "`hold doctor --rebuild` moves the session to quarantine; what runs there goes on"
+    fix = "run `hold doctor`: it says how to remove this session"
+    session: str
+    path: str
+    why: str
 
     def __init__(self, session: str, path: str, why: str) -> None:
-        HoldfastError.__init__(self, f"the answer of session {session} cannot be used: {why}", path=path, why=why)
+        message = f"invalid answer from the runner of session {session}: {why}"
+        HoldfastError.__init__(self, message, session=session, path=path, why=why)
 
 
 class ForeignPeer(HoldfastError):

@@ -107,6 +107,14 @@ def deep(name: str) -> Callable[[Path], None]:
     return plant
 
 
+def append(name: str, raw: bytes) -> Callable[[Path], None]:
+    def plant(directory: Path) -> None:
+        with (directory / name).open("ab") as file:
+            file.write(raw)
+
+    return plant
+
+
 def edit(name: str, **values: Any) -> Callable[[Path], None]:
     """Other values for some fields; `...` takes one away."""
 
@@ -139,6 +147,14 @@ CONTENTS: dict[str, Callable[[Path], None]] = {
     "pipe for frames": pipe("frames"),
     "pipe for output": pipe("stdout.00000000000000000000"),
     "deep signal": deep("signals.jsonl"),
+    "signal too deep to parse": append("signals.jsonl", b"[" * 9000 + b"\n"),
+    "signals that are no JSON": append("signals.jsonl", b"nonsense\n"),
+    "intent is a list": append("intent.json", b"[]"),
+    "intent has numbers": append("intent.json", b'{"cause": 1, "by": 2, "at": 3}'),
+    "deep intent": append("intent.json", b'{"cause":' + b"[" * 9000),
+    "away has no evidence": append("away.json", b'{"state": "lost"}'),
+    "here has numbers": append("here.json", b'{"changed": {"labels": {"a": 1}}}'),
+    "deep here": append("here.json", b'{"changed":' + b"[" * 400 + b"]" * 400 + b"}"),
     "nested directories": nest,
 }
 

@@ -84,7 +84,7 @@ def test_home_signal_has_no_session() -> None:
         (b"[1, 2]\n", "no object"),
         (b'{"seq": 3, "watch"\n', "no JSON"),
         (b"\xff\xfe\n", "no JSON"),
-        (b"[" * 5000 + b"\n", "no JSON"),
+        (b"[" * 5000 + b"\n", "nested deeper"),
         (line(watch={"text": "x" * LINE_MAX_BYTES}), "longer than"),
         (b'{"owner": 3}\n', "owner is no text"),
     ],
@@ -93,6 +93,7 @@ def test_line_that_breaks_the_rules_is_bad_and_says_why(broken: bytes, why: str)
     parsed = parse(broken, "b7k2m9qa1")
     assert isinstance(parsed, Bad)
     assert why in parsed.why
+    assert parsed.is_torn == (broken == b'{"seq": 3, "watch"\n')
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,7 @@ _ADVICE = {
     STALE: (PROBLEM, "`hold stop {0}` ends what is left of it; `hold logs {0}` reads its output"),
     LOST: (WARNING, "`hold logs {0}` reads what it printed, `hold restart {0}` runs it again"),
 }
+_SET_ASIDE = "`hold doctor --rebuild` moves the session to quarantine; what runs there goes on"
 # How long a launcher may take to say who it is.
 _HELLO_S = 1.0
 _PR_GET_CHILD_SUBREAPER = 37
@@ -239,7 +240,7 @@ def _set_aside(core: Core, session: str, text: str, rebuild: bool) -> Finding:
     path = core.home.session(session)
     is_away = records.found(None, os.path.join(path, "spec.json")).get("place") not in (None, LOCAL)
     if not rebuild or not is_away:
-        fix = MalformedAnswer.fix if is_away else "end its runner and its processes, then ask again"
+        fix = _SET_ASIDE if is_away else "end its runner and its processes, then ask again"
         return Finding("sessions", PROBLEM, text, fix=fix, path=path)
     endpoint = read_files(core.home, session).endpoint
     aside = _quarantine(core, session)

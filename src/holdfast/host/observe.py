@@ -242,8 +242,9 @@ def record_here(files: Files, changes: Record) -> None:
 
 
 def check_contents(home: Home, id: str) -> None:
-    """DamagedRecord where something in the directory is no file, or a line of its signals is no signal. Too long for
-    every look, and none of it keeps a session from being read or stopped."""
+    """DamagedRecord where something in the directory is no file, a record that is rarely read has the wrong shape, or a
+    line of its signals is no signal. Too long for every look, and none of it keeps a session from being read or
+    stopped."""
     from ..runner.signalfile import FILE, LINE_MAX_BYTES
     from ..signals.records import Bad, parse
 
@@ -255,6 +256,8 @@ def check_contents(home: Home, id: str) -> None:
         raise NotFound(id) from None
     if strange:
         raise DamagedRecord(strange[0], "it is not a regular file")
+    for name, shape in ((records.INTENT, shapes.INTENT), (records.AWAY, shapes.AWAY), (records.HERE, shapes.HERE)):
+        _optional(os.path.join(directory, name), shape)
     path = os.path.join(directory, FILE)
     for number, line in enumerate(records.lines(path, LINE_MAX_BYTES, too_long=_TOO_LONG), 1):
         found = parse(line, id)

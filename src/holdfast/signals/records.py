@@ -147,8 +147,12 @@ def parse(line: bytes | str, session: str | None = None) -> Signal | Note | Bad:
         return Bad(f"longer than {LINE_MAX_BYTES} bytes")
     try:
         record = jsontext.read(line)
-    except (ValueError, RecursionError):
-        return Bad("no JSON", is_torn=True)
+    except RecursionError:
+        return Bad(f"nested deeper than {_DEPTH_MAX}")
+    except ValueError:
+        # Each record is an object, so what is torn off one begins as an object does.
+        text = line.strip()
+        return Bad("no JSON", is_torn=not text or text[:1] in (b"{", "{"))
     if not isinstance(record, dict):
         return Bad("no object")
     if jsontext.is_deeper(record, _DEPTH_MAX):
