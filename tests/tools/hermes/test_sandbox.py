@@ -6,7 +6,7 @@ import os
 import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -216,6 +216,39 @@ def test_an_end_is_announced_although_calls_fail_and_giving_up_is_announced(
     assert isinstance(other, SandboxProcess)
     other.stop("the test")
     assert registry.completion_queue.get(timeout=60)["completion_reason"] == "killed", "announced again"
+
+
+def test_what_a_sandbox_cannot_do_is_refused(world: World) -> None:
+    sandbox, home = beside(world)
+    registry = Registry(world.open())
+    for asked in ({"watch_patterns": ["up"]}, {"heartbeat": 60}, {"stdin": "open"}):
+        options: Any = asked
+        with pytest.raises(BadArgument) as told:
+            registry.spawn_via_env(sandbox, f"touch {home}/ran", **options)
+        assert told.value.argument == next(iter(asked))
+        assert "leave it out" in told.value.fix
+    assert sandbox.calls == []
+    process = registry.spawn_via_env(sandbox, "true", stdin="closed")
+    with pytest.raises(BadArgument, match="watch_patterns"):
+        process.watch_patterns = ["up"]
+    process.watch_patterns = []
+    assert process.watch_patterns == []
+    assert registry.wait(process.id, 60)["exit_code"] == 0
+
+
+def test_the_end_of_a_task_ends_its_processes_in_sandboxes_but_for_those_that_persist(world: World) -> None:
+    sandbox, _ = beside(world)
+    registry = Registry(world.open())
+    about: Any = {"task_id": "t1"}
+    stays = registry.spawn_via_env(sandbox, STAY, persist_on_release=True, **about)
+    ends = registry.spawn_via_env(sandbox, STAY, **about)
+    other = registry.spawn_via_env(sandbox, STAY, task_id="t2")
+    assert registry.release("t1") == 1
+    rows = {row["session_id"]: row["status"] for row in registry.list_sessions()}
+    assert rows == {stays.id: "running", ends.id: "exited", other.id: "running"}
+    assert registry.kill_started_since(other.started_at, "t1") == 0
+    assert registry.kill_started_since(stays.started_at, "t1") == 1
+    assert registry.kill_all("t2") == 1
 
 
 def test_a_line_without_an_end_is_kept_only_in_part(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

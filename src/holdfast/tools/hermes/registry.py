@@ -122,6 +122,7 @@ class Registry:
         self._boxes: dict[int, Sandbox] = {}
         self._boxed_waits: list[threading.Event] = []
         self._consumed: set[str] = set()
+        self._announced: set[str] = set()
         self.completion_queue = CompletionQueue(self._drained, self._all_wakers)
         # For programs that keep here which processes they look after themselves.
         self.pending_watchers: list[dict[str, Any]] = []
@@ -172,8 +173,12 @@ class Registry:
         owner = self.owner if own else _owner(session_key, task)
         env_vars = {**self.settings.env_vars, **(env_vars or {})}
         if env is not None and not isinstance(env, str):
+            from .sandbox import refuse
+
             about: Any = {"owner": owner, "task_id": task, "cwd": cwd, "env_vars": env_vars, "use_pty": use_pty}
-            return self._spawn_boxed(env, command, timeout, notify_on_complete, deadline=deadline, **about)
+            about |= {"deadline": deadline, "persists": persist_on_release}
+            refuse(watch_patterns=watch_patterns, heartbeat=heartbeat, stdin=stdin)
+            return self._spawn_boxed(env, command, timeout, notify_on_complete, **about)
         place = self.settings.place if env is None else env
         settings = replace(self.settings, task_id=task, env_vars=env_vars, place=place)
         starting = Starting(self._hf, owner, settings, self._hf.kept(f"hermes:{owner}"))
@@ -225,7 +230,7 @@ class Registry:
 
         delays, failures = pauses_s(), 0
         retries = pauses_s(limits.ENV_RETRY_S, limits.ENV_RETRY_MAX_S)
-        while True:
+        while process.notify_on_complete:
             try:
                 process.look()
                 if process.is_over:
@@ -242,7 +247,12 @@ class Registry:
             if failures:
                 failures, retries = 0, pauses_s(limits.ENV_RETRY_S, limits.ENV_RETRY_MAX_S)
             time.sleep(next(delays))
-        if process.id not in self._consumed:
+        with self._lock:
+            # Notices that were switched off and on again have two threads that see the end.
+            is_due = process.notify_on_complete and process.id not in self._consumed | self._announced
+            if is_due:
+                self._announced.add(process.id)
+        if is_due:
             self.completion_queue.put(process.event())
 
     def _in_box(self, session_id: object) -> SandboxProcess | None:
@@ -381,11 +391,13 @@ class Registry:
         """Those of the task, and those of the same session key under other tasks. Without either: all that this
         registry knows."""
         keys = [] if session_key is None else [session_key]
-        if task_id is None and session_key is None:
+        everything = task_id is None and session_key is None
+        if everything:
             task_id, keys = self.settings.task_id, [self.owner, *self._served()]
         owners = {*self._owners(task_id or ""), *keys}
         rows: list[Facts] = drive(self._process.listed(task_id or "", owners, keys))["processes"]
         boxed = [each for each in self._boxed_of(task_id) if each.owner in owners or session_key is None]
+        boxed = [each for each in self._boxed_of(None) if everything or each in boxed or each.owner in keys]
         away = self._look_at(boxed)
         for each in boxed:
             unknown = {"health": "unreachable", "note": texts.SANDBOX_AWAY} if each in away else {}
@@ -425,8 +437,21 @@ class Registry:
         """Stop those of a task, or this registry's own; how many are verified dead."""
         excluded = set(exclude_ids)
         boxed = [each for each in self._boxed_of(task_id) if not any(scope.begins(each.id, ref) for ref in excluded)]
-        dead = sum(bool(each.killed("kill_all")["status"] == "killed") for each in boxed)
-        return dead + self._sweep(self._those(task_id), excluded, by="kill_all")
+        return self._sweep_boxed(boxed, "kill_all") + self._sweep(self._those(task_id), excluded, by="kill_all")
+
+    def _sweep_boxed(self, boxed: Iterable[SandboxProcess], by: str) -> int:
+        """Those that cannot be reached are not counted, and keep no other from being stopped."""
+        dead = 0
+        for each in boxed:
+            try:
+                dead += each.killed(by)["status"] == "killed"
+            except PlaceUnreachable:
+                continue
+        return dead
+
+    def _boxed_those(self, task_id: str) -> list[SandboxProcess]:
+        """As `_those`."""
+        return [each for each in self._boxed_of(task_id) if each.owner in self._owners(task_id)]
 
     def _boxed_of(self, task_id: str | None) -> list[SandboxProcess]:
         return [each for each in list(self._boxed.values()) if task_id is None or each.task_id == task_id]
@@ -436,12 +461,14 @@ class Registry:
         # When something began is told to the millisecond.
         since = math.floor(ts * 1000) / 1000
         begun = [each for each in self._those(task_id or "") if _began(each) >= since]
-        return self._sweep(begun, set(), by="kill_all")
+        boxed = [each for each in self._boxed_those(task_id or "") if each.started_at >= since]
+        return self._sweep_boxed(boxed, "kill_all") + self._sweep(begun, set(), by="kill_all")
 
     def release(self, task_id: str | None) -> int:
         """The end of a task: as `kill_all`, but for those that persist."""
         kept = [each for each in self._those(task_id or "") if scope.PERSIST not in each.labels]
-        return self._sweep(kept, set(), by="release")
+        boxed = [each for each in self._boxed_those(task_id or "") if not each.persists]
+        return self._sweep_boxed(boxed, "release") + self._sweep(kept, set(), by="release")
 
     def recover_from_checkpoint(self) -> int:
         """Look at everything that is not known to be over; how many sessions run. Ends nothing."""

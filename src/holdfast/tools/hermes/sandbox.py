@@ -26,7 +26,7 @@ from . import limits, scope, texts, views
 from .handles import ProcessSession
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import Any, Protocol
 
     from ...config import Config
@@ -69,6 +69,17 @@ def pauses_s(first: float = limits.ENV_PAUSE_S, most: float = limits.ENV_PAUSE_M
     while True:
         yield first
         first = min(1.5 * first, most)
+
+
+def refuse(*, watch_patterns: object = None, heartbeat: int = 0, stdin: str | None = None) -> None:
+    """What needs a stream from the sandbox, or to it."""
+    why = "does not work in a sandbox that only executes commands"
+    if watch_patterns:
+        raise BadArgument("watch_patterns", why, "leave it out, and read new output with poll or read_log")
+    if heartbeat:
+        raise BadArgument("heartbeat", why, "leave it out, and call poll as often as news are wanted")
+    if stdin not in (None, "closed"):
+        raise BadArgument("stdin", f"{stdin[:40]!a} {why}", "leave it out, and let the command read a file instead")
 
 
 class Sandbox:
@@ -145,6 +156,7 @@ class SandboxProcess(ProcessSession):
         env_vars: Mapping[str, str],
         use_pty: bool,
         deadline: int | None,
+        persists: bool,
         tell: Callable[[SandboxProcess], None],
     ) -> None:
         name = scope.new_id()
@@ -169,6 +181,7 @@ class SandboxProcess(ProcessSession):
         self.sandbox = sandbox
         self._where = {"id": request.spec["id"], "home": told["home"], "endpoint": told["endpoint"]}
         self._settings = settings
+        self.persists = persists
         self._grace_s = settings.grace_s
         self._lock = threading.Lock()
         self._name, self._command, self._owner, self._task = name, command, owner, task_id
@@ -308,9 +321,19 @@ class SandboxProcess(ProcessSession):
 
     @notify_on_complete.setter
     def notify_on_complete(self, wanted: bool) -> None:
-        if wanted and not self._notifies:
+        if not wanted:
+            self.stop_notices()
+        elif not self._notifies:
             self["notify_on_complete"] = self._notifies = True
             threading.Thread(target=self._tell, args=(self,), daemon=True).start()
+
+    @property
+    def watch_patterns(self) -> list[str]:
+        return []
+
+    @watch_patterns.setter
+    def watch_patterns(self, wanted: Iterable[str]) -> None:
+        refuse(watch_patterns=list(wanted))
 
     def stop_notices(self) -> None:
         """None will come any more; setting `notify_on_complete` again makes another attempt."""
@@ -375,6 +398,8 @@ class SandboxProcess(ProcessSession):
             "started_at": time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(self._began)),
             "output_preview": preview,
         }
+        row |= {"notify_on_complete": True} if self._notifies else {}
+        row |= {"persist_on_release": True} if self.persists else {}
         row |= {"session_scoped": True} if task_id and task_id != self._task else {}
         return row | self.ended() | {"place": NAME, "pid_scope": "sandbox"}
 
