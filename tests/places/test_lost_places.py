@@ -255,9 +255,9 @@ def test_a_runner_killed_there_leaves_a_stale_session_that_can_be_ended(
     found = host.get(session.id)
     assert (found.state, found.text()) == ("lost", "ready\ndeep\n")
     assert found.exit is not None
-    assert (found.exit.cause, found.status) == ("stop", "killed")
+    assert (found.exit.cause, found.exit.stopped, found.status) == ("stop", "kill", "killed")
     (ended,) = host.signals(OWNER).claim()
-    assert ended.fields["phase"] == "ended"
+    assert (ended.fields["phase"], ended.fields["stopped"]) == ("ended", "kill")
     assert len(told.endings(world, session.id)) == 1
 
 

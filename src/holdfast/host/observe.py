@@ -408,6 +408,8 @@ def _without_deputy(files: Files) -> Observed:
         refused.gaps = heard.get("gaps") or []
         return refused
     asked = _read_intent(files) if heard["state"] == LOST else ""
+    if files.intent is not None:
+        files.intent["stopped"] = heard.get("how")
     return Observed(files, heard["state"], heard["evidence"] + asked)
 
 

@@ -382,9 +382,9 @@ class Deputy:
             self._end = None
         else:
             certain = frame.get("certain") is True
-            stopped = frame.get("stopped")
-            shapes.check(shapes.AWAY, {"state": "stale", "evidence": "", "at": "", "stopped": stopped})
-            self._over(str(frame["state"]), _short(str(frame["evidence"])), stopped, certain=certain)
+            done = {"stopped": frame.get("stopped"), "how": frame.get("how")}
+            shapes.check(shapes.AWAY, {"state": "stale", "evidence": "", "at": "", **done})
+            self._over(str(frame["state"]), _short(str(frame["evidence"])), done, certain=certain)
 
     def _have_forgotten(self) -> None:
         """All that there was over there has come home."""
@@ -399,7 +399,7 @@ class Deputy:
     def _on_forgotten(self, _frame: Message) -> None:
         self._loop.leave()
 
-    def _over(self, state: str, evidence: str, stopped: object = None, *, certain: bool = False) -> None:
+    def _over(self, state: str, evidence: str, done: Message | None = None, *, certain: bool = False) -> None:
         """No runner will say more about it. Where nothing was ever recorded, nothing ever was."""
         began = records.found(self._directory, "state.json") or records.found(self._directory, "exit.json")
         if state == "missing" and not began:
@@ -413,7 +413,8 @@ class Deputy:
             assert self._copy is not None
             state = "stale" if state == "stale" else "lost"
             record = {"state": state, "evidence": evidence, "at": clock.now_text(), "sizes": self._copy.sizes()}
-            records.write(self._directory, records.AWAY, {**record, "stopped": stopped}, durable=True)
+            done = done or {"stopped": None, "how": None}
+            records.write(self._directory, records.AWAY, {**record, **done}, durable=True)
             assert self._news is not None
             self._news.ended_there()
             if state == "lost":

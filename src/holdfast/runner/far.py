@@ -15,6 +15,7 @@ import sys
 import time
 
 from . import mirror, records, sockets, telling, tree, whereabouts, wire
+from .causes import AFTER_GRACE, AT_ONCE, IN_GRACE
 from .kernel_signals import signal
 from .ladder import TREE, Ladder, rungs
 from .loop import READ, WRITE, Loop
@@ -390,6 +391,7 @@ class Far:
         command = (records.found(None, os.path.join(self._directory, "state.json")).get("command") or {}).get("pid")
         climb = Ladder(rungs(float(frame["grace"]), frame["ladder"]))
         rung = None
+        how = IN_GRACE if any(process.pid == command for process in found) else None
         while True:
             living = self._orphans()
             command_gone = not any(process.pid == command for process in living)
@@ -400,6 +402,8 @@ class Far:
             if step is None:
                 time.sleep(_ORPHANS_LOOK_S)
                 continue
+            if step.signal == "KILL" and not command_gone:
+                how = AT_ONCE if rung is None else AFTER_GRACE
             rung = str(step)
             if step.signal == "KILL" and step.target == TREE:
                 survivors = tree.Sweep(self._orphans, step.wait_s).run()
@@ -410,7 +414,7 @@ class Far:
                     tree.send(process, signal.SIGCONT)
         took_s = round(time.monotonic() - began, 3)
         stopped = {"found": tree.described(found), "survivors": survivors, "rung": rung, "took_s": took_s}
-        self._tell_orphans(stopped=stopped)
+        self._tell_orphans(stopped=stopped, how=how)
 
     @property
     def _directory(self) -> str:

@@ -261,7 +261,10 @@ _STOPPED = Shape(
     {"found": Each(_PROCESS), "survivors": Each(_PROCESS)},
     {"found_more": COUNT, "survivors_more": COUNT, "rung": TEXT, "took_s": NUMBER, "already": SWITCH},
 )
-AWAY = Shape({"state": NAME, "evidence": TEXT, "at": TIME}, {"stopped": _STOPPED, "sizes": OFFSETS, "gaps": Each(_GAP)})
+AWAY = Shape(
+    {"state": NAME, "evidence": TEXT, "at": TIME},
+    {"stopped": _STOPPED, "how": NAME, "sizes": OFFSETS, "gaps": Each(_GAP)},
+)
 CHANGES = Shape({}, _CHANGEABLE)
 HERE = Shape({"changed": CHANGES})
 STATUS = Shape(
