@@ -262,7 +262,16 @@ def test_a_planted_pipe_or_nonsense_beside_a_terminal_log_does_not_hang_its_read
 # Every name under which a runner opens something while its command runs.
 OPENED = (
     *(".exit.reserved", "exit.json.tmp", "state.json.tmp", "stdout.dropped.tmp", "tty.dropped.tmp"),
-    *("frames", "frames.tmp", "runner.log", "signals.jsonl.tmp", "marks.jsonl", "marks.tmp", "inputs.jsonl"),
+    *(
+        "frames",
+        "frames.tmp",
+        "runner.log",
+        "signals.jsonl",
+        "signals.jsonl.tmp",
+        "marks.jsonl",
+        "marks.tmp",
+        "inputs.jsonl",
+    ),
 )
 
 
