@@ -213,9 +213,10 @@ def test_a_home_that_others_may_change_is_refused(world: World) -> None:
     world.home.chmod(0o700)
 
 
-def test_an_input_larger_than_a_start_can_carry_is_too_large(world: World) -> None:
+def test_an_input_larger_than_a_start_can_carry_is_too_large_for_a_command_that_restarts(world: World) -> None:
     (world.cwd / "large").write_bytes(bytes(9 << 20))
-    assert failed(world, "start", "--input", "large", "--", "true")[::2] == (1, "too-large")
+    words = ("start", "--input", "large", "--restart", "on-failure", "--", "true")
+    assert failed(world, *words)[::2] == (1, "too-large")
 
 
 def test_a_survivor_makes_a_stop_fail(world: World, capsys: pytest.CaptureFixture[str]) -> None:

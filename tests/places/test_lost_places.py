@@ -177,10 +177,13 @@ def test_a_program_that_is_not_installed_is_named(
 
 
 def test_a_home_there_that_cannot_be_written_refuses_the_start(over_ssh: Away, host: Holdfast, world: World) -> None:
+    over_ssh.state.mkdir(parents=True, exist_ok=True)
     (over_ssh.state / "guests").write_text("in the way")
-    with pytest.raises(errors.PlaceUnreachable, match="no directory"):
+    with pytest.raises(errors.PlaceUnreachable, match="not a directory"):
         host.run("true", place=over_ssh.place)
     (over_ssh.state / "guests").unlink()
+    host.run("true", place=over_ssh.place)
+    until(lambda: nothing_is_left(world))
     (over_ssh.state / "runner").rename(over_ssh.state / "kept")
     (over_ssh.state / "runner").write_text("in the way")
     with pytest.raises(errors.PlaceUnreachable, match="Not a directory"):
