@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import random
+import re
 import signal
 import sys
 import time
@@ -236,7 +237,8 @@ def test_a_stopped_client_slows_nothing_and_wakes_to_a_gap_and_the_screen(home: 
     gaps = [line for line in said if line.startswith("Gap")]
     assert gaps == ["Gap skipped"]
     assert said[said.index(gaps[0]) + 1] == "Init"
-    assert said[-1] == "shows xxxxxxxxxx the end"
+    # How long the last row is depends on the size.
+    assert re.fullmatch("shows x+ the end", said[-1])
     leave.release(2)
     while client.line(20) != "Exit":
         pass
