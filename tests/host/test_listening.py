@@ -56,7 +56,7 @@ def test_bad_lines_are_told_after_the_end_too_and_many_are_counted(world: World)
     consumer = hf.signals("conv-1")
     session = hf.start(world.probe("cat"), stdin="open", owner="conv-1")
     with (world.session(session.id) / "signals.jsonl").open("ab") as file:
-        file.write(b"not a record\n" * 5)
+        file.write(b'{"torn off\n' * 5)
     runner = session.runner_pid
     session.stop(grace=0)
     assert runner is not None
