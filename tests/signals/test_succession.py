@@ -294,5 +294,6 @@ def test_exit_makes_the_descriptor_readable_at_once(world: World) -> None:
             until(consumer.pending)
             consumer.claim().settle()
             session.stop(grace=0)
-    slowest = sorted(delays)[-1 - len(delays) // 100 :]
+    # Of few, two may meet a disk that is slow to take the record; a delay of our own would be in all of them.
+    slowest = sorted(delays)[-1 - scaled(2, len(delays) // 100) :]
     assert slowest[0] < 0.05, f"the slowest of {len(delays)}: {slowest}"
