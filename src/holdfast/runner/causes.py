@@ -14,7 +14,6 @@ LIMIT = "limit"
 # How a command that was asked to end did so: by itself within the grace, killed by the runner after it, killed by the
 # runner without any, or killed by another process while it still had time.
 IN_GRACE, AFTER_GRACE, AT_ONCE, ELSEWHERE = "grace", "kill", "at_once", "elsewhere"
-STOPPED = (IN_GRACE, AFTER_GRACE, AT_ONCE, ELSEWHERE)
 
 
 def status_of(exit: dict[str, Any]) -> str:

@@ -62,7 +62,6 @@ def _look(asked: Record) -> Record:
     data, end = _printed(directory, asked["since"], asked["limit"])
     return {
         "exit": exit.get("exit"),
-        "ended_at": exit.get("ended_at"),
         "lost": not exit and not lives,
         "since": end - len(data),
         "data": wire.as_text(data),

@@ -37,7 +37,7 @@ class Crop:
     """One terminal of this size (rows, cols); `undo` is told what it is written."""
 
     def __init__(self, size: Size, undo: Undo) -> None:
-        self.size = self._size = size
+        self.size = size
         self._undo = undo
         self._filter = Filter()
         self._top = self._left = 0
@@ -55,11 +55,11 @@ class Crop:
         grid, state = followed.grid, followed.state
         out: list[str] = []
         page = grid.size
-        is_part = page[0] > self._size[0] or page[1] > self._size[1]
+        is_part = page[0] > self.size[0] or page[1] > self.size[1]
         modes = _modes(state, pointing=not is_part)
         if modes != self._modes or state["alt"] != self._alt or page != self._page:
             if self._modes is not None:
-                before += self._undo.take(self._size[1])
+                before += self._undo.take(self.size[1])
             out.append(("\x1b[?1049h" if state["alt"] else "") + _NO_WRAP + modes)
             self._modes, self._alt, self._page, self._cursor = modes, state["alt"], page, None
             self._labels = {}
@@ -76,7 +76,7 @@ class Crop:
         self._scrolled = 0 if self._alt else grid.scrolled
         said = "".join(out) + self._said(state)
         row, col, visible = grid.cursor
-        place = settings.to(row - self._top, min(col - self._left, self._size[1] - 1))
+        place = settings.to(row - self._top, min(col - self._left, self.size[1] - 1))
         look = visible, state["shape"]
         if look != self._cursor:
             place += f"\x1b[?{_CURSOR}{'h' if visible else 'l'}"
@@ -87,18 +87,18 @@ class Crop:
 
     def _forget(self, grid: Grid) -> None:
         """Nothing is known of what the terminal shows."""
-        self._shown = [None] * self._size[0]
+        self._shown = [None] * self.size[0]
         self._scrolled = 0 if self._alt else grid.scrolled
 
     def _look_at_cursor(self, grid: Grid) -> None:
         """Move the part that is shown no further than the cursor needs."""
         row, col, _ = grid.cursor
-        self._top = _moved(self._top, row, grid.size[0], self._size[0])
-        self._left = _moved(self._left, col, grid.size[1], self._size[1])
+        self._top = _moved(self._top, row, grid.size[0], self.size[0])
+        self._left = _moved(self._left, col, grid.size[1], self.size[1])
 
     def _rows(self, grid: Grid, *, bordered: bool) -> list[str]:
         """All rows of the terminal as they are to be written, each from its first column on."""
-        rows, cols = self._size
+        rows, cols = self.size
         page_cols = grid.size[1]
         shown = [self._row(row, page_cols, bordered) for row in grid.rows()[self._top : self._top + rows]]
         below = rows - len(shown)
@@ -109,7 +109,7 @@ class Crop:
         return shown + ["\x1b[K"] * below
 
     def _row(self, row: Row, page_cols: int, bordered: bool) -> str:
-        cols = self._size[1]
+        cols = self.size[1]
         cells = row.used() if page_cols <= cols else trimmed(row.columns(self._left, self._left + cols))
         text = _written(cells)
         if page_cols < cols and bordered:

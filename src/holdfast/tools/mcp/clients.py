@@ -51,10 +51,6 @@ def _entry(command: Sequence[str], env: Env) -> Entry:
     return {**made, "env": env} if env else made
 
 
-def _flags(env: Env) -> list[str]:
-    return [word for name, value in env.items() for word in ("-e", f"{name}={value}")]
-
-
 def _common(command: Sequence[str], env: Env) -> str:
     return _json("mcpServers", NAME, **_entry(command, env))
 
