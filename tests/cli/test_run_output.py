@@ -17,7 +17,7 @@ import pytest
 
 from cli.outer import Outer
 from support.levers import namespace_argv
-from support.scale import LONG, scaled
+from support.scale import scaled
 from support.waiting import until
 from support.world import World
 
@@ -145,7 +145,7 @@ def _held(world: World, at_least: int = CAP // 2) -> int:
     return seen[-1]
 
 
-@pytest.mark.skipif(LONG, reason="one size is enough")
+@pytest.mark.short
 def test_the_command_waits_below_the_cap_while_nobody_reads(world: World, noise: Path) -> None:
     run = _started(world, "--", "cat", str(noise))
     printed = _held(world)
@@ -156,7 +156,7 @@ def test_the_command_waits_below_the_cap_while_nobody_reads(world: World, noise:
     assert run.wait() == 0
 
 
-@pytest.mark.skipif(LONG, reason="one size is enough")
+@pytest.mark.short
 @pytest.mark.parametrize("how", ["killed", "closed"])
 def test_a_reader_that_leaves_lets_the_command_go_on(world: World, noise: Path, how: str) -> None:
     run = _started(world, "--", "cat", str(noise))
@@ -174,7 +174,7 @@ def test_a_reader_that_leaves_lets_the_command_go_on(world: World, noise: Path, 
     assert session.dropped_before["stdout"] > 0
 
 
-@pytest.mark.skipif(LONG, reason="one size is enough")
+@pytest.mark.short
 def test_a_second_interrupt_lets_a_waiting_command_go_on(world: World, noise: Path) -> None:
     command = f"trap '' INT; cat {noise}"
     run = _started(world, "--", command)
@@ -190,7 +190,7 @@ def test_a_second_interrupt_lets_a_waiting_command_go_on(world: World, noise: Pa
     assert session.refresh().ends["stdout"] == SIZE
 
 
-@pytest.mark.skipif(LONG, reason="one size is enough")
+@pytest.mark.short
 def test_both_streams_are_whole_and_in_their_place(world: World) -> None:
     lines = 60_000
     command = f"i=0; while [ $i -lt 60 ]; do seq {lines // 60}; seq {lines // 60} >&2; i=$((i+1)); done"
@@ -212,7 +212,7 @@ NO_ROOM = {"HOLDFAST_LOG_FREE_FLOOR": "100TiB"}
 
 
 @pytest.mark.covers("habits:7", "found:18")
-@pytest.mark.skipif(LONG, reason="one size is enough")
+@pytest.mark.short
 def test_a_run_is_whole_while_free_space_is_below_the_floor(world: World) -> None:
     size = 40_000_000
     done = subprocess.run(
@@ -237,7 +237,7 @@ for number in range(int(sys.argv[1])):
 
 
 @pytest.mark.covers("habits:7", "found:18")
-@pytest.mark.skipif(LONG, reason="one size is enough")
+@pytest.mark.short
 def test_two_streams_that_grow_alike_are_whole_while_free_space_is_below_the_floor(world: World) -> None:
     writes = 1500
     settings = {"HOLDFAST_LOG_SESSION_CAP": "16MiB", "HOLDFAST_LOG_SEGMENT": "4MiB", **NO_ROOM}
@@ -254,7 +254,7 @@ def test_two_streams_that_grow_alike_are_whole_while_free_space_is_below_the_flo
     assert done.stderr == whole
 
 
-@pytest.mark.skipif(LONG, reason="one size is enough")
+@pytest.mark.short
 def test_a_terminals_output_into_a_pipe_is_whole(world: World) -> None:
     run = _started(world, "--tty", "--", "seq", "1", "400000")
     assert _held(world) <= CAP + CAP // 4
@@ -263,7 +263,7 @@ def test_a_terminals_output_into_a_pipe_is_whole(world: World) -> None:
     assert (run.returncode, errors) == (0, b"")
 
 
-@pytest.mark.skipif(LONG, reason="one size is enough")
+@pytest.mark.short
 def test_a_terminal_that_shows_nothing_makes_its_command_wait(world: World) -> None:
     argv = world.hold_argv("run", "--name", "big", "--tty", "--", "seq", "1", "250000")
     window = Outer(argv, env={**os.environ, **SETTINGS})
@@ -277,7 +277,7 @@ def test_a_terminal_that_shows_nothing_makes_its_command_wait(world: World) -> N
     assert all(b"%d\r\n" % number in window.printed for number in range(1, 250_000, 997))
 
 
-@pytest.mark.skipif(LONG, reason="one size is enough")
+@pytest.mark.short
 def test_a_command_that_waits_for_its_reader_is_not_idle(world: World, noise: Path) -> None:
     run = _started(world, "--idle-timeout", "400ms", "--", f"cat {noise}")
     _held(world)
@@ -288,7 +288,7 @@ def test_a_command_that_waits_for_its_reader_is_not_idle(world: World, noise: Pa
     assert run.wait() == 0
 
 
-@pytest.mark.skipif(LONG, reason="one size is enough")
+@pytest.mark.short
 def test_a_run_that_stays_for_a_while_leaves_a_flood_in_time(world: World) -> None:
     done = subprocess.run(
         world.hold_argv("run", "--wait", "1s", "--", "yes"),

@@ -43,10 +43,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if not LONG:
-        runs = variants.chosen([item for item in items if not item.get_closest_marker("long")])
-        config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in runs])
-        items[:] = [item for item in items if item.nodeid in runs]
+    wanted = [item for item in items if not item.get_closest_marker("short" if LONG else "long")]
+    runs = {item.nodeid for item in wanted} if LONG else variants.chosen(wanted)
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in runs])
+    items[:] = [item for item in items if item.nodeid in runs]
     for item in items:
         if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(_SLOW_TIMEOUT_S))
