@@ -14,7 +14,10 @@ _HEAD = """# Configuration
 
 One TOML file: `$HOLDFAST_CONFIG`, else `$XDG_CONFIG_HOME/holdfast/config.toml`, else
 `~/.config/holdfast/config.toml`. Without a file the defaults hold. A variable of the environment wins over
-the file. Unknown sections, keys and variables, and values of the wrong type, are errors that name the place.
+the file. Unknown sections, keys and variables, and values of the wrong type, are errors that name the place:
+nothing is started, and `hold gc` removes nothing. Commands that look at sessions or end them use the defaults and
+say so in one line. A file that another user owns or may write is not read: every command refuses it, except
+`hold stop`, `hold kill` and `hold doctor`, which use the defaults.
 `hold config` shows every value and where it came from.
 
 Sizes are a number of bytes or text such as `"512K"`, `"64MiB"`, `"4G"` (powers of 1024); durations a number

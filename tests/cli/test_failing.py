@@ -198,10 +198,10 @@ def test_a_wrong_setting_names_file_and_line(world: World) -> None:
     file = world.root / "config.toml"
     file.write_text("[log]\nkepe = 1\n")
     env = {"HOLDFAST_CONFIG": str(file)}
-    code, message, told = failed(world, "ls", env=env)
+    code, message, told = failed(world, "start", "--", "true", env=env)
     assert (code, told) == (2, "config-error")
     assert f"{file}:2" in message
-    assert "did you mean keep" in world.hold("ls", env=env).stderr
+    assert "did you mean keep" in world.hold("run", "--", "true", env=env).stderr
 
 
 def test_a_home_that_others_may_change_is_refused(world: World) -> None:

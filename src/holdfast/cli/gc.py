@@ -30,7 +30,7 @@ def arrange(parser: Parser) -> None:
 
 
 def main(args: Namespace) -> int:
-    with here() as hf:
+    with here(need_config=True) as hf:
         done = hf.collect(dry_run=args.dry_run, all=args.all)
     if args.json:
         say_json(done)

@@ -52,7 +52,7 @@ def arrange(parser: Parser) -> None:
 
 
 def main(args: Namespace) -> int:
-    with here() as hf:
+    with here(skip_unsafe=True) as hf:
         if args.signal is None:
             return end_all(hf, args.sessions, 0.0, as_json=args.json)
         from ..errors import HoldfastError

@@ -41,7 +41,7 @@ def arrange(parser: Parser) -> None:
 
 
 def main(args: Namespace) -> int:
-    with here() as hf:
+    with here(need_config=True) as hf:
         session = hf.get(args.session).restart(
             env=environment(args) or None,
             input=None if args.input is None else Source(args.input).whole(),

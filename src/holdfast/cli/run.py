@@ -83,7 +83,7 @@ def _failed_with(problem: Exception) -> int:
 
 def _run(args: Namespace, command: Command, options: StartOptions) -> int:
     rest: Source | None = getattr(args, "rest", None)
-    core = open_core()
+    core = open_core(need_config=True)
     try:
         if (
             rest is None

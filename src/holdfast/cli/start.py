@@ -32,7 +32,7 @@ def arrange(parser: Parser) -> None:
 
 def main(args: Namespace) -> int:
     command, options = requested(args, "hold start")
-    with here() as hf:
+    with here(need_config=True) as hf:
         session = hf.start(command, **options)
         tell_notes(session)
         if args.json:

@@ -43,7 +43,7 @@ def main(args: Namespace) -> int:
         raise usage("give ids, or one of --all, --owner and --label", "hold stop")
     if not wanted and not args.sessions:
         raise usage("no session given", "hold stop")
-    with here() as hf:
+    with here(skip_unsafe=True) as hf:
         refs = args.sessions
         if wanted:
             refs = [session.id for session in hf.sessions(owner=args.owner, labels=dict(args.label or ()))]

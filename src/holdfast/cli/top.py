@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 
-from .door import author, here
+from .door import author, here, settings
 from .output import is_terminal, note, say, say_json
 from .parsing import Parser, add_json
 from .tables import style, table
@@ -37,7 +37,7 @@ def main(args: Namespace) -> int:
     if not args.json and is_terminal(0) and is_terminal(1) and os.environ.get("TERM", "dumb") != "dumb":
         from .toplive import live
 
-        return live(author())
+        return live(author(), settings())
     from ..host.driver import drive
     from .inbox import persons
     from .toplist import Details, Row

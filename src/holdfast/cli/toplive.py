@@ -21,6 +21,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ..config import Config
     from ..model import Snapshot
     from .tables import Style
 
@@ -33,12 +34,12 @@ _WAKE_S = 0.2
 _ENDINGS = 3
 
 
-def live(author: str) -> int:
-    return asyncio.run(_main(author))
+def live(author: str, config: Config) -> int:
+    return asyncio.run(_main(author, config))
 
 
-async def _main(author: str) -> int:
-    async with AsyncHoldfast(author=author) as hf:
+async def _main(author: str, config: Config) -> int:
+    async with AsyncHoldfast(config=config, author=author) as hf:
         top = Top(hf)
         try:
             top.screen.enter()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 
-from ..errors import BadArgument, ConfigError
+from ..errors import BadArgument, ConfigError, UnsafeConfig
 from ..home import user_home
 from ..runner.whereabouts import WRITABLE
 from .lines import line_in, line_of, unknown
@@ -217,10 +217,10 @@ def _refuse_foreign(file: str, found: os.stat_result) -> None:
     if found.st_uid not in (os.geteuid(), 0):
         why = f"it is owned by uid {found.st_uid}, not by you"
         fix = f"check its content, then `cp {file} {file}.new && mv -f {file}.new {file}`"
-        raise ConfigError(file, None, None, why, fix)
+        raise UnsafeConfig(file, None, None, why, fix)
     if found.st_mode & WRITABLE:
         why = f"it is writable by group or others (mode {stat.S_IMODE(found.st_mode):04o})"
-        raise ConfigError(file, None, None, why, f"check its content, then `chmod go-w {file}`")
+        raise UnsafeConfig(file, None, None, why, f"check its content, then `chmod go-w {file}`")
 
 
 def _apply_file(config: Config, file: str, text: str) -> None:

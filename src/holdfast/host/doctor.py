@@ -101,10 +101,11 @@ def _directory(check: str, path: str, verify: Callable[[], object]) -> Finding:
 
 
 def _config(core: Core) -> Finding:
+    file: str | None = core.config.file or config.config_path(os.environ)
     try:
         file = config.load(os.environ, core.config.file).file
     except HoldfastError as problem:
-        return Finding("config", PROBLEM, problem.message, fix=problem.fix, path=core.config.file)
+        return Finding("config", PROBLEM, problem.message, fix=problem.fix, path=file)
     if file is None:
         return Finding("config", OK, f"no file at {config.config_path(os.environ)}: the defaults are in force")
     return Finding("config", OK, f"{file} is understood", path=file)
