@@ -573,10 +573,6 @@ class ConfigError(HoldfastError):
         self.fix = fix
 
 
-class UnsafeConfig(ConfigError):
-    """A file that another user could have written: a setting can be a command that we run."""
-
-
 class UnsafeDirectory(HoldfastError):
     """A directory that somebody else could have planted, or could change under us."""
 

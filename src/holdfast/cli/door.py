@@ -34,8 +34,8 @@ def settings(*, need_config: bool = False, skip_unsafe: bool = False) -> Config:
     """The configuration. Where it cannot be understood, the defaults and a warning, so that a typo hides no session and
     keeps none alive; an error with `need_config`, for commands that start or remove something by its rules. A file that
     others could have written is refused, except with `skip_unsafe`."""
-    from ..config import Config, load
-    from ..errors import ConfigError, UnsafeConfig
+    from ..config import Config, UnsafeConfig, load
+    from ..errors import ConfigError
 
     try:
         return load(os.environ)

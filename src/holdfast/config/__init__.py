@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 
-from ..errors import BadArgument, ConfigError, UnsafeConfig
+from ..errors import BadArgument, ConfigError
 from ..home import user_home
 from ..runner.whereabouts import WRITABLE
 from .lines import line_in, line_of, unknown
@@ -26,6 +26,10 @@ _SECTIONS = tuple(dict.fromkeys(setting.section for setting in SETTINGS))
 _CHANNELS = ("command", "webhook")
 # Every command finds its session in it; it only looks like a setting of [session].
 _NO_SETTING = "HOLDFAST_SESSION_ID"
+
+
+class UnsafeConfig(ConfigError):
+    """A file that another user could have written."""
 
 
 class Config:
