@@ -454,9 +454,13 @@ class IndexBusy(HoldfastError):
     fix = "try again; if it stays so, `hold doctor --rebuild` makes the index anew"
     path: str
     waited_s: float
+    full: bool
 
-    def __init__(self, path: str, waited_s: float) -> None:
-        super().__init__(f"the index {path} stayed locked for {waited_s:g} s", path=path, waited_s=waited_s)
+    def __init__(self, path: str, waited_s: float, *, full: bool = False) -> None:
+        why = "cannot be used: the disk is full" if full else f"stayed locked for {waited_s:g} s"
+        super().__init__(f"the index {path} {why}", path=path, waited_s=waited_s, full=full)
+        if full:
+            self.fix = DiskFull.fix
 
 
 class TooManyClients(HoldfastError):

@@ -116,7 +116,7 @@ def test_home_above_its_cap_loses_the_oldest_finished(place: Place) -> None:
     assert done.removed == ["b00000002"]
     done = collect(place.home, place.index, Limits(home_bytes=100), place.observe)
     assert done.removed == ["b00000001"]
-    assert "4900 bytes" in done.skipped[0]
+    assert "4,900 bytes" in done.skipped[0]
     assert os.listdir(place.home.sessions) == ["b00000003"]
 
 

@@ -46,7 +46,13 @@ def test_what_goes_for_its_age_counts_for_the_cap() -> None:
 def test_live_sessions_above_the_cap_stay_and_it_is_said() -> None:
     planned = plan([ended("a", 1), live("running", 100)], Limits(home_bytes=60), NOW)
     assert ids(planned.remove) == ["a"]
-    assert planned.notes == ["the limits are exceeded by 40 bytes that no finished session holds"]
+    assert planned.notes == ["running sessions hold 40 bytes more than log.home_cap allows"]
+
+
+def test_free_space_that_no_session_can_give_back_is_said_as_such() -> None:
+    planned = plan([ended("a", 1)], Limits(home_bytes=60, free_bytes=5000), NOW, free_bytes=100)
+    assert ids(planned.remove) == ["a"]
+    assert planned.notes == ["free space is 4,890 bytes below log.free_floor, and no finished session holds them"]
 
 
 @pytest.mark.parametrize("state", ["starting", "running", "unreachable", "stale", "exited"])

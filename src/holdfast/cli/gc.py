@@ -42,5 +42,9 @@ def main(args: Namespace) -> int:
         say(f"{verb} {printable(path)}")
     for text in done.skipped:
         note(printable(text))
-    say(f"{len(done.removed)} sessions, {len(done.swept)} leftovers, {megabytes(done.freed_bytes)}")
+    say(f"{_counted(done.removed, 'session')}, {_counted(done.swept, 'leftover')}, {megabytes(done.freed_bytes)}")
     return 0
+
+
+def _counted(things: list[str], noun: str) -> str:
+    return f"{len(things)} {noun}{'' if len(things) == 1 else 's'}"

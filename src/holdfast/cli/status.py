@@ -6,7 +6,7 @@ from .door import here
 from .inbox import with_pending
 from .output import say, say_json
 from .parsing import Parser, add_json, add_session
-from .tables import age, epoch, facts, megabytes, outcome, span, state_words, stop_words, style
+from .tables import age, epoch, facts, lost_bytes, megabytes, outcome, span, state_words, stop_words, style
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ def main(args: Namespace) -> int:
 def described(session: Session) -> list[tuple[str, str]]:
     extra = dict(session.metadata)
     evidence = extra.pop("evidence", None)
+    extra.pop("lost_bytes", None)  # said in words
     lines: list[tuple[str, str | None]] = [
         ("id", session.id),
         ("name", session.name),
@@ -90,7 +91,10 @@ def _ending(session: Session) -> list[tuple[str, str | None]]:
     return [
         ("exit", outcome(exit) if exit.code is not None or exit.signal is not None else None),
         ("cause", _cause(exit)),
-        ("output", "complete" if exit.complete else "a descendant may still add to it"),
+        (
+            "output",
+            "a descendant may still add to it" if not exit.complete else None if lost_bytes(session) else "complete",
+        ),
         *(("survivor", process_words(each)) for each in exit.survivors),
         ("survivors", f"and {exit.survivors_more} more" if exit.survivors_more else None),
     ]
@@ -122,6 +126,8 @@ def _output(session: Session) -> list[tuple[str, str | None]]:
     for stream, end in session.ends.items():
         dropped = session.dropped_before.get(stream, 0)
         lines.append((stream, megabytes(end) + (f", the first {megabytes(dropped)} dropped" if dropped else "")))
+    lost = lost_bytes(session)
+    lines.append(("output", f"incomplete: the disk refused {megabytes(lost)} of it" if lost else None))
     lines.append(("last output", _time(session.last_output_at)))
     lines.append(("cursor", session.cursor))
     return lines

@@ -139,7 +139,18 @@ def stop_words(exit: Exit) -> str:
 
 
 def state_words(shot: Snapshot) -> tuple[str, str]:
-    """What a session does or how it ended, in one or two words, and their colour."""
+    """What a session does or how it ended, in a few words, and their colour; and how much output a disk refused."""
+    words, colour = _state_words(shot)
+    lost = lost_bytes(shot)
+    return (f"{words}, {megabytes(lost)} lost", RED if colour == RED else YELLOW) if lost else (words, colour)
+
+
+def lost_bytes(shot: Snapshot) -> int:
+    lost: int = shot.metadata.get("lost_bytes") or 0
+    return lost
+
+
+def _state_words(shot: Snapshot) -> tuple[str, str]:
     exit = shot.exit
     if shot.state == "lost":
         # No runner saw it end, but the host that stopped it recorded how.

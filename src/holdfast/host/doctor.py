@@ -10,7 +10,7 @@ import stat
 import time
 
 from .. import config, wire
-from ..errors import DamagedRecord, HoldfastError, MalformedAnswer, NotFound
+from ..errors import DamagedRecord, DiskFull, HoldfastError, MalformedAnswer, NotFound
 from ..home import runtime_directory
 from ..model import EXITED, LOST, STALE, UNREACHABLE, Finding
 from ..places import LOCAL
@@ -38,6 +38,8 @@ _SET_ASIDE = "`hold doctor --rebuild` moves the session to quarantine; what runs
 # How long a launcher may take to say who it is.
 _HELLO_S = 1.0
 _PR_GET_CHILD_SUBREAPER = 37
+# Less than the smallest session needs.
+_FULL_BYTES = 1 << 17
 # Enough to see that a limit can be set; nothing ever runs under it.
 _PROBE_LIMIT_BYTES = 64 << 20
 
@@ -68,6 +70,7 @@ def _home(core: Core) -> Finding:
         except OSError as problem:
             text = f"{path} cannot be written: {problem.strerror}; no session can be started and no end recorded"
             fix = "make it writable again, or set HOLDFAST_HOME to a directory that is"
+            fix = DiskFull.fix if problem.errno == errno.ENOSPC else fix
             return Finding("home", PROBLEM, text, fix=fix, path=path)
     return found
 
@@ -114,6 +117,9 @@ def _config(core: Core) -> Finding:
 def _space(core: Core) -> Finding:
     disk = os.statvfs(core.home.path)
     free, floor = disk.f_bavail * disk.f_frsize, core.config.log_free_floor
+    if free < _FULL_BYTES:
+        text = f"the disk is full, {free >> 10} KiB are free: output is lost and nothing can be started"
+        return Finding("free space", PROBLEM, text, fix=DiskFull.fix, path=core.home.path)
     if free < floor:
         text = f"{free >> 20} MiB are free, below the floor of {floor >> 20} MiB: logs keep their newest part only"
         return Finding("free space", WARNING, text, fix="free some space, or `hold gc`", path=core.home.path)
@@ -211,7 +217,8 @@ def _index(core: Core, rebuild: bool) -> list[Finding]:
         core.index.look()
     if core.index.trouble is None:
         return [Finding("index", OK, "in use", path=path)]
-    fix = "everything works without it, only slower; `hold doctor --rebuild` makes it anew"
+    again = DiskFull.fix if core.index.database.full else "`hold doctor --rebuild` makes it anew"
+    fix = f"everything works without it, only slower; {again}"
     return [Finding("index", WARNING, core.index.trouble, fix=fix, path=path)]
 
 

@@ -112,20 +112,19 @@ def plan(
 
     remove = [each for each in finished if too_old(each)]
     freed = sum(each.bytes for each in remove)
-    excess = 0
-    if limits.home_bytes is not None:
-        excess = sum(each.bytes for each in sessions) - freed - limits.home_bytes
-    if free_bytes is not None:
-        excess = max(excess, limits.free_bytes - free_bytes - freed)
+    over_cap = 0 if limits.home_bytes is None else sum(each.bytes for each in sessions) - limits.home_bytes
+    short = 0 if free_bytes is None else limits.free_bytes - free_bytes
     for each in finished:
-        if excess <= 0:
+        if max(over_cap, short) <= freed:
             break
         # One without a byte of output would go for nothing.
         if each.bytes and not too_old(each):
             remove.append(each)
-            excess -= each.bytes
-    if excess > 0:
-        notes.append(f"the limits are exceeded by {excess} bytes that no finished session holds")
+            freed += each.bytes
+    if over_cap > freed:
+        notes.append(f"running sessions hold {over_cap - freed:,} bytes more than log.home_cap allows")
+    if short > freed:
+        notes.append(f"free space is {short - freed:,} bytes below log.free_floor, and no finished session holds them")
     return Plan(remove, notes)
 
 

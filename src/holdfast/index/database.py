@@ -6,6 +6,7 @@ declined within a bounded wait. `trouble` says what happened, for people.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import time
@@ -93,6 +94,9 @@ _RETRY_S = 1.0
 _PASSING = frozenset({3, 5, 6, 7, 8, 10, 13, 14, 15, 23})
 # The one IOERR that does speak of the content: somebody cut the file while it was open.
 _IOERR_SHORT_READ = 522
+_IOERR, _FULL = 10, 13
+# What SQLite needs for the two files of its journal before it writes anything.
+_JOURNAL_BYTES = 1 << 16
 
 # SQLite forbids even closing a connection that came through a fork.
 _inherited: list[sqlite3.Connection] = []
@@ -103,6 +107,8 @@ class Database:
 
     def __init__(self, home: Home) -> None:
         self.trouble: str | None = None
+        # Whether the trouble is a full disk.
+        self.full = False
         self._home = home.path
         self._path = home.index
         self._lock = allocate_lock()
@@ -154,7 +160,7 @@ class Database:
                     if not self._overcome(error) or last:
                         return None
                 except OSError as error:
-                    self._give_up(f"{self._path} cannot be used ({error})")
+                    self._give_up(f"{self._path} cannot be used ({error})", full=error.errno == errno.ENOSPC)
                     return None
                 else:
                     if self._passing and self._write_from == refused <= time.monotonic():
@@ -181,7 +187,10 @@ class Database:
             if not _is_passing(error):
                 raise
             self._write_from = time.monotonic() + _RETRY_S
-            self._say(f"{self._path} cannot be written now ({error}); the sessions are unharmed", passing=True)
+            full = self._is_full(error)
+            why = "the disk is full" if full else error
+            text = f"{self._path} cannot be written now ({why}); the sessions are unharmed"
+            self._say(text, passing=True, full=full)
             return False
         return True
 
@@ -249,7 +258,8 @@ class Database:
         """True when a damaged file is out of the way, so that asking again makes sense."""
         file = self._file
         if _is_passing(error):
-            self._give_up(f"{self._path} cannot be used now ({error})")
+            full = self._is_full(error)
+            self._give_up(f"{self._path} cannot be used now ({'the disk is full' if full else error})", full=full)
             return False
         self._drop()
         try:
@@ -286,13 +296,22 @@ class Database:
             return None
         return fd
 
-    def _give_up(self, why: str) -> None:
+    def _is_full(self, error: sqlite3.Error) -> bool:
+        """SQLite says so of the file itself. Where it cannot extend its journal, it reports an I/O error."""
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code != _IOERR:
+            return code == _FULL
+        disk = os.statvfs(self._home)
+        return disk.f_bavail * disk.f_frsize < _JOURNAL_BYTES
+
+    def _give_up(self, why: str, *, full: bool = False) -> None:
         self._drop()
         self._open_from = time.monotonic() + _RETRY_S
-        self._say(f"{why}; sessions are read from their directories", passing=True)
+        self._say(f"{why}; sessions are read from their directories", passing=True, full=full)
 
-    def _say(self, trouble: str | None, *, passing: bool = False) -> None:
+    def _say(self, trouble: str | None, *, passing: bool = False, full: bool = False) -> None:
         self.trouble = trouble
+        self.full = full
         self._passing = passing
 
     def _drop(self) -> None:

@@ -95,7 +95,7 @@ SESSION_KEYS = (
 
 # Facts without a key of their own that must not be lost: they stand in `metadata` when there are any.
 EXTRA_FACTS = (
-    *("stopped_by_signal", "warnings", "gaps", "error", "restarted_from", "notes"),
+    *("stopped_by_signal", "warnings", "gaps", "lost_bytes", "error", "restarted_from", "notes"),
     *("signal_id", "signals_blocked", "attempts", "start_limit", "failed_starts"),
     *("watch", "monitor", "events", "ready"),
     *("input_state", "hung", "title", "alt_screen", "replies_dropped"),

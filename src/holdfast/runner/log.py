@@ -106,6 +106,7 @@ class Log:
         self._kept_from: dict[str, int] | None = None
         self.gaps: list[dict[str, Any]] = []
         self.gaps_more = 0
+        self._lost_bytes = 0  # in gaps that are over, named or only counted
         self.warnings: list[str] = []
         self.last_output_wall_ns: int | None = None
 
@@ -125,14 +126,16 @@ class Log:
 
     def facts(self) -> dict[str, Any]:
         streams = self._streams.items()
+        open_gaps = self._open_gaps()
         return {
             "ends": self.ends(),
             "lines": {name: stream.lines for name, stream in streams},
             "dropped_before": {name: stream.dropped_before for name, stream in streams},
             "lines_dropped": {name: stream.lines_dropped for name, stream in streams},
             "log_bytes": self._size,
-            "gaps": self.gaps + self._open_gaps(),
+            "gaps": self.gaps + open_gaps,
             "gaps_more": self.gaps_more,
+            "lost_bytes": self._lost_bytes + sum(gap["to"] - gap["from"] for gap in open_gaps),
         }
 
     def append(self, name: str, chunk: bytes | bytearray) -> None:
@@ -409,6 +412,7 @@ class Log:
         begin = self._refused_since.pop(stream.name, offset)
         if begin == offset:
             return
+        self._lost_bytes += offset - begin
         if len(self.gaps) < _GAPS_MAX:
             self.gaps.append({"stream": stream.name, "from": begin, "to": offset, "reason": "disk"})
         else:

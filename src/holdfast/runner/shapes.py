@@ -183,6 +183,7 @@ _COUNTED: dict[str, Kind] = {
     "log_bytes": COUNT,
     "gaps": Each(_GAP),
     "gaps_more": COUNT,
+    "lost_bytes": COUNT,
     "warnings": TEXTS,
     "error": _FAILURE,
     "attempt": COUNT,

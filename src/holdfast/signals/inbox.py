@@ -337,7 +337,7 @@ class Inbox:
             except IndexBusy as busy:
                 waited = time.monotonic() - began
                 if waited >= bound_s:
-                    raise IndexBusy(busy.path, round(waited, 2)) from None
+                    raise IndexBusy(busy.path, round(waited, 2), full=busy.full) from None
             await self.driver.ready((), (), _AGAIN_S)
 
     async def _look_for(self, id: str) -> None:

@@ -32,7 +32,7 @@ class Store:
 
         answer = self.index.database.ask(one_state)
         if answer is None:
-            raise IndexBusy(self.home.index, WAIT_S)
+            raise IndexBusy(self.home.index, WAIT_S, full=self.index.database.full)
         return answer[0]
 
     def write(self, change: Callable[[sqlite3.Connection], T]) -> T:
@@ -44,5 +44,5 @@ class Store:
             done[:] = [change(db)]
 
         if not self.index.database.ask(lambda db: self.index.database.write(db, all_of_it)):
-            raise IndexBusy(self.home.index, WAIT_S)
+            raise IndexBusy(self.home.index, WAIT_S, full=self.index.database.full)
         return done[0]
