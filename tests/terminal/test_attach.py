@@ -19,6 +19,7 @@ from holdfast.model.attach import Clients, Data, Exit, Gap, Init, Refused, Size,
 from support.peer import memory_kb
 from support.processes import descriptors
 from support.scale import scaled
+from support.viewer import Viewer
 from support.waiting import until, wait_gone
 
 if TYPE_CHECKING:
@@ -479,6 +480,25 @@ def test_a_session_that_ended_is_attached_drawn_and_read_without_a_runner(home: 
         done.send("x")
     with pytest.raises(errors.SessionEnded):
         done.keys("Enter")
+
+
+@pytest.mark.covers("terminal:24")
+def test_a_screen_that_a_host_has_kept_is_not_missing_from_an_attach_or_an_export(
+    home: Holdfast, tmp_path: Path
+) -> None:
+    """`screen` keeps what took long to draw as a keyframe. Attach and export give bytes of the log, which go further
+    back than that."""
+    session = home.run("seq 1 60000; printf end", tty=True, size=(10, 40))
+    kept = session.screen(at=session.ends["tty"] - 3).text
+    assert list(Path(home.home.session(session.id)).glob("keyframe.*"))
+    whole = session.screen().text
+    assert whole == kept + "\nend"
+    with session.attach(role="observe", history_rows=0) as attachment:
+        viewer = Viewer(attachment)
+        viewer.to_the_end()
+        assert viewer.text == whole
+    session.export(tmp_path / "cast", since=session.ends["tty"])
+    assert "60000" in (tmp_path / "cast").read_text()
 
 
 def test_presence_says_who_is_here(home: Holdfast) -> None:

@@ -13,6 +13,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cli.outer import Outer
+from holdfast.model.attach import Init
+from holdfast.runner.tracker import Tracker
+from holdfast.terminal.followed import Followed
+from holdfast.terminal.grid import Grid
 from holdfast.terminal.rows import Row
 from support.reference_screen import Reference, differences
 from support.scale import scaled
@@ -20,6 +24,8 @@ from support.waiting import TooLate, until
 from support.webviewer import BINARY, JSON, WebViewer
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from holdfast import Session
     from support.serving import Serving
     from support.world import World
@@ -260,6 +266,76 @@ def test_a_window_of_another_size_is_sent_few_frames_and_of_them_what_changed(wo
     scrolled = [line for line in window.everything.split("\n") if line.startswith("line ")]
     assert [line.split("│")[0].rstrip() for line in scrolled] == [f"line {n}" for n in range(200)]
     window.leave()
+
+
+FLOOD = """
+import sys
+for n in range(8000):
+    print(f"\\x1b[3{n % 8}mline {n}\\x1b[m", "of a flood " * 4)
+sys.stdout.write("half of a sequence: \\x1b[1;3")
+sys.stdout.flush()
+sys.stdin.readline()
+sys.stdout.buffer.write("1mthe rest\\x1b[m, half of a letter: é".encode()[:-1])
+sys.stdout.flush()
+sys.stdin.readline()
+sys.stdout.buffer.write("é".encode()[1:] + b"\\r\\n")
+sys.stdout.flush()
+sys.stdin.readline()
+"""
+
+
+@pytest.mark.covers("found:19")
+def test_a_window_that_leaves_the_size_of_the_session_shows_the_true_screen_behind_a_flood(world: World) -> None:
+    """While the sizes are equal the output passes and the client draws nothing: the screen comes from the log."""
+    session = world.open().start([sys.executable, "-c", FLOOD], tty={"echo": False}, size=(ROWS, COLS))
+    world.closing.callback(session.kill)
+    window = Window(world, session, (ROWS, COLS), "--observe")
+    lines = [f"line {n} {'of a flood ' * 4}".rstrip() for n in range(7977, 8000)]
+    window.shows("half of a sequence:")
+    ends = ("half of a sequence:", "the rest, half of a letter:", "half of a letter: é")
+    for size, end in zip((SMALLER, LARGER, MIXED), ends, strict=True):
+        until(lambda end=end: end in session.screen().text, 10, what=end)  # type: ignore[misc]
+        window.is_true()
+        # From the session's size to another one, also in the middle of a sequence and of a letter.
+        window.resize(*size)
+        window.is_true()
+        page = session.screen()
+        shown = [row.text.rstrip() for row in page.rows if row.text.startswith("line")]
+        assert shown == lines[-len(shown) :]
+        assert len(shown) >= ROWS - 2
+        window.resize(ROWS, COLS)
+        session.send("\n")
+    session.wait(exit=True, timeout=10)
+    assert session.refresh().ends["tty"] > 400_000
+
+
+def test_output_is_drawn_only_while_the_sizes_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[int] = []
+    monkeypatch.setattr(Grid, "feed", lambda _, data: drawn.append(len(data)))
+    asked: list[int] = []
+
+    def draw(at: int) -> tuple[Grid, dict[str, Any], bytes]:
+        asked.append(at)
+        state = {**Tracker(ROWS, COLS).snapshot(), "offset": at - 3}
+        return Grid(ROWS, COLS), state, b"end"
+
+    known_beforehand = [(0, ROWS, COLS), (2_000_000, *SMALLER)]
+    followed = Followed(Init(0, (ROWS, COLS), None, [], known_beforehand, True, [], None, None), None, 0, draw)
+    taken, rest = followed.take(0, b"x" * 1_999_999)
+    assert (len(taken), rest, followed.size) == (1_999_999, b"", (ROWS, COLS))
+    taken, rest = followed.take(1_999_999, b"yz")
+    assert (taken, rest, followed.size) == (b"y", b"z", SMALLER)
+    assert not drawn
+    assert not asked
+    assert followed.grid.size == SMALLER
+    assert followed.grid.size == tuple(followed.state["size"])
+    assert (asked, drawn) == ([2_000_000], [3])
+    followed.take(2_000_000, b"z")
+    assert followed.at_ground
+    assert (asked, drawn) == ([2_000_000], [3, 1])
+    followed.forget()
+    followed.take(2_000_001, b"z" * 1_000_000)
+    assert (asked, drawn) == ([2_000_000], [3, 1])
 
 
 def switches(pid: int) -> int:

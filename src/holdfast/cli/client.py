@@ -24,11 +24,12 @@ from .wakeups import Wakeups
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from typing import Literal
+    from typing import Any, Literal
 
     from ..host.api import Session
     from ..host.attach import Attachment
     from ..model.attach import Event
+    from ..terminal.grid import Grid
     from .attach import Since, Wishes
 
 # A window that is dragged tells its sizes faster than a program can redraw.
@@ -108,12 +109,21 @@ class Client:
         typed = self._keyboard.ask(self._terminal) if self._role == "control" else b""
         self._shown = Display(
             self._terminal,
+            self._draw,
             clipboard=self._wishes.clipboard,
             graphics=self._wishes.graphics,
             history_rows=self._wishes.history_rows,
             flags=self._keyboard.flags,
         )
         return typed
+
+    def _draw(self, at: int) -> tuple[Grid, dict[str, Any], bytes] | None:
+        from ..host.screens import drawn_at
+
+        try:
+            return drawn_at(self._session._core, self._session.id, at, self._wishes.history_rows)
+        except (HoldfastError, OSError):
+            return None  # removed meanwhile, or more than can be drawn: the program shows itself when it next draws
 
     def _attach(self, since: Since, history_rows: int | None = None) -> None:
         self._helping = self._sized = False

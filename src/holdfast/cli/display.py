@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from ..model.attach import Data, Gap, Init
     from ..terminal.crop import Crop
-    from ..terminal.followed import Followed
+    from ..terminal.followed import Draw, Followed
     from .ownterminal import OwnTerminal
 
 # How long a terminal may take nothing while we leave it as it was.
@@ -45,12 +45,13 @@ _KEEP_TITLE, _GIVE_TITLE_BACK = b"\x1b[22;0t", b"\x1b[23;0t"
 
 
 class Display:
-    """Our terminal. `flags` is the kitty keyboard it had before us."""
+    """Our terminal. `draw` makes the session's screen from its log, `flags` is the kitty keyboard it had before us."""
 
     def __init__(
-        self, terminal: OwnTerminal, *, clipboard: bool, graphics: bool, history_rows: int, flags: int = 0
+        self, terminal: OwnTerminal, draw: Draw, *, clipboard: bool, graphics: bool, history_rows: int, flags: int = 0
     ) -> None:
         self._terminal = terminal
+        self._draw_from_log = draw
         self.outlet = Outlet(terminal.screen)
         self._clipboard = clipboard
         self._graphics = graphics
@@ -60,7 +61,7 @@ class Display:
         self._restored: Restored | None = None
         self._replay_to = 0
         self._touched = False
-        # The screen of the session, and how it is drawn where its size is another.
+        # The session, and how its screen is drawn where its size is another.
         self._followed: Followed | None = None
         self._crop: Crop | None = None
         self._asides = Asides()
@@ -96,7 +97,7 @@ class Display:
         offset, rest = data.offset, data.data
         while rest:
             self.settle()
-            taken, rest = self._followed.take(rest)
+            taken, rest = self._followed.take(offset, rest)
             self._show(taken, max(0, min(len(taken), self._replay_to - offset)))
             offset += len(taken)
         self.settle()
@@ -126,11 +127,11 @@ class Display:
         followed = self._followed
         if followed is None:
             return
-        window = self._terminal.window()
-        if window is None or window == followed.size:
-            # In the middle of a sequence the terminal cannot take over.
-            if self._crop is not None and followed.at_ground:
-                self._uncrop(window or followed.size)
+        window = self._terminal.window() or followed.size
+        if window == followed.size and (self._crop is None or followed.at_ground):
+            # In the middle of a sequence the terminal could not take over.
+            if self._crop is not None:
+                self._uncrop(window)
         elif self._crop is None or self._crop.size != window:
             self._crop_to(window, self._filter.abandon() + self.undo.take(window[1]))
 
@@ -153,6 +154,7 @@ class Display:
         painted = self.undo.feed(Filter().replay(paint(self._followed.grid, state, size, 0, in_place=True)))
         self.outlet.add(painted.replace(_UPDATE, _UPDATE + before, 1))
         self._begin_filter(state)
+        self._followed.forget()
 
     @property
     def draw_at(self) -> float | None:
@@ -227,7 +229,7 @@ class Display:
         from ..terminal.paint import flow, paint
 
         grid, state = restored.draw(self._history_rows), restored.init.state
-        self._followed = Followed(restored.init, grid, self._history_max)
+        self._followed = Followed(restored.init, grid, self._history_max, self._draw_from_log)
         window = self._terminal.window()
         if window is not None and window != self._followed.size:
             drawn = flow(grid, state, window, self._history_rows) if grid is not None and state is not None else b""
@@ -236,6 +238,7 @@ class Display:
             painted = paint(grid, state, window or restored.init.size, self._history_rows)
             self.outlet.add(self.undo.feed(Filter().replay(painted)))
             self._begin_filter(state)
+            self._followed.forget()
         if grid is not None:
             # What scrolled out is in the terminal's own history by now.
             self._history_rows = 0

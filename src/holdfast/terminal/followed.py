@@ -1,7 +1,7 @@
-"""The screen of a session to which a client is attached, kept up with its output: cells, and the state of the terminal.
+"""The session to which a client is attached: the size it has where the output ended, and its screen when asked for.
 
-Output is taken in lumps: while a client shows it as it comes, nobody looks here, and one lump costs less than many
-pieces. Whoever looks finds it taken.
+A client that shows output as it comes needs no screen, so none is drawn here. For a client that draws the screen itself
+it is drawn from the log once, and then kept up with the output.
 """
 
 from __future__ import annotations
@@ -11,107 +11,131 @@ from .grid import Grid, GridFailed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from ..model.attach import Init
 
     State = dict[str, Any]
     Size = tuple[int, int]
+    # The grid and the terminal's state at the last ground offset up to this one, and the output between the two. None
+    # where the log cannot be read or drawn.
+    Draw = Callable[[int], tuple[Grid, State, bytes] | None]
 
+# Output is taken in lumps, which costs less than many pieces.
 _WAITING_MAX_BYTES = 256 << 10
 
 
 class Followed:
-    """From an `Init` on, with the grid that was restored of it; a blank one where none was."""
+    """From an `Init` on, with the grid that was restored of it, if one was. `draw` makes one from the log."""
 
-    def __init__(self, init: Init, grid: Grid | None, history_rows: int) -> None:
+    def __init__(self, init: Init, grid: Grid | None, history_rows: int, draw: Draw) -> None:
         self._history_rows = history_rows
+        self._draw = draw
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0
         known = [resize for resize in init.resizes if resize[0] <= init.at]
-        size = grid.size if grid is not None else known[-1][1:] if known else init.size
-        self._grid = Grid(*size, history=history_rows) if grid is None else grid
-        state = init.state
-        # Where the output begins earlier than that state, nothing is known of the terminal then.
-        fits = state is not None and state["offset"] == init.at and tuple(state["size"]) == size
-        self._tracker = Tracker.from_snapshot(state) if state is not None and fits else _blank(size, init.at)
+        # That of the session, where the output that came so far ends.
+        self.size: Size = grid.size if grid is not None else known[-1][1:] if known else init.size
         self._at = init.at
         # Those that are known beforehand: of a session that is over, or that is replayed.
         self._resizes = [resize for resize in init.resizes if resize[0] > init.at]
-        if grid is not None and not self._resizes and size != init.size:
+        state = init.state
+        self._drawn: tuple[Grid, Tracker] | None = None
+        if grid is not None and state is not None and state["offset"] == init.at and tuple(state["size"]) == self.size:
+            self._drawn = grid, Tracker.from_snapshot(state)
+        if grid is not None and not self._resizes and self.size != init.size:
             self.resize(*init.size)
 
     # What happens to it.
 
-    def take(self, data: bytes) -> tuple[bytes, bytes]:
+    def take(self, offset: int, data: bytes) -> tuple[bytes, bytes]:
         """Output up to the next change of size that is known beforehand: what was taken, and the rest."""
         rest = b""
-        resize = self._resizes[0] if self._resizes and self._resizes[0][0] <= self._at + len(data) else None
+        resize = self._resizes[0] if self._resizes and self._resizes[0][0] <= offset + len(data) else None
         if resize is not None:
-            data, rest = data[: resize[0] - self._at], data[resize[0] - self._at :]
-        self._at += len(data)
-        self._waiting.append(data)
-        self._waiting_bytes += len(data)
-        if self._waiting_bytes >= _WAITING_MAX_BYTES:
-            self.settle()
+            cut = max(0, resize[0] - offset)
+            data, rest = data[:cut], data[cut:]
+        self._at = offset + len(data)
+        if self._drawn is not None:
+            self._waiting.append(data)
+            self._waiting_bytes += len(data)
+            if self._waiting_bytes >= _WAITING_MAX_BYTES:
+                self._settled()
         if resize is not None:
             self._resizes.pop(0)
             self.resize(*resize[1:])
         return data, rest
 
     def resize(self, rows: int, cols: int) -> None:
-        self.settle()
-        self._tracker.resize(rows, cols)
-        try:
-            self._grid.resize(rows, cols)
-        except GridFailed:
-            self._grid = Grid(rows, cols, history=self._history_rows)
+        self.size = rows, cols
+        if self._drawn is not None:
+            grid, tracker = self._settled()
+            self._drawn = self._at_size(grid), tracker
+            tracker.resize(rows, cols)
 
-    def settle(self) -> None:
-        if not self._waiting:
-            return
-        data = b"".join(self._waiting)
+    def forget(self) -> None:
+        """The screen is not needed until somebody asks for it again."""
+        self._drawn = None
         self._waiting.clear()
         self._waiting_bytes = 0
-        self._tracker.feed(data)
-        # Only a runner answers and keeps marks.
-        self._tracker.take_replies()
-        self._tracker.take_marks()
-        try:
-            self._grid.feed(data)
-        except GridFailed:
-            # Hostile output can do that. The program shows itself when it next draws.
-            self._grid = Grid(*self._grid.size, history=self._history_rows)
 
     # What it shows.
 
     @property
-    def size(self) -> Size:
-        """That of the session, where the output that came so far ends."""
-        return self._grid.size
-
-    @property
     def grid(self) -> Grid:
-        self.settle()
-        return self._grid
+        return self._settled()[0]
 
     @property
     def state(self) -> State:
-        self.settle()
-        return self._tracker.snapshot()
+        return self._settled()[1].snapshot()
 
     @property
     def at_ground(self) -> bool:
         """Whether no sequence and no character has begun and not ended."""
-        self.settle()
-        return self._tracker.ground == self._tracker.offset
+        tracker = self._settled()[1]
+        return tracker.ground == tracker.offset
 
     @property
     def updating(self) -> bool:
         """Whether the program has said that it is not done with the screen."""
-        self.settle()
-        return self._tracker.sync_open
+        return self._settled()[1].sync_open
 
+    def _settled(self) -> tuple[Grid, Tracker]:
+        if self._drawn is None:
+            grid, state, data = self._draw(self._at) or self._blank()
+            tracker = Tracker.from_snapshot(state)
+            self._drawn = self._fed(grid, tracker, data), tracker
+            if grid.size != self.size or tuple(state["size"]) != self.size:
+                # Another change of size followed at the same place, of which this client has not heard yet.
+                self.resize(*self.size)
+        elif self._waiting:
+            data = b"".join(self._waiting)
+            self._waiting.clear()
+            self._waiting_bytes = 0
+            grid, tracker = self._drawn
+            self._drawn = self._fed(grid, tracker, data), tracker
+        return self._drawn
 
-def _blank(size: Size, at: int) -> Tracker:
-    return Tracker.from_snapshot({**Tracker(*size).snapshot(), "offset": at})
+    def _blank(self) -> tuple[Grid, State, bytes]:
+        state = {**Tracker(*self.size).snapshot(), "offset": self._at}
+        return Grid(*self.size, history=self._history_rows), state, b""
+
+    def _fed(self, grid: Grid, tracker: Tracker, data: bytes) -> Grid:
+        tracker.feed(data)
+        # Only a runner answers and keeps marks.
+        tracker.take_replies()
+        tracker.take_marks()
+        try:
+            grid.feed(data)
+        except GridFailed:
+            # Hostile output can do that. The program shows itself when it next draws.
+            return Grid(*grid.size, history=self._history_rows)
+        return grid
+
+    def _at_size(self, grid: Grid) -> Grid:
+        try:
+            grid.resize(*self.size)
+        except GridFailed:
+            return Grid(*self.size, history=self._history_rows)
+        return grid
