@@ -9,6 +9,7 @@ import signal
 import pytest
 
 from cli.conftest import Start
+from holdfast.cli.door import author
 from support import processes
 from support.waiting import until
 from support.world import World
@@ -25,7 +26,13 @@ CASES = {
         "killed from elsewhere within the grace",
         ", killed from elsewhere meanwhile, signal SIGKILL",
     ),
-    "elsewhere": (None, "signal KILL", "signal, not a stop", "failed, signal SIGKILL"),
+    "signal": (
+        None,
+        f"signal KILL by {author()}",
+        f"signal, sent by {author()}",
+        f"failed, signal sent by {author()}, signal SIGKILL",
+    ),
+    "elsewhere": (None, "signal KILL", "signal, not sent by Holdfast", "failed, signal SIGKILL"),
 }
 
 
@@ -34,7 +41,7 @@ CASES = {
 def test_a_stop_within_the_grace_a_kill_after_it_and_one_from_elsewhere_look_different(
     world: World, start: Start, how: str
 ) -> None:
-    words = ("forever",) if how in ("grace", "elsewhere") else ("ignore", "TERM", "forever")
+    words = ("forever",) if how in ("grace", "signal", "elsewhere") else ("ignore", "TERM", "forever")
     id = start(*words, options=("--name", "it", "--owner", "me", "--notify", "exit"))
     session = world.open().get(id)
     session.wait(match="ready", timeout=10)
@@ -51,6 +58,9 @@ def test_a_stop_within_the_grace_a_kill_after_it_and_one_from_elsewhere_look_dif
         until(lambda: session.refresh().stopping, what="the stop to begin")
         os.kill(pid, signal.SIGKILL)
         assert stop.wait() == 0
+    elif how == "signal":
+        world.hold("kill", "-9", "it", check=True)
+        session.wait(exit=True, timeout=10)
     else:
         os.kill(pid, signal.SIGKILL)
         session.wait(exit=True, timeout=10)
@@ -60,11 +70,14 @@ def test_a_stop_within_the_grace_a_kill_after_it_and_one_from_elsewhere_look_dif
     assert row["exit"]["stopped"] == stopped
     shown = json.loads(world.hold("status", "it", "--json", check=True).stdout)
     assert (shown["exit"]["stopped"], shown["exit"]["cause"]) == (stopped, "stop" if stopped else "signal")
+    assert shown["exit"]["by"] == row["exit"]["by"] == (None if how == "elsewhere" else author())
     assert f"  {listed}  " in world.hold("ls", "-a", check=True).stdout
     assert cause in world.hold("status", "it", check=True).stdout
     (record,) = json.loads(world.hold("signals", "--owner", "me", "--json", check=True).stdout)
     assert record["lifecycle"]["stopped"] == stopped
+    assert record["lifecycle"]["by"] == shown["exit"]["by"]
     listed = world.hold("signals", "--owner", "me", check=True).stdout
+    assert (f"SIGKILL sent by {author()}" in listed) is (how == "signal")
     assert told.removesuffix(", signal SIGKILL").replace("signal SIGKILL", "killed") in listed or stopped is None
     assert told in world.open().signals("me").drain().text
 

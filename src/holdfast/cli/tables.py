@@ -166,6 +166,8 @@ def _state_words(shot: Snapshot) -> tuple[str, str]:
     how = f"exit {exit.code}" if exit.signal is None else outcome(exit)
     if exit.survivors:
         return f"{how}, {len(exit.survivors) + exit.survivors_more} left", YELLOW
+    if exit.cause == "signal" and exit.by:
+        return f"{how} by {exit.by}", RED
     if exit.cause in ("exit", "signal"):
         return how, DIM if exit.code == 0 else RED
     if exit.cause == "stop":

@@ -115,9 +115,10 @@ def shell_code(code: int | None, signal: str | None) -> int | None:
 
 
 class Exit:
-    """How a command ended. `cause` is the first reason, `code` or `signal` the observed outcome; `stopped` says of one
-    that was asked to end how it did: within the `grace`, by a `kill` after it or `at_once`, or killed from `elsewhere`
-    meanwhile. `survivors_more` counts those that `survivors` does not name."""
+    """How a command ended. `cause` is the first reason, `code` or `signal` the observed outcome, `by` the client that
+    asked for the stop or sent the signal (None: it came from elsewhere). `stopped` says of one that was asked to end
+    how it did: within the `grace`, by a `kill` after it or `at_once`, or killed from `elsewhere` meanwhile.
+    `survivors_more` counts those that `survivors` does not name."""
 
     __slots__ = ("by", "cause", "code", "complete", "oom", "signal", "stopped", "survivors", "survivors_more")
 

@@ -53,6 +53,8 @@ class Ending:
         # Called when a record that was refused at first could be written, or is given up.
         self._settled = settled
         self._cause: tuple[str, str | None] | None = None
+        # Which clients sent the command a signal, by its number: one that it dies of came from there.
+        self._signalled: dict[int, str] = {}
         self._fenced: dict[str, Any] = {}
         self._untold_until: float | None = None
         self._timer: Timer | None = None
@@ -65,6 +67,9 @@ class Ending:
     def blame(self, cause: str, by: str | None = None) -> None:
         if self._cause is None:
             self._cause = self._asked_past_us() or (cause, by)
+
+    def note_signal(self, number: int, by: str) -> None:
+        self._signalled[number] = by
 
     def _asked_past_us(self) -> tuple[str, str | None] | None:
         with self._reserve:
@@ -97,7 +102,10 @@ class Ending:
         oom = memory is not None and memory.oom_kills() > 0
         # A shell whose child the kernel took says so in its own code.
         starved = oom and (number == signal.SIGKILL or code == 128 + signal.SIGKILL)
-        self.blame("out_of_memory" if starved else "exit" if number is None else "signal")
+        if number is None or starved:
+            self.blame("out_of_memory" if starved else "exit")
+        else:
+            self.blame("signal", self._signalled.get(number))
         assert self._cause is not None
         if self.at is None:
             self.at = clock.now_text()

@@ -39,8 +39,9 @@ def is_told(variant: str, fields: dict[str, Any], events: Collection[str], notif
     phase = fields.get("phase")
     if phase != "ended":
         return phase == "restarting" and "restarting" in events
-    if fields.get("cause") == "stop" and fields.get("by") != "system":
-        return False  # a stop that was asked for is no news
+    cause, by = fields.get("cause"), fields.get("by")
+    if (cause == "stop" or (cause == "signal" and by)) and by != "system":
+        return False  # a stop that was asked for, or a signal that was sent through us, is no news
     return (
         notify is True
         or "ended" in events

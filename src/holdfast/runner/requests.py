@@ -188,7 +188,7 @@ def _terminal(life: Life, what: str) -> Terminal:
     return life.terminal
 
 
-def _send_signal(life: Life, _client: Client, request: dict[str, Any]) -> dict[str, Any]:
+def _send_signal(life: Life, client: Client, request: dict[str, Any]) -> dict[str, Any]:
     name = _text(request, "signal").upper()
     number = NUMBERS.get(name if name.startswith("SIG") else "SIG" + name)
     if number is None:
@@ -200,7 +200,10 @@ def _send_signal(life: Life, _client: Client, request: dict[str, Any]) -> dict[s
     living = life.family.living()
     if life.exit is not None and (target == "command" or not living):
         _must_live(life)
-    return {"sent": life.family.send(target, number, living)}
+    sent = life.family.send(target, number, living)
+    if sent and life.exit is None:
+        life.ending.note_signal(number, client.author)
+    return {"sent": sent}
 
 
 def _stop(life: Life, client: Client, request: dict[str, Any]) -> dict[str, Any] | None:

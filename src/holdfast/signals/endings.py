@@ -86,6 +86,8 @@ def reason(signal: Signal, quoter: Quoter) -> str:
     """The cause, and who asked; empty for a plain exit."""
     fields = signal.fields
     cause, by = facts.text(fields, "cause"), facts.text(fields, "by")
+    if cause == "signal" and by:
+        return f"signal sent by {quoter.word(by)}"
     if cause in ("", "exit", "signal"):
         return ""
     if cause == "stop":

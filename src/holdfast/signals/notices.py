@@ -137,7 +137,8 @@ def _outcome(fields: dict[str, Any]) -> str:
     if cause in _CAUSES:
         return f"{status}, {_CAUSES[cause]}"
     if fields.get("signal"):
-        return f"{status}, {_line(fields['signal'])}"
+        by = _line(fields.get("by"))
+        return f"{status}, {_line(fields['signal'])}" + (f" sent by {by}" if by else "")
     return f"{status}, exit code {_line(fields['code'])}" if fields.get("code") is not None else status
 
 
