@@ -54,7 +54,7 @@ class Ending:
         self._settled = settled
         self._cause: tuple[str, str | None] | None = None
         # Which clients sent the command a signal, by its number: one that it dies of came from there.
-        self._signalled: dict[int, str] = {}
+        self._signalled: dict[int, str | None] = {}
         self._fenced: dict[str, Any] = {}
         self._untold_until: float | None = None
         self._timer: Timer | None = None
@@ -68,7 +68,7 @@ class Ending:
         if self._cause is None:
             self._cause = self._asked_past_us() or (cause, by)
 
-    def note_signal(self, number: int, by: str) -> None:
+    def note_signal(self, number: int, by: str | None) -> None:
         self._signalled[number] = by
 
     def _asked_past_us(self) -> tuple[str, str | None] | None:
