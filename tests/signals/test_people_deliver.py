@@ -212,6 +212,40 @@ def test_a_stop_that_was_asked_for_is_not_sent(world: World, configure: Configur
         assert receiver.count == 1
 
 
+@pytest.mark.parametrize("words", [("-9",), ("-s", "TERM"), ()], ids=" ".join)
+def test_a_kill_of_ones_own_is_not_sent_and_one_from_elsewhere_is(
+    world: World, configure: Configure, words: tuple[str, ...]
+) -> None:
+    with Receiver() as receiver:
+        hf = configure('[people]\nevents = ["ended"]', hook=receiver.url)
+        ours, theirs = hf.start(world.probe("forever")), hf.start(world.probe("forever"))
+        for session in (ours, theirs):
+            session.wait(match="ready", timeout=10)
+        world.hold("kill", *words, ours.id, check=True)
+        ours.wait(exit=True, timeout=10)
+        assert theirs.pid is not None
+        os.kill(theirs.pid, signal.SIGKILL)
+        assert _verified(receiver.next(COMES_S))["session"] == theirs.id
+        _gone(world)
+        assert receiver.count == 1
+
+
+@pytest.mark.parametrize("tty", [(), ("--tty",)], ids=["pipes", "terminal"])
+def test_the_end_of_a_run_in_the_foreground_is_sent_when_it_was_asked_for(
+    world: World, configure: Configure, tty: tuple[str, ...]
+) -> None:
+    """Without that option it is not: the end was shown to the person who waited for it."""
+    with Receiver() as receiver:
+        configure('[people]\nevents = ["ended"]', hook=receiver.url)
+        for options in ((), ("--notify-people",), ("--no-notify-people",)):
+            name = options[0].strip("-") if options else "silent"
+            world.hold("run", *tty, "--name", name, *options, "--", "true", check=True)
+        told = _verified(receiver.next(COMES_S))
+        assert (told["snapshot"]["name"], told["lifecycle"]["status"]) == ("notify-people", "completed")
+        _gone(world)
+        assert receiver.count == 1
+
+
 @pytest.mark.covers("found:20")
 @pytest.mark.parametrize("apart", ["50ms", "2s"], ids=["no-deliverer", "a-deliverer-waits"])
 def test_changed_events_hold_from_the_next_event_on(world: World, configure: Configure, apart: str) -> None:

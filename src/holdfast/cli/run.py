@@ -83,6 +83,9 @@ def _failed_with(problem: Exception) -> int:
 
 def _run(args: Namespace, command: Command, options: StartOptions) -> int:
     rest: Source | None = getattr(args, "rest", None)
+    if args.notify_people:
+        # With `auto` an end that we show ourselves is told to nobody else.
+        options.setdefault("notify", "exit")
     core = open_core(need_config=True)
     try:
         if (
