@@ -79,6 +79,14 @@ MUTATIONS = (
         'self._gap(self._at, terminal.tracker.ground, "skipped")\n            self._init(terminal.tracker.ground)',
         "tests/terminal/test_attach.py::test_a_stopped_client_slows_nothing_and_wakes_to_a_gap_and_the_screen",
     ),
+    Mutation(
+        "one of ten clients that was skipped ahead is not shown the screen again",
+        "runner/attach.py",
+        'self._gap(self._at, terminal.tracker.ground, "skipped")\n            self._start_over()',
+        'self._gap(self._at, terminal.tracker.ground, "skipped")\n            self._init(terminal.tracker.ground)',
+        "tests/terminal/test_many_clients.py::"
+        "test_ten_mixed_clients_show_the_same_after_a_minute_of_typing_resizing_and_output",
+    ),
 )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import tempfile
 import threading
 import time
 from collections import Counter
@@ -23,6 +24,8 @@ from support.waiting import BOUND_S, until, wait_gone, wait_readable
 from support.world import World
 from support.wounds import kill_runner
 from support.written import ENDED, Desk, Writer
+
+MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else "/tmp"
 
 # Waits for signals and prints each as it comes.
 WATCHER = """
@@ -275,7 +278,9 @@ def test_end_while_no_host_lives_is_told_to_the_next(world: World) -> None:
 
 @pytest.mark.covers("signals:15", "found:32", "found:33")
 def test_exit_makes_the_descriptor_readable_at_once(world: World) -> None:
-    hf = world.open()
+    # Four times the runner waits for the disk before it wakes anybody, so the disk is memory here: the rest is its own.
+    home = world.closing.enter_context(tempfile.TemporaryDirectory(prefix="hf-", dir=MEMORY))
+    hf = world.open(home=home)
     consumer = hf.signals("conv-1")
     delays = []
     with consumer.waker() as waker:
@@ -294,6 +299,5 @@ def test_exit_makes_the_descriptor_readable_at_once(world: World) -> None:
             until(consumer.pending)
             consumer.claim().settle()
             session.stop(grace=0)
-    # Of few, two may meet a disk that is slow to take the record; a delay of our own would be in all of them.
-    slowest = sorted(delays)[-1 - scaled(2, len(delays) // 100) :]
+    slowest = sorted(delays)[-1 - len(delays) // 100 :]
     assert slowest[0] < 0.05, f"the slowest of {len(delays)}: {slowest}"

@@ -1,6 +1,7 @@
 """One child program for the whole suite: prints `ready`, then does as its words say, one after the other.
 
 Output      lines N [SECONDS]     `line 1` to `line N`, SECONDS apart; lines-forever SECONDS
+            held-lines N SECONDS FIFO  the same, but `line N` only after one byte of a Gate
             say TEXT              with a newline; write TEXT and hex DIGITS: exact bytes
             bytes N SEED          what random_bytes(N, SEED) yields; fill N: N times `x`
             out, err              where the following words write; close 1 2: close these descriptors
@@ -127,6 +128,14 @@ def do_lines(words: Words) -> None:
         say(f"line {n}")
         if interval:
             rest(interval)
+
+
+def do_held_lines(words: Words) -> None:
+    count = int(words[0])
+    do_lines([str(count - 1), *words[1:2]])
+    del words[:2]
+    do_await(words)
+    say(f"line {count}")
 
 
 def do_lines_forever(words: Words) -> None:
@@ -368,6 +377,7 @@ def do_repeat(words: Words) -> None:
 WORDS: dict[str, Callable[[Words], object]] = {
     "lines": do_lines,
     "lines-forever": do_lines_forever,
+    "held-lines": do_held_lines,
     "say": lambda words: say(words.pop(0)),
     "write": lambda words: put(words.pop(0).encode(errors="surrogateescape")),
     "hex": lambda words: put(bytes.fromhex(words.pop(0))),
