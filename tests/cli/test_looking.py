@@ -239,10 +239,13 @@ def test_wait_says_which_condition_came(world: World, start: Start) -> None:
     assert (woke["reason"], woke["session"]["exit"]["code"]) == ("exit", 3)
 
 
-def test_wait_for_a_match_that_never_came_does_not_exit_with_0(world: World, start: Start) -> None:
-    id = start("exit", 0)
+@pytest.mark.parametrize("code, seen", [(0, 1), (7, 7)])
+def test_wait_for_a_match_that_never_came_does_not_exit_with_0(
+    world: World, start: Start, code: int, seen: int
+) -> None:
+    id = start("exit", code)
     done = world.hold("wait", id, "--match", "never", "--timeout", "5s")
-    assert (done.stdout, done.returncode) == ("exit: code 0\n", 1)
+    assert (done.stdout, done.returncode) == (f"exit: code {code}\n", seen)
     assert "the command ended before that" in done.stderr
     assert world.hold("wait", id, "--match", "never", "--exit", "--timeout", "5s").returncode == 0
 
