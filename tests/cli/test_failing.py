@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 
@@ -11,6 +12,7 @@ import pytest
 from cli.conftest import Start
 from holdfast import errors
 from holdfast.cli.output import complain
+from holdfast.cli.wording import typed
 from support.world import World
 from support.wounds import kill_runner, sweep_up, wedged
 
@@ -48,8 +50,8 @@ WRONG: dict[str, Case] = {
     "a bad size": (("start", "--memory", "1Q", "--", "true"), 2, "bad-argument", "--memory: '1Q' has no known unit"),
     "a bad pair": (("start", "--label", "x", "--", "true"), 2, "bad-argument", "--label: 'x' is not KEY=VALUE"),
     "a bad number": (("logs", "x", "-n", "-3"), 2, "bad-argument", "-n: '-3' is no whole number"),
-    "a bad name": (("start", "--name", "a/b", "--", "true"), 2, "bad-argument", "name: has a /"),
-    "a bad lifetime": (("start", "--lifetime", "call", "--", "true"), 2, "bad-argument", "lifetime: `call` is the"),
+    "a bad name": (("start", "--name", "a/b", "--", "true"), 2, "bad-argument", "--name: has a /"),
+    "a bad lifetime": (("start", "--lifetime", "call", "--", "true"), 2, "bad-argument", "--lifetime: `call` is the"),
     "a missing program": (("run", "--", "/nowhere/x"), 127, "spawn-error", "the command could not be started: exec"),
     "a missing directory": (("start", "--cwd", "/nowhere", "--", "true"), 1, "spawn-error", "the command could not"),
     "a missing input": (("run", "--input", "none", "--", "true"), 125, "error", "none: No such file or directory"),
@@ -59,9 +61,9 @@ WRONG: dict[str, Case] = {
         ("start", "--watch", "/(a+)+$/", "--", "true"),
         2,
         "bad-argument",
-        "watch: '(a+)+$': a repetition",
+        "--watch: '(a+)+$': a repetition",
     ),
-    "a bad probe": (("start", "--ready", "port:0", "--", "true"), 2, "bad-argument", "ready: 0 is not a port"),
+    "a bad probe": (("start", "--ready", "port:0", "--", "true"), 2, "bad-argument", "--ready: 0 is not a port"),
     "half a probe": (("start", "--ready-any", "--", "true"), 2, "bad-argument", "--ready-any: says how --ready"),
     "a bad policy": (("start", "--restart", "maybe", "--", "true"), 2, "bad-request", "start: argument --restart"),
     "no such signal": (("ack", "nonsense"), 2, "bad-argument", "SIGNAL: 'nonsense' is no signal"),
@@ -71,6 +73,73 @@ WRONG: dict[str, Case] = {
     "neither on nor off": (("notify", "maybe", "x"), 2, "bad-request", "notify: argument on|off: invalid choice"),
     "parked and followed": (("signals", "--parked", "-f"), 2, "bad-request", "signals: --parked are those"),
 }
+
+
+# A keyword of Python, or a fix that fixes nothing.
+PYTHON = re.compile(r"\b[a-z]+_[a-z_]+\b|\b[a-z]+=(True|False|None|'|\"|$|[ ,;])|\b[a-z]+\(\)")
+USELESS = ("give an acceptable value", "see `hold doctor`")
+
+# What people get wrong, and a part of the fix that they are told.
+MISTAKES: dict[tuple[str, ...], str] = {
+    ("start", "--log-cap", "10", "--", "true"): "give at least",
+    ("start", "--input", "nofile", "--", "true"): "check the path",
+    ("start", "--input", "/", "--", "true"): "not a directory",
+    ("start", "--idle-timeout", "0", "--", "true"): "leave it out",
+    ("start", "--memory", "0", "--", "true"): "leave it out",
+    ("start", "--replace", "--", "true"): "give --key or --name too",
+    ("start", "--tty", "--stdin", "closed", "--", "true"): "leave stdin out",
+    ("start", "--input", "/dev/null", "--stdin", "closed", "--", "true"): "--stdin open",
+    ("start", "--place", "moon:base", "--", "true"): "--place local",
+    ("start", "--place", "ssh:", "--", "true"): "ssh:NAME",
+    ("start", "--pass-fd", "77", "--", "true"): "77<FILE",
+    ("start", "--owner-pid", "1", "--", "true"): "--lifetime owner",
+    ("start", "--lifetime", "owner", "--owner-pid", "4194399", "--", "true"): "a process that runs",
+    ("start", "--lifetime", "call", "--", "true"): "`hold run`",
+    ("start", "--label", "a:b=c", "--", "true"): "use . or -",
+    ("start", "--env", "=x", "--", "true"): "",
+    ("start", "--foreground", "zz", "--", "true"): "#1e1e2e",
+    ("start", "--size", "0x0", "--", "true"): "rows from 1",
+    ("start", "--health", "nothing", "--", "true"): "port:3000",
+    ("start", "--ready", "nothing", "--", "true"): "port:3000",
+    ("start", "--stop-ladder", "X:1", "--", "true"): "TERM/group:5s",
+    ("start", "--notify", "always", "--", "true"): "hold start --help",
+    ("kill", "-99", "ID"): "such as HUP",
+    ("kill", "-s", "HPU", "ID"): "did you mean HUP?",
+    ("keys", "ID", "Entr"): "did you mean Enter",
+    ("keys", "ID", "Enter"): "--tty",
+    ("screen", "ID"): "--tty",
+    ("attach", "ID"): "--tty",
+    ("resize", "ID", "10x10"): "--tty",
+    ("send", "ID", "x"): "--stdin open",
+    ("eof", "ID"): "--stdin open",
+    ("wait", "ID", "--ready"): "start it with --ready",
+    ("wait", "ID", "--match", "("): "",
+    ("wait", "ID", "--port", "99999"): "from 1 to 65535",
+    ("search", "ID", "("): "",
+    ("logs", "ID", "--since", "x"): "cursor",
+    ("logs", "ID", "--since", "stdout:999999"): "earlier read",
+    ("export", "ID", "/nowhere/x"): "",
+    ("play", "nofile"): "",
+    ("rm", "ID"): "hold stop",
+    ("signals", "--consumer", "a b"): "",
+    ("serve", "--bind", "300.1.1.1"): "such as 127.0.0.1",
+    ("serve", "--tls-cert", "x"): "--tls-key",
+    ("mcp", "--print-config", "nobody"): "",
+}
+
+
+@pytest.mark.parametrize("words", MISTAKES, ids=" ".join)
+def test_no_error_names_a_keyword_of_python_and_every_fix_is_one(
+    world: World, start: Start, words: tuple[str, ...]
+) -> None:
+    id = start("forever") if "ID" in words else ""
+    done = world.hold(*[id if word == "ID" else word for word in words])
+    assert done.returncode != 0
+    said = done.stderr.replace(id, "ID") if id else done.stderr
+    assert not PYTHON.search(said), said
+    fix = said.partition("fix: ")[2].strip()
+    assert fix not in ("", *USELESS), said
+    assert MISTAKES[words] in fix
 
 
 @pytest.mark.parametrize("case", WRONG)
@@ -235,8 +304,9 @@ def test_every_error_has_a_text_a_fix_and_an_exit_code(slug: str, capsys: pytest
     assert complain(error, as_json=False) == kind.exit_code
     said = capsys.readouterr()
     assert said.out == ""
-    fix = getattr(kind, "fix", errors.HoldfastError.fix)
+    fix = typed(error, None)[1]
     assert said.err == f"hold: the case\\x1b[2J of {kind.code}\nfix: {fix}\n"
+    assert not PYTHON.search(fix)
     assert kind.exit_code in (1, 2, 3, 4, 5, 124)
     assert complain(error, as_json=True) == kind.exit_code
     assert json.loads(capsys.readouterr().err)["code"] == kind.code

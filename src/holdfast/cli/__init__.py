@@ -130,7 +130,7 @@ def carry_out(words: list[str]) -> int:
     except Exception as problem:
         from .output import complain
 
-        rendered = complain(problem, as_json="--json" in _own(words))
+        rendered = complain(problem, as_json="--json" in _own(words), command=words[0] if words else None)
         if rendered is None:
             raise
         _abandon_stdout()

@@ -11,6 +11,16 @@ if TYPE_CHECKING:
     from typing import Any
 
 _WRITE_BYTES = 1 << 16
+# What to do about an error of the system.
+_FIXES = {
+    errno.ENOSPC: "free some space",
+    errno.ENOENT: "check the path: there is nothing of this name",
+    errno.ENOTDIR: "check the path: a part of it is no directory",
+    errno.EISDIR: "name a file, not a directory",
+    errno.EACCES: "name a file that you may use, or change its permissions",
+    errno.EPERM: "name a file that you may use, or change its permissions",
+    errno.EROFS: "name a file on a disk that can be written",
+}
 
 
 def say(text: str) -> None:
@@ -49,28 +59,30 @@ def is_terminal(fd: int) -> bool:
         return False
 
 
-def complain(problem: Exception, *, as_json: bool) -> int | None:
-    """Render what went wrong; the exit code, None for what is a bug of ours."""
+def complain(problem: Exception, *, as_json: bool, command: str | None = None) -> int | None:
+    """Render what went wrong in `hold COMMAND`; the exit code, None for what is a bug of ours."""
     from ..errors import FAILED, HoldfastError
     from .tables import printable
+    from .wording import typed
 
     if isinstance(problem, OSError):
         about = f"{problem.filename}: " if isinstance(problem.filename, str) else ""
         reason = problem.strerror or str(problem)
         error = HoldfastError(about + reason, errno=problem.errno, path=problem.filename)
-        error.fix = "free some space" if problem.errno == errno.ENOSPC else "see `hold doctor`"
+        error.fix = _FIXES.get(problem.errno or 0, "see `hold doctor`")
         error.exit_code = getattr(problem, "exit_code", FAILED)
     elif isinstance(problem, HoldfastError):
         error = problem
     else:
         return None
+    message, fix = typed(error, command)
     if as_json:
         import json
 
-        _to_stderr(json.dumps(error.to_json(), default=_as_json) + "\n")
+        _to_stderr(json.dumps({**error.to_json(), "message": message, "fix": fix}, default=_as_json) + "\n")
     else:
-        note(printable(error.message))
-        note(printable(error.fix), head="fix")
+        note(printable(message))
+        note(printable(fix), head="fix")
     return error.exit_code
 
 

@@ -196,11 +196,13 @@ def pair(option: str) -> Callable[[str], tuple[str, str]]:
 
 def ladder(text: str) -> list[Record]:
     """`INT:2s,TERM/group:5s,KILL/tree` as rungs: signal, whom it goes to, how long it is given."""
+    from ..runner.kernel_signals import NUMBERS
+
     rungs: list[Record] = []
     for part in text.split(","):
         whom, _, wait = part.strip().partition(":")
         signal, slash, target = whom.partition("/")
-        if not signal or (slash and target not in ("command", "group", "tree")):
+        if "SIG" + signal.removeprefix("SIG") not in NUMBERS or (slash and target not in ("command", "group", "tree")):
             raise BadArgument("--stop-ladder", f"{part[:80]!a} is no rung", "such as INT:2s,TERM/group:5s,KILL/tree")
         rungs.append(
             {"signal": signal, "target": target or "command", "wait_s": seconds(wait or 0, "--stop-ladder")},

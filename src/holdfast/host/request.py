@@ -278,7 +278,7 @@ def _environment(options: StartOptions, environ: Mapping[str, str]) -> tuple[lis
         raise BadArgument("env", "is no mapping", 'give {"NAME": "value"}, None to leave one out')
     for name, value in given.items():
         if not _for_the_system("env", name) or "=" in name:
-            raise BadArgument("env", f"{shown(name)} is not the name of a variable")
+            raise BadArgument("env", f"{shown(name)} is not the name of a variable", "give one such as PATH")
         if value is None:
             env.pop(name, None)
             continue
@@ -383,7 +383,7 @@ def _pass_fds(fds: object) -> tuple[dict[int, int], int | None]:
         try:
             os.fstat(_whole("pass_fds", fd, 0, (1 << 31) - 1))
         except OSError:
-            raise BadArgument("pass_fds", f"{fd} is not open") from None
+            raise BadArgument("pass_fds", f"{fd} is not open", f"open it first, in a shell with `{fd}<FILE`") from None
         passed[number] = fd
     return passed, report
 
@@ -420,10 +420,10 @@ def _lifetime(options: StartOptions) -> dict[str, Any]:
         pid = _whole("owner_pid", options.get("owner_pid", os.getpid()), 1, (1 << 31) - 1)
         process = tree.look(pid)
         if process is None:
-            raise BadArgument("owner_pid", f"no process {pid}")
+            raise BadArgument("owner_pid", f"no process {pid}", "give the pid of a process that runs")
         owner = {"pid": pid, "start": process.start}
     elif options.get("owner_pid") is not None:
-        raise BadArgument("owner_pid", "only a session with lifetime='owner' has one")
+        raise BadArgument("owner_pid", "only a session with lifetime='owner' has one", "give lifetime='owner' too")
     return {"lifetime": lifetime, "owner_process": owner}
 
 

@@ -186,15 +186,23 @@ async def unwatch(core: Core, id: str, watch: str) -> bool:
 
 
 async def send_signal(core: Core, id: str, signal: str | int, target: str) -> int:
-    import signal as signals
+    from ..runner.kernel_signals import NAMES, NUMBERS
 
-    try:
-        name = signals.Signals(signal).name if isinstance(signal, int) else signal
-    except ValueError:
-        raise BadArgument("signal", f"no signal {signal}") from None
+    name = NAMES.get(signal, "") if isinstance(signal, int) else signal.upper()
+    if name not in NUMBERS and f"SIG{name}" not in NUMBERS:
+        raise BadArgument("signal", f"no signal {ascii(signal)[:40]}", _near_signals(name))
     reply = await core.request(id, "send_signal", signal=name, target=target)
     sent: int = reply["sent"]
     return sent
+
+
+def _near_signals(name: str) -> str:
+    from difflib import get_close_matches
+
+    from ..runner.kernel_signals import NUMBERS
+
+    near = get_close_matches(name[:20].removeprefix("SIG"), [each.removeprefix("SIG") for each in NUMBERS], 1)
+    return f"did you mean {near[0]}?" if near else "give a name such as HUP, TERM or USR1, or a number such as 15"
 
 
 async def resize(core: Core, id: str, rows: int, cols: int) -> None:
