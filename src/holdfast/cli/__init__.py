@@ -130,7 +130,7 @@ def carry_out(words: list[str]) -> int:
     except Exception as problem:
         from .output import complain
 
-        rendered = complain(problem, as_json="--json" in _own(words), command=words[0] if words else None)
+        rendered = complain(problem, as_json="--json" in _own(words), options=_options(words))
         if rendered is None:
             raise
         _abandon_stdout()
@@ -145,6 +145,13 @@ def parser_of(name: str) -> tuple[Parser, ModuleType]:
     parser = Parser(f"{PROGRAM} {name}", module.USAGE, module.__doc__ or "", module.EXAMPLES)
     module.arrange(parser)
     return parser, module
+
+
+def _options(words: list[str]) -> list[str]:
+    """Those that the command takes, for the words of an error."""
+    if not words or words[0] not in names():
+        return []
+    return [option for action in parser_of(words[0])[0]._actions for option in action.option_strings]
 
 
 def _load(name: str) -> ModuleType:

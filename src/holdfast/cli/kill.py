@@ -68,7 +68,7 @@ def main(args: Namespace) -> int:
                 worst = worst or problem.exit_code
                 answers.append({"ref": ref, "sent": 0, "error": problem.to_json()})
                 if not args.json:
-                    complain(problem, as_json=False, command="kill")
+                    complain(problem, as_json=False, options=("--signal",))
             else:
                 answers.append({"ref": ref, "id": session.id, "sent": sent, "error": None})
                 if not args.json:

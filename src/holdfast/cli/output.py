@@ -8,6 +8,7 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from typing import Any
 
 _WRITE_BYTES = 1 << 16
@@ -59,8 +60,8 @@ def is_terminal(fd: int) -> bool:
         return False
 
 
-def complain(problem: Exception, *, as_json: bool, command: str | None = None) -> int | None:
-    """Render what went wrong in `hold COMMAND`; the exit code, None for what is a bug of ours."""
+def complain(problem: Exception, *, as_json: bool, options: Collection[str] = ()) -> int | None:
+    """Render what went wrong in a command with these options; the exit code, None for what is a bug of ours."""
     from ..errors import FAILED, HoldfastError
     from .tables import printable
     from .wording import typed
@@ -75,7 +76,7 @@ def complain(problem: Exception, *, as_json: bool, command: str | None = None) -
         error = problem
     else:
         return None
-    message, fix = typed(error, command)
+    message, fix = typed(error, options)
     if as_json:
         import json
 

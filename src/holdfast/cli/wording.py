@@ -8,6 +8,8 @@ from ..errors import BadArgument
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from ..errors import HoldfastError
 
 # A keyword of Python with its value, or with nothing behind it: `tty=True`, `stdin="open"`, `ready=`.
@@ -25,8 +27,8 @@ _PHRASES = (
 )
 
 
-def typed(error: HoldfastError, command: str | None) -> tuple[str, str]:
-    """The message and the fix, for somebody who typed `hold COMMAND`."""
+def typed(error: HoldfastError, options: Collection[str]) -> tuple[str, str]:
+    """The message and the fix, for somebody who typed a command that has these options."""
     message, fix = error.message, error.fix
     for ours, theirs in _PHRASES:
         fix = fix.replace(ours, theirs)
@@ -37,7 +39,8 @@ def typed(error: HoldfastError, command: str | None) -> tuple[str, str]:
     why = message.removeprefix(f"{argument}: ")
     if not isinstance(argument, str) or why == message:
         return message, fix
-    return f"{_option(argument, command)}: {_in_options(why)}", fix
+    option = _spelt(argument)
+    return f"{option if option in options else argument}: {_in_options(why)}", fix
 
 
 def _in_options(text: str) -> str:
@@ -55,14 +58,3 @@ def _in_options(text: str) -> str:
 
 def _spelt(keyword: str) -> str:
     return "--" + _SPELT.get(keyword, keyword).replace("_", "-")
-
-
-def _option(argument: str, command: str | None) -> str:
-    """The option of this command that the argument was given with; as it stands where there is none."""
-    from . import names, parser_of
-
-    if command not in names():
-        return argument
-    wanted = _spelt(argument)
-    options = {option for action in parser_of(command)[0]._actions for option in action.option_strings}
-    return wanted if wanted in options else argument
