@@ -202,7 +202,7 @@ def _prove(connection: Asking | Attached) -> None:
     connection.is_proven = True
     door: Door | None = getattr(connection.server_state, "door", None)
     if door is not None:
-        door.proven(connection.transport)
+        door.authenticated(connection.transport)
 
 
 def _is_same(one: Asking | Attached, other: Asking | Attached) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 MIB = 1 << 20
 
-# Those that have shown a valid token; how many others may wait, `serving.door` says.
+# Connections that have shown a valid token; `serving.door` limits the others.
 CONNECTIONS = 512
 CONNECTIONS_PER_PEER = 128
 HEADER_BYTES = 16 * 1024

@@ -1,7 +1,8 @@
-"""Where a server lets connections in. Those that have not shown a valid token yet have a small share of their own:
-when it is full, the oldest of them goes, so that strangers can neither use up the descriptors nor keep the owner out.
+"""Accept the connections of a server. Connections that have not shown a valid token yet share a small number of places:
+when all are taken, the oldest of these connections is closed. They can neither use up the descriptors or the memory nor
+keep the owner out.
 
-uvicorn accepts by itself and sees a connection only after its TLS handshake; half of one would be nobody's to close.
+uvicorn's own accept loop reports a connection only after its TLS handshake, so it cannot count unfinished handshakes.
 """
 
 from __future__ import annotations
@@ -10,51 +11,56 @@ import asyncio
 import contextlib
 import logging
 import socket
+from asyncio import sslproto
 from typing import TYPE_CHECKING
-from weakref import WeakSet
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable
 
-# How many may wait. One that came just now may still be speaking: beyond these only old ones go, beyond those any.
-WAITING = 128
-WAITING_MOST = 256
-_OLD_S = 1.0
-HANDSHAKE_S = 10.0
-# So long the other side may take to say goodbye; until then its buffers stay.
-_BYE_S = 0.5
-# More than this is handed on, whole or not: whoever reads it says that it is too much.
+UNAUTHENTICATED = 256
+# A connection has this long to send its head or its ClientHello, and then to send its token, before it can be closed to
+# make room. Meanwhile others wait in the backlog of the listener.
+_SEND_S = 0.05
+_AUTHENTICATE_S = 0.2
+_HANDSHAKE_S = 10
+_TLS_SHUTDOWN_S = 0.5
+# After this many bytes the HTTP parser gets the connection, even without a complete head, and refuses it.
 _HEAD_BYTES = 16 * 1024
-# A TLS record: its kind, the version, its length.
+# A TLS record starts with its type (1 byte), version (2) and length (2).
 _RECORD_BYTES, _HANDSHAKE = 5, b"\x16"
-# Between two looks at the listener others have their turn.
-_AT_ONCE = 64
-# The system has no descriptor for another connection.
-_PAUSE_S = 0.1
-_TOLD_EVERY_S = 60.0
+# Connections accepted in one turn of the event loop. Each may cost a TLS handshake of about a millisecond.
+_ACCEPT_BATCH = 8
+_NO_DESCRIPTORS_PAUSE_S = 0.1
+_LOG_INTERVAL_S = 60.0
 
 _log = logging.getLogger("holdfast.serving")
 
 
-class _Guest:
-    """A connection that was accepted. One that has not said enough yet costs its descriptor and no more."""
+class _Tls(sslproto.SSLProtocol):
+    """asyncio allocates 256 KiB for each TLS connection; a TLS record has at most 16 KiB."""
 
-    __slots__ = ("came", "since", "sock", "task", "timer", "transport")
+    max_size = 32 * 1024
 
-    def __init__(self, sock: socket.socket, since: float) -> None:
+
+class _Connection:
+    """An accepted connection without a valid token. Until its first request or its TLS ClientHello is complete, it
+    costs a descriptor and a timer: no parser, no TLS state."""
+
+    __slots__ = ("is_closed", "protected_until", "received", "sock", "timer", "transport")
+
+    def __init__(self, sock: socket.socket, protected_until: float) -> None:
         self.sock = sock
-        self.since = since
-        # How many bytes have come, as long as that is not enough.
-        self.came = 0
+        self.protected_until = protected_until
+        self.received = 0
+        self.is_closed = False
         self.timer: asyncio.TimerHandle | None = None
-        self.task: asyncio.Task[None] | None = None
-        # Before the TLS handshake is over there is none.
-        self.transport: asyncio.BaseTransport | None = None
+        # That of the socket, below TLS: it exists during the handshake, and holds no buffers once it is closed.
+        self.transport: asyncio.WriteTransport | None = None
 
 
 class Door:
-    """`silent_s` is how long one may say nothing."""
+    """`silent_s` is the time limit for the first request, or for the ClientHello."""
 
     def __init__(
         self, protocol: Callable[[], asyncio.Protocol], context: ssl.SSLContext | None, silent_s: float
@@ -64,11 +70,13 @@ class Door:
         self._silent_s = silent_s
         self._loop = asyncio.get_running_loop()
         self._listeners: list[socket.socket] = []
-        # In the order in which they came.
-        self._guests: dict[_Guest, None] = {}
-        self._proven: WeakSet[asyncio.BaseTransport] = WeakSet()
-        self._sent_away = 0
-        self._told_at = float("-inf")
+        # Before and after their head or ClientHello is complete; oldest first.
+        self._incomplete: dict[_Connection, None] = {}
+        self._connected: dict[_Connection, None] = {}
+        # The event loop refers to tasks weakly.
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closed_count = 0
+        self._logged_at = float("-inf")
 
     def open(self, listener: socket.socket) -> None:
         listener.setblocking(False)
@@ -76,23 +84,31 @@ class Door:
         self._loop.add_reader(listener, self._accept, listener)
 
     def close(self) -> None:
-        """Let nobody in any more. Who is in the middle of a handshake is sent away."""
+        """Stop accepting, and close connections that have not sent anything complete."""
         for listener in self._listeners:
             self._loop.remove_reader(listener)
             listener.close()
         self._listeners.clear()
-        for guest in [each for each in self._guests if each.transport is None]:
-            self._send_away(guest)
+        for connection in [*self._incomplete, *(each for each in self._connected if each.transport is None)]:
+            self._close(connection)
 
     async def wait_closed(self) -> None:
-        """As a server of asyncio has it; there is nothing to wait for."""
+        """uvicorn calls this on a server of asyncio. There is nothing to wait for."""
 
-    def proven(self, transport: asyncio.BaseTransport) -> None:
-        """This one has shown a valid token."""
-        self._proven.add(transport)
+    def authenticated(self, transport: asyncio.BaseTransport) -> None:
+        """A request on this connection has shown a valid token."""
+        sock = transport.get_extra_info("socket")
+        for connection in self._connected:
+            if connection.transport is not None and connection.transport.get_extra_info("socket") is sock:
+                del self._connected[connection]
+                return
 
     def _accept(self, listener: socket.socket) -> None:
-        for _ in range(_AT_ONCE):
+        for _ in range(_ACCEPT_BATCH):
+            wait_s = self._until_room()
+            if wait_s > 0:
+                self._pause(listener, wait_s)
+                return
             try:
                 sock, _ = listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
@@ -101,115 +117,141 @@ class Door:
                 self._out_of_descriptors(listener)
                 return
             sock.setblocking(False)
-            self._make_room()
-            guest = _Guest(sock, self._loop.time())
-            self._guests[guest] = None
+            if self._is_full():
+                self._evict(self._oldest())
+            connection = _Connection(sock, self._loop.time() + _SEND_S)
+            self._incomplete[connection] = None
             if sock.family == socket.AF_UNIX:
-                # The kernel says whose it is; and it knows no mark for how much has to come before it wakes us.
-                guest.task = self._loop.create_task(self._connect(guest))
+                # The kernel knows the peer's user, and does not support SO_RCVLOWAT here.
+                self._connect(connection)
                 continue
-            guest.timer = self._loop.call_later(self._silent_s, self._hang_up, guest)
-            self._loop.add_reader(sock, self._spoke, guest)
+            connection.timer = self._loop.call_later(self._silent_s, self._close, connection)
+            self._loop.add_reader(sock, self._on_readable, connection)
+            self._on_readable(connection)
 
-    def _spoke(self, guest: _Guest) -> None:
-        """Handed on with the head of a request, or the first record of a TLS handshake. It is looked at where the
-        kernel keeps it, and the kernel wakes us when there is more."""
-        sock = guest.sock
+    def _on_readable(self, connection: _Connection) -> None:
+        """Connect once the head of a request, or the first TLS record, is complete. Until then the bytes stay in the
+        kernel, which wakes us when more have arrived."""
+        sock = connection.sock
         try:
             head = sock.recv(_HEAD_BYTES, socket.MSG_PEEK)
             if self._context is not None and head[:1] != _HANDSHAKE:
-                self._hang_up(guest)  # no TLS: asyncio would take a quarter of a megabyte to find that out
+                self._close(connection)
                 return
-            missing = bool(head) and len(head) < self._needed(head)
-            if missing and len(head) <= guest.came:
-                self._hang_up(guest)  # it woke us to say that nothing more comes
+            is_incomplete = bool(head) and len(head) < self._needed(head)
+            if is_incomplete and len(head) <= connection.received:
+                self._close(connection)  # woken without new bytes: the peer has shut down its side
                 return
-            guest.came = len(head)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, self._needed(head) if missing else 1)
+            connection.received = len(head)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, self._needed(head) if is_incomplete else 1)
         except BlockingIOError:
             return
         except OSError:
-            self._hang_up(guest)
+            self._close(connection)
             return
-        if missing:
-            return
-        self._listen_no_more(guest)
-        guest.task = self._loop.create_task(self._connect(guest))
+        if not is_incomplete:
+            self._stop_watching(connection)
+            self._connect(connection)
 
     def _needed(self, head: bytes) -> int:
-        """How many bytes there must be before it is worth looking at them again."""
+        """The number of bytes to wait for before looking again."""
         if self._context is None:
-            whole = b"\r\n\r\n" in head or b"\n\n" in head
-            return 0 if whole else min(len(head) + 1, _HEAD_BYTES)
+            is_complete = b"\r\n\r\n" in head or b"\n\n" in head
+            return 0 if is_complete else min(len(head) + 1, _HEAD_BYTES)
         length = int.from_bytes(head[3:5], "big") if len(head) >= _RECORD_BYTES else 0
         return min(_RECORD_BYTES + length, _HEAD_BYTES)
 
-    def _listen_no_more(self, guest: _Guest) -> None:
-        if guest.timer is not None:
-            guest.timer.cancel()
-            guest.timer = None
-            self._loop.remove_reader(guest.sock)
+    def _stop_watching(self, connection: _Connection) -> None:
+        if connection.timer is not None:
+            connection.timer.cancel()
+            connection.timer = None
+            self._loop.remove_reader(connection.sock)
 
-    async def _connect(self, guest: _Guest) -> None:
-        bounds = {} if self._context is None else {"ssl_handshake_timeout": HANDSHAKE_S, "ssl_shutdown_timeout": _BYE_S}
+    def _connect(self, connection: _Connection) -> None:
+        del self._incomplete[connection]
+        self._connected[connection] = None
+        connection.protected_until = self._loop.time() + _AUTHENTICATE_S
+        task = self._loop.create_task(self._hand_over(connection))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _hand_over(self, connection: _Connection) -> None:
         try:
-            guest.transport, _ = await self._loop.connect_accepted_socket(
-                self._protocol, guest.sock, ssl=self._context, **bounds
-            )
-        except (OSError, asyncio.CancelledError):
-            # It broke off, took too long, or was sent away.
-            self._guests.pop(guest, None)
-            guest.sock.close()
-
-    def _make_room(self) -> None:
-        if len(self._guests) < WAITING:
+            transport, _ = await self._loop.connect_accepted_socket(self._new_protocol, connection.sock)
+        except OSError:
+            self._connected.pop(connection, None)
+            connection.sock.close()
             return
-        for guest in list(self._guests):
-            transport = guest.transport
-            if transport is not None and (transport.is_closing() or transport in self._proven):
-                del self._guests[guest]
-        now = self._loop.time()
-        for guest in list(self._guests):
-            waiting = len(self._guests)
-            if waiting < WAITING or (waiting < WAITING_MOST and now - guest.since < _OLD_S):
-                break
-            self._send_away(guest)
-            self._tell()
+        connection.transport = transport
+        if connection.is_closed:
+            transport.abort()
 
-    def _send_away(self, guest: _Guest) -> None:
-        self._sent_away += 1
-        self._hang_up(guest)
+    def _new_protocol(self) -> asyncio.BaseProtocol:
+        protocol = self._protocol()
+        if self._context is None:
+            return protocol
+        return _Tls(
+            self._loop,
+            protocol,
+            self._context,
+            None,  # type: ignore[arg-type]
+            server_side=True,
+            ssl_handshake_timeout=_HANDSHAKE_S,
+            ssl_shutdown_timeout=_TLS_SHUTDOWN_S,
+        )
 
-    def _hang_up(self, guest: _Guest) -> None:
-        self._guests.pop(guest, None)
-        self._listen_no_more(guest)
-        if isinstance(guest.transport, asyncio.WriteTransport):
-            guest.transport.abort()
-        elif guest.task is not None:
-            guest.task.cancel()
-        else:
+    def _is_full(self) -> bool:
+        return len(self._incomplete) + len(self._connected) >= UNAUTHENTICATED
+
+    def _oldest(self) -> _Connection:
+        oldest = [next(iter(each)) for each in (self._incomplete, self._connected) if each]
+        return min(oldest, key=lambda each: each.protected_until)
+
+    def _until_room(self) -> float:
+        """The time until another connection can be accepted."""
+        if self._is_full():
+            for connection in list(self._connected):
+                if connection.transport is not None and connection.transport.is_closing():
+                    del self._connected[connection]
+        return self._oldest().protected_until - self._loop.time() if self._is_full() else 0.0
+
+    def _evict(self, connection: _Connection) -> None:
+        self._close(connection)
+        self._closed_count += 1
+        self._log_closed()
+
+    def _close(self, connection: _Connection) -> None:
+        self._incomplete.pop(connection, None)
+        self._connected.pop(connection, None)
+        connection.is_closed = True
+        if connection.transport is not None:
+            connection.transport.abort()
+        elif connection.timer is not None:
+            self._stop_watching(connection)
             with contextlib.suppress(OSError):
-                guest.sock.recv(_HEAD_BYTES)  # closed with something unread, it would look broken to the other side
-            guest.sock.close()
+                connection.sock.recv(_HEAD_BYTES)  # closing with unread bytes would reset the connection
+            connection.sock.close()
 
     def _out_of_descriptors(self, listener: socket.socket) -> None:
-        oldest = next(iter(self._guests), None)
-        if oldest is not None:
-            self._send_away(oldest)
-        self._tell()
-        self._loop.remove_reader(listener)
-        self._loop.call_later(_PAUSE_S, self._look_again, listener)
+        if self._incomplete or self._connected:
+            self._evict(self._oldest())
+        self._log_closed()
+        self._pause(listener, _NO_DESCRIPTORS_PAUSE_S)
 
-    def _look_again(self, listener: socket.socket) -> None:
+    def _pause(self, listener: socket.socket, seconds: float) -> None:
+        self._loop.remove_reader(listener)
+        self._loop.call_later(seconds, self._accept_again, listener)
+
+    def _accept_again(self, listener: socket.socket) -> None:
         if listener in self._listeners:
             with contextlib.suppress(OSError, ValueError):
                 self._loop.add_reader(listener, self._accept, listener)
 
-    def _tell(self) -> None:
-        """Now and then: whoever can fill our share could fill the disk too."""
+    def _log_closed(self) -> None:
+        """At most one line a minute: otherwise another user could fill the disk."""
         now = self._loop.time()
-        if now - self._told_at < _TOLD_EVERY_S:
+        if now - self._logged_at < _LOG_INTERVAL_S:
             return
-        self._told_at = now
-        count, self._sent_away = self._sent_away, 0
-        _log.warning("closed %d connections that showed no valid token (at most %d wait)", count, WAITING)
+        self._logged_at = now
+        count, self._closed_count = self._closed_count, 0
+        _log.warning("closed %d connections that showed no valid token (at most %d wait)", count, UNAUTHENTICATED)

@@ -6,8 +6,8 @@ import socket
 
 from ..errors import BadArgument
 
-# Who connects while many do need not wait until they come again.
-BACKLOG = 1024
+# The kernel drops connections beyond this number, and their clients retry after a second.
+BACKLOG = 4096
 
 
 def check_port(port: int) -> None:

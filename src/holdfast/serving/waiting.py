@@ -53,7 +53,7 @@ class Waiting(H11Protocol):
 def _with_proof(app: Any, connection: Waiting) -> ASGIApp:
     def proven() -> None:
         door: Door = connection.server_state.door  # type: ignore[attr-defined]
-        door.proven(connection.transport)
+        door.authenticated(connection.transport)
 
     async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
         await app({**scope, "extensions": {**scope.get("extensions", {}), PROVEN: proven}}, receive, send)
