@@ -542,6 +542,7 @@ class Soak:
     # The end: everything ends, everything was announced, nothing is left.
 
     def close(self) -> None:
+        self.keep_hosts()  # the reader may just have been killed
         for role, process in self.hosts:
             if role != "reader":
                 process.kill()
