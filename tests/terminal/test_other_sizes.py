@@ -108,6 +108,9 @@ class Window(Outer):
         top, left = (mine - shown for mine, shown in zip(screen.cursor[:2], seen.cursor, strict=True))
         page_rows, page_cols = screen.size
         rows, cols = (min(mine, its) for mine, its in zip(self.size, screen.size, strict=True))
+        # A part has a border, which says which part it is.
+        rows -= page_rows > self.size[0]
+        cols -= page_cols > self.size[1]
         if (
             not (0 <= top <= page_rows - rows and 0 <= left <= page_cols - cols)
             or seen.visible != screen.cursor.visible
@@ -118,6 +121,13 @@ class Window(Outer):
         shown = [_columns(text, cols).rstrip() for text in seen.rows[:rows]]
         if texts != shown:
             return [(i, one, other) for i, (one, other) in enumerate(zip(texts, shown, strict=True)) if one != other]
+        if page_rows > rows == self.size[0] - 1:
+            said = f"┄ rows {top + 1}-{top + rows} of {page_rows}"
+            said += f", columns {left + 1}-{left + cols} of {page_cols} " if page_cols > cols else " "
+            if seen.rows[rows] != said.ljust(self.size[1], "┄"):
+                return [("border below", seen.rows[rows])]
+        if page_cols > cols and {text[cols:] for text in seen.rows[:rows]} != {"┆"}:
+            return [("border at the right", [text[cols:] for text in seen.rows[:rows]])]
         beside = {text[cols:].strip() for text in seen.rows[:rows]} | {row.strip("─┘ ") for row in seen.rows[rows:]}
         if not beside <= {"", "│"} and screen.size[1] == cols:
             return [("beside", beside)]
@@ -219,8 +229,11 @@ def test_a_window_of_tmux_of_another_size_shows_the_true_screen(world: World) ->
         session.send(keys)
         session.wait(idle=0.1, timeout=10)
         page = session.screen()
-        top = page.cursor.row - rows + 1 if page.cursor.row >= rows else 0
-        expected = [row.text[:cols].rstrip() for row in page.rows[top : top + rows]]
+        top = page.cursor.row - rows + 2 if page.cursor.row >= rows - 1 else 0
+        expected = [row.text[: cols - 1].ljust(cols - 1) + "┆" for row in page.rows[top : top + rows - 1]]
+        expected.append(
+            f"┄ rows {top + 1}-{top + rows - 1} of {ROWS}, columns 1-{cols - 1} of {COLS} ".ljust(cols, "┄")
+        )
         until(lambda expected=expected: shown() == expected, 10, what="the part of the screen in tmux")  # type: ignore[misc]
 
 

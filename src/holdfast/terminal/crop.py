@@ -1,5 +1,6 @@
 """The screen of a session on a terminal of another size: all of it, with a border where it ends, or the part around
-the cursor. Drawn from the screen, as bytes that were printed for one width come out wrong at another.
+the cursor, with a dotted border that says which part it is. Drawn from the screen, as bytes that were printed for one
+width come out wrong at another.
 
 Only rows that changed are sent. What scrolled off the top of the main screen goes into the terminal's own scrollback.
 Keys, paste and title are as the program has them; the mouse is off where only a part is shown, because its places would
@@ -31,6 +32,8 @@ _FAINT, _PLAIN = "\x1b[2m", "\x1b[m"
 _POINTING = frozenset((*MOUSE, *ENCODINGS))
 _KEPT_MODES = TOLD - {2031, *ALTERNATE}
 _CURSOR = 25
+# A smaller terminal has no row or column to spare for a border.
+_BORDERED_ROWS, _BORDERED_COLS = 5, 20
 
 
 class Crop:
@@ -41,6 +44,8 @@ class Crop:
         self._undo = undo
         self._filter = Filter()
         self._top = self._left = 0
+        # How much of the terminal shows the session where it shows a part: all of it, less the border.
+        self._room = size
         self._page: Size | None = None
         self._alt = False
         self._shown: list[str | None] = [None] * size[0]
@@ -64,6 +69,7 @@ class Crop:
             self._modes, self._alt, self._page, self._cursor = modes, state["alt"], page, None
             self._labels = {}
             self._forget(grid)
+        self._room = self._room_for(page, bordered=bordered)
         self._look_at_cursor(grid)
         rows = self._rows(grid, bordered=bordered)
         scrolled = 0 if self._alt else grid.scrolled - self._scrolled
@@ -76,7 +82,7 @@ class Crop:
         self._scrolled = 0 if self._alt else grid.scrolled
         said = "".join(out) + self._said(state)
         row, col, visible = grid.cursor
-        place = settings.to(row - self._top, min(col - self._left, self.size[1] - 1))
+        place = settings.to(row - self._top, min(col - self._left, self._room[1] - 1))
         look = visible, state["shape"]
         if look != self._cursor:
             place += f"\x1b[?{_CURSOR}{'h' if visible else 'l'}"
@@ -93,15 +99,26 @@ class Crop:
     def _look_at_cursor(self, grid: Grid) -> None:
         """Move the part that is shown no further than the cursor needs."""
         row, col, _ = grid.cursor
-        self._top = _moved(self._top, row, grid.size[0], self.size[0])
-        self._left = _moved(self._left, col, grid.size[1], self.size[1])
+        self._top = _moved(self._top, row, grid.size[0], self._room[0])
+        self._left = _moved(self._left, col, grid.size[1], self._room[1])
+
+    def _room_for(self, page: Size, *, bordered: bool) -> Size:
+        rows, cols = self.size
+        if not bordered:
+            return rows, cols
+        return (
+            rows - (page[0] > rows >= _BORDERED_ROWS),
+            cols - (page[1] > cols >= _BORDERED_COLS),
+        )
 
     def _rows(self, grid: Grid, *, bordered: bool) -> list[str]:
         """All rows of the terminal as they are to be written, each from its first column on."""
         rows, cols = self.size
         page_cols = grid.size[1]
-        shown = [self._row(row, page_cols, bordered) for row in grid.rows()[self._top : self._top + rows]]
+        shown = [self._row(row, page_cols, bordered) for row in grid.rows()[self._top : self._top + self._room[0]]]
         below = rows - len(shown)
+        if self._room[0] < rows:
+            return [*shown, f"{_FAINT}{self._which_part(grid.size).ljust(cols, '┄')[:cols]}{_PLAIN}"]
         if below and bordered:
             corner = "┘" if cols > page_cols else ""
             shown.append(f"{_FAINT}{'─' * min(cols, page_cols)}{corner}{_PLAIN}\x1b[K")
@@ -109,13 +126,26 @@ class Crop:
         return shown + ["\x1b[K"] * below
 
     def _row(self, row: Row, page_cols: int, bordered: bool) -> str:
-        cols = self.size[1]
-        cells = row.used() if page_cols <= cols else trimmed(row.columns(self._left, self._left + cols))
+        cols, room = self.size[1], self._room[1]
+        cells = row.used() if page_cols <= cols else trimmed(row.columns(self._left, self._left + room))
         text = _written(cells)
+        if room < cols:
+            return f"{text}\x1b[K\x1b[{cols}G{_FAINT}┆{_PLAIN}"
         if page_cols < cols and bordered:
             return f"{text}\x1b[K\x1b[{page_cols + 1}G{_FAINT}│{_PLAIN}"
         # Where the last column is printed, erasing to the end of the row would erase it.
         return text if sum(cell.width for cell in cells) >= cols else text + "\x1b[K"
+
+    def _which_part(self, page: Size) -> str:
+        parts = [
+            f"{name} {first + 1}-{first + room} of {whole}"
+            for name, first, room, whole in (
+                ("rows", self._top, self._room[0], page[0]),
+                ("columns", self._left, self._room[1], page[1]),
+            )
+            if whole > room
+        ]
+        return f"┄ {', '.join(parts)} "
 
     def _push(self, grid: Grid, scrolled: int, rows: list[str]) -> str:
         """So many rows into the scrollback of the terminal, then the page, which moves them up and out."""
