@@ -152,7 +152,7 @@ def test_ten_mixed_clients_show_the_same_after_a_minute_of_typing_resizing_and_o
                 client.pump()
             select.select([typing.outer.master, program.viewer.attachment.fileno()], [], [], 0.02)
 
-    pump_until(lambda: all("burst" in client.text for client in everybody), "the first screens", everybody, 30)
+    pump_until(lambda: all(client.text for client in everybody), "the first screens", everybody, 60)
     suspended.outer.signal(signal.SIGSTOP)
     chance = random.Random(22)
     typing.outer.type(b"+")

@@ -351,6 +351,21 @@ def test_output_is_drawn_only_while_the_sizes_differ(monkeypatch: pytest.MonkeyP
     assert (asked, drawn) == ([2_000_000], [3, 1])
 
 
+def test_the_screen_of_a_session_whose_log_is_elsewhere_is_kept_up_all_the_time() -> None:
+    state = {**Tracker(ROWS, COLS).snapshot(), "offset": 5}
+    init = Init(5, (ROWS, COLS), state, [], [(0, ROWS, COLS)], True, [], None, None)
+    for grid in (Grid(ROWS, COLS), None):
+        followed = Followed(init, grid, 0, None)
+        followed.forget()
+        followed.take(5, b"one\r\n")
+        followed.resize(*SMALLER)
+        followed.forget()
+        followed.take(10, b"\x1b[1mtwo")
+        assert followed.grid.size == SMALLER
+        assert [row.text.rstrip() for row in followed.grid.rows()[:3]] == ["one", "two", ""]
+        assert (followed.state["offset"], followed.state["row"], followed.state["col"]) == (17, 1, 3)
+
+
 def switches(pid: int) -> int:
     """How often a process went to sleep."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():

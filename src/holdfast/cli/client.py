@@ -109,7 +109,7 @@ class Client:
         typed = self._keyboard.ask(self._terminal) if self._role == "control" else b""
         self._shown = Display(
             self._terminal,
-            self._draw,
+            self._draw if self._session.place == "local" else None,
             clipboard=self._wishes.clipboard,
             graphics=self._wishes.graphics,
             history_rows=self._wishes.history_rows,

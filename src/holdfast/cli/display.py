@@ -45,10 +45,18 @@ _KEEP_TITLE, _GIVE_TITLE_BACK = b"\x1b[22;0t", b"\x1b[23;0t"
 
 
 class Display:
-    """Our terminal. `draw` makes the session's screen from its log, `flags` is the kitty keyboard it had before us."""
+    """Our terminal. `draw` makes the session's screen from its log, where that is here. `flags` is the kitty keyboard
+    it had before us."""
 
     def __init__(
-        self, terminal: OwnTerminal, draw: Draw, *, clipboard: bool, graphics: bool, history_rows: int, flags: int = 0
+        self,
+        terminal: OwnTerminal,
+        draw: Draw | None,
+        *,
+        clipboard: bool,
+        graphics: bool,
+        history_rows: int,
+        flags: int = 0,
     ) -> None:
         self._terminal = terminal
         self._draw_from_log = draw

@@ -1,7 +1,8 @@
 """The session to which a client is attached: the size it has where the output ended, and its screen when asked for.
 
 A client that shows output as it comes needs no screen, so none is drawn here. For a client that draws the screen itself
-it is drawn from the log once, and then kept up with the output.
+it is drawn from the log once, and then kept up with the output. Without a log that has all of the output, as with a
+session in another place, of which only a copy is here, the screen is kept up all the time.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _WAITING_MAX_BYTES = 256 << 10
 class Followed:
     """From an `Init` on, with the grid that was restored of it, if one was. `draw` makes one from the log."""
 
-    def __init__(self, init: Init, grid: Grid | None, history_rows: int, draw: Draw) -> None:
+    def __init__(self, init: Init, grid: Grid | None, history_rows: int, draw: Draw | None) -> None:
         self._history_rows = history_rows
         self._draw = draw
         self._waiting: list[bytes] = []
@@ -44,6 +45,9 @@ class Followed:
         self._drawn: tuple[Grid, Tracker] | None = None
         if grid is not None and state is not None and state["offset"] == init.at and tuple(state["size"]) == self.size:
             self._drawn = grid, Tracker.from_snapshot(state)
+        elif draw is None:
+            blank, tracker = self._blank()
+            self._drawn = grid or blank, tracker
         if grid is not None and not self._resizes and self.size != init.size:
             self.resize(*init.size)
 
@@ -76,6 +80,8 @@ class Followed:
 
     def forget(self) -> None:
         """The screen is not needed until somebody asks for it again."""
+        if self._draw is None:
+            return
         self._drawn = None
         self._waiting.clear()
         self._waiting_bytes = 0
@@ -103,7 +109,11 @@ class Followed:
 
     def _settled(self) -> tuple[Grid, Tracker]:
         if self._drawn is None:
-            grid, state, data = self._draw(self._at) or self._blank()
+            drawn = None if self._draw is None else self._draw(self._at)
+            if drawn is None:
+                self._drawn = self._blank()
+                return self._drawn
+            grid, state, data = drawn
             tracker = Tracker.from_snapshot(state)
             self._drawn = self._fed(grid, tracker, data), tracker
             if grid.size != self.size or tuple(state["size"]) != self.size:
@@ -117,9 +127,9 @@ class Followed:
             self._drawn = self._fed(grid, tracker, data), tracker
         return self._drawn
 
-    def _blank(self) -> tuple[Grid, State, bytes]:
-        state = {**Tracker(*self.size).snapshot(), "offset": self._at}
-        return Grid(*self.size, history=self._history_rows), state, b""
+    def _blank(self) -> tuple[Grid, Tracker]:
+        tracker = Tracker.from_snapshot({**Tracker(*self.size).snapshot(), "offset": self._at})
+        return Grid(*self.size, history=self._history_rows), tracker
 
     def _fed(self, grid: Grid, tracker: Tracker, data: bytes) -> Grid:
         tracker.feed(data)

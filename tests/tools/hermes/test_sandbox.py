@@ -31,9 +31,9 @@ def check_life(registry: Registry, sandbox: Sandbox, cwd: str) -> None:
     assert process.id.startswith("proc_")
     assert (process["session_id"], process["exit_code"], process.pid_scope) == (process.id, 0, "sandbox")
     done = registry.wait(process.id, 60)
-    assert (done["status"], done["exit_code"], done["output"]) == ("exited", 7, f"{cwd}\n\nerr\n")
+    assert (done["status"], done["exit_code"], done["output"]) == ("exited", 7, f"{cwd}\nhello\nerr\n")
     assert registry.wait(process.id) == done, "the same answer again"
-    assert (process.exited, process.exit_code, process.output_buffer) == (True, 7, f"{cwd}\n\nerr\n")
+    assert (process.exited, process.exit_code, process.output_buffer) == (True, 7, f"{cwd}\nhello\nerr\n")
     assert registry.read_log(process.id, 0, 1)["output"] == cwd
     assert registry.read_log(process.id, limit=1)["output"] == "err"
     assert registry.is_completion_consumed(process.id)
@@ -58,7 +58,7 @@ def check_life(registry: Registry, sandbox: Sandbox, cwd: str) -> None:
 @pytest.mark.covers("found:9")
 def test_any_object_that_executes_commands_is_a_place(world: World) -> None:
     sandbox, home = beside(world)
-    registry = Registry(world.open(), env_vars={"GREETING": ""})
+    registry = Registry(world.open(), env_vars={"GREETING": "hello"})
     check_life(registry, sandbox, str(home))
     mine = f"HOME={home}".encode()
     left = [each for each in processes.recent() if mine in processes.environment(each.pid) and each.state not in "ZX"]
@@ -267,7 +267,7 @@ def test_a_line_without_an_end_is_kept_only_in_part(world: World, monkeypatch: p
 @pytest.mark.covers("found:9")
 def test_a_container_that_is_only_reached_by_execute(world: World, container: Container) -> None:
     sandbox = Sandbox(["podman", "exec", container.name, "sh", "-c"])
-    check_life(Registry(world.open(), env_vars={"GREETING": ""}), sandbox, "/tmp")
+    check_life(Registry(world.open(), env_vars={"GREETING": "hello"}), sandbox, "/tmp")
 
 
 @pytest.mark.long
