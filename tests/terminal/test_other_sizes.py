@@ -281,6 +281,42 @@ def test_a_window_of_another_size_is_sent_few_frames_and_of_them_what_changed(wo
     window.leave()
 
 
+TURNS = """
+import sys
+print("begin")
+n = 0
+for count in sys.stdin:
+    for _ in range(int(count)):
+        n += 1
+        print("line", n, "=" * (50 if n % 7 == 0 else 0))
+"""
+
+
+@pytest.mark.parametrize("first", [5, 50])
+def test_windows_that_take_turns_keep_every_line_in_the_scrollback_of_the_larger(world: World, first: int) -> None:
+    """What a smaller page moves off its top comes back with a larger one. Some lines wrap only in the smaller."""
+    session = world.open().start([sys.executable, "-uc", TURNS], tty={"echo": False}, size=LARGER)
+    world.closing.callback(session.kill)
+    large = Window(world, session, LARGER)
+    large.shows("begin")
+    small = Window(world, session, SMALLER)
+    small.shows("begin")
+    printed = 0
+    for window, count in ((large, first), (small, 3), (large, 1), (small, 30), (large, 2), (small, 1), (large, 40)):
+        window.type(f"{count}\n".encode())
+        printed += count
+        until(lambda window=window: session.refresh().size == list(window.size), 10, what="its size")  # type: ignore[misc]
+        for each in (large, small):
+            each.shows(f"line {printed}")
+            each.is_true()
+    # A line that scrolled off the smaller page, and came back on the larger one, is there twice.
+    lines = [int(text.split()[1]) for text in large.everything.split("\n") if text.startswith("line ")]
+    assert sorted(set(lines)) == list(range(1, printed + 1))
+    assert (lines[0], lines[-1]) == (1, printed)
+    large.leave()
+    small.leave()
+
+
 FLOOD = """
 import sys
 for n in range(8000):

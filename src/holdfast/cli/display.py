@@ -72,6 +72,9 @@ class Display:
         # The session, and how its screen is drawn where its size is another.
         self._followed: Followed | None = None
         self._crop: Crop | None = None
+        # How many rows were above the page when the session last had the size of this terminal; None: not known.
+        self._above: int | None = None
+        self._lines = 0
         self._asides = Asides()
         self._cropped_at = self._drawn_at = 0.0
         self._draw_at: float | None = None
@@ -87,7 +90,7 @@ class Display:
         if self._restored is not None:
             self._take_back()
         self._restored = Restored(init)
-        self._followed = self._crop = self._draw_at = None
+        self._followed = self._crop = self._draw_at = self._above = None
         self._filter = self._new_filter()
         self._replay_to = _end_of(init)
         if not self._touched:
@@ -126,9 +129,19 @@ class Display:
 
     def resized(self, rows: int, cols: int) -> None:
         """The session has this size from here on."""
-        if self._followed is not None:
-            self._followed.resize(rows, cols)
-            self.settle()
+        followed = self._followed
+        if followed is None:
+            return
+        if (
+            self._crop is None
+            and (rows, cols) != followed.size == self._terminal.window()
+            and not followed.state["alt"]
+        ):
+            from ..terminal.crop import lines_of
+
+            self._above, self._lines = followed.grid.scrolled, lines_of(followed.grid)
+        followed.resize(rows, cols)
+        self.settle()
 
     def settle(self) -> None:
         """Show output as it comes where the sizes are equal, else draw the screen."""
@@ -148,7 +161,9 @@ class Display:
 
         self._filter = self._new_filter()
         self._asides = Asides(self._clipboard)
-        self._crop = Crop(window, self.undo)
+        if self._crop is not None:
+            self._above = None  # it was counted for another size
+        self._crop = Crop(window, self.undo, self._lines if self._above is not None else None)
         self._cropped_at = time.monotonic()
         self._draw(before)
 
@@ -156,10 +171,15 @@ class Display:
         from ..terminal.paint import paint
 
         assert self._followed is not None
-        self._crop = self._draw_at = None
+        assert self._crop is not None
         state = self._followed.state
+        # Rows that left the page meanwhile, and that this terminal was not given yet.
+        owed = 0
+        if self._above is not None and self._crop.size == size and not state["alt"]:
+            owed = max(0, self._followed.grid.scrolled - self._above - self._crop.pushed)
+        self._crop = self._draw_at = self._above = None
         before = self.undo.take(size[1])
-        painted = self.undo.feed(Filter().replay(paint(self._followed.grid, state, size, 0, in_place=True)))
+        painted = self.undo.feed(Filter().replay(paint(self._followed.grid, state, size, owed, in_place=True)))
         self.outlet.add(painted.replace(_UPDATE, _UPDATE + before, 1))
         self._begin_filter(state)
         self._followed.forget()
@@ -212,7 +232,7 @@ class Display:
             self.outlet.add(CANCEL)
         elif self._crop is not None:
             self._draw()
-        self._followed = self._crop = self._draw_at = None
+        self._followed = self._crop = self._draw_at = self._above = None
         ends_line = self.outlet.ends_line
         self._take_back()
         self._touched = False

@@ -34,12 +34,15 @@ _KEPT_MODES = TOLD - {2031, *ALTERNATE}
 _CURSOR = 25
 # A smaller terminal has no row or column to spare for a border.
 _BORDERED_ROWS, _BORDERED_COLS = 5, 20
+# A line that is wrapped into more rows than this is not looked for beyond them.
+_ROWS_OF_A_LINE = 10
 
 
 class Crop:
-    """One terminal of this size (rows, cols); `undo` is told what it is written."""
+    """One terminal of this size (rows, cols); `undo` is told what it is written. `lines` is how many lines its page
+    had up to the cursor when the session still had this size (`lines_of`)."""
 
-    def __init__(self, size: Size, undo: Undo) -> None:
+    def __init__(self, size: Size, undo: Undo, lines: int | None = None) -> None:
         self.size = size
         self._undo = undo
         self._filter = Filter()
@@ -49,7 +52,14 @@ class Crop:
         self._page: Size | None = None
         self._alt = False
         self._shown: list[str | None] = [None] * size[0]
-        self._scrolled = 0
+        # Rows above the page, as of the last frame; None: not known.
+        self._scrolled: int | None = None
+        # Those of them that only a smaller page moved there: they come back with a larger one, and are not pushed.
+        self._away = 0
+        # Lines from the first of these rows to the cursor; None: not known.
+        self._lines = lines
+        # How many lines this terminal was given for its scrollback.
+        self.pushed = 0
         # What the terminal was told beside its rows; None: nothing yet.
         self._modes: str | None = None
         self._cursor: tuple[bool, int] | None = None
@@ -72,14 +82,15 @@ class Crop:
         self._room = self._room_for(page, bordered=bordered)
         self._look_at_cursor(grid)
         rows = self._rows(grid, bordered=bordered)
-        scrolled = 0 if self._alt else grid.scrolled - self._scrolled
+        scrolled = 0 if self._alt or self._scrolled is None else grid.scrolled - self._scrolled
         if scrolled > 0:
             out.append(self._push(grid, scrolled, rows))
         else:
             out += [settings.to(i, 0) + row for i, row in enumerate(rows) if row != self._shown[i]]
         changed = bool(out)
         self._shown = list(rows)
-        self._scrolled = 0 if self._alt else grid.scrolled
+        self._scrolled = None if self._alt else grid.scrolled
+        self._lines = None if self._alt else lines_of(grid, self._away)
         said = "".join(out) + self._said(state)
         row, col, visible = grid.cursor
         place = settings.to(row - self._top, min(col - self._left, self._room[1] - 1))
@@ -94,7 +105,11 @@ class Crop:
     def _forget(self, grid: Grid) -> None:
         """Nothing is known of what the terminal shows."""
         self._shown = [None] * self.size[0]
-        self._scrolled = 0 if self._alt else grid.scrolled
+        if self._alt:
+            self._scrolled, self._lines, self._away = None, None, 0
+            return
+        self._away = 0 if self._lines is None else _rows_above(grid, self._lines)
+        self._scrolled = grid.scrolled
 
     def _look_at_cursor(self, grid: Grid) -> None:
         """Move the part that is shown no further than the cursor needs."""
@@ -149,7 +164,9 @@ class Crop:
 
     def _push(self, grid: Grid, scrolled: int, rows: list[str]) -> str:
         """So many rows into the scrollback of the terminal, then the page, which moves them up and out."""
-        above = [f"{_written(row.used())}\x1b[K\r\n" for row in grid.history(scrolled)]
+        history = grid.history(scrolled + self._away)[:scrolled]
+        self.pushed += _count(history)
+        above = [f"{_written(row.used())}\x1b[K\r\n" for row in history]
         return f"{_WRAP}\x1b[H{''.join(above)}{_NO_WRAP}" + "\r\n".join(rows)
 
     def _said(self, state: State) -> str:
@@ -162,6 +179,26 @@ class Crop:
             if name in said and not said[name]:
                 out += f"\x1b]{gone}\x1b\\"
         return out
+
+
+def lines_of(grid: Grid, above: int = 0) -> int:
+    """How many lines, wrapped ones counted once, the page has up to the cursor, with so many rows above it."""
+    return _count([*grid.history(above), *grid.rows()[: grid.cursor[0] + 1]])
+
+
+def _rows_above(grid: Grid, lines: int) -> int:
+    """How many rows of the last so many lines up to the cursor are above the page."""
+    page = grid.rows()[: grid.cursor[0] + 1]
+    rows = [*grid.history(_ROWS_OF_A_LINE * lines), *page]
+    first = len(rows)
+    while first and lines:
+        first -= 1
+        lines -= first == 0 or not rows[first - 1].wrapped
+    return max(0, len(rows) - first - len(page))
+
+
+def _count(rows: list[Row]) -> int:
+    return sum(not row.wrapped for row in rows[:-1]) + bool(rows)
 
 
 def _moved(first: int, needed: int, page: int, room: int) -> int:

@@ -29,13 +29,18 @@ _UPDATE, _UPDATED = "\x1b[?2026h", "\x1b[?2026l"
 _READY = "\x1b[?6l\x1b[r\x1b[?7h\x1b[4l\x1b(B\x0f\x1b[m"
 
 
+def _emptied(size: Size) -> str:
+    """Row by row: a screen that is erased at once goes into the scrollback of some terminals."""
+    return "".join(settings.to(row, 0) + "\x1b[2K" for row in range(size[0])) + "\x1b[H"
+
+
 def paint(grid: Grid, state: State, size: Size, history_rows: int, *, in_place: bool = False) -> bytes:
     """What a terminal of this size (rows, cols) is written to show the grid and be in the tracker's state. `in_place`:
     what it shows now is thrown away."""
     main = _Window(grid.size, size, _main_cursor(grid, state))
     out = [_UPDATE, _READY]
     flow = _flow(grid.history(history_rows), grid.main_rows(), main, size, joined=grid.size[1] == size[1])
-    out.append("\x1b[H\x1b[J" + flow.removeprefix("\r\n") if in_place else settings.to(size[0] - 1, 0) + flow)
+    out.append(_emptied(size) + flow.removeprefix("\r\n") if in_place else settings.to(size[0] - 1, 0) + flow)
     out.append(settings.keyboard(state["keys"]["kitty"][0]))
     window = main
     if grid.alt:
