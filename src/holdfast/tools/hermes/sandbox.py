@@ -59,9 +59,20 @@ for p in python3 python; do
   v=$($p -c 'import sys, zlib; print("%d.%d" % sys.version_info[:2])' 2>/dev/null) && break
 done
 echo "holdfast-python:$p:$v"
-[ -f "$d/NAME" ] && echo holdfast-have
+[ -d "$d/NAME" ] && echo holdfast-have
 """
-_UNPACK = "import base64,sys,zlib; sys.stdout.buffer.write(zlib.decompress(base64.b64decode(sys.stdin.read())))"
+# Into a directory, where the interpreter keeps what it has compiled. It appears in one step; another may be quicker.
+_UNPACK = """
+import base64, io, os, shutil, sys, zipfile, zlib
+new, path = sys.argv[1:]
+code = zlib.decompress(base64.b64decode(sys.stdin.read()))
+zipfile.ZipFile(io.BytesIO(code)).extractall(new)
+try:
+    os.rename(new, path)
+except OSError:
+    shutil.rmtree(new)
+    os.stat(path)
+"""
 
 
 def pauses_s(first: float = limits.ENV_PAUSE_S, most: float = limits.ENV_PAUSE_MAX_S) -> Iterator[float]:
@@ -109,9 +120,9 @@ class Sandbox:
         return answer
 
     def _send_runner(self) -> str:
-        """How the archive is run there, once it is there."""
+        """How the runner is run there, once it is there."""
         code = runner_archive()
-        name = hashlib.blake2b(code, digest_size=16).hexdigest() + ".pyz"
+        name = hashlib.blake2b(code, digest_size=16).hexdigest()
         said = self._execute(_DIRECTORY + _PROBE.replace("NAME", name))
         python, _, version = next(
             (line[len(_PYTHON) :] for line in said.splitlines() if line.startswith(_PYTHON)), ":"
@@ -124,7 +135,7 @@ class Sandbox:
             for at in range(0, len(packed), _CHUNK_CHARS):
                 sign = ">>" if at else ">"
                 self._execute(f"{_DIRECTORY}printf %s {packed[at : at + _CHUNK_CHARS]} {sign}{part}")
-            unpack = f'{python} -c {shlex.quote(_UNPACK)} <{part} >{part}.new && mv {part}.new "$d/{name}" && rm {part}'
+            unpack = f'{python} -c {shlex.quote(_UNPACK)} {part}.new "$d/{name}" <{part} && rm {part}'
             self._execute(_DIRECTORY + unpack)
         return f'{_DIRECTORY}{python} -I -S -X utf8 "$d/{name}"'
 
