@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shlex
-import shutil
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,9 +13,10 @@ from support import containers
 from support.away import Away, deputies
 from support.census import FAILED
 from support.containers import Container
+from support.places import CodeThere
 from support.ssh_hosts import SshHost
 from support.waiting import until
-from support.world import World, new_root
+from support.world import World
 
 if TYPE_CHECKING:
     from holdfast import Holdfast
@@ -31,33 +30,14 @@ def container_first(request: pytest.FixtureRequest) -> None:
             request.getfixturevalue("shared_container")
 
 
-@pytest.fixture(scope="session")
-def code_there() -> Iterator[Path]:
-    """What places have stored of our code. One test sends it, the others find it there."""
-    root = new_root("hf-code-")
-    yield root
-    shutil.rmtree(root)
-
-
-def _bring(code: Path, away: Away) -> None:
-    if any(code.iterdir()):
-        shutil.copytree(code, away.state / "runner")
-    for parent in (away.state, *away.state.parents):
-        if parent.is_relative_to(away.home) and parent.exists():
-            parent.chmod(0o700)
-
-
-def _keep(code: Path, away: Away) -> None:
-    if not any(code.iterdir()) and (away.state / "runner").exists():
-        shutil.copytree(away.state / "runner", code, dirs_exist_ok=True)
-
-
 @pytest.fixture
-def in_podman(request: pytest.FixtureRequest, world: World, container: Container, code_there: Path) -> Iterator[Away]:
+def in_podman(
+    request: pytest.FixtureRequest, world: World, container: Container, code_there: CodeThere
+) -> Iterator[Away]:
     away = Away(container.place, world, home=container.root / "root", work=container.root / "tmp", work_there="/tmp")
-    _bring(code_there, away)
+    code_there.bring(away.home)
     yield away
-    _keep(code_there, away)
+    code_there.keep(away.home)
     world.closing.close()
     if not request.node.stash.get(FAILED, False):
         # The engine may lose the end of a link that was killed while it came about; the far end notices after a while.
@@ -71,16 +51,16 @@ def over_ssh(
     request: pytest.FixtureRequest,
     world: World,
     ssh_host: SshHost,
-    code_there: Path,
+    code_there: CodeThere,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Away]:
     monkeypatch.setenv("HOLDFAST_PLACES_SSH", shlex.join(ssh_host.argv))
     work = ssh_host.root / "work"
     work.mkdir()
     away = Away(ssh_host.place, world, home=ssh_host.home, work=work, work_there=str(work))
-    _bring(code_there, away)
+    code_there.bring(away.home)
     yield away
-    _keep(code_there, away)
+    code_there.keep(away.home)
     world.closing.close()
     if not request.node.stash.get(FAILED, False):
         # Before the machine is taken from them: they have what is over removed there.
