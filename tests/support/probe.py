@@ -29,10 +29,16 @@ from __future__ import annotations
 
 import os
 import select
-import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import signal
+    from collections.abc import Callable, Iterator
+else:
+    # Most tests start a probe: the enums of the module in front of it take longer to load than this one.
+    import _signal as signal
 
 _CHUNK = 65536
 _DEFAULT_HOLD_S = 600.0
@@ -41,6 +47,8 @@ _DEFAULT_REFORK_S = 20.0
 # A pair of `refork` gives up after so many deaths, whatever the clock says.
 _MOST_REBIRTHS = 200
 
+_PROGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "child", "probe.py")
+
 Words = list[str]
 _kept: list[bytearray] = []
 _out = 1
@@ -48,7 +56,7 @@ _out = 1
 
 def argv(*words: object) -> list[str]:
     """The command line of a probe."""
-    return [sys.executable, "-I", "-S", os.path.abspath(__file__), *map(str, words)]
+    return [sys.executable, "-I", "-S", _PROGRAM, *map(str, words)]
 
 
 def random_bytes(count: int, seed: int) -> Iterator[bytes]:
@@ -175,8 +183,14 @@ def do_spin(words: Words) -> None:
         pass
 
 
-def signals(text: str) -> list[signal.Signals]:
-    return [signal.Signals[f"SIG{name}"] for name in text.split(",")]
+def signals(text: str) -> list[int]:
+    return [int(getattr(signal, f"SIG{name}")) for name in text.split(",")]
+
+
+def name_of(number: int) -> str:
+    """Without the SIG; of two names the usual one, which comes first: CHLD and not CLD."""
+    names = (name for name in sorted(dir(signal)) if name.startswith("SIG") and name[3] != "_")
+    return next(name for name in names if getattr(signal, name) == number).removeprefix("SIG")
 
 
 def do_ignore(words: Words) -> None:
@@ -192,7 +206,7 @@ def do_exit_on(words: Words) -> None:
 
 def do_signal_report(_: Words) -> None:
     for one in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD}:
-        signal.signal(one, lambda received, _: say("signal " + signal.Signals(received).name.removeprefix("SIG")))
+        signal.signal(one, lambda received, _: say("signal " + name_of(received)))
 
 
 def do_die(words: Words) -> None:
