@@ -121,7 +121,7 @@ def test_own_14_the_end_is_told_right_without_any_ability(
     world: World, without: str, beside: Beside, bystander: Bystanders
 ) -> None:
     hf = world.open()
-    for number in range(20):
+    for number in range(scaled(6, 20)):
         code = number % 2 * 7
         ran = hf.run(f"exit {code}", wait=10)
         started = hf.start(["sh", "-c", f"exit {code}"])

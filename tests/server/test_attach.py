@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from websockets.exceptions import InvalidStatus
 
+from support.scale import scaled
 from support.waiting import until, wait_gone
 from support.webviewer import BINARY, JSON, WebViewer
 from support.wounds import kill_runner, sweep_up, wedged
@@ -245,10 +246,11 @@ def test_what_was_typed_before_a_detach_is_taken_however_much_is_printed(
         "threading.Thread(target=lambda: [os.write(1, b'y' * 2000) for _ in iter(int, 1)], daemon=True).start()\n"
     )
     program += "count = 0\n"
-    program += "while count < 30: count += len(os.read(0, 1))\nos._exit(0)"
+    times = scaled(5, 30)
+    program += f"while count < {times}: count += len(os.read(0, 1))\nos._exit(0)"
     session = home.start([sys.executable, "-c", program], tty=True)
     assert session.wait(match="yyy", timeout=20).reason == "match"
-    for _ in range(30):
+    for _ in range(times):
         viewer = attach(session)
         viewer.begun()
         viewer.type(b"x")
@@ -256,13 +258,13 @@ def test_what_was_typed_before_a_detach_is_taken_however_much_is_printed(
         viewer.until(lambda viewer=viewer: viewer.closed, "the end")  # type: ignore[misc]
         assert viewer.closed in ((1000, "detached"), (1000, "ended"))
         viewer.leave()
-    assert session.wait(timeout=20).reason == "exit", "all thirty were read"
+    assert session.wait(timeout=20).reason == "exit", "all of it was read"
 
 
 def test_a_screen_that_comes_anew_is_painted_for_the_size_that_the_client_has_by_then(
     home: Holdfast, attach: Attach
 ) -> None:
-    lines = 1_000_000
+    lines = scaled(400_000, 1_000_000)
     draw = f"read go; seq 1 {lines}; printf '\\033[?1049h\\033[2J\\033[20;50Hfar away'; read rest"
     session = home.start(f"stty -echo; {draw}", tty=True, size=(30, 100))
     viewer = attach(session, rows=5, cols=20)
@@ -289,7 +291,7 @@ def test_a_focus_report_is_answered_like_any_input(home: Holdfast, attach: Attac
 
 
 def test_one_that_shows_nothing_is_not_sent_to_and_begins_anew_when_it_wakes(home: Holdfast, attach: Attach) -> None:
-    lines = 1_000_000
+    lines = scaled(400_000, 1_000_000)
     session = home.start(f"stty -echo; read go; seq 1 {lines}; read rest", tty=True)
     stopped, reading = attach(session), attach(session)
     stopped.begun()
