@@ -18,6 +18,7 @@ pytest_plugins = [
     "support.census",
     "support.points",
     "support.bystander",
+    "support.standing",
     "support.facades",
     "support.agents",
     "support.promised",

@@ -9,6 +9,8 @@ import pytest
 from support.waiting import until
 from support.world import World
 
+pytestmark = pytest.mark.own_launcher
+
 
 def ignores_children(pid: int) -> bool:
     """A launcher does so once its warm-up is over."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import select
 import shutil
 import stat
 import threading
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from support import evidence, processes
+from support import evidence, processes, standing
 from support.processes import Process
 from support.waiting import until
 from support.world import WORLD, World
@@ -22,6 +23,8 @@ from support.world import WORLD, World
 # A runner that has answered its last waiter still has to leave; what stays longer was left behind.
 _LEAVING_BOUND_S = 3.0
 _AFTER_FAILURE_BOUND_S = 0.2
+_REAPING_BOUND_S = 0.3
+_TICK_S = 0.01
 
 FAILED = pytest.StashKey[bool]()
 
@@ -31,7 +34,10 @@ class Count:
 
     def __init__(self) -> None:
         processes.begin_test()
-        self.processes = {(row.pid, row.start) for row in processes.below(os.getpid())}
+        shared = standing.current()
+        rows = processes.below(os.getpid())
+        # A spare of the launcher that stays may become a runner of this test.
+        self.processes = {(row.pid, row.start) for row in rows if shared is None or not shared.is_child(row)}
         self.descriptors = own_descriptors()
         self.threads = own_threads()
 
@@ -60,7 +66,8 @@ def census(request: pytest.FixtureRequest, nowhere: Path) -> Iterator[None]:
 
 def leftovers(before: Count, world: World | None, bound: float) -> tuple[list[Process], list[str]]:
     """Processes still there after the bound, and one line for each thing that is left."""
-    deadline = time.monotonic() + bound
+    began = time.monotonic()
+    deadline = began + bound
     while True:
         processes.reap_adopted()
         left = strays(before, world)
@@ -70,8 +77,13 @@ def leftovers(before: Count, world: World | None, bound: float) -> tuple[list[Pr
         if not any(processes.is_adopted_zombie(row) for row in left):
             alive = [row for row in left if row.state != "Z"]
             if not alive:
-                break
-            processes.wait_any(alive, wait)
+                # A thread that waits for its process takes a moment too.
+                if time.monotonic() - began > _REAPING_BOUND_S:
+                    break
+                select.select([], [], [], _TICK_S)
+                continue
+            # A runner may also become a spare again, which no descriptor tells.
+            processes.wait_any(alive, min(wait, _TICK_S) if any(map(_may_come_back, alive)) else wait)
     problems = [name_process(row, world) for row in left]
     problems += threads_left(before)
     problems += descriptors_left(before)
@@ -83,13 +95,21 @@ def leftovers(before: Count, world: World | None, bound: float) -> tuple[list[Pr
 def strays(before: Count, world: World | None) -> list[Process]:
     """Our descendants that were not there before, and anybody else who is tied to this world."""
     below = processes.below(os.getpid())
+    shared = standing.current()
     found = [row for row in below if (row.pid, row.start) not in before.processes]
+    if shared is not None:
+        found = [row for row in found if not shared.is_spare(row)]
     if world is not None:
         seen = {row.pid for row in below}
         others = [row for row in processes.recent() if row.pid not in seen and not processes.is_kernel_thread(row)]
         sockets = sockets_under(world.root) if others else set()
         found += [row for row in others if belongs(row, world.root, sockets)]
     return found
+
+
+def _may_come_back(row: Process) -> bool:
+    shared = standing.current()
+    return shared is not None and shared.is_child(row)
 
 
 def belongs(row: Process, root: Path, sockets: set[str]) -> bool:
@@ -166,7 +186,10 @@ def mounts_under(root: Path) -> list[str]:
 def runtime_left(world: World) -> list[str]:
     """Sockets and held locks in any runtime directory of the world."""
     problems = []
+    shared = standing.current()
     for path in sorted(world.root.glob("*/holdfast*/**/*")):
+        if shared is not None and shared.is_lent(path):
+            continue
         if any(part.endswith(".scratch") for part in path.parts):
             continue  # of a launcher or spare that was killed in mid-rehearsal: the next launcher sweeps it
         mode = path.lstat().st_mode

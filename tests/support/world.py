@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from support import evidence, probe, processes
+from support import evidence, probe, processes, standing
 from support.program import Program
 from support.waiting import BOUND_S, Gate, TooLate
 
@@ -151,8 +151,9 @@ class World:
         return found
 
     def end_launchers(self, bound: float = BOUND_S) -> None:
-        """Ask every launcher to leave and wait for it; the census reports one that stays."""
-        launchers = self.launchers()
+        """Ask every launcher of this world alone to leave and wait for it; the census reports one that stays."""
+        shared = standing.current()
+        launchers = [row for row in self.launchers() if shared is None or row != shared.process]
         for launcher in launchers:
             processes.send(launcher, signal.SIGTERM)
         for launcher in launchers:
@@ -188,6 +189,9 @@ def world(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
     made = World(new_root("hf-"))
     request.node.stash[WORLD] = made
     evidence.roots.append(made.root)
+    shared = standing.current()
+    if shared is not None and standing.is_shared_by(request.node):
+        shared.lend(made)
     for name in inherited_settings():
         monkeypatch.delenv(name)
     for name, value in made.env.items():
