@@ -65,6 +65,7 @@ def test_any_object_that_executes_commands_is_a_place(world: World) -> None:
     assert left == [], "nothing of the tree is left"
     sent = sum("printf %s" in call for call in sandbox.calls)
     assert 1 <= sent <= 10, "the runner was sent once"
+    assert list(home.rglob("once.*.pyc")), "and compiled once"
 
 
 @pytest.mark.covers("found:9")
