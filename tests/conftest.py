@@ -19,6 +19,7 @@ pytest_plugins = [
     "support.points",
     "support.bystander",
     "support.standing",
+    "support.reference_screen",
     "support.facades",
     "support.agents",
     "support.promised",

@@ -1,18 +1,22 @@
 """A second emulator, of other people's making, to hold ours against: libghostty-vt in a process of its own, as it can
 crash. `Reference(rows, cols).feed(data)`, then look at its members.
 
-Run as a program it is the child: a JSON request on each line of stdin, an answer on stdout.
+Run as a program it is the child: a JSON request on each line of stdin, an answer on stdout. One child serves all tests
+of this process: it parses the declarations of its library for longer than most tests take.
 """
 
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import pytest
 
 if TYPE_CHECKING:
     from holdfast.terminal.rows import Color, Row, Style
@@ -36,11 +40,64 @@ class Seen:
     replies: bytes
 
 
-class Reference:
-    def __init__(self, rows: int, cols: int) -> None:
-        self._child = subprocess.Popen(
+class _Child:
+    """A process with any number of terminals."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
             [sys.executable, str(Path(__file__))], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
+
+    def ask(self, **request: object) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        try:
+            self._process.stdin.write(json.dumps(request) + "\n")
+            self._process.stdin.flush()
+            answer = json.loads(self._process.stdout.readline())
+        except BaseException:
+            # It has crashed, or its answer is still to come: no later question can be asked.
+            self._process.kill()
+            self._process.wait(10)
+            raise
+        assert isinstance(answer, dict)
+        return answer
+
+    def lives(self) -> bool:
+        return self._process.poll() is None
+
+    def end(self) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.stdout.close()
+        self._process.wait(10)
+
+
+_standing: list[_Child] = []
+_ids = itertools.count()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Before the census counts."""
+    if getattr(getattr(item, "module", None), "Reference", None) is not Reference:
+        return
+    if _standing and not _standing[0].lives():
+        _standing.pop().end()
+    if not _standing:
+        _standing.append(_Child())
+        _standing[0].ask(new=[1, 1], of=-1)
+
+
+def pytest_sessionfinish() -> None:
+    while _standing:
+        _standing.pop().end()
+
+
+class Reference:
+    def __init__(self, rows: int, cols: int) -> None:
+        (self._child,) = _standing
+        self._id = next(_ids)
         self._ask(new=[rows, cols])
 
     def __enter__(self) -> Reference:
@@ -50,14 +107,11 @@ class Reference:
         self.close()
 
     def close(self) -> None:
-        assert self._child.stdin is not None
-        assert self._child.stdout is not None
-        self._child.stdin.close()
-        self._child.stdout.close()
-        self._child.wait(10)
+        if self._child.lives():
+            self._ask(forget=True)
 
     def reset(self, rows: int, cols: int) -> None:
-        """A new terminal in the same process."""
+        """A new terminal in its place."""
         self._ask(new=[rows, cols])
 
     def feed(self, data: bytes) -> None:
@@ -75,13 +129,7 @@ class Reference:
         return Seen(cells=shown, cursor=(cursor[0], cursor[1]), replies=replies, **answer)
 
     def _ask(self, **request: object) -> dict[str, Any]:
-        assert self._child.stdin is not None
-        assert self._child.stdout is not None
-        self._child.stdin.write(json.dumps(request) + "\n")
-        self._child.stdin.flush()
-        answer = json.loads(self._child.stdout.readline())
-        assert isinstance(answer, dict)
-        return answer
+        return self._child.ask(of=self._id, **request)
 
 
 def differences(rows: list[Row], seen: Seen) -> list[tuple[Any, ...]]:
@@ -139,6 +187,7 @@ def _child() -> None:
 
     pyghostty = import_module("pyghostty")
     ffi, lib = pyghostty.ffi, pyghostty.lib
+    terminals: dict[int, tuple[Any, bytearray]] = {}
     terminal: Any = None
     replies = bytearray()
 
@@ -209,11 +258,15 @@ def _child() -> None:
     for line in sys.stdin:
         request = json.loads(line)
         answer: dict[str, Any] = {}
+        terminal, replies = terminals.get(request["of"], (None, bytearray()))
         if "new" in request:
             rows, cols = request["new"]
-            replies.clear()
+            replies = bytearray()
             terminal = pyghostty.Terminal(cols, rows)
             terminal.on_reply(replies.extend)
+            terminals[request["of"]] = terminal, replies
+        elif "forget" in request:
+            del terminals[request["of"]]
         elif "feed" in request:
             terminal.feed(base64.b64decode(request["feed"]))
         elif "resize" in request:
