@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from holdfast import Holdfast
     from holdfast.model import Finding
 
+pytestmark = pytest.mark.own_launcher
+
 CHECKS = {
     "home",
     "runtime directory",

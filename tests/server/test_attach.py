@@ -264,7 +264,7 @@ def test_what_was_typed_before_a_detach_is_taken_however_much_is_printed(
 def test_a_screen_that_comes_anew_is_painted_for_the_size_that_the_client_has_by_then(
     home: Holdfast, attach: Attach
 ) -> None:
-    lines = scaled(400_000, 1_000_000)
+    lines = 1_000_000
     draw = f"read go; seq 1 {lines}; printf '\\033[?1049h\\033[2J\\033[20;50Hfar away'; read rest"
     session = home.start(f"stty -echo; {draw}", tty=True, size=(30, 100))
     viewer = attach(session, rows=5, cols=20)
@@ -291,7 +291,7 @@ def test_a_focus_report_is_answered_like_any_input(home: Holdfast, attach: Attac
 
 
 def test_one_that_shows_nothing_is_not_sent_to_and_begins_anew_when_it_wakes(home: Holdfast, attach: Attach) -> None:
-    lines = scaled(400_000, 1_000_000)
+    lines = 1_000_000
     session = home.start(f"stty -echo; read go; seq 1 {lines}; read rest", tty=True)
     stopped, reading = attach(session), attach(session)
     stopped.begun()

@@ -40,6 +40,7 @@ class Standing:
         subprocess.run([sys.executable, "-c", _START], env=env, check=True, timeout=20)
         (self.process,) = world.launchers()
         self._files = list(world.runtime.glob("launcher-*"))
+        self._inodes = {(path.stat().st_dev, path.stat().st_ino) for path in self._files}
         # Its spares wait at it too, until one of them is taken.
         self._listener = processes.descriptors(self.process.pid)[3]
 
@@ -50,7 +51,8 @@ class Standing:
             os.link(path, world.runtime / path.name)
 
     def is_lent(self, path: Path) -> bool:
-        return any(mine.exists() and path.samefile(mine) for mine in self._files)
+        status = path.lstat()
+        return (status.st_dev, status.st_ino) in self._inodes
 
     def is_child(self, row: Process) -> bool:
         """A spare, or a runner that was one."""

@@ -268,6 +268,7 @@ def arrows_work(window: Window, program: Nested) -> None:
     window.is_the_programs_own()
 
 
+@pytest.mark.own_launcher
 @pytest.mark.covers("terminal:4", "OWN-01", "OWN-02")
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
 def test_a_program_in_a_window_is_as_on_its_own_terminal_whoever_is_killed(world: World, program: Nested) -> None:
