@@ -36,7 +36,7 @@ class Standing:
 
     def __init__(self, world: World, env: dict[str, str]) -> None:
         self._world = world
-        env = {**env, **world.env, "HOLDFAST_LAUNCHER_IDLE": "1h"}
+        env = {**env, **world.env, "HOLDFAST_LAUNCHER_IDLE": "5m"}
         subprocess.run([sys.executable, "-c", _START], env=env, check=True, timeout=20)
         (self.process,) = world.launchers()
         self._files = list(world.runtime.glob("launcher-*"))
