@@ -129,6 +129,8 @@ def test_ten_mixed_clients_show_the_same_after_a_minute_of_typing_resizing_and_o
     def window(*options: str) -> Window:
         made = Window(session.id, *options)
         world.closing.callback(made.outer.close)
+        # Before the next: what its terminal answers seconds late would count as typed.
+        made.outer.until(lambda: made.text, "its first screen")
         return made
 
     typing, suspended, watching = window(), window(), window("--observe")
