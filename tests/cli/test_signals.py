@@ -168,18 +168,19 @@ def test_each_owner_has_its_own(world: World, ended: Start) -> None:
     assert sorted(ids(world)) == sorted(f"{id}.2" for id in (first, second, nobodys))
 
 
-def test_what_an_agent_holds_is_said_to_be_held(world: World, ended: Start) -> None:
+def test_what_an_agent_holds_is_said_to_be_held(world: World, ended: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_SIGNALS_RELEASE_WAITS", "1h")
     id = ended("exit", 0, owner="a")
     agent = agent_of(world, "a")
     batch = agent.claim()
     assert [(each["state"], each["deliveries"]) for each in listed(world, "--owner", "a")] == [("held", 1)]
-    batch.release("busy")
-    assert [each["state"] for each in listed(world, "--consumer", "owner:a")] == ["later"]
-    assert "  later  " in world.hold("signals", "--owner", "a", check=True).stdout
-    until(agent.pending, 5, what="the signal to come again")
-    agent.claim().settle()
+    batch.settle()
     assert ids(world, "--owner", "a") == []
     assert ids(world) == [f"{id}.2"]
+    ended("exit", 0, owner="a")
+    agent.claim().release("busy")
+    assert [each["state"] for each in listed(world, "--consumer", "owner:a")] == ["later"]
+    assert "  later  " in world.hold("signals", "--owner", "a", check=True).stdout
 
 
 def test_what_was_given_up_on_is_listed_with_the_reason(

@@ -84,7 +84,7 @@ def test_home_signal_has_no_session() -> None:
         (b"[1, 2]\n", "no object"),
         (b'{"seq": 3, "watch"\n', "no JSON"),
         (b"\xff\xfe\n", "no JSON"),
-        (b"[" * 5000 + b"\n", "nested deeper"),
+        (b'{"watch":' * 1500 + b"1" + b"}" * 1500 + b"\n", "nested deeper"),
         (line(watch={"text": "x" * LINE_MAX_BYTES}), "longer than"),
         (b'{"owner": 3}\n', "owner is no text"),
     ],
