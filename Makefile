@@ -12,7 +12,7 @@ T ?=
 ARGS ?=
 
 .DEFAULT_GOAL := test
-.PHONY: setup system run test test-all lint format types layers unit bench soak docs clean checks
+.PHONY: setup system run test test-all lint format types layers unit bench soak docs clean checks pythons
 
 setup:
 	@tools/setup.sh "$(PYTHON)"
@@ -33,6 +33,10 @@ test: lint
 # The long form: every test, repetition and enumeration in full.
 test-all: export HOLDFAST_TESTS = all
 test-all: test
+
+# The suite on every Python that we name.
+pythons:
+	@tools/pythons.sh
 
 lint: setup
 	$(BIN)/ruff check $(CHECKED)

@@ -8,7 +8,12 @@ import re
 import subprocess
 from pathlib import Path
 
+import pytest
+
 OLDEST = (3, 9)
+_PROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
+# Those that the package says it runs on.
+NAMED = re.findall(r'Python :: (3\.\d+)"', _PROJECT.read_text())
 
 
 def all_of_them() -> dict[tuple[int, int], str]:
@@ -38,3 +43,11 @@ def works(path: Path, minor: int) -> bool:
 FOUND = all_of_them()
 NEW_ENOUGH = {version: path for version, path in FOUND.items() if version >= OLDEST}
 TOO_OLD = {version: path for version, path in FOUND.items() if version < OLDEST}
+
+
+def named(version: str) -> str:
+    """The interpreter of a version such as `3.12`; the test is skipped without it."""
+    found = FOUND.get((3, int(version.removeprefix("3."))))
+    if found is None:
+        pytest.skip(f"no Python {version} here")
+    return found
