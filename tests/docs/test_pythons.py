@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pwd
 import subprocess
 import sys
 from pathlib import Path
@@ -20,5 +22,7 @@ HERE = "{}.{}".format(*sys.version_info)
 def test_documents_show_the_same_on_every_python(version: str) -> None:
     interpreters.named(version)
     words = [str(SCRIPT), "--only", version, "T=tests/docs/test_tour.py", "WORKERS=2"]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    # pip builds with what is in the real home.
+    env = os.environ | {"HOME": pwd.getpwuid(os.getuid()).pw_dir}
+    done = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr

@@ -23,6 +23,7 @@ _PHRASES = (
     ('with the size policy "fixed"', "with --size-policy fixed"),
     ("without tty", "without --tty"),
     ("with the role control", "without --observe"),
+    ("or None to go without", "or go without with --unset-env"),
     ("read from dropped_before on", "leave --since out"),
 )
 
