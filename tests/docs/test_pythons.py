@@ -16,6 +16,7 @@ SCRIPT = Path(__file__).resolve().parents[2] / "tools" / "pythons.sh"
 HERE = "{}.{}".format(*sys.version_info)
 
 
+@pytest.mark.covers("found:51")
 @pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("version", [version for version in interpreters.NAMED if version != HERE])

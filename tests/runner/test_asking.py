@@ -599,6 +599,7 @@ POLL = "import select, sys; p = select.{0}(); p.register(0, {1}); sys.stdout.wri
 SELECT = "import select, sys; sys.stdout.write('> '); sys.stdout.flush(); select.select({0}, [], [])"
 
 
+@pytest.mark.covers("found:51")
 @pytest.mark.parametrize(
     "argv, printed, kind",
     [
@@ -639,6 +640,7 @@ def postgres(server: socket.socket) -> None:
         peer.recv(1)
 
 
+@pytest.mark.covers("found:51")
 def test_the_client_of_a_database_is_at_its_prompt() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as thread:
         serving = thread.submit(postgres, server)
