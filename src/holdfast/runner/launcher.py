@@ -153,10 +153,16 @@ class Launcher:
         os.ftruncate(_LOCK_FD, 0)
         os.write(_LOCK_FD, b"%d %d\n" % (os.getpid(), tree.start_time(os.getpid())))
         self._listener.setblocking(False)
-        rehearsal.forget(scratch_path(self._path))  # of a launcher that was killed
+        scratch = scratch_path(self._path)
+        rehearsal.forget(scratch)  # of a launcher that was killed
+        if _rehearses():
+            try:
+                os.mkdir(scratch, 0o700)
+            except OSError:
+                pass  # then no rehearsal succeeds, which costs only speed
         self._keep_spares()
         self._unlink_socket()
-        rehearsal.forget(scratch_path(self._path))
+        rehearsal.forget(scratch)
         os.unlink(lock_path(self._path))  # we hold the lock: nobody else has taken the place yet
 
     def _keep_spares(self) -> None:

@@ -17,13 +17,16 @@ if TYPE_CHECKING:
     from typing import Any
 
 SESSION = "brehearsal"
+# A spare that still rehearses adds a few files at most.
+_PASSES_MAX = 100
 
 
 def rehearse(scratch: str) -> None:
-    """Leaves nothing behind but warm memory; what goes wrong here will be told when it matters."""
+    """Leaves nothing behind but warm memory; what goes wrong here will be told when it matters. Only the launcher makes
+    `scratch`: once it has removed it, a spare cannot bring it back."""
     home = os.path.join(scratch, str(os.getpid()))
     try:
-        for directory in (scratch, home, os.path.join(home, "sessions")):
+        for directory in (home, os.path.join(home, "sessions")):
             # One by one: makedirs leaves the mode of those above to the umask.
             if not os.path.isdir(directory):
                 os.mkdir(directory, 0o700)
@@ -36,13 +39,24 @@ def rehearse(scratch: str) -> None:
 
 
 def forget(path: str) -> None:
-    """Remove a scratch directory with all that is in it."""
+    """Remove a scratch directory with all that is in it. A spare may still rehearse there: what it adds behind one pass
+    goes with the next."""
+    for _ in range(_PASSES_MAX):
+        _remove(path)
+        if not os.path.lexists(path):
+            return
+
+
+def _remove(path: str) -> None:
     try:
         os.unlink(path)
     except IsADirectoryError:
-        for name in os.listdir(path):
-            forget(os.path.join(path, name))
-        os.rmdir(path)
+        try:
+            for name in os.listdir(path):
+                _remove(os.path.join(path, name))
+            os.rmdir(path)
+        except OSError:
+            pass  # it changed meanwhile
     except OSError:
         pass
 
