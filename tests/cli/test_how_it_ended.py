@@ -140,3 +140,40 @@ def test_a_runner_that_slept_through_the_stop_records_how_it_went(
     exit = session.refresh().exit
     assert exit is not None
     assert (exit.cause, exit.stopped) == ("stop", stopped)
+
+
+# What it leaves behind prints on, so that its output is read for a while after its end.
+LEAVES_ONE_BEHIND = "(trap '' TERM; while :; do echo on; sleep 0.05; done) & exec sleep 600"
+
+
+def test_a_signal_to_what_a_command_left_behind_is_not_named_as_its_end(world: World) -> None:
+    session = world.open().start(LEAVES_ONE_BEHIND)
+    session.wait(match="on", timeout=10)
+    pid = session.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGTERM)
+    until(lambda: processes.is_gone(pid), what="the end of the command")
+    assert session.send_signal("TERM", target="tree") > 0
+    session.wait(exit=True, timeout=10)
+    exit = session.refresh().exit
+    assert exit is not None
+    assert (exit.signal, exit.cause, exit.by) == ("SIGTERM", "signal", None)
+    session.kill()
+
+
+def test_a_signal_that_was_sent_to_an_earlier_attempt_is_not_named_as_the_end_of_a_later_one(world: World) -> None:
+    session = world.open().start(world.probe("forever"), restart={"policy": "always", "delay": 0.01})
+
+    def pid_of(attempt: int) -> int | None:
+        session.refresh()
+        return session.pid if session.attempt == attempt and session.state == "running" else None
+
+    until(lambda: pid_of(1), what="the command")
+    assert session.send_signal("KILL") == 1
+    os.kill(until(lambda: pid_of(2), what="the second attempt") or 0, signal.SIGKILL)
+    until(lambda: pid_of(3), what="the third attempt")
+    session.kill()
+    first, second, _ = session.refresh().metadata["attempts"]
+    assert (first["signal"], second["signal"]) == ("SIGKILL", "SIGKILL")
+    assert first["by"] is not None
+    assert second["by"] is None

@@ -201,7 +201,8 @@ def _send_signal(life: Life, client: Client, request: dict[str, Any]) -> dict[st
     if life.exit is not None and (target == "command" or not living):
         _must_live(life)
     sent = life.family.send(target, number, living)
-    if sent and life.exit is None:
+    # While the output of a command that has ended is read, only its descendants get the signal.
+    if sent and not life.family.command_gone:
         life.ending.note_signal(number, client.author)
     return {"sent": sent}
 
