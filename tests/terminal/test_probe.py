@@ -9,11 +9,13 @@ import threading
 import time
 import tty
 from collections.abc import Callable, Iterator, Mapping
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.cli.keyboard import Keyboard
 from holdfast.terminal.probe import ANSWERS_WITHIN_S, QUESTIONS, Answers, probe
 from support.waiting import is_readable
 
@@ -116,6 +118,21 @@ def test_answers_that_come_late_are_taken_out_of_what_is_typed(terminal: Answeri
     assert answers.holds
     assert answers.feed(late[10:] + b"\r") == b"\r"
     assert answers.complete
+
+
+def test_answers_that_come_an_hour_late_are_not_typed(terminal: Answering, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    keyboard = Keyboard(None)
+    window = SimpleNamespace(keys=terminal.slave, screen=terminal.slave, size=lambda: (24, 80))
+    assert keyboard.ask(window) == b""  # type: ignore[arg-type]
+    later = time.monotonic() + 3600
+    monkeypatch.setattr(time, "monotonic", lambda: later)
+    late = b"".join(ANSWERED.values())
+    assert keyboard.feed(b"l", exact_keys=False) == [b"l"]
+    assert keyboard.feed(late[:10], exact_keys=False) == []
+    assert keyboard.feed(late[10:] + b"s", exact_keys=False) == [b"s"]
+    # They came once: what looks like one now was pasted.
+    assert b"".join(keyboard.feed(late, exact_keys=False)) == late  # type: ignore[arg-type]
 
 
 def test_the_area_of_a_terminal_that_tells_no_cell_is_divided() -> None:

@@ -27,29 +27,28 @@ class Keyboard:
         self.flags = 0
         self.release_at: float | None = None
         self._scanner = DetachScanner(key)
+        # Until the last answer has come, however late: no key sends what an answer looks like.
         self._answers: Answers | None = None
-        self._answers_until = 0.0
 
     def ask(self, terminal: OwnTerminal) -> bytes:
         """Ask the terminal, which is raw, about itself; what was typed meanwhile. One that knows no sequences is left
         alone."""
         if terminal.keys is None or os.environ.get("TERM", "dumb") == "dumb":
             return b""
-        from ..terminal.probe import LATE_S, probe
+        from ..terminal.probe import probe
 
         answers, typed = probe(terminal.keys, terminal.screen)
         self.described = answers.describe(*(terminal.size() or (0, 0)))
         self.flags = answers.keyboard or 0
         if not answers.complete:
-            self._answers, self._answers_until = answers, time.monotonic() + LATE_S
+            self._answers = answers
         return typed
 
     def feed(self, data: bytes, *, exact_keys: bool) -> Outcome:
         """Units to send and commands. `exact_keys`: whether the terminal was asked to send more than the usual."""
         if self._answers is not None:
             data = self._answers.feed(data)
-            if self._answers.complete or time.monotonic() > self._answers_until:
-                data += self._answers.release()
+            if self._answers.complete:
                 self._answers = None
         self._scanner.holds_escape = exact_keys
         return self._then(self._scanner.feed(data))

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     Color = list[int]
 
 ANSWERS_WITHIN_S = 0.2
-# How long answers of a slow line are still looked for in what is typed.
-LATE_S = 5.0
 
 QUESTIONS = b"\x1b]10;?\x1b\\\x1b]11;?\x1b\\\x1b[16t\x1b[14t\x1b[?u\x1b[c"
 
