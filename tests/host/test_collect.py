@@ -22,6 +22,8 @@ from holdfast.index import Index, Row
 from holdfast.runner import clock
 from support.world import World
 
+pytestmark = pytest.mark.own_launcher
+
 DAY = 86_400.0
 SEGMENT = "stdout." + "0" * 20
 
