@@ -29,7 +29,7 @@ _TLS_SHUTDOWN_S = 0.5
 _HEAD_BYTES = 16 * 1024
 # A TLS record starts with its type (1 byte), version (2) and length (2).
 _RECORD_BYTES, _HANDSHAKE = 5, b"\x16"
-# Connections accepted in one turn of the event loop. Each may cost a TLS handshake of about a millisecond.
+# Connections accepted in one turn of the event loop. Each may cost a TLS handshake.
 _ACCEPT_BATCH = 8
 _NO_DESCRIPTORS_PAUSE_S = 0.1
 _LOG_INTERVAL_S = 60.0
