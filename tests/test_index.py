@@ -393,6 +393,21 @@ def test_damaged_file_is_replaced_and_every_answer_is_right(
 
 
 @pytest.mark.covers("IDN-07")
+def test_io_error_of_a_home_that_is_gone_is_said_and_done_without(index: Index, home: Home) -> None:
+    index.look()
+
+    def fail(_: sqlite3.Connection) -> None:
+        shutil.rmtree(home.path)
+        error = sqlite3.OperationalError("disk I/O error")
+        error.sqlite_errorcode = sqlite3.SQLITE_IOERR
+        raise error
+
+    assert index.database.ask(fail) is None
+    assert index.trouble is not None
+    assert "disk I/O error" in index.trouble
+    assert not index.database.full
+
+
 def test_directory_in_place_of_the_file_is_said_and_done_without(index: Index, sessions: Sessions) -> None:
     os.mkdir(sessions.home.index)
     check_all(index)

@@ -301,7 +301,10 @@ class Database:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if code != _IOERR:
             return code == _FULL
-        disk = os.statvfs(self._home)
+        try:
+            disk = os.statvfs(self._home)
+        except OSError:
+            return False  # the home is gone, or its disk
         return disk.f_bavail * disk.f_frsize < _JOURNAL_BYTES
 
     def _give_up(self, why: str, *, full: bool = False) -> None:
