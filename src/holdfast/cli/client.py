@@ -114,6 +114,7 @@ class Client:
             graphics=self._wishes.graphics,
             history_rows=self._wishes.history_rows,
             flags=self._keyboard.flags,
+            decides=self._role == "control",
         )
         return typed
 
@@ -329,6 +330,7 @@ class Client:
                 self._go()
             elif each == detach.OBSERVE:
                 self._role = "observe"
+                self._shown.decides = False
                 if self._attachment is not None:
                     self._attachment.observe()
             elif each == detach.BELL or (self._attachment is not None and self._attachment.wants_write):

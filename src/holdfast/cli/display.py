@@ -57,6 +57,7 @@ class Display:
         graphics: bool,
         history_rows: int,
         flags: int = 0,
+        decides: bool = False,
     ) -> None:
         self._terminal = terminal
         self._draw_from_log = draw
@@ -69,12 +70,11 @@ class Display:
         self._restored: Restored | None = None
         self._replay_to = 0
         self._touched = False
+        # Whether the session may come to have the size of this terminal.
+        self.decides = decides
         # The session, and how its screen is drawn where its size is another.
         self._followed: Followed | None = None
         self._crop: Crop | None = None
-        # How many rows were above the page when the session last had the size of this terminal; None: not known.
-        self._above: int | None = None
-        self._lines = 0
         self._asides = Asides()
         self._cropped_at = self._drawn_at = 0.0
         self._draw_at: float | None = None
@@ -90,7 +90,7 @@ class Display:
         if self._restored is not None:
             self._take_back()
         self._restored = Restored(init)
-        self._followed = self._crop = self._draw_at = self._above = None
+        self._followed = self._crop = self._draw_at = None
         self._filter = self._new_filter()
         self._replay_to = _end_of(init)
         if not self._touched:
@@ -132,14 +132,9 @@ class Display:
         followed = self._followed
         if followed is None:
             return
-        if (
-            self._crop is None
-            and (rows, cols) != followed.size == self._terminal.window()
-            and not followed.state["alt"]
-        ):
-            from ..terminal.crop import lines_of
-
-            self._above, self._lines = followed.grid.scrolled, lines_of(followed.grid)
+        if self._crop is None and (rows, cols) != followed.size == self._terminal.window():
+            # The terminal has all rows above this page.
+            followed.scrollback.begin(followed.grid)
         followed.resize(rows, cols)
         self.settle()
 
@@ -154,6 +149,11 @@ class Display:
             if self._crop is not None:
                 self._uncrop(window)
         elif self._crop is None or self._crop.size != window:
+            if not followed.scrollback.known:
+                # The terminal itself moved rows off its page, or back onto it, when it became another size.
+                from ..terminal.scrollback import first_of
+
+                followed.scrollback.begin(followed.grid, first_of(followed.grid, window[0]))
             self._crop_to(window, self._filter.abandon() + self.undo.take(window[1]))
 
     def _crop_to(self, window: tuple[int, int], before: bytes) -> None:
@@ -161,9 +161,7 @@ class Display:
 
         self._filter = self._new_filter()
         self._asides = Asides(self._clipboard)
-        if self._crop is not None:
-            self._above = None  # it was counted for another size
-        self._crop = Crop(window, self.undo, self._lines if self._above is not None else None)
+        self._crop = Crop(window, self.undo)
         self._cropped_at = time.monotonic()
         self._draw(before)
 
@@ -173,11 +171,8 @@ class Display:
         assert self._followed is not None
         assert self._crop is not None
         state = self._followed.state
-        # Rows that left the page meanwhile, and that this terminal was not given yet.
-        owed = 0
-        if self._above is not None and self._crop.size == size and not state["alt"]:
-            owed = max(0, self._followed.grid.scrolled - self._above - self._crop.pushed)
-        self._crop = self._draw_at = self._above = None
+        owed = len(self._followed.scrollback.take(self._followed.grid))
+        self._crop = self._draw_at = None
         before = self.undo.take(size[1])
         painted = self.undo.feed(Filter().replay(paint(self._followed.grid, state, size, owed, in_place=True)))
         self.outlet.add(painted.replace(_UPDATE, _UPDATE + before, 1))
@@ -204,7 +199,8 @@ class Display:
         bordered = self._drawn_at >= self._cropped_at + _BORDER_S
         self._draw_at = None if bordered else self._cropped_at + _BORDER_S
         began = time.thread_time()
-        self.outlet.add(self._crop.frame(self._followed, bordered=bordered, before=before))
+        frame = self._crop.frame(self._followed, bordered=bordered, before=before, holds=self.decides)
+        self.outlet.add(frame)
         self._frame_s = max(_FRAME_S, (time.thread_time() - began) / _FRAME_SHARE)
 
     def gap(self, gap: Gap) -> None:
@@ -231,8 +227,10 @@ class Display:
             self.outlet.drop()
             self.outlet.add(CANCEL)
         elif self._crop is not None:
+            decides, self.decides = self.decides, False
             self._draw()
-        self._followed = self._crop = self._draw_at = self._above = None
+            self.decides = decides
+        self._followed = self._crop = self._draw_at = None
         ends_line = self.outlet.ends_line
         self._take_back()
         self._touched = False
@@ -255,12 +253,21 @@ class Display:
             return
         from ..terminal.followed import Followed
         from ..terminal.paint import flow, paint
+        from ..terminal.scrollback import first_of
 
         grid, state = restored.draw(self._history_rows), restored.init.state
         self._followed = Followed(restored.init, grid, self._history_max, self._draw_from_log)
         window = self._terminal.window()
         if window is not None and window != self._followed.size:
-            drawn = flow(grid, state, window, self._history_rows) if grid is not None and state is not None else b""
+            drawn = b""
+            if grid is not None and state is not None:
+                # What the terminal's own page would have, and what the screen has above the part that is shown.
+                grid = self._followed.grid
+                first = first_of(grid, window[0])
+                if not self.decides:
+                    first = max(first, grid.scrolled)
+                drawn = flow(grid, window, self._history_rows, first)
+                self._followed.scrollback.begin(grid, first)
             self._crop_to(window, Filter().replay(drawn))
         elif grid is not None and state is not None:
             painted = paint(grid, state, window or restored.init.size, self._history_rows)
@@ -285,6 +292,7 @@ class Copy:
     """A pipe or a file: the bytes of the log as they are, and what is to be said on stderr."""
 
     is_painted = True
+    decides = False
     draw_at: float | None = None
 
     def __init__(self, fd: int) -> None:

@@ -13,6 +13,7 @@ from ..runner.modes import ALTERNATE, DEFAULT, ENCODINGS, MOUSE, TOLD
 from . import settings
 from .filter import Filter
 from .rows import plainly, trimmed, write
+from .scrollback import first_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,15 +35,12 @@ _KEPT_MODES = TOLD - {2031, *ALTERNATE}
 _CURSOR = 25
 # A smaller terminal has no row or column to spare for a border.
 _BORDERED_ROWS, _BORDERED_COLS = 5, 20
-# A line that is wrapped into more rows than this is not looked for beyond them.
-_ROWS_OF_A_LINE = 10
 
 
 class Crop:
-    """One terminal of this size (rows, cols); `undo` is told what it is written. `lines` is how many lines its page
-    had up to the cursor when the session still had this size (`lines_of`)."""
+    """One terminal of this size (rows, cols); `undo` is told what it is written."""
 
-    def __init__(self, size: Size, undo: Undo, lines: int | None = None) -> None:
+    def __init__(self, size: Size, undo: Undo) -> None:
         self.size = size
         self._undo = undo
         self._filter = Filter()
@@ -52,21 +50,14 @@ class Crop:
         self._page: Size | None = None
         self._alt = False
         self._shown: list[str | None] = [None] * size[0]
-        # Rows above the page, as of the last frame; None: not known.
-        self._scrolled: int | None = None
-        # Those of them that only a smaller page moved there: they come back with a larger one, and are not pushed.
-        self._away = 0
-        # Lines from the first of these rows to the cursor; None: not known.
-        self._lines = lines
-        # How many lines this terminal was given for its scrollback.
-        self.pushed = 0
         # What the terminal was told beside its rows; None: nothing yet.
         self._modes: str | None = None
         self._cursor: tuple[bool, int] | None = None
         self._labels: dict[str, Any] = {}
 
-    def frame(self, followed: Followed, *, bordered: bool = False, before: bytes = b"") -> bytes:
-        """What makes the terminal show the screen as it is now, behind something that is written first."""
+    def frame(self, followed: Followed, *, bordered: bool = False, before: bytes = b"", holds: bool = False) -> bytes:
+        """What makes the terminal show the screen as it is now, behind something that is written first. It `holds`
+        lines back that would be on its own page if the session had its size: they are on it when it has."""
         grid, state = followed.grid, followed.state
         out: list[str] = []
         page = grid.size
@@ -78,19 +69,19 @@ class Crop:
             out.append(("\x1b[?1049h" if state["alt"] else "") + _NO_WRAP + modes)
             self._modes, self._alt, self._page, self._cursor = modes, state["alt"], page, None
             self._labels = {}
-            self._forget(grid)
+            self._shown = [None] * self.size[0]
         self._room = self._room_for(page, bordered=bordered)
         self._look_at_cursor(grid)
         rows = self._rows(grid, bordered=bordered)
-        scrolled = 0 if self._alt or self._scrolled is None else grid.scrolled - self._scrolled
-        if scrolled > 0:
-            out.append(self._push(grid, scrolled, rows))
+        above = []
+        if not self._alt:
+            above = followed.scrollback.take(grid, first_of(grid, self.size[0]) if holds else None)
+        if above:
+            out.append(_push(above, rows))
         else:
             out += [settings.to(i, 0) + row for i, row in enumerate(rows) if row != self._shown[i]]
         changed = bool(out)
         self._shown = list(rows)
-        self._scrolled = None if self._alt else grid.scrolled
-        self._lines = None if self._alt else lines_of(grid, self._away)
         said = "".join(out) + self._said(state)
         row, col, visible = grid.cursor
         place = settings.to(row - self._top, min(col - self._left, self._room[1] - 1))
@@ -101,15 +92,6 @@ class Crop:
             self._cursor = look
         text = self._undo.feed(self._filter.replay((said + place).encode()))
         return b"".join((_UPDATE, before, text, _UPDATED)) if changed or before else text
-
-    def _forget(self, grid: Grid) -> None:
-        """Nothing is known of what the terminal shows."""
-        self._shown = [None] * self.size[0]
-        if self._alt:
-            self._scrolled, self._lines, self._away = None, None, 0
-            return
-        self._away = 0 if self._lines is None else _rows_above(grid, self._lines)
-        self._scrolled = grid.scrolled
 
     def _look_at_cursor(self, grid: Grid) -> None:
         """Move the part that is shown no further than the cursor needs."""
@@ -162,13 +144,6 @@ class Crop:
         ]
         return f"┄ {', '.join(parts)} "
 
-    def _push(self, grid: Grid, scrolled: int, rows: list[str]) -> str:
-        """So many rows into the scrollback of the terminal, then the page, which moves them up and out."""
-        history = grid.history(scrolled + self._away)[:scrolled]
-        self.pushed += _count(history)
-        above = [f"{_written(row.used())}\x1b[K\r\n" for row in history]
-        return f"{_WRAP}\x1b[H{''.join(above)}{_NO_WRAP}" + "\r\n".join(rows)
-
     def _said(self, state: State) -> str:
         """Title, icon, directory, progress and pointer, where they are others than before."""
         labels = {name: state["labels"][name] for name in ("title", "icon", "cwd", "progress", "pointer")}
@@ -181,24 +156,10 @@ class Crop:
         return out
 
 
-def lines_of(grid: Grid, above: int = 0) -> int:
-    """How many lines, wrapped ones counted once, the page has up to the cursor, with so many rows above it."""
-    return _count([*grid.history(above), *grid.rows()[: grid.cursor[0] + 1]])
-
-
-def _rows_above(grid: Grid, lines: int) -> int:
-    """How many rows of the last so many lines up to the cursor are above the page."""
-    page = grid.rows()[: grid.cursor[0] + 1]
-    rows = [*grid.history(_ROWS_OF_A_LINE * lines), *page]
-    first = len(rows)
-    while first and lines:
-        first -= 1
-        lines -= first == 0 or not rows[first - 1].wrapped
-    return max(0, len(rows) - first - len(page))
-
-
-def _count(rows: list[Row]) -> int:
-    return sum(not row.wrapped for row in rows[:-1]) + bool(rows)
+def _push(above: list[Row], rows: list[str]) -> str:
+    """Some rows into the scrollback of the terminal, then the page, which moves them up and out."""
+    written = [f"{_written(row.used())}\x1b[K\r\n" for row in above]
+    return f"{_WRAP}\x1b[H{''.join(written)}{_NO_WRAP}" + "\r\n".join(rows)
 
 
 def _moved(first: int, needed: int, page: int, room: int) -> int:

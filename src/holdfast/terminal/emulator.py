@@ -65,13 +65,13 @@ class Emulator:
         self._vt = Vt(cols, rows, history)
         self._stops_beyond = _DEFAULT_STOPS
         # Rows that went off the top of the history.
-        self._dropped = 0
+        self.dropped = 0
         # Whoever feeds it knows, and says so.
         self.alt = False
         self.main_size = (rows, cols)
 
     def feed(self, text: str) -> None:
-        self._dropped += len(_guarded(self._vt.feed_str, text)[1])
+        self.dropped += len(_guarded(self._vt.feed_str, text)[1])
 
     @property
     def size(self) -> Size:
@@ -96,10 +96,6 @@ class Emulator:
     def lines(self) -> list[Line]:
         """History and page, of the active screen."""
         return _guarded(self._vt.lines)
-
-    def scrolled(self) -> int:
-        """How many rows have gone off the top of the page, where the main screen is active."""
-        return self._dropped + len(self.lines()) - self.size[0]
 
     def wrapped(self, lines: Sequence[Line]) -> list[bool]:
         """Of each line, whether it goes on in the next."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from ..runner.tracker import Tracker
 from .grid import Grid, GridFailed
+from .scrollback import Scrollback
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ class Followed:
     def __init__(self, init: Init, grid: Grid | None, history_rows: int, draw: Draw | None) -> None:
         self._history_rows = history_rows
         self._draw = draw
+        # What of it is in the scrollback of the client's terminal.
+        self.scrollback = Scrollback()
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0
         known = [resize for resize in init.resizes if resize[0] <= init.at]
@@ -77,9 +80,12 @@ class Followed:
             grid, tracker = self._settled()
             self._drawn = self._at_size(grid), tracker
             tracker.resize(rows, cols)
+        else:
+            self.scrollback.forget()
 
     def forget(self) -> None:
         """The screen is not needed until somebody asks for it again."""
+        self.scrollback.forget()
         if self._draw is None:
             return
         self._drawn = None
@@ -140,12 +146,16 @@ class Followed:
             grid.feed(data)
         except GridFailed:
             # Hostile output can do that. The program shows itself when it next draws.
+            self.scrollback.forget()
             return Grid(*grid.size, history=self._history_rows)
         return grid
 
     def _at_size(self, grid: Grid) -> Grid:
         try:
+            lines = self.scrollback.lines(grid)
             grid.resize(*self.size)
+            self.scrollback.resized(grid, lines)
         except GridFailed:
+            self.scrollback.forget()
             return Grid(*self.size, history=self._history_rows)
         return grid

@@ -100,8 +100,9 @@ class Grid:
 
     @property
     def scrolled(self) -> int:
-        """How many rows have gone off the top of the main screen, while that is active. Another size makes others."""
-        return self._emulator.scrolled()
+        """How many rows have gone off the top of the main screen, whichever is active. Another size makes others."""
+        rows = len(self._all_main() if self.alt else self._emulator.lines())
+        return self._emulator.dropped + rows - self.size[0]
 
     def rows(self) -> list[Row]:
         """The visible page of the active screen."""

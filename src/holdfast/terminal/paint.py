@@ -57,12 +57,17 @@ def paint(grid: Grid, state: State, size: Size, history_rows: int, *, in_place: 
     return "".join(out).encode()
 
 
-def flow(grid: Grid, state: State, size: Size, history_rows: int) -> bytes:
-    """History and main screen alone: what the terminal showed before moves up and out."""
-    window = _Window(grid.size, size, _main_cursor(grid, state))
-    joined = grid.size[1] == size[1]
-    text = _flow(grid.history(history_rows), grid.main_rows(), window, size, joined=joined)
-    return (_READY + settings.to(size[0] - 1, 0) + text).encode()
+def flow(grid: Grid, size: Size, history_rows: int, until: int) -> bytes:
+    """History and main screen up to this row, counted as `Grid.scrolled` counts, into the scrollback. What the terminal
+    showed before moves up and out, and its page is blank."""
+    history = grid.history(history_rows)
+    rows = [*history, *grid.main_rows()][: max(0, until - grid.scrolled + len(history))]
+    out = [_READY, settings.to(size[0] - 1, 0)]
+    goes_on = False
+    for i, row in enumerate(rows):
+        following = rows[i + 1] if i + 1 < len(rows) else None
+        goes_on = _add(out, row.cells, row.used(), goes_on, row.wrapped, following)
+    return "".join([*out, "\r\n" * size[0]]).encode()
 
 
 class _Window:
