@@ -133,7 +133,7 @@ def test_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     [
         ("[log]\n\nkep = 1\n", 3, "log.kep", "did you mean keep"),
         ("[log]\nkeep = 1\n[lgo]\nkeep = 1\n", 3, "lgo", "did you mean log"),
-        ("color = 1\n", 1, "color", "known are"),
+        ("color = 1\n", 1, "color", "write it below"),
         ("# x\nlog.kep = 1\n", 2, "log.kep", "did you mean keep"),
         ("log = { kep = 1 }\n", 1, "log.kep", "did you mean keep"),
         ('["log"]\n"kep" = 1\n', 2, "log.kep", "did you mean keep"),
@@ -269,6 +269,20 @@ def test_a_prompt_that_is_none_is_refused_with_its_place(tmp_path: Path, lines: 
     with pytest.raises(ConfigError) as refused:
         config.load({}, str(file))
     assert (refused.value.key, refused.value.line) == ("terminal.prompts", 2)
+
+
+@pytest.mark.parametrize(
+    "text, fix",
+    [
+        ("[stop]\ngrace = 5s  # short\n", 'write grace = "5s": text, sizes and durations need quotes'),
+        ("[stop]\ngrace = = 5\n", "correct the TOML"),
+        ("\nrows = 40\n", "write it below [terminal]"),
+    ],
+)
+def test_a_slip_in_the_file_has_a_fix_that_can_be_copied(tmp_path: Path, text: str, fix: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        load({}, _write(tmp_path, text))
+    assert (refused.value.fix, refused.value.line) == (fix, 2)
 
 
 def test_prompts_are_lines_of_a_kind_and_a_pattern() -> None:

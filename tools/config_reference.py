@@ -54,8 +54,8 @@ def accepts(setting: config.Setting) -> str:
     if setting.words:
         return ", ".join(f"`{word}`" for word in setting.words)
     if setting.high is not None:
-        return f"{setting.kind}, {setting.low:g} to {setting.high:g}"
-    return f"{setting.kind}, at least {setting.low:g}" if setting.low else setting.kind
+        return f"{setting.kind}, {setting.low:.10g} to {setting.high:.10g}"
+    return f"{setting.kind}, at least {setting.low:.10g}" if setting.low else setting.kind
 
 
 def page() -> str:

@@ -290,11 +290,12 @@ class StdinClosed(HoldfastError):
 
 class NotATty(HoldfastError):
     code, http_status, exit_code = "not-a-tty", 409, NOT_IN_THIS_STATE
-    fix = "start the command with tty=True for keys, screen, attach and resize"
+    fix = "`hold logs -f` follows its output; start the command with tty=True for keys, screen, attach and resize"
     id: str
 
     def __init__(self, id: str) -> None:
         super().__init__(f"session {id} runs on pipes, not on a terminal", id=id)
+        self.fix = self.fix.replace("-f`", f"-f {id}`")
 
 
 class SelfAttach(HoldfastError):

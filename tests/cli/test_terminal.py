@@ -205,3 +205,12 @@ def test_a_ctrl_c_during_the_start_is_passed_on_after_it(world: World, points: P
     assert "sent INT" in program.errors()
     points.clear()
     assert world.open().get("it").state == "exited"
+
+
+@pytest.mark.parametrize("command", ["attach", "screen"])
+def test_a_session_on_pipes_is_offered_its_log_first(world: World, command: str) -> None:
+    id = world.hold("start", "--", "sleep", "60", check=True).stdout.split()[0]
+    refused = world.hold(command, id)
+    assert refused.returncode == 4
+    assert f"`hold logs -f {id}` follows its output; start the command with --tty" in refused.stderr
+    world.hold("kill", id, check=True)

@@ -16,6 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import Namespace
 
+    from ..errors import Unsupported
     from ..home import Home
 
 USAGE = "[--toolset NAME] [--owner NAME] [--redact] [--http [--host ADDRESS] [--port N]] [--print-config CLIENT]"
@@ -52,7 +53,15 @@ def main(args: Namespace) -> int:
     if args.http:
         token = address.read_token(args.token_file) if args.token_file else address.token_of(_home())
     if args.print_config:
+        from importlib.util import find_spec
+
+        from ..config import load
         from ..tools.mcp import clients
+
+        # What is printed would be of no use where the server cannot start.
+        load()
+        if find_spec("mcp") is None:
+            raise _without("mcp")
 
         url = address.address(args.host, args.port) if args.http else None
         command = clients.command(args.toolset, args.owner, redact=args.redact)
@@ -62,11 +71,7 @@ def main(args: Namespace) -> int:
     try:
         from ..tools.mcp import serve
     except ImportError as problem:
-        from ..errors import Unsupported
-
-        missing = Unsupported(f"an MCP server without the package {problem.name}")
-        missing.fix = "`pip install holdfast[mcp]`"
-        raise missing from None
+        raise _without(problem.name) from None
     import asyncio
 
     from .door import author
@@ -95,6 +100,14 @@ def main(args: Namespace) -> int:
     if asyncio.run(work) == signal.SIGINT:
         note("left; the sessions go on")
     return 0
+
+
+def _without(package: str | None) -> Unsupported:
+    from ..errors import Unsupported
+
+    missing = Unsupported(f"an MCP server without the package {package}")
+    missing.fix = "`pip install 'holdfast[mcp]'`"
+    return missing
 
 
 def _whereabouts() -> dict[str, str]:

@@ -8,7 +8,7 @@ import stat
 from ..errors import BadArgument, ConfigError
 from ..home import user_home
 from ..runner.whereabouts import WRITABLE
-from .lines import line_in, line_of, unknown
+from .lines import line_in, line_of, unknown, unquoted
 from .setting import Setting, prompt_patterns
 from .settings import PEOPLE_EVENTS, SETTINGS
 
@@ -234,11 +234,16 @@ def _apply_file(config: Config, file: str, text: str) -> None:
         tables = tomllib.loads(text)
     except ValueError as error:
         # Most are TOMLDecodeErrors; a number of thousands of digits is not.
-        raise ConfigError(file, line_in(str(error), text), None, str(error), "correct the TOML") from None
+        line = line_in(str(error), text)
+        raise ConfigError(file, line, None, str(error), unquoted(text, line) or "correct the TOML") from None
     except RecursionError:
         raise ConfigError(file, None, None, "nested too deeply", "correct the TOML") from None
     for section, table in tables.items():
         if section not in _SECTIONS:
+            homes = [each.section for each in SETTINGS if each.key == section]
+            if homes and not isinstance(table, dict):
+                fix = "write it below " + " or ".join(f"[{home}]" for home in homes)
+                raise ConfigError(file, line_of(text, section), section, "is a key without its section", fix)
             raise unknown(file, line_of(text, section), section, "section", _SECTIONS)
         if not isinstance(table, dict):
             fix = f"write [{section}] and its keys below it"

@@ -50,5 +50,15 @@ def line_in(message: str, text: str) -> int | None:
     return text.count("\n") + 1 if "end of document" in message else None
 
 
+def unquoted(text: str, line: int | None) -> str | None:
+    """The fix for a line such as `grace = 5s`; None for any other."""
+    written = "" if line is None else text.split("\n")[line - 1]
+    key, _, value = written.partition("#")[0].partition("=")
+    value = value.strip()
+    if not value or not value.isascii() or not value.replace(".", "").replace("-", "").replace("/", "").isalnum():
+        return None
+    return f'write {key.strip()[:80]} = "{value[:80]}": text, sizes and durations need quotes'
+
+
 def _bare(name: str) -> str:
     return ".".join(part.strip().strip("\"'") for part in name.split("."))

@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -113,6 +114,22 @@ def test_an_unknown_client_is_refused_with_those_there_are(world: World) -> None
     refused = world.hold("mcp", "--print-config", "emacs")
     assert refused.returncode == 2
     assert "claude-code or claude-desktop or cursor" in refused.stderr
+
+
+def test_no_entry_is_printed_for_a_server_that_could_not_start(world: World) -> None:
+    config = world.root / "user" / ".config" / "holdfast" / "config.toml"
+    config.parent.mkdir(parents=True, exist_ok=True)
+    config.write_text("[stop]\ngrace = 5s\n")
+    refused = world.hold("mcp", "--print-config", "codex")
+    assert (refused.returncode != 0, refused.stdout) == (True, "")
+    assert 'write grace = "5s"' in refused.stderr
+    config.unlink()
+    # As where the package is not installed.
+    code = "import sys; sys.modules['mcp'] = None; from holdfast.cli import main; sys.exit(main())"
+    argv = [sys.executable, "-c", code, "mcp", "--print-config", "codex"]
+    refused = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False)
+    assert (refused.returncode != 0, refused.stdout) == (True, "")
+    assert "pip install 'holdfast[mcp]'" in refused.stderr
 
 
 @needs_npm

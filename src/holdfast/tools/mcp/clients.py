@@ -69,7 +69,7 @@ def _toml(table: str, entry: Mapping[str, object]) -> str:
 
 CLIENTS: dict[str, Client] = {
     "claude-code": Client(
-        "run that in a shell",
+        "run that in a shell; to change it, run `claude mcp remove holdfast` first",
         lambda command, env: shlex.join(
             [
                 "claude",
@@ -102,7 +102,7 @@ CLIENTS: dict[str, Client] = {
         lambda url, token: _json("servers", NAME, type="http", url=url, headers=_bearer(token)),
     ),
     "codex": Client(
-        "put that into ~/.codex/config.toml",
+        "put that into ~/.codex/config.toml, once: Codex refuses a file that has it twice",
         lambda command, env: _toml(f"mcp_servers.{NAME}", _entry(command, env)),
         lambda url, token: (
             f"# in the environment of the client: {_TOKEN_VARIABLE}={token}\n"
