@@ -68,8 +68,8 @@ MUTATIONS = (
     Mutation(
         "a wake comes 60 ms late",
         "runner/wake.py",
-        'points.hit("wake.call")\n',
-        'points.hit("wake.call")\n    __import__("time").sleep(0.06)\n',
+        "hint = f\"{session or 'home'} {seq}\".encode()\n",
+        'hint = f"{session or \'home\'} {seq}".encode()\n    __import__("time").sleep(0.06)\n',
         "tests/signals/test_succession.py::test_exit_makes_the_descriptor_readable_at_once",
     ),
     Mutation(

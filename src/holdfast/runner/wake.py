@@ -9,7 +9,7 @@ import _socket as socket
 import os
 from _blake2 import blake2b
 
-from . import points, sockets
+from . import sockets
 
 DIRECTORY = "wake"
 # The name of sockets that are woken for everybody's sessions.
@@ -25,8 +25,6 @@ def owner_hash(owner: str) -> str:
 
 
 def call(runtime: str, owner: str | None, session: str | None, seq: int) -> None:
-    if points.ACTIVE:
-        points.hit("wake.call")
     _call(runtime, {VIEW, ALL} if owner is None else {VIEW, ALL, owner_hash(owner)}, session, seq)
 
 
