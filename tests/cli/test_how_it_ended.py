@@ -32,7 +32,7 @@ CASES = {
         f"signal, sent by {author()}",
         f"failed, signal sent by {author()}, signal SIGKILL",
     ),
-    "elsewhere": (None, "signal KILL", "signal, not sent by Holdfast", "failed, signal SIGKILL"),
+    "elsewhere": (None, "signal KILL", "signal, not by a stop or `hold kill`", "failed, signal SIGKILL"),
 }
 
 

@@ -98,7 +98,7 @@ def test_status_of_one_that_ended_tells_how(world: World, start: Start) -> None:
     world.hold("wait", id, "--exit", "--timeout", "5s", check=True)
     shown = world.hold("status", id, check=True).stdout
     assert "exited (signal USR1)" in shown
-    assert "\ncause        signal, not sent by Holdfast\n" in shown
+    assert "\ncause        signal, not by a stop or `hold kill`\n" in shown
 
 
 @pytest.mark.parametrize("how", ["id", "prefix", "name", "pid", "last"])

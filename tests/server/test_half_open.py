@@ -305,6 +305,5 @@ def test_half_open_connections_of_another_user_leave_the_owner_answered(world: W
     assert len(server.program.errors().splitlines()) == lines_before + len(lines) + 1
 
 
-@pytest.mark.covers("found:40")
 def test_the_share_of_unauthenticated_connections_is_the_smaller_one() -> None:
     assert UNAUTHENTICATED <= CONNECTIONS_OF_THE_OWNER // 2

@@ -102,7 +102,7 @@ def _ending(session: Session) -> list[tuple[str, str | None]]:
 
 def _cause(exit: Exit) -> str:
     if exit.cause == "signal":
-        return f"signal, sent by {exit.by}" if exit.by else "signal, not sent by Holdfast"
+        return f"signal, sent by {exit.by}" if exit.by else "signal, not by a stop or `hold kill`"
     parts = [exit.cause + (f" by {exit.by}" if exit.by else ""), stop_words(exit), "out of memory" if exit.oom else ""]
     return ", ".join(filter(None, parts))
 
