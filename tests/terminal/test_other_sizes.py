@@ -345,6 +345,19 @@ def test_a_window_that_becomes_another_size_keeps_every_line_once(world: World) 
     window.leave()
 
 
+@pytest.mark.parametrize("size", [SMALLER, LARGER])
+def test_a_window_that_leaves_takes_its_border_along(world: World, size: tuple[int, int]) -> None:
+    session = world.open().start([sys.executable, "-uc", TURNS], tty={"echo": False}, size=(ROWS, COLS))
+    world.closing.callback(session.kill)
+    session.send("60\n")
+    window = Window(world, session, size, "--observe")
+    window.shows("line 60")
+    window.shows("┄" if size == SMALLER else "┘")
+    window.leave()
+    assert "line 60" in window.everything
+    assert not set("│┘─┄┆") & set(window.everything)
+
+
 def numbers(window: Window) -> list[int]:
     """Those of the lines in the scrollback and on the page."""
     texts = window.everything.split("\n")

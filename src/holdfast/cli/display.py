@@ -192,14 +192,16 @@ class Display:
         else:
             self._draw()
 
-    def _draw(self, before: bytes = b"") -> None:
+    def _draw(self, before: bytes = b"", *, is_last: bool = False) -> None:
+        """The last time nothing is held back, and no border stays behind."""
         assert self._crop is not None
         assert self._followed is not None
         self._drawn_at = time.monotonic()
         bordered = self._drawn_at >= self._cropped_at + _BORDER_S
         self._draw_at = None if bordered else self._cropped_at + _BORDER_S
         began = time.thread_time()
-        frame = self._crop.frame(self._followed, bordered=bordered, before=before, holds=self.decides)
+        bordered, holds = bordered and not is_last, self.decides and not is_last
+        frame = self._crop.frame(self._followed, bordered=bordered, before=before, holds=holds)
         self.outlet.add(frame)
         self._frame_s = max(_FRAME_S, (time.thread_time() - began) / _FRAME_SHARE)
 
@@ -227,9 +229,7 @@ class Display:
             self.outlet.drop()
             self.outlet.add(CANCEL)
         elif self._crop is not None:
-            decides, self.decides = self.decides, False
-            self._draw()
-            self.decides = decides
+            self._draw(is_last=True)
         self._followed = self._crop = self._draw_at = None
         ends_line = self.outlet.ends_line
         self._take_back()
