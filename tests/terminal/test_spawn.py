@@ -18,8 +18,11 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.covers("terminal:28")
-def test_the_command_leads_its_own_session_on_its_own_terminal(hf: Holdfast, world: World) -> None:
-    os.environ.update(TMUX="/tmp/outer", COLUMNS="17", LINES="5", KITTY_WINDOW_ID="3")
+def test_the_command_leads_its_own_session_on_its_own_terminal(
+    hf: Holdfast, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"TMUX": "/tmp/outer", "COLUMNS": "17", "LINES": "5", "KITTY_WINDOW_ID": "3"}.items():
+        monkeypatch.setenv(name, value)
     script = (
         "tty; stty size; ps -o pid=,pgid=,sid=,tpgid= -p $$;"
         " for v in TERM COLORTERM TERM_PROGRAM TMUX COLUMNS LINES KITTY_WINDOW_ID HOLDFAST_SESSION_ID;"

@@ -276,7 +276,9 @@ class Index:
         lock = self._lock_rebuild()
         try:
             unread = self._unread()
-            if points.ACTIVE and unread and lock is not None:
+            if len(unread) <= _MANY:
+                return True
+            if points.ACTIVE and lock is not None:
                 points.hit("index.rebuild")
             for start in range(0, len(unread), _ROWS_AT_ONCE):
                 self._read(unread[start : start + _ROWS_AT_ONCE])
