@@ -206,6 +206,8 @@ def test_ten_mixed_clients_show_the_same_after_a_minute_of_typing_resizing_and_o
         pump_until_time(passed() + 0.1, everybody)
 
     pump_until(lambda: len(flapping.of("written")) == flapping._number, "its words", everybody, 10)
+    # The last words of each client have arrived before another one ends it.
+    pump_until(lambda: f" {sent} \u2502" in program.text, f"{sent} typed", everybody, 30)
     text.say("input", keys=["!"])
     marker = f"that is all: {sent + 1} typed"
     pump_until(lambda: all(marker in client.text for client in everybody), marker, everybody, 60)
