@@ -18,7 +18,7 @@ class OwnTime:
 
     def __init__(self, *pids: int | None) -> None:
         known = [pid for pid in pids if pid is not None] or list(map(int, filter(str.isdecimal, os.listdir("/proc"))))
-        self._before = {pid: _waited_ns(pid) for pid in {os.getpid(), *known}}
+        self._before = {pid: waited_ns(pid) for pid in {os.getpid(), *known}}
         self._began = time.monotonic_ns()
         self._ended = 0
 
@@ -32,11 +32,12 @@ class OwnTime:
         self.stop()
         waited = 0
         for pid in {os.getpid(), *(pid for pid in pids if pid is not None)}:
-            waited += max(0, _waited_ns(pid) - self._before.get(pid, 0))
+            waited += max(0, waited_ns(pid) - self._before.get(pid, 0))
         return max(0.0, (self._ended - self._began - waited) / 1e9)
 
 
-def _waited_ns(pid: int) -> int:
+def waited_ns(pid: int) -> int:
+    """How long the threads of a process have been ready to run and waited for a processor."""
     total = 0
     with suppress(OSError):
         for thread in os.listdir(f"/proc/{pid}/task"):
