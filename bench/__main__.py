@@ -7,10 +7,10 @@ import shutil
 import sys
 import time
 
-from . import crowd, logs, report, signals, start, stream, terminal, watching
+from . import crowd, logs, page, report, signals, start, stream, terminal, viewers, watching
 from .place import forget_places
 
-GROUPS = (start, stream, crowd, logs, terminal, watching, signals)
+GROUPS = (start, stream, crowd, logs, terminal, watching, viewers, signals, page)
 PEERS = ("tmux", "dtach", "screen", "supervisord")
 
 

@@ -12,8 +12,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from holdfast.host.api import Holdfast, Session
-from holdfast.runner import tree
+from holdfast.core import processes
+from holdfast.sessions.api import Holdfast, Session
 
 from .measure import Spread, interleaved, ratio, timed
 from .place import Place, end, place, wait_gone
@@ -208,7 +208,9 @@ def _tmux_pane_kb(here: Place) -> float:
 def _dtach_kb(here: Place) -> float:
     for serial in range(20):
         subprocess.run(["dtach", "-n", os.path.join(here.runtime, f"dtach{serial}"), "sleep", "600"], check=True)
-    pids = [pid for pid in tree.everyone() if tree.command_line(pid)[:2] == ["dtach", "-n"] and _in(here, pid)]
+    pids = [
+        pid for pid in processes.everyone() if processes.command_line(pid)[:2] == ["dtach", "-n"] and _in(here, pid)
+    ]
     figure = Spread.of([_pss_kb(pid) for pid in pids]).median
     for pid in pids:
         end(pid, signal.SIGTERM)
@@ -217,7 +219,7 @@ def _dtach_kb(here: Place) -> float:
 
 
 def _in(here: Place, pid: int) -> bool:
-    return tree.command_line(pid)[2].startswith(here.runtime)
+    return processes.command_line(pid)[2].startswith(here.runtime)
 
 
 ROWS = {"B9": memory, "B10": thousand, "B11": recovery}

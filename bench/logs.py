@@ -7,7 +7,7 @@ import subprocess
 import time
 from functools import partial
 
-from holdfast.host.api import Holdfast, Session
+from holdfast.sessions.api import Holdfast, Session
 
 from .measure import Spread, interleaved, ratio, timed
 from .place import Place, place

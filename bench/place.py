@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import holdfast
-from holdfast.host.api import Holdfast
-from holdfast.runner import tree
+from holdfast.core import processes
+from holdfast.sessions.api import Holdfast
 
 MEMORY = "/dev/shm"
 _GONE_S = 20.0
@@ -93,7 +93,7 @@ def _end_everything(made: Place) -> None:
     for pid in made.strays:
         end(pid, signal.SIGKILL)
     for pid, start in made.launchers():
-        tree.send_to(pid, start, signal.SIGTERM)
+        processes.send_to(pid, start, signal.SIGTERM)
     wait_gone([pid for pid, _ in made.launchers()] + [pid for pid in runners if _is_runner(pid)] + made.strays)
 
 
@@ -118,4 +118,4 @@ def wait_gone(pids: list[int]) -> None:
 
 
 def _is_runner(pid: int) -> bool:
-    return tree.environment(pid).get(tree.ROLE_VARIABLE) == "launcher"
+    return processes.environment(pid).get(processes.ROLE_VARIABLE) == "launcher"

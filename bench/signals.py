@@ -7,9 +7,9 @@ import shutil
 import time
 
 import holdfast
+from holdfast.core import records
 from holdfast.home import new_id
-from holdfast.host.api import Holdfast
-from holdfast.runner import records
+from holdfast.sessions.api import Holdfast
 
 from .measure import Spread, interleaved, ratio
 from .place import place
@@ -24,7 +24,7 @@ _OWNER = "bench"
 def drain() -> list[Row]:
     with place() as here, holdfast.open(here.file("few")) as small, holdfast.open(here.file("many")) as large:
         for hf, count in ((small, _FEW), (large, _MANY)):
-            _fill(hf, count)
+            fill(hf, count)
         figures = interleaved({"few": lambda: _drain(small), "many": lambda: _drain(large)}, 11)
         took = Spread.of(figures["many"]).median * 1e3
         against = [Against(f"itself with {_FEW}", ratio(figures["many"], figures["few"]), at_most=1.5)]
@@ -32,7 +32,7 @@ def drain() -> list[Row]:
         return [Row("B17", what, f"{took:.1f} ms", against)]
 
 
-def _fill(hf: Holdfast, count: int) -> None:
+def fill(hf: Holdfast, count: int) -> None:
     """Finished sessions: one real one, copied under other ids, looked at and settled as any other."""
     first = hf.run("true", notify="exit", owner=_OWNER)
     source = hf.home.session(first.id)

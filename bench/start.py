@@ -7,8 +7,8 @@ import subprocess
 import sys
 import time
 
-from holdfast.host.api import Holdfast
-from holdfast.runner import tree
+from holdfast.core import processes
+from holdfast.sessions.api import Holdfast
 
 from .measure import Spread, interleaved, ratio, timed
 from .place import MEMORY, Place, end, place
@@ -111,8 +111,8 @@ def from_shell() -> list[Row]:
 
 def end_dtach(path: str) -> None:
     """dtach leaves with its command; the one that serves `path` is found by its own arguments."""
-    for process in tree.everyone().values():
-        if tree.command_line(process.pid)[:3] == ["dtach", "-n", path]:
+    for process in processes.everyone().values():
+        if processes.command_line(process.pid)[:3] == ["dtach", "-n", path]:
             end(process.pid, 15)
 
 

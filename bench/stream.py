@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 
-from holdfast.host.api import Holdfast
+from holdfast.sessions.api import Holdfast
 
 from .measure import Spread, interleaved, ratio, timed
 from .place import end, place

@@ -16,8 +16,8 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from holdfast.host.api import Holdfast, Session
-from holdfast.model.attach import Data
+from holdfast.model.results import Data
+from holdfast.sessions.api import Holdfast, Session
 
 from .measure import Spread, interleaved, ratio
 from .place import Place, end, place
@@ -34,7 +34,7 @@ _KEYS = 200
 
 _WATCHER = """
 import sys, holdfast
-from holdfast.model.attach import Init
+from holdfast.model.results import Init
 with holdfast.open() as hf, hf.get(sys.argv[1]).attach(role="observe", lag="exact", since="now") as attachment:
     for event in attachment:
         if isinstance(event, Init):
@@ -238,7 +238,7 @@ def screens() -> list[Row]:
 
         def look(session: Session, cold: bool) -> float:
             if cold:
-                _drop_keyframes(hf, session)
+                hf._core.keyframes.clear()
             began = time.perf_counter()
             session.screen()
             return time.perf_counter() - began
@@ -339,13 +339,6 @@ def _drawn(here: Place, hf: Holdfast, size: int, *, clears: bool) -> Session:
             if isinstance(event, Data) and event.offset + len(event.data) >= os.path.getsize(path):
                 return session
     raise AssertionError("it was not drawn")
-
-
-def _drop_keyframes(hf: Holdfast, session: Session) -> None:
-    directory = hf.home.session(session.id)
-    for name in os.listdir(directory):
-        if name.startswith("keyframe."):
-            os.unlink(os.path.join(directory, name))
 
 
 ROWS = {"B4": typing, "B5": unattended, "B6": attended, "B8t": stopped_viewer, "B15": screens}

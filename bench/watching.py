@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 
-from holdfast.host.api import Holdfast, Session
+from holdfast.sessions.api import Holdfast, Session
 
 from .measure import Spread, interleaved, ratio
 from .place import place

@@ -1,4 +1,4 @@
-"""The suite stands on support/: a private world, points, bystanders, and the census after each test."""
+"""Load the fixtures of support/: a private world, failpoints, bystanders, and the census after each test."""
 
 from __future__ import annotations
 
@@ -18,11 +18,13 @@ pytest_plugins = [
     "support.census",
     "support.points",
     "support.bystander",
-    "support.standing",
+    "support.shared_launcher",
     "support.reference_screen",
     "support.facades",
     "support.agents",
     "support.promised",
     "support.places",
     "support.serving",
+    "support.browser",
+    "support.fleets",
 ]

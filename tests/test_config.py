@@ -68,12 +68,13 @@ def test_without_a_file_the_defaults_hold(tmp_path: Path) -> None:
     assert set(found.sources().values()) == {"default"}
 
 
-def test_every_setting_is_a_declared_attribute_of_its_type() -> None:
+def test_every_default_is_a_value_that_the_file_could_give() -> None:
     found = Config()
-    assert set(Config.__annotations__) == {setting.attribute for setting in SETTINGS}
     for setting in SETTINGS:
-        declared = Config.__annotations__[setting.attribute]
-        assert type(getattr(found, setting.attribute)).__name__ == declared.partition("[")[0]
+        default = getattr(found, setting.attribute)
+        taken = setting.value(setting.written())
+        assert (setting.name, taken, type(taken)) == (setting.name, default, type(default))
+        assert setting.value(default) == default
 
 
 def test_file_is_found_by_variable_then_configuration_directory_then_user(tmp_path: Path) -> None:
@@ -92,7 +93,7 @@ def test_file_is_found_by_variable_then_configuration_directory_then_user(tmp_pa
     assert load(environ, str(tmp_path / "given.toml")).launcher_spares == 6
 
 
-def test_environment_wins_over_file_and_sources_tell(tmp_path: Path) -> None:
+def test_environment_wins_over_file_and_sources_are_shown(tmp_path: Path) -> None:
     path = _write(tmp_path, '[log]\nsession_cap = "1M"\nkeep = 3600\n[collect]\nenabled = false\n')
     found = load({"HOLDFAST_LOG_SESSION_CAP": "2MiB", "HOLDFAST_LAUNCHER_ENABLED": "false"}, path)
     assert found.log_session_cap == 2 << 20
@@ -119,6 +120,15 @@ def test_chosen_file_that_is_missing_is_refused(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="no such file") as caught:
             load(environ, path)
         assert caught.value.file == missing
+
+
+def test_a_removed_setting_is_ignored_and_the_rest_of_the_file_holds(tmp_path: Path) -> None:
+    text = '[breaker]\nmax = 15\nscope = "home"\n[terminal]\naudit_input = "full"\ndetach_key = "C-b"\n'
+    found = load({"HOLDFAST_SIGNALS_CLAIM_LIMIT": "5"}, _write(tmp_path, text))
+    assert found.terminal_detach_key == "C-b"
+    assert found.ignored == ["breaker.max", "breaker.scope", "terminal.audit_input", "HOLDFAST_SIGNALS_CLAIM_LIMIT"]
+    with pytest.raises(ConfigError, match="unknown section"):
+        load({}, _write(tmp_path, "[breaker]\nmaximum = 15\n"))
 
 
 def test_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
@@ -155,14 +165,14 @@ def test_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
         ('[start]\nstdin = "tty"\n', 2, "start.stdin", "closed or open"),
         ("[log]\nkeep = {a = 1}\n", 2, "log.keep", "7d"),
         ("[log.keep]\na = 1\n", 1, "log.keep", "7d"),
-        ("[signals]\nrelease_waits = 5\n", 2, "signals.release_waits", "no list"),
+        ("[signals]\nrelease_waits = 5\n", 2, "signals.release_waits", "not a list"),
         ('[signals]\nrelease_waits = ["1s", "soon"]\n', 2, "signals.release_waits", "7d"),
         ("[restart]\nsuccess_codes = [0, 256]\n", 2, "restart.success_codes", "0 to 255"),
         ("[restart]\nfinal_codes = [" + "1," * 300 + "]\n", 2, "restart.final_codes", "at most 256"),
         ('[people]\nevents = ["failed", "boom"]\n', 2, "people.events", "needs_input"),
         ('[people]\nevents = ["failed", 1]\n', 2, "people.events", "such as"),
         ("[monitor]\nlimit = 3601\n", 2, "monitor.limit", "1 to 3600"),
-        ('[breaker]\nscope = "all"\n', 2, "breaker.scope", "owner or home"),
+        ('[monitor]\non_flood = "all"\n', 2, "monitor.on_flood", "digest or stop"),
     ],
 )
 def test_what_is_not_understood_is_refused_with_its_place_and_the_nearest(
@@ -263,7 +273,7 @@ def test_a_list_is_written_as_a_list_or_as_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("lines", ["question", "question=(", "riddle=^x$", "question=(a+)+$", "question="])
-def test_a_prompt_that_is_none_is_refused_with_its_place(tmp_path: Path, lines: str) -> None:
+def test_a_prompt_that_is_invalid_is_refused_with_its_place(tmp_path: Path, lines: str) -> None:
     file = tmp_path / "config.toml"
     file.write_text(f"[terminal]\nprompts = '''\nsecret=^Key: $\n{lines}\n'''\n")
     with pytest.raises(ConfigError) as refused:
@@ -334,7 +344,7 @@ _HOOK = '[people.webhook.ops]\nsecret_file = "/s"\n'
         ('[people.command]\nargv = ["a", 1]\n', 2, "people.command.argv", "notify-send"),
         ('[people.command]\nargv = ["a\\u0000"]\n', 2, "people.command.argv", "notify-send"),
         ('[people.command]\nargv = ["a", "x{titel}"]\n', 2, "people.command.argv", "{titel}.*{title}"),
-        ('[people.command]\nargv = ["{name}"]\n', 2, "people.command.argv", "by the file alone"),
+        ('[people.command]\nargv = ["{name}"]\n', 2, "people.command.argv", "cannot be a placeholder"),
         ('[people.command]\nargv = ["a"]\n\nevent = ["x"]\n', 4, "people.command.event", "did you mean events"),
         ('[people.command]\nargv = ["a"]\nevents = ["x"]\n', 3, "people.command.events", "needs_input"),
         ('people = { command = { argv = ["{x}"] } }\n', 1, "people.command.argv", "unknown placeholder"),
@@ -344,11 +354,11 @@ _HOOK = '[people.webhook.ops]\nsecret_file = "/s"\n'
         (_HOOK + 'urls = "https://x/"\n', 3, "people.webhook.ops.urls", "did you mean url"),
         (_HOOK + 'url = "http://example.org/"\n', 3, "people.webhook.ops.url", "use https"),
         (_HOOK + 'url = "http://127.0.0.1.example.org/"\n', 3, "people.webhook.ops.url", "use https"),
-        (_HOOK + 'url = "ftp://example.org/"\n', 3, "people.webhook.ops.url", "no http address"),
+        (_HOOK + 'url = "ftp://example.org/"\n', 3, "people.webhook.ops.url", "not an http address"),
         (_HOOK + 'url = "https://u:p@example.org/"\n', 3, "people.webhook.ops.url", "password"),
-        (_HOOK + 'url = "https://example.org:x/"\n', 3, "people.webhook.ops.url", "no address"),
-        (_HOOK + 'url = "https://example.org/ x"\n', 3, "people.webhook.ops.url", "no address"),
-        (_HOOK + 'url = "https://example.org/\\r\\n"\n', 3, "people.webhook.ops.url", "no address"),
+        (_HOOK + 'url = "https://example.org:x/"\n', 3, "people.webhook.ops.url", "not an address"),
+        (_HOOK + 'url = "https://example.org/ x"\n', 3, "people.webhook.ops.url", "not an address"),
+        (_HOOK + 'url = "https://example.org/\\r\\n"\n', 3, "people.webhook.ops.url", "not an address"),
         ('[people.webhook.ops]\nurl = "https://x/"\nsecret_file = "s"\n', 3, "people.webhook.ops.secret_file", "0600"),
     ],
 )

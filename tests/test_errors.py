@@ -100,6 +100,10 @@ ONE_OF_EACH: list[HoldfastError] = [
     errors.MalformedAnswer("b12345678", "/run/b12345678.sock", "status.ends must be an object, not 'x'"),
     errors.UnsafeFile("/tmp/out.cast", "it is a pipe of uid 1000"),
     errors.ForeignPeer(1000),
+    errors.NodeUnreachable("web1", "no answer", False),
+    errors.NodeRefused("web1", "another key answers under its name"),
+    errors.NodeTaken("web1", "SHA256:abc"),
+    errors.NodeTwice("web1"),
 ]
 
 
@@ -107,7 +111,8 @@ def _classes() -> set[type[HoldfastError]]:
     return {
         each
         for _, each in inspect.getmembers(errors, inspect.isclass)
-        if issubclass(each, HoldfastError) and each is not HoldfastError
+        # One without a code of its own only changes the words of another.
+        if issubclass(each, HoldfastError) and each is not HoldfastError and "code" in vars(each)
     }
 
 
@@ -188,15 +193,15 @@ def test_text_of_strangers_in_a_message_is_quoted_and_cut() -> None:
 def test_a_bad_key_names_the_nearest_or_says_why_and_always_the_way_to_send_text() -> None:
     assert errors.BadKey("Entr", ["Enter", "Insert"]).fix == "did you mean Enter, Insert? Text is sent as `literal`"
     assert "`literal`" in errors.BadKey("Zzz").fix
-    assert errors.BadKey("hex:1", why="pairs of digits").message == "'hex:1' is no key: pairs of digits"
+    assert errors.BadKey("hex:1", why="pairs of digits").message == "not a key: 'hex:1': pairs of digits"
 
 
-def test_a_missing_pty_is_told_with_counts_and_never_as_a_full_disk() -> None:
-    assert errors.PtyUnavailable(errno.ENOSPC, 7, 7).message == "no PTY could be opened: none is left (7 of 7 in use)"
-    assert errors.PtyUnavailable(errno.EACCES).message == "no PTY could be opened: Permission denied"
+def test_a_missing_pty_is_reported_with_counts_and_never_as_a_full_disk() -> None:
+    assert errors.PtyUnavailable(errno.ENOSPC, 7, 7).message == "cannot open a PTY: none is left (7 of 7 in use)"
+    assert errors.PtyUnavailable(errno.EACCES).message == "cannot open a PTY: Permission denied"
 
 
-def test_session_ended_tells_signal_or_code() -> None:
+def test_session_ended_reports_signal_or_code() -> None:
     assert "with code 7" in errors.SessionEnded("b1", 7, None, None).message
     assert "by signal SIGKILL" in errors.SessionEnded("b1", None, "SIGKILL", None).message
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import holdfast
 from holdfast import model
 from holdfast.errors import BadArgument, NotFound
 from holdfast.model import (
@@ -20,7 +22,6 @@ from holdfast.model import (
     Exit,
     Finding,
     Recovered,
-    Snapshot,
     Stopped,
     Woke,
     rfc3339,
@@ -29,10 +30,12 @@ from holdfast.model import (
     snapshot,
     status_of,
 )
+from holdfast.model.options import OPTIONS
+from holdfast.sessions.wait import WAIT_OPTIONS
 
 SRC = Path(__file__).resolve().parent.parent / "src"
 
-# The examples of docs/architecture.md.
+# The examples of docs/formats.md.
 SPEC: dict[str, Any] = {
     "v": 1,
     "id": "b7k2m9qa1",
@@ -91,7 +94,6 @@ def test_session_keys_are_those_of_the_design_in_their_order() -> None:
         "place created_at started_at ended_at attempt desired exit cursor ends dropped_before log_bytes "
         "last_output_at attached needs_input health in_process endpoint observed_at metadata"
     )
-    assert set(Snapshot.__annotations__) == set(SESSION_KEYS)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +129,7 @@ def test_groups_of_states_and_causes_are_whole() -> None:
     assert len(set(model.CAUSES)) == len(model.CAUSES) == 10
 
 
-def test_ended_session_is_told_from_its_files_alone() -> None:
+def test_ended_session_is_reported_from_its_files_alone() -> None:
     found = snapshot(SPEC, STATE, EXIT, observed_state="exited", observed_at=NOW)
     assert found.to_json() == {
         "id": "b7k2m9qa1",
@@ -204,13 +206,13 @@ def test_runner_that_answers_has_the_last_word() -> None:
     assert found.metadata == {"mine": 1, "stopped_by_signal": "SIGSTOP"}
 
 
-def test_session_that_never_got_a_state_is_told_too() -> None:
+def test_session_that_never_got_a_state_is_reported_too() -> None:
     found = snapshot(SPEC, None, None, observed_state="starting", observed_at=NOW)
     assert (found.state, found.status, found.pid, found.runner_pid) == ("starting", "pending", None, None)
     assert (found.started_at, found.ended_at, found.endpoint, found.cursor) == (None, None, None, "0")
 
 
-def test_lost_session_has_an_exit_that_says_nobody_can_know() -> None:
+def test_lost_session_has_an_unknown_exit() -> None:
     found = snapshot(SPEC, STATE, None, {"ends": {"stdout": 9}}, observed_state="lost", observed_at=NOW)
     assert found.exit == Exit(None, None, "lost", complete=False)
     assert found.status == "failed"
@@ -266,6 +268,15 @@ def test_results_render_as_json() -> None:
         assert type(result).__name__ in repr(result)
 
 
+def test_every_start_option_has_a_type_and_a_row_in_the_same_order() -> None:
+    assert list(model.StartOptions.__annotations__) == list(OPTIONS)
+
+
+def test_every_condition_of_a_wait_is_a_keyword_and_a_row_in_the_same_order() -> None:
+    for kind in (holdfast.Session, holdfast.AsyncSession):
+        assert list(inspect.signature(kind.wait).parameters) == ["self", *WAIT_OPTIONS]
+
+
 def test_start_options_are_all_there() -> None:
     assert " ".join(sorted(model.START_OPTIONS)) == (
         "argv0 clean_env cwd description env grace health heartbeat idle_timeout input key kind labels "
@@ -289,7 +300,7 @@ def test_start_options_are_all_there() -> None:
 def test_an_exit_knows_the_code_that_a_shell_would_show(
     code: int | None, signal: str | None, shown: int | None
 ) -> None:
-    from holdfast.model.attach import Exit as ExitEvent
+    from holdfast.model.results import Exit as ExitEvent
 
     assert Exit(code, signal, "exit").shell_code == shown
     assert ExitEvent(code, signal, "exit", True, False).shell_code == shown
@@ -390,11 +401,11 @@ _amounts = st.from_regex(r"[0-9]{0,20}(\.[0-9]{0,5})?( )?[a-zA-Z]{0,3}", fullmat
 @given(_anything | _amounts)
 def test_any_value_is_a_bounded_number_or_a_typed_error(value: object) -> None:
     try:
-        assert 0 <= seconds(value) <= model.units.LONGEST_S
+        assert 0 <= seconds(value) <= model.session.LONGEST_S
     except BadArgument:
         pass
     try:
-        assert 0 <= size_bytes(value) <= model.units.LARGEST_BYTES
+        assert 0 <= size_bytes(value) <= model.session.LARGEST_BYTES
     except BadArgument:
         pass
 

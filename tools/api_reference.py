@@ -1,6 +1,6 @@
-"""Writes docs/api.md from signatures and docstrings of the public names. `--check` only tells whether it is current.
+"""Writes docs/api.md from signatures and docstrings of the public names. `--check` only says whether it is current.
 
-What an option or a key means stands here; that each has a meaning, and that none is left over, is checked.
+The meanings of the keys of a snapshot stand here; it checks that each key has one, and that none is left over.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from pathlib import Path
 
 import holdfast
 from holdfast import errors, model
-from holdfast.host import search
-from holdfast.host.log import Page
+from holdfast.model.options import OPTIONS, Option
+from holdfast.sessions import search
+from holdfast.sessions.log import Page
+from holdfast.sessions.wait import WAIT_OPTIONS
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "api.md"
 
@@ -40,80 +42,27 @@ Python, in the JSON of the command line and on the wire; `exit_code` is what `ho
 happened, `fix` what to do, `str()` both; `facts` is a dict, and each fact is an attribute too.
 """
 
-OPTIONS: Mapping[str, str] = {
-    "name": "To find it by. One live session per name; a taken one is `name-taken`. Free again when the session ends.",
-    "owner": "Whom it belongs to: an agent, a conversation, a task. Opaque text to filter by.",
-    "labels": "More text to filter by, at most 64 pairs.",
-    "description": "What it is for. Default: the name, else the command.",
-    "kind": "Which kind of session it is. Default `local_bash`.",
-    "key": "One live session per key: a second start with the same key and command returns the first session.",
-    "replace": "End the live holder of the key (or name) first, and take its place.",
-    "cwd": "Where it runs. Default: the directory of the caller.",
-    "env": "Variables on top of the caller's; None takes one away. Values are never stored.",
-    "clean_env": "Start from an empty environment instead of the caller's.",
-    "shell": "Runs a command given as text. Default: the setting `start.shell`.",
-    "argv0": "What the program sees as its own name.",
-    "tty": "True: on a terminal of its own; or a mapping of `term`, `size_policy` (latest, smallest, fixed), `echo`, "
-    "`clipboard`, `colors`.",
-    "size": "Rows and columns of the terminal. Default: the settings `terminal.rows` and `terminal.cols`.",
-    "stdin": "`closed` is /dev/null, `open` a pipe for `send`. Default: the setting `start.stdin`.",
-    "input": "All of its input, at most 8 MiB; its end follows at once.",
-    "pass_fds": "Open descriptors of the caller that the command gets, under the same numbers or those of a mapping; "
-    "None there is a file of its runner's, kept as `report` when it ends.",
-    "merge_stderr": "One stream, `stdout`, for both.",
-    "timeout": "End it after this time, cause `overall_timeout`.",
-    "idle_timeout": "End it after so much silence, cause `idle_timeout`.",
-    "ttl": "End it after this time, cause `ttl`: for whoever lends sessions out and must tell it from a timeout.",
-    "lifetime": "`detached`: until it ends (default). `owner`: until a process ends. `call`: until its `run` ends.",
-    "owner_pid": 'The process for `lifetime="owner"`. Default: the caller.',
-    "memory": "Limit for the whole tree; the cause is then `out_of_memory`. Needs control groups, else `unsupported`.",
-    "limits": 'Resource limits by their short names, such as `{"nofile": 1024}` or `(soft, hard)`.',
-    "umask": "Default: the caller's.",
-    "oom_score_adj": "How early the kernel takes it when memory runs out. Default: the setting `start.oom_score_adj`.",
-    "grace": "How long a stop waits before it kills. Default: the setting `start.grace`.",
-    "stop_ladder": 'Rungs of a stop in place of the usual: `{"signal": "INT", "target": "command", "wait_s": 2}` each.',
-    "notify": "Kept in the record for a later release: `never`, `exit`, `failure` or `auto`.",
-    "place": "Only `local` today.",
-    "metadata": "Anything JSON can tell, at most 64 KiB; comes back in the snapshot.",
-    "log_cap": "How much of its output is kept. Default: the setting `log.session_cap`.",
-    "notify_people": "Tell people of its end in any case (true), or of nothing (false), by the channels that are "
-    "configured.",
-    "watch": "Patterns whose lines are told to the owner: text, `/regex/` with `i` behind it, or a dict with "
-    "`literal` or `regex`, "
-    "`stream`, `ignore_case`, `once`, `before`.",
-    "soft": "Tell the owner when it takes longer than this; nothing is ended.",
-    "heartbeat": "Tell the owner of new output this often, at most once a minute.",
-    "ready": "When it is ready: `port:N`, `http:URL`, `line:PATTERN`, a list of them, or a dict with `all` or "
-    "`any`, `timeout`, `owner_check`.",
-    "health": "A look at it again and again: `port:N`, `http:URL`, or a dict with `command`, `interval`, `misses`.",
-    "monitor": "Each line is a signal, gathered and paced: true, or a dict with `include`, `exclude`, `persistent`, "
-    "`on_flood`.",
-    "restart": "`never`, `on-failure`, `always`, or a dict with `policy`, `delay`, `delay_max`, `reset_after`, "
-    "`attempts`, `window`, "
-    "`success_codes`, `final_codes`, `reset_on_ready`.",
-}
-
 KEYS: Mapping[str, str] = {
     "id": "The letter of its kind and 8 characters.",
     "kind": "As it was started.",
     "name": "As it is now: `update` may change it.",
     "description": "The name or the command where none was given.",
-    "owner": "Whom it belongs to.",
+    "owner": "The agent, conversation or task that it belongs to.",
     "labels": "By key.",
     "command": "As one line, cut at 512 characters.",
     "cwd": "Where it runs.",
-    "tty": "False: sessions run on pipes today.",
+    "tty": "Whether it runs on a terminal.",
     "size": "None on pipes.",
     "state": "`starting`, `running`, `exited`, `unreachable`, `stale` or `lost`.",
     "status": "`pending`, `running`, `completed`, `failed` or `killed`.",
     "stopping": "While a stop is under way: `by`, `since`, `stage`.",
     "pid": "Of the command.",
     "runner_pid": "Of its runner.",
-    "place": "`local`.",
-    "created_at": "When it was asked for.",
-    "started_at": "When the command came to life.",
+    "place": "`local`, or another machine or container.",
+    "created_at": "When it was requested.",
+    "started_at": "When the command started.",
     "ended_at": "When the command ended.",
-    "attempt": "1.",
+    "attempt": "Which run of the command this is, counted from 1.",
     "desired": "Whether it is meant to be `up` or `down`.",
     "exit": "None until the command has ended.",
     "cursor": "`ends` as text: the place behind everything printed so far.",
@@ -121,13 +70,13 @@ KEYS: Mapping[str, str] = {
     "dropped_before": "Bytes no longer kept, by stream: the log begins there.",
     "log_bytes": "Bytes kept.",
     "last_output_at": "When it last printed something.",
-    "attached": "Viewers; none on pipes.",
-    "needs_input": "None on pipes.",
-    "health": "None today.",
-    "in_process": "False.",
+    "attached": "Attached clients, by role.",
+    "needs_input": "What the command asks, while it waits for input on a terminal.",
+    "health": "The result of the health check, if there is one.",
+    "in_process": "Whether it runs inside a host instead of a runner.",
     "endpoint": "The socket of its runner.",
     "observed_at": "When all of this was seen.",
-    "metadata": "What the start gave, and what there is of `evidence`, `warnings`, `gaps`, `error` and more.",
+    "metadata": "The metadata of the start, and `warnings`, `gaps`, `error` and more where there are any.",
 }
 
 _WIDTH = 100
@@ -176,28 +125,35 @@ def sentence(thing: object) -> str:
 
 def described(kind: type) -> Iterator[str]:
     yield f"## {kind.__name__}\n\n{sentence(kind)}\n"
-    for name, signed, told in members(kind):
+    for name, signed, text in members(kind):
         if signed:
             yield f"### {kind.__name__}.{name}\n\n```text\n{signed}\n```\n"
-            if told:
-                yield f"{told}\n"
+            if text:
+                yield f"{text}\n"
         else:
-            yield f"### {kind.__name__}.{name}\n\n{told}\n"
+            yield f"### {kind.__name__}.{name}\n\n{text}\n"
 
 
 def options() -> Iterator[str]:
-    here = list(model.StartOptions.__annotations__)
-    complete("option", OPTIONS, here)
     yield "## Options of run and start\n"
     yield "None is the same as leaving an option out, and the default where nothing else is said.\n"
-    yield "| option | takes | meaning |\n| --- | --- | --- |"
-    for name in here:
-        takes = (
-            str(model.StartOptions.__annotations__[name])
-            .replace("Duration", "float | str")
-            .replace("Size", "int | str")
-        )
-        yield f"| `{name}` | {code(takes)} | {OPTIONS[name]} |"
+    yield from rows("option", OPTIONS, model.StartOptions.__annotations__)
+
+
+def conditions_of_wait() -> Iterator[str]:
+    yield "## Conditions of wait\n"
+    yield "The first that holds ends the wait.\n"
+    types = {name: each.annotation for name, each in inspect.signature(holdfast.Session.wait).parameters.items()}
+    types.pop("self")
+    yield from rows("condition", WAIT_OPTIONS, types)
+
+
+def rows(what: str, table: Mapping[str, Option], types: Mapping[str, object]) -> Iterator[str]:
+    complete(what, table, types)
+    yield f"| {what} | takes | meaning |\n| --- | --- | --- |"
+    for name, takes in types.items():
+        written = str(takes).replace("Duration", "float | str").replace("Size", "int | str")
+        yield f"| `{name}` | {code(written)} | {table[name].doc} |"
     yield ""
 
 
@@ -214,7 +170,7 @@ def snapshot() -> Iterator[str]:
 def results() -> Iterator[str]:
     yield "## Results\n"
     for kind in RESULTS:
-        slots = [name for name in kind.__slots__ if not name.startswith("_")]
+        slots = [name for name in getattr(kind, "__slots__", kind.__annotations__) if not name.startswith("_")]
         slots += [name for name, member in vars(kind).items() if isinstance(member, property)]
         yield f"**{kind.__name__}**: {', '.join(f'`{name}`' for name in slots)}. {sentence(kind)}\n"
 
@@ -225,7 +181,7 @@ def conditions() -> Iterator[str]:
     for slug, kind in sorted(errors._BY_CODE.items()):
         if kind.__module__ != errors.__name__:
             continue  # of HTTP alone: there when the server was loaded
-        facts = ", ".join(f"`{name}`" for name in kind.__annotations__)
+        facts = ", ".join(f"`{name}`" for name in errors.facts_of(kind))
         fix = kind.fix if kind.fix != errors.HoldfastError.fix else "said by each"
         yield f"| `{slug}` | `{kind.__name__}` | {kind.exit_code} | {facts} | {fix.replace('|', ' or ')} |"
     yield ""
@@ -235,10 +191,10 @@ def code(text: str) -> str:
     return "`" + text.replace("|", "\\|") + "`"
 
 
-def complete(what: str, told: Mapping[str, str], there: object) -> None:
+def complete(what: str, meanings: Mapping[str, object], there: object) -> None:
     names = set(there)  # type: ignore[call-overload]
-    if set(told) != names:
-        sys.exit(f"api_reference.py: {what} without a meaning, or a meaning without {what}: {set(told) ^ names}")
+    if set(meanings) != names:
+        sys.exit(f"api_reference.py: {what} without a meaning, or a meaning without {what}: {set(meanings) ^ names}")
 
 
 def page() -> str:
@@ -251,7 +207,14 @@ def page() -> str:
         f"## open\n\n```text\n{signature(holdfast.open, 'holdfast.open')}\n```\n",
         sentence(holdfast.open) + "\n",
     ]
-    parts += [*described(holdfast.Holdfast), *options(), *described(holdfast.Session), *snapshot(), *results()]
+    parts += [
+        *described(holdfast.Holdfast),
+        *options(),
+        *described(holdfast.Session),
+        *conditions_of_wait(),
+        *snapshot(),
+        *results(),
+    ]
     return "\n".join([*parts, _ASYNC, *conditions()])
 
 

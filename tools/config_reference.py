@@ -1,4 +1,4 @@
-"""Writes docs/config.md from the settings themselves. `--check` only tells whether the page is current."""
+"""Writes docs/config.md from the settings themselves. `--check` only says whether the page is current."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ _PLACEHOLDERS = ", ".join("`{" + name + "}`" for name in PLACEHOLDERS)
 
 _CHANNELS = f"""### Channels
 
-Beside `bell`, notices to people go through tables of their own; without any, nobody is told.
+Besides `bell`, notices to people go through tables of their own; without one, people are not notified.
 
 | table | key | meaning |
 | --- | --- | --- |
 | `[people.command]` | `argv` | Program and arguments, run without a shell. Replaced in an argument: {_PLACEHOLDERS} |
-| | `events` | What it is told, instead of `people.events` |
+| | `events` | Which events it receives, instead of `people.events` |
 | `[people.webhook.NAME]` | `url` | Where each notice is posted: `https`, or `http` on this machine itself |
 | | `secret_file` | A file of mode 0600 that holds the secret which signs each post |
-| | `events` | What it is told, instead of `people.events` |
+| | `events` | Which events it receives, instead of `people.events` |
 """
 
 
@@ -71,7 +71,7 @@ def page() -> str:
                 row = (
                     f"`{each.key}`",
                     accepts(each),
-                    f"`{toml(each.default)}`",
+                    f"`{toml(each.written())}`",
                     each.meaning,
                     f"`{each.variable}`",
                 )

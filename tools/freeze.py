@@ -16,8 +16,8 @@ import zipfile
 from pathlib import Path
 
 import holdfast
-from holdfast.places.bundle import runner_archive
-from holdfast.runner import records
+from holdfast.core import records
+from holdfast.places.kinds import runner_archive
 
 FROZEN = Path(__file__).resolve().parents[1] / "tests" / "frozen"
 

@@ -16,59 +16,36 @@ PACKAGE = "holdfast"
 
 # From the bottom up, as in docs/architecture.md. The longest prefix that matches decides; "" is the package.
 LAYERS: tuple[tuple[str, ...], ...] = (
+    ("core",),
     ("runner",),
-    ("errors", "model", "wire"),
-    ("home", "config"),
-    ("serving",),
-    ("places",),
-    ("index",),
-    ("terminal",),
-    ("host.driver", "host.asyncio_driver"),
+    ("errors", "model", "home", "config", "index", "places", "serving", "runner.__main__"),
+    ("terminal", "sessions.driver"),
     ("signals",),
-    ("host",),
-    ("host.core", "signals.calling"),
-    ("host.keyframes", "host.ringing", "host.screens", "host.waiting"),
-    ("host.attach", "host.recorded", "host.restarting", "host.verbs"),
-    ("host.inputs",),
-    ("host.doctor",),
-    ("signals.deliver",),
-    ("daemons",),
-    ("host.api", "host.aio"),
-    ("",),
-    ("tools",),
-    ("tools.native", "tools.dominds", "tools.evva", "tools.hermes", "tools.openclaw"),
-    ("tools.mcp",),
-    ("server",),
+    ("sessions", "daemons", "signals.deliver", "signals.people.program"),
+    ("", "sessions.api", "sessions.aio", "tools"),
+    ("server", "nodes"),
     ("cli",),
-    ("__main__",),
 )
+
+# Runners, deputies and the remote ends of links.
+STANDALONE = ("core", "runner", *(f"places.{name}" for name in ("copy", "deputy", "link", "mirror", "remote_end")))
 
 HEAVY = frozenset(
     (
         *("asyncio", "dataclasses", "inspect", "logging", "pathlib", "subprocess", "tomllib", "typing"),
-        *("starlette", "uvicorn", "websockets"),
+        *("rich", "starlette", "textual", "uvicorn", "websockets"),
     )
 )
 OFF_THE_FAST_PATH = (
-    *("host.aio", "host.asyncio_driver", "host.outcome", "host.recorded", "host.search"),
-    *("terminal", "cli.client", "cli.display", "cli.keyboard"),
-    *("daemons", "signals", "tools", "serving", "server", "cli.fullscreen", "cli.logscreen", "cli.toplive"),
+    *("sessions.aio", "sessions.control", "sessions.doctor", "sessions.gc", "sessions.recording", "sessions.search"),
+    "sessions.terminal_log",
+    *("terminal", "cli.client", "cli.display"),
+    *("daemons", "signals", "tools", "serving", "server", "nodes", "cli.top", "cli.top_rows", "cli.top_view"),
 )
 
 READ_LAYER = (
-    "cli",
-    "host.agent_text",
-    "host.text",
-    "runner.answers",
-    "runner.characters",
-    "runner.echo",
-    "runner.jsontext",
-    "runner.lines",
-    "runner.link",
-    "runner.records",
-    "runner.wire",
-    "terminal",
-    "wire",
+    *("cli", "core.jsontext", "core.records", "core.vt.text", "core.vt.replies", "core.vt.widths", "core.wire"),
+    *("places.link", "runner.features.watch", "terminal", "nodes"),
 )
 CODECS_DECODERS = frozenset(("decode", "getdecoder", "getincrementaldecoder", "getreader", "iterdecode", "open"))
 
@@ -113,6 +90,11 @@ def within(name: str, prefix: str) -> bool:
     return name == prefix or (prefix != "" and name.startswith(prefix + "."))
 
 
+def stands_alone(name: str) -> bool:
+    """Runs without the rest of the package and without any other."""
+    return any(within(name, part) for part in STANDALONE)
+
+
 def layer(name: str) -> int | None:
     matches = [(len(p), rank) for rank, prefixes in enumerate(LAYERS) for p in prefixes if within(name, p)]
     return max(matches)[1] if matches else None
@@ -145,7 +127,7 @@ def imports(module: Module, known: dict[str, Module]) -> Iterator[Import]:
         for alias in node.names:
             submodule = f"{base}.{alias.name}"
             # A constant, known before anything else is imported; but a runner travels without the rest.
-            if base == PACKAGE and alias.name == "__version__" and not within(module.name, "runner"):
+            if base == PACKAGE and alias.name == "__version__" and not stands_alone(module.name):
                 continue
             yield submodule if submodule.removeprefix(PACKAGE + ".") in known else base
 
@@ -187,10 +169,10 @@ def own(target: str) -> str | None:
 def check_module(module: Module, known: dict[str, Module]) -> Iterator[Fault]:
     rank = layer(module.name)
     if rank is None:
-        text = f"{module.name} has no layer: give it one in docs/architecture.md and tools/layers.py"
+        text = f"{module.name} has no layer: give it one in tools/layers.py"
         yield Fault(module.path, 1, text)
         return
-    in_runner = within(module.name, "runner")
+    in_runner = stands_alone(module.name)
     fast = not off_the_fast_path(module.name)
     for each in imports(module, known):
         target = own(each.target)
@@ -205,7 +187,7 @@ def check_module(module: Module, known: dict[str, Module]) -> Iterator[Fault]:
                 yield Fault(module.path, each.line, text)
             continue
         theirs = layer(target)
-        if in_runner and not within(target, "runner"):
+        if in_runner and not stands_alone(target):
             text = f"the runner imports {each.target}: it has the standard library and itself alone"
             yield Fault(module.path, each.line, text)
         elif theirs is not None and theirs > rank:
@@ -249,7 +231,7 @@ def check_circles(modules: dict[str, Module]) -> Iterator[Fault]:
 def check_decoding(module: Module) -> Iterator[Fault]:
     if any(within(module.name, prefix) for prefix in READ_LAYER):
         return
-    advice = "bytes become text in host/text.py (names of the system: os.fsdecode; records: jsontext.read)"
+    advice = "bytes become text in core/vt (names of the system: os.fsdecode; records: jsontext.read)"
     for node in ast.walk(module.tree):
         if not isinstance(node, ast.Call):
             continue

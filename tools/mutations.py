@@ -30,17 +30,17 @@ class Mutation(NamedTuple):
 MUTATIONS = (
     Mutation(
         "a process is signalled without a look at its start time",
-        "runner/tree.py",
+        "core/processes.py",
         "            if not same(pid, start):\n                return None\n",
         "",
-        "tests/runner/test_tree.py::test_a_process_with_another_start_time_is_not_signalled",
+        "tests/core/test_processes.py::test_a_process_with_another_start_time_is_not_signalled",
     ),
     Mutation(
         "a tree is killed without being frozen",
-        "runner/tree.py",
+        "core/processes.py",
         "problem = send(process, signal.SIGSTOP)",
         "problem = None",
-        "tests/runner/test_tree.py::test_the_whole_tree_stands_still_before_its_first_member_is_killed",
+        "tests/core/test_processes.py::test_the_whole_tree_stands_still_before_its_first_member_is_killed",
     ),
     Mutation(
         "secrets are redacted in one round",
@@ -51,37 +51,37 @@ MUTATIONS = (
     ),
     Mutation(
         "an exact client that was overtaken jumps to the end",
-        "runner/attach.py",
+        "runner/terminal/attach.py",
         "to = at if payload else end",
         "to = end",
         "tests/terminal/test_attach.py::"
-        "test_an_exact_client_that_the_cap_has_overtaken_goes_on_at_the_first_retained_byte[behind]",
+        "test_an_exact_client_that_the_cap_has_overtaken_continues_at_the_first_retained_byte[behind]",
     ),
     Mutation(
         "an exact client that resumes before the first byte jumps to the end",
-        "runner/attach.py",
+        "runner/terminal/attach.py",
         "self._resume_at(first)",
         "self._resume_at(end)",
         "tests/terminal/test_attach.py::"
-        "test_an_exact_client_that_the_cap_has_overtaken_goes_on_at_the_first_retained_byte[resumed]",
+        "test_an_exact_client_that_the_cap_has_overtaken_continues_at_the_first_retained_byte[resumed]",
     ),
     Mutation(
         "a wake comes 60 ms late",
-        "runner/wake.py",
+        "core/signalfile.py",
         "hint = f\"{session or 'home'} {seq}\".encode()\n",
         'hint = f"{session or \'home\'} {seq}".encode()\n    __import__("time").sleep(0.06)\n',
         "tests/signals/test_succession.py::test_exit_makes_the_descriptor_readable_at_once",
     ),
     Mutation(
         "a client that was skipped ahead is not shown the screen again",
-        "runner/attach.py",
+        "runner/terminal/attach.py",
         'self._gap(self._at, terminal.tracker.ground, "skipped")\n            self._start_over()',
         'self._gap(self._at, terminal.tracker.ground, "skipped")\n            self._init(terminal.tracker.ground)',
         "tests/terminal/test_attach.py::test_a_stopped_client_slows_nothing_and_wakes_to_a_gap_and_the_screen",
     ),
     Mutation(
         "one of ten clients that was skipped ahead is not shown the screen again",
-        "runner/attach.py",
+        "runner/terminal/attach.py",
         'self._gap(self._at, terminal.tracker.ground, "skipped")\n            self._start_over()',
         'self._gap(self._at, terminal.tracker.ground, "skipped")\n            self._init(terminal.tracker.ground)',
         "tests/terminal/test_many_clients.py::"

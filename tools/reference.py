@@ -27,7 +27,7 @@ def _parts() -> list[str]:
     parts = [HEADER, f"```text\n{cli.overview().rstrip()}\n```\n"]
     for name in cli.names():
         parser, _ = cli.parser_of(name)
-        parts.append(f"## hold {name}\n\n```text\n{parser.format_help().rstrip()}\n```\n")
+        parts.append(f"## hold {name}\n\n```text\n{parser.help().rstrip()}\n```\n")
     return parts
 
 

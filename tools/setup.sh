@@ -27,7 +27,7 @@ usable() {
     [[ -x $venv/bin/python ]] && base_of "$venv/bin/python" >/dev/null || return 1
     # Scripts in a virtual environment carry its absolute path.
     [[ ! -e $stamp || $(head -n 1 "$stamp") == "$PWD" ]] || return 1
-    [[ -z $asked || $(base_of "$venv/bin/python") == $(base_of "$asked") ]]
+    [[ -z $asked || $(base_of "$venv/bin/python") == "$(base_of "$asked")" ]]
 }
 
 make_venv() {

@@ -11,26 +11,28 @@ Names are loaded when they are first used, so that importing this package costs 
 
 from __future__ import annotations
 
-__version__ = "0.1.0"
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .errors import HoldfastError as HoldfastError
-    from .host.aio import AsyncHoldfast as AsyncHoldfast
-    from .host.aio import AsyncSession as AsyncSession
-    from .host.aio import open_async as open_async
-    from .host.api import Holdfast as Holdfast
-    from .host.api import Session as Session
-    from .host.api import open as open  # noqa: A004  the verb users say; holdfast.open, never a bare open
+    from .sessions.aio import AsyncHoldfast as AsyncHoldfast
+    from .sessions.aio import AsyncSession as AsyncSession
+    from .sessions.aio import open_async as open_async
+    from .sessions.api import Holdfast as Holdfast
+    from .sessions.api import Session as Session
+    from .sessions.api import open as open  # noqa: A004  the verb users say; holdfast.open, never a bare open
+
+
+__version__ = "0.2.0"
+
 
 _PLACES = {
     "HoldfastError": "errors",
-    "AsyncHoldfast": "host.aio",
-    "AsyncSession": "host.aio",
-    "open_async": "host.aio",
-    "Holdfast": "host.api",
-    "Session": "host.api",
-    "open": "host.api",
+    "AsyncHoldfast": "sessions.aio",
+    "AsyncSession": "sessions.aio",
+    "open_async": "sessions.aio",
+    "Holdfast": "sessions.api",
+    "Session": "sessions.api",
+    "open": "sessions.api",
 }
 __all__ = [
     "AsyncHoldfast",

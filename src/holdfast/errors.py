@@ -1,4 +1,9 @@
-"""One class per condition. Facts are attributes, the message is made from them, `fix` says what to do."""
+"""One class per condition: its code, the words of its message, and what to do about it.
+
+A class names its facts as annotations, and `says` makes the message from them: `{fact}`, or `{fact!r}` for text that
+is quoted. The constructor takes the facts in their order. A class that annotates `fix` takes that too. Only a class
+whose message needs more has a constructor of its own.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +13,13 @@ from errno import ENOSPC as _ENOSPC
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from typing import dataclass_transform as dataclass_transform  # noqa: PLC0414  (for others, too)
+else:
+
+    def dataclass_transform(**_):
+        """For type checkers alone: they make the constructors from the annotations, as we do."""
+        return lambda kind: kind
+
 
 FAILED = 1
 USAGE = 2
@@ -19,6 +31,7 @@ TIMED_OUT = 124
 _BY_CODE: dict[str, type[HoldfastError]] = {}
 
 
+@dataclass_transform(eq_default=False)
 class HoldfastError(Exception):
     """The base of all. `str()` is the message and the fix in one line."""
 
@@ -26,20 +39,26 @@ class HoldfastError(Exception):
     http_status = 500
     exit_code = FAILED
     fix = "see `hold doctor`"
+    says = ""
 
-    def __init__(self, message: str, /, **facts: object) -> None:
+    def __init__(self, message: str = "", /, **facts: object) -> None:
+        message = message or self.says
         self.message = message
         self.facts = facts
         for name, value in facts.items():
-            # A fact named like what every error has (the exit code of a command, say) is in `facts` alone.
+            # A fact named like an attribute of every error (the exit code of a command, say) is in `facts` alone.
             if name not in ("message", "facts") and not hasattr(HoldfastError, name):
                 setattr(self, name, value)
         super().__init__(message)
 
     def __init_subclass__(cls) -> None:
-        # One that only words another in its own way has no code of its own.
+        # A subclass that only changes the wording of another has no code of its own.
         if "code" in vars(cls):
+            if cls.code in _BY_CODE:
+                raise TypeError(f"{_BY_CODE[cls.code].__name__} has the code {cls.code}, too")
             _BY_CODE[cls.code] = cls
+        if "says" in vars(cls):
+            cls.__init__ = _declared_init(cls)  # type: ignore[method-assign]
 
     def __str__(self) -> str:
         return f"{self.message}; {self.fix}"
@@ -57,7 +76,7 @@ class HoldfastError(Exception):
         code = code if isinstance(code, str) and code else HoldfastError.code
         kind = _BY_CODE.get(code, HoldfastError)
         sent = frame.get("facts")
-        facts: dict[str, object] = dict.fromkeys(kind.__annotations__)
+        facts: dict[str, object] = dict.fromkeys(facts_of(kind))
         if isinstance(sent, dict):
             facts.update((name, value) for name, value in sent.items() if isinstance(name, str))
         message = frame.get("message")
@@ -71,44 +90,82 @@ class HoldfastError(Exception):
         return error
 
 
+def facts_of(kind: type[HoldfastError]) -> list[str]:
+    """The facts of a class, in the order of its constructor."""
+    return [name for name in kind.__annotations__ if name != "fix"]
+
+
+def _declared_init(kind: type[HoldfastError]):  # type: ignore[no-untyped-def]  # as the annotations of `kind` say
+    def init(self: HoldfastError, *given: object, **named: object) -> None:
+        facts = declared_values(kind, given, named)
+        fix = facts.pop("fix", None)
+        words = {name: _Text(value) if isinstance(value, str) else value for name, value in facts.items()}
+        HoldfastError.__init__(self, self.says.format(**words), **facts)
+        if isinstance(fix, str) and fix != kind.fix:
+            self.fix = fix
+
+    return init
+
+
+def declared_values(kind: type, given: Sequence[object], named: Mapping[str, object]) -> dict[str, object]:
+    """The arguments of a constructor by name: its parameters are the annotations of `kind`, its defaults attributes."""
+    names = list(kind.__annotations__)
+    values = {name: vars(kind)[name] for name in names if name in vars(kind)}
+    values.update(zip(names, given, strict=False))
+    values.update(named)
+    if len(given) > len(names) or values.keys() != set(names):
+        raise TypeError(f"{kind.__name__} takes {', '.join(names) or 'nothing'}")
+    return {name: values[name] for name in names}
+
+
+class _Text(str):
+    """Text of a fact: `!r` in a message quotes it."""
+
+    def __repr__(self) -> str:
+        return _short(str(self))
+
+
+def _short(text: str) -> str:
+    """Quoted, free of control characters, and never longer than a line."""
+    return ascii(text) if len(text) <= 80 else ascii(text[:80]) + "..."
+
+
+def _listed(items: Sequence[str]) -> str:
+    return ", ".join(items[:10]) + (", ..." if len(items) > 10 else "")
+
+
+# The request.
+
+
 class BadRequest(HoldfastError):
     """The form of a request is wrong."""
 
     code, http_status, exit_code = "bad-request", 400, USAGE
-    fix = "send what docs/architecture.md describes"
+    says = "malformed request: {what}"
     what: str
-
-    def __init__(self, what: str, fix: str | None = None) -> None:
-        super().__init__(f"malformed request: {what}", what=what)
-        if fix:
-            self.fix = fix
+    fix: str = "send what docs/wire.md describes"
 
 
 class BadArgument(HoldfastError):
     """A value is not acceptable: `argument` is its name, `why` the rule it breaks."""
 
     code, http_status, exit_code = "bad-argument", 400, USAGE
-    fix = "give an acceptable value"
+    says = "{argument}: {why}"
     argument: str
     why: str
-
-    def __init__(self, argument: str, why: str, fix: str | None = None) -> None:
-        super().__init__(f"{argument}: {why}", argument=argument, why=why)
-        if fix:
-            self.fix = fix
+    fix: str = "give an acceptable value"
 
 
 class BadCursor(HoldfastError):
     code, http_status, exit_code = "bad-cursor", 400, USAGE
+    says = "not a cursor: {cursor!r}"
     fix = "use the cursor of an earlier read, such as stdout:88412,stderr:0, or 0 for the beginning"
     cursor: str
 
-    def __init__(self, cursor: str) -> None:
-        super().__init__(f"not a cursor: {_short(cursor)}", cursor=cursor)
-
 
 class BadKey(HoldfastError):
-    """No key has this name, or (`why`) the terminal has no bytes for it as it stands. `suggestions` are near it."""
+    """No key has this name, or (`why`) the terminal has no bytes for it in its current modes. `suggestions` are
+    similar names."""
 
     code, http_status, exit_code = "bad-key", 400, USAGE
     fix = "name a key such as Enter, C-c, M-x, Up or F5, or send text as `literal`"
@@ -118,7 +175,7 @@ class BadKey(HoldfastError):
 
     def __init__(self, key: str, suggestions: Sequence[str] = (), why: str | None = None) -> None:
         near = list(suggestions)
-        message = f"{_short(key)} is no key: {why}" if why else f"no such key: {_short(key)}"
+        message = f"not a key: {_short(key)}: {why}" if why else f"no such key: {_short(key)}"
         super().__init__(message, key=key, suggestions=near, why=why)
         if near:
             self.fix = f"did you mean {_listed(near)}? Text is sent as `literal`"
@@ -126,37 +183,32 @@ class BadKey(HoldfastError):
 
 class BadSize(HoldfastError):
     code, http_status, exit_code = "bad-size", 400, USAGE
+    says = "not a terminal size: {size!r}"
     fix = "give rows from 1 to 500 and columns from 1 to 1000, such as 30x120"
     size: str
-
-    def __init__(self, size: str) -> None:
-        super().__init__(f"not a terminal size: {_short(size)}", size=size)
 
 
 class EmptyCommand(HoldfastError):
     code, http_status, exit_code = "empty-command", 400, USAGE
+    says = "the command is empty"
     fix = "give a command line or a list whose first item is a program"
 
-    def __init__(self) -> None:
-        super().__init__("the command is empty")
+
+# Which session.
 
 
 class NotFound(HoldfastError):
     code, http_status, exit_code = "not-found", 404, NO_SUCH_SESSION
+    says = "no such session: {ref!r}"
     fix = "`hold ls -a` lists every session of this home"
     ref: str
-
-    def __init__(self, ref: str) -> None:
-        super().__init__(f"no such session: {_short(ref)}", ref=ref)
 
 
 class Removed(HoldfastError):
     code, http_status, exit_code = "removed", 410, NO_SUCH_SESSION
-    fix = "its files are gone; `hold ls -a` lists what is kept"
+    says = "session {id} was removed"
+    fix = "its files are gone; `hold ls -a` lists the sessions that are kept"
     id: str
-
-    def __init__(self, id: str) -> None:
-        super().__init__(f"session {id} was removed", id=id)
 
 
 class AmbiguousId(HoldfastError):
@@ -167,7 +219,7 @@ class AmbiguousId(HoldfastError):
 
     def __init__(self, ref: str, candidates: Sequence[str]) -> None:
         found = list(candidates)
-        super().__init__(f"{_short(ref)} fits {len(found)} sessions: {_listed(found)}", ref=ref, candidates=found)
+        super().__init__(f"{_short(ref)} matches {len(found)} sessions: {_listed(found)}", ref=ref, candidates=found)
 
 
 class NameTaken(HoldfastError):
@@ -188,7 +240,7 @@ class KeyReused(HoldfastError):
     holder: str | None
 
     def __init__(self, key: str, holder: str | None) -> None:
-        message = f"the key {_short(key)} already stands for another command (session {holder or 'unknown'})"
+        message = f"the key {_short(key)} belongs to another command (session {holder or 'unknown'})"
         super().__init__(message, key=key, holder=holder)
 
 
@@ -196,18 +248,19 @@ class Superseded(HoldfastError):
     """While this start waited for its turn, a newer replacement of the same key came."""
 
     code, http_status, exit_code = "superseded", 409, NOT_IN_THIS_STATE
-    fix = "nothing to do: the newer one runs"
+    says = "a newer start replaced this one under the key {key!r}"
+    fix = "nothing to do: the newer command runs"
     key: str
 
-    def __init__(self, key: str) -> None:
-        super().__init__(f"a newer start replaced this one under the key {_short(key)}", key=key)
+
+# The state of a session.
 
 
 class SessionEnded(HoldfastError):
-    """Facts `code` and `signal` tell how; `code` of the error itself is the slug."""
+    """The facts `code` and `signal` are those of the exit; `code` of the error itself is the slug."""
 
     code, http_status, exit_code = "session-ended", 409, NOT_IN_THIS_STATE
-    fix = "read what it printed with `hold logs`, or start it again with `hold restart`"
+    fix = "read its output with `hold logs`, or start it again with `hold restart`"
     id: str
     signal: str | None
     ended_at: str | None
@@ -219,16 +272,14 @@ class SessionEnded(HoldfastError):
 
 
 class AlreadyEnded(HoldfastError):
-    """Nothing of it lives: there is nothing to stop. `snapshot` is what is known of it."""
+    """There is nothing left to stop. `snapshot` is the last one."""
 
     code, http_status, exit_code = "already-ended", 409, NOT_IN_THIS_STATE
-    fix = "nothing to do: `hold logs` reads what it printed"
+    says = "{id} is already {status}"
+    fix = "nothing to do: `hold logs` reads its output"
     id: str
     status: str
-    snapshot: Mapping[str, object] | None
-
-    def __init__(self, id: str, status: str, snapshot: Mapping[str, object] | None = None) -> None:
-        super().__init__(f"{id} is already {status}", id=id, status=status, snapshot=snapshot)
+    snapshot: Mapping[str, object] | None = None
 
 
 class StillRunning(HoldfastError):
@@ -242,50 +293,42 @@ class StillRunning(HoldfastError):
         left = f": the stop left {pids}" if survivors else ""
         super().__init__(f"session {id} is still running{left}", id=id, survivors=list(survivors))
         if survivors:
-            self.fix = "end what is left as the user who may, then try again"
+            self.fix = "end the remaining processes as a user who is allowed to, then try again"
 
 
 class NotAllowed(HoldfastError):
-    """Whoever was asked first did not approve of it; nothing was done."""
+    """The approval hook refused; nothing was done."""
 
     code, http_status, exit_code = "not-allowed", 403, FAILED
+    says = "{tool} was not allowed: {why}"
     fix = "do something else, or ask the person concerned"
     tool: str
     why: str
 
-    def __init__(self, tool: str, why: str) -> None:
-        super().__init__(f"{tool} was not allowed: {why}", tool=tool, why=why)
-
 
 class RunInProgress(HoldfastError):
-    """One turn at a time: whoever is inside looks again before it leaves, and sees what came."""
+    """One turn at a time: the current turn looks for new signals before it ends."""
 
     code, http_status, exit_code = "run-in-progress", 409, NOT_IN_THIS_STATE
-    fix = "nothing to do: the turn that is under way sees what came"
-
-    def __init__(self) -> None:
-        super().__init__("a turn is under way")
+    says = "a turn is in progress"
+    fix = "nothing to do: the current turn handles new signals"
 
 
 class KindReserved(HoldfastError):
-    """Daemons of this kind are a host's own: it registers them, nobody starts one here."""
+    """Daemons of this kind belong to the host: it registers them, and they cannot be started here."""
 
     code, http_status, exit_code = "kind-reserved", 409, NOT_IN_THIS_STATE
+    says = 'kind "{kind:.40}" is reserved'
     fix = "register an object of your own of this kind"
     kind: str
-
-    def __init__(self, kind: str) -> None:
-        super().__init__(f'kind "{kind[:40]}" is reserved', kind=kind)
 
 
 class StdinClosed(HoldfastError):
     code, http_status, exit_code = "stdin-closed", 409, NOT_IN_THIS_STATE
+    says = "the input of session {id} is closed: {why}"
     fix = 'start the command with stdin="open" to write to it'
     id: str
     why: str
-
-    def __init__(self, id: str, why: str) -> None:
-        super().__init__(f"the input of session {id} is closed: {why}", id=id, why=why)
 
 
 class NotATty(HoldfastError):
@@ -300,56 +343,48 @@ class NotATty(HoldfastError):
 
 class SelfAttach(HoldfastError):
     code, http_status, exit_code = "self-attach", 409, NOT_IN_THIS_STATE
+    says = "session {id} cannot be attached from inside itself"
     fix = "attach from a terminal outside the session; `hold logs` reads it from inside"
     id: str
-
-    def __init__(self, id: str) -> None:
-        super().__init__(f"session {id} cannot be attached from inside itself", id=id)
 
 
 class SizePolicy(HoldfastError):
     """An attached client decides the size, by the session's policy."""
 
     code, http_status, exit_code = "size-policy", 409, NOT_IN_THIS_STATE
+    says = "client {client} controls the size of this terminal (policy {policy})"
     fix = 'resize from that client, detach it, or start with the size policy "fixed"'
     policy: str
     client: str
 
-    def __init__(self, policy: str, client: str) -> None:
-        super().__init__(f"client {client} sizes this terminal (policy {policy})", policy=policy, client=client)
-
 
 class ObserveOnly(HoldfastError):
     code, http_status, exit_code = "observe-only", 403, NOT_IN_THIS_STATE
+    says = "client {client} only observes: it cannot type or resize"
     fix = "attach again with the role control"
     client: str
-
-    def __init__(self, client: str) -> None:
-        super().__init__(f"client {client} observes: it can neither type nor resize", client=client)
 
 
 class ConsumerMismatch(HoldfastError):
     code, http_status, exit_code = "consumer-mismatch", 409, NOT_IN_THIS_STATE
+    says = "consumer {consumer!r} exists with other owners"
     fix = "use another consumer name, or the owners it was made with"
     consumer: str
 
-    def __init__(self, consumer: str) -> None:
-        super().__init__(f"consumer {_short(consumer)} exists with other owners", consumer=consumer)
+
+# The runner.
 
 
 class IdentityMismatch(HoldfastError):
-    """What answers, or what has the recorded pid, is not what was recorded. Nothing was sent to it."""
+    """The process that answers, or that has the recorded pid, is not the recorded one. Nothing was sent to it."""
 
     code, http_status, exit_code = "identity-mismatch", 409, NOT_REACHED
+    says = "session {id}: {part} is {found}, but {recorded} was recorded"
     fix = "nothing was signalled; `hold doctor` explains what is left of the session"
     id: str
     part: str
     recorded: object
     found: object
-
-    def __init__(self, id: str, part: str, recorded: object, found: object) -> None:
-        message = f"session {id}: {part} is {found}, recorded was {recorded}"
-        super().__init__(message, id=id, part=part, recorded=recorded, found=found)
 
 
 class RunnerGone(HoldfastError):
@@ -377,27 +412,52 @@ class Unreachable(HoldfastError):
         super().__init__(message, id=id, pid=pid, waited_s=waited_s)
 
 
+class ProtocolError(HoldfastError):
+    code, http_status, exit_code = "protocol-error", 502, FAILED
+    says = "protocol error: {why}"
+    fix = "the other side is not a runner, or its version is incompatible; run `hold doctor`"
+    why: str
+
+
+class Unsupported(HoldfastError):
+    code, http_status, exit_code = "unsupported", 501, FAILED
+    fix = "do without it; if only the runner is too old, `hold restart` the session"
+    feature: str
+    version: str | None
+
+    def __init__(self, feature: str, version: str | None = None) -> None:
+        whom = f"the runner (version {version})" if version else "this version"
+        super().__init__(f"{whom} does not support {feature}", feature=feature, version=version)
+
+
+class ForeignPeer(HoldfastError):
+    code, http_status, exit_code = "foreign-peer", 403, FAILED
+    says = "the other end of the socket belongs to uid {uid}"
+    fix = "connect as the user whose home it is"
+    uid: int
+
+
+# Output.
+
+
 class OutputDropped(HoldfastError):
     code, http_status, exit_code = "output-dropped", 410, NOT_IN_THIS_STATE
+    says = "{stream} before offset {dropped_before} was dropped to keep the log within its cap"
     fix = "read from dropped_before on, or start with a larger log_cap"
     stream: str
     dropped_before: int
 
-    def __init__(self, stream: str, dropped_before: int) -> None:
-        message = f"{stream} before offset {dropped_before} was dropped to keep the log within its cap"
-        super().__init__(message, stream=stream, dropped_before=dropped_before)
-
 
 class OffsetAhead(HoldfastError):
     code, http_status, exit_code = "offset-ahead", 416, USAGE
+    says = "offset {offset} of {stream} is ahead of its end, {end}"
     fix = "use the cursor of an earlier read of this session"
     stream: str
     offset: int
     end: int
 
-    def __init__(self, stream: str, offset: int, end: int) -> None:
-        message = f"offset {offset} of {stream} is ahead of its end, {end}"
-        super().__init__(message, stream=stream, offset=offset, end=end)
+
+# Limits and resources.
 
 
 class TooLarge(HoldfastError):
@@ -413,7 +473,7 @@ class TooLarge(HoldfastError):
 
 
 class SpawnError(HoldfastError):
-    """The command never came to life: `step` failed on `path`."""
+    """The command never started: `step` failed on `path`."""
 
     code, http_status, exit_code = "spawn-error", 422, FAILED
     fix = "check that the program and the directory exist and may be used"
@@ -435,24 +495,50 @@ class PtyUnavailable(HoldfastError):
     allowed: int | None
 
     def __init__(self, errno: int, used: int | None = None, allowed: int | None = None) -> None:
-        # Linux says that no space is left on the device, as it does of a full disk.
+        # Linux reports "no space left on device", as for a full disk.
         why = "none is left" if errno == _ENOSPC else os.strerror(errno)
         counts = "" if used is None else f" ({used} of {allowed} in use)"
-        super().__init__(f"no PTY could be opened: {why}{counts}", errno=errno, used=used, allowed=allowed)
+        super().__init__(f"cannot open a PTY: {why}{counts}", errno=errno, used=used, allowed=allowed)
 
 
 class Busy(HoldfastError):
     code, http_status, exit_code = "busy", 429, FAILED
+    says = "busy: {what}"
     fix = "try again shortly"
     what: str
 
-    def __init__(self, what: str) -> None:
-        super().__init__(f"busy: {what}", what=what)
+
+class TooManyClients(HoldfastError):
+    code, http_status, exit_code = "too-many-clients", 429, FAILED
+    says = "the runner already has {limit} clients"
+    fix = "close some connections and try again"
+    limit: int
+
+
+class TooManySessions(HoldfastError):
+    code, http_status, exit_code = "too-many-sessions", 429, FAILED
+    says = "{limit} sessions are already running"
+    fix = "stop some sessions, or raise the limit"
+    limit: int
+
+
+class ShuttingDown(HoldfastError):
+    code, http_status, exit_code = "shutting-down", 503, FAILED
+    says = "shutting down: no new work is accepted"
+    fix = "try again"
+
+
+class DiskFull(HoldfastError):
+    code, http_status, exit_code = "disk-full", 507, FAILED
+    says = "no space for {path}: {free} bytes are free"
+    fix = "free some space, or let `hold gc` do it"
+    path: str
+    free: int
 
 
 class IndexBusy(HoldfastError):
     code, http_status, exit_code = "index-busy", 503, FAILED
-    fix = "try again; if it stays so, `hold doctor --rebuild` makes the index anew"
+    fix = "try again; if it stays locked, rebuild it with `hold doctor --rebuild`"
     path: str
     waited_s: float
     full: bool
@@ -464,102 +550,101 @@ class IndexBusy(HoldfastError):
             self.fix = DiskFull.fix
 
 
-class TooManyClients(HoldfastError):
-    code, http_status, exit_code = "too-many-clients", 429, FAILED
-    fix = "close some connections and try again"
-    limit: int
-
-    def __init__(self, limit: int) -> None:
-        super().__init__(f"the runner already has {limit} clients", limit=limit)
-
-
-class TooManySessions(HoldfastError):
-    code, http_status, exit_code = "too-many-sessions", 429, FAILED
-    fix = "stop some sessions, or raise the limit"
-    limit: int
-
-    def __init__(self, limit: int) -> None:
-        super().__init__(f"{limit} sessions are already running", limit=limit)
-
-
-class Unsupported(HoldfastError):
-    code, http_status, exit_code = "unsupported", 501, FAILED
-    fix = "do without, or `hold restart` the session where only its runner is too old"
-    feature: str
-    version: str | None
-
-    def __init__(self, feature: str, version: str | None = None) -> None:
-        whom = f"the runner (version {version})" if version else "this version"
-        super().__init__(f"{whom} does not support {feature}", feature=feature, version=version)
-
-
-class PlaceUnreachable(HoldfastError):
-    code, http_status, exit_code = "place-unreachable", 502, NOT_REACHED
-    fix = "see that the place is up and that its program reaches it without asking anything; nothing was started"
-    place: str
-    why: str
-
-    def __init__(self, place: str, why: str) -> None:
-        super().__init__(f"{place} cannot be reached: {why}", place=place, why=why)
-
-
-class PlaceGone(HoldfastError):
-    code, http_status, exit_code = "place-gone", 502, NOT_REACHED
-    fix = "make the container again, or name another place; nothing was started"
-    place: str
-    why: str
-
-    def __init__(self, place: str, why: str) -> None:
-        super().__init__(f"{place} is gone: {why}", place=place, why=why)
-
-
-class PlaceNoPython(HoldfastError):
-    code, http_status, exit_code = "place-no-python", 502, FAILED
-    fix = "install Python 3.9 or later there, or name it in the setting places.python; nothing was started"
-    place: str
-    why: str
-
-    def __init__(self, place: str, why: str) -> None:
-        super().__init__(f"{place} has no Python that can run a command there: {why}", place=place, why=why)
-
-
-class PlaceUnsupported(HoldfastError):
-    code, http_status, exit_code = "place-unsupported", 501, FAILED
-    fix = 'use place="local", or a place of the kinds ssh, docker, podman, apptainer, singularity'
-    place: str
-
-    def __init__(self, place: str) -> None:
-        super().__init__(f"no way to start a runner at the place {_short(place)}", place=place)
-
-
-class ShuttingDown(HoldfastError):
-    code, http_status, exit_code = "shutting-down", 503, FAILED
-    fix = "try again"
-
-    def __init__(self) -> None:
-        super().__init__("shutting down, no new work is taken")
-
-
-class DiskFull(HoldfastError):
-    code, http_status, exit_code = "disk-full", 507, FAILED
-    fix = "free some space, or let `hold gc` do it"
-    path: str
-    free: int
-
-    def __init__(self, path: str, free: int) -> None:
-        super().__init__(f"no space for {path}: {free} bytes are free", path=path, free=free)
-
-
 class Timeout(HoldfastError):
-    """Only the waiting ended; the session goes on."""
+    """Only the wait ended; the session still runs."""
 
     code, http_status, exit_code = "timeout", 504, TIMED_OUT
+    says = "{what} did not arrive within {waited_s:g} s"
     fix = "wait again, or longer"
     what: str
     waited_s: float
 
-    def __init__(self, what: str, waited_s: float) -> None:
-        super().__init__(f"{what} did not come within {waited_s:g} s", what=what, waited_s=waited_s)
+
+# Other places.
+
+
+class PlaceUnreachable(HoldfastError):
+    code, http_status, exit_code = "place-unreachable", 502, NOT_REACHED
+    says = "{place} cannot be reached: {why}"
+    fix = "check that the place is up and that its program connects without asking for anything; nothing was started"
+    place: str
+    why: str
+
+
+class PlaceGone(HoldfastError):
+    code, http_status, exit_code = "place-gone", 502, NOT_REACHED
+    says = "{place} is gone: {why}"
+    fix = "make the container again, or name another place; nothing was started"
+    place: str
+    why: str
+
+
+class PlaceNoPython(HoldfastError):
+    code, http_status, exit_code = "place-no-python", 502, FAILED
+    says = "{place} has no Python that can run a command there: {why}"
+    fix = "install Python 3.9 or later there, or name it in the setting places.python; nothing was started"
+    place: str
+    why: str
+
+
+class PlaceUnsupported(HoldfastError):
+    code, http_status, exit_code = "place-unsupported", 501, FAILED
+    says = "no way to start a runner at the place {place!r}"
+    fix = 'use place="local", or a place of the kinds ssh, docker, podman, apptainer, singularity, node'
+    place: str
+
+
+# Other machines.
+
+
+class NodeUnreachable(HoldfastError):
+    """`sent` says whether the node may have acted on the request: nothing is ever sent twice by itself."""
+
+    code, http_status, exit_code = "node-unreachable", 504, NOT_REACHED
+    says = "the node {node} cannot be reached: {why}"
+    fix = "see `hold node ls`; if the request was sent (`sent`), look whether it was done before repeating it"
+    node: str
+    why: str
+    sent: bool
+
+
+class NodeRefused(HoldfastError):
+    code, http_status, exit_code = "node-refused", 502, FAILED
+    says = "the node {node} was refused: {why}"
+    fix = "compare the fingerprints; after `hold node forget` it can be invited again"
+    node: str
+    why: str
+
+
+class NodeTaken(HoldfastError):
+    code, http_status, exit_code = "node-taken", 409, NOT_IN_THIS_STATE
+    says = "the name {node} belongs to another machine, with the fingerprint {fingerprint}"
+    fix = "choose another name, or `hold node forget` the first machine"
+    node: str
+    fingerprint: str
+
+
+class NodeTwice(HoldfastError):
+    code, http_status, exit_code = "node-twice", 409, NOT_IN_THIS_STATE
+    says = "two machines answer with the key of the node {node}: its home was copied"
+    fix = "remove `nodes/key` from the copy and invite it under a name of its own; until then neither is used"
+    node: str
+
+
+class NoSuchNode(NotFound):
+    says = "there is no node {ref!r}"
+    fix = "see `hold node ls`"
+    ref: str
+
+
+class BadInvitation(BadArgument):
+    fix = "ask for a new one: `hold node invite NAME` on the other machine"
+
+    def __init__(self, why: str) -> None:
+        HoldfastError.__init__(self, f"the invitation cannot be used: {why}", argument="invitation", why=why)
+
+
+# Files.
 
 
 class ConfigError(HoldfastError):
@@ -570,6 +655,7 @@ class ConfigError(HoldfastError):
     line: int | None
     key: str | None
     why: str
+    fix: str
 
     def __init__(self, file: str, line: int | None, key: str | None, why: str, fix: str) -> None:
         where = f"{file}:{line}" if line else file
@@ -579,82 +665,31 @@ class ConfigError(HoldfastError):
 
 
 class UnsafeDirectory(HoldfastError):
-    """A directory that somebody else could have planted, or could change under us."""
+    """A directory that another user could have made, or could change."""
 
     code, http_status, exit_code = "unsafe-directory", 500, FAILED
+    says = "{path} cannot be used: {why}"
     path: str
     why: str
-
-    def __init__(self, path: str, why: str, fix: str) -> None:
-        super().__init__(f"{path} cannot be used: {why}", path=path, why=why)
-        self.fix = fix
-
-
-class ProtocolError(HoldfastError):
-    code, http_status, exit_code = "protocol-error", 502, FAILED
-    fix = "the other side is no runner, or of an incompatible version; `hold doctor` tells"
-    why: str
-
-    def __init__(self, why: str) -> None:
-        super().__init__(f"the conversation broke down: {why}", why=why)
-
-
-class ServerGone(HoldfastError):
-    """The language server did not live to answer: it exited, closed its output, or was stopped."""
-
-    code, http_status, exit_code = "server-gone", 502, FAILED
-    fix = "ask again when it runs: it is restarted unless it was stopped or failed too often"
-    id: str
-    server: str
-    method: str | None
-    why: str
-
-    def __init__(self, id: str, server: str, method: str | None, why: str) -> None:
-        asked = f" before it answered {method}" if method else ""
-        super().__init__(
-            f"language server {_short(server)} ({id}) is gone{asked}: {why}",
-            id=id,
-            server=server,
-            method=method,
-            why=why,
-        )
-
-
-class ServerRefused(HoldfastError):
-    """The language server answered with an error of its own: `number` and `reason` are its words."""
-
-    code, http_status, exit_code = "server-refused", 502, FAILED
-    fix = "see what the server expects of this request"
-    server: str
-    method: str
-    number: int | None
-    reason: str
-
-    def __init__(self, server: str, method: str, number: int | None, reason: str) -> None:
-        told = f"language server {_short(server)} refused {method}: {_short(reason)} ({number})"
-        super().__init__(told, server=server, method=method, number=number, reason=reason)
-
-
-class DamagedRecord(HoldfastError):
-    code, http_status, exit_code = "damaged-record", 500, FAILED
-    fix = "`hold doctor` moves it to quarantine"
-    path: str
-    why: str
-
-    def __init__(self, path: str, why: str) -> None:
-        super().__init__(f"{path} cannot be read: {why}", path=path, why=why)
+    fix: str
 
 
 class UnsafeFile(HoldfastError):
-    """A file that somebody else put where we should write."""
+    """A file of another user at a path that we should write to."""
 
     code, http_status, exit_code = "unsafe-file", 500, FAILED
+    says = "{path} was not written: {why}"
     fix = "choose another name, or a directory that only you may write"
     path: str
     why: str
 
-    def __init__(self, path: str, why: str) -> None:
-        super().__init__(f"{path} is not written to: {why}", path=path, why=why)
+
+class DamagedRecord(HoldfastError):
+    code, http_status, exit_code = "damaged-record", 500, FAILED
+    says = "{path} cannot be read: {why}"
+    fix = "`hold doctor` moves it to quarantine"
+    path: str
+    why: str
 
 
 class MalformedAnswer(DamagedRecord):
@@ -671,19 +706,32 @@ class MalformedAnswer(DamagedRecord):
         HoldfastError.__init__(self, message, session=session, path=path, why=why)
 
 
-class ForeignPeer(HoldfastError):
-    code, http_status, exit_code = "foreign-peer", 403, FAILED
-    fix = "connect as the user whose home it is"
-    uid: int
-
-    def __init__(self, uid: int) -> None:
-        super().__init__(f"the other end of the socket belongs to uid {uid}", uid=uid)
+# Language servers.
 
 
-def _short(text: str) -> str:
-    """Quoted, free of control characters, and never longer than a line."""
-    return ascii(text) if len(text) <= 80 else ascii(text[:80]) + "..."
+class ServerGone(HoldfastError):
+    """The language server did not answer: it exited, closed its output, or was stopped."""
+
+    code, http_status, exit_code = "server-gone", 502, FAILED
+    fix = "ask again when it runs: it is restarted unless it was stopped or failed too often"
+    id: str
+    server: str
+    method: str | None
+    why: str
+
+    def __init__(self, id: str, server: str, method: str | None, why: str) -> None:
+        asked = f" before it answered {method}" if method else ""
+        message = f"language server {_short(server)} ({id}) is gone{asked}: {why}"
+        super().__init__(message, id=id, server=server, method=method, why=why)
 
 
-def _listed(items: Sequence[str]) -> str:
-    return ", ".join(items[:10]) + (", ..." if len(items) > 10 else "")
+class ServerRefused(HoldfastError):
+    """The language server answered with an error of its own: `number` and `reason` are its words."""
+
+    code, http_status, exit_code = "server-refused", 502, FAILED
+    says = "language server {server!r} refused {method}: {reason!r} ({number})"
+    fix = "see what the server expects of this request"
+    server: str
+    method: str
+    number: int | None
+    reason: str

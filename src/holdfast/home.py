@@ -5,13 +5,14 @@ from __future__ import annotations
 import errno
 import os
 
+from .core import directories
 from .errors import BadArgument, DiskFull, UnsafeDirectory
 from .model import KIND_LETTERS, UNKNOWN_KIND_LETTER
-from .runner import whereabouts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
 
 ID_ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyz"
 # 36 ** 8 is 2.8e12: among a million sessions two alike are unlikely, and mkdir refuses the second.
@@ -34,7 +35,7 @@ class Home:
     def __init__(self, path: str | os.PathLike[str] | None = None, environ: Mapping[str, str] = os.environ) -> None:
         path = _chosen_home(environ) if path is None else os.fspath(path)
         if not path or "\0" in path:
-            raise BadArgument("home", f"{path[:80]!a} is no path", "name a directory, or leave it out")
+            raise BadArgument("home", f"{path[:80]!a} is not a path", "name a directory, or leave it out")
         self.path = os.path.abspath(path)
         self.sessions = os.path.join(self.path, "sessions")
         self.locks = os.path.join(self.path, "locks")
@@ -55,17 +56,17 @@ class Home:
         """Make what is missing, 0700 from birth; refuse what others could have planted or could change."""
         with _Refusing():
             if not os.path.lexists(self.path):
-                whereabouts.make_with_parents(self.path)
+                directories.make_with_parents(self.path)
             # The home itself may be reached through a symlink: the user chose that path.
-            whereabouts.check(self.path, os.stat(self.path), whereabouts.WRITABLE)
+            directories.check(self.path, os.stat(self.path), directories.WRITABLE)
             for path in (self.sessions, self.locks, self.quarantine):
-                whereabouts.private(path, whereabouts.WRITABLE)
+                directories.private(path, directories.WRITABLE)
 
 
 def runtime_directory(environ: Mapping[str, str] = os.environ) -> str:
     """The directory of endpoints: made 0700, or found to be ours alone. A planted one is refused."""
     with _Refusing():
-        return whereabouts.runtime_directory(environ)
+        return directories.runtime_directory(environ)
 
 
 def is_id(text: str) -> bool:
@@ -103,7 +104,7 @@ def check_owner(owner: object) -> str:
 
 def check_labels(labels: object) -> dict[str, str]:
     if not isinstance(labels, dict):
-        raise BadArgument("labels", "is no mapping", 'give {"key": "value"}')
+        raise BadArgument("labels", "is not a mapping", 'give {"key": "value"}')
     if len(labels) > LABELS:
         raise BadArgument("labels", f"has more than {LABELS} entries", "keep the rest in metadata")
     checked: dict[str, str] = {}
@@ -116,12 +117,12 @@ def check_labels(labels: object) -> dict[str, str]:
 
 
 def _plain_text(what: str, text: object, limit: int) -> str:
-    """`text` in NFC, of 1 to `limit` characters that all can be seen and stay where they stand."""
+    """`text` in NFC, of 1 to `limit` visible characters."""
     if not isinstance(text, str):
         raise BadArgument(what, f"is {type(text).__name__}, not text", "give a string")
     if not text:
         raise BadArgument(what, "is empty", "give at least one character")
-    # Before anything walks over it: normalising megabytes is work that nobody asked for.
+    # Before it is normalised: megabytes would take long.
     if len(text) > 4 * limit:
         raise BadArgument(what, f"is longer than {limit} characters", "shorten it")
     if not text.isascii():
@@ -151,8 +152,8 @@ def user_home(environ: Mapping[str, str]) -> str:
 
 def _chosen_home(environ: Mapping[str, str]) -> str:
     try:
-        return whereabouts.chosen_home(environ)
-    except whereabouts.Unfit as problem:
+        return directories.chosen_home(environ)
+    except directories.Unfit as problem:
         raise BadArgument("HOME", "is not an absolute path", problem.fix) from None
 
 
@@ -162,7 +163,7 @@ class _Refusing:
     def __enter__(self) -> None: ...
 
     def __exit__(self, _kind: object, problem: BaseException | None, _traceback: object) -> None:
-        if isinstance(problem, whereabouts.Unfit):
+        if isinstance(problem, directories.Unfit):
             raise UnsafeDirectory(problem.path, problem.why, problem.fix) from None
         if isinstance(problem, OSError):
             raise _unusable(str(problem.filename), problem) from None

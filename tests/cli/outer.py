@@ -21,6 +21,7 @@ import pyghostty  # type: ignore[import-untyped]
 from support.waiting import BOUND_S, TooLate
 
 ROWS, COLS = 24, 80
+_TICK_S = 0.05
 
 # The program is in a job of its own under something that waits for it, as under a shell.
 _TAKE_TERMINAL = """
@@ -98,12 +99,12 @@ class Outer:
         found["screen"] = int(self._screen.get("active_screen", "int"))
         found["ground"] = self._screen.get("vt_ground", "bool")
         if found["ground"]:
-            told: list[bytes] = []
-            self._screen.on_reply(lambda reply: told.append(bytes(reply)))
+            reported: list[bytes] = []
+            self._screen.on_reply(lambda reply: reported.append(bytes(reply)))
             # Cursor shape, scroll region, pen.
             self._screen.feed(b"\x1bP$q q\x1b\\\x1bP$qr\x1b\\\x1bP$qm\x1b\\")
             self._screen.on_reply(self._answer)
-            found["told"] = told
+            found["reported"] = reported
         return found
 
     def _mode(self, mode: int, *, ansi: bool = False) -> bool | None:
@@ -120,14 +121,16 @@ class Outer:
     def signal(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
 
-    def until(self, predicate: Callable[[], object], what: str, bound: float = 2 * BOUND_S) -> None:
+    def until(self, predicate: Callable[[], object], what: str, bound: float = BOUND_S) -> None:
         deadline = time.monotonic() + bound
         while not predicate():
             left = deadline - time.monotonic()
-            if left <= 0 or not self._take(left):
+            if left <= 0:
                 raise TooLate(f"{what}; printed {self.printed[-500:]!r}, shown\n{self.text}\n", bound)
+            # The predicate may be about more than this window: ask it again even when nothing is printed.
+            self._take(min(left, _TICK_S))
 
-    def shows(self, text: str, bound: float = 2 * BOUND_S) -> None:
+    def shows(self, text: str, bound: float = BOUND_S) -> None:
         self.until(lambda: text in self.text, f"{text!r} on the screen", bound)
 
     def _take(self, timeout: float) -> bool:
@@ -139,7 +142,7 @@ class Outer:
         self._screen.feed(data)
         return True
 
-    def end(self, bound: float = 2 * BOUND_S) -> int:
+    def end(self, bound: float = BOUND_S) -> int:
         """Its exit code; all that it printed is shown."""
         pidfd = os.pidfd_open(self.pid)
         deadline = time.monotonic() + bound

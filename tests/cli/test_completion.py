@@ -39,7 +39,7 @@ def test_commands_and_options_are_completed(world: World) -> None:
 def test_sessions_are_completed_where_they_fit(world: World, start: Start) -> None:
     live = start("forever", options=("--name", "web"))
     over = start("exit", 0, options=("--name", "old"))
-    world.hold("wait", over, "--exit", "--timeout", "5s", check=True)
+    world.hold("wait", over, "--exit", "--timeout", "30s", check=True)
     world.hold("ls", "-a", check=True)
     assert complete(world, "hold", "stop", "") == ["web", live]
     assert complete(world, "hold", "stop", "w") == ["web"]
@@ -55,10 +55,10 @@ def test_sessions_are_completed_where_they_fit(world: World, start: Start) -> No
 def test_owners_consumers_and_signals_are_completed(world: World, start: Start) -> None:
     over = start("exit", 3, options=("--owner", "agent-7"))
     live = start("forever", options=("--name", "web"))
-    world.hold("wait", over, "--timeout", "5s")
+    world.hold("wait", over, "--timeout", "30s")
     assert complete(world, "hold", "signals", "--owner", "") == ["agent-7"]
-    # The end is told after it was recorded.
-    until(lambda: complete(world, "hold", "ack", "") == [f"{over}.2"], 10, what="the signal of the end")
+    # The end is signalled after it was recorded.
+    until(lambda: complete(world, "hold", "ack", "") == [f"{over}.2"], what="the signal of the end")
     assert complete(world, "hold", "ack", f"{over}.2", "--consumer", "") == []
     world.hold("ack", f"{over}.2", check=True)
     assert complete(world, "hold", "ack", "--consumer", "") == ["cli"]
@@ -123,7 +123,7 @@ def test_zsh_completes_with_it(world: World, start: Start, path: str) -> None:
         ]
     ):
         shell.send(typed)
-        until(lambda: ran.exists() and ran.read_text().count("\n") > number, 20, what=f"the end of {typed!r}")  # noqa: B023
+        until(lambda: ran.exists() and ran.read_text().count("\n") > number, what=f"the end of {typed!r}")  # noqa: B023
         assert ran.read_text().splitlines()[number] == wanted
     shell.send("exit\n")
     assert shell.wait() == 0

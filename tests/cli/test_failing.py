@@ -11,10 +11,9 @@ import pytest
 
 from cli.conftest import Start
 from holdfast import errors
-from holdfast.cli.output import complain
-from holdfast.cli.wording import typed
+from holdfast.cli.output import complain, typed
+from support.faults import kill_runner, sweep_up, wedged
 from support.world import World
-from support.wounds import kill_runner, sweep_up, wedged
 
 
 def failed(world: World, *words: object, env: dict[str, str] | None = None) -> tuple[int, str, str]:
@@ -27,10 +26,10 @@ def failed(world: World, *words: object, env: dict[str, str] | None = None) -> t
     place = words.index("--") if "--" in words else len(words)
     as_json = world.hold(*words[:place], "--json", *words[place:], env=env)
     assert as_json.stdout == ""
-    told = json.loads(as_json.stderr)
-    assert (as_json.returncode, sorted(told)) == (done.returncode, ["code", "facts", "fix", "message"])
-    assert told["fix"] == fix.removeprefix("fix: ")
-    return done.returncode, message.removeprefix("hold: "), told["code"]
+    reported = json.loads(as_json.stderr)
+    assert (as_json.returncode, sorted(reported)) == (done.returncode, ["code", "facts", "fix", "message"])
+    assert reported["fix"] == fix.removeprefix("fix: ")
+    return done.returncode, message.removeprefix("hold: "), reported["code"]
 
 
 Case = tuple[tuple[object, ...], int, str, str]
@@ -49,7 +48,7 @@ WRONG: dict[str, Case] = {
     "a bad duration": (("run", "--wait", "soon", "--", "true"), 2, "bad-argument", "--wait: 'soon' cannot"),
     "a bad size": (("start", "--memory", "1Q", "--", "true"), 2, "bad-argument", "--memory: '1Q' has no known unit"),
     "a bad pair": (("start", "--label", "x", "--", "true"), 2, "bad-argument", "--label: 'x' is not KEY=VALUE"),
-    "a bad number": (("logs", "x", "-n", "-3"), 2, "bad-argument", "-n: '-3' is no whole number"),
+    "a bad number": (("logs", "x", "-n", "-3"), 2, "bad-argument", "-n: '-3' is not a whole number"),
     "a bad name": (("start", "--name", "a/b", "--", "true"), 2, "bad-argument", "--name: has a /"),
     "a bad lifetime": (("start", "--lifetime", "call", "--", "true"), 2, "bad-argument", "--lifetime: `call` is the"),
     "a missing program": (("run", "--", "/nowhere/x"), 127, "spawn-error", "the command could not be started: exec"),
@@ -64,14 +63,14 @@ WRONG: dict[str, Case] = {
         "--watch: '(a+)+$': a repetition",
     ),
     "a bad probe": (("start", "--ready", "port:0", "--", "true"), 2, "bad-argument", "--ready: 0 is not a port"),
-    "half a probe": (("start", "--ready-any", "--", "true"), 2, "bad-argument", "--ready-any: says how --ready"),
+    "half a probe": (("start", "--ready-any", "--", "true"), 2, "bad-argument", "--ready-any: changes --ready"),
     "a bad policy": (("start", "--restart", "maybe", "--", "true"), 2, "bad-request", "start: argument --restart"),
-    "no such signal": (("ack", "nonsense"), 2, "bad-argument", "SIGNAL: 'nonsense' is no signal"),
-    "a signal of nobody": (("ack", "b00000000.1"), 3, "not-found", "no such session: 'b00000000'"),
+    "no such signal": (("ack", "nonsense"), 2, "bad-argument", "SIGNAL: 'nonsense' is not the id of a signal"),
+    "a signal of an unknown session": (("ack", "b00000000.1"), 3, "not-found", "no such session: 'b00000000'"),
     "several up to": (("ack", "home.1", "home.2", "--upto"), 2, "bad-request", "ack: --upto takes one signal"),
     "no such consumer": (("signals", "--consumer", "x"), 1, "not-found", "no consumer 'x'"),
     "neither on nor off": (("notify", "maybe", "x"), 2, "bad-request", "notify: argument on|off: invalid choice"),
-    "parked and followed": (("signals", "--parked", "-f"), 2, "bad-request", "signals: --parked are those"),
+    "parked and followed": (("signals", "--parked", "-f"), 2, "bad-request", "signals: --parked cannot be combined"),
 }
 
 
@@ -79,7 +78,7 @@ WRONG: dict[str, Case] = {
 PYTHON = re.compile(r"\b[a-z]+_[a-z_]+\b|\b[a-z]+=(True|False|None|'|\"|$|[ ,;])|\b[a-z]+\(\)")
 USELESS = ("give an acceptable value", "see `hold doctor`")
 
-# What people get wrong, and a part of the fix that they are told.
+# What people get wrong, and a part of the fix that is printed.
 MISTAKES: dict[tuple[str, ...], str] = {
     ("start", "--log-cap", "10", "--", "true"): "give at least",
     ("start", "--input", "nofile", "--", "true"): "check the path",
@@ -119,7 +118,6 @@ MISTAKES: dict[tuple[str, ...], str] = {
     ("logs", "ID", "--since", "x"): "cursor",
     ("logs", "ID", "--since", "stdout:999999"): "earlier read",
     ("export", "ID", "/nowhere/x"): "",
-    ("play", "nofile"): "",
     ("rm", "ID"): "hold stop",
     ("signals", "--consumer", "a b"): "",
     ("serve", "--bind", "300.1.1.1"): "such as 127.0.0.1",
@@ -145,17 +143,17 @@ def test_no_error_names_a_keyword_of_python_and_every_fix_is_one(
 @pytest.mark.parametrize("case", WRONG)
 def test_what_is_wrong_is_said_with_the_fix(world: World, case: str) -> None:
     words, code, slug, begin = WRONG[case]
-    returncode, message, told = failed(world, *words)
-    assert (returncode, told) == (code, slug)
+    returncode, message, reported = failed(world, *words)
+    assert (returncode, reported) == (code, slug)
     assert message.startswith(begin)
     assert world.hold("run", "--", "echo", "fine").stdout == "fine\n"
 
 
 def test_a_session_that_ended_takes_no_input_and_no_signal(world: World, start: Start) -> None:
     id = start("exit", 3)
-    world.hold("wait", id, "--exit", "--timeout", "5s", check=True)
-    code, message, told = failed(world, "send", id, "x")
-    assert (code, told) == (4, "session-ended")
+    world.hold("wait", id, "--exit", "--timeout", "30s", check=True)
+    code, message, reported = failed(world, "send", id, "x")
+    assert (code, reported) == (4, "session-ended")
     assert message.startswith(f"session {id} ended with code 3")
     done = world.hold("kill", "-s", "HUP", id)
     assert done.returncode == 4
@@ -164,13 +162,13 @@ def test_a_session_that_ended_takes_no_input_and_no_signal(world: World, start: 
 
 def test_a_closed_input_is_said_to_be_closed(world: World, start: Start) -> None:
     id = start("forever")
-    code, message, told = failed(world, "send", id, "x")
-    assert (code, told) == (4, "stdin-closed")
+    code, message, reported = failed(world, "send", id, "x")
+    assert (code, reported) == (4, "stdin-closed")
     assert "started with stdin closed" in message
     assert failed(world, "eof", id)[0] == 4
 
 
-def test_an_input_that_nobody_reads_is_busy_or_too_large(world: World, start: Start) -> None:
+def test_an_input_that_is_not_read_is_busy_or_too_large(world: World, start: Start) -> None:
     id = start("forever", options=("--stdin", "open"))
     half = "x" * 100_000
     for _ in range(20):
@@ -182,31 +180,31 @@ def test_an_input_that_nobody_reads_is_busy_or_too_large(world: World, start: St
     assert "fix: try again shortly" in done.stderr
 
 
-def test_a_bad_cursor_and_one_ahead_are_told_apart(world: World, start: Start) -> None:
+def test_a_bad_cursor_and_one_ahead_are_distinguished(world: World, start: Start) -> None:
     id = start("forever")
-    world.hold("wait", id, "--match", "ready", "--timeout", "5s", check=True)
+    world.hold("wait", id, "--match", "ready", "--timeout", "30s", check=True)
     assert failed(world, "logs", id, "--since", "yesterday")[::2] == (2, "bad-cursor")
     assert failed(world, "logs", id, "--since", "stdout:99")[::2] == (2, "offset-ahead")
 
 
 def test_a_bad_pattern_names_the_place(world: World, start: Start) -> None:
     id = start("forever")
-    code, message, told = failed(world, "search", id, "a(b")
-    assert (code, told) == (2, "bad-argument")
+    code, message, reported = failed(world, "search", id, "a(b")
+    assert (code, reported) == (2, "bad-argument")
     assert "regular expression" in message
 
 
 def test_a_name_and_a_key_have_one_holder(world: World, start: Start) -> None:
     id = start("forever", options=("--name", "web", "--key", "k"))
-    code, message, told = failed(world, "start", "--name", "web", "--", "true")
-    assert (code, told) == (4, "name-taken")
+    code, message, reported = failed(world, "start", "--name", "web", "--", "true")
+    assert (code, reported) == (4, "name-taken")
     assert id in message
     assert failed(world, "start", "--key", "k", "--", "true")[::2] == (4, "key-reused")
 
 
-def test_a_removed_session_is_told_from_one_that_never_was(world: World, start: Start) -> None:
+def test_a_removed_session_is_distinguished_from_one_that_never_existed(world: World, start: Start) -> None:
     id = start("exit", 0)
-    world.hold("wait", id, "--exit", "--timeout", "5s", check=True)
+    world.hold("wait", id, "--exit", "--timeout", "30s", check=True)
     world.hold("rm", id, check=True)
     assert failed(world, "logs", id) == (3, f"session {id} was removed", "removed")
 
@@ -219,23 +217,23 @@ def test_an_ambiguous_prefix_lists_the_candidates(world: World) -> None:
     world.session(twin).mkdir(mode=0o700)
     for path in world.session(id).iterdir():
         (world.session(twin) / path.name).write_text(path.read_text().replace(id, twin))
-    code, message, told = failed(world, "status", id[:6])
-    assert (code, told) == (2, "ambiguous-id")
+    code, message, reported = failed(world, "status", id[:6])
+    assert (code, reported) == (2, "ambiguous-id")
     assert id in message
     assert twin in message
 
 
-def test_a_silent_runner_and_a_lost_one_are_told_apart(world: World, start: Start) -> None:
+def test_a_silent_runner_and_a_lost_one_are_distinguished(world: World, start: Start) -> None:
     hf = world.open()
     session = hf.get(start("forever", options=("--stdin", "open")))
     with wedged(session):
         env = {"HOLDFAST_HOSTS_REPLY_TIMEOUT": "200ms", "HOLDFAST_HOSTS_SWEEP_TIMEOUT": "200ms"}
-        code, message, told = failed(world, "send", session.id, "x", env=env)
-        assert (code, told) == (5, "unreachable")
+        code, message, reported = failed(world, "send", session.id, "x", env=env)
+        assert (code, reported) == (5, "unreachable")
         assert f"(pid {session.runner_pid})" in message
     kill_runner(session)
-    code, message, told = failed(world, "send", session.id, "x")
-    assert (code, told) == (5, "runner-gone")
+    code, message, reported = failed(world, "send", session.id, "x")
+    assert (code, reported) == (5, "runner-gone")
     assert f"alive as pid {session.pid}" in message
     assert world.hold("stop", session.id, "--grace", "0").returncode == 0
     sweep_up(world, hf)
@@ -246,8 +244,8 @@ def test_a_record_that_was_changed_is_not_believed(world: World, start: Start) -
     path = world.session(id) / "state.json"
     state = json.loads(path.read_text())
     path.write_text(json.dumps({**state, "nonce": "0" * 32}))
-    code, message, told = failed(world, "send", id, "x")
-    assert (code, told) == (5, "identity-mismatch")
+    code, message, reported = failed(world, "send", id, "x")
+    assert (code, reported) == (5, "identity-mismatch")
     assert "nonce" in message
     path.write_text(json.dumps(state))
     assert world.hold("send", id, "x").returncode == 0
@@ -255,11 +253,11 @@ def test_a_record_that_was_changed_is_not_believed(world: World, start: Start) -
 
 def test_a_damaged_record_names_the_file(world: World, start: Start) -> None:
     id = start("exit", 0)
-    world.hold("wait", id, "--exit", "--timeout", "5s", check=True)
+    world.hold("wait", id, "--exit", "--timeout", "30s", check=True)
     path = world.session(id) / "exit.json"
     path.write_text("{")
-    code, message, told = failed(world, "status", id)
-    assert (code, told) == (1, "damaged-record")
+    code, message, reported = failed(world, "status", id)
+    assert (code, reported) == (1, "damaged-record")
     assert str(path) in message
 
 
@@ -267,8 +265,8 @@ def test_a_wrong_setting_names_file_and_line(world: World) -> None:
     file = world.root / "config.toml"
     file.write_text("[log]\nkepe = 1\n")
     env = {"HOLDFAST_CONFIG": str(file)}
-    code, message, told = failed(world, "start", "--", "true", env=env)
-    assert (code, told) == (2, "config-error")
+    code, message, reported = failed(world, "start", "--", "true", env=env)
+    assert (code, reported) == (2, "config-error")
     assert f"{file}:2" in message
     assert "did you mean keep" in world.hold("run", "--", "true", env=env).stderr
 
@@ -276,8 +274,8 @@ def test_a_wrong_setting_names_file_and_line(world: World) -> None:
 def test_a_home_that_others_may_change_is_refused(world: World) -> None:
     world.hold("ls", check=True)
     world.home.chmod(0o777)
-    code, message, told = failed(world, "ls")
-    assert (code, told) == (1, "unsafe-directory")
+    code, message, reported = failed(world, "ls")
+    assert (code, reported) == (1, "unsafe-directory")
     assert str(world.home) in message
     world.home.chmod(0o700)
 
@@ -289,7 +287,7 @@ def test_an_input_larger_than_a_start_can_carry_is_too_large_for_a_command_that_
 
 
 def test_a_survivor_makes_a_stop_fail(world: World, capsys: pytest.CaptureFixture[str]) -> None:
-    from holdfast.cli.ending import in_words
+    from holdfast.cli.end import in_words
     from holdfast.model import Stopped
 
     stopped = Stopped("b12345678", survivors=[{"pid": 7, "start": 1, "command": "evil\x1b[m", "error": "EPERM"}])
@@ -318,7 +316,7 @@ def test_a_bug_of_ours_is_no_message() -> None:
 
 def test_a_reader_that_leaves_a_listing_is_no_error(world: World, start: Start) -> None:
     id = start("lines", 100_000)
-    world.hold("wait", id, "--exit", "--timeout", "10s", check=True)
+    world.hold("wait", id, "--exit", "--timeout", "30s", check=True)
     program = world.program(world.hold_argv("logs", id))
     assert program.line() == "ready"
     program.hang_up()

@@ -37,7 +37,7 @@ def look():
 said = {{}}
 hold("start", "--name", "big", "--", f"seq 1 600000; read go < {{sys.argv[1]}}; exit 0")
 printed = sum(len(str(n)) + 1 for n in range(1, 600_001))
-until(lambda: json.loads(hold("status", "big", "--json").stdout)["ends"]["stdout"] == printed, 20, what="the flood")
+until(lambda: json.loads(hold("status", "big", "--json").stdout)["ends"]["stdout"] == printed, what="the flood")
 said.clear()
 look()
 with open(sys.argv[1], "w") as gate: gate.write("go\\n")
@@ -83,4 +83,4 @@ def test_lost_output_shows_everywhere_and_the_full_disk_has_its_name(world: Worl
     assert (ended["gc --dry-run"][2], "would remove" in ended["gc --dry-run"][1]) == ("", True)
     assert not [each for each in json.loads(afterwards["doctor --json"][1]) if each["level"] == "problem"]
     assert afterwards["gc --dry-run"][2] == ""
-    assert host.wait(20) == 0, host.errors()
+    assert host.wait(30) == 0, host.errors()

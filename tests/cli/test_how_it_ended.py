@@ -9,13 +9,13 @@ import signal
 import pytest
 
 from cli.conftest import Start
-from holdfast.cli.door import author
+from holdfast.cli.host import author
 from support import processes
+from support.faults import kill_runner, sweep_up, wedged
 from support.waiting import until
 from support.world import World
-from support.wounds import kill_runner, sweep_up, wedged
 
-# How it ends; then `exit.stopped`, the word in `ls`, the cause in `status`, and a part of what the owner is told.
+# How it ends; then `exit.stopped`, the word in `ls`, the cause in `status`, and a part of the owner's notice.
 CASES = {
     "grace": ("grace", "stopped", "within the grace", "stopped by"),
     "after": ("kill", "stopped, killed", "killed after the grace", ", killed after the grace, signal SIGKILL"),
@@ -36,6 +36,14 @@ CASES = {
 }
 
 
+# Which command ends the session `it`, for the ways that one command is enough for.
+ENDS = {
+    "grace": ("stop", "it", "--grace", "10s"),
+    "after": ("stop", "it", "--grace", "200ms"),
+    "at_once": ("kill", "it"),
+}
+
+
 @pytest.mark.covers("found:26")
 @pytest.mark.parametrize("how", CASES)
 def test_a_stop_within_the_grace_a_kill_after_it_and_one_from_elsewhere_look_different(
@@ -44,15 +52,11 @@ def test_a_stop_within_the_grace_a_kill_after_it_and_one_from_elsewhere_look_dif
     words = ("forever",) if how in ("grace", "signal", "elsewhere") else ("ignore", "TERM", "forever")
     id = start(*words, options=("--name", "it", "--owner", "me", "--notify", "exit"))
     session = world.open().get(id)
-    session.wait(match="ready", timeout=10)
+    session.wait(match="ready", timeout=30)
     pid = session.pid
     assert pid is not None
-    if how == "grace":
-        world.hold("stop", "it", "--grace", "10s", check=True)
-    elif how == "after":
-        world.hold("stop", "it", "--grace", "200ms", check=True)
-    elif how == "at_once":
-        world.hold("kill", "it", check=True)
+    if how in ENDS:
+        world.hold(*ENDS[how], check=True)
     elif how == "meanwhile":
         stop = world.program(world.hold_argv("stop", "it", "--grace", "30s"))
         until(lambda: session.refresh().stopping, what="the stop to begin")
@@ -60,12 +64,12 @@ def test_a_stop_within_the_grace_a_kill_after_it_and_one_from_elsewhere_look_dif
         assert stop.wait() == 0
     elif how == "signal":
         world.hold("kill", "-9", "it", check=True)
-        session.wait(exit=True, timeout=10)
+        session.wait(exit=True, timeout=30)
     else:
         os.kill(pid, signal.SIGKILL)
-        session.wait(exit=True, timeout=10)
+        session.wait(exit=True, timeout=30)
     assert processes.look(pid) is None
-    stopped, listed, cause, told = CASES[how]
+    stopped, listed, cause, reported = CASES[how]
     (row,) = json.loads(world.hold("ls", "-a", "--json", check=True).stdout)
     assert row["exit"]["stopped"] == stopped
     shown = json.loads(world.hold("status", "it", "--json", check=True).stdout)
@@ -78,11 +82,11 @@ def test_a_stop_within_the_grace_a_kill_after_it_and_one_from_elsewhere_look_dif
     assert record["lifecycle"]["by"] == shown["exit"]["by"]
     listed = world.hold("signals", "--owner", "me", check=True).stdout
     assert (f"SIGKILL sent by {author()}" in listed) is (how == "signal")
-    assert told.removesuffix(", signal SIGKILL").replace("signal SIGKILL", "killed") in listed or stopped is None
-    assert told in world.open().signals("me").drain().text
+    assert reported.removesuffix(", signal SIGKILL").replace("signal SIGKILL", "killed") in listed or stopped is None
+    assert reported in world.open().signals("me").drain().text
 
 
-# Without a runner nobody sees the signal that ended it: the host that stops it records how far it had to go.
+# Without a runner no process sees the signal that ended it: the host that stops it records how far it had to go.
 WITHOUT_RUNNER = {
     "grace": ("grace", "stopped", "within the grace", "stopped by {by}"),
     "after": ("kill", "stopped, killed", "killed after the grace", "stopped by {by}, killed after the grace"),
@@ -93,24 +97,20 @@ WITHOUT_RUNNER = {
 
 @pytest.mark.covers("found:26")
 @pytest.mark.parametrize("how", WITHOUT_RUNNER)
-def test_the_same_is_told_of_a_command_whose_runner_was_killed(world: World, start: Start, how: str) -> None:
+def test_the_same_is_reported_of_a_command_whose_runner_was_killed(world: World, start: Start, how: str) -> None:
     words = ("ignore", "TERM", "forever") if how in ("after", "at_once") else ("forever",)
     id = start(*words, options=("--name", "it", "--owner", "me", "--notify", "exit"))
     session = world.open().get(id)
-    session.wait(match="ready", timeout=10)
+    session.wait(match="ready", timeout=30)
     pid = session.pid
     assert pid is not None
     kill_runner(session)
-    if how == "grace":
-        world.hold("stop", "it", "--grace", "10s", check=True)
-    elif how == "after":
-        world.hold("stop", "it", "--grace", "200ms", check=True)
-    elif how == "at_once":
-        world.hold("kill", "it", check=True)
+    if how in ENDS:
+        world.hold(*ENDS[how], check=True)
     else:
         os.kill(pid, signal.SIGKILL)
     until(lambda: processes.is_gone(pid), what="the end of the command")
-    stopped, listed, cause, told = WITHOUT_RUNNER[how]
+    stopped, listed, cause, reported = WITHOUT_RUNNER[how]
     (row,) = json.loads(world.hold("ls", "-a", "--json", check=True).stdout)
     assert (row["state"], row["exit"]["stopped"]) == ("lost", stopped)
     shown = json.loads(world.hold("status", "it", "--json", check=True).stdout)
@@ -119,7 +119,7 @@ def test_the_same_is_told_of_a_command_whose_runner_was_killed(world: World, sta
     assert cause in world.hold("status", "it", check=True).stdout
     (record,) = json.loads(world.hold("signals", "--owner", "me", "--json", check=True).stdout)
     assert record["lifecycle"]["stopped"] == stopped
-    said = told.format(by=shown["exit"]["by"])
+    said = reported.format(by=shown["exit"]["by"])
     if stopped:
         assert f"{said} " in world.hold("signals", "--owner", "me", check=True).stdout.replace("\n", " ")
     assert said in world.open().signals("me").drain().text
@@ -133,10 +133,10 @@ def test_a_runner_that_slept_through_the_stop_records_how_it_went(
 ) -> None:
     monkeypatch.setenv("HOLDFAST_HOSTS_REPLY_TIMEOUT", "0.5")
     session = world.open().get(start(*words))
-    session.wait(match="ready", timeout=10)
+    session.wait(match="ready", timeout=30)
     with wedged(session):
         world.hold("stop", session.id, "--grace", "200ms", check=True)
-    session.wait(exit=True, timeout=10)
+    session.wait(exit=True, timeout=30)
     exit = session.refresh().exit
     assert exit is not None
     assert (exit.cause, exit.stopped) == ("stop", stopped)
@@ -148,13 +148,13 @@ LEAVES_ONE_BEHIND = "(trap '' TERM; while :; do echo on; sleep 0.05; done) & exe
 
 def test_a_signal_to_what_a_command_left_behind_is_not_named_as_its_end(world: World) -> None:
     session = world.open().start(LEAVES_ONE_BEHIND)
-    session.wait(match="on", timeout=10)
+    session.wait(match="on", timeout=30)
     pid = session.pid
     assert pid is not None
     os.kill(pid, signal.SIGTERM)
     until(lambda: processes.is_gone(pid), what="the end of the command")
     assert session.send_signal("TERM", target="tree") > 0
-    session.wait(exit=True, timeout=10)
+    session.wait(exit=True, timeout=30)
     exit = session.refresh().exit
     assert exit is not None
     assert (exit.signal, exit.cause, exit.by) == ("SIGTERM", "signal", None)

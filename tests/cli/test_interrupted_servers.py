@@ -35,14 +35,14 @@ def interrupted(program: Program) -> list[str]:
 @pytest.mark.parametrize("viewed", [False, True])
 def test_the_server_of_a_home_leaves_with_one_line(world: World, viewed: bool) -> None:
     program = world.program(world.hold_argv("serve", "--port", 0), tty=True)
-    address = program.line(START_BOUND_S).split()[0].partition("://")[2]
+    address = program.line(START_BOUND_S).partition("://")[2].partition("/")[0]
     session = world.open().start("echo up; exec sleep 600", tty=True)
     if viewed:
         token = (world.home / "server" / "token").read_text().strip()
         viewer = WebViewer(address, f"hf_home_{token}", session.id)
         world.closing.callback(viewer.leave)
         viewer.begun()
-    assert interrupted(program) == ["hold: left; the sessions go on"]
+    assert interrupted(program) == ["hold: ended; the sessions are still running"]
     assert session.refresh().state == "running"
     session.stop(grace=0)
 
@@ -56,11 +56,11 @@ def test_the_mcp_server_leaves_with_one_line(world: World, connected: bool) -> N
     if connected:
         token = (world.home / "server" / "mcp-token").read_text().strip()
         stream(world, url, token)
-    assert interrupted(program) == ["hold: left; the sessions go on"]
+    assert interrupted(program) == ["hold: ended; the sessions are still running"]
 
 
 def stream(world: World, url: str, token: str) -> None:
-    """A client that has said hello, listens for what it is told, and waits for a tool."""
+    """A client that has said hello, listens for notifications, and waits for a tool."""
     there = urlsplit(url)
     headers = {"Authorization": f"Bearer {token}", "Accept": "application/json, text/event-stream"}
     headers["Content-Type"] = "application/json"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.runner.keys import _PASTE_BEGIN, _PASTE_END
+from holdfast.runner.terminal.keyboard import _PASTE_BEGIN, _PASTE_END
 from support.scale import scaled
 from support.world import World
 
@@ -58,7 +58,7 @@ def test_a_large_paste_arrives_whole(world: World, text: Path) -> None:
         ["python3", "-c", EDITOR, _PASTE_BEGIN.hex(), _PASTE_END.hex()], tty=True, name="editor", size=(24, 200)
     )
     world.closing.callback(session.stop, 0)
-    session.wait(match="waiting", timeout=20)
+    session.wait(match="waiting", timeout=30)
     # Whole characters: what is cut in the middle is no text.
     pasted = text.read_bytes()[:PASTED].decode(errors="ignore")
     assert len(pasted.encode()) > PASTED - 4
@@ -93,7 +93,7 @@ def test_a_command_that_does_not_read_its_large_input_ends_the_pouring(world: Wo
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0
     session = world.open().get("last")
-    session.wait(exit=True, timeout=20)
+    session.wait(exit=True, timeout=30)
     assert len(session.read().data) == 10
     assert os.path.getsize(text) == SIZE
 

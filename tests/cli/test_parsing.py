@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.cli import options, parsing, tables
-from holdfast.errors import BadArgument
-from holdfast.runner import clock
+from holdfast.cli import options, output, parser_of, parsing
+from holdfast.core import clock
+from holdfast.errors import BadArgument, HoldfastError
 
-PLAIN = tables.Style(False, None)
+PLAIN = output.Style(False, None)
 
 
 @pytest.mark.parametrize("word", ["true", "./run.sh", "/usr/bin/python3.11", "a-b_c", "x=1", "größe", "C:x@y%+,~"])
@@ -29,6 +29,54 @@ def test_a_word_that_a_shell_would_take_apart_is_a_line(word: str) -> None:
 
 def test_only_the_first_dashes_are_ours() -> None:
     assert options.command(["--", "--", "x"], None, "hold run") == ["--", "x"]
+
+
+@pytest.mark.parametrize(
+    "command, words, expected",
+    [
+        ("ls", ["-aq"], {"all": True, "quiet": True}),
+        ("ls", ["--label", "a=b", "--label=c=d"], {"label": [("a", "b"), ("c", "d")], "all": False}),
+        ("logs", ["-fn3", "web"], {"follow": True, "lines": 3, "session": "web"}),
+        ("logs", ["web", "-n", "3"], {"lines": 3, "session": "web", "stream": None}),
+        ("logs", ["--stderr", "web"], {"stream": "stderr"}),
+        ("send", ["web", "-5"], {"session": "web", "text": "-5"}),
+        ("send", ["web", "-- x"], {"text": "-- x"}),
+        ("send", ["web", "--", "-n"], {"text": "-n", "newline": False}),
+        ("send", ["web"], {"text": None}),
+        ("stop", [], {"sessions": []}),
+        ("keys", ["web", "Up", "--delay", "5", "Down"], {"keys": ["Up", "Down"], "delay": 5}),
+        ("run", ["--name", "web", "make", "--name", "x"], {"name": "web", "command": ["make", "--name", "x"]}),
+        ("run", ["--", "--help"], {"command": ["--", "--help"]}),
+    ],
+)
+def test_words_become_arguments(command: str, words: list[str], expected: dict[str, object]) -> None:
+    args = parser_of(command)[0].parse(words)
+    assert {name: getattr(args, name) for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    "command, words, message",
+    [
+        ("ls", ["--bogus", "-z"], "ls: unrecognized arguments: --bogus -z"),
+        ("ls", ["x"], "ls: unrecognized arguments: x"),
+        ("ls", ["--json=1"], "ls: argument --json: ignored explicit argument '1'"),
+        ("ls", ["--owner"], "ls: argument --owner: expected one argument"),
+        ("ls", ["--owner", "--json"], "ls: argument --owner: expected one argument"),
+        ("ls", ["--state", "x"], "ls: argument --state: invalid choice: 'x' (choose from starting, "),
+        ("search", [], "search: the following arguments are required: ID, PATTERN"),
+        ("rm", [], "rm: the following arguments are required: ID"),
+        ("logs", ["x", "-n1", "--since=0"], "logs: argument --since: not allowed with argument -n/--lines"),
+    ],
+)
+def test_a_wrong_command_line_is_refused(command: str, words: list[str], message: str) -> None:
+    with pytest.raises(HoldfastError) as refused:
+        parser_of(command)[0].parse(words)
+    assert refused.value.message.startswith(message)
+
+
+@pytest.mark.parametrize("words", [["-h"], ["x", "--help"], ["-ah", "--bogus"]])
+def test_help_is_not_refused(words: list[str]) -> None:
+    assert parser_of("ls")[0].parse(words) is None
 
 
 @given(st.text())
@@ -72,7 +120,7 @@ def test_a_ladder_is_rungs_or_refused(text: str) -> None:
 
 @given(st.text())
 def test_what_is_shown_can_be_printed(text: str) -> None:
-    shown = tables.printable(text)
+    shown = output.printable(text)
     assert shown.isprintable()
     if text.isascii() and text.isprintable():
         assert shown == text
@@ -80,12 +128,12 @@ def test_what_is_shown_can_be_printed(text: str) -> None:
 
 @given(st.integers(0, 4_000_000_000_000))
 def test_a_time_is_read_as_it_was_written(milliseconds: int) -> None:
-    assert tables.epoch(clock.rfc3339(milliseconds * 1_000_000)) == pytest.approx(milliseconds / 1000, abs=0.0005)
+    assert output.epoch(clock.rfc3339(milliseconds * 1_000_000)) == pytest.approx(milliseconds / 1000, abs=0.0005)
 
 
 @given(st.text())
-def test_what_is_no_time_is_none(text: str) -> None:
-    found = tables.epoch(text)
+def test_an_invalid_time_is_none(text: str) -> None:
+    found = output.epoch(text)
     assert found is None or text.endswith("Z")
 
 
@@ -93,7 +141,7 @@ def test_days_count_as_the_calendar_does() -> None:
     for year in range(1970, 2110):
         for month, day in ((2, 28), (3, 1), (12, 31)):
             expected = calendar.timegm((year, month, day, 0, 0, 0))
-            assert tables.epoch(f"{year}-{month:02}-{day:02}T00:00:00.000Z") == expected
+            assert output.epoch(f"{year}-{month:02}-{day:02}T00:00:00.000Z") == expected
 
 
 @pytest.mark.parametrize(
@@ -101,18 +149,18 @@ def test_days_count_as_the_calendar_does() -> None:
     [(0, "0ms"), (0.25, "250ms"), (1, "1s"), (99.9, "99s"), (100, "1m"), (5399, "89m"), (5400, "1h"), (2e5, "2d")],
 )
 def test_an_age_has_one_unit(seconds: float, text: str) -> None:
-    assert tables.span(seconds) == text
-    assert tables.age(clock.rfc3339(int((time.time() - 7.5) * 1e9))) == "7s"
+    assert output.span(seconds) == text
+    assert output.age(clock.rfc3339(int((time.time() - 7.5) * 1e9))) == "7s"
 
 
 @pytest.mark.parametrize("count, text", [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (5 << 30, "5.0 GiB")])
 def test_bytes_are_said_as_people_say_them(count: int, text: str) -> None:
-    assert tables.megabytes(count) == text
+    assert output.megabytes(count) == text
 
 
 def test_a_table_is_aligned_without_empty_columns() -> None:
     rows = [[("a", ""), ("", ""), ("漢字", ""), ("end", "")], [("bbb", ""), ("", ""), ("x", ""), ("e\x1b", "")]]
-    assert tables.table(["ONE", "TWO", "THREE", "LAST"], rows, PLAIN).splitlines() == [
+    assert output.table(["ONE", "TWO", "THREE", "LAST"], rows, PLAIN).splitlines() == [
         "ONE  THREE  LAST",
         "a    漢字   end",
         "bbb  x      e\\x1b",
@@ -122,7 +170,7 @@ def test_a_table_is_aligned_without_empty_columns() -> None:
 @given(st.lists(st.tuples(st.text(), st.text()), min_size=1, max_size=5), st.integers(1, 200))
 def test_a_table_has_a_line_a_row_within_its_width(cells: list[tuple[str, str]], width: int) -> None:
     rows = [[("id" + a, "31"), (b, "")] for a, b in cells]
-    lines = tables.table(["A", "B"], rows, tables.Style(False, width)).split("\n")
+    lines = output.table(["A", "B"], rows, output.Style(False, width)).split("\n")
     assert len(lines) == len(cells) + 1
     assert all(line.isprintable() for line in lines)
     assert all(len(line) <= max(width, 34 + 20) for line in lines)

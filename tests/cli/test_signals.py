@@ -13,10 +13,10 @@ import pytest
 
 import holdfast
 from holdfast.signals.consumer import Consumer
+from support.faults import kill_runner, sweep_up
 from support.program import Program
 from support.waiting import until, wait_gone
 from support.world import World
-from support.wounds import kill_runner, sweep_up
 
 
 def listed(world: World, *words: object) -> list[dict[str, Any]]:
@@ -45,12 +45,12 @@ def start(world: World) -> Start:
 
 @pytest.fixture
 def ended(world: World, start: Start) -> Start:
-    """The same, when it has ended and that is told: a runner tells the end after it has recorded it, and leaves."""
+    """The same, when it has ended and the end is signalled, which a runner does after it has recorded it."""
 
     def begin(*words: object, **options: Any) -> str:
         id = start(*words, **options)
         session = world.open().get(id)
-        assert session.wait(timeout=10).reason == "exit"
+        assert session.wait(timeout=30).reason == "exit"
         assert session.runner_pid is not None
         wait_gone(session.runner_pid)
         return id
@@ -93,7 +93,7 @@ def test_what_is_asked_for_travels_in_the_start(world: World) -> None:
 @pytest.mark.parametrize("command", ["start", "run"])
 def test_what_was_raised_or_cut_is_said_beside_the_answer(world: World, command: str) -> None:
     done = world.hold(command, "--heartbeat", "5s", "--monitor", "--timeout", "3h", "--", "true", check=True)
-    unheard = ["nobody listens for signals of sessions without an owner yet; they wait"] if command == "start" else []
+    unheard = ["no consumer for signals of sessions without an owner yet; they wait"] if command == "start" else []
     assert [line.partition(": ")[2].partition(": ")[2] for line in done.stderr.splitlines()] == [
         "a heartbeat comes at most every 60 s: 5 s became 60 s",
         "a monitor's limit is 1 to 3600 s: 10800 s became 3600 s",
@@ -107,7 +107,7 @@ def test_readiness_is_waited_for(world: World, start: Start) -> None:
     late = world.hold("wait", id, "--ready", "--timeout", "0.1s")
     assert (late.returncode, late.stdout) == (124, "timeout\n")
     gate.release()
-    done = world.hold("wait", id, "--ready", "--timeout", "10s")
+    done = world.hold("wait", id, "--ready", "--timeout", "30s")
     assert (done.returncode, done.stdout.split(":")[0].strip()) == (0, "ready")
     assert ids(world) == [f"{id}.2"]
 
@@ -131,7 +131,7 @@ def test_what_waits_is_listed_and_stays(world: World, ended: Start) -> None:
     assert world.open()._core.consumers.known() == []
 
 
-def test_status_and_ls_tell_how_many_wait_and_take_none(world: World, ended: Start) -> None:
+def test_status_and_ls_report_how_many_wait_and_take_none(world: World, ended: Start) -> None:
     id = ended("say", "ERROR: disk full", "exit", 3, owner="a", watch=["ERROR"])
     other = ended("exit", 0)
 
@@ -231,7 +231,7 @@ def test_what_comes_is_shown_as_it_comes(world: World, start: Start, ended: Star
     assert ids(world, "--owner", "a") == [f"{first}.2", f"{second}.2"]
 
 
-def test_who_follows_sees_also_what_the_agent_settled_first(world: World, start: Start, ended: Start) -> None:
+def test_a_follower_also_sees_signals_that_the_agent_settled_first(world: World, start: Start, ended: Start) -> None:
     agent = agent_of(world, "a")
     following = follow(world, "--owner", "a")
     first = start("exit", 0, owner="a")
@@ -242,7 +242,7 @@ def test_who_follows_sees_also_what_the_agent_settled_first(world: World, start:
     assert ids(world, "--owner", "a") == []
 
 
-def test_who_follows_sees_what_a_killed_runner_could_not_tell(world: World, start: Start) -> None:
+def test_a_follower_sees_what_a_killed_runner_could_not_report(world: World, start: Start) -> None:
     id = start("forever", name="web")
     session = world.open().get(id)
     following = follow(world)
@@ -275,7 +275,7 @@ def test_a_supervised_session_is_restarted_in_its_place(world: World, start: Sta
 # Acknowledging.
 
 
-def test_who_acknowledges_takes_nothing_from_others(world: World, ended: Start) -> None:
+def test_an_acknowledgement_takes_nothing_from_other_consumers(world: World, ended: Start) -> None:
     for _ in range(2):
         ended("exit", 0, owner="a")
     before = ids(world)
@@ -298,7 +298,7 @@ def test_all_up_to_one_are_acknowledged(world: World, ended: Start) -> None:
     assert ids(world) == order[2:]
 
 
-def test_a_consumer_that_somebody_made_is_acted_for_by_name(world: World, ended: Start) -> None:
+def test_an_existing_consumer_is_used_by_name(world: World, ended: Start) -> None:
     world.open().consumer("watcher", ["a"], variants=["lifecycle"], start="retained")
     id = ended("exit", 0, owner="a")
     assert ids(world, "--consumer", "watcher") == [f"{id}.2"]
@@ -309,7 +309,7 @@ def test_a_consumer_that_somebody_made_is_acted_for_by_name(world: World, ended:
 # People.
 
 
-def test_people_are_told_or_not_from_now_on(world: World, start: Start) -> None:
+def test_people_are_notified_or_not_from_now_on(world: World, start: Start) -> None:
     id = start("forever", name="web")
 
     def changed() -> Any:
@@ -318,8 +318,8 @@ def test_people_are_told_or_not_from_now_on(world: World, start: Start) -> None:
 
     world.hold("notify", "on", "web", check=True)
     assert changed() is True
-    told = json.loads(world.hold("notify", "off", id, "--json", check=True).stdout)
-    assert [each["id"] for each in told] == [id]
+    reported = json.loads(world.hold("notify", "off", id, "--json", check=True).stdout)
+    assert [each["id"] for each in reported] == [id]
     assert changed() is False
     world.hold("kill", id, check=True)
     assert world.hold("notify", "on", id).returncode == 4
@@ -332,7 +332,7 @@ def test_signals_of_several_sessions_are_listed_in_the_order_of_their_times(worl
         ids = [hf.start(world.probe("await", gate, "exit", 1), notify="exit").id for gate in gates]
         for id, gate in zip(ids, gates, strict=True):
             gate.release()
-            hf.get(id).wait(exit=True, timeout=10)
+            hf.get(id).wait(exit=True, timeout=30)
     # The news of the first two come late, as over a link that was down.
     for id in ids[:2]:
         world.session(id).rename(world.root / id)

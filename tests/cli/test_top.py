@@ -9,6 +9,7 @@ import sys
 import termios
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,7 @@ from cli.outer import Outer
 from holdfast import Session
 from holdfast.daemons.handle import Handle
 from support import processes
+from support.own_time import QuietTime
 from support.waiting import until
 from support.world import World
 
@@ -34,7 +36,7 @@ def started(world: World) -> Started:
         session = world.open().start([sys.executable, "-u", "-c", source], tty=tty, **options)  # type: ignore[arg-type]
         world.closing.callback(session.kill)
         if ready is not None:
-            assert session.wait(match=ready, timeout=10).reason == "match"
+            assert session.wait(match=ready, timeout=30).reason == "match"
         return session
 
     return start
@@ -54,6 +56,17 @@ def line_of(outer: Outer, id: str) -> str:
     return next((line for line in outer.text.split("\n") if id in line), "")
 
 
+def is_listed(outer: Outer, id: str) -> bool:
+    return any(line.startswith(f" {id} ") for line in outer.text.split("\n"))
+
+
+def check_selected(outer: Outer, id: str) -> None:
+    outer.type(b"s")
+    outer.shows(f"stop {id}")
+    outer.type(b"n")
+    outer.until(lambda: "? y/n" not in outer.text, "the question to go")
+
+
 def quit(outer: Outer) -> None:
     outer.type(b"q")
     assert outer.end() == 0
@@ -71,12 +84,12 @@ def test_one_look_is_a_table_or_json(world: World, started: Started) -> None:
     assert shown[1].endswith("  ready")
     assert "  needs input  " in shown[2]
     assert shown[2].endswith("  Password:")
-    told = json.loads(world.hold("top", "--json", check=True).stdout)
-    assert [each["id"] for each in told] == [web.id, prompt.id]
-    assert (told[0]["last_line"], told[0]["processes"]) == ("ready", 1)
-    assert told[0]["memory_bytes"] > 1 << 20
-    assert told[0]["cpu_percent"] >= 0
-    assert told[0]["name"] == "web"
+    reported = json.loads(world.hold("top", "--json", check=True).stdout)
+    assert [each["id"] for each in reported] == [web.id, prompt.id]
+    assert (reported[0]["last_line"], reported[0]["processes"]) == ("ready", 1)
+    assert reported[0]["memory_bytes"] > 1 << 20
+    assert reported[0]["cpu_percent"] >= 0
+    assert reported[0]["name"] == "web"
 
 
 def test_signals_that_wait_are_counted(world: World, started: Started) -> None:
@@ -97,12 +110,12 @@ def test_signals_that_wait_are_counted(world: World, started: Started) -> None:
 
 
 def test_what_runs_inside_a_host_is_listed_and_stopped_too(world: World, top: Top) -> None:
-    told = threading.Event()
+    reported = threading.Event()
 
     def work(handle: Handle) -> None:
-        handle.on_stop(told.set)
+        handle.on_stop(reported.set)
         handle.line("indexed 3 files")
-        told.wait(20)
+        reported.wait(30)
 
     handle = world.open().daemons.thread(work, description="index", kind="local_task")
     outer = top()
@@ -110,8 +123,8 @@ def test_what_runs_inside_a_host_is_listed_and_stopped_too(world: World, top: To
     outer.type(b"l")
     outer.until(lambda: outer.text.startswith(f"{handle.id}  index  running\nindexed 3 files"), "its lines")
     outer.type(b"qsy")
-    outer.shows("nothing runs")
-    assert told.is_set()
+    outer.shows("nothing is running")
+    assert reported.is_set()
     quit(outer)
 
 
@@ -120,23 +133,18 @@ def test_nothing_that_runs_is_an_empty_list(world: World) -> None:
     assert world.hold("top", check=True).stdout == ""
 
 
-def test_what_happens_is_seen_and_only_that_is_drawn(started: Started, top: Top) -> None:
+def test_what_happens_is_shown(started: Started, top: Top) -> None:
     web, other = started(ECHO, name="web"), started(ECHO, name="other")
     outer = top()
     outer.until(lambda: line_of(outer, web.id) and line_of(outer, other.id), "both sessions")
     assert outer.is_raw
-    drawn = len(outer.printed)
     web.send("hello\n")
     outer.until(lambda: line_of(outer, web.id).endswith("got hello"), "what it printed last")
     third = started(ECHO, name="third")
     outer.shows(third.id)
     third.send_signal("KILL")
     outer.shows(f"{third.id} (third): signal KILL")
-    assert not line_of(outer, f"  {third.id}")
-    assert b"\x1b[2J" not in outer.printed[drawn:]
-    assert b"hold top" not in outer.printed[drawn:].replace(b"hold top: 3 running", b"").replace(
-        b"hold top: 2 running", b""
-    )
+    assert not is_listed(outer, third.id)
     quit(outer)
 
 
@@ -150,7 +158,8 @@ def test_enter_attaches_and_detaching_comes_back(started: Started, top: Top) -> 
     outer.type(b"typed\r")
     outer.shows("got typed")
     outer.type(b"\x1dd")
-    outer.until(lambda: line_of(outer, session.id).startswith("> "), "the list again")
+    outer.until(lambda: is_listed(outer, session.id), "the list again")
+    check_selected(outer, session.id)
     assert session.refresh().state == "running"
     quit(outer)
     assert f"detached from {session.id}" in outer.everything
@@ -163,7 +172,7 @@ def test_a_session_that_ends_while_attached_leads_back(started: Started, top: To
     outer.type(b"\r")
     outer.until(lambda: "hold top" not in outer.text and "ready" in outer.text, "the terminal of the session")
     outer.type(b"\r")
-    outer.shows("nothing runs")
+    outer.shows("nothing is running")
     quit(outer)
 
 
@@ -183,7 +192,7 @@ def test_logs_are_followed_and_q_comes_back(started: Started, top: Top) -> None:
     session.eof()
     outer.shows(f"{session.id}  web  exit 0")
     outer.type(b"q")
-    outer.shows("hold top: 0 running")
+    outer.shows("hold top: nothing is running")
     quit(outer)
 
 
@@ -197,14 +206,23 @@ def test_a_session_is_stopped_when_that_is_confirmed(started: Started, top: Top)
     outer.shows("enter attach")
     outer.type(b"jsy")
     outer.shows(f"{second.id}: stopped, 1 process gone")
-    outer.until(lambda: not line_of(outer, f"  {second.id}"), "it to be gone from the list")
+    outer.until(lambda: not is_listed(outer, second.id), "it to be gone from the list")
     assert second.refresh().exit is not None
     assert first.refresh().state == "running"
     quit(outer)
 
 
-def test_a_stop_is_finished_though_somebody_leaves(started: Started, top: Top) -> None:
-    session = started(ECHO, name="web")
+def test_a_stop_is_finished_although_its_caller_leaves(started: Started, top: Top) -> None:
+    # It takes a while to end, so that the stop is still in progress when the view closes.
+    source = """
+import signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: (time.sleep(2), sys.exit(0)))
+print("ready", flush=True)
+while True:
+    signal.pause()
+"""
+    session = started(source, name="web")
+    session.wait(match="ready", timeout=30)
     outer = top()
     outer.shows(session.id)
     outer.type(b"syq")
@@ -223,7 +241,8 @@ def test_a_session_is_restarted(world: World, started: Started, top: Top) -> Non
     world.closing.callback(again.kill)
     assert again.id != session.id
     assert again.metadata["restarted_from"] == session.id
-    outer.until(lambda: line_of(outer, again.id).startswith("> "), "the new one, selected")
+    outer.until(lambda: is_listed(outer, again.id), "the new one")
+    check_selected(outer, again.id)
     quit(outer)
 
 
@@ -243,10 +262,10 @@ def test_another_size_is_another_picture(started: Started, top: Top) -> None:
     outer = top(rows=24, cols=100)
     outer.shows(sessions[-1].id)
     outer.type(b"G")
-    outer.until(lambda: line_of(outer, sessions[-1].id).startswith("> "), "the last one selected")
+    check_selected(outer, sessions[-1].id)
     outer.resize(5, 40)
-    seen = [f"> {sessions[-1].id}", f"  {sessions[-2].id}"]
-    outer.until(lambda: sorted(line[:11] for line in outer.text.split("\n")[2:4]) == sorted(seen), "a small picture")
+    outer.until(lambda: "KIND" not in outer.text and is_listed(outer, sessions[-1].id), "the selected one")
+    assert not is_listed(outer, sessions[0].id)
     outer.resize(30, 120)
     outer.until(lambda: "KIND" in outer.text and line_of(outer, sessions[0].id), "a large picture")
     outer.type(b"q")
@@ -254,7 +273,7 @@ def test_another_size_is_another_picture(started: Started, top: Top) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
-def test_who_ends_it_gets_the_terminal_back(started: Started, top: Top, number: signal.Signals) -> None:
+def test_ending_it_restores_the_terminal(started: Started, top: Top, number: signal.Signals) -> None:
     session = started(ECHO)
     outer = top()
     outer.shows(session.id)
@@ -264,7 +283,7 @@ def test_who_ends_it_gets_the_terminal_back(started: Started, top: Top, number: 
     assert session.refresh().state == "running"
 
 
-def test_told_to_go_while_attached_it_leaves_at_once(started: Started, top: Top) -> None:
+def test_asked_to_leave_while_attached_it_leaves_at_once(started: Started, top: Top) -> None:
     session = started(ECHO, tty=True, size=(24, 80))
     outer = top()
     outer.shows(session.id)
@@ -275,7 +294,7 @@ def test_told_to_go_while_attached_it_leaves_at_once(started: Started, top: Top)
     assert outer.is_as_before()
 
 
-def test_told_to_go_while_it_shows_logs_it_leaves_at_once(started: Started, top: Top) -> None:
+def test_asked_to_leave_while_it_shows_logs_it_leaves_at_once(started: Started, top: Top) -> None:
     session = started(ECHO, name="web")
     outer = top()
     outer.shows(session.id)
@@ -304,7 +323,7 @@ def test_it_can_be_put_aside_and_continued(world: World, started: Started) -> No
     world.closing.callback(outer.close)
     outer.shows(session.id)
     outer.type(b"\x1a")
-    outer.until(lambda: b"aside" in outer.printed, "the shell to go on")
+    outer.until(lambda: b"aside" in outer.printed, "the shell to continue")
     assert b"\x1b[?1049l" in outer.printed[: outer.printed.index(b"aside")]
     outer.until(lambda: outer.modes()["screen"] and outer.is_raw and line_of(outer, session.id), "the list again")
     outer.type(b"q")
@@ -312,7 +331,7 @@ def test_it_can_be_put_aside_and_continued(world: World, started: Started) -> No
     outer.end()
 
 
-def test_after_an_unasked_stop_the_list_is_drawn_anew(started: Started, top: Top) -> None:
+def test_after_an_unasked_stop_the_list_is_drawn_again(started: Started, top: Top) -> None:
     session = started(ECHO)
     outer = top()
     outer.shows(session.id)
@@ -321,7 +340,7 @@ def test_after_an_unasked_stop_the_list_is_drawn_anew(started: Started, top: Top
     # As a shell does that takes its terminal back.
     termios.tcsetattr(outer.slave, termios.TCSANOW, outer.settings)
     outer.signal(signal.SIGCONT)
-    outer.until(lambda: outer.printed.count(b"\x1b[?1049h") == 2 and outer.is_raw, "the screen anew")
+    outer.until(lambda: outer.printed.count(b"\x1b[?1049h") == 2 and outer.is_raw, "the screen to be drawn again")
     quit(outer)
 
 
@@ -335,8 +354,11 @@ def test_a_runner_that_does_not_answer_holds_up_no_key(world: World, started: St
     os.kill(first.runner_pid, signal.SIGSTOP)
     world.closing.callback(lambda: os.kill(first.runner_pid or 0, signal.SIGCONT))
     outer.until(lambda: "unreachable" in line_of(outer, first.id), "that it does not answer", bound=30)
-    outer.type(b"j")
-    outer.until(lambda: line_of(outer, second.id).startswith("> "), "the next one selected", bound=2.5)
+    passed = QuietTime()
+    outer.type(b"js")
+    outer.shows(f"stop {second.id}")
+    assert passed.seconds() < 2.5
+    outer.type(b"n")
     os.kill(first.runner_pid, signal.SIGCONT)
     outer.until(lambda: "unreachable" not in line_of(outer, first.id), "that it answers")
     quit(outer)
@@ -349,3 +371,65 @@ def test_where_no_screen_can_be_drawn_there_is_a_table(started: Started, top: To
     assert session.id in outer.text
     assert b"\x1b[?1049h" not in outer.printed
     until(lambda: session.refresh().state == "running")
+
+
+@pytest.mark.covers("habits:20")
+def test_order_filter_log_stop_and_help_in_80_columns(started: Started, top: Top) -> None:
+    long = "ready " + "and a line that is longer than the terminal " * 4
+    busy = "print('ready', flush=True)\nwhile True: pass"
+    quiet = started(f"import time\nprint({long!r}, flush=True)\ntime.sleep(600)", name="a-quiet-one-with-a-long-name")
+    working = started(busy, name="b")
+    outer = top()
+    in_order = [quiet.id, working.id]
+
+    def listed() -> list[str]:
+        return [line.split()[0] for line in outer.text.split("\n")[2:] if line[1:10] in in_order]
+
+    outer.until(lambda: listed() == in_order, "both sessions")
+    # Each takes one line: a title, the heads, two sessions, and nothing else before the keys.
+    shown = [line for line in outer.text.split("\n") if line.strip()]
+    assert len(shown) == 5
+    assert shown[1].split()[0] == "ID"
+    assert shown[4].startswith("enter attach")
+    outer.type(b"o")
+    outer.until(lambda: "by cpu" in outer.text and listed() == in_order[::-1], "the busy one first")
+    outer.type(b"?")
+    outer.shows("Any key closes this page.")
+    outer.type(b" ")
+    outer.until(lambda: "Any key" not in outer.text, "the list again")
+    outer.type(b"/quiet\r")
+    outer.until(lambda: listed() == [quiet.id], "the one that matches")
+    outer.type(b"l")
+    outer.until(lambda: outer.text.split("\n")[1].startswith("ready and a line"), "its log")
+    outer.type(b"qsy")
+    outer.shows(f"{quiet.id}: stopped")
+    quit(outer)
+    assert quiet.refresh().status == "killed"
+    assert working.refresh().state == "running"
+
+
+def test_without_textual_a_plain_table_is_shown_until_q(tmp_path: Path, started: Started, top: Top) -> None:
+    (tmp_path / "textual.py").write_text("raise ModuleNotFoundError('not installed', name='textual')")
+    web = started(ECHO, name="web")
+    outer = top(env={"PYTHONPATH": str(tmp_path)})
+    outer.until(lambda: line_of(outer, web.id).endswith("ready"), "the table")
+    web.send("hello\n")
+    outer.until(lambda: line_of(outer, web.id).endswith("got hello"), "what it printed last")
+    assert "holdfast[top]" in outer.text
+    quit(outer)
+
+
+@pytest.mark.parametrize("keys, number", [(b"\x03", None), (b"", signal.SIGTERM)])
+def test_the_plain_table_gives_the_terminal_back(
+    tmp_path: Path, started: Started, top: Top, keys: bytes, number: signal.Signals | None
+) -> None:
+    (tmp_path / "textual.py").write_text("raise ModuleNotFoundError('not installed', name='textual')")
+    session = started(ECHO)
+    outer = top(env={"PYTHONPATH": str(tmp_path)})
+    outer.shows(session.id)
+    if number is None:
+        outer.type(keys)
+    else:
+        outer.signal(number)
+    assert outer.end() == 0
+    assert outer.is_as_before()

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.daemons.diagnostics import Diagnostics
+from holdfast.daemons.lsp_protocol import Diagnostics
 
 
 def _found(line: int, message: str = "wrong", severity: int = 1) -> dict[str, Any]:
@@ -15,7 +15,7 @@ def _found(line: int, message: str = "wrong", severity: int = 1) -> dict[str, An
     return {"range": {"start": place, "end": place}, "severity": severity, "message": message, "source": "lint"}
 
 
-def test_what_was_given_out_is_not_given_out_again() -> None:
+def test_a_diagnostic_is_drained_once() -> None:
     book = Diagnostics()
     book.publish("file:///a.py", [_found(0), _found(0), _found(4, "odd", 2)])
     first = book.drain()
@@ -40,7 +40,7 @@ def test_a_file_shows_ten_and_a_drain_thirty_worst_first_and_the_rest_comes_next
     assert rest[-1].more == 0
 
 
-def test_the_last_word_on_a_file_replaces_the_one_before() -> None:
+def test_the_latest_diagnostics_of_a_file_replace_those_before() -> None:
     book = Diagnostics()
     book.publish("file:///a.py", [_found(0)])
     book.publish("file:///a.py", [])
@@ -89,7 +89,7 @@ def test_what_a_server_says_cannot_leave_its_line_or_end_a_message() -> None:
         max_size=20,
     )
 )
-def test_whatever_a_server_publishes_nothing_that_stands_is_given_twice_and_bounds_hold(
+def test_no_current_diagnostic_is_drained_twice_and_bounds_hold(
     words: list[tuple[int, list[int]]],
 ) -> None:
     book = Diagnostics()

@@ -1,4 +1,4 @@
-"""Daemons that run inside a host: the host plays the runner, and everybody sees them like any session."""
+"""Daemons inside a host: the host does the work of a runner, and every host sees them like any session."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.daemons import keeper as keeping
+from holdfast.core import signalfile
+from holdfast.daemons import in_process
 from holdfast.daemons.handle import Handle
 from holdfast.daemons.observers import Change
 from holdfast.errors import (
@@ -28,17 +29,16 @@ from holdfast.errors import (
     Unreachable,
     Unsupported,
 )
-from holdfast.runner import wake
-from support import told
+from support import signal_file
+from support.faults import halt
 from support.points import Points
-from support.told import records
+from support.signal_file import records
 from support.waiting import BOUND_S, until
 from support.world import World
-from support.wounds import halt
 
 
 def endings(world: World, id: str) -> list[dict[str, Any]]:
-    return [record["lifecycle"] for record in told.endings(world, id)]
+    return [record["lifecycle"] for record in signal_file.endings(world, id)]
 
 
 def over(handle: Handle) -> Handle:
@@ -63,7 +63,7 @@ def wait_for_stop(handle: Handle) -> None:
 
 @pytest.mark.covers("signals:38")
 @pytest.mark.parametrize(
-    "work,status,code,told",
+    "work,status,code,facts",
     [
         (lambda _handle: "done well", "completed", 0, {"summary": "done well"}),
         (lambda _handle: None, "completed", 0, {}),
@@ -78,8 +78,8 @@ def wait_for_stop(handle: Handle) -> None:
     ],
     ids=["returns", "returns nothing", "raises", "fails", "reports and raises"],
 )
-def test_a_thread_ends_once_as_it_said_or_as_it_was_seen(
-    world: World, work: Callable[[Handle], object], status: str, code: int | None, told: dict[str, str]
+def test_a_thread_ends_once_as_it_reported_or_as_it_was_observed(
+    world: World, work: Callable[[Handle], object], status: str, code: int | None, facts: dict[str, str]
 ) -> None:
     hf = world.open()
     handle = over(hf.daemons.thread(work, owner="conv-1", description="the work"))
@@ -88,7 +88,7 @@ def test_a_thread_ends_once_as_it_said_or_as_it_was_seen(
     assert (shot.status, shot.kind, shot.in_process, shot.owner) == (status, "local_task", True, "conv-1")
     assert shot.exit is not None
     assert (shot.exit.code, shot.exit.cause, shot.exit.survivors) == (code, "exit", [])
-    assert {name: shot.metadata[name] for name in told} == told
+    assert {name: shot.metadata[name] for name in facts} == facts
     assert shot.description == "the work"
     (ended,) = endings(world, handle.id)
     assert (ended["status"], ended["code"]) == (status, code)
@@ -114,7 +114,7 @@ async def _raise() -> None:
     ],
     ids=["returns", "raises", "is cancelled"],
 )
-def test_a_task_ends_once_as_it_was_seen(
+def test_a_task_ends_once_as_it_was_observed(
     world: World, work: Callable[[], Coroutine[Any, Any, Any]], status: str, cause: str
 ) -> None:
     async def main() -> str:
@@ -135,7 +135,7 @@ def test_a_task_ends_once_as_it_was_seen(
     assert [each["status"] for each in endings(world, id)] == [status]
 
 
-def test_a_task_that_makes_its_coroutine_of_its_handle_tells_what_it_does(world: World) -> None:
+def test_a_task_that_makes_its_coroutine_of_its_handle_reports_what_it_does(world: World) -> None:
     async def work(handle: Handle) -> None:
         handle.phase("reading")
         handle.progress(0.5)
@@ -143,9 +143,9 @@ def test_a_task_that_makes_its_coroutine_of_its_handle_tells_what_it_does(world:
         handle.report("read")
 
     async def main() -> None:
-        told: list[str] = []
+        calls: list[str] = []
         async with holdfast.open_async() as hf:
-            hf.daemons.observe(lambda change: told.append(change.op))
+            hf.daemons.observe(lambda change: calls.append(change.op))
             handle = hf.daemons.task(work)
             await asyncio.wrap_future(handle.settled)
             shot = await hf.daemons.get(handle.id)
@@ -155,13 +155,13 @@ def test_a_task_that_makes_its_coroutine_of_its_handle_tells_what_it_does(world:
                 "read",
             )
             assert (await hf.daemons.output(handle.id)).text == "first\nread"
-        assert told == ["added", "running", "phase:reading", "event", "completed"]
+        assert calls == ["added", "running", "phase:reading", "event", "completed"]
 
     asyncio.run(main())
 
 
 @pytest.mark.covers("signals:38")
-def test_a_host_that_is_killed_leaves_daemons_that_the_next_one_calls_lost(world: World) -> None:
+def test_the_daemons_of_a_killed_host_are_lost_to_the_next_host(world: World) -> None:
     host = world.host(
         "import holdfast, threading\n"
         "hf = holdfast.open()\n"
@@ -185,7 +185,7 @@ def test_a_host_that_is_killed_leaves_daemons_that_the_next_one_calls_lost(world
 
 
 def test_a_child_that_its_host_forked_does_not_make_dead_daemons_look_alive(world: World) -> None:
-    gate, told = world.gate(), world.gate()
+    gate, left = world.gate(), world.gate()
     host = world.host(
         "import holdfast, os, sys, threading\n"
         "hf = holdfast.open()\n"
@@ -197,14 +197,14 @@ def test_a_child_that_its_host_forked_does_not_make_dead_daemons_look_alive(worl
         "print(handle.id)\n"
         "threading.Event().wait()\n",
         gate,
-        told,
+        left,
         env={"PYTHONWARNINGS": "ignore"},
     )
     id = host.line()
     host.kill()
     assert world.open().daemons.get(id).state == "lost"
     gate.release()
-    assert told.line() == "left"
+    assert left.line() == "left"
     os.unlink(world.runtime / f"{id}.sock")
 
 
@@ -223,7 +223,7 @@ def test_a_stop_by_another_host_asks_and_the_daemon_ends_as_killed(world: World)
         "import holdfast\n"
         "with holdfast.open(author='other') as hf:\n"
         "    before = hf.daemons.stop('worker')\n"
-        "    print(before.status, hf.get('worker').wait(timeout=5).reason)\n"
+        "    print(before.status, hf.get('worker').wait(timeout=30).reason)\n"
     )
     assert other.line() == "running exit", other.errors()
     over(handle)
@@ -239,19 +239,19 @@ def test_a_stop_cancels_a_task_and_runs_its_callbacks_even_when_one_raises(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def main() -> None:
-        told: list[str] = []
+        calls: list[str] = []
         async with holdfast.open_async() as hf:
             handle = hf.daemons.task(asyncio.Event().wait())
             handle.on_stop(lambda: fail(handle))
-            handle.on_stop(lambda: told.append("second"))
+            handle.on_stop(lambda: calls.append("second"))
             before = await hf.daemons.stop(handle.id, by="me")
             assert (before.status, before.stopping) == ("running", None)
             await asyncio.wrap_future(handle.settled)
             shot = await hf.daemons.get(handle.id)
             assert shot.exit is not None
             assert (shot.status, shot.exit.by) == ("killed", "me")
-            handle.on_stop(lambda: told.append("at once"))
-        assert told == ["second", "at once"]
+            handle.on_stop(lambda: calls.append("at once"))
+        assert calls == ["second", "at once"]
 
     asyncio.run(main())
     assert "no luck" in caplog.text
@@ -276,7 +276,7 @@ def test_a_thread_that_does_not_stop_is_named_as_a_survivor_until_it_is_gone(wor
     until(lambda: hf.get(handle.id).exit.survivors == [], what="the end of the survivor")  # type: ignore[union-attr]
 
     def counts() -> list[int]:
-        return [len(record["survivors"]["pids"]) for record in told.of(world, handle.id, "survivors")]
+        return [len(record["survivors"]["pids"]) for record in signal_file.of(world, handle.id, "survivors")]
 
     until(lambda: counts() == [1, 0], what="the record of it")
     assert [each["status"] for each in endings(world, handle.id)] == ["killed"]
@@ -305,7 +305,7 @@ def test_each_callback_of_a_stop_is_called_once_however_often_it_is_asked_for(wo
 
 
 def test_a_thread_that_reported_and_stays_is_named_too(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeping, "_LEAVING_S", 0.05)
+    monkeypatch.setattr(in_process, "_LEAVING_S", 0.05)
     hf = world.open()
     release = threading.Event()
     handle = hf.daemons.thread(lambda handle: handle.report("all") and release.wait())
@@ -324,7 +324,7 @@ def test_a_stop_of_what_has_ended_signals_nothing_and_says_so(world: World) -> N
     hf = world.open()
     handle = over(hf.daemons.thread(lambda _handle: None))
     session = hf.start("true")
-    told.ended(world, session)
+    signal_file.ended(world, session)
     for id in (handle.id, session.id):
         before = records(world, id)
         with pytest.raises(AlreadyEnded) as already:
@@ -339,13 +339,13 @@ def test_a_stop_of_what_has_ended_signals_nothing_and_says_so(world: World) -> N
         hf.daemons.stop("k00000000")
 
 
-def test_many_who_tell_the_end_at_once_make_one_ending_and_the_first_is_believed(world: World) -> None:
+def test_threads_that_report_an_end_at_once_make_one_ending_and_the_first_counts(world: World) -> None:
     hf = world.open()
     for _ in range(20):
         start = threading.Barrier(4)
         believed: list[str] = []
 
-        def tell(handle: Handle, word: str, start: threading.Barrier = start, believed: list[str] = believed) -> None:
+        def report(handle: Handle, word: str, start: threading.Barrier = start, believed: list[str] = believed) -> None:
             start.wait()
             first = handle.report(word) if word == "report" else handle.fail(word)
             if first:
@@ -353,11 +353,11 @@ def test_many_who_tell_the_end_at_once_make_one_ending_and_the_first_is_believed
 
         release = threading.Event()
         handle = hf.daemons.thread(lambda _handle, release=release: release.wait())  # type: ignore[misc]
-        tellers = [threading.Thread(target=tell, args=(handle, word)) for word in ("report", "fail", "error")]
-        for each in tellers:
+        reporters = [threading.Thread(target=report, args=(handle, word)) for word in ("report", "fail", "error")]
+        for each in reporters:
             each.start()
         start.wait()
-        for each in tellers:
+        for each in reporters:
             each.join()
         handle.phase("too late")
         release.set()
@@ -424,7 +424,7 @@ def test_a_time_limit_ends_it_as_it_ends_a_session(world: World) -> None:
 
 
 @pytest.mark.parametrize("notify,routed", [("exit", [True]), ("never", [False]), ("failure", [False])])
-def test_who_asked_not_to_be_told_of_the_end_is_not(world: World, notify: Any, routed: list[bool]) -> None:
+def test_an_owner_that_declined_the_end_is_not_notified_of_it(world: World, notify: Any, routed: list[bool]) -> None:
     hf = world.open()
     handle = over(hf.daemons.thread(lambda _handle: None, notify=notify))
     assert [record["routed"] for record in records(world, handle.id) if "lifecycle" in record][1:] == routed
@@ -465,6 +465,23 @@ def test_a_blocking_host_inside_an_event_loop_does_not_wait_for_what_it_holds_up
     assert [each["status"] for each in endings(world, id)] == ["killed"]
 
 
+def test_changes_are_delivered_in_the_order_of_the_calls_however_late_the_loop_is(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turn, late = in_process.HostLoop._turn, threading.Event()
+    monkeypatch.setattr(in_process.HostLoop, "_turn", lambda host: turn(host) if late.is_set() else None)
+    hf = world.open()
+    ops: list[str] = []
+    hf.daemons.observe(lambda change: ops.append(change.op))
+    handle = hf.daemons.thread(wait_for_stop)
+    handle.phase("reading")
+    until(lambda: ops[-1:] == ["phase:reading"], what="the phase")
+    assert ops == ["added", "running", "phase:reading"]
+    late.set()
+    handle.stop()
+    over(handle)
+
+
 @pytest.mark.covers("signals:38")
 def test_observers_find_the_signal_on_disk_and_the_wake_comes_after_them(
     world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -472,7 +489,7 @@ def test_observers_find_the_signal_on_disk_and_the_wake_comes_after_them(
     hf = world.open()
     order: list[str] = []
     done = threading.Event()
-    real = wake.call
+    real = signalfile.wake
 
     def call(runtime: str, owner: str | None, session: str | None, seq: int) -> None:
         order.append(f"wake {seq}")
@@ -480,14 +497,14 @@ def test_observers_find_the_signal_on_disk_and_the_wake_comes_after_them(
         if seq == 2:
             done.set()
 
-    monkeypatch.setattr(wake, "call", call)
+    monkeypatch.setattr(signalfile, "wake", call)
 
     def look(change: Change) -> None:
         if change.op == "completed":
             assert change.snapshot is not None
             assert (change.snapshot.status, change.domain) == ("completed", "daemons")
             assert len(endings(world, change.id)) == 1
-            # An observer may even ask about the daemon that it is told of.
+            # An observer may ask about the daemon of its change.
             assert hf.daemons.get(change.id).status == "completed"
             order.append("observed")
 
@@ -558,12 +575,12 @@ def test_an_unknown_kind_is_listed_stopped_and_read_like_the_others(world: World
     assert hf.daemons.output(handle.id).text == "odd\n"
 
 
-def test_long_results_are_kept_whole_for_whoever_asks_and_short_in_the_signal(world: World) -> None:
+def test_long_results_are_kept_whole_for_any_caller_and_short_in_the_signal(world: World) -> None:
     hf = world.open()
     handle = over(hf.daemons.thread(lambda _handle: "x" * 10_000, kind="local_agent"))
     assert hf.daemons.output(handle.id).text == "x" * 10_000
-    told = records(world, handle.id)[-1]["snapshot"]["metadata"]["summary"]
-    assert told == "x" * 2000 + " ...[8000 characters cut]"
+    summary = records(world, handle.id)[-1]["snapshot"]["metadata"]["summary"]
+    assert summary == "x" * 2000 + " ...[8000 characters cut]"
 
 
 def test_a_host_that_does_not_answer_is_not_signalled_for_its_daemon(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.daemons.jsonrpc import MESSAGE_MAX_BYTES, BadMessage, Frames, frame
+from holdfast.daemons.lsp_protocol import MESSAGE_MAX_BYTES, BadMessage, Frames, frame
 
 _message = st.dictionaries(
     st.text(max_size=8), st.integers() | st.text() | st.none() | st.lists(st.text(), max_size=3), max_size=4
@@ -23,7 +23,7 @@ def test_messages_cut_anywhere_come_out_whole_and_in_order(messages: list[dict[s
     found = [each for begin, end in pairwise(borders) for each in frames.feed(raw[begin:end])]
     # What no encoding knows goes over the wire as a question mark.
     assert found == [Frames().feed(frame(each))[0] for each in messages]
-    assert not frames.midway
+    assert frames.feed(frame({"last": True})) == [{"last": True}]
 
 
 def test_the_length_counts_bytes_and_other_headers_are_passed_over() -> None:
@@ -44,7 +44,7 @@ def test_the_length_counts_bytes_and_other_headers_are_passed_over() -> None:
         b"print() in a server that should not\n" * 200,
     ],
 )
-def test_what_is_no_message_is_told_as_such(raw: bytes) -> None:
+def test_a_malformed_message_is_reported_as_such(raw: bytes) -> None:
     with pytest.raises(BadMessage):
         Frames().feed(raw)
 
@@ -53,5 +53,4 @@ def test_a_message_that_has_not_come_whole_is_waited_for() -> None:
     frames = Frames()
     raw = frame({"id": 1})
     assert frames.feed(raw[:-1]) == []
-    assert frames.midway
     assert frames.feed(raw[-1:]) == [{"id": 1}]

@@ -67,17 +67,17 @@ def test_metadata_is_that_of_the_kind_beside_what_was_given() -> None:
     }
 
 
-def test_a_monitor_tells_its_counts_its_level_and_when_it_ends() -> None:
+def test_a_monitor_reports_its_counts_its_level_and_when_it_ends() -> None:
     facts = {"count": 12, "suppressed": 3, "level": "held", "persistent": False}
-    told = _metadata(
+    found = _metadata(
         _shot("monitor", started_at="2026-08-01T09:14:07.412Z", metadata={"monitor": facts}), timeout=300.0
     )
-    assert (told["events"], told["suppressed"], told["level"]) == (12, 3, "held")
-    assert told["deadline"] == "2026-08-01T09:19:07.412Z"
+    assert (found["events"], found["suppressed"], found["level"]) == (12, 3, "held")
+    assert found["deadline"] == "2026-08-01T09:19:07.412Z"
     assert _metadata(_shot("monitor"), timeout=None)["deadline"] is None
 
 
-def test_a_language_server_tells_its_state_from_what_any_host_can_see() -> None:
+def test_a_language_server_reports_its_state_from_what_any_host_can_see() -> None:
     def state(**values: Any) -> str:
         return str(_metadata(_shot("lsp", **values))["state"])
 
@@ -87,17 +87,17 @@ def test_a_language_server_tells_its_state_from_what_any_host_can_see() -> None:
     assert state(stopping={"by": "me"}) == "stopping"
     assert state(state="exited", status="killed") == "stopped"
     assert state(state="exited", status="failed") == "error"
-    told = _metadata(_shot("lsp", attempt=3, metadata={"server": "pylsp", "max_restarts": 3}))
-    assert (told["server"], told["restarts"], told["max_restarts"]) == ("pylsp", 2, 3)
+    found = _metadata(_shot("lsp", attempt=3, metadata={"server": "pylsp", "max_restarts": 3}))
+    assert (found["server"], found["restarts"], found["max_restarts"]) == ("pylsp", 2, 3)
 
 
 def test_an_agent_shows_five_hundred_characters_of_its_prompt() -> None:
-    told = _metadata(_shot("local_agent", metadata={"prompt": "x" * 900, "agent_type": "reviewer", "async": True}))
-    assert told["prompt"] == "x" * 500
-    assert (told["agent_type"], told["async"], told["summary"]) == ("reviewer", True, None)
+    found = _metadata(_shot("local_agent", metadata={"prompt": "x" * 900, "agent_type": "reviewer", "async": True}))
+    assert found["prompt"] == "x" * 500
+    assert (found["agent_type"], found["async"], found["summary"]) == ("reviewer", True, None)
 
 
-def test_an_unknown_kind_tells_nothing_and_breaks_nothing() -> None:
+def test_an_unknown_kind_reports_nothing_and_breaks_nothing() -> None:
     assert _metadata(_shot("of_next_year", metadata={"a": 1})) == {"a": 1}
     assert kinds.of("of_next_year").prefix == "x"
 

@@ -1,4 +1,4 @@
-"""Language servers: supervised like any session, spoken to by the host that started them."""
+"""Language servers: supervised like any session, connected to the host that started them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -17,14 +16,15 @@ import pytest
 import holdfast
 from holdfast.daemons import lsp as speaking
 from holdfast.daemons.lsp import LanguageServer
-from holdfast.daemons.lspreader import Reader
+from holdfast.daemons.lsp_protocol import Reader
 from holdfast.errors import ServerGone, ServerRefused, Timeout
 from support import lsp_server, processes
+from support.faults import halt, runner_of
+from support.own_time import QuietTime
 from support.points import Points
-from support.told import endings, records
+from support.signal_file import endings, records
 from support.waiting import BOUND_S, until, wait_gone
 from support.world import World
-from support.wounds import halt, runner_of
 
 REAL = Path(sys.executable).with_name("jedi-language-server")
 
@@ -35,7 +35,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOLDFAST_RESTART_DELAY", "10ms")
 
 
-def told(world: World, id: str, variant: str, key: str) -> list[Any]:
+def recorded(world: World, id: str, variant: str, key: str) -> list[Any]:
     return [record[variant].get(key) for record in records(world, id) if variant in record]
 
 
@@ -44,7 +44,7 @@ def over(server: LanguageServer) -> None:
     assert not server._thread.is_alive()
 
 
-def test_a_server_is_greeted_and_answers_and_its_stderr_is_its_output(world: World) -> None:
+def test_a_server_is_initialized_and_answers_and_its_stderr_is_its_output(world: World) -> None:
     hf = world.open()
     server = hf.daemons.lsp(lsp_server.argv(), server="toy", owner="conv-1", description="a toy")
     assert server.request("echo", {"text": "ü€𝄞"}) == {"text": "ü€𝄞"}
@@ -63,11 +63,11 @@ def test_a_server_is_greeted_and_answers_and_its_stderr_is_its_output(world: Wor
     assert (shot.status, shot.exit.cause, shot.exit.code, shot.metadata["state"]) == ("killed", "stop", 0, "stopped")
     assert hf.daemons.output(server.id).text == "ready to serve\nshutting down\nbye\n"
     ended = records(world, server.id)[-1]
-    assert list(ended["lifecycle"]["tail"]) == ["stderr"], "the protocol is nobody's to read"
+    assert list(ended["lifecycle"]["tail"]) == ["stderr"], "the protocol is not shown"
     assert ended["snapshot"]["metadata"]["state"] == "stopped"
 
 
-def test_a_server_whose_first_record_had_to_wait_for_the_disk_is_greeted(world: World, points: Points) -> None:
+def test_a_server_whose_first_record_had_to_wait_for_the_disk_is_initialized(world: World, points: Points) -> None:
     points.set("signals.data=1*error:ENOSPC")
     hf = world.open()
     server = hf.daemons.lsp(lsp_server.argv(), server="toy")
@@ -84,7 +84,7 @@ def test_a_large_message_is_written_in_pieces_and_comes_back_whole(world: World)
     server.stop()
 
 
-def test_what_a_server_refuses_or_never_answers_is_told_by_type(world: World) -> None:
+def test_what_a_server_refuses_or_never_answers_is_reported_by_type(world: World) -> None:
     hf = world.open()
     server = hf.daemons.lsp(lsp_server.argv(), server="toy")
     with pytest.raises(ServerRefused) as refused:
@@ -142,19 +142,19 @@ def test_a_killed_server_fails_what_waits_at_once_and_is_back_under_the_same_id(
     shot = hf.daemons.get(server.id)
     assert shot.metadata["open_requests"] == 3
     assert shot.pid is not None
-    began = time.monotonic()
+    passed = QuietTime()
     os.kill(shot.pid, signal.SIGKILL)
     for each in waiting:
         with pytest.raises(ServerGone, match="SIGKILL") as gone:
             each.result(BOUND_S)
         assert (gone.value.id, gone.value.server, gone.value.method) == (server.id, "toy", "hang")
-    assert time.monotonic() - began < 1.0
+    assert passed.seconds() < 1.0
     assert server.request("echo", "again") == "again"
     assert server.restarts == 1
     shot = hf.daemons.get(server.id)
     assert (shot.id, shot.metadata["restarts"], shot.health, shot.status) == (server.id, 1, "healthy", "running")
-    assert told(world, server.id, "health", "state") == ["healthy", "unhealthy", "healthy"]
-    assert told(world, server.id, "ready", "ok") == [True, True]
+    assert recorded(world, server.id, "health", "state") == ["healthy", "unhealthy", "healthy"]
+    assert recorded(world, server.id, "ready", "ok") == [True, True]
     server.stop()
     hf.daemons.close()
     assert phases == [f"phase:{state}" for state in ("running", "error", "starting", "running", "stopping", "stopped")]
@@ -190,31 +190,31 @@ def test_three_failed_starts_in_a_row_end_it_and_two_do_not(world: World) -> Non
     [(["silent"], "`initialize` was not answered"), (["garbage"], "no message"), (["refuse"], "not with me")],
     ids=["does not answer", "does not speak the protocol", "refuses"],
 )
-def test_a_server_that_lives_and_is_of_no_use_has_failed_to_start(
+def test_a_running_server_that_cannot_be_used_has_failed_to_start(
     world: World, monkeypatch: pytest.MonkeyPatch, words: list[str], why: str
 ) -> None:
     if words == ["silent"]:
         monkeypatch.setattr(speaking, "INITIALIZE_S", 0.3)
-    greetings: list[Future[Any]] = []
-    greeted = LanguageServer._greeted
+    answers: list[Future[Any]] = []
+    initialized = LanguageServer._initialized
 
     def note(server: LanguageServer, answer: Future[Any]) -> None:
-        greetings.append(answer)
-        greeted(server, answer)
+        answers.append(answer)
+        initialized(server, answer)
 
-    monkeypatch.setattr(LanguageServer, "_greeted", note)
+    monkeypatch.setattr(LanguageServer, "_initialized", note)
     hf = world.open()
     server = hf.daemons.lsp(lsp_server.argv(*words), server="toy", max_restarts=2)
     over(server)
     with pytest.raises((ServerGone, ServerRefused), match=why):
-        greetings[0].result(0)
+        answers[0].result(0)
     shot = hf.daemons.get(server.id)
     assert shot.exit is not None
     assert (shot.status, shot.exit.signal, shot.attempt) == ("failed", "SIGKILL", 2)
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_server_that_begins_to_talk_nonsense_is_replaced(world: World) -> None:
+def test_a_server_that_prints_no_messages_any_more_is_replaced(world: World) -> None:
     hf = world.open()
     server = hf.daemons.lsp(lsp_server.argv(), server="toy")
     _, waiting = server.ask("hang")
@@ -236,12 +236,12 @@ def test_a_server_that_closes_its_output_and_lives_on_is_replaced(world: World) 
         waiting.result(BOUND_S)
     assert server.request("echo", 7) == 7
     assert server.restarts == 1
-    assert told(world, server.id, "health", "state") == ["healthy", "unhealthy", "healthy"]
+    assert recorded(world, server.id, "health", "state") == ["healthy", "unhealthy", "healthy"]
     server.stop()
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_runner_that_stands_still_for_a_moment_does_not_end_the_reading(
+def test_a_runner_that_is_stopped_for_a_moment_does_not_end_the_reading(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hf = world.open()
@@ -373,17 +373,17 @@ def test_a_real_language_server_is_supervised_killed_restarted_and_stopped(world
     # Stopped, it cannot answer before it is killed.
     os.kill(pid, signal.SIGSTOP)
     _, waiting = server.ask("textDocument/definition", place)
-    began = time.monotonic()
+    passed = QuietTime()
     os.kill(pid, signal.SIGKILL)
     with pytest.raises(ServerGone, match="SIGKILL"):
         waiting.result(BOUND_S)
-    assert time.monotonic() - began < 1.0
+    assert passed.seconds() < 1.0
     server.wait_running(60)
     assert [each["range"]["start"]["line"] for each in definition()] == [0]
     shot = hf.daemons.get(server.id)
     assert (shot.id, shot.metadata["restarts"], shot.health) == (server.id, 1, "healthy")
     assert shot.pid != pid
-    assert told(world, server.id, "health", "state") == ["healthy", "unhealthy", "healthy"]
+    assert recorded(world, server.id, "health", "state") == ["healthy", "unhealthy", "healthy"]
     server.stop()
     shot = hf.daemons.get(server.id)
     assert shot.exit is not None

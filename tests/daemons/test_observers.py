@@ -1,4 +1,4 @@
-"""Who is told: in order, all of them, and never by one who holds the others up."""
+"""Observers: all are called, in order, and never on the thread that writes the records."""
 
 from __future__ import annotations
 
@@ -7,90 +7,90 @@ import threading
 
 import pytest
 
-from holdfast.daemons.observers import Change, LoopTeller, Observers, Teller, op_of, shown
+from holdfast.daemons.observers import Change, LoopDeliverer, Observers, ThreadDeliverer, op_of, shown
 from holdfast.signals.records import Signal
 
 
-def test_observers_are_told_in_the_order_in_which_they_came() -> None:
-    told: list[str] = []
+def test_observers_are_notified_in_the_order_in_which_they_came() -> None:
+    calls: list[str] = []
     observers = Observers()
-    observers.add(lambda change: told.append(f"first {change.op}"))
-    observers.add(lambda change: told.append(f"second {change.op}"))
-    observers.tell(Change("added", "k12345678", None))
-    assert told == ["first added", "second added"]
+    observers.add(lambda change: calls.append(f"first {change.op}"))
+    observers.add(lambda change: calls.append(f"second {change.op}"))
+    observers.notify(Change("added", "k12345678", None))
+    assert calls == ["first added", "second added"]
 
 
-def test_an_observer_that_raises_is_logged_and_the_next_still_told(caplog: pytest.LogCaptureFixture) -> None:
-    told: list[str] = []
+def test_an_observer_that_raises_is_logged_and_the_next_is_still_called(caplog: pytest.LogCaptureFixture) -> None:
+    calls: list[str] = []
     observers = Observers()
 
     def fail(_change: Change) -> None:
         raise ValueError("mine")
 
     observers.add(fail)
-    observers.add(lambda change: told.append(change.op))
-    observers.tell(Change("event", "k12345678", None))
-    assert told == ["event"]
+    observers.add(lambda change: calls.append(change.op))
+    observers.notify(Change("event", "k12345678", None))
+    assert calls == ["event"]
     assert "event of k12345678" in caplog.text
     assert "ValueError: mine" in caplog.text
 
 
-def test_who_comes_during_a_notification_gets_the_next_one() -> None:
-    told: list[str] = []
+def test_an_observer_added_during_a_notification_gets_the_next_one() -> None:
+    calls: list[str] = []
     observers = Observers()
-    observers.add(lambda change: observers.add(lambda later: told.append(later.op)) if change.op == "added" else None)
-    observers.tell(Change("added", "k12345678", None))
-    assert told == []
-    observers.tell(Change("running", "k12345678", None))
-    assert told == ["running"]
+    observers.add(lambda change: observers.add(lambda later: calls.append(later.op)) if change.op == "added" else None)
+    observers.notify(Change("added", "k12345678", None))
+    assert calls == []
+    observers.notify(Change("running", "k12345678", None))
+    assert calls == ["running"]
 
 
 def test_each_way_out_takes_away_one_even_where_the_same_came_twice() -> None:
-    told: list[str] = []
+    calls: list[str] = []
 
     def note(change: Change) -> None:
-        told.append(change.op)
+        calls.append(change.op)
 
     observers = Observers()
     leave = observers.add(note)
     observers.add(note)
     leave()
     leave()
-    observers.tell(Change("added", "k12345678", None))
-    assert told == ["added"]
+    observers.notify(Change("added", "k12345678", None))
+    assert calls == ["added"]
     assert len(observers) == 1
 
 
-def test_a_blocking_host_tells_on_another_thread_and_everything_before_it_closes() -> None:
+def test_a_blocking_host_reports_on_another_thread_and_everything_before_it_closes() -> None:
     threads: list[int] = []
-    teller = Teller()
+    deliverer = ThreadDeliverer()
     for _ in range(100):
-        teller.deliver(lambda: threads.append(threading.get_ident()))
-    teller.close()
+        deliverer.deliver(lambda: threads.append(threading.get_ident()))
+    deliverer.close()
     assert len(threads) == 100
     assert threading.get_ident() not in threads
 
 
-def test_an_asyncio_host_tells_on_its_loop_and_after_its_end_right_away() -> None:
-    told: list[int] = []
+def test_an_asyncio_host_reports_on_its_loop_and_after_its_end_right_away() -> None:
+    calls: list[int] = []
 
-    async def main() -> LoopTeller:
-        teller = LoopTeller(asyncio.get_running_loop())
+    async def main() -> LoopDeliverer:
+        deliverer = LoopDeliverer(asyncio.get_running_loop())
         done = asyncio.Event()
 
-        def tell() -> None:
-            told.append(threading.get_ident())
+        def note() -> None:
+            calls.append(threading.get_ident())
             done.set()
 
-        thread = threading.Thread(target=teller.deliver, args=(tell,))
+        thread = threading.Thread(target=deliverer.deliver, args=(note,))
         thread.start()
         await done.wait()
         thread.join()
-        return teller
+        return deliverer
 
-    teller = asyncio.run(main())
-    teller.deliver(lambda: told.append(0))
-    assert told == [threading.get_ident(), 0]
+    deliverer = asyncio.run(main())
+    deliverer.deliver(lambda: calls.append(0))
+    assert calls == [threading.get_ident(), 0]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Daemons that a host runs in its own way: recorded, heard, queued and stopped like all others."""
+"""Objects that a host runs itself: recorded, observed, queued and stopped like all daemons."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import pytest
 
 from holdfast.daemons.observers import Change
 from holdfast.errors import BadArgument, HoldfastError
-from holdfast.signals.names import default_name
-from support.told import records
+from holdfast.signals.consumers import default_name
+from support.signal_file import records
 from support.waiting import BOUND_S, until
 from support.world import World
 
 
-def test_what_a_relay_tells_is_on_disk_and_heard_when_the_call_returns(world: World) -> None:
+def test_what_a_relay_reports_is_on_disk_and_observed_when_the_call_returns(world: World) -> None:
     hf = world.open()
     heard: list[tuple[str, int, str]] = []
 
@@ -34,7 +34,7 @@ def test_what_a_relay_tells_is_on_disk_and_heard_when_the_call_returns(world: Wo
     assert (ended.fields["status"], ended.fields["code"]) == ("failed", 7)
 
 
-def test_a_relay_is_asked_to_end_by_whoever_stops_it(world: World) -> None:
+def test_a_relay_is_asked_to_end_by_the_caller_that_stops_it(world: World) -> None:
     hf = world.open()
     asked = threading.Event()
     relay = hf.daemons.relay("d00000001", asked.set, kind="dream", owner="conv-1")
@@ -47,7 +47,7 @@ def test_a_relay_is_asked_to_end_by_whoever_stops_it(world: World) -> None:
     assert (shot.status, shot.exit.by) == ("killed", "conv-1"), "the first reason wins"
 
 
-def test_an_id_that_is_none_or_is_taken_is_refused(world: World) -> None:
+def test_an_id_that_is_invalid_or_taken_is_refused(world: World) -> None:
     hf = world.open()
     with pytest.raises(BadArgument):
         hf.daemons.relay("../up", lambda: None)

@@ -1,4 +1,4 @@
-"""One list, one stop, one output, one set of observers over sessions and what hosts run inside themselves."""
+"""One list, one stop, one output, one set of observers over sessions and in-process daemons."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from holdfast.daemons.observers import Change
 from holdfast.errors import AlreadyEnded, BadArgument, NotFound
 from support import lsp_server
 from support.points import Points
-from support.told import endings
+from support.signal_file import endings
 from support.waiting import BOUND_S, until
 from support.world import World
 
@@ -50,7 +50,7 @@ class Noted:
 def wait_for_stop(handle: Handle) -> None:
     stop = threading.Event()
     handle.on_stop(stop.set)
-    assert stop.wait(4 * BOUND_S)
+    assert stop.wait(BOUND_S)
 
 
 def test_sessions_and_daemons_are_in_one_list_by_their_start(world: World) -> None:
@@ -83,12 +83,12 @@ def test_a_stop_returns_what_was_before_and_when_it_was_accepted(world: World) -
     hf = world.open()
     session = hf.start(world.probe("ignore", "TERM", "say", "deaf", "forever"), grace=0.1)
     session.wait(match="deaf")
-    before = hf.daemons.stop(session.id, by="somebody")
+    before = hf.daemons.stop(session.id, by="another")
     assert (before.id, before.status, before.stopping, before.exit) == (session.id, "running", None, None)
     session.wait(timeout=BOUND_S)
     shot = hf.daemons.get(session.id)
     assert shot.exit is not None
-    assert (shot.status, shot.exit.by) == ("killed", "somebody")
+    assert (shot.status, shot.exit.by) == ("killed", "another")
     with pytest.raises(AlreadyEnded):
         hf.daemons.stop(session.id)
     with pytest.raises(NotFound):
@@ -129,7 +129,7 @@ def test_output_is_the_kinds_text_bounded_and_from_a_cursor_on(world: World) -> 
         hf.daemons.output(long.id, tail=0)
 
 
-def test_observers_hear_of_sessions_that_anybody_starts_from_then_on(world: World) -> None:
+def test_observers_hear_of_sessions_that_any_host_starts_from_then_on(world: World) -> None:
     hf = world.open()
     before = hf.start(world.probe("forever"))
     noted = Noted()
@@ -144,7 +144,7 @@ def test_observers_hear_of_sessions_that_anybody_starts_from_then_on(world: Worl
     assert ended.snapshot is not None
     assert (ended.snapshot.owner, ended.snapshot.status, ended.snapshot.in_process) == ("conv-9", "killed", False)
     noted.wait(before.id, "killed")
-    assert noted.ops(before.id) == ["killed"], "what was before is not told"
+    assert noted.ops(before.id) == ["killed"], "no change from before is reported"
     leave()
     hf.run(world.probe("exit", "0"))
     assert noted.ops("last") == []
@@ -192,16 +192,16 @@ def test_observers_hear_of_daemons_inside_another_host(world: World) -> None:
         "    input()\n"
     )
     id = host.line()
-    told = noted.wait(id, "completed")
+    completed = noted.wait(id, "completed")
     assert noted.ops(id) == ["added", "running", "event", "completed"]
-    assert told.snapshot is not None
-    assert told.snapshot.in_process
-    assert told.snapshot.metadata["summary"] == "fine"
+    assert completed.snapshot is not None
+    assert completed.snapshot.in_process
+    assert completed.snapshot.metadata["summary"] == "fine"
     host.send("\n")
     assert host.wait() == 0
 
 
-def test_who_does_not_answer_is_told_once_and_who_is_removed_too(world: World, points: Points) -> None:
+def test_an_unreachable_and_a_removed_session_are_each_reported_once(world: World, points: Points) -> None:
     points.set("runner.answered=pause")
     hf = world.open(config=_impatient())
     noted = Noted()
@@ -256,7 +256,7 @@ def test_at_observer_time_the_signal_can_be_claimed_and_is_drained_with_all_othe
 
 
 @pytest.mark.covers("signals:38")
-def test_a_lost_daemon_is_told_once_by_the_next_host_that_looks(world: World) -> None:
+def test_a_lost_daemon_is_reported_once_by_the_next_host_that_looks(world: World) -> None:
     host = world.host(
         "import holdfast, threading\n"
         "def work(handle):\n"
@@ -274,10 +274,10 @@ def test_a_lost_daemon_is_told_once_by_the_next_host_that_looks(world: World) ->
         with inbox.claim() as batch:
             assert [signal.variant for signal in batch] == ["event"]
         host.kill()
-        assert waker.wait(BOUND_S), "the death of its host wakes whoever waits"
+        assert waker.wait(BOUND_S), "the death of its host wakes the waiter"
     with inbox.claim() as batch:
-        told = [signal for signal in batch if signal.variant == "lifecycle"]
-    assert [(each.session, each.fields["status"], each.fields["cause"], each.fields["code"]) for each in told] == [
+        ended = [signal for signal in batch if signal.variant == "lifecycle"]
+    assert [(each.session, each.fields["status"], each.fields["cause"], each.fields["code"]) for each in ended] == [
         (id, "failed", "lost", None)
     ]
     assert not inbox.pending()
@@ -287,7 +287,7 @@ def test_a_lost_daemon_is_told_once_by_the_next_host_that_looks(world: World) ->
     os.unlink(world.runtime / f"{id}.sock")
 
 
-def test_the_drain_tells_of_an_agents_result_and_of_a_tasks_lines(world: World) -> None:
+def test_the_drain_reports_an_agents_result_and_a_tasks_lines(world: World) -> None:
     hf = world.open()
     agent = hf.daemons.thread(lambda _handle: "found 3 bugs", kind="local_agent", owner="conv-3")
     agent.settled.result(BOUND_S)

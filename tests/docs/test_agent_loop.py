@@ -41,4 +41,4 @@ def test_a_loop_that_is_killed_in_a_turn_gets_the_same_notice_when_it_is_started
 
 
 def _notice(agent: Program) -> str:
-    return "\n".join(agent.lines_until("</holdfast-notice>", 20))
+    return "\n".join(agent.lines_until("</holdfast-notice>"))

@@ -11,7 +11,7 @@ from support.world import World
 EXAMPLE = Path(__file__).parents[2] / "examples" / "dominds_agent.py"
 
 
-def test_the_agent_is_told_of_a_death_across_its_own_restart_and_repairs(world: World) -> None:
+def test_the_agent_is_notified_of_a_death_across_its_own_restart_and_repairs(world: World) -> None:
     done = subprocess.run(
         [sys.executable, str(EXAMPLE), str(world.cwd)], capture_output=True, text=True, timeout=60, check=False
     )

@@ -11,7 +11,7 @@ from support.world import World
 EXAMPLE = Path(__file__).parents[2] / "examples" / "openclaw_agent.py"
 
 
-def test_the_agent_breaks_is_told_and_repairs_across_its_own_restart(world: World) -> None:
+def test_the_agent_breaks_gets_notified_and_repairs_across_its_own_restart(world: World) -> None:
     done = subprocess.run(
         [sys.executable, str(EXAMPLE), str(world.cwd)], capture_output=True, text=True, timeout=60, check=False
     )

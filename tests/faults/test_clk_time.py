@@ -9,15 +9,17 @@ from typing import Any
 
 import pytest
 
-from holdfast.runner import clock, deadlines, loop
-from holdfast.runner.deadlines import Deadlines
-from holdfast.runner.loop import Loop
+from holdfast.core import clock, loop
+from holdfast.core.loop import Loop
+from holdfast.runner import limits as deadlines
+from holdfast.runner.limits import Deadlines
 from support.bystander import Bystanders
+from support.faults import halt, runner_of
+from support.own_time import QuietTime
 from support.points import Points
 from support.promised import Beside, left_alone, promised
 from support.waiting import until, wait_gone
 from support.world import World
-from support.wounds import halt, runner_of
 
 HOUR_S = 3600
 TEN_YEARS_S = 10 * 365 * 86400
@@ -55,16 +57,16 @@ def test_clk_02_a_jump_of_the_wall_clock_moves_no_deadline_no_order_and_no_wait(
     until(lambda: session.text().count("\n") == 3, watch=world.session(session.id), what="two")
     wall.set(jump_s)
     cursor = session.refresh().cursor
-    woke = session.wait(idle=0.05, timeout=5)
+    woke = session.wait(idle=0.05, timeout=30)
     assert woke.reason == "idle"
     gate.release()
-    assert session.wait(match="^four$", since=cursor, timeout=5).reason == "match"
+    assert session.wait(match="^four$", since=cursor, timeout=30).reason == "match"
     assert session.refresh().state == "running", "no deadline passed"
     assert session.text().split() == ["ready", "one", "two", "three", "four"]
     assert [stream for stream, _, _ in session.read(since=0).chunks][-1] == "stderr"
-    began = time.monotonic()
+    passed = QuietTime()
     assert session.wait(match="never", timeout=0.1).reason == "timeout"
-    assert time.monotonic() - began < 5.0
+    assert passed.seconds() < 5.0
     assert session.stop(grace=0).done
     ended = session.refresh()
     assert ended.exit is not None
@@ -82,7 +84,7 @@ def test_clk_02_a_deadline_passes_in_its_own_time_whatever_the_wall_clock_says(
 ) -> None:
     session = world.open().start(world.probe("forever"), **{option: 0.3})  # type: ignore[arg-type]
     wall.set(-HOUR_S)
-    assert session.wait(exit=True, timeout=5).reason == "exit"
+    assert session.wait(exit=True, timeout=30).reason == "exit"
     ended = session.refresh().exit
     assert ended is not None
     assert ended.cause == cause
@@ -115,14 +117,14 @@ def test_clk_03_a_deadline_that_passed_while_the_runner_stood_still_acts_once_on
     began = time.monotonic()
     # Of two signals that wait for it, it would see one.
     session = world.open().start(world.probe("signal-report", "say", "deaf", "forever"), grace=2)
-    assert session.wait(match="deaf", timeout=5).reason == "match"
+    assert session.wait(match="deaf", timeout=30).reason == "match"
     session.update(timeout=time.monotonic() - began + 1.0)  # counted from the start
     due = time.monotonic() + 1.1
     runner = runner_of(session)
     halt(runner.pid)
     until(lambda: time.monotonic() > due, what="the deadline")
     os.kill(runner.pid, signal.SIGCONT)
-    assert session.wait(exit=True, timeout=5).reason == "exit"
+    assert session.wait(exit=True, timeout=30).reason == "exit"
     ended = promised(world, session, bystander=bystander, beside=beside)
     assert ended.exit is not None
     assert (ended.exit.cause, ended.status) == ("overall_timeout", "killed")
@@ -138,7 +140,7 @@ def test_clk_03_an_idle_timeout_does_not_count_the_sleep(
     """On faulty code the timer, found late, ended the command the moment everybody woke."""
     gate = world.gate()
     session = world.open().start(world.probe("await", gate, "say", "awake", "exit", 0))
-    assert session.wait(match="ready", timeout=5).reason == "match"
+    assert session.wait(match="ready", timeout=30).reason == "match"
     session.update(idle_timeout=2.0)
     woken_at = time.monotonic() + slept_s
     runner = runner_of(session)
@@ -148,7 +150,7 @@ def test_clk_03_an_idle_timeout_does_not_count_the_sleep(
     gate.release()
     os.kill(runner.pid, signal.SIGCONT)
     os.kill(session.pid or 0, signal.SIGCONT)
-    assert session.wait(exit=True, timeout=5).reason == "exit"
+    assert session.wait(exit=True, timeout=30).reason == "exit"
     ended = promised(world, session, bystander=bystander, beside=beside)
     assert ended.exit is not None
     assert (ended.exit.cause, ended.exit.code) == ("exit", 0)
@@ -161,7 +163,7 @@ def test_clk_03_a_command_that_ended_while_the_runner_stood_still_ended_by_itsel
     gate = world.gate()
     began = time.monotonic()
     session = world.open().start(world.probe("await", gate, "exit", 6))
-    assert session.wait(match="ready", timeout=5).reason == "match"
+    assert session.wait(match="ready", timeout=30).reason == "match"
     session.update(timeout=time.monotonic() - began + 1.0)  # counted from the start
     due = time.monotonic() + 1.1
     runner = runner_of(session)
@@ -170,7 +172,7 @@ def test_clk_03_a_command_that_ended_while_the_runner_stood_still_ended_by_itsel
     wait_gone(session.pid or 0)
     until(lambda: time.monotonic() > due, what="the deadline")
     os.kill(runner.pid, signal.SIGCONT)
-    assert session.wait(exit=True, timeout=5).reason == "exit"
+    assert session.wait(exit=True, timeout=30).reason == "exit"
     ended = promised(world, session, bystander=bystander, beside=beside)
     assert ended.exit is not None
     assert (ended.exit.cause, ended.exit.code) == ("exit", 6)
@@ -233,7 +235,7 @@ def test_clk_05_with_no_host_alive_the_runner_keeps_the_deadline_itself(
     id = host.line()
     assert host.wait() == 0, host.errors()
     record = world.session(id) / "exit.json"
-    until(record.exists, 10, watch=record.parent, what="the end")
+    until(record.exists, watch=record.parent, what="the end")
     ended = world.open().get(id)
     assert ended.exit is not None
     assert (ended.exit.cause, ended.exit.by, ended.status) == (cause, "limit", "killed")

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast, errors
+from holdfast.core import records
 from holdfast.home import Home
-from holdfast.host.observe import from_files, read_files
-from holdfast.runner import records
+from holdfast.sessions.observe import from_files, read_files
 from support.bystander import Bystanders
+from support.faults import kill_runner, sweep_up
 from support.promised import Beside, home_is_usable, is_typed, left_alone
 from support.world import World
-from support.wounds import kill_runner, sweep_up
 
 RECORDS = ("spec.json", "state.json", "exit.json")
 
@@ -114,7 +114,7 @@ def copies(home: Home, directory: Path) -> Iterator[tuple[str, Path]]:
 
 
 @pytest.mark.covers("IDN-06")
-def test_idn_06_damaged_sessions_are_reported_and_quarantined_and_block_nobody(
+def test_idn_06_damaged_sessions_are_reported_and_quarantined_and_block_no_other(
     world: World, bystander: Bystanders, beside: Beside
 ) -> None:
     home, directory = finished(world)
@@ -167,7 +167,7 @@ def test_idn_06_a_live_session_with_a_damaged_spec_is_left_where_it_is(
 ) -> None:
     hf = world.open()
     session = hf.start(world.probe("forever"))
-    assert session.wait(match="ready", timeout=5).reason == "match"
+    assert session.wait(match="ready", timeout=30).reason == "match"
     path = world.session(session.id) / "spec.json"
     whole = path.read_bytes()
     # In place, as a bad disk would: the runner's lock is on this very file.
@@ -194,7 +194,7 @@ def test_idn_06_a_damaged_session_whose_command_lives_is_kept_in_sight(
     """Moved aside, its command would run on with nobody to list or end it."""
     hf = world.open()
     session = hf.start(world.probe("forever"))
-    assert session.wait(match="ready", timeout=5).reason == "match"
+    assert session.wait(match="ready", timeout=30).reason == "match"
     path = world.session(session.id) / "state.json"
     whole = path.read_bytes()
     kill_runner(session)

@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast import errors, wire
+from holdfast import errors
+from holdfast.core import wire
 from support import processes
 from support.bystander import Bystanders
+from support.faults import kill_runner, runner_of, sweep_up
 from support.points import Points
 from support.promised import Beside, is_typed, left_alone, marked, promised
 from support.waiting import until, wait_gone
 from support.world import World
-from support.wounds import kill_runner, runner_of, sweep_up
 
 if TYPE_CHECKING:
     from holdfast import Session
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 def started(world: World, *words: object, **options: Any) -> Session:
     """A probe that has come as far as its first line: it no longer dies for want of a reader."""
     session = world.open().start(world.probe(*words), **options)
-    assert session.wait(match="^ready$", timeout=5).reason == "match"
+    assert session.wait(match="^ready$", timeout=30).reason == "match"
     return session
 
 
@@ -87,7 +88,7 @@ def test_idn_02_each_wrong_part_alone_is_enough_to_refuse_a_living_runner(
 
 
 @pytest.mark.covers("IDN-02")
-def test_idn_02_each_wrong_part_alone_is_enough_to_signal_nobody_when_the_runner_is_gone(
+def test_idn_02_each_wrong_part_alone_is_enough_to_signal_no_process_when_the_runner_is_gone(
     world: World, without: str, bystander: Bystanders, beside: Beside
 ) -> None:
     hf = world.open()
@@ -133,7 +134,7 @@ def test_idn_03_another_sessions_runner_at_the_recorded_endpoint_gets_not_one_by
     for session in (ours, other):
         promised(world, session, bystander=bystander, beside=beside, error=caught.value)
         session.send("mine\n")
-        assert session.wait(match="^mine$", timeout=5).reason == "match"
+        assert session.wait(match="^mine$", timeout=30).reason == "match"
         assert session.text() == "ready\nmine\n"
         assert session.stop(grace=0).done
 
@@ -245,7 +246,7 @@ def test_idn_12_matching_by_the_text_of_a_command_hits_the_command_alone(
 ) -> None:
     text = f"find-me-{world.root.name}"
     session = world.open().start(world.probe("say", text, "forever"), name=text, owner=text, description=text)
-    assert session.wait(match=text, timeout=5).reason == "match"
+    assert session.wait(match=text, timeout=30).reason == "match"
     # What `pkill -f` would match, asked for without killing the rest of the machine.
     found = subprocess.run(["pgrep", "-f", text], capture_output=True, text=True, check=True).stdout.split()
     assert [int(pid) for pid in found] == [session.pid]
@@ -253,7 +254,7 @@ def test_idn_12_matching_by_the_text_of_a_command_hits_the_command_alone(
     for launcher in world.launchers():
         assert text not in processes.command_line(launcher.pid)
     os.kill(session.pid or 0, signal.SIGTERM)
-    session.wait(exit=True, timeout=5)
+    session.wait(exit=True, timeout=30)
     ended = promised(world, session, bystander=bystander, beside=beside)
     assert ended.exit is not None
     assert (ended.exit.signal, ended.exit.cause) == ("SIGTERM", "signal")
@@ -265,7 +266,7 @@ def test_idn_12_a_command_that_renames_itself_keeps_its_identity(
 ) -> None:
     hf = world.open()
     session = hf.start(world.probe("rename", "somebody else", "say", "renamed", "forever"))
-    assert session.wait(match="^renamed$", timeout=5).reason == "match"
+    assert session.wait(match="^renamed$", timeout=30).reason == "match"
     assert processes.look(session.pid or 0) is not None
     until(lambda: "somebody else" in Path(f"/proc/{session.pid}/comm").read_text(), what="the new name")
     assert session.refresh().state == "running"

@@ -9,11 +9,11 @@ import pytest
 from holdfast import errors
 from support import processes
 from support.bystander import Bystanders
+from support.faults import kill_runner, sweep_up
 from support.points import Points
 from support.promised import Beside, home_is_usable, is_typed, left_alone, marked, promised
 from support.waiting import until
 from support.world import World
-from support.wounds import kill_runner, sweep_up
 
 
 def directories(world: World, beside: Beside) -> list[Path]:
@@ -26,12 +26,12 @@ def sockets(world: World, beside: Beside) -> list[str]:
 
 
 @pytest.mark.covers("IDN-05")
-def test_idn_05_a_socket_nobody_listens_at_is_swept_and_its_session_is_lost(
+def test_idn_05_a_socket_without_a_listener_is_swept_and_its_session_is_lost(
     world: World, without: str, bystander: Bystanders, beside: Beside
 ) -> None:
     hf = world.open()
     session = hf.start(world.probe("forever"))
-    assert session.wait(match="ready", timeout=5).reason == "match"
+    assert session.wait(match="ready", timeout=30).reason == "match"
     kill_runner(session)
     for row in marked(session.id):
         processes.end(row)
@@ -114,11 +114,11 @@ def test_idn_05_a_living_runner_without_its_socket_is_unreachable_and_can_be_sto
 ) -> None:
     hf = world.open()
     session = hf.start(world.probe("forever"))
-    assert session.wait(match="ready", timeout=5).reason == "match"
+    assert session.wait(match="ready", timeout=30).reason == "match"
     Path(session.endpoint or "").unlink()
     seen = session.refresh()
     assert (seen.state, seen.status) == ("unreachable", "running")
-    assert "nobody listens" in seen.metadata["evidence"]
+    assert "no process listens" in seen.metadata["evidence"]
     with pytest.raises(errors.Unreachable) as caught:
         session.send("x")
     is_typed(caught.value)

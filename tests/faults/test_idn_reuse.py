@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from support.bystander import Bystanders
+from support.faults import sweep_up
+from support.levers import PID_NAMESPACE, STRANGER
 from support.promised import Beside
-from support.reuse import PID_NAMESPACE, STRANGER
 from support.world import World
-from support.wounds import sweep_up
 
 INSIDE = (
     STRANGER
@@ -73,7 +73,7 @@ last_tick = start(owner.pid)
 owner.kill()
 owner.wait()
 other = stranger(owner.pid)
-session.wait(exit=True, timeout=10)
+session.wait(exit=True, timeout=30)
 told(hf, session.id, other)
 """
 )
@@ -81,9 +81,9 @@ told(hf, session.id, other)
 
 def inside(world: World, code: str, *words: str) -> dict[str, Any]:
     host = world.host(code, *words, prefix=PID_NAMESPACE)
-    line = host.line(15)
+    line = host.line()
     assert line, host.errors()
-    assert host.wait(15) == 0, host.errors()
+    assert host.wait(30) == 0, host.errors()
     # The namespace took everybody in it along; what they left is nobody's.
     sweep_up(world, world.open())
     answer: dict[str, Any] = json.loads(line)

@@ -11,12 +11,12 @@ import pytest
 from holdfast.errors import Unreachable
 from support import processes
 from support.bystander import Bystanders
+from support.faults import halt, kill_runner, sweep_up, wedged
 from support.points import Points
 from support.promised import Beside, marked, promised
 from support.scale import scaled
 from support.waiting import until
 from support.world import World
-from support.wounds import halt, kill_runner, sweep_up, wedged
 
 if TYPE_CHECKING:
     from holdfast import Holdfast
@@ -49,7 +49,7 @@ def test_kil_12_a_tree_whose_runner_is_gone_is_ended_by_the_host(
     session = hf.start(world.probe(*words, "lines", 4, "forever"))
     # Who does not leave is deaf by then, and everybody is there, without the process between two forks.
     for word in ("up", "line 4"):
-        assert session.wait(match=f"^{word}$", timeout=5).reason == "match"
+        assert session.wait(match=f"^{word}$", timeout=30).reason == "match"
     kill_runner(session)
     promised(world, session, bystander=bystander, beside=beside, numbers=4)
     assert session.state == "stale"
@@ -75,7 +75,7 @@ def test_kil_12_survivors_of_an_exit_are_ended_though_their_runner_is_gone(
 ) -> None:
     """The command has ended and is recorded; its runner dies while it watches what is left."""
     hf = world.open()
-    session = hf.run(world.probe("lines", 4, "daemon", "{", *PROOF, "forever", "}", "exit", 3), wait=10)
+    session = hf.run(world.probe("lines", 4, "daemon", "{", *PROOF, "forever", "}", "exit", 3), wait=30)
     kill_runner(session)
     assert len(marked(session.id)) == 1
     promised(world, session, bystander=bystander, beside=beside, numbers=4)
@@ -97,7 +97,7 @@ def test_kil_12_a_halted_tree_whose_runner_is_gone_is_ended(
 ) -> None:
     hf = world.open()
     session = hf.start(world.probe("fork", "{", "forever", "}", "lines", 4, "forever"))
-    assert session.wait(match="^line 4$", timeout=5).reason == "match"
+    assert session.wait(match="^line 4$", timeout=30).reason == "match"
     kill_runner(session)
     assert session.pid is not None
     halt(session.pid)
@@ -121,7 +121,7 @@ def test_kil_12_a_host_that_dies_on_the_ladder_is_followed_by_another(
 ) -> None:
     hf = world.open()
     session = hf.start(world.probe(*PROOF, "lines", 4, "fork", "{", "forever", "}", "forever"))
-    assert session.wait(match="^line 4$", timeout=5).reason == "match"
+    assert session.wait(match="^line 4$", timeout=30).reason == "match"
     kill_runner(session)
     points.set(f"host.rung={rung}*kill")
     stopper = world.host(STOPPER, session.id)
@@ -154,7 +154,7 @@ def test_kil_13_a_thousand_looks_neither_kill_nor_change_anything(
     session = hf.start(
         world.probe(*(("ignore", "HUP") if tty else ("signal-report",)), "lines", 30, "forever"), tty=tty
     )
-    assert session.wait(match="^line 30$", timeout=5).reason == "match"
+    assert session.wait(match="^line 30$", timeout=30).reason == "match"
     monkeypatch.setenv("HOLDFAST_HOSTS_SWEEP_TIMEOUT", "0.005")
     monkeypatch.setenv("HOLDFAST_HOSTS_REPLY_TIMEOUT", "0.005")
     impatient = world.open()

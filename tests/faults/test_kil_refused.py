@@ -15,12 +15,12 @@ import support
 from holdfast.errors import IdentityMismatch, StillRunning
 from support import processes
 from support.bystander import Bystanders
-from support.people import normal_user
+from support.faults import kill_runner, sweep_up
+from support.levers import normal_user
 from support.points import Points
 from support.promised import Beside, home_is_usable, left_alone, marked, promised
 from support.waiting import until, wait_gone
 from support.world import World
-from support.wounds import kill_runner, sweep_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,7 +50,7 @@ def test_kil_10_a_poisoned_group_id_is_refused_with_the_reason(
 ) -> None:
     hf = world.open()
     session = hf.start(world.probe("lines", 3, "forever"))
-    assert session.wait(match="^line 3$", timeout=5).reason == "match"
+    assert session.wait(match="^line 3$", timeout=30).reason == "match"
     kill_runner(session)
     before = poison(world, session.id, POISON[pgid](bystander))
     with pytest.raises(IdentityMismatch, match="process group") as told:
@@ -72,7 +72,7 @@ def test_kil_10_a_live_runner_does_not_believe_the_poisoned_record(
 ) -> None:
     hf = world.open()
     session = hf.start(world.probe("lines", 3, "fork", "{", "forever", "}", "forever"))
-    assert session.wait(match="^line 3$", timeout=5).reason == "match"
+    assert session.wait(match="^line 3$", timeout=30).reason == "match"
     poison(world, session.id, POISON[pgid](bystander))
     until(lambda: session.send_signal("CONT", target="group") == 2, what="a group of two")
     stopped = session.stop(grace=0.5)
@@ -108,7 +108,7 @@ def kept(session):
 world = SimpleNamespace(open=holdfast.open, probe=probe.argv, session=session_directory)
 beside = promised.Beside(world)
 session = holdfast.open().start(sys.argv[1])
-assert session.wait(match="^risen$", timeout=10).reason == "match"
+assert session.wait(match="^risen$", timeout=30).reason == "match"
 print(json.dumps(session.stop(grace=0.5).to_json()))
 kept(session)
 input()
@@ -130,7 +130,7 @@ def test_kil_11_a_member_that_became_root_is_a_survivor_and_stop_does_not_claim_
     prefix = normal_user(world)
     tests = {"PYTHONPATH": str(Path(support.__file__).parents[1])}
     host = world.host(USER_HOST, f"{shlex.quote(str(riser))} & exec sleep 600", prefix=prefix, env=tests)
-    stopped = json.loads(host.line(10) or host.errors())
+    stopped = json.loads(host.line() or host.errors())
     assert len(stopped["found"]) == 2
     [survivor] = stopped["survivors"]
     assert (survivor["error"], survivor["command"]) == ("EPERM", str(riser))
@@ -157,7 +157,7 @@ def test_kil_11_a_process_that_does_not_die_is_listed_with_the_reason(
     points.set("tree.kill=error:EPERM")
     hf = world.open()
     session = hf.start(world.probe("lines", 3, "forever"))
-    assert session.wait(match="^line 3$", timeout=5).reason == "match"
+    assert session.wait(match="^line 3$", timeout=30).reason == "match"
     stopped = session.stop(grace=0.3)
     assert not stopped.done
     [survivor] = stopped.survivors
@@ -186,7 +186,7 @@ def test_kil_11_nothing_is_started_in_the_place_of_what_survived_the_stop(
     points.set("tree.kill=error:EPERM")
     hf = world.open()
     session = hf.start(world.probe("lines", 3, "forever"), name="web", grace=0.3)
-    assert session.wait(match="^line 3$", timeout=5).reason == "match"
+    assert session.wait(match="^line 3$", timeout=30).reason == "match"
     with pytest.raises(StillRunning) as told:
         session.restart() if way == "restart" else hf.start(world.probe("forever"), name="web", replace=True)
     assert [each["pid"] for each in told.value.survivors] == [session.pid]

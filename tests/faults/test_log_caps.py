@@ -11,14 +11,14 @@ import pytest
 
 from holdfast import Holdfast, Session
 from holdfast.errors import OffsetAhead, OutputDropped, Removed
-from support import probe, processes, stream
+from support import numbered_stream, probe, processes
 from support.bystander import Bystanders
+from support.faults import is_stopped
 from support.peer import memory_kb
 from support.promised import Beside, home_is_usable, is_typed, promised
 from support.scale import scaled
 from support.waiting import until
 from support.world import World
-from support.wounds import is_stopped
 
 MIB = 1 << 20
 
@@ -68,7 +68,7 @@ def tail_is_right(session: Session, name: str, size: int) -> None:
     dropped = session.dropped_before[name]
     at = dropped
     for part in session.raw(name):
-        assert part == stream.at(at, len(part)), f"wrong bytes near {at}"
+        assert part == numbered_stream.at(at, len(part)), f"wrong bytes near {at}"
         at += len(part)
     assert at == session.ends[name] == size
 
@@ -80,7 +80,13 @@ def test_log_03_a_gibibyte_under_a_cap_of_64_mib_leaves_memory_flat_and_an_exact
 ) -> None:
     size, cap = scaled(192 * MIB, 1 << 30), 64 * MIB
     gate = world.gate()
-    command = ["sh", "-c", f'head -c1 {gate} >/dev/null; "$@"; head -c1 {gate} >/dev/null', "sh", *stream.argv(size)]
+    command = [
+        "sh",
+        "-c",
+        f'head -c1 {gate} >/dev/null; "$@"; head -c1 {gate} >/dev/null',
+        "sh",
+        *numbered_stream.argv(size),
+    ]
     hf = world.open()
     session = hf.start(command, log_cap=cap)
     runner = session.runner_pid
@@ -102,7 +108,7 @@ def test_log_03_a_gibibyte_under_a_cap_of_64_mib_leaves_memory_flat_and_an_exact
     assert done.dropped_before["stdout"] == size - done.log_bytes
     tail_is_right(done, "stdout", size)
     log_reader = hf._core.log(done.id)
-    assert log_reader.lines_dropped()["stdout"] == stream.lines_before(done.dropped_before["stdout"])
+    assert log_reader.lines_dropped()["stdout"] == numbered_stream.lines_before(done.dropped_before["stdout"])
 
 
 @pytest.mark.covers("LOG-03")
@@ -114,7 +120,7 @@ def test_log_03_endless_output_keeps_within_its_cap_through_many_rotations_and_m
     runner = session.runner_pid
     assert runner is not None
     directory = world.session(session.id)
-    until(lambda: session.refresh().ends["stdout"] > 2 * cap, 20, what="the first rotations")
+    until(lambda: session.refresh().ends["stdout"] > 2 * cap, what="the first rotations")
     before = memory_kb(runner)
     log, everything = watch_usage(session, directory, 15 * cap, 40)
     assert log <= cap
@@ -144,7 +150,7 @@ def test_log_03_single_lines_under_a_small_cap_do_not_let_the_frames_outgrow_the
     log, everything = watch_usage(session, world.session(session.id), 600_000, 30)
     assert log <= MIB
     assert everything <= MIB
-    assert session.wait(exit=True, timeout=20).reason == "exit"
+    assert session.wait(exit=True, timeout=30).reason == "exit"
     promised(world, session, bystander=bystander, beside=beside, numbers=60_000)
 
 
@@ -194,7 +200,7 @@ def test_log_04_a_home_over_its_quota_loses_its_oldest_finished_sessions_and_no_
     world: World, tight: Holdfast, bystander: Bystanders, beside: Beside
 ) -> None:
     live = tight.start(world.probe("quiet", "fill", MIB, "say", "", "say", "end", "cat"), stdin="open")
-    assert live.wait(match="^end$", timeout=10).reason == "match"
+    assert live.wait(match="^end$", timeout=30).reason == "match"
     finished = [filled(tight, world) for _ in range(4)]
     small = tight.run("echo small")
     plan = tight.collect(dry_run=True)
@@ -209,7 +215,7 @@ def test_log_04_a_home_over_its_quota_loses_its_oldest_finished_sessions_and_no_
     assert kept == {live.id, finished[3].id, small.id, beside.session.id}
     # The live one does not notice: not one byte of it is gone, and it goes on.
     live.send("more\n")
-    assert live.wait(match="^more$", timeout=5).reason == "match"
+    assert live.wait(match="^more$", timeout=30).reason == "match"
     assert live.refresh().log_bytes == live.ends["stdout"] == MIB + len("\nend\nmore\n")
     promised(world, live, bystander=bystander, beside=beside)
     # Live ones alone above the quota: nothing can go, and that is said.
@@ -218,7 +224,7 @@ def test_log_04_a_home_over_its_quota_loses_its_oldest_finished_sessions_and_no_
         for _ in range(2)
     ]
     for session in more:
-        assert session.wait(match="^end$", timeout=10).reason == "match"
+        assert session.wait(match="^end$", timeout=30).reason == "match"
     again = tight.collect()
     assert again.removed == [finished[3].id, small.id]
     assert any("running sessions hold" in text for text in again.skipped)
@@ -252,8 +258,8 @@ def test_log_04_below_the_free_space_floor_finished_sessions_go_and_a_live_one_k
     hf = world.open()
     finished = filled(hf, world)
     size = 20 * MIB
-    live = hf.start(["sh", "-c", f"{_quoted(stream.argv(size))}; echo; echo end; exec cat"], stdin="open")
-    assert live.wait(match="^end$", timeout=20).reason == "match"
+    live = hf.start(["sh", "-c", f"{_quoted(numbered_stream.argv(size))}; echo; echo end; exec cat"], stdin="open")
+    assert live.wait(match="^end$", timeout=30).reason == "match"
     found = hf.collect()
     assert found.removed == [finished.id]
     now = live.refresh()
@@ -263,7 +269,7 @@ def test_log_04_below_the_free_space_floor_finished_sessions_go_and_a_live_one_k
     assert any("below the floor" in text for text in now.metadata["warnings"])
     assert now.tail(1) == "end\n"
     kept = b"".join(now.raw("stdout"))
-    assert kept == (stream.at(now.dropped_before["stdout"], size - now.dropped_before["stdout"]) + b"\nend\n")
+    assert kept == (numbered_stream.at(now.dropped_before["stdout"], size - now.dropped_before["stdout"]) + b"\nend\n")
     promised(world, live, bystander=bystander, beside=beside)
     assert live.stop(grace=0).done
 
@@ -275,14 +281,17 @@ def _quoted(words: list[str]) -> str:
 
 
 @pytest.mark.covers("LOG-04")
-def test_log_04_a_reader_whose_place_was_dropped_is_told_where_the_rest_begins(
+def test_log_04_a_reader_whose_place_was_dropped_gets_the_first_kept_offset(
     world: World, bystander: Bystanders, beside: Beside
 ) -> None:
     gate = world.gate()
     command = [
         "sh",
         "-c",
-        f"{_quoted(stream.argv(MIB))}; head -c1 {gate} >/dev/null; exec {_quoted(stream.argv(6 * MIB))}",
+        (
+            f"{_quoted(numbered_stream.argv(MIB))}; head -c1 {gate} >/dev/null; "
+            f"exec {_quoted(numbered_stream.argv(6 * MIB))}"
+        ),
     ]
     hf = world.open()
     session = hf.start(command, log_cap=2 * MIB)
@@ -291,14 +300,14 @@ def test_log_04_a_reader_whose_place_was_dropped_is_told_where_the_rest_begins(
     cursor, followed = reader.cursor, session.follow()
     first = next(followed)
     gate.release()
-    assert session.wait(exit=True, timeout=20).reason == "exit"
+    assert session.wait(exit=True, timeout=30).reason == "exit"
     dropped = session.refresh().dropped_before["stdout"]
     assert dropped > 4 * MIB
     page = session.read(cursor, limit=1000)
     assert page.dropped_before["stdout"] == dropped
     assert [(gap.start, gap.stop, gap.reason) for gap in page.gaps] == [(len(reader.data), dropped, "dropped")]
     assert page.chunks[0][1] == dropped
-    assert page.data == stream.at(dropped - MIB, len(page.data))
+    assert page.data == numbered_stream.at(dropped - MIB, len(page.data))
     with pytest.raises(OutputDropped) as refusal:
         hf._core.log(session.id).read(cursor, strict=True)
     is_typed(refusal.value)
@@ -313,7 +322,9 @@ def test_log_04_a_reader_whose_place_was_dropped_is_told_where_the_rest_begins(
             at = gap.stop
         for _, offset, data in page.chunks:
             assert offset == at
-            assert data == (stream.at(at, len(data)) if at + len(data) <= MIB else stream.at(at - MIB, len(data)))
+            assert data == (
+                numbered_stream.at(at, len(data)) if at + len(data) <= MIB else numbered_stream.at(at - MIB, len(data))
+            )
             at += len(data)
     assert at == 7 * MIB
     promised(world, session, bystander=bystander, beside=beside)

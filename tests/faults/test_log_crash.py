@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.core import processes
 from holdfast.errors import NotFound
-from holdfast.host.log import Log
-from holdfast.host.observe import from_files, read_files
-from holdfast.runner import tree
-from support import tape
+from holdfast.sessions.log import Log
+from holdfast.sessions.observe import from_files, read_files
+from support import crash_states
 from support.bystander import Bystanders
 from support.promised import Beside, home_is_usable, promised
 from support.scale import scaled
@@ -35,15 +35,15 @@ def other_boot(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The machine came up again: nothing of what ran before is there."""
     boot_id = world.root / "boot_id"
     boot_id.write_text("00000000-1111-2222-3333-444444444444\n")
-    monkeypatch.setattr(tree, "BOOT_ID_PATH", str(boot_id))
+    monkeypatch.setattr(processes, "BOOT_ID_PATH", str(boot_id))
 
 
 @pytest.fixture
-def life(world: World) -> Iterator[list[tape.Step]]:
+def life(world: World) -> Iterator[list[crash_states.Step]]:
     """The steps of one life that printed on both streams, through several segments, and ended unwatched."""
     home = world.root / "recorded"
     home.mkdir(mode=0o700)
-    steps = tape.record(home, COMMAND, world.root / "tape", read_bytes=32, segment_bytes=64)
+    steps = crash_states.record(home, COMMAND, world.root / "tape", read_bytes=32, segment_bytes=64)
     yield steps
     shutil.rmtree(home)
 
@@ -54,7 +54,7 @@ def read_all(directory: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.covers("LOG-06")
-def test_log_06_the_order_on_disk_is_spec_process_log_exit(life: list[tape.Step]) -> None:
+def test_log_06_the_order_on_disk_is_spec_process_log_exit(life: list[crash_states.Step]) -> None:
     """What a power loss could turn into a lie is synced before the record that would tell it."""
     verbs = [(step[0], step[-1] if step[0] == "rename" else step[1]) for step in life]
     spawned = verbs.index(("spawn", ""))
@@ -72,21 +72,21 @@ def test_log_06_the_order_on_disk_is_spec_process_log_exit(life: list[tape.Step]
 
 @pytest.mark.covers("LOG-06")
 @pytest.mark.slow
-def test_log_06_after_a_power_loss_at_any_byte_the_records_tell_no_lie(
-    world: World, life: list[tape.Step], other_boot: None, beside: Beside, bystander: Bystanders
+def test_log_06_after_a_power_loss_at_any_byte_the_records_are_true(
+    world: World, life: list[crash_states.Step], other_boot: None, beside: Beside, bystander: Bystanders
 ) -> None:
     hf = world.open()
-    stage = tape.Stage(world.session(tape.SESSION))
+    stage = crash_states.Stage(world.session(crash_states.SESSION))
     directory = stage.directory
     spawned = [step[0] for step in life].index("spawn")
     seen: dict[str, int] = {}
-    for place, (number, files) in enumerate(tape.states(life, torn=True)):
+    for place, (number, files) in enumerate(crash_states.states(life, torn=True)):
         if files is None or place % EVERY:
             continue
         stage.build(files)
         assert "spec.json" in files or number <= spawned
         try:
-            observed = from_files(read_files(hf.home, tape.SESSION))
+            observed = from_files(read_files(hf.home, crash_states.SESSION))
         except NotFound:
             assert "spec.json" not in files
             seen["nothing"] = seen.get("nothing", 0) + 1
@@ -111,25 +111,25 @@ def test_log_06_after_a_power_loss_at_any_byte_the_records_tell_no_lie(
 
 @pytest.mark.covers("LOG-06")
 def test_log_06_no_state_needs_a_human(
-    world: World, life: list[tape.Step], other_boot: None, monkeypatch: pytest.MonkeyPatch
+    world: World, life: list[crash_states.Step], other_boot: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every state is listed as what it is, damages no neighbour, and is swept by an ordinary collection."""
     monkeypatch.setenv("HOLDFAST_COLLECT_ENABLED", "false")
     hf = world.open()
     good = hf.run("echo good")
-    stage = tape.Stage(world.session(tape.SESSION))
+    stage = crash_states.Stage(world.session(crash_states.SESSION))
     directory = stage.directory
-    states = [files for _, files in tape.states(life, torn=False) if files is not None]
+    states = [files for _, files in crash_states.states(life, torn=False) if files is not None]
     for files in states:
         stage.build(files)
         os.utime(directory, (1, 1))
         found = hf.recover()
         assert found.quarantined == []
-        assert {session.id for session in [*found.lost, *found.exited]} <= {tape.SESSION}
+        assert {session.id for session in [*found.lost, *found.exited]} <= {crash_states.SESSION}
         assert found.live == found.stale == found.unreachable == []
         listed = {session.id: session.state for session in hf.sessions(all=True)}
         assert listed[good.id] == "exited"
-        assert listed.get(tape.SESSION) == (
+        assert listed.get(crash_states.SESSION) == (
             None if "spec.json" not in files else "exited" if "exit.json" in files else "lost"
         )
         collected = hf.collect()
@@ -138,7 +138,7 @@ def test_log_06_no_state_needs_a_human(
         if directory.exists():
             # It ended, or is known to be lost: it stays for its time, as any other.
             assert "spec.json" in files
-            hf.get(tape.SESSION).remove()
+            hf.get(crash_states.SESSION).remove()
         assert not directory.exists()
     home_is_usable(hf)
 
@@ -146,11 +146,11 @@ def test_log_06_no_state_needs_a_human(
 @pytest.mark.covers("LOG-05")
 @pytest.mark.slow
 def test_log_05_log_and_frames_cut_at_every_byte_give_all_before_the_tear_and_say_where_it_is(
-    world: World, life: list[tape.Step], other_boot: None, beside: Beside, bystander: Bystanders
+    world: World, life: list[crash_states.Step], other_boot: None, beside: Beside, bystander: Bystanders
 ) -> None:
     hf = world.open()
-    stage = tape.Stage(world.session(tape.SESSION))
-    *_, (_, whole) = tape.states(life, torn=False)
+    stage = crash_states.Stage(world.session(crash_states.SESSION))
+    *_, (_, whole) = crash_states.states(life, torn=False)
     assert whole is not None
     printed = {"stdout": STDOUT, "stderr": STDERR}
     cuttable = [name for name in whole if name.startswith(("stdout.", "stderr.", "frames"))]
@@ -159,7 +159,7 @@ def test_log_05_log_and_frames_cut_at_every_byte_give_all_before_the_tear_and_sa
         for name in cuttable:
             for size in range(0, len(files[name]), EVERY):
                 stage.build({**files, name: files[name][:size]})
-                session = hf.get(tape.SESSION)
+                session = hf.get(crash_states.SESSION)
                 page = session.read()
                 missing = {(gap.stream, place) for gap in page.gaps for place in range(gap.start, gap.stop)}
                 got = {(stream, at + n): byte for stream, at, data in page.chunks for n, byte in enumerate(data)}
@@ -181,9 +181,9 @@ def test_log_05_log_and_frames_cut_at_every_byte_give_all_before_the_tear_and_sa
     promised(world, beside.session, bystander=bystander, beside=beside)
 
 
-def test_the_recorded_life_is_the_one_that_was_lived(world: World, life: list[tape.Step]) -> None:
+def test_the_recorded_life_is_the_one_that_was_lived(world: World, life: list[crash_states.Step]) -> None:
     """The tape itself is right: its last state is what stands on the disk."""
-    *_, (_, last) = tape.states(life, torn=False)
-    directory = world.root / "recorded" / "sessions" / tape.SESSION
+    *_, (_, last) = crash_states.states(life, torn=False)
+    directory = world.root / "recorded" / "sessions" / crash_states.SESSION
     assert last == {path.name: path.read_bytes() for path in directory.iterdir()}
     assert json.loads(last["exit.json"])["exit"]["code"] == 7

@@ -83,7 +83,7 @@ for id in kept:
     session = hf.get(id)
     assert session.state == "running", (id, session.state)
     session.send("still here\\n")
-    woke = session.wait(match="^still here$", timeout=20)
+    woke = session.wait(match="^still here$", timeout=30)
     assert woke.reason == "match", woke
 print(json.dumps({"told": told, "kept": kept}), flush=True)
 """
@@ -130,5 +130,5 @@ def _result(host: Program) -> dict[str, Any]:
     line = host.line(120)
     assert line, host.errors()
     found: dict[str, Any] = json.loads(line)
-    assert host.wait(10) == 0, host.errors()
+    assert host.wait(30) == 0, host.errors()
     return found

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from holdfast import Session
+from holdfast.core import wire
 from holdfast.errors import HoldfastError, NotFound, Removed
-from holdfast.runner import wire
 from support import processes
 from support.bystander import Bystanders
 from support.peer import Peer
@@ -25,7 +25,7 @@ from support.world import World
 def talker(world: World) -> Iterator[Session]:
     """A session that echoes; ended by the test or here."""
     session = world.open().start(world.probe("cat"), stdin="open")
-    assert session.wait(match="^ready$", timeout=5).reason == "match"
+    assert session.wait(match="^ready$", timeout=30).reason == "match"
     yield session
     row = processes.look(session.runner_pid or 0)
     if row is not None:
@@ -47,7 +47,7 @@ def say(session: Session, text: str) -> int:
     with Peer(str(session.endpoint)) as peer:
         before = peer.hello()["status"]["ends"]["stdout"]
         assert peer.ask("write", data=text + "\n")["type"] == "reply"
-        reply = peer.ask("wait", output_after={"stdout": before + len(text)}, timeout=5)
+        reply = peer.ask("wait", output_after={"stdout": before + len(text)}, timeout=30)
         assert reply["reason"] == "output"
         end: int = reply["status"]["ends"]["stdout"]
     return end
@@ -66,7 +66,7 @@ def test_log_07_a_truncated_segment_is_a_named_hole_and_what_follows_keeps_its_o
     assert [(gap.start, gap.stop, gap.reason) for gap in page.gaps] == [(10, end, "missing")]
     now = talker.refresh()
     assert (now.state, now.ends["stdout"]) == ("running", last)
-    assert any("changed by somebody else" in text for text in now.metadata["warnings"])
+    assert any("changed by another process" in text for text in now.metadata["warnings"])
     with Peer(str(talker.endpoint)) as peer:
         peer.hello()
         assert peer.ask("output", since=0)["cursor"] == 10
@@ -79,7 +79,7 @@ def test_log_07_a_truncated_segment_is_a_named_hole_and_what_follows_keeps_its_o
 
 @pytest.mark.covers("LOG-07")
 @pytest.mark.parametrize("how", ["delete", "directory in its place", "symlink in its place", "fifo in its place"])
-def test_log_07_a_segment_taken_away_or_replaced_is_missing_and_the_session_goes_on(
+def test_log_07_a_segment_taken_away_or_replaced_is_missing_and_the_session_continues(
     world: World, talker: Session, bystander: Bystanders, beside: Beside, how: str
 ) -> None:
     end = say(talker, "in the first segment")
@@ -98,7 +98,7 @@ def test_log_07_a_segment_taken_away_or_replaced_is_missing_and_the_session_goes
     assert b"root:" not in page.data
     now = talker.refresh()
     assert (now.state, now.ends["stdout"]) == ("running", last)
-    assert any("changed by somebody else" in text for text in now.metadata["warnings"])
+    assert any("changed by another process" in text for text in now.metadata["warnings"])
     with Peer(str(talker.endpoint)) as peer:
         peer.hello()
         assert peer.ask("output", since=0)["from"] == end
@@ -201,19 +201,19 @@ def tried(act):
 hf = holdfast.open()
 home = Path(os.environ["HOLDFAST_HOME"])
 session = hf.start(sys.argv[1:], stdin="open")
-session.wait(match="^ready$", timeout=5)
+session.wait(match="^ready$", timeout=30)
 first = home / "sessions" / session.id / f"stdout.{0:020d}"
 first.chmod(0)
 page = session.read(stream="stdout")
 session.send("one\\n")
-session.wait(output=True, timeout=5)
+session.wait(output=True, since="stdout:6", timeout=30)
 tell(gaps=[list(gap) for gap in page.gaps], data=page.data.decode(), state=session.refresh().state, ends=session.ends)
 first.chmod(0o600)
 tell(text=session.text())
 (home / "sessions").chmod(0o500)
 home.chmod(0o500)
 session.send("two\\n")
-session.wait(match="^two$", timeout=5)
+session.wait(match="^two$", timeout=30)
 refused = tried(lambda: hf.start("true"))
 listed = [each.id for each in hf.sessions()]
 tell(text=session.text(), refused=refused, listed=listed, state=session.refresh().state)
@@ -232,13 +232,13 @@ tell(code=hf.run("exit 3").exit.code)
 @pytest.mark.covers("LOG-07")
 @pytest.mark.root
 @pytest.mark.needs("setpriv")
-def test_log_07_modes_that_lock_us_out_stop_no_command_and_are_told(
+def test_log_07_modes_that_lock_us_out_stop_no_command_and_are_reported(
     world: World, bystander: Bystanders, beside: Beside
 ) -> None:
     host = world.host(LOCKED_OUT, *world.probe("cat"), prefix=MODES_COUNT)
 
     def told() -> dict[str, object]:
-        line = host.line(10)
+        line = host.line()
         assert line, host.errors()
         found: dict[str, object] = json.loads(line)
         return found
@@ -256,7 +256,7 @@ def test_log_07_modes_that_lock_us_out_stop_no_command_and_are_told(
     assert ended["state"] == "exited"
     assert ended["signal"] == "SIGKILL"
     assert told() == {"code": 3}
-    assert host.wait(10) == 0, host.errors()
+    assert host.wait(30) == 0, host.errors()
     beside.unharmed()
     left_alone(bystander)
     until(lambda: len(processes.descendants(host.pid)) == 0, what="the end of the host's family")

@@ -10,12 +10,12 @@ import pytest
 
 from holdfast import Session
 from support.bystander import Bystanders
+from support.faults import kill_launchers
 from support.points import Points
 from support.promised import Beside, promised, runners
 from support.scale import scaled
 from support.waiting import until
 from support.world import World
-from support.wounds import kill_launchers
 
 # Starts what its arguments say, prints the id, and lives until it is killed.
 STARTER = """
@@ -62,12 +62,12 @@ def test_own_01_a_host_killed_in_mid_output_is_not_missed_on_pipes(
     hf = world.open()
     session = hf.get(host.line())
     before = (session.pid, session.runner_pid)
-    assert session.wait(match=f"^line {seen}$", timeout=5).reason == "match"
+    assert session.wait(match=f"^line {seen}$", timeout=30).reason == "match"
     host.kill()
     now = session.refresh()
     assert (now.state, now.pid, now.runner_pid) == ("running", *before)
     gate.release()
-    assert session.wait(exit=True, timeout=10).reason == "exit"
+    assert session.wait(exit=True, timeout=30).reason == "exit"
     done = promised(world, session, bystander=bystander, beside=beside, numbers=200)
     assert (done.pid, done.runner_pid) == before
     assert done.exit is not None
@@ -81,7 +81,7 @@ def test_own_02_twenty_sessions_outlive_every_host_and_the_launcher(
 ) -> None:
     gate = world.gate()
     hosts = [world.host(MANY_STARTER, 5, *world.probe("lines", 60, 0.01, "await", gate, "exit", 4)) for _ in range(4)]
-    ids = [id for host in hosts for id in host.lines_until("done", 20)[:-1]]
+    ids = [id for host in hosts for id in host.lines_until("done")[:-1]]
     for host in hosts:
         os.kill(host.pid, signal.SIGKILL)
     killed = kill_launchers(world)
@@ -95,10 +95,10 @@ def test_own_02_twenty_sessions_outlive_every_host_and_the_launcher(
         session = found[id]
         assert session.metadata["evidence"] == "its runner answered"
         assert [row.pid for row in runners(world, id)] == [session.runner_pid]
-        assert session.wait(match="^line 60$", timeout=10).reason == "match"
+        assert session.wait(match="^line 60$", timeout=30).reason == "match"
     gate.release(len(ids))
     for id in ids:
-        assert found[id].wait(exit=True, timeout=10).reason == "exit"
+        assert found[id].wait(exit=True, timeout=30).reason == "exit"
         done = promised(world, found[id], bystander=bystander, beside=beside, numbers=60)
         assert done.exit is not None
         assert done.exit.code == 4
@@ -131,7 +131,7 @@ def test_own_03_a_host_that_dies_while_it_starts_leaves_all_or_nothing(
     kept = hf.start(command, key="once")
     others = [session for session in hf.sessions(all=True) if session.owner != "beside"]
     assert [session.id for session in others] == [kept.id]
-    assert kept.wait(match="^ready$", timeout=5).reason == "match"
+    assert kept.wait(match="^ready$", timeout=30).reason == "match"
     until(lambda: runs(world) == "run\n", what="the command's own note")
     assert hf.start(command, key="once").id == kept.id
     promised(world, kept, bystander=bystander, beside=beside)
@@ -147,7 +147,7 @@ TIMES = scaled(6, 50)
 # Opens nothing itself. Each time it is told to, it makes a host, which starts what the arguments say, waits for its
 # end, and lives until it is killed. An interpreter that has to import everything first would take longer than the rest.
 HOSTS = """
-import os, signal, sys, holdfast, holdfast.host.launch, holdfast.host.request, holdfast.runner.launcher
+import os, signal, sys, holdfast, holdfast.sessions.launch, holdfast.sessions.start, holdfast.runner.launcher
 for _ in sys.stdin:
     host = os.fork()
     if host == 0:
@@ -182,8 +182,8 @@ def test_own_01_fifty_times_under_load_no_line_is_lost_when_everyone_else_is_kil
         assert cli.line(20) == "ready"
         sessions = [hf.get(id), hf.get(f"n{number}")]
         gate.release(2)
-        assert cli.lines_until("line 20", 20) == expected[1:21]
-        assert sessions[0].wait(match="^line 20$", timeout=20).reason == "match"
+        assert cli.lines_until("line 20") == expected[1:21]
+        assert sessions[0].wait(match="^line 20$", timeout=30).reason == "match"
         for pid in (cli.pid, int(api)):
             os.kill(pid, signal.SIGKILL)
         kill_launchers(world)
@@ -192,13 +192,13 @@ def test_own_01_fifty_times_under_load_no_line_is_lost_when_everyone_else_is_kil
         cli.end()
         reader = world.program(world.hold_argv("logs", "-f", sessions[1].id))
         assert world.hold("wait", sessions[1].id, "--exit", "--propagate").returncode == 9
-        assert reader.lines_until(expected[-1], 20) == expected
+        assert reader.lines_until(expected[-1]) == expected
         assert reader.wait() == 0
         reader.end()
         fresh = world.open()
         for session in sessions:
             found = fresh.get(session.id)
-            assert found.wait(exit=True, timeout=20).reason == "exit"
+            assert found.wait(exit=True, timeout=30).reason == "exit"
             promised(world, found, bystander=bystander, beside=beside, numbers=LINES)
             assert found.to_json()["exit"]["code"] == 9
     for program in load:

@@ -14,7 +14,7 @@ import pytest
 from holdfast.errors import SpawnError
 from support import processes
 from support.bystander import Bystanders
-from support.people import normal_user
+from support.levers import normal_user
 from support.points import Points
 from support.promised import Beside, home_is_usable, left_alone, promised
 from support.waiting import until
@@ -53,7 +53,7 @@ def test_own_13_a_host_without_descriptors_fails_typed_at_every_step_and_works_a
 ) -> None:
     host = world.host(SCARCE_HOST)
     lines = []
-    while line := host.line(10):
+    while line := host.line():
         lines.append(json.loads(line))
     assert host.wait() == 0, host.errors()
     *scarce, enough, after = lines
@@ -65,7 +65,7 @@ def test_own_13_a_host_without_descriptors_fails_typed_at_every_step_and_works_a
     assert after == {"after": 3}
     hf = world.open()
     session = hf.get(enough["id"])
-    assert session.wait(exit=True, timeout=5).reason == "exit"
+    assert session.wait(exit=True, timeout=30).reason == "exit"
     promised(world, session, bystander=bystander, beside=beside)
     # The refused left nothing: two before, the one that worked, the one after, and the one beside.
     assert len(hf.sessions(all=True)) == 5
@@ -105,7 +105,7 @@ def test_own_13_a_runner_without_descriptors_refuses_before_anything_exists(
     assert room > 0
     points.clear()
     session = hf.get(told["id"])
-    assert session.wait(exit=True, timeout=5).reason == "exit"
+    assert session.wait(exit=True, timeout=30).reason == "exit"
     promised(world, session, bystander=bystander, beside=beside)
     assert session.exit is not None
     assert session.exit.code == 3
@@ -119,7 +119,7 @@ def is_warm(launcher: int) -> bool:
     return bool(ignored >> (signal.SIGCHLD - 1) & 1)
 
 
-def test_own_13_a_launcher_without_descriptors_leaves_and_starts_go_on(
+def test_own_13_a_launcher_without_descriptors_leaves_and_starts_continue(
     world: World, beside: Beside, bystander: Bystanders
 ) -> None:
     hf = world.open()
@@ -130,7 +130,7 @@ def test_own_13_a_launcher_without_descriptors_leaves_and_starts_go_on(
     # Spares that were taken by a start never come back, so the launcher has to fork.
     sessions = [hf.start(["sh", "-c", "exit 3"]) for _ in range(6)]
     for session in sessions:
-        session.wait(timeout=10)
+        session.wait(timeout=30)
     until(lambda: launcher.pid not in [row.pid for row in world.launchers()], what="the leave of the launcher")
     for session in sessions:
         promised(world, session, bystander=bystander, beside=beside)
@@ -140,7 +140,7 @@ def test_own_13_a_launcher_without_descriptors_leaves_and_starts_go_on(
 
 
 @pytest.mark.parametrize("room", [0, 1])
-def test_own_13_a_live_session_without_descriptors_goes_on_in_its_segment_and_says_so(
+def test_own_13_a_live_session_without_descriptors_continues_in_its_segment_and_says_so(
     world: World, without: str, beside: Beside, bystander: Bystanders, monkeypatch: pytest.MonkeyPatch, room: int
 ) -> None:
     """The limit sinks just before a rotation, is lifted later, and not a byte is missing."""
@@ -149,7 +149,7 @@ def test_own_13_a_live_session_without_descriptors_goes_on_in_its_segment_and_sa
     gates = [world.gate() for _ in range(3)]
     parts = [word for gate in gates for word in ("await", gate, "fill", SIZE)]
     session = hf.start(world.probe("quiet", "say", "up", *parts, "exit", 3), merge_stderr=True, log_cap="1MiB")
-    assert session.wait(match="^up$", timeout=5).reason == "match"
+    assert session.wait(match="^up$", timeout=30).reason == "match"
     directory = world.session(session.id)
 
     def segments() -> int:
@@ -174,7 +174,7 @@ def test_own_13_a_live_session_without_descriptors_goes_on_in_its_segment_and_sa
         until(lambda: session.refresh().state == "running", what="the answer of the runner")
         assert "no descriptor for a new segment" in str(session.metadata["warnings"])
     gates[2].release()
-    assert session.wait(exit=True, timeout=5).reason == "exit"
+    assert session.wait(exit=True, timeout=30).reason == "exit"
     assert segments() > then
     promised(world, session, bystander=bystander, beside=beside)
     assert session.exit is not None
@@ -182,14 +182,14 @@ def test_own_13_a_live_session_without_descriptors_goes_on_in_its_segment_and_sa
     assert "gaps" not in session.metadata
 
 
-def test_own_13_a_session_whose_descriptors_are_taken_still_tells_its_end(
+def test_own_13_a_session_whose_descriptors_are_taken_still_reports_its_end(
     world: World, without: str, beside: Beside, bystander: Bystanders
 ) -> None:
     """The limit sinks and stays: the exit record and the look at who is left have their descriptors. Those are among
     the first that a runner opens."""
     gate = world.gate()
     session = world.open().start(world.probe("lines", 5, "daemon", "{", "forever", "}", "await", gate, "exit", 3))
-    assert session.wait(match="^line 5$", timeout=5).reason == "match"
+    assert session.wait(match="^line 5$", timeout=30).reason == "match"
     assert session.runner_pid is not None
     lowest = next(n for n in range(8, 1000) if n not in processes.descriptors(session.runner_pid))
     _, hard = resource.prlimit(session.runner_pid, resource.RLIMIT_NOFILE)
@@ -220,7 +220,7 @@ for line in sys.stdin:
     if line.strip() == "limited":
         resource.setrlimit(resource.RLIMIT_NPROC, (1, before[1]))
     try:
-        session = hf.run(sys.argv[1:], wait=10)
+        session = hf.run(sys.argv[1:], wait=30)
         print(json.dumps({"exit": session.to_json()["exit"]}), flush=True)
     except holdfast.HoldfastError as problem:
         print(json.dumps(problem.to_json()), flush=True)

@@ -56,7 +56,7 @@ def test_fifty_idle_runners_cost_nothing_while_another_one_is_busy(
     hf = world.open()
     idle = [hf.start(world.probe("forever")) for _ in range(IDLE)]
     for session in idle:
-        assert session.wait(match="^ready$", timeout=5).reason == "match"
+        assert session.wait(match="^ready$", timeout=30).reason == "match"
         promised(world, session, bystander=bystander, beside=beside)
     launchers = world.launchers()
     pids = [session.runner_pid for session in idle if session.runner_pid is not None]

@@ -46,13 +46,13 @@ def no_processes(runner: int) -> Iterator[None]:
 
 def _start(world: World) -> Session:
     session = world.open().start(world.probe("forever"), restart=QUICK, name="web", owner="me")
-    session.wait(match="ready", timeout=10)
+    session.wait(match="ready", timeout=30)
     return session
 
 
 def _comes_back(session: Session, tried: int) -> None:
     first = session.refresh().pid
-    until(lambda: session.refresh().attempt > tried and _lives(session), 20, what="another attempt that lives")
+    until(lambda: session.refresh().attempt > tried and _lives(session), what="another attempt that lives")
     assert session.pid != first or session.attempt > tried
     assert session.state == "running"
 
@@ -72,7 +72,7 @@ def test_a_restart_is_tried_again_when_there_is_no_more_of_something(world: Worl
     scarce = no_descriptors if what == "descriptors" else no_processes
     with scarce(session.runner_pid):
         os.kill(session.pid, signal.SIGKILL)
-        until(lambda: session.refresh().attempt >= 4, 20, what="three attempts that fail")
+        until(lambda: session.refresh().attempt >= 4, what="three attempts that fail")
         assert not _lives(session)
         tried = session.attempt
     _comes_back(session, tried)
@@ -95,7 +95,7 @@ def test_each_want_of_a_resource_at_a_restart_is_tried_again(world: World, point
     session = _start(world)
     assert session.pid is not None
     os.kill(session.pid, signal.SIGKILL)
-    until(lambda: session.refresh().attempt == 4 and _lives(session), 20, what="the fourth attempt")
+    until(lambda: session.refresh().attempt == 4 and _lives(session), what="the fourth attempt")
     session.stop()
     attempts = session.refresh().metadata["attempts"]
     assert [each["cause"] for each in attempts] == ["signal", "spawn_error", "spawn_error", "stop"]
@@ -106,7 +106,7 @@ def test_a_restart_that_can_never_work_is_the_end(world: World, points: Points) 
     session = _start(world)
     assert session.pid is not None
     os.kill(session.pid, signal.SIGKILL)
-    session.wait(exit=True, timeout=10)
+    session.wait(exit=True, timeout=30)
     assert session.refresh().exit is not None
     assert session.exit.cause == "spawn_error"  # type: ignore[union-attr]
     assert session.metadata["error"]["errno"] == errno.EACCES
@@ -116,9 +116,9 @@ def test_want_of_a_resource_that_lasts_ends_under_the_start_limit(world: World, 
     points.set("runner.before_spawn=2+*error:ENOMEM")
     command = world.probe("forever")
     session = world.open().start(command, restart={**QUICK, "attempts": 4})
-    session.wait(match="ready", timeout=10)
+    session.wait(match="ready", timeout=30)
     assert session.pid is not None
     os.kill(session.pid, signal.SIGKILL)
-    session.wait(exit=True, timeout=10)
+    session.wait(exit=True, timeout=30)
     assert session.refresh().attempt == 4
     assert session.metadata["start_limit"] is True

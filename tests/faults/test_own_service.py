@@ -11,13 +11,12 @@ from pathlib import Path
 import pytest
 
 from support.bystander import Bystanders
-from support.levers import cgroup_parent
-from support.people import normal_user
+from support.faults import sweep_up
+from support.levers import cgroup_parent, normal_user
 from support.points import Points
 from support.promised import Beside, home_is_usable, promised, unbroken, with_control_groups
 from support.waiting import until, wait_gone
 from support.world import World
-from support.wounds import sweep_up
 
 pytestmark = pytest.mark.covers("OWN-10")
 
@@ -69,16 +68,16 @@ def test_own_10_a_session_outlives_the_service_it_was_started_from(
     world: World, manager: Manager, without: str, beside: Beside, bystander: Bystanders
 ) -> None:
     host = world.host(SERVICE, manager.unit, *world.probe("lines", 300, 0.001, "exit", 5))
-    told = json.loads(host.line(10) or host.errors())
+    told = json.loads(host.line() or host.errors())
     assert any("outlives web.service" in str(warning) for warning in told["warnings"]), told
     hf = world.open()
     session = hf.get(told["id"])
     before = (session.pid, session.runner_pid)
-    assert session.wait(match="^line 20$", timeout=5).reason == "match"
+    assert session.wait(match="^line 20$", timeout=30).reason == "match"
     assert session.runner_pid in manager.members(manager.slice / "holdfast")
     manager.stop()
     assert host.wait() == -9
-    assert session.wait(exit=True, timeout=10).reason == "exit"
+    assert session.wait(exit=True, timeout=30).reason == "exit"
     promised(world, session, bystander=bystander, beside=beside, numbers=300)
     assert (session.pid, session.runner_pid) == before
     assert session.exit is not None
@@ -88,17 +87,17 @@ def test_own_10_a_session_outlives_the_service_it_was_started_from(
 
 
 @pytest.mark.needs("root", "service-group")
-def test_own_10_where_the_group_cannot_be_left_the_start_says_so_and_the_end_is_told_as_what_it_is(
+def test_own_10_where_the_group_cannot_be_left_the_start_says_so_and_the_end_is_reported_as_what_it_is(
     world: World, manager: Manager, points: Points, beside: Beside, bystander: Bystanders
 ) -> None:
     points.off("cgroup")
     host = world.host(SERVICE, manager.unit, *world.probe("lines", 20, "forever"))
-    told = json.loads(host.line(10) or host.errors())
+    told = json.loads(host.line() or host.errors())
     [warning] = told["warnings"]
     assert str(warning).startswith("stopping web.service ends this session too")
     hf = world.open()
     session = hf.get(told["id"])
-    assert session.wait(match="^line 20$", timeout=5).reason == "match"
+    assert session.wait(match="^line 20$", timeout=30).reason == "match"
     manager.stop()
     promised(world, session, bystander=bystander, beside=beside)
     assert session.state == "lost"
@@ -108,7 +107,7 @@ def test_own_10_where_the_group_cannot_be_left_the_start_says_so_and_the_end_is_
 
 
 @pytest.mark.needs("setpriv", "root", "service-group")
-def test_own_10_an_ordinary_user_who_may_not_leave_is_warned(
+def test_own_10_an_ordinary_user_without_the_permission_to_leave_is_warned(
     world: World, manager: Manager, bystander: Bystanders
 ) -> None:
     """Root put the host there, and the host's user may not write to the groups around it."""
@@ -117,7 +116,7 @@ def test_own_10_an_ordinary_user_who_may_not_leave_is_warned(
     host = world.host(
         SERVICE.replace('open(sys.argv[1] + "/cgroup.procs"', 'open("/dev/null"'), manager.unit, "true", prefix=prefix
     )
-    told = json.loads(host.line(10) or host.errors())
+    told = json.loads(host.line() or host.errors())
     [warning] = told["warnings"]
     assert str(warning).endswith("(Permission denied)")
     host.close_stdin()
@@ -127,7 +126,7 @@ def test_own_10_an_ordinary_user_who_may_not_leave_is_warned(
 
 
 @pytest.mark.needs("systemd")
-def test_own_10_a_unit_of_the_user_manager_is_stopped_and_its_session_goes_on(
+def test_own_10_a_unit_of_the_user_manager_is_stopped_and_its_session_continues(
     world: World, beside: Beside, bystander: Bystanders
 ) -> None:
     unit = f"holdfast-test-{os.getpid()}.service"

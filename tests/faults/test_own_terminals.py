@@ -15,13 +15,13 @@ from holdfast import Session
 from holdfast.errors import RunnerGone
 from support import processes
 from support.bystander import Bystanders
+from support.faults import kill_launchers, kill_runner, sweep_up
 from support.levers import namespace_argv
 from support.program import Program
 from support.promised import Beside, home_is_usable, left_alone, promised, runners
 from support.viewer import Viewer
 from support.waiting import wait_gone
 from support.world import World
-from support.wounds import kill_launchers, kill_runner, sweep_up
 
 TESTS = Path(__file__).resolve().parents[1]
 LINES = 300
@@ -57,9 +57,9 @@ def test_own_01_a_host_killed_in_mid_output_is_not_missed_on_a_terminal(
     world: World, without: str, beside: Beside, bystander: Bystanders, seen: int
 ) -> None:
     host = world.host(STARTER, 1, *printer(world, "exit", 5))
-    session = world.open().get(host.line(10))
+    session = world.open().get(host.line())
     before = (session.pid, session.runner_pid)
-    assert session.wait(match=f"^line {seen}$", timeout=10).reason == "match"
+    assert session.wait(match=f"^line {seen}$", timeout=30).reason == "match"
     host.kill()
     with session.attach(role="observe", lag="exact", since="start") as attachment:
         viewer = Viewer(attachment)
@@ -83,7 +83,7 @@ def test_own_02_twenty_terminals_outlive_every_host_and_the_launcher_and_are_att
 ) -> None:
     gate = world.gate()
     hosts = [world.host(STARTER, 5, *printer(world, "await", gate, "exit", 4)) for _ in range(4)]
-    ids = [id for host in hosts for id in host.lines_until("done", 20)[:-1]]
+    ids = [id for host in hosts for id in host.lines_until("done")[:-1]]
     for host in hosts:
         os.kill(host.pid, signal.SIGKILL)
     killed = kill_launchers(world)
@@ -121,7 +121,7 @@ def test_own_05_a_shell_whose_runner_was_killed_is_hung_up_and_lost_with_its_log
     """The kernel hangs up a terminal whose master is gone. Who watched is told, and the screen can still be seen."""
     hf = world.open()
     session = hf.start(["bash", "--norc", "-i"], tty=True, env={"PS1": "prompt> "})
-    assert session.wait(match="prompt> ", timeout=10).reason == "match"
+    assert session.wait(match="prompt> ", timeout=30).reason == "match"
     session.submit("echo typed $((40 + 2))", wait_for={"match": "typed 42"})
     viewer = Viewer(world.closing.enter_context(session.attach()))
     viewer.until(lambda: "typed 42\nprompt>" in viewer.text, "the screen")
@@ -145,7 +145,7 @@ def test_own_05_a_program_that_survives_the_hang_up_is_stale_until_it_is_stopped
 ) -> None:
     hf = world.open()
     session = hf.start(world.probe("ignore", "HUP", "lines", 5, "forever"), tty=True)
-    assert session.wait(match="^line 5$", timeout=10).reason == "match"
+    assert session.wait(match="^line 5$", timeout=30).reason == "match"
     viewer = Viewer(world.closing.enter_context(session.attach()))
     viewer.until(lambda: "line 5" in viewer.text, "the screen")
     kill_runner(session)
@@ -213,20 +213,20 @@ world = World()
 beside = Beside(world)
 hf = holdfast.open()
 first = hf.start("echo on a terminal; exec cat", tty=True)
-first.wait(match="on a terminal", timeout=10)
+first.wait(match="on a terminal", timeout=30)
 before = sorted(os.listdir(home / "sessions"))
 refused = [refusal() for _ in range(3)]
 print(json.dumps({{"refused": refused, "left": sorted(os.listdir(home / "sessions")) == before}}), flush=True)
 # On pipes, whoever asks for that, there is room.
 piped = hf.run("test -t 1 || echo on pipes")
 first.submit("still here")
-first.wait(match="still here", timeout=10)
+first.wait(match="still here", timeout=30)
 promised(first)
 first.eof()
-first.wait(exit=True, timeout=10)
+first.wait(exit=True, timeout=30)
 promised(first)
 again = hf.start("echo works again; tty", tty=True)
-again.wait(exit=True, timeout=10)
+again.wait(exit=True, timeout=30)
 promised(again)
 print(json.dumps({{"piped": piped.text(), "again": again.text(), "code": first.exit.code}}), flush=True)
 beside.end()
@@ -235,7 +235,7 @@ beside.end()
 
 @pytest.mark.covers("OWN-13", "terminal:27")
 @pytest.mark.namespaces
-def test_own_13_no_terminal_left_is_told_as_that_with_the_counts_and_never_becomes_a_pipe(
+def test_own_13_no_terminal_left_is_reported_as_that_with_the_counts_and_never_becomes_a_pipe(
     world: World, without: str, bystander: Bystanders
 ) -> None:
     """The kernel says ENOSPC for it, as for a full disk."""
@@ -252,7 +252,7 @@ def test_own_13_no_terminal_left_is_told_as_that_with_the_counts_and_never_becom
     assert after["piped"] == "on pipes\n"
     assert after["again"].splitlines() == ["works again", "/dev/pts/0"]
     assert after["code"] == 0
-    assert host.wait(20) == 0, host.errors()
+    assert host.wait(30) == 0, host.errors()
     left_alone(bystander)
 
 
@@ -278,7 +278,7 @@ print(json.dumps({"sessions": len(hf.sessions(all=True)), "piped": hf.run("echo 
 
 @pytest.mark.covers("OWN-13", "terminal:27")
 @pytest.mark.namespaces
-def test_own_13_no_terminal_device_is_told_as_that_and_never_becomes_a_pipe(
+def test_own_13_no_terminal_device_is_reported_as_that_and_never_becomes_a_pipe(
     world: World, without: str, bystander: Bystanders
 ) -> None:
     host = world.host(WITHOUT_DEVICE, prefix=namespace_argv("--mount"))
@@ -286,7 +286,7 @@ def test_own_13_no_terminal_device_is_told_as_that_and_never_becomes_a_pipe(
     assert (refused["code"], refused["facts"]["errno"]) == ("pty-unavailable", errno.ENOENT)
     assert "No such file" in refused["text"]
     assert _told(host) == {"sessions": 0, "piped": "fine\n"}
-    assert host.wait(20) == 0, host.errors()
+    assert host.wait(30) == 0, host.errors()
     left_alone(bystander)
 
 

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.core import wire
 from holdfast.errors import UnsafeDirectory
-from holdfast.runner import wire
 from support import processes
 from support.bystander import Bystanders
 from support.peer import HELLO, Peer
@@ -91,7 +91,7 @@ def test_sec_04_another_user_is_refused_by_runner_and_launcher_before_a_byte_is_
     world: World, bystander: Bystanders, beside: Beside, modes: str
 ) -> None:
     session = world.open().start(world.probe("say", "secret output", "cat"), stdin="open")
-    assert session.wait(match="secret output", timeout=5).reason == "match"
+    assert session.wait(match="secret output", timeout=30).reason == "match"
     runner, launcher = Path(str(session.endpoint)), next(world.runtime.glob("launcher-*.sock"))
     talk = wire.control(HELLO) + wire.control({"type": "write", "id": 1, "data": "injected\n"})
     talk += wire.control({"type": "stop", "id": 2, "grace": 0})
@@ -248,7 +248,7 @@ def test_sec_06_descriptors_that_were_not_announced_are_closed_at_once_by_launch
     stray = os.open(world.root / "stray", os.O_RDWR | os.O_CREAT, 0o600)
     rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [stray] * 100))]
     session = world.open().start(world.probe("cat"), stdin="open")
-    assert session.wait(match="^ready$", timeout=5).reason == "match"
+    assert session.wait(match="^ready$", timeout=30).reason == "match"
     assert session.runner_pid is not None
     launcher = str(next(world.runtime.glob("launcher-*.sock")))
     try:
@@ -284,21 +284,21 @@ os.umask(0)
 with holdfast.open() as hf:
     hf.run("echo out; echo err >&2", umask=0)
     seen = hf.start("seq 1 400000; cat", name="web", key="k", stdin="open", log_cap="1MiB", umask=0)
-    seen.wait(match="^400000$", timeout=20)
+    seen.wait(match="^400000$", timeout=30)
     seen.update(name="api", labels={"a": "b"})
     hf.start("sleep 60 & echo", umask=0).stop(grace=0)
     seen.stop(grace=0)
     inbox = hf.signals("agent-7")
     with inbox.waker() as waker:
         shell = hf.start("echo drawn; read line; echo $line; exit 4", tty=True, owner="agent-7", notify="exit", umask=0)
-        shell.wait(match="drawn", timeout=20)
+        shell.wait(match="drawn", timeout=30)
         with shell.attach() as attachment:
             next(iter(attachment))
         assert "drawn" in shell.screen().text
         shell.resize(10, 40)
         shell.submit("typed")
-        shell.wait(timeout=20)
-        waker.wait(20)
+        shell.wait(timeout=30)
+        waker.wait(30)
         with inbox.claim() as batch:
             assert [each.session for each in batch.signals] == [shell.id]
     with hf.consumer("second", owners=["agent-7"]).claim() as batch:
@@ -332,7 +332,7 @@ def test_sec_07_everything_of_ours_is_private_from_birth_and_never_narrowed_afte
     program = world.host(DAY, prefix=tracer)
     assert program.line(60) == "done", program.errors()
     world.end_launchers()
-    assert program.wait(20) == 0, program.errors()
+    assert program.wait(30) == 0, program.errors()
     made = {"files": 0, "directories": 0, "sockets": 0}
     ours = (str(world.home), str(world.runtime))
     for line in trace.read_text(errors="replace").splitlines():

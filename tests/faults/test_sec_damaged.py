@@ -13,11 +13,10 @@ from typing import Any
 import pytest
 
 from holdfast import errors
-from holdfast.cli.ls import listing
-from holdfast.cli.status import described
-from holdfast.cli.tables import Style
+from holdfast.cli.look import described, listing
+from holdfast.cli.output import Style
 from holdfast.home import Home
-from holdfast.host.observe import from_files, read_files
+from holdfast.sessions.observe import from_files, read_files
 from support.scale import scaled
 from support.waiting import until
 from support.world import World
@@ -250,6 +249,7 @@ def test_a_planted_pipe_or_nonsense_beside_a_terminal_log_does_not_hang_its_read
     session = hf.get(done.id)
     for wound in wounds:
         marks.write_bytes(wound)
+        hf._core.keyframes.clear()
         assert len(session.screen().rows) == 10
         assert session.tail(2)
     for name in ("marks.jsonl", "inputs.jsonl", "keyframe.00000000000000000001"):
@@ -298,7 +298,7 @@ def test_what_is_planted_in_a_live_session_does_not_hang_its_runner(world: World
             path.symlink_to(victim if kind == "link" else elsewhere)
     session.update(name="renamed")
     session.send("go\n")
-    assert session.wait(timeout=20).reason != "timeout"
+    assert session.wait(timeout=30).reason != "timeout"
     ended = session.refresh()
     assert ended.exit is not None
     assert (ended.state, ended.exit.code) == ("exited", 3)

@@ -91,7 +91,7 @@ def test_sec_10_ambiguous_removed_and_never_existed_are_three_errors(
     world: World, bystander: Bystanders, beside: Beside
 ) -> None:
     hf = world.open()
-    with patch("holdfast.host.request.new_id", side_effect=["bsame0001", "bsame0002", "bother003"]):
+    with patch("holdfast.sessions.start.new_id", side_effect=["bsame0001", "bsame0002", "bother003"]):
         first, second, third = (hf.run("true") for _ in range(3))
     with pytest.raises(AmbiguousId) as ambiguous:
         hf.get("bsame")
@@ -130,7 +130,7 @@ def test_sec_10_a_handle_on_a_session_that_is_gone_says_so_in_every_call(
         "raw": lambda: list(gone.raw()),
         "search": lambda: gone.search("x"),
         "follow": lambda: list(gone.follow()),
-        "wait": lambda: gone.wait(timeout=20),
+        "wait": lambda: gone.wait(timeout=30),
         "send": lambda: gone.send("x"),
         "close_stdin": gone.close_stdin,
         "send_signal": lambda: gone.send_signal("TERM"),

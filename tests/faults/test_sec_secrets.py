@@ -11,11 +11,11 @@ import holdfast
 from holdfast.errors import HoldfastError
 from support import processes
 from support.bystander import Bystanders
+from support.faults import kill_runner
 from support.peer import Peer
 from support.points import Points
 from support.promised import Beside, promised
 from support.world import World
-from support.wounds import kill_runner
 
 # Each way in has its own, so that a leak says which one it was.
 IN_ENV = "canary-7f3a-in-env"
@@ -88,7 +88,7 @@ def test_sec_08_secrets_stand_in_no_argv_no_process_and_no_file_of_ours(
         told = repr(peer.hello()) + repr(peer.ask("status"))
         assert not [canary for canary in CANARIES if canary in told]
     typing.close_stdin()
-    assert typing.wait(exit=True, timeout=5).reason == "exit"
+    assert typing.wait(exit=True, timeout=30).reason == "exit"
     listed = repr([shot.to_json() for shot in hf.sessions(all=True)])
     assert not [canary for canary in CANARIES if canary in listed]
     assert leaks_on_disk(world) == []
@@ -169,7 +169,7 @@ def test_a_restart_asks_for_values_that_were_never_stored(world: World) -> None:
     with pytest.raises(holdfast.errors.BadArgument, match="TOKEN"):
         first.restart()
     second = first.restart(env={"TOKEN": "other"})
-    assert second.wait(match="TOKEN=other", timeout=5).reason == "match"
+    assert second.wait(match="TOKEN=other", timeout=30).reason == "match"
     assert second.stop(grace=0).done
 
 

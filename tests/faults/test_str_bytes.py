@@ -10,8 +10,8 @@ import tracemalloc
 import pytest
 
 from holdfast import Holdfast, Session
-from holdfast.host.log import READ_MAX_BYTES
-from support import stream
+from holdfast.sessions.log import READ_MAX_BYTES
+from support import numbered_stream
 from support.bystander import Bystanders
 from support.promised import Beside, promised
 from support.scale import scaled
@@ -37,9 +37,9 @@ def printed_in(hf: Holdfast, payload: bytes, sizes: list[int]) -> Session:
         part = payload[at : at + sizes[place % len(sizes)]]
         session.send(part)
         at, place = at + len(part), place + 1
-        assert session.wait(output=True, since=f"stdout:{at - 1}", timeout=5).reason == "output"
+        assert session.wait(output=True, since=f"stdout:{at - 1}", timeout=30).reason == "output"
     session.close_stdin()
-    assert session.wait(exit=True, timeout=5).reason == "exit"
+    assert session.wait(exit=True, timeout=30).reason == "exit"
     return session
 
 
@@ -111,10 +111,10 @@ def test_str_03_a_line_without_end_is_stored_whole_and_every_reader_stays_bounde
 BURST = """
 import os, sys
 sys.path.insert(0, sys.argv[1])
-from support import stream
+from support import numbered_stream
 size = int(sys.argv[2])
 for number in range(size >> 20):
-    view = memoryview(stream.block(number))
+    view = memoryview(numbered_stream.block(number))
     while view:
         view = view[os.write(1, view):]
 os.write(2, b"last words\\n")
@@ -147,7 +147,7 @@ def test_str_04_a_hundred_megabytes_right_before_the_end_are_all_there_and_the_e
     assert got == {"stdout": size, "stderr": len("last words\n")}
     wanted = hashlib.sha256()
     for number in range(size >> 20):
-        wanted.update(stream.block(number))
+        wanted.update(numbered_stream.block(number))
     assert digest.digest() == wanted.digest()
     done = promised(world, session, bystander=bystander, beside=beside)
     assert done.exit is not None
@@ -180,7 +180,7 @@ def test_str_04_last_words_on_either_stream_are_never_lost_to_the_exit(
             "out last",
         ]
         session = hf.start(world.probe(*words, "exit", 4))
-        assert session.wait(exit=True, timeout=10).reason == "exit"
+        assert session.wait(exit=True, timeout=30).reason == "exit"
         done = session.refresh()
         assert done.exit is not None
         assert (done.exit.code, done.exit.complete) == (4, True)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, errors
-from holdfast.host import request
+from holdfast.sessions import start
 from support import processes
 from support.bystander import Bystanders
 from support.promised import Beside, promised
@@ -107,17 +107,17 @@ def put(path: Path, **more: Any) -> None:
 def test_upg_02_later_fields_are_still_there_after_a_rewrite(
     world: World, monkeypatch: pytest.MonkeyPatch, bystander: Bystanders, beside: Beside
 ) -> None:
-    build = request.build
+    build = start.build
 
-    def later_build(*args: Any, **options: Any) -> request.StartRequest:
+    def later_build(*args: Any, **options: Any) -> start.StartRequest:
         asked = build(*args, **options)
         asked.spec.update(LATER)
         return asked
 
-    monkeypatch.setattr(request, "build", later_build)
+    monkeypatch.setattr(start, "build", later_build)
     gate = world.gate()
     session = world.open().start(world.probe("fork", "{", "forever", "}", "await", gate, "exit", 0))
-    assert session.wait(match="ready", timeout=5).reason == "match"
+    assert session.wait(match="ready", timeout=30).reason == "match"
     directory = world.session(session.id)
     assert fields(directory / "spec.json")["later"] == LATER["later"]
     put(directory / "state.json", **LATER)
@@ -125,7 +125,7 @@ def test_upg_02_later_fields_are_still_there_after_a_rewrite(
     state = fields(directory / "state.json")
     assert (state["later"], state["changed"]) == (LATER["later"], {"name": "web", "labels": {"a": "b"}})
     gate.release()
-    assert session.wait(exit=True, timeout=5).reason == "exit"
+    assert session.wait(exit=True, timeout=30).reason == "exit"
     (survivor,) = fields(directory / "exit.json")["exit"]["survivors"]
     put(directory / "exit.json", **LATER)
     row = processes.look(survivor["pid"])

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support import containers
-from support.away import Away, deputies
 from support.census import FAILED
 from support.containers import Container
-from support.places import CodeThere
+from support.places import Away, CodeThere, deputies
 from support.ssh_hosts import SshHost
 from support.waiting import until
 from support.world import World
@@ -41,7 +40,7 @@ def in_podman(
     world.closing.close()
     if not request.node.stash.get(FAILED, False):
         # The engine may lose the end of a link that was killed while it came about; the far end notices after a while.
-        until(lambda: not container.processes(), 20, what="an empty container")
+        until(lambda: not container.processes(), what="an empty container")
         until(lambda: not container.zombies(), what="that everybody who ended there was waited for")
         assert away.sessions() == []
 
@@ -64,7 +63,7 @@ def over_ssh(
     world.closing.close()
     if not request.node.stash.get(FAILED, False):
         # Before the machine is taken from them: they have what is over removed there.
-        until(lambda: not deputies(world) and away.sessions() == [], 20, what="the end of all deputies and sessions")
+        until(lambda: not deputies(world) and away.sessions() == [], what="the end of all deputies and sessions")
 
 
 @pytest.fixture(params=["ssh", "podman"])

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast import wire
+from holdfast.core import wire
 from holdfast.errors import HoldfastError
-from holdfast.host.connection import call, greeting
-from support import processes, told
-from support.away import deputies, kill_deputies, runners_there
+from holdfast.sessions.connection import greeting, open_socket
+from support import processes, signal_file
+from support.places import deputies, kill_deputies, runners_there
 from support.waiting import TooLate, until
 
 if TYPE_CHECKING:
     from holdfast import Holdfast
-    from support.away import Away
+    from support.places import Away
     from support.points import Points
     from support.world import World
 
@@ -48,13 +48,13 @@ def test_a_deputy_killed_at_any_step_costs_nothing(over_ssh: Away, world: World,
         except HoldfastError:
             id = hf.get("one").id  # killed before it could answer
         points.clear()
-        until(lambda: hf.get(id).state == "running", 10)
+        until(lambda: hf.get(id).state == "running")
         gate.release()
         session = hf.get(id)
-        assert session.wait(timeout=10).reason == "exit"
+        assert session.wait(timeout=30).reason == "exit"
         assert session.exit is not None
         assert (session.exit.code, session.text()) == (3, "one\ntwo\n")
-        assert len(until(lambda: told.endings(world, id), what="the signal of its end")) == 1
+        assert len(until(lambda: signal_file.endings(world, id), what="the signal of its end")) == 1
         until(lambda: not deputies(world))
         hf.get(id)  # what was left there is removed by another: the fixture looks
 
@@ -75,7 +75,7 @@ def test_a_deputy_killed_before_anything_ran_leaves_nothing_that_runs(
 
 def test_an_idle_session_costs_nothing_on_either_side(hf: Holdfast, away: Away, world: World) -> None:
     session = hf.start(away.probe("forever"), place=away.place)
-    session.wait(match="ready", timeout=5)
+    session.wait(match="ready", timeout=30)
     quiet = [*(row.pid for row in deputies(world)), *far_ends(), *runners_there(away, session.id)]
     assert len(quiet) == 3
 
@@ -93,7 +93,7 @@ def test_an_idle_session_costs_nothing_on_either_side(hf: Holdfast, away: Away, 
 
 def test_the_far_end_leaves_with_its_deputy(hf: Holdfast, away: Away, world: World) -> None:
     session = hf.start(away.probe("forever"), place=away.place)
-    session.wait(match="ready", timeout=5)
+    session.wait(match="ready", timeout=30)
 
     assert len(far_ends()) == 1
     kill_deputies(world)
@@ -102,15 +102,15 @@ def test_the_far_end_leaves_with_its_deputy(hf: Holdfast, away: Away, world: Wor
     session.stop(grace=0)
 
 
-def test_a_reader_that_does_not_read_holds_up_nobody(hf: Holdfast, away: Away) -> None:
+def test_a_reader_that_does_not_read_delays_no_other_client(hf: Holdfast, away: Away) -> None:
     gate = away.gate()
     session = hf.start(away.probe("quiet", "await", gate, "fill", 8 << 20, "say", "done", "forever"), place=away.place)
-    stuck = call(session.endpoint or "")
+    stuck = open_socket(session.endpoint or "")
     try:
         stuck.send(greeting("test:stuck"))
         stuck.send(wire.control({"type": "attach", "id": 1, "observe": True}))
         gate.release()
-        assert session.wait(match="done", timeout=10).reason == "match"
+        assert session.wait(match="done", timeout=30).reason == "match"
         assert hf.get(session.id).state == "running"
     finally:
         stuck.close()

@@ -14,14 +14,16 @@ from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 from holdfast import errors
-from holdfast.runner import link, mirror, wire
+from holdfast.core import wire
+from holdfast.places import copy as copies
+from holdfast.places import link, mirror
 from support import interpreters
-from support.away import deputies, kill_deputies
-from support.contents import contents
+from support.evidence import contents
+from support.places import deputies, kill_deputies
 from support.scale import scaled
 
 if TYPE_CHECKING:
-    from support.away import Away
+    from support.places import Away
     from support.world import World
 
 _QUICK = settings(max_examples=scaled(20, 60), suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -58,7 +60,7 @@ def test_nothing_outside_the_copy_and_no_record_of_ours_is_written(
     (root / "session" / "stdout.00000000000000000008").symlink_to("../linked")
     directory = os.open(root / "session", os.O_RDONLY)
     try:
-        copy = mirror.Copy(directory, {"endpoint": "here"})
+        copy = copies.Copy(directory, {"endpoint": "here"})
         for heading, raw in told:
             try:
                 copy.take(heading, raw)
@@ -92,7 +94,7 @@ def test_the_first_line_is_found_after_any_noise_and_cut_anywhere(before: bytes,
 HOSTILE = """
 import os, sys, struct, json
 sys.path.insert(0, {source!r})
-from holdfast.runner import wire
+from holdfast.core import wire
 def say(raw):
     os.write(1, raw)
 say(b"\\n\\x01holdfast-link 1 have\\n")
@@ -118,7 +120,7 @@ os.read(0, 1 << 20)
         [{"type": "closed", "channel": 1}],
     ],
 )
-def test_a_hostile_far_end_starts_nothing_and_takes_nobody_down(
+def test_a_hostile_far_end_starts_nothing_and_takes_no_other_down(
     world: World, monkeypatch: pytest.MonkeyPatch, frames: list[Any]
 ) -> None:
     source = str(Path(wire.__file__).parents[2])
@@ -149,10 +151,10 @@ def test_the_oldest_python_there_is_enough_and_an_older_one_is_named(
     monkeypatch.setenv("HOLDFAST_PLACES_PYTHON", found[interpreters.OLDEST])
     with world.open() as hf:
         session = hf.start(over_ssh.probe("quiet", "say", "one", "read-line"), stdin="open", place=over_ssh.place)
-        session.wait(match="one", timeout=10)
+        session.wait(match="one", timeout=30)
         kill_deputies(world)
         session.send("two\n")
-        assert session.wait(timeout=10).reason == "exit"
+        assert session.wait(timeout=30).reason == "exit"
         assert session.text() == "one\ngot two\n"
     refusal = "import sys; sys.exit('holdfast: a runner needs Python 3.9 or later, and this is 3.6')"
     monkeypatch.setenv("HOLDFAST_PLACES_PYTHON", shlex.join([sys.executable, "-c", refusal]))

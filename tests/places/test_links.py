@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from support import told
-from support.away import deputies, kill_deputies
+from support import signal_file
+from support.places import deputies, kill_deputies
 from support.probe import random_bytes
 from support.waiting import until
 
 if TYPE_CHECKING:
     from holdfast import Holdfast, Session
-    from support.away import Away
+    from support.places import Away
     from support.points import Points
     from support.world import World
 
@@ -55,39 +55,41 @@ def test_hosts_and_deputy_killed_lose_no_line_and_no_code(hf: Holdfast, away: Aw
     gate = away.gate()
     host = world.host(HOST, away.place, COUNT, gate)
     session = hf.get(host.line())
-    session.wait(match="^100$", timeout=10)
+    session.wait(match="^100$", timeout=30)
     for _ in range(2):
         host.kill()
         kill_deputies(world)
         assert session.refresh().state == "running", "whoever looks sends another deputy"
         seen = len(session.text().splitlines())
-        session.wait(match=f"^{seen + 50}$", timeout=10)
+        session.wait(match=f"^{seen + 50}$", timeout=30)
     gate.release()
-    assert session.wait(timeout=10).reason == "exit"
+    assert session.wait(timeout=30).reason == "exit"
     assert session.exit is not None
     assert session.exit.code == 5
     assert is_unbroken(session)
-    assert len(until(lambda: told.endings(world, session.id), what="the signal of its end")) == 1
+    assert len(until(lambda: signal_file.endings(world, session.id), what="the signal of its end")) == 1
 
 
-def test_an_end_that_nobody_was_there_for_is_told_once(hf: Holdfast, away: Away, world: World) -> None:
+def test_an_end_that_happened_while_no_host_was_running_is_reported_once(
+    hf: Holdfast, away: Away, world: World
+) -> None:
     gate = away.gate()
     session = hf.start(away.probe("quiet", "await", gate, "say", "late", "exit", 4), owner=OWNER, place=away.place)
     kill_deputies(world)
     there = away.guests / session.id
     gate.release()
     until((there / "exit.json").exists, watch=there)
-    assert session.wait(timeout=5).reason == "exit"
+    assert session.wait(timeout=30).reason == "exit"
     assert session.exit is not None
     assert (session.exit.code, session.text()) == (4, "late\n")
     for _ in range(2):
         with world.open() as another:
             assert another.get(session.id).state == "exited"
             assert [each.variant for each in another.signals(OWNER).claim()] in (["lifecycle"], [])
-    assert len(until(lambda: told.endings(world, session.id), what="the signal of its end")) == 1
+    assert len(until(lambda: signal_file.endings(world, session.id), what="the signal of its end")) == 1
 
 
-def test_whoever_waits_for_signals_alone_sends_another_deputy(hf: Holdfast, away: Away, world: World) -> None:
+def test_a_host_that_only_waits_for_signals_starts_another_deputy(hf: Holdfast, away: Away, world: World) -> None:
     gate = away.gate()
     session = hf.start(away.probe("quiet", "await", gate, "exit", 4), owner=OWNER, place=away.place)
     listening = iter(hf.signals(OWNER))
@@ -99,7 +101,7 @@ def test_whoever_waits_for_signals_alone_sends_another_deputy(hf: Holdfast, away
         kill_deputies(world)
         until(lambda: [row for row in deputies(world) if row.pid != first.pid], what="another deputy")
     gate.release()
-    waiting.join(10)
+    waiting.join(30)
     assert got == ["lifecycle"]
     assert session.refresh().state == "exited"
 
@@ -127,7 +129,7 @@ def test_a_deputy_that_is_killed_on_its_way_is_followed_by_another(
     assert session.refresh().state == "exited"
 
 
-def test_who_looks_with_another_engine_in_mind_finds_it_all_the_same(
+def test_a_search_with_another_engine_finds_it_too(
     in_podman: Away, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = world.open().start(in_podman.probe("forever"), place=in_podman.place)
@@ -153,11 +155,11 @@ def test_endpoints_that_a_reboot_took_away_are_made_elsewhere(
         found = hf.get(session.id)
         assert found.state == "running"
         found.send("on\n")
-        assert found.wait(timeout=5).reason == "exit"
+        assert found.wait(timeout=30).reason == "exit"
         assert found.text() == "got on\n"
 
 
-def test_two_who_look_at_once_send_one_deputy(hf: Holdfast, away: Away, world: World) -> None:
+def test_two_hosts_that_look_at_once_start_one_deputy(hf: Holdfast, away: Away, world: World) -> None:
     session = hf.start(away.probe("forever"), place=away.place)
     kill_deputies(world)
     looks = [

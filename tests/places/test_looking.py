@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast.errors import BadArgument, Unreachable
-from support.away import kill_deputies
+from support.places import kill_deputies
 from support.waiting import until
 
 if TYPE_CHECKING:
     from holdfast import Holdfast
-    from support.away import Away
+    from support.places import Away
     from support.ssh_hosts import SshHost
     from support.world import World
 
@@ -27,7 +27,9 @@ def hf(over_ssh: Away, world: World) -> Holdfast:
     return world.open()
 
 
-def test_who_cannot_reach_it_is_told_why(hf: Holdfast, over_ssh: Away, ssh_host: SshHost, world: World) -> None:
+def test_an_unreachable_place_is_reported_with_the_reason(
+    hf: Holdfast, over_ssh: Away, ssh_host: SshHost, world: World
+) -> None:
     session = hf.start(over_ssh.probe("cat"), place=over_ssh.place, stdin="open")
     kill_deputies(world)
     ssh_host.down()
@@ -37,7 +39,7 @@ def test_who_cannot_reach_it_is_told_why(hf: Holdfast, over_ssh: Away, ssh_host:
     ssh_host.mend()
     kill_deputies(world)
     session.send("y\n")
-    assert session.wait(match="y", timeout=10).reason == "match"
+    assert session.wait(match="y", timeout=30).reason == "match"
     session.stop(grace=0)
 
 
@@ -47,7 +49,7 @@ def test_a_way_that_only_a_later_release_knows_breaks_no_listing(hf: Holdfast, o
     kill_deputies(world)
     path = world.session(session.id) / "spec.json"
     spec = path.read_text()
-    path.write_text(json.dumps({**json.loads(spec), "place": "node:n1"}))
+    path.write_text(json.dumps({**json.loads(spec), "place": "orbit:n1"}))
     assert {each.id: each.state for each in hf.sessions()} == {session.id: "unreachable", beside.id: "running"}
     path.write_text(spec)
     assert hf.get(session.id).state == "running"
@@ -55,7 +57,7 @@ def test_a_way_that_only_a_later_release_knows_breaks_no_listing(hf: Holdfast, o
     beside.stop(grace=0)
 
 
-def test_a_damaged_copy_is_copied_anew(hf: Holdfast, over_ssh: Away, world: World) -> None:
+def test_a_damaged_copy_is_copied_again(hf: Holdfast, over_ssh: Away, world: World) -> None:
     session = hf.start(over_ssh.probe("forever"), place=over_ssh.place)
     kill_deputies(world)
     state = world.session(session.id) / "state.json"
@@ -63,7 +65,7 @@ def test_a_damaged_copy_is_copied_anew(hf: Holdfast, over_ssh: Away, world: Worl
     state.write_bytes(whole[: len(whole) // 2])
     (finding,) = [each for each in hf.doctor() if each.check == "records" and each.repaired]
     assert finding.path == str(state)
-    assert "copied anew" in (finding.fix or "")
+    assert "copied again" in (finding.fix or "")
     assert hf.get(session.id).state == "running"
     assert json.loads(state.read_bytes())["nonce"] == json.loads(whole)["nonce"]
     session.stop(grace=0)
@@ -78,13 +80,11 @@ def test_a_restart_asks_for_what_it_cannot_know_of_a_place(
         session.restart()
     again = session.restart(env={"COLOR": "red"})
     assert again.place == over_ssh.place
-    assert again.wait(match="red", timeout=10).reason == "match"
+    assert again.wait(match="red", timeout=30).reason == "match"
     again.stop(grace=0)
 
 
-def test_who_waits_does_not_notice_that_a_link_was_gone(
-    hf: Holdfast, over_ssh: Away, ssh_host: SshHost, world: World
-) -> None:
+def test_a_waiter_does_not_notice_a_broken_link(hf: Holdfast, over_ssh: Away, ssh_host: SshHost, world: World) -> None:
     gate = over_ssh.gate()
     session = hf.start(over_ssh.probe("await", gate, "say", "at last"), place=over_ssh.place)
     with ThreadPoolExecutor(2) as pool:

@@ -13,8 +13,8 @@ import pytest
 
 from holdfast import errors
 from support import liar
-from support.away import deputies, kill_deputies
 from support.peer import memory_kb
+from support.places import deputies, kill_deputies
 from support.points import Points
 from support.waiting import until
 from support.world import World
@@ -92,7 +92,7 @@ def test_a_record_of_the_wrong_shape_damages_that_session_alone(world: World, li
     lie(**said)
     with pytest.raises(errors.HoldfastError):
         hf.start("true", place=PLACE)
-    until(lambda: not deputies(world), 20, what="the deputy that gave up")
+    until(lambda: not deputies(world), what="the deputy that gave up")
     [id] = [path.name for path in (world.home / "sessions").iterdir() if path.name != sound]
     everything_answers(world, id, sound)
     # Its words are kept, as that place's.
@@ -122,7 +122,7 @@ def test_a_status_of_the_wrong_shape_damages_that_session_alone(world: World, li
     assert "--rebuild" in offered["fix"]
     assert answered(world, "doctor", "--rebuild").returncode == 0
     assert [path.name for path in (world.home / "sessions").iterdir()] == [sound]
-    until(lambda: not deputies(world), 20, what="the end of the deputy whose session was moved aside")
+    until(lambda: not deputies(world), what="the end of the deputy whose session was moved aside")
 
 
 @pytest.mark.covers("found:36")
@@ -150,7 +150,7 @@ def test_signals_and_marks_of_the_wrong_shape_damage_that_session_alone(world: W
     assert "--rebuild" in offered["fix"]
     assert answered(world, "doctor", "--rebuild").returncode == 0
     assert [path.name for path in (world.home / "sessions").iterdir()] == [sound]
-    until(lambda: not deputies(world), 20, what="the end of the deputy whose session was moved aside")
+    until(lambda: not deputies(world), what="the end of the deputy whose session was moved aside")
 
 
 @pytest.mark.covers("found:36")
@@ -196,7 +196,7 @@ def test_a_place_that_sends_more_than_the_session_may_have_is_cut_off(
     hit = points.wait("deputy.gave_up", 20)
     assert memory_kb(hit.pid, "VmHWM") < 32 << 10
     hit.release()
-    until(lambda: not deputies(world), 20, what="the deputy that gave up")
+    until(lambda: not deputies(world), what="the deputy that gave up")
     seen = hf.get(session.id)
     assert seen.state == "unreachable"
     assert f"{PLACE} sent more than this session may have here" in seen.metadata["evidence"]
@@ -224,7 +224,7 @@ def test_a_place_cannot_change_whose_its_session_is_nor_reach_the_queue_of_anoth
     stolen = {"owner": "victim", "name": "web", "labels": {"a": "b"}, "description": "yours"}
     lie(state={"changed": stolen}, status=stolen, signals=[WATCH])
     session = hf.start("true", place=PLACE, owner="mine", name="mine")
-    until(lambda: hf.signals("mine").pending(), 20, what="its signal in the queue of its owner")
+    until(lambda: hf.signals("mine").pending(), what="its signal in the queue of its owner")
     assert hf.signals("victim").pending() == 0
     [signal] = hf.signals("mine").peek()
     assert (signal.owner, signal.to_json()["owner"]) == ("mine", "mine")
@@ -240,6 +240,6 @@ def test_a_place_cannot_change_whose_its_session_is_nor_reach_the_queue_of_anoth
     kill_deputies(world)
     shot = hf.get("named")
     assert (shot.id, shot.owner) == (session.id, "other")
-    until(lambda: hf.signals("other").pending() == 2, 20, what="its signals in the queue of the new owner")
+    until(lambda: hf.signals("other").pending() == 2, what="its signals in the queue of the new owner")
     assert hf.signals("victim").pending() == 0
     assert hf.signals("mine").pending() == 0

@@ -14,7 +14,7 @@ from support.webviewer import JSON, WebViewer
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from support.away import Away
+    from support.places import Away
     from support.serving import Serving
     from support.world import World
 
@@ -36,7 +36,7 @@ Tracker._describe = _lie
 def lying(away: Away, name: str) -> Iterator[None]:
     """The code that the place has of ours is changed there."""
     (code,) = (away.state / "runner").iterdir()
-    path = code / "holdfast" / "runner" / "tracker.py"
+    path = code / "holdfast" / "core" / "vt" / "tracker.py"
     true = path.read_text()
     path.write_text(true + LIE.format(source=SOURCE, name=name, payload=PAYLOAD))
     try:
@@ -59,7 +59,7 @@ def test_a_lying_far_end_writes_nothing_but_text_to_a_window_and_a_page(
         )
         session = hf.start(command, tty={"echo": False}, size=(ROWS, COLS), place=over_ssh.place)
         world.closing.callback(session.kill)
-        session.wait(match="shown", timeout=20)
+        session.wait(match="shown", timeout=30)
         windows = [
             Outer(world.hold_argv("attach", session.id, "--observe"), rows=rows, cols=cols)
             for rows, cols in ((ROWS, COLS), (10, 30))
@@ -76,7 +76,7 @@ def test_a_lying_far_end_writes_nothing_but_text_to_a_window_and_a_page(
                 window.shows("shown")
         viewer.until(lambda: len([init, *viewer.of("clients")][-1]["clients"]) == 3, "all of them attached")
         session.send("\n")
-        session.wait(match="live", timeout=20)
+        session.wait(match="live", timeout=30)
         for window in windows:
             window.shows("live")
         viewer.until(lambda: "live" in viewer.text, "what is printed live")
@@ -87,7 +87,7 @@ def test_a_lying_far_end_writes_nothing_but_text_to_a_window_and_a_page(
             assert window.is_as_before()
         viewer.until(lambda: viewer.of("session_ended"), "the end")
         assert all(printable(each.get("title")) for each in viewer.told)
-    session.wait(timeout=20)
+    session.wait(timeout=30)
     # After the end, from the files that came from there.
     after = Outer(world.hold_argv("attach", session.id, "--observe"))
     world.closing.callback(after.close)

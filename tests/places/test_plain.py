@@ -8,12 +8,12 @@ import pytest
 
 from holdfast import errors
 from support import processes
-from support.contents import contents
+from support.evidence import contents
 from support.waiting import until
 
 if TYPE_CHECKING:
     from holdfast import Holdfast
-    from support.away import Away
+    from support.places import Away
     from support.world import World
 
 
@@ -29,12 +29,12 @@ def test_run_gives_output_and_code_and_leaves_nothing_there(hf: Holdfast, away: 
 
 def test_wait_says_which_condition_came_true(hf: Holdfast, away: Away) -> None:
     session = hf.start(away.probe("quiet", "say", "up", "read-line", "forever"), stdin="open", place=away.place)
-    assert session.wait(match="up", timeout=5).reason == "match"
+    assert session.wait(match="up", timeout=30).reason == "match"
     assert session.wait(timeout=0.01).reason == "timeout"
-    assert session.wait(idle=0.05, timeout=5).reason == "idle"
+    assert session.wait(idle=0.05, timeout=30).reason == "idle"
     cursor = session.read().cursor
     session.send("more\n")
-    assert session.wait(output=True, since=cursor, timeout=5).reason == "output"
+    assert session.wait(output=True, since=cursor, timeout=30).reason == "output"
     assert session.read(since=cursor).data == b"got more\n"
     session.stop(grace=0)
     assert session.wait(match="never printed").reason == "exit"
@@ -46,7 +46,7 @@ def test_input_is_sent_and_closed_there(hf: Holdfast, away: Away) -> None:
     session.send("one\n")
     session.send("two\n")
     session.close_stdin()
-    assert session.wait(timeout=5).reason == "exit"
+    assert session.wait(timeout=30).reason == "exit"
     assert session.text() == "one\ntwo\n"
 
 
@@ -79,7 +79,7 @@ def test_stop_ends_a_tree_that_ignores_it_and_left_its_group(hf: Holdfast, away:
         "}",
     ]
     session = hf.start(away.probe(*words, "forever"), place=away.place)
-    session.wait(match="deep", timeout=5)
+    session.wait(match="deep", timeout=30)
     stopped = session.stop(grace=0.1)
     assert (len(stopped.found), stopped.survivors) == (3, [])
     assert session.exit is not None
@@ -89,7 +89,7 @@ def test_stop_ends_a_tree_that_ignores_it_and_left_its_group(hf: Holdfast, away:
 
 def test_kill_ends_it_at_once(hf: Holdfast, away: Away) -> None:
     session = hf.start(away.probe("ignore", "TERM", "forever"), place=away.place)
-    session.wait(match="ready", timeout=5)
+    session.wait(match="ready", timeout=30)
     assert session.kill().survivors == []
     assert session.exit is not None
     assert session.exit.signal == "SIGKILL"
@@ -129,7 +129,7 @@ def test_values_of_the_environment_are_in_no_argv_and_no_file(hf: Holdfast, away
         env={"TOKEN": secret},
         place=away.place,
     )
-    session.wait(match="HOLDFAST_HOME", timeout=5)
+    session.wait(match="HOLDFAST_HOME", timeout=30)
     said = session.text()
     assert secret in said
     assert str(world.root) not in said, "the environment is the place's own"
@@ -145,7 +145,7 @@ def test_deadlines_are_kept_there(hf: Holdfast, away: Away) -> None:
     slow = hf.start(away.probe("forever"), timeout=0.3, place=away.place)
     idle = hf.start(away.probe("forever"), idle_timeout=0.3, place=away.place)
     for session, cause in ((slow, "overall_timeout"), (idle, "idle_timeout")):
-        assert session.wait(timeout=5).reason == "exit"
+        assert session.wait(timeout=30).reason == "exit"
         assert session.exit is not None
         assert session.exit.cause == cause
 
@@ -153,7 +153,7 @@ def test_deadlines_are_kept_there(hf: Holdfast, away: Away) -> None:
 def test_survivors_are_listed_and_struck_off(hf: Holdfast, away: Away) -> None:
     gate = away.gate()
     session = hf.start(away.probe("daemon", "{", "await", gate, "}", "exit", 0), place=away.place)
-    assert session.wait(timeout=5).reason == "exit"
+    assert session.wait(timeout=30).reason == "exit"
     assert session.exit is not None
     assert len(session.exit.survivors) == 1
     assert [each.id for each in hf.sessions()] == [session.id]

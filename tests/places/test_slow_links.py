@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support import processes
-from support.away import deputies
+from support.places import deputies
 from support.waiting import until
 
 if TYPE_CHECKING:
     from holdfast import Holdfast
-    from support.away import Away
+    from support.places import Away
     from support.ssh_hosts import SshHost
     from support.world import World
 
@@ -60,7 +60,7 @@ def test_a_flood_over_a_slow_link_can_be_looked_at_and_stopped(
     assert len(kept) == end - dropped
 
 
-def test_who_dies_while_the_link_comes_about_leaves_nothing_behind(
+def test_a_host_that_dies_while_the_link_is_made_leaves_nothing_behind(
     hf: Holdfast, over_ssh: Away, ssh_host: SshHost, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate = world.gate()

@@ -11,14 +11,14 @@ import pytest
 import holdfast
 from cli.outer import Outer
 from holdfast import errors
-from support import told
-from support.away import deputies
+from support import signal_file
+from support.places import deputies
 from support.viewer import Viewer
 from support.waiting import until
 
 if TYPE_CHECKING:
     from holdfast import Holdfast
-    from support.away import Away
+    from support.places import Away
     from support.world import World
 
 OWNER = "agent-7"
@@ -28,19 +28,19 @@ def test_a_terminal_has_keys_a_screen_and_a_size(hf: Holdfast, away: Away) -> No
     session = hf.start(["sh"], tty=True, size=(10, 40), env={"PS1": "$ "}, place=away.place)
     session.send("stty size; tput -T xterm cols; printf '\\033[2Jhere\\n'")
     session.keys("Enter")
-    assert session.wait(match="10 40", timeout=5).reason == "match"
+    assert session.wait(match="10 40", timeout=30).reason == "match"
     session.resize(12, 50)
     session.submit("stty size")
-    assert session.wait(match="12 50", timeout=5).reason == "match"
+    assert session.wait(match="12 50", timeout=30).reason == "match"
     until(lambda: "12 50" in session.screen().text)
     session.keys("C-d")
-    assert session.wait(timeout=5).reason == "exit"
+    assert session.wait(timeout=30).reason == "exit"
     assert "here" in session.text()
 
 
 def test_attached_one_sees_what_comes_and_types_what_goes(hf: Holdfast, away: Away) -> None:
     session = hf.start(away.probe("cat"), tty=True, size=(10, 40), place=away.place)
-    session.wait(match="ready", timeout=5)
+    session.wait(match="ready", timeout=30)
     with session.attach() as attachment:
         viewer = Viewer(attachment)
         viewer.until(lambda: "ready" in viewer.text, "what was printed before")
@@ -52,7 +52,7 @@ def test_attached_one_sees_what_comes_and_types_what_goes(hf: Holdfast, away: Aw
 
 def test_hold_attach_is_a_window_into_another_place(over_ssh: Away, world: World) -> None:
     session = world.open().start(over_ssh.probe("cat"), tty=True, size=(24, 80), place=over_ssh.place)
-    session.wait(match="ready", timeout=5)
+    session.wait(match="ready", timeout=30)
     outer = Outer(world.hold_argv("attach", session.id))
     world.closing.callback(outer.close)
     outer.shows("ready")
@@ -74,7 +74,7 @@ def test_heartbeats_come_from_another_place(over_ssh: Away, world: World, monkey
         session.stop(grace=0)
 
 
-def test_signals_come_to_their_owner_with_nobody_looking(hf: Holdfast, away: Away, world: World) -> None:
+def test_signals_reach_their_owner_without_a_running_host(hf: Holdfast, away: Away, world: World) -> None:
     gate = away.gate()
     listening = iter(hf.signals(OWNER))
     session = hf.start(
@@ -93,13 +93,13 @@ def test_signals_come_to_their_owner_with_nobody_looking(hf: Holdfast, away: Awa
             if signal.variant == "watch":
                 gate.release()
     assert sorted(seen) == ["lifecycle", "ready", "watch"]
-    (ended,) = told.endings(world, session.id)
+    (ended,) = signal_file.endings(world, session.id)
     assert (ended["lifecycle"]["code"], ended["lifecycle"]["status"]) == (3, "failed")
     until(lambda: not deputies(world))
     assert hf.signals(OWNER).pending() == 0
 
 
-def test_lines_of_a_monitor_are_told_as_they_come(hf: Holdfast, away: Away) -> None:
+def test_lines_of_a_monitor_are_reported_as_they_come(hf: Holdfast, away: Away) -> None:
     listening = iter(hf.signals(OWNER))
     words = ["quiet", "say", "one", "read-line"]
     session = hf.start(away.probe(*words), stdin="open", monitor=True, owner=OWNER, place=away.place)
@@ -112,7 +112,7 @@ def test_lines_of_a_monitor_are_told_as_they_come(hf: Holdfast, away: Away) -> N
             session.send("two\n")
         if "got two" in lines:
             break
-    session.wait(timeout=5)
+    session.wait(timeout=30)
 
 
 def test_the_command_line_names_a_place(hf: Holdfast, away: Away, world: World) -> None:
@@ -131,7 +131,7 @@ def test_asyncio_speaks_to_places_alike(away: Away) -> None:
                 hf.run("echo one", place=away.place), hf.start(away.probe("forever"), place=away.place)
             )
             assert await first.text() == "one\n"
-            assert (await second.wait(match="ready", timeout=5)).reason == "match"
+            assert (await second.wait(match="ready", timeout=30)).reason == "match"
             await second.stop(grace=0)
             assert second.status == "killed"
 

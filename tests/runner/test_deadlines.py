@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.runner.deadlines import CAUSES, Deadlines, asked_at
-from holdfast.runner.loop import Timer
+from holdfast.core.loop import Timer
+from holdfast.runner.limits import CAUSES, Deadlines, asked_at
 
 
 class Clock:

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.runner import endpoint, wire
-from holdfast.runner import loop as runner_loop
+from holdfast.core import loop as runner_loop
+from holdfast.core import wire
+from holdfast.core.loop import Loop
+from holdfast.runner import endpoint
 from holdfast.runner.endpoint import Client, Endpoint
-from holdfast.runner.loop import Loop
 
 HELLO = wire.control({"type": "hello", "protocol": 1, "author": "test:1"})
 PATIENCE_S = 0.1
@@ -81,7 +82,7 @@ def door(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Door]:
     made.close()
 
 
-def heard(sock: socket.socket) -> tuple[list[Any], bool]:
+def received(sock: socket.socket) -> tuple[list[Any], bool]:
     """The frames that are there, and whether the other side hung up."""
     decoder = wire.Decoder()
     found: list[Any] = []
@@ -97,12 +98,12 @@ def heard(sock: socket.socket) -> tuple[list[Any], bool]:
         found += decoder.feed(received)
 
 
-def test_a_caller_that_says_nothing_is_told_and_closed_in_time(door: Door) -> None:
+def test_a_silent_caller_gets_an_error_and_is_closed_in_time(door: Door) -> None:
     with door.connect() as sock:
         door.run(PATIENCE_S / 2)
-        assert heard(sock) == ([{"type": "hello"}], False)
+        assert received(sock) == ([{"type": "hello"}], False)
         door.run(PATIENCE_S)
-        frames, closed = heard(sock)
+        frames, closed = received(sock)
     assert closed
     assert [frame["code"] for frame in frames] == ["timeout"]
     assert "a greeting did not come" in frames[0]["message"]
@@ -114,7 +115,7 @@ def test_half_a_frame_is_waited_for_and_no_longer(door: Door) -> None:
     with door.connect() as sock:
         sock.sendall(HELLO + wire.control({"type": "echo"}) + HELLO[:7])
         door.run(PATIENCE_S * 1.5)
-        frames, closed = heard(sock)
+        frames, closed = received(sock)
     assert closed
     assert [frame["type"] for frame in frames] == ["hello", "reply", "error"]
     assert "the rest of a frame" in frames[-1]["message"]
@@ -124,7 +125,7 @@ def test_a_caller_that_greeted_may_be_silent_as_long_as_it_likes(door: Door) -> 
     with door.connect() as sock:
         sock.sendall(HELLO)
         door.run(PATIENCE_S * 3)
-        assert heard(sock) == ([{"type": "hello"}], False)
+        assert received(sock) == ([{"type": "hello"}], False)
 
 
 def test_the_caller_that_brought_the_start_request_need_not_greet(door: Door) -> None:
@@ -138,7 +139,7 @@ def test_the_caller_that_brought_the_start_request_need_not_greet(door: Door) ->
         assert client.author == "api:1"
         ours.sendall(wire.control({"type": "echo"}))
         door.run(0.01)
-        assert heard(ours) == ([{"type": "reply", "pad": ""}], False)
+        assert received(ours) == ([{"type": "reply", "pad": ""}], False)
 
 
 @pytest.mark.parametrize("talk", [HELLO, HELLO + HELLO], ids=["greeting", "request"])
@@ -160,7 +161,7 @@ def test_single_bytes_buy_no_time(door: Door, talk: bytes) -> None:
         dribble()
         door.run(PATIENCE_S * 2.5)
         assert rest[1:], "not all was sent"
-        frames, closed = heard(sock)
+        frames, closed = received(sock)
     assert closed
     assert frames[-1]["code"] == "timeout"
 
@@ -186,7 +187,7 @@ def test_one_that_does_not_read_its_refusal_is_closed_all_the_same_and_costs_not
         assert client.closed
 
 
-def test_answers_that_nobody_reads_end_the_connection_above_the_limit(door: Door) -> None:
+def test_unread_answers_above_the_limit_end_the_connection(door: Door) -> None:
     with door.connect() as sock:
         sock.sendall(HELLO + wire.control({"type": "echo", "size": 900_000}) * 8)
         door.run(0.05)
@@ -200,7 +201,7 @@ def test_requests_before_a_bad_frame_are_answered_whatever_the_cut(door: Door) -
             for part in [stream] if cut is None else [stream[:cut], stream[cut:]]:
                 sock.sendall(part)
                 door.run(0.01)
-            frames, closed = heard(sock)
+            frames, closed = received(sock)
         assert closed
         assert [frame["type"] for frame in frames] == ["hello", "reply", "error"]
         assert frames[-1]["code"] == "bad-request"
@@ -219,24 +220,24 @@ def test_a_conversation_without_a_greeting_is_refused(door: Door, greeting: dict
     with door.connect() as sock:
         sock.sendall(wire.control(greeting) + wire.control({"type": "echo"}))
         door.run(0.02)
-        frames, closed = heard(sock)
+        frames, closed = received(sock)
     assert closed
     assert [frame.get("code") for frame in frames] == [None, "bad-request"]
 
 
 @pytest.mark.parametrize("author, known", [("cli:root", "cli:root"), ("x" * 5000, "x" * 256), (7, None), ({}, None)])
-def test_an_author_is_short_text_or_nobody(door: Door, author: object, known: str | None) -> None:
+def test_an_author_is_short_text_or_absent(door: Door, author: object, known: str | None) -> None:
     with door.connect() as sock:
         sock.sendall(wire.control({"type": "hello", "protocol": 1, "author": author}))
         door.run(0.01)
         assert door.endpoint.clients[0].author == known
 
 
-def test_a_data_frame_is_refused_and_the_conversation_goes_on(door: Door) -> None:
+def test_a_data_frame_is_refused_and_the_conversation_continues(door: Door) -> None:
     with door.connect() as sock:
         sock.sendall(HELLO + wire.data(0, b"x") + wire.control({"type": "echo"}))
         door.run(0.02)
-        frames, closed = heard(sock)
+        frames, closed = received(sock)
     assert not closed
     assert [frame["type"] for frame in frames] == ["hello", "error", "reply"]
 
@@ -257,11 +258,11 @@ def test_only_our_own_socket_is_unlinked(door: Door) -> None:
         )
 
 
-def test_a_request_that_we_stumble_over_is_told_and_the_conversation_goes_on(door: Door) -> None:
+def test_a_request_that_we_stumble_over_is_reported_and_the_conversation_continues(door: Door) -> None:
     with door.connect() as sock:
         sock.sendall(HELLO + wire.control({"type": "stumble", "id": 3}) + wire.control({"type": "echo"}))
         door.run(PATIENCE_S / 2)
-        frames, closed = heard(sock)
+        frames, closed = received(sock)
     assert not closed
     assert [(frame["type"], frame.get("id"), frame.get("code")) for frame in frames[1:]] == [
         ("error", 3, "bad-request"),

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.runner import foreground, tree
-from holdfast.runner.foreground import Foreground
-from support.people import normal_user
+from holdfast.core import processes
+from holdfast.runner.features.needs_input import foreground
+from holdfast.runner.features.needs_input.foreground import Foreground
+from support.levers import normal_user
 from support.stage import Stage, on_stage
 from support.world import World
 
@@ -122,7 +123,7 @@ os.posix_spawn("/bin/true", ["true"], {}, file_actions=[open_it])
 """
 
 
-def test_a_process_that_the_kernel_holds_is_told(tmp_path: Path) -> None:
+def test_a_process_that_the_kernel_holds_is_reported(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     with on_stage(*PYTHON, HELD_BY_THE_KERNEL, str(tmp_path / "fifo")) as stage:
         stage.read_until(b"ready")
@@ -144,14 +145,14 @@ def test_only_the_foreground_is_looked_at() -> None:
         ("set -m; stty tostop; (sleep 0.01; echo no) & echo ready; sleep 3600", "SIGTTOU"),
     ],
 )
-def test_a_job_that_the_terminal_stopped_is_told_with_the_signal(script: str, signal_name: str) -> None:
+def test_a_job_that_the_terminal_stopped_is_reported_with_the_signal(script: str, signal_name: str) -> None:
     with on_stage("bash", "-c", script) as stage:
         stage.read_until(b"ready")
         stage.until(lambda: look(stage).stopped == signal_name, signal_name)
         assert look(stage).blocked_read is False
 
 
-def test_a_stopped_command_is_told() -> None:
+def test_a_stopped_command_is_reported() -> None:
     with on_stage("sh", "-c", "echo ready; exec sleep 3600") as stage:
         stage.read_until(b"ready")
         os.kill(stage.pid, signal.SIGSTOP)
@@ -166,11 +167,11 @@ def test_time_on_the_processor_is_counted() -> None:
         stage.until(lambda: look(stage).cpu_ticks > before, "a tick")
 
 
-def test_a_list_of_processes_that_somebody_has_is_enough() -> None:
+def test_a_given_list_of_processes_is_enough() -> None:
     with on_stage("sh", "-c", "echo ready; cat < /dev/tty") as stage:
         stage.read_until(b"ready")
         settled(stage, True)
-        mine = tree.descendants(os.getpid())
+        mine = processes.descendants(os.getpid())
         assert foreground.look(stage.device, stage.foreground, mine).blocked_read is True
         assert foreground.look(stage.device, stage.foreground, []).blocked_read is False
 
@@ -187,8 +188,8 @@ def test_a_process_that_may_not_be_looked_into_is_unknown_and_never_a_no(world: 
     """As a program of another user on the same terminal is for a runner: sudo asking for a password."""
     look_in = f"""
 import sys
-sys.path.insert(0, {str(Path(foreground.__file__).parents[2])!r})
-from holdfast.runner import foreground
+sys.path.insert(0, {str(Path(foreground.__file__).parents[4])!r})
+from holdfast.runner.features.needs_input import foreground
 print(foreground.look(int(sys.argv[1]), int(sys.argv[2])).blocked_read)
 """
     with on_stage("sh", "-c", "echo ready; exec cat") as stage:
@@ -208,7 +209,7 @@ def test_what_lies_beyond_the_bound_of_a_look_is_unknown(monkeypatch: pytest.Mon
         assert look(stage).blocked_read is None
 
 
-def test_a_machine_whose_calls_are_not_known_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_whose_calls_are_not_known_reports_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     with on_stage("sh", "-c", "echo ready; exec cat") as stage:
         stage.read_until(b"ready")
         settled(stage, True)

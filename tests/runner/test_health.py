@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.runner.health import Health, Tally
+from holdfast.runner.features.readiness import Health, Tally
 from support.still_life import StillLife, still_life
 
 
@@ -29,7 +29,7 @@ class Probe:
         self.tries: list[Any] = []
         self.cancelled = 0
 
-    def try_(self, done: Any) -> None:
+    def run(self, done: Any) -> None:
         self.tries.append(done)
 
     def cancel(self) -> None:
@@ -42,7 +42,7 @@ class Probe:
 @pytest.fixture
 def probe(monkeypatch: pytest.MonkeyPatch) -> Probe:
     probe = Probe()
-    monkeypatch.setattr("holdfast.runner.probes.make", lambda *_args, **_options: probe)
+    monkeypatch.setattr("holdfast.runner.features.probes.Port", lambda *_args, **_options: probe)
     return probe
 
 
@@ -57,7 +57,7 @@ def states(life: StillLife) -> list[str]:
     return [each["state"] for each in life.told("health")]
 
 
-def test_only_changes_are_told(life: StillLife, probe: Probe) -> None:
+def test_only_changes_are_reported(life: StillLife, probe: Probe) -> None:
     health = watched(life)
     assert health.facts() == {"health": None}
     for ok in (True, True, False, False, True, False, False, False, False, True):
@@ -86,7 +86,7 @@ def test_probes_are_five_seconds_apart_at_least(life: StillLife, probe: Probe) -
     assert probe.tries == []
     life.loop.pass_by(0.2)
     assert len(probe.tries) == 1
-    assert "5 s" in life.diary.warnings[0]
+    assert "5 s" in life.runner_log.warnings[0]
 
 
 def test_it_waits_until_the_command_is_ready(life: StillLife, probe: Probe) -> None:
@@ -98,7 +98,7 @@ def test_it_waits_until_the_command_is_ready(life: StillLife, probe: Probe) -> N
     assert len(probe.tries) == 1
 
 
-def test_at_the_end_it_is_over(life: StillLife, probe: Probe) -> None:
+def test_at_the_end_it_has_ended(life: StillLife, probe: Probe) -> None:
     health = watched(life)
     life.loop.pass_by(10.0)
     health.finish()
@@ -125,7 +125,7 @@ def test_misses_of_the_last_attempt_do_not_count_for_the_next(life: StillLife, p
     assert states(life) == ["unhealthy"]
 
 
-def test_a_port_that_somebody_else_holds_is_no_health_where_that_is_checked(life: StillLife) -> None:
+def test_a_port_of_another_process_is_not_healthy_when_the_owner_is_checked(life: StillLife) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         number = server.getsockname()[1]
         health = Health(

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.runner.keyboard import Keyboard
-from holdfast.runner.loop import READ, Loop
-from holdfast.runner.tracker import Tracker
-from holdfast.runner.tty import Tty
+from holdfast.core.loop import READ, Loop
+from holdfast.core.vt.tracker import Tracker
+from holdfast.runner.terminal.keyboard import Keyboard
+from holdfast.runner.terminal.pty import Tty
 
 
 class Desk:

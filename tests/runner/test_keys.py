@@ -13,8 +13,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from holdfast.runner import keys
-from holdfast.runner.keycodes import MODIFIERS, NAMES
+from holdfast.runner.terminal import keyboard
+from holdfast.runner.terminal.keycodes import MODIFIERS, NAMES
 from support.stage import on_stage
 
 
@@ -221,8 +221,8 @@ def rows() -> dict[str, dict[str, bytes | None]]:
 
 
 def typed(part: dict[str, Any], modes: Modes = PLAIN) -> bytes:
-    keys.check(part)
-    return keys.encode(part, modes)[0]
+    keyboard.check_part(part)
+    return keyboard.encode(part, modes)[0]
 
 
 @pytest.mark.covers("terminal:37")
@@ -233,7 +233,7 @@ def test_every_row_of_the_table_in_every_mode(name: str) -> None:
         if wanted is not None:
             assert typed(part, COLUMNS[column]) == wanted, column
             continue
-        with pytest.raises(keys.Inexpressible) as refused:
+        with pytest.raises(keyboard.Inexpressible) as refused:
             typed(part, COLUMNS[column])
         assert refused.value.code == "bad-key"
         assert refused.value.key == name.replace("super-", "super+")
@@ -323,9 +323,9 @@ def test_enter_as_a_part_is_the_key() -> None:
 
 
 def test_what_may_freeze_the_output_warns() -> None:
-    _, warnings = keys.encode(part_of("C-s"), PLAIN)
+    _, warnings = keyboard.encode(part_of("C-s"), PLAIN)
     assert [each.partition(":")[0] for each in warnings] == ["xoff"]
-    assert keys.encode(part_of("C-s"), Modes(kitty_flags=1)) == (b"\x1b[115;5u", [])
+    assert keyboard.encode(part_of("C-s"), Modes(kitty_flags=1)) == (b"\x1b[115;5u", [])
 
 
 @pytest.mark.covers("terminal:38")
@@ -334,7 +334,7 @@ def test_what_may_freeze_the_output_warns() -> None:
     [("C-1", ("1",)), ("C-Enter", ("Enter",)), ("C-M-Enter", ("M-Enter", "Enter")), ("S-F13", ("F13",))],
 )
 def test_a_refusal_offers_the_key_with_the_modifiers_it_can_have(name: str, nearest: tuple[str, ...]) -> None:
-    with pytest.raises(keys.Inexpressible) as refused:
+    with pytest.raises(keyboard.Inexpressible) as refused:
         typed(part_of(name))
     assert refused.value.suggestions == nearest
 
@@ -385,10 +385,10 @@ def test_a_paste_is_cleaned_of_what_could_end_it_or_act(text: str, left: bytes) 
 @pytest.mark.covers("terminal:39")
 def test_a_paste_says_what_it_removed_and_that_newlines_will_submit() -> None:
     part = {"paste": "\x1b[31mred\x00\nblue"}
-    assert keys.encode(part, BRACKETED)[1] == ["paste_cleaned: 2 control characters were removed"]
-    named = [each.partition(":")[0] for each in keys.encode(part, PLAIN)[1]]
+    assert keyboard.encode(part, BRACKETED)[1] == ["paste_cleaned: 2 control characters were removed"]
+    named = [each.partition(":")[0] for each in keyboard.encode(part, PLAIN)[1]]
     assert named == ["paste_cleaned", "paste_newlines"]
-    assert keys.encode({"paste": "one line"}, PLAIN)[1] == []
+    assert keyboard.encode({"paste": "one line"}, PLAIN)[1] == []
 
 
 def test_a_raw_paste_keeps_its_controls() -> None:
@@ -420,8 +420,8 @@ anything = st.text(st.characters() | st.sampled_from("\x1b[201~\x9b\udc9b\udcc2\
 @given(text=anything)
 def test_nothing_inside_a_cleaned_paste_can_end_it(text: str) -> None:
     try:
-        keys.check({"paste": text})
-    except keys.BadPart:
+        keyboard.check_part({"paste": text})
+    except keyboard.BadPart:
         assume(False)
     sent = typed({"paste": text}, BRACKETED)
     assert sent.startswith(b"\x1b[200~")
@@ -487,7 +487,7 @@ def test_mouse_and_focus_go_out_in_the_form_that_was_asked_for(
     ],
 )
 def test_what_the_application_did_not_ask_for_is_refused(part: dict[str, Any], modes: Modes, key: str) -> None:
-    with pytest.raises(keys.Inexpressible) as refused:
+    with pytest.raises(keyboard.Inexpressible) as refused:
         typed(part, modes)
     assert refused.value.key == key
 
@@ -539,8 +539,8 @@ def test_what_the_application_did_not_ask_for_is_refused(part: dict[str, Any], m
     ],
 )
 def test_a_malformed_part_is_refused_and_the_member_named(part: object, argument: str) -> None:
-    with pytest.raises(keys.BadPart) as refused:
-        keys.check(part)
+    with pytest.raises(keyboard.BadPart) as refused:
+        keyboard.check_part(part)
     assert refused.value.argument == argument
     assert refused.value.code == ("bad-key" if argument == "key" else "bad-argument")
     assert "\x1b" not in str(refused.value)
@@ -584,9 +584,9 @@ modes_of_all_kinds = st.builds(
 @given(part=_json | st.dictionaries(st.sampled_from(_members), _json, max_size=3), modes=modes_of_all_kinds)
 def test_whatever_a_client_sends_is_refused_or_encoded(part: Any, modes: Modes) -> None:
     try:
-        keys.check(part)
-        sent, warnings = keys.encode(part, modes)
-    except (keys.BadPart, keys.Inexpressible):
+        keyboard.check_part(part)
+        sent, warnings = keyboard.encode(part, modes)
+    except (keyboard.BadPart, keyboard.Inexpressible):
         return
     assert isinstance(sent, bytes)
     assert all(re.match(r"[a-z_]+: ", warning) for warning in warnings)
@@ -599,12 +599,12 @@ any_mods = st.lists(st.sampled_from(sorted(MODIFIERS)), unique=True)
 @given(key=any_key, mods=any_mods, modes=modes_of_all_kinds)
 def test_an_accepted_key_is_never_nothing_and_no_modifier_is_lost(key: str, mods: list[str], modes: Modes) -> None:
     part = {"key": key, "mods": mods}
-    keys.check(part)
+    keyboard.check_part(part)
     try:
-        sent = keys.encode(part, modes)[0]
-    except keys.Inexpressible as refused:
+        sent = keyboard.encode(part, modes)[0]
+    except keyboard.Inexpressible as refused:
         for name in refused.suggestions:
-            keys.encode(part_of(name.replace("super+", "super-")), modes)
+            keyboard.encode(part_of(name.replace("super+", "super-")), modes)
         return
     assert sent
     # Fewer modifiers give other bytes, but for shift on a capital letter, which is there already.
@@ -613,11 +613,11 @@ def test_an_accepted_key_is_never_nothing_and_no_modifier_is_lost(key: str, mods
             continue
         fewer = {"key": key, "mods": [each for each in mods if each != dropped]}
         try:
-            assert keys.encode(fewer, modes)[0] != sent
-        except keys.Inexpressible:
+            assert keyboard.encode(fewer, modes)[0] != sent
+        except keyboard.Inexpressible:
             pass
 
 
 def test_a_pause_has_no_bytes() -> None:
-    keys.check({"pause": 100})
-    assert keys.encode({"pause": 100}, PLAIN) == (b"", [])
+    keyboard.check_part({"pause": 100})
+    assert keyboard.encode({"pause": 100}, PLAIN) == (b"", [])

@@ -16,9 +16,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.host import frames as frame_reader
-from holdfast.runner import clock, points, records
+from holdfast.core import clock, failpoints, records
 from holdfast.runner.log import FRAME_BYTES, FRAMES_MAX_BYTES, Log
+from holdfast.sessions import segments as frame_reader
 from support.scale import scaled
 
 CAP = 2000
@@ -120,11 +120,11 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
 
 @contextmanager
 def faults(plan: str) -> Iterator[None]:
-    points.reload({"HOLDFAST_POINTS": plan})
+    failpoints.reload({"HOLDFAST_POINTS": plan})
     try:
         yield
     finally:
-        points.reload({})
+        failpoints.reload({})
 
 
 _now = [10**18]
@@ -278,7 +278,7 @@ def test_a_refusing_disk_is_not_asked_at_every_append(desk: Desk) -> None:
     with faults("log.rotate=error:ENOSPC"), ticking(10_000_000):
         for _ in range(100):
             desk.append("stdout", 1)
-        tried = points._passes["log.rotate"]
+        tried = failpoints._passes["log.rotate"]
     assert tried == 10
 
 
@@ -326,7 +326,7 @@ def test_a_frames_file_above_its_share_keeps_the_newer_half(tmp_path: Path) -> N
     desk.close()
 
 
-def test_frames_that_cannot_be_halved_are_given_up_and_begun_anew(tmp_path: Path) -> None:
+def test_frames_that_cannot_be_halved_are_given_up_and_started_again(tmp_path: Path) -> None:
     desk = Desk(tmp_path, cap=8 << 10, segment=1 << 10)
     with patch.object(records, "create", side_effect=OSError(errno.ENOSPC, "no space")):
         for _ in range(100):
@@ -363,16 +363,16 @@ def test_below_the_free_space_floor_only_the_newest_segments_stay(tmp_path: Path
     desk.close()
 
 
-def test_a_segment_that_was_cut_by_somebody_keeps_later_offsets_right(desk: Desk) -> None:
+def test_a_truncated_segment_keeps_later_offsets_right(desk: Desk) -> None:
     desk.append("stdout", 100)
     os.truncate(desk.path / f"stdout.{0:020d}", 30)
     desk.append("stdout", 50)
     assert desk.segments("stdout") == [(0, printed("stdout", 0, 30)), (100, printed("stdout", 100, 150))]
     assert desk.log.size == 80
-    assert any("was changed by somebody else" in text for text in desk.log.warnings)
+    assert any("was changed by another process" in text for text in desk.log.warnings)
 
 
-def test_a_segment_that_was_removed_by_somebody_is_followed_by_a_new_one(desk: Desk) -> None:
+def test_a_removed_segment_is_followed_by_a_new_one(desk: Desk) -> None:
     desk.append("stdout", 100)
     (desk.path / f"stdout.{0:020d}").unlink()
     desk.append("stdout", 50)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.runner.marks import plan
-from holdfast.runner.tracker import CLEARS_APART_BYTES, EVERY_BYTES, LONG_SEQUENCE_BYTES, Tracker
+from holdfast.core.vt.tracker import CLEARS_APART_BYTES, EVERY_BYTES, LONG_SEQUENCE_BYTES, Tracker
+from holdfast.runner.terminal.marks import plan
 
 Mark = dict[str, Any]
 MIB = 1 << 20
@@ -59,7 +59,7 @@ def test_an_alternate_screen_that_may_not_be_blank_is_no_clean_start() -> None:
     assert [why for why, _ in marks(blank, b"\x1b[?47h")] == ["start", "clear", "clear"]
 
 
-def test_clean_starts_are_told_apart_by_some_distance_and_the_newest_is_always_known() -> None:
+def test_clean_starts_are_distinguished_by_some_distance_and_the_newest_is_always_known() -> None:
     one = tracker(*[b"\x1b[2J" + b"x" * 1020] * 200)
     told = [mark["offset"] for mark in one.take_marks() if mark["why"] == "clear"]
     assert told == [0, 64 << 10, 128 << 10, 192 << 10]

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast.runner import following
-from holdfast.runner import monitor as monitors
-from holdfast.runner.monitor import Monitor
+from holdfast.runner.features import line_reader
+from holdfast.runner.features import monitor as monitors
+from holdfast.runner.features.monitor import Monitor
 from support.still_life import StillLife, still_life
 
 SETTINGS: dict[str, Any] = {
@@ -122,7 +122,7 @@ def test_the_last_event_closes_also_without_lines(life: StillLife) -> None:
     assert monitor.ended() == {"events": {"count": 0, "suppressed": 0}}
 
 
-def test_what_is_unfinished_at_the_end_is_told_in_the_closing_event(life: StillLife) -> None:
+def test_what_is_unfinished_at_the_end_is_reported_in_the_closing_event(life: StillLife) -> None:
     monitor = monitored(life)
     life.prints("told\n")
     life.loop.pass_by(1.0)
@@ -157,7 +157,7 @@ def test_a_restart_ends_an_unfinished_line_and_closes_nothing(life: StillLife) -
     assert not any(event["closing"] for event in life.told("event"))
 
 
-def test_only_lines_that_are_included_and_not_excluded_are_told(life: StillLife) -> None:
+def test_only_lines_that_are_included_and_not_excluded_are_reported(life: StillLife) -> None:
     monitored(
         life,
         include=[pattern(literal="error", ignore_case=True), pattern(regex="^fatal", stream="stderr")],
@@ -185,8 +185,8 @@ def test_a_pattern_that_takes_too_long_is_given_up_and_lines_are_rather_shown(li
     for _ in range(4):
         life.prints("a" * 400 + "\n")
     life.loop.pass_by(1.0)
-    assert len(life.diary.warnings) == 1
-    assert "takes too long" in life.diary.warnings[0]
+    assert len(life.runner_log.warnings) == 1
+    assert "takes too long" in life.runner_log.warnings[0]
     assert counted(life) == 4
 
 
@@ -277,7 +277,7 @@ def test_what_retention_took_before_it_was_read_is_still_counted(
         assert monitor.ended() == {"events": {"count": 64 * 4096, "suppressed": 64 * 4096 - 50}}
 
 
-def test_with_patterns_what_retention_took_is_told_in_bytes(tmp_path: Path) -> None:
+def test_with_patterns_what_retention_took_is_reported_in_bytes(tmp_path: Path) -> None:
     with still_life(tmp_path, cap_bytes=1 << 20) as life:
         monitor = monitored(life, include=[pattern(literal="needle")])
         for _ in range(64):
@@ -292,15 +292,15 @@ def test_with_patterns_what_retention_took_is_told_in_bytes(tmp_path: Path) -> N
 
 @pytest.mark.covers("signals:33", "found:33")
 def test_between_slices_a_busy_command_has_its_runner_for_itself(life: StillLife) -> None:
-    class Slow(following.Following):
-        def read(self, for_s: float) -> None:
-            assert for_s == following.SLICE_S
+    class Slow(line_reader.Following):
+        def read(self, for_s: float) -> bool:
+            assert for_s == line_reader.SLICE_S
             life.loop.now += for_s
-            super().read(0.0)
+            return super().read(0.0)
 
     taken: list[str] = []
     follower = Slow(life.log, lambda _stream, line: taken.append(line.text))
-    slices = following.Slices(life.loop, follower)
+    slices = line_reader.Slices(life.loop, follower, pause=line_reader.PAUSE)
     life.features.append(slices)
     began = life.loop.now
     for _ in range(200):

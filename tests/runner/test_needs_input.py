@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.runner import tree
-from holdfast.runner.foreground import reads_pipe
-from holdfast.runner.needs_input import NeedsInput, Pacing
-from holdfast.runner.stdin import Stdin
+from holdfast.core import processes as tree
+from holdfast.runner.features.needs_input.feature import NeedsInput, Pacing
+from holdfast.runner.features.needs_input.foreground import reads_pipe
+from holdfast.runner.streams import Stdin
 from support.still_life import StillLife, still_life
 from support.waiting import until
 
@@ -28,33 +28,33 @@ def life(tmp_path: Path) -> Iterator[StillLife]:
         yield life
 
 
-def test_a_question_is_told_once() -> None:
+def test_a_question_is_reported_once() -> None:
     pacing = Pacing()
     due = pacing.due("a", "high", NEVER)
     assert due is not None
     assert due <= 0.0
-    assert pacing.tell(0.0, "a", "high") is True
+    assert pacing.note(0.0, "a", "high") is True
     assert pacing.due("a", "high", NEVER) is None
     assert pacing.due("a", "medium", NEVER) is None
 
 
 def test_another_question_waits_until_ten_seconds_have_passed() -> None:
     pacing = Pacing()
-    pacing.tell(100.0, "a", "high")
+    pacing.note(100.0, "a", "high")
     assert pacing.due("b", "high", NEVER) == 110.0
 
 
-def test_a_person_who_types_is_not_told() -> None:
+def test_a_person_who_types_is_not_notified() -> None:
     assert Pacing().due("a", "high", 100.0) == 105.0
 
 
 def test_low_confidence_is_recorded_and_holds_up_nothing() -> None:
     pacing = Pacing()
-    assert pacing.tell(100.0, "a", "low") is False
+    assert pacing.note(100.0, "a", "low") is False
     assert pacing.due("a", "low", NEVER) is None
     assert pacing.due("b", "low", NEVER) == 110.0
     assert pacing.due("a", "high", NEVER) == NEVER
-    pacing.tell(101.0, "a", "high")
+    pacing.note(101.0, "a", "high")
     assert pacing.due("a", "low", NEVER) is None
     assert pacing.due("c", "low", NEVER) == 111.0
 
@@ -99,7 +99,7 @@ def lines(life: StillLife) -> list[str]:
     return [each["line"] for each in life.told("needs_input")]
 
 
-def test_what_a_look_finds_is_told_with_its_evidence(life: StillLife) -> None:
+def test_what_a_look_finds_is_reported_with_its_evidence(life: StillLife) -> None:
     terminal = on_terminal(life)
     terminal.look("Name?")
     assert life.told("needs_input") == [terminal.found]
@@ -123,7 +123,7 @@ def test_the_same_question_after_an_answer_is_another(life: StillLife) -> None:
     assert life.times("needs_input") == [0.0, 10.0]
 
 
-def test_a_question_that_was_answered_before_its_turn_is_not_told(life: StillLife) -> None:
+def test_a_question_that_was_answered_before_its_turn_is_not_reported(life: StillLife) -> None:
     terminal = on_terminal(life)
     terminal.look("one?")
     terminal.look("two?")
@@ -136,7 +136,7 @@ def test_a_question_that_was_answered_before_its_turn_is_not_told(life: StillLif
 
 
 @pytest.mark.covers("signals:36")
-def test_while_a_person_types_nothing_is_told_and_later_what_still_stands(life: StillLife) -> None:
+def test_while_a_person_types_nothing_is_reported_and_later_what_still_stands(life: StillLife) -> None:
     terminal = on_terminal(life)
     for _ in range(10):
         terminal.typed += 1
@@ -155,7 +155,7 @@ def test_low_confidence_on_a_terminal_is_not_routed(life: StillLife) -> None:
     assert [each.routed for each in life.signals.emitted] == [False]
 
 
-def test_after_the_end_nothing_is_told(life: StillLife) -> None:
+def test_after_the_end_nothing_is_reported(life: StillLife) -> None:
     terminal = on_terminal(life)
     terminal.look("one?")
     terminal.look("two?")
@@ -173,7 +173,7 @@ def reader(life: StillLife, *argv: str) -> Iterator[NeedsInput]:
         os.close(ends[0])
         os.set_blocking(ends[1], False)
         process = tree.look(program.pid)
-        life.family.processes = [process]
+        life.tree.processes = [process]
         life.stdin = Stdin(life.loop, ends[1])
         feature = NeedsInput(life)  # type: ignore[arg-type]
         life.features.append(feature)
@@ -188,7 +188,7 @@ def reader(life: StillLife, *argv: str) -> Iterator[NeedsInput]:
 
 def blocks(life: StillLife) -> bool:
     pipe = life.stdin.pipe()
-    return pipe is not None and reads_pipe(pipe, life.family.living()) is True
+    return pipe is not None and reads_pipe(pipe, life.tree.living()) is True
 
 
 def test_a_process_that_reads_an_empty_stdin_needs_input_after_a_while(life: StillLife) -> None:
@@ -220,7 +220,7 @@ def test_a_process_that_reads_an_empty_stdin_needs_input_after_a_while(life: Sti
         ("done\n", None, False),
     ],
 )
-def test_what_was_printed_last_tells_the_kind(life: StillLife, line: str, kind: str | None, secret: bool) -> None:
+def test_what_was_printed_last_reports_the_kind(life: StillLife, line: str, kind: str | None, secret: bool) -> None:
     with reader(life, "cat"):
         until(lambda: blocks(life), what="the read")
         life.prints("something before\n" + line)
@@ -246,7 +246,7 @@ def test_an_interpreter_at_its_prompt_asks_nothing(life: StillLife) -> None:
         (sys.executable, "-I", "-S", "-c", "import select; select.select([0], [], [])"),
     ],
 )
-def test_who_does_not_sit_in_a_read_needs_nothing_and_is_left_alone(life: StillLife, argv: tuple[str, ...]) -> None:
+def test_a_process_outside_a_read_needs_no_input(life: StillLife, argv: tuple[str, ...]) -> None:
     with reader(life, *argv):
         life.loop.pass_by(1000.0)
         assert life.told("needs_input") == []
@@ -256,10 +256,10 @@ def test_who_does_not_sit_in_a_read_needs_nothing_and_is_left_alone(life: StillL
 def test_a_command_that_comes_to_ask_in_silence_is_noticed(life: StillLife) -> None:
     with reader(life, "cat"):
         until(lambda: blocks(life), what="the read")
-        processes, life.family.processes = life.family.processes, []
+        processes, life.tree.processes = life.tree.processes, []
         life.loop.pass_by(4.0)
         assert life.told("needs_input") == []
-        life.family.processes = processes
+        life.tree.processes = processes
         life.loop.pass_by(12.0)
         assert len(life.told("needs_input")) == 1
 
@@ -274,7 +274,7 @@ def test_an_answer_that_is_taken_in_silence_makes_the_next_read_another_question
         assert life.times("needs_input") == [1.5, 11.5]
 
 
-def test_input_that_nobody_has_read_yet_is_not_waited_for(life: StillLife) -> None:
+def test_input_that_was_not_read_yet_is_not_waited_for(life: StillLife) -> None:
     with reader(life, "sleep", "60"):
         life.stdin.write(b"unread")
         assert life.stdin.pipe() is None

@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.runner.fence import Fence
-from holdfast.runner.lines import Line, Lines
-from holdfast.runner.patterns import BadPattern, Pattern, check
-from holdfast.runner.sieve import Sieve, readable
+from holdfast.core.vt.text import Line, Lines, readable
+from holdfast.runner.features.line_reader import Sieve
+from holdfast.runner.features.patterns import BadPattern, Pattern, RegexTimeout, check
 from support.scale import scaled
 
 
@@ -43,7 +42,7 @@ def line(text: str) -> Line:
         ("foo(?!bar)", "a look-ahead"),
         ("(?<=foo)bar", "a look-behind"),
         ("(?<!foo)bar", "a look-behind"),
-        ("(open", "no regular expression"),
+        ("(open", "not a regular expression"),
         ("x" * 513, "1 to 512 characters"),
         ("", "1 to 512 characters"),
     ],
@@ -92,8 +91,8 @@ def test_a_pattern_shows_itself_as_its_user_wrote_it() -> None:
 
 
 def test_a_pattern_of_one_stream_hears_no_other() -> None:
-    assert [literal("x", stream="stderr").hears(stream) for stream in ("stdout", "stderr")] == [False, True]
-    assert literal("x").hears("tty")
+    assert [literal("x", stream="stderr").applies_to(stream) for stream in ("stdout", "stderr")] == [False, True]
+    assert literal("x").applies_to("tty")
 
 
 def parts_of(text: str) -> list[Line]:
@@ -131,7 +130,7 @@ def test_a_part_is_no_line_of_its_own_to_an_anchor() -> None:
 
 @pytest.mark.covers("signals:31")
 def test_a_search_that_takes_too_long_is_ended() -> None:
-    fence = Fence(0.005)
+    fence = RegexTimeout(0.005)
     endless = regex("(?:a|aa)*$")
 
     with fence:

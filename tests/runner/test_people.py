@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.runner import tree
-from holdfast.runner.people import LOCK_FD, People, lock_path, take_lock
+from holdfast.core import processes as tree
+from holdfast.runner.signals import LOCK_FD, People, lock_path, take_lock
 from support import processes
 from support.points import Points
 from support.waiting import until
@@ -79,10 +79,10 @@ def test_a_signal_for_people_calls_a_deliverer_that_has_the_lock_and_the_home(
 ) -> None:
     gate, go = world.gate(), world.gate()
     people = called("tell", gate, "here", "await", go)
-    people.called("lifecycle", FAILED, None)
+    people.consider("lifecycle", FAILED, None)
     assert gate.line() == "here"
     assert not _is_free(home / "home")
-    people.called("lifecycle", FAILED, None)
+    people.consider("lifecycle", FAILED, None)
     go.release()
     until(_reaped)
     assert _is_free(home / "home"), "its end frees it"
@@ -90,36 +90,36 @@ def test_a_signal_for_people_calls_a_deliverer_that_has_the_lock_and_the_home(
     assert (home / "home").is_dir()
 
 
-def test_what_people_are_not_told_calls_nobody(world: World, called: Call) -> None:
+def test_an_event_that_is_not_for_people_starts_no_deliverer(world: World, called: Call) -> None:
     people = called("touch", world.root / "came")
-    people.called("lifecycle", DONE, None)
-    people.called("lifecycle", FAILED, False)
-    people.called("heartbeat", {"heartbeat": {}}, None)
+    people.consider("lifecycle", DONE, None)
+    people.consider("lifecycle", FAILED, False)
+    people.consider("heartbeat", {"heartbeat": {}}, None)
     assert _reaped()
-    people.called("lifecycle", DONE, True)
+    people.consider("lifecycle", DONE, True)
     until((world.root / "came").exists, watch=world.root)
 
 
-def test_nobody_is_called_while_a_host_attends(world: World, home: Path, called: Call) -> None:
+def test_no_deliverer_is_started_while_a_host_delivers(world: World, home: Path, called: Call) -> None:
     people = called("touch", world.root / "came")
     lock = take_lock(str(home / "home"))
     assert lock is not None
     assert take_lock(str(home / "home")) is None
-    people.called("lifecycle", FAILED, None)
+    people.consider("lifecycle", FAILED, None)
     assert _reaped()
     os.close(lock)
-    people.called("lifecycle", FAILED, None)
+    people.consider("lifecycle", FAILED, None)
     until((world.root / "came").exists, watch=world.root)
 
 
-def test_whoever_is_called_is_no_part_of_the_session(world: World, called: Call) -> None:
+def test_a_deliverer_is_no_part_of_the_session(world: World, called: Call) -> None:
     gate, go = world.gate(), world.gate()
     people = called(
         *("fork", "{", "tell", gate, "child", "await", go, "}", "print-env", tree.SESSION_VARIABLE),
         *("tell", gate, "parent", "await", go),
         environment={tree.SESSION_VARIABLE: "b7k2m9qa1", "KEEP": "this"},
     )
-    people.called("lifecycle", FAILED, None)
+    people.consider("lifecycle", FAILED, None)
     assert {gate.line(), gate.line()} == {"child", "parent"}
     found = _below_us("KEEP", "this")
     assert len(found) == 2
@@ -146,7 +146,7 @@ def test_the_lock_is_where_the_deliverer_looks_for_it(world: World, home: Path) 
         f"import os, sys; print(os.fstat({LOCK_FD}).st_ino, sys.argv[1], file=open({str(world.root / 'out')!r}, 'w'))"
     )
     said: list[str] = []
-    People(str(home), {"events": ["failed"], "argv": [sys.executable, "-c", code]}, {}, said.append).called(
+    People(str(home), {"events": ["failed"], "argv": [sys.executable, "-c", code]}, {}, said.append).consider(
         "lifecycle", FAILED, None
     )
     until(_reaped)
@@ -154,31 +154,31 @@ def test_the_lock_is_where_the_deliverer_looks_for_it(world: World, home: Path) 
     assert (world.root / "out").read_text() == f"{os.stat(lock_path(str(home))).st_ino} {home}\n"
 
 
-def test_a_deliverer_that_cannot_be_started_is_told_and_holds_up_nothing(
+def test_a_deliverer_that_cannot_be_started_is_reported_and_holds_up_nothing(
     home: Path, points: Points, called: Call
 ) -> None:
     said: list[str] = []
     settings: dict[str, Any] = {"events": ["failed"], "argv": ["/nonexistent/python"]}
-    People(str(home), settings, {}, said.append).called("lifecycle", FAILED, None)
-    People(str(home / "nowhere"), settings, {}, said.append).called("lifecycle", FAILED, None)
+    People(str(home), settings, {}, said.append).consider("lifecycle", FAILED, None)
+    People(str(home / "nowhere"), settings, {}, said.append).consider("lifecycle", FAILED, None)
     points.set("people.start=error:EAGAIN", here=True)
-    called("quiet", said=said).called("lifecycle", FAILED, None)
+    called("quiet", said=said).consider("lifecycle", FAILED, None)
     assert len(said) == 3
-    assert all("tell people" in each for each in said)
+    assert all("notifies people" in each for each in said)
     assert _is_free(home)
 
 
 def test_a_planted_link_is_not_followed(world: World, home: Path) -> None:
     (home / "locks" / "people").symlink_to(world.root / "elsewhere")
     said: list[str] = []
-    People(str(home), {"events": ["failed"], "argv": [sys.executable]}, {}, said.append).called(
+    People(str(home), {"events": ["failed"], "argv": [sys.executable]}, {}, said.append).consider(
         "lifecycle", FAILED, None
     )
     assert len(said) == 1
     assert not (world.root / "elsewhere").exists()
 
 
-def test_a_lock_of_another_host_counts_whoever_looks(home: Path) -> None:
+def test_a_lock_of_another_host_counts_for_every_observer(home: Path) -> None:
     fd = os.open(lock_path(str(home)), os.O_RDWR | os.O_CREAT, 0o600)
     fcntl.flock(fd, fcntl.LOCK_EX)
     assert take_lock(str(home)) is None

@@ -17,10 +17,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.runner import listeners, probes, tree
-from holdfast.runner.knock import Knock, status_of
-from holdfast.runner.loop import Loop
-from holdfast.runner.probes import BadProbe, Command, Port, split_url
+from holdfast.core import processes as tree
+from holdfast.core.loop import Loop
+from holdfast.runner.features import probes
+from holdfast.runner.features.probes import BadProbe, Command, Port, TcpProbe, split_url, status_of
 from support import processes
 from support.still_life import StillLife, still_life
 from support.waiting import BOUND_S
@@ -79,20 +79,20 @@ def run(life: StillLife, done: Callable[[], object], bound: float = BOUND_S) -> 
         now = time.monotonic()
         assert now < deadline, "too late"
         loop.serve(loop.ready(min(0.05, deadline - now if planned is None else max(0.0, planned - now))))
-        life.family.reap()
+        life.tree.reap()
         loop._fire(time.monotonic())
 
 
 def tried(life: StillLife, probe: Port | Command, bound: float = BOUND_S) -> tuple[bool, str]:
     answers: list[tuple[bool, str]] = []
-    probe.try_(lambda ok, detail: answers.append((ok, detail)))
+    probe.run(lambda ok, detail: answers.append((ok, detail)))
     run(life, lambda: answers, bound)
     assert len(answers) == 1
     return answers[0]
 
 
 def of_session(life: StillLife, *pids: int) -> None:
-    life.family.processes = [tree.look(pid) for pid in pids]
+    life.tree.processes = [tree.look(pid) for pid in pids]
 
 
 def port(life: StillLife, number: int, *, owner_check: bool = True, **parts: Any) -> Port:
@@ -134,36 +134,36 @@ def test_a_listener_is_found_by_the_addresses_it_takes(
     with listening(address, family=family) as (server, number):
         inode = os.fstat(server.fileno()).st_ino
         # At another address somebody else may have the same number.
-        assert listeners.find(number, wanted).get(inode) == (os.getuid() if found else None)
-        assert listeners.find(number + 1, wanted).get(inode) is None
+        assert probes.find_listeners(number, wanted).get(inode) == (os.getuid() if found else None)
+        assert probes.find_listeners(number + 1, wanted).get(inode) is None
 
 
 def test_a_connection_is_no_listener() -> None:
     with listening() as (server, number), socket.create_connection(("127.0.0.1", number)) as client:
         connection, _ = server.accept()
         with connection:
-            assert listeners.find(client.getsockname()[1], [LOOPBACK]) == {}
+            assert probes.find_listeners(client.getsockname()[1], [LOOPBACK]) == {}
 
 
 def test_many_listeners_are_all_looked_at() -> None:
     servers = [socket.create_server(("127.0.0.1", 0)) for _ in range(700)]
     try:
         for server in servers[::97]:
-            assert os.fstat(server.fileno()).st_ino in listeners.find(server.getsockname()[1], [LOOPBACK])
+            assert os.fstat(server.fileno()).st_ino in probes.find_listeners(server.getsockname()[1], [LOOPBACK])
     finally:
         for server in servers:
             server.close()
 
 
-def test_who_holds_a_socket_is_found_among_those_named_and_among_all() -> None:
+def test_the_holder_of_a_socket_is_found_among_given_and_among_all_processes() -> None:
     with listening() as (server, _):
         inode = os.fstat(server.fileno()).st_ino
         me = tree.look(os.getpid())
         assert me is not None
-        assert listeners.holder([inode], [me]) == os.getpid()
-        assert listeners.holder([inode + 1], [me]) is None
-        search = listeners.Search([inode])
-        while search.go_on() is None:
+        assert probes.listener_holder([inode], [me]) == os.getpid()
+        assert probes.listener_holder([inode + 1], [me]) is None
+        search = probes.ListenerSearch([inode])
+        while search.step() is None:
             pass
         assert search.pid == os.getpid()
 
@@ -189,17 +189,17 @@ def test_a_url_is_split(url: str, parts: tuple[str, int, str]) -> None:
 @pytest.mark.parametrize(
     "probe, reason",
     [
-        ({"http": "https://localhost/"}, "http:// alone"),
-        ({"http": "ftp://localhost/"}, "no URL"),
-        ({"http": "http://"}, "no URL"),
-        ({"http": "http://host name/"}, "no URL"),
-        ({"http": "http://me@localhost/"}, "no host"),
-        ({"http": "http://localhost:http/"}, "no host"),
-        ({"http": "http://example.com/"}, "looks up no names"),
+        ({"http": "https://localhost/"}, "only sends http:"),
+        ({"http": "ftp://localhost/"}, "not a URL"),
+        ({"http": "http://"}, "not a URL"),
+        ({"http": "http://host name/"}, "not a URL"),
+        ({"http": "http://me@localhost/"}, "lacks a host"),
+        ({"http": "http://localhost:http/"}, "lacks a host"),
+        ({"http": "http://example.com/"}, "does not resolve names"),
         ({"http": "http://localhost:99999/"}, "1 to 65535"),
         ({"port": 0}, "1 to 65535"),
         ({"port": "80"}, "1 to 65535"),
-        ({"port": 80, "host": "example.com"}, "looks up no names"),
+        ({"port": 80, "host": "example.com"}, "does not resolve names"),
         ({"command": []}, "at least one"),
         ({"rumour": True}, "a probe is"),
     ],
@@ -311,7 +311,7 @@ def test_a_server_that_never_answers_is_left_after_a_time(life: StillLife) -> No
 def test_a_probe_that_is_cancelled_says_nothing_and_leaves_nothing(life: StillLife) -> None:
     with listening() as (_, number):
         probe = http(life, f"http://127.0.0.1:{number}/")
-        probe.try_(lambda _ok, _detail: pytest.fail("it was cancelled"))
+        probe.run(lambda _ok, _detail: pytest.fail("it was cancelled"))
         assert life.loop.watched != {}
         probe.cancel()
         assert life.loop.watched == {}
@@ -323,15 +323,15 @@ def test_no_descriptor_for_a_question_is_an_answer(life: StillLife, monkeypatch:
         raise OSError(24, "Too many open files")
 
     answers: list[tuple[bool, str]] = []
-    monkeypatch.setattr("holdfast.runner.knock.socket.socket", refuse)
-    Knock(life.loop, ("127.0.0.1", 9), lambda ok, detail: answers.append((ok, detail)))
+    monkeypatch.setattr("holdfast.runner.features.probes.socket.socket", refuse)
+    TcpProbe(life.loop, ("127.0.0.1", 9), lambda ok, detail: answers.append((ok, detail)))
     assert answers == [(False, "127.0.0.1:9: Too many open files")]
 
 
 @given(
     st.binary(max_size=80), st.sampled_from([b"", b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 103 Hi\r\nA: b\r\n\r\n"])
 )
-def test_the_status_is_known_from_the_first_bytes_that_tell_it(rest: bytes, before: bytes) -> None:
+def test_the_status_is_known_from_the_first_bytes_that_report_it(rest: bytes, before: bytes) -> None:
     whole = before + b"HTTP/1.1 418 I'm a teapot\r\n" + rest
     known = [status_of(whole[:size]) for size in range(len(whole) + 1)]
     first = known.index(418)
@@ -378,7 +378,7 @@ def test_a_command_that_cannot_be_started_is_a_miss(life: StillLife) -> None:
 def test_a_command_that_takes_too_long_is_ended_with_its_children(life: StillLife) -> None:
     ok, detail = tried(life, command(life, "sh", "-c", "sleep 3600 & sleep 3600", within_s=0.2))
     assert (ok, detail) == (False, "sh took more than 0.2 s")
-    assert life.family.apart == {}
+    assert life.tree.apart == {}
     assert life.loop.watched == {}
     os.wait()
 
@@ -392,8 +392,8 @@ def test_a_probing_command_is_no_part_of_the_session_also_while_its_exec_is_half
     monkeypatch.setattr(tree, "environment", lambda pid: next(half_done, None) or real(pid))
     monkeypatch.setattr(tree, "command_line", lambda _pid: [])
     probe = command(life, "sleep", "3600")
-    probe.try_(lambda _ok, _detail: None)
-    (pid,) = life.family.apart
+    probe.run(lambda _ok, _detail: None)
+    (pid,) = life.tree.apart
     assert pid in {child.pid for child in processes.descendants(os.getpid())}
     assert pid not in {process.pid for process in tree.descendants(os.getpid())}
     probe.cancel()

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.runner import tree
-from holdfast.runner.readiness import Ready
+from holdfast.core import processes
+from holdfast.runner.features.readiness import Ready
 from support.still_life import StillLife, still_life
 
 
@@ -50,7 +50,7 @@ def port_of(server: socket.socket) -> int:
 
 def is_ours(life: StillLife) -> None:
     """This very process, and what it listens on, is of the session."""
-    life.family.processes = [tree.look(os.getpid())]
+    life.tree.processes = [processes.look(os.getpid())]
 
 
 @pytest.mark.covers("signals:35")
@@ -71,7 +71,7 @@ def test_a_port_of_the_session_gives_one_ready(life: StillLife, server: socket.s
 
 
 @pytest.mark.covers("signals:35")
-def test_a_foreign_listener_is_named_until_the_time_is_over(life: StillLife, server: socket.socket) -> None:
+def test_a_foreign_listener_is_named_until_the_timeout(life: StillLife, server: socket.socket) -> None:
     ready = probed(life, {"port": port_of(server)})
     life.loop.pass_by(59.0)
     assert life.told("ready") == []
@@ -92,13 +92,13 @@ def test_probes_come_after_50_ms_and_then_ever_later_up_to_a_second(
 ) -> None:
     probed(life, {"port": port_of(server)})
     looks: list[float] = []
-    living = life.family.living
+    living = life.tree.living
 
     def look() -> list[Any]:
         looks.append(life.loop.passed)
         return living()
 
-    monkeypatch.setattr(life.family, "living", look)
+    monkeypatch.setattr(life.tree, "living", look)
     life.loop.pass_by(5.0)
     assert looks == pytest.approx([0.05, 0.15, 0.35, 0.75, 1.55, 2.55, 3.55, 4.55])
 
@@ -151,23 +151,23 @@ def test_any_of_several_is_enough_or_all_are_needed(life: StillLife, mode: str, 
 def test_a_host_that_says_so_is_believed(life: StillLife, server: socket.socket) -> None:
     ready = probed(life, {"port": port_of(server)})
     life.loop.pass_by(1.0)
-    ready.told()
-    ready.told()
+    ready.report()
+    ready.report()
     (told,) = life.told("ready")
     assert (told["ok"], told["probe"]) == (True, "told")
     assert life.loop.armed == 0
 
 
-def test_to_be_told_is_one_probe_among_others(life: StillLife) -> None:
+def test_notify_readiness_is_one_probe_among_others(life: StillLife) -> None:
     ready = probed(life, {"told": True}, line("up"))
-    ready.told()
+    ready.report()
     assert life.told("ready") == []
     life.prints("up\n")
     life.loop.pass_by(0.1)
     assert life.told("ready")[0]["probe"] == "told, line:up"
 
 
-def test_a_command_that_ends_before_it_was_ready_is_told_so(life: StillLife) -> None:
+def test_a_command_that_ends_before_it_was_ready_is_reported_as_not_ready(life: StillLife) -> None:
     ready = probed(life, line("up"))
     life.loop.pass_by(2.0)
     ready.finish()
@@ -193,7 +193,7 @@ def test_each_attempt_has_its_own_answer_and_only_its_own_output(life: StillLife
     ready.begin(2)
     life.loop.pass_by(1.0)
     assert len(life.told("ready")) == 1
-    assert ready.answer is None
+    assert ready.facts()["ready"]["ok"] is None
     life.prints("up\n")
     life.loop.pass_by(1.0)
     assert len(life.told("ready")) == 2
@@ -211,8 +211,8 @@ def test_an_attempt_that_failed_before_it_was_ready_says_nothing_where_another_f
 
 def test_what_an_older_host_let_pass_is_never_ready_and_says_why(life: StillLife) -> None:
     ready = probed(life, {"http": "https://localhost/"}, timeout=5.0)
-    assert "http:// alone" in str(ready.facts())
+    assert "only sends http:" in str(ready.facts())
     life.loop.pass_by(5.0)
     (told,) = life.told("ready")
     assert not told["ok"]
-    assert "http:// alone" in told["detail"]
+    assert "only sends http:" in told["detail"]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.runner.restarts import DOWN, UP, Desired, Restarts
+from holdfast.runner.limits import DOWN, UP, Desired, Restarts
 
 SETTINGS: dict[str, Any] = {
     "policy": "on-failure",
@@ -141,7 +141,7 @@ def test_each_request_makes_a_new_epoch() -> None:
     assert desired.facts() == {"state": DOWN, "epoch": 2, "by": "you", "at": "now"}
 
 
-def test_failed_starts_in_a_row_end_it_and_one_that_ran_long_enough_begins_the_count_anew() -> None:
+def test_failed_starts_in_a_row_end_it_and_one_that_ran_long_enough_resets_the_count() -> None:
     restarts = plan(in_a_row=3, attempts=1000)
     now = 0.0
     for ran_s, repeated, failed in [

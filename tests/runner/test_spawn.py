@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast.runner import libc_spawn, spawn
+from holdfast.runner import spawn
 from holdfast.runner.spawn import Command, SpawnFailed
 
 # Tells everything a process is born with, as JSON, before the interpreter could change it: no imports but these.
@@ -318,7 +318,7 @@ def test_a_command_that_cannot_be_says_at_which_step_for_which_path_and_why(case
     assert (os.getcwd(), len(os.listdir("/proc/self/fd")), resource.getrlimit(resource.RLIMIT_NOFILE)) == before
 
 
-def test_no_descriptor_for_a_pipe_is_told_as_that_and_none_is_lost(start: Spawn) -> None:
+def test_no_descriptor_for_a_pipe_is_reported_as_such_and_none_is_lost(start: Spawn) -> None:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     opened = len(os.listdir("/proc/self/fd")) - 1
     highest = max(int(name) for name in os.listdir("/proc/self/fd"))
@@ -354,10 +354,10 @@ def test_systems_other_than_linux_get_posix_spawn_of_python(monkeypatch: pytest.
     reader, writer = os.pipe()
     argv = [sys.executable, "-c", "import os; print(os.getpid() == os.getpgrp(), os.getpid() == os.getsid(0))"]
     with monkeypatch.context() as patch:
-        patch.setattr(libc_spawn, "_make_attributes", refuse)
-        patch.setattr(libc_spawn, "_attributes", {})
+        patch.setattr(spawn, "_make_attributes", refuse)
+        patch.setattr(spawn, "_attributes", {})
         patch.setattr(sys, "platform", "darwin")
-        pid = libc_spawn.spawn(argv[0], argv, {}, [(os.POSIX_SPAWN_DUP2, writer, 1)], setsid)
+        pid = spawn.libc_spawn(argv[0], argv, {}, [(os.POSIX_SPAWN_DUP2, writer, 1)], setsid)
     os.close(writer)
     with open(reader) as said:
         assert said.read().split() == ["True", str(setsid)]

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.runner.loop import Loop
-from holdfast.runner.stdin import QUEUE_MAX_BYTES, Stdin
+from holdfast.core.loop import Loop
+from holdfast.runner.streams import QUEUE_MAX_BYTES, Stdin
 
 _F_SETPIPE_SZ = 1031
 _PAGE = 4096
@@ -117,7 +117,7 @@ def test_a_close_with_nothing_queued_is_the_end_at_once(door: Door) -> None:
     assert door.stdin.closed_because == "that was all"
 
 
-def test_a_command_that_closed_its_end_is_told_and_every_unit_answered_once(door: Door) -> None:
+def test_a_command_that_closed_its_end_is_reported_and_every_unit_answered_once(door: Door) -> None:
     door.write(1, bytes(2 * _PAGE))
     door.write(2, b"more")
     os.close(door.reader)

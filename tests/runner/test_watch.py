@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.runner.patterns import BadPattern
-from holdfast.runner.watch import CHARS_MAX, LINES_MAX
-from support.watched import Stage, pattern
+from holdfast.runner.features.patterns import BadPattern
+from holdfast.runner.features.watch import CHARS_MAX, LINES_MAX
+from support.still_life import Stage, pattern
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
         yield Stage(tmp_path, stack)
 
 
-def test_a_match_is_told_after_a_moment_with_its_neighbours(stage: Stage) -> None:
+def test_a_match_is_reported_after_a_moment_with_its_neighbours(stage: Stage) -> None:
     watched = stage.watch("ERROR", {"regex": "warn(ing)?", "ignore_case": True})
     watched.prints("fine\nERROR: disk full\n", then_s=0.05)
     watched.prints("nothing\nWARNING: soon\n", then_s=0.04)
@@ -88,7 +88,7 @@ def test_a_literal_split_over_two_reads_at_every_byte_matches_once(
         assert watched.ends() == {"hits": 1, "suppressed": 0, "unscanned": 0}
 
 
-def test_a_match_on_the_cut_of_a_very_long_line_is_told_once(stage: Stage) -> None:
+def test_a_match_on_the_cut_of_a_very_long_line_is_reported_once(stage: Stage) -> None:
     for place in (8180, 8190, 8192, 16370):
         watched = stage.watch("ERROR", {"regex": "E[R]+OR"})
         watched.prints("." * place + "ERROR" + "." * 20_000 + "\n", then_s=1)
@@ -131,7 +131,7 @@ def test_a_chatty_stream_does_not_keep_an_unfinished_line_of_the_other_waiting(s
     assert [told["stream"] for told in watched.told] == ["stderr"]
 
 
-def test_a_segment_drawn_again_is_told_once(stage: Stage) -> None:
+def test_a_segment_drawn_again_is_reported_once(stage: Stage) -> None:
     watched = stage.watch("ERROR")
     watched.prints("ERROR 1\rERROR 1\rERROR 2\rERROR 2\n", then_s=1)
 
@@ -178,7 +178,7 @@ def test_a_pattern_that_asked_for_once_leaves_after_its_delivery(stage: Stage) -
 
 
 @pytest.mark.covers("signals:26")
-def test_matches_all_the_time_are_told_three_times_and_then_only_counted(stage: Stage) -> None:
+def test_matches_all_the_time_are_reported_three_times_and_then_only_counted(stage: Stage) -> None:
     watched = stage.watch("ERROR")
     for number in range(480):
         watched.prints(f"fine\nERROR {number}\n", then_s=0.125)
@@ -195,7 +195,7 @@ def test_matches_all_the_time_are_told_three_times_and_then_only_counted(stage: 
 
 @pytest.mark.covers("signals:27")
 @pytest.mark.covers("found:10")
-def test_a_match_now_and_then_is_told_as_often_as_it_comes(stage: Stage) -> None:
+def test_a_match_now_and_then_is_reported_as_often_as_it_comes(stage: Stage) -> None:
     watched = stage.watch("ERROR")
     for _ in range(10):
         watched.prints("ERROR\n", then_s=20)
@@ -206,7 +206,7 @@ def test_a_match_now_and_then_is_told_as_often_as_it_comes(stage: Stage) -> None
 
 
 @pytest.mark.covers("signals:27")
-def test_with_a_lifetime_of_eight_a_match_is_told_eight_times_and_then_only_counted(stage: Stage) -> None:
+def test_with_a_lifetime_of_eight_a_match_is_reported_eight_times_and_then_only_counted(stage: Stage) -> None:
     watched = stage.watch("ERROR", lifetime=8)
     watched.life.spec["notify"] = "exit"
     for _ in range(10):
@@ -219,7 +219,7 @@ def test_with_a_lifetime_of_eight_a_match_is_told_eight_times_and_then_only_coun
 
 
 @pytest.mark.covers("signals:28")
-def test_a_clean_window_forgives_and_what_was_dropped_is_told_once(stage: Stage) -> None:
+def test_a_clean_window_forgives_and_what_was_dropped_is_reported_once(stage: Stage) -> None:
     watched = stage.watch("ERROR")
     # A strike, a strike, a clean window, a strike.
     for at in (0.0, 1.0, 2.0, 3.0, 4.0, 15.0, 16.0, 30.0, 45.0, 46.0, 61.0):
@@ -231,49 +231,7 @@ def test_a_clean_window_forgives_and_what_was_dropped_is_told_once(stage: Stage)
     assert not watched.disabled
 
 
-@pytest.mark.covers("signals:29")
-def test_a_crowd_of_sessions_is_told_of_as_one(stage: Stage) -> None:
-    crowd = stage.crowd(20)
-    other = stage.watch("ERROR")
-    for number, watched in enumerate(crowd):
-        at = 0.05 * number
-        watched.clock.pass_by(at - watched.clock.passed)
-        watched.prints(f"ERROR {number}\nERROR again\n", then_s=0.2)
-    other.clock.pass_by(1.2)
-    other.prints("ERROR\n", then_s=0.2)
-
-    assert [len(watched.told) for watched in crowd] == [1] * 15 + [0] * 5
-    assert len(other.told) == 1
-    assert [overflow["state"] for overflow in stage.overflows()] == ["tripped"]
-    for watched in crowd:
-        watched.clock.pass_by(31.0 - watched.clock.passed)
-
-    _, released = stage.overflows()
-    assert (released["state"], released["suppressed"]) == ("released", 5)
-    assert [(each["id"], each["first"]) for each in released["sessions"]] == [
-        (f"b{number + 1}", f"ERROR {number}") for number in range(15, 20)
-    ]
-    assert [watched.watch.ended()["watch"]["hits"] for watched in crowd] == [1] * 15 + [0] * 5
-
-    crowd[19].prints("ERROR\n", then_s=0.2)
-    assert [(told["hits"], told["suppressed"]) for told in crowd[19].told] == [(1, 2)]
-
-
-@pytest.mark.covers("signals:30")
-def test_when_the_runner_that_tripped_it_is_gone_another_that_was_refused_tells_of_the_end(stage: Stage) -> None:
-    crowd = stage.crowd(18)
-    for watched in crowd:
-        watched.prints("ERROR\n", then_s=0.2)
-    # Killed: no timer of its own fires any more.
-    assert not crowd[15].told
-
-    for watched in crowd[16:]:
-        watched.clock.pass_by(31.0)
-
-    assert [(each["state"], each["suppressed"]) for each in stage.overflows()] == [("tripped", 1), ("released", 3)]
-
-
-def test_what_was_printed_before_the_end_is_told_before_it(stage: Stage) -> None:
+def test_what_was_printed_before_the_end_is_reported_before_it(stage: Stage) -> None:
     watched = stage.watch("ERROR", "last words")
     watched.prints("ERROR\nthese are my last words")
 
@@ -284,7 +242,7 @@ def test_what_was_printed_before_the_end_is_told_before_it(stage: Stage) -> None
 
 
 @pytest.mark.covers("signals:31")
-def test_what_is_printed_after_the_end_is_nobodys(stage: Stage) -> None:
+def test_output_after_the_end_belongs_to_no_consumer(stage: Stage) -> None:
     watched = stage.watch("ERROR")
     watched.watch.finish()
     watched.prints("ERROR of a descendant\n", then_s=20)
@@ -297,7 +255,7 @@ def test_what_is_printed_after_the_end_is_nobodys(stage: Stage) -> None:
     assert watched.ends() == {"hits": 1, "suppressed": 0, "unscanned": 0}
 
 
-def test_an_attempt_goes_on_with_the_counters_of_the_one_before(stage: Stage) -> None:
+def test_an_attempt_continues_with_the_counters_of_the_one_before(stage: Stage) -> None:
     watched = stage.watch("ERROR", lifetime=8)
     for attempt in range(1, 11):
         watched.watch.begin(attempt)
@@ -337,7 +295,7 @@ def test_what_the_log_dropped_before_it_was_looked_at_is_counted(stage: Stage) -
     assert [told["lines"] for told in watched.told] == [["ERROR late"]]
     first = watched.life.log.first("stdout")
     assert ended["unscanned"] == first > 0
-    assert watched.life.diary.warnings == [f"{first} bytes were not searched for watch patterns"]
+    assert watched.life.runner_log.warnings == [f"{first} bytes were not searched for watch patterns"]
 
 
 def test_a_pattern_added_later_looks_at_what_comes_later(stage: Stage) -> None:
@@ -369,8 +327,8 @@ def test_an_expression_that_only_the_host_knows_is_left_out_and_that_is_said(sta
     watched.prints("ERROR\n", then_s=1)
 
     assert [told["pattern"] for told in watched.told] == ["w2"]
-    [warning] = watched.life.diary.warnings
-    assert warning.startswith("watch pattern w1 is not looked for: no regular expression")
+    [warning] = watched.life.runner_log.warnings
+    assert warning.startswith("watch pattern w1 is not looked for: not a regular expression")
 
 
 def test_nothing_ticks_while_nothing_is_printed(stage: Stage) -> None:
@@ -484,7 +442,7 @@ _pieces = st.lists(
 
 @given(_pieces, st.data())
 @settings(max_examples=40, deadline=None)
-def test_no_cut_of_the_output_changes_what_is_told(
+def test_no_cut_of_the_output_changes_what_is_reported(
     tmp_path_factory: pytest.TempPathFactory, pieces: list[bytes], data: st.DataObject
 ) -> None:
     printed = b"".join(pieces)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.runner.watchlimit import DISABLED, LIFETIME, STRIKES, Limiter, Outcome
+from holdfast.runner.features.watch import DISABLED, LIFETIME, STRIKES, Limiter, Outcome
 
 INTERVAL_S = 15.0
 
@@ -24,15 +24,15 @@ class Told(NamedTuple):
 
 
 class Run:
-    """Batches of one line that nobody refuses, one after the other."""
+    """Batches of one line, one after the other."""
 
     def __init__(self, limiter: Limiter) -> None:
         self.limiter = limiter
         self.told: list[Told] = []
         self.disabled: list[tuple[float, str]] = []
 
-    def match(self, at: float, lines: int = 1, *, admitted: bool = True) -> Outcome:
-        outcome = self.limiter.arrive(lines, at, lambda: admitted)
+    def match(self, at: float, lines: int = 1) -> Outcome:
+        outcome = self.limiter.arrive(lines, at)
         if outcome.emit:
             self.told.append(Told(at, outcome.suppressed))
         if outcome.disabled is not None:
@@ -41,7 +41,7 @@ class Run:
 
 
 @pytest.mark.covers("signals:26")
-def test_matches_all_the_time_are_told_three_times() -> None:
+def test_matches_all_the_time_are_reported_three_times() -> None:
     run = Run(limiter())
 
     for second in range(60):
@@ -53,7 +53,7 @@ def test_matches_all_the_time_are_told_three_times() -> None:
 
 
 @pytest.mark.covers("signals:27")
-def test_a_match_now_and_then_is_told_eight_times() -> None:
+def test_a_match_now_and_then_is_reported_eight_times() -> None:
     run = Run(limiter())
 
     for number in range(10):
@@ -75,7 +75,7 @@ def test_a_clean_window_forgives_strikes() -> None:
 
 
 @pytest.mark.covers("signals:28")
-def test_drops_are_told_once_with_the_next_match() -> None:
+def test_drops_are_reported_once_with_the_next_match() -> None:
     run = Run(limiter())
 
     for at in (0.0, 1.0, 2.0, 3.0, 4.0, 15.0, 30.0):
@@ -92,33 +92,13 @@ def test_a_window_ends_when_its_time_is_up_to_the_moment() -> None:
     assert run.match(INTERVAL_S).emit
 
 
-def test_a_refusal_by_the_breaker_opens_no_window_and_is_no_strike() -> None:
-    run = Run(limiter())
-    run.match(0.0, 3, admitted=False)
-    run.match(0.1, 2, admitted=False)
-
-    outcome = run.match(0.2)
-
-    assert (outcome.emit, outcome.suppressed, run.limiter.hits, run.limiter.strikes) == (True, 5, 1, 0)
-
-
-def test_the_breaker_is_not_asked_where_its_word_does_not_count() -> None:
-    limits = limiter()
-    limits.arrive(1, 0.0, lambda: True)
-
-    def fail() -> bool:
-        raise AssertionError
-
-    limits.arrive(1, 1.0, fail)
-
-
 class Oracle:
     """The table, row by row."""
 
     def __init__(self) -> None:
         self.state, self.h, self.k, self.s, self.u = "armed", 0, 0, 0, 0
 
-    def batch(self, n: int, now: int, admits: bool) -> tuple[bool, int, str | None]:
+    def batch(self, n: int, now: int) -> tuple[bool, int, str | None]:
         if self.state == "disabled":
             self.s += n
             return False, 0, None
@@ -132,10 +112,6 @@ class Oracle:
             return False, 0, None
         if self.state == "cooling":
             self.k = 0
-        if not admits:
-            self.s += n
-            self.state = "armed"
-            return False, 0, None
         suppressed, self.s = self.s, 0
         self.h += 1
         self.u = now + 15
@@ -143,33 +119,31 @@ class Oracle:
         return True, suppressed, "lifetime" if self.h == 8 else None
 
 
-_batches = st.lists(
-    st.tuples(st.sampled_from([0, 1, 7, 14, 15, 16, 40]), st.integers(1, 5), st.booleans() | st.just(True)), max_size=60
-)
+_batches = st.lists(st.tuples(st.sampled_from([0, 1, 7, 14, 15, 16, 40]), st.integers(1, 5)), max_size=60)
 
 
 @given(_batches)
-def test_the_limiter_does_what_the_table_says(batches: list[tuple[int, int, bool]]) -> None:
+def test_the_limiter_does_what_the_table_says(batches: list[tuple[int, int]]) -> None:
     limits, oracle, now = limiter(), Oracle(), 0
-    for step, lines, admits in batches:
+    for step, lines in batches:
         now += step
-        outcome = limits.arrive(lines, float(now), lambda admits=admits: admits)  # type: ignore[misc]
+        outcome = limits.arrive(lines, float(now))
 
-        assert (outcome.emit, outcome.suppressed, outcome.disabled) == oracle.batch(lines, now, admits)
+        assert (outcome.emit, outcome.suppressed, outcome.disabled) == oracle.batch(lines, now)
         assert (limits.hits, limits.strikes, limits.suppressed) == (oracle.h, oracle.k, oracle.s)
         assert limits.state == oracle.state
 
 
 @given(_batches, st.integers(1, 4), st.integers(1, 9))
 def test_whatever_comes_the_limits_hold_and_nothing_is_uncounted(
-    batches: list[tuple[int, int, bool]], strikes: int, lifetime: int
+    batches: list[tuple[int, int]], strikes: int, lifetime: int
 ) -> None:
     run = Run(limiter(strikes, lifetime))
     now, lines_in_all, lines_told = 0.0, 0, 0
-    for step, lines, admits in batches:
+    for step, lines in batches:
         now += step
         lines_in_all += lines
-        lines_told += lines if run.match(now, lines, admitted=admits).emit else 0
+        lines_told += lines if run.match(now, lines).emit else 0
 
     times = [told.at for told in run.told]
     assert len(times) <= lifetime

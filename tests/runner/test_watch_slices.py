@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -13,47 +12,32 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.runner import scan as scan_module
-from holdfast.runner.fence import Fence
-from holdfast.runner.lines import Line, Lines
-from holdfast.runner.log import Log
-from holdfast.runner.patterns import Pattern
-from holdfast.runner.scan import Scan
+from holdfast.core.vt.text import Line, Lines
+from holdfast.runner.features import line_reader
+from holdfast.runner.features.patterns import Pattern
 from support.scale import scaled
-from support.still_life import still_life
-from support.watched import Watched
+from support.still_life import Watched, still_life
 
 
 class Reading:
-    """One stream of a real log, and the matcher that reads it."""
+    """One stream of a real log, and the watch that reads it."""
 
-    def __init__(self, directory: Path, patterns: list[Pattern], now: Callable[[], float] = lambda: 0.0) -> None:
-        self._fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-        self.log = Log(
-            self._fd,
-            ["stdout"],
-            cap_bytes=1 << 26,
-            segment_bytes=1 << 20,
-            free_floor_bytes=0,
-            say=lambda _text: None,
-        )
+    def __init__(self, directory: Path, patterns: list[dict[str, Any]], stack: ExitStack) -> None:
+        life = stack.enter_context(still_life(directory, streams=("stdout",)))
+        self.watched = Watched(life, directory, "b1", tuple(patterns))
+        self.following = self.watched.watch._following
         self.found: list[tuple[str, int, str]] = []
-        self.scan = Scan(self.log, "stdout", Fence(), self._note, now, None)
-        self.scan.set_patterns(patterns)
+        stack.enter_context(patch.object(self.watched.watch, "_found", self._note))
 
     def _note(self, _stream: str, pattern: Pattern, line: Line, _before: list[str]) -> None:
         self.found.append((pattern.id, line.offset, line.text))
 
-    def close(self) -> None:
-        self.log.close()
-        os.close(self._fd)
 
-
-PATTERNS = [
-    Pattern({"id": "w1", "literal": "ERROR"}),
-    Pattern({"id": "w2", "literal": "stra\u00dfe kiss", "ignore_case": True}),
-    Pattern({"id": "w3", "regex": r"took \d+ms$"}),
-    Pattern({"id": "w4", "regex": "(?i)fail(?:ed|ure)"}),
+PATTERNS: list[dict[str, Any]] = [
+    {"literal": "ERROR"},
+    {"literal": "stra\u00dfe kiss", "ignore_case": True},
+    {"regex": r"took \d+ms$"},
+    {"regex": "(?i)fail(?:ed|ure)"},
 ]
 
 
@@ -86,55 +70,52 @@ _lines = st.lists(
 )
 
 
-@given(_lines, st.integers(1, 200), st.lists(st.sampled_from(PATTERNS), min_size=1, unique=True))
+@given(_lines, st.integers(1, 200), st.lists(st.sampled_from(PATTERNS), min_size=1, unique_by=str))
 @settings(max_examples=scaled(20, 100), deadline=None)
 def test_the_matcher_finds_what_a_naive_one_finds(
-    tmp_path_factory: pytest.TempPathFactory, lines: list[bytes], block: int, patterns: list[Pattern]
+    tmp_path_factory: pytest.TempPathFactory, lines: list[bytes], block: int, patterns: list[dict[str, Any]]
 ) -> None:
     output = b"".join(lines)
-    reading = Reading(tmp_path_factory.mktemp("reading"), patterns)
-    try:
-        reading.log.append("stdout", output)
+    with ExitStack() as stack:
+        reading = Reading(tmp_path_factory.mktemp("reading"), patterns, stack)
         sizes: dict[str, Any] = {"_BLOCK_BYTES": block, "_ODD_BLOCK_BYTES": 1 + block // 2, "_TAKEN_AT_ONCE": 3}
-        with patch.multiple(scan_module, **sizes):
-            while not reading.scan.step(1.0):
+        with patch.multiple(line_reader, **sizes):
+            reading.watched.life.prints(output)
+            while not reading.following.read(1.0):
                 pass
-            reading.scan.finish()
-    finally:
-        reading.close()
+            unscanned = reading.watched.ends()["unscanned"]
 
-    assert reading.found == naive(output, patterns)
-    assert reading.scan.unscanned == 0
+    numbered = [Pattern({"id": f"w{number}", **each}) for number, each in enumerate(patterns, 1)]
+    assert reading.found == naive(output, numbered)
+    assert unscanned == 0
 
 
-def test_a_slice_ends_when_its_time_is_over_and_goes_on_where_it_was(tmp_path: Path) -> None:
-    ticks = iter(range(1 << 20))
-    reading = Reading(tmp_path, PATTERNS, now=lambda: float(next(ticks)))
-    for number in range(20):
-        reading.log.append("stdout", b"an ERROR %d\n" % number * 1000)
+def test_a_slice_ends_when_its_time_is_over_and_continues_where_it_was(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        reading = Reading(tmp_path, PATTERNS, stack)
+        for number in range(20):
+            reading.watched.life.prints(b"an ERROR %d\n" % number * 1000)
 
-    slices = 0
-    while not reading.scan.step(0.0):
-        slices += 1
-        assert len(reading.found) <= 16 * slices
-    reading.close()
+        slices = 0
+        while not reading.following.read(0.0):
+            slices += 1
+            assert len(reading.found) <= 16 * slices
 
     assert slices > 100
     assert len(reading.found) == 20_000
 
 
 def test_what_is_not_looked_at_in_time_is_counted_to_the_byte(tmp_path: Path) -> None:
-    reading = Reading(tmp_path, PATTERNS)
-    reading.log.append("stdout", b"an ERROR here\n" * 10_000)
-    for _ in range(3):
-        reading.scan.step(-1.0)
-    seen = len(reading.found)
+    with ExitStack() as stack:
+        reading = Reading(tmp_path, PATTERNS, stack)
+        reading.watched.life.prints(b"an ERROR here\n" * 10_000)
+        for _ in range(3):
+            reading.following.read(-1.0)
+        seen = len(reading.found)
+        reading.following.give_up()
 
-    reading.scan.finish()
-    reading.close()
-
-    assert 0 < seen < 10_000
-    assert reading.scan.unscanned == 14 * (10_000 - seen)
+        assert 0 < seen < 10_000
+        assert reading.watched.ends()["unscanned"] == 14 * (10_000 - seen)
 
 
 def watched(life: Any, home: Path, *patterns: str | dict[str, Any]) -> Watched:
@@ -142,16 +123,14 @@ def watched(life: Any, home: Path, *patterns: str | dict[str, Any]) -> Watched:
 
 
 def test_after_each_slice_the_others_get_twice_its_time(tmp_path: Path) -> None:
-    with still_life(tmp_path) as life:
+    with still_life(tmp_path) as life, ExitStack() as stack:
         one = watched(life, tmp_path, "ERROR")
 
         def now() -> float:
             one.clock.now += 0.001
             return one.clock.now
 
-        one.watch._now = now
-        for scan in one.watch._scans.values():
-            scan._now = now
+        stack.enter_context(patch.object(time, "monotonic", now))
         life.prints(b"fine\n" * 2_000_000)
         spent: list[float] = []
         rests: list[float] = []

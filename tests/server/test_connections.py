@@ -12,9 +12,9 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from holdfast.server import connections
-from holdfast.server.connections import Asking, Attached
+from holdfast.server import serve
 from holdfast.server.gate import LOST
+from holdfast.server.serve import HttpConnection, WebSocketConnection
 from support.serving import UPGRADE
 from support.waiting import BOUND_S
 
@@ -36,11 +36,17 @@ GOODBYE = bytes((0x88, 0x80, 0, 0, 0, 0))
 async def attached(app: ASGIApp) -> AsyncIterator[socket.socket]:
     """The socket of a client whose upgrade is accepted by `app`."""
     config = uvicorn.Config(
-        app, http=Asking, ws=Attached, ws_ping_interval=PING_S, ws_ping_timeout=PONG_S, lifespan="off", log_config=None
+        app,
+        http=HttpConnection,
+        ws=WebSocketConnection,
+        ws_ping_interval=PING_S,
+        ws_ping_timeout=PONG_S,
+        lifespan="off",
+        log_config=None,
     )
     config.load()
     loop, state = asyncio.get_running_loop(), ServerState()
-    server = await loop.create_server(lambda: Asking(config, state, {}), "127.0.0.1", 0)
+    server = await loop.create_server(lambda: HttpConnection(config, state, {}), "127.0.0.1", 0)
     # Little is on its way at a time: what a client does not take comes back to us soon.
     server.sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     with socket.socket() as there:
@@ -82,7 +88,7 @@ async def pings_until_closed(there: socket.socket, said: bytes = b"") -> tuple[i
             await loop.sock_sendall(there, said)
 
 
-def test_a_pong_that_nobody_reads_is_not_missed() -> None:
+def test_a_pong_that_is_not_read_is_not_missed() -> None:
     """An application that cannot take more is not read for, and that is no fault of the client's."""
     done = asyncio.Event()
 
@@ -93,7 +99,7 @@ def test_a_pong_that_nobody_reads_is_not_missed() -> None:
             pass
 
     async def main() -> None:
-        async with asyncio.timeout(4 * BOUND_S), attached(app) as there:
+        async with asyncio.timeout(BOUND_S), attached(app) as there:
             there.send(MESSAGE)
             for _ in range(ENOUGH):
                 assert (await frame(there))[0] == PING
@@ -109,7 +115,7 @@ def test_a_pong_behind_a_message_that_takes_its_time_is_not_missed() -> None:
         await receive()
 
     async def main() -> None:
-        async with asyncio.timeout(4 * BOUND_S), attached(app) as there:
+        async with asyncio.timeout(BOUND_S), attached(app) as there:
             there.send(bytes((0x82, 0xFE, 0x10, 0, 0, 0, 0, 0)))
             pings, code = await pings_until_closed(there, b"x")
             assert pings >= ENOUGH
@@ -127,7 +133,7 @@ def test_the_end_of_a_connection_is_seen_by_an_application_that_does_not_receive
         seen.set()
 
     async def main() -> None:
-        async with asyncio.timeout(4 * BOUND_S), attached(app) as there:
+        async with asyncio.timeout(BOUND_S), attached(app) as there:
             # Of what nobody receives only the first is read, so that neither is the end of it.
             there.send(MESSAGE * 2)
             there.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -150,14 +156,14 @@ def test_a_client_that_reads_nothing_and_answers_no_ping_is_let_go() -> None:
             gone.set()
 
     async def main() -> None:
-        async with asyncio.timeout(4 * BOUND_S), attached(app):
+        async with asyncio.timeout(BOUND_S), attached(app):
             await gone.wait()
 
     asyncio.run(main())
 
 
 def test_a_client_that_reads_nothing_and_says_goodbye_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "_SLOW_S", 0.05)
+    monkeypatch.setattr(serve, "_SLOW_S", 0.05)
     lost: list[asyncio.Event] = []
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -167,7 +173,7 @@ def test_a_client_that_reads_nothing_and_says_goodbye_is_let_go(monkeypatch: pyt
         await receive()
 
     async def main() -> None:
-        async with asyncio.timeout(4 * BOUND_S), attached(app) as there:
+        async with asyncio.timeout(BOUND_S), attached(app) as there:
             there.send(GOODBYE)
             await lost[0].wait()
 

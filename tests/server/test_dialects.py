@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from starlette.datastructures import QueryParams
 
 from holdfast.errors import BadArgument, BadKey, BadRequest
-from holdfast.server import wishes
-from holdfast.server.dialects import DIALECTS, Binary, Dialect, Json, chosen
+from holdfast.server import attach
+from holdfast.server.attach import DIALECTS, Binary, Dialect, Json, chosen
 
 _ANY_JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
@@ -55,7 +56,7 @@ def test_input_is_the_same_in_both(data: bytes, number: int) -> None:
     binary = Binary().read(b"\2" + struct.pack(">Q", number) + data)
     text = Json().read(json.dumps({"type": "input", "id": number, "b64": base64.b64encode(data).decode()}))
     assert binary["id"] == text["id"] == number
-    assert wishes.input_of(binary, 150) == wishes.input_of(text, 150) == data
+    assert attach.input_of(binary, 150) == attach.input_of(text, 150) == data
 
 
 @pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
@@ -70,15 +71,15 @@ def test_whatever_a_client_sends_is_a_message_or_a_bad_request(dialect: Dialect,
 @given(_MESSAGES)
 def test_whatever_a_message_says_is_obeyed_or_refused_by_name(message: dict[str, Any]) -> None:
     with suppress(BadRequest, BadArgument, BadKey):
-        wishes.check(message)
+        attach.check_fields(message)
         if message["type"] == "input":
-            assert isinstance(wishes.input_of(message, 150), (bytes, list))
+            assert isinstance(attach.input_of(message, 150), (bytes, list))
 
 
 @given(st.dictionaries(st.sampled_from(("from", "lag", "history_rows", "rows", "cols", "visible")), st.text()))
 def test_whatever_a_query_says_is_a_wish_or_refused_by_name(query: dict[str, str]) -> None:
     with suppress(BadArgument):
-        found = wishes.wishes_of(query)
+        found = attach.attach_params(QueryParams(query))
         assert isinstance(found.since, int) or found.since in ("screen", "start", "now")
 
 
@@ -90,5 +91,5 @@ def test_the_first_that_a_client_offers_is_spoken() -> None:
 
 def test_enter_follows_text_as_late_as_is_configured_or_said() -> None:
     line = {"type": "input", "submit": "x"}
-    assert wishes.input_of(line, 40) == [{"text": "x"}, {"pause": 40}, {"enter": True}]
-    assert wishes.input_of({**line, "enter_delay_ms": 7}, 40) == [{"text": "x"}, {"pause": 7}, {"enter": True}]
+    assert attach.input_of(line, 40) == [{"text": "x"}, {"pause": 40}, {"enter": True}]
+    assert attach.input_of({**line, "enter_delay_ms": 7}, 40) == [{"text": "x"}, {"pause": 7}, {"enter": True}]

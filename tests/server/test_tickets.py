@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast.errors import Busy
-from holdfast.server import limits
-from holdfast.server.credentials import home_token
-from holdfast.server.tickets import Tickets
+from holdfast.server import responses
+from holdfast.server.gate import Tickets
+from holdfast.server.tokens import home_token
 from support.serving import serving_inside
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ SPENT = (401, "ticket-spent")
 
 @pytest.fixture
 def session(world: World) -> Session:
-    return world.open().run("echo done", tty=True, wait=10, name="job")
+    return world.open().run("echo done", tty=True, wait=30, name="job")
 
 
 def of(inside: Inside) -> dict[str, str]:
@@ -35,7 +35,7 @@ def of(inside: Inside) -> dict[str, str]:
 
 @pytest.mark.covers("server:9")
 def test_a_ticket_works_once_and_for_nothing_else(world: World, session: Session) -> None:
-    other = world.open().run("true", tty=True, wait=10)
+    other = world.open().run("true", tty=True, wait=30)
 
     async def main() -> None:
         async with serving_inside() as inside:
@@ -148,15 +148,15 @@ def test_what_is_no_request_for_a_ticket_is_refused_by_name(serving: Serving, se
 
 def test_no_more_are_outstanding_than_the_limit_and_old_ones_make_room() -> None:
     now = 0.0
-    tickets = Tickets(lambda: now)
+    tickets = Tickets(lambda: now, 100)
     caller = home_token("secret")
-    given = [tickets.issue("b12345678", "observe", caller, None) for _ in range(limits.TICKETS)]
-    with pytest.raises(Busy, match=str(limits.TICKETS)):
+    given = [tickets.issue("b12345678", "observe", caller, None) for _ in range(100)]
+    with pytest.raises(Busy, match=str(100)):
         tickets.issue("b12345678", "observe", caller, None)
     assert tickets.take(given[0], None) is not None
     tickets.issue("b12345678", "observe", caller, None)
-    now = limits.TICKET_S
+    now = responses.TICKET_S
     assert tickets.take(given[1], None) is None
-    for _ in range(limits.TICKETS):
+    for _ in range(100):
         tickets.issue("b12345678", "observe", caller, None)
-    assert len(tickets._open) == limits.TICKETS
+    assert len(tickets._open) == 100

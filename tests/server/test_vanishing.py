@@ -21,6 +21,8 @@ PING_S = 20.0
 @pytest.mark.timeout(5 * PING_S)
 def test_a_client_that_vanishes_while_the_session_takes_nothing_is_let_go(world: World, serving: Serving) -> None:
     """What it typed is still in the hands of the runner, which reads it when the command does."""
+    # Answered when it has opened all that it has open without clients.
+    assert serving.call("GET", "/v1/info").status == 200
     before = len(descriptors(serving.pid))
     session = world.open().start("stty raw -echo; echo on; exec sleep 600", tty=True)
     viewer = WebViewer(serving.address, serving.token, session.id)

@@ -1,4 +1,4 @@
-"""An end that somebody who waits may tell himself: it is told by him or by the queue, never by neither."""
+"""An end that a waiting caller may report itself: the caller reports it or the queue does, never neither."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ OWNER = "conv-1"
 
 
 def test_an_end_that_was_answered_as_output_is_queued(world: World, points: Points) -> None:
-    """The last words and the exit fall into one turn. On faulty code who waited was told of the output, nobody was
-    asked to confirm the end, and it stayed out of the queue for ever."""
+    """The last words and the exit fall into one turn. On faulty code the waiting caller got the output, no caller
+    was asked to confirm the end, and it never entered the queue."""
     points.set("log.append=2*pause")
     hf = world.open()
     gate = world.gate()
@@ -39,7 +39,7 @@ def test_an_end_that_was_answered_as_output_is_queued(world: World, points: Poin
 
 
 @pytest.mark.parametrize("waits", [True, False])
-def test_only_who_was_given_the_end_can_confirm_it(world: World, waits: bool) -> None:
+def test_only_the_caller_that_got_the_end_can_confirm_it(world: World, waits: bool) -> None:
     hf = world.open()
     gate = world.gate()
     session = hf.start(world.probe("await", gate, "exit", 3), owner=OWNER, notify="auto")

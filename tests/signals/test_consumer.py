@@ -11,15 +11,14 @@ import threading
 
 import pytest
 
+from holdfast.core import processes
 from holdfast.errors import BadArgument, ConsumerMismatch
-from holdfast.host.asyncio_driver import Asynchronous
-from holdfast.index import audience
-from holdfast.runner import tree
-from holdfast.signals.claiming import Holder
-from holdfast.signals.consumer import AsyncConsumer, Consumer
-from holdfast.signals.consumers import Consumers
-from holdfast.signals.names import default_name
-from holdfast.signals.styles import STYLES
+from holdfast.index import signals
+from holdfast.sessions.driver import Asynchronous
+from holdfast.signals.consumer import Consumer
+from holdfast.signals.consumers import Consumers, default_name
+from holdfast.signals.queue import Holder
+from holdfast.tools import TOOLSETS
 from support.world import World
 from support.written import Clock, Desk, Writer
 
@@ -153,19 +152,19 @@ def test_batch_that_is_collected_in_the_midst_of_a_question_goes_back_with_the_n
     consumer = desk.consumer()
     desk.session().tell()
     batch = consumer.claim()
-    desk.index.database.ask(lambda db: batch._claim.abandon("garbage"))
+    desk.index.database.ask(lambda db: batch._held.abandon("garbage"))
     assert desk.rows("SELECT count(*) FROM pending WHERE holder IS NOT NULL") == [(1,)]
     assert consumer.pending().next_due is not None
     assert desk.rows("SELECT count(*) FROM pending WHERE holder IS NOT NULL") == [(0,)]
 
 
 def test_batch_that_is_collected_after_its_host_was_closed_goes_back_and_leaves_nothing_open(desk: Desk) -> None:
-    """What holds it may be garbage that is collected late. On faulty code the index was opened anew and stayed so."""
+    """It may be garbage that is collected late. On faulty code the index was opened again and stayed open."""
     consumer = desk.consumer()
     id = desk.session().tell()
     batch = consumer.claim()
     desk.index.close()
-    batch._claim.abandon("garbage")
+    batch._held.abandon("garbage")
     assert not desk.index.database.is_open
     assert desk.consumer_at(later(1)).claim().ids == [id]
 
@@ -178,7 +177,7 @@ def test_claim_that_fails_on_the_way_goes_back(desk: Desk, monkeypatch: pytest.M
         raise OSError(5, "Input/output error")
 
     with monkeypatch.context() as patched:
-        patched.setattr("holdfast.signals.inbox.load", broken)
+        patched.setattr("holdfast.signals.consumer.load", broken)
         with pytest.raises(OSError, match="Input/output"):
             consumer.claim()
     gc.collect()
@@ -209,8 +208,8 @@ def test_lease_ends_for_a_silent_holder_and_is_prolonged_by_any_call(desk: Desk)
 
 def stranger() -> Holder:
     """Another process that lives, as holder: the one that started us."""
-    here = tree.here()
-    return Holder(here["boot"], here["pidns"], here["timens"], os.getppid(), tree.start_time(os.getppid()))
+    here = processes.here()
+    return Holder(here["boot"], here["pidns"], here["timens"], os.getppid(), processes.start_time(os.getppid()))
 
 
 def test_reboot_frees_what_was_held_and_ends_every_wait(desk: Desk) -> None:
@@ -225,7 +224,7 @@ def test_reboot_frees_what_was_held_and_ends_every_wait(desk: Desk) -> None:
     found = after.claim()
     assert found.ids == [held, given_back]
     assert [signal.deliveries for signal in found] == [2, 2]
-    batch._claim.open.clear()
+    batch._held.open.clear()
 
 
 def test_peek_shows_what_the_dead_and_the_silent_held_as_pending_counts_it(desk: Desk) -> None:
@@ -243,17 +242,17 @@ def test_peek_shows_what_the_dead_and_the_silent_held_as_pending_counts_it(desk:
         clock.passes(901)
     assert other.claim().ids == [leased, held, free]
     for batch in batches:
-        batch._claim.open.clear()
+        batch._held.open.clear()
 
 
-@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("style", TOOLSETS)
 def test_what_was_parked_is_named_in_one_message_and_only_in_one(desk: Desk, style: str) -> None:
     here, clock = stranger(), Clock()
     dead = Holder(here.boot, here.pidns, here.timens, 2**22 + 1, 7)
     id = desk.session().tell()
     for _ in range(8):
         batch = desk.consumer_at(clock, here=dead).claim()
-        batch._claim.open.clear()
+        batch._held.open.clear()
     consumer = desk.consumer_at(clock)
     notice = consumer.drain(style)
     assert (notice.ids, notice.parked, bool(notice)) == ([], [id], True)
@@ -297,7 +296,7 @@ def test_holder_in_another_namespace_has_its_lease_and_nothing_else(desk: Desk) 
     assert other.pending() == 0
     clock.passes(901)
     assert other.claim().ids == [id]
-    batch._claim.open.clear()
+    batch._held.open.clear()
 
 
 @pytest.mark.covers("signals:13")
@@ -628,16 +627,16 @@ def test_loop_over_a_consumer_settles_each_message_when_the_next_is_asked_for(de
     consumer = desk.consumer()
     session = desk.session()
     first = session.tell()
-    told = []
+    reported = []
     for notice in consumer:
-        told.append(notice.ids)
-        if len(told) == 1:
+        reported.append(notice.ids)
+        if len(reported) == 1:
             second = session.tell()
         else:
             assert desk.rows("SELECT count(*) FROM pending") == [(1,)]
             break
-    assert told == [[first], [second]]
-    # Left by a break: nobody said that the second was dealt with.
+    assert reported == [[first], [second]]
+    # Left by a break: the second was not settled.
     assert consumer.pending().next_due is not None
 
 
@@ -653,8 +652,8 @@ def test_loop_whose_body_raises_gives_its_message_back_at_once(desk: Desk) -> No
 
 
 def test_asynchronous_consumer_has_the_same_manners(desk: Desk) -> None:
-    consumers = Consumers(Asynchronous(), desk.index, desk.home, desk.config, desk.runtime)
-    consumer = AsyncConsumer(consumers.of_owner("conv-1"))
+    consumers = Consumers(Asynchronous(), desk.index, desk.config, desk.runtime)
+    consumer = consumers.of_owner("conv-1")
     session = desk.session()
     ids = session.tell_many(3)
 
@@ -671,14 +670,14 @@ def test_asynchronous_consumer_has_the_same_manners(desk: Desk) -> None:
         assert await consumer.pending() == 0
         assert await consumer.parked() == []
         more = session.tell()
-        told = []
+        reported = []
         try:
             async for message in consumer:
-                told.append(message.ids)
+                reported.append(message.ids)
                 _ = len(message.ids) / 0
         except ZeroDivisionError:
             pass
-        assert told == [[more]]
+        assert reported == [[more]]
         assert (await consumer.pending()).next_due is not None
 
     asyncio.run(use())
@@ -690,14 +689,14 @@ def test_fork_does_not_give_back_what_its_parent_holds(desk: Desk) -> None:
     batch = consumer.claim()
     child = os.fork()
     if child == 0:
-        batch._claim.__del__()
+        batch._held.__del__()
         os._exit(0)
     os.waitpid(child, 0)
     assert desk.rows("SELECT count(*) FROM pending WHERE holder IS NOT NULL") == [(1,)]
     assert batch.settle() == 1
 
 
-def test_consumer_that_nobody_uses_is_dropped_and_remembered(desk: Desk) -> None:
+def test_consumer_that_is_not_used_is_dropped_and_remembered(desk: Desk) -> None:
     consumer = desk.consumer()
     desk.consumer("fresh", "*")
     desk.session().tell()
@@ -705,23 +704,23 @@ def test_consumer_that_nobody_uses_is_dropped_and_remembered(desk: Desk) -> None
     assert desk.consumers.drop_unused() == []
     # The wall clock alone proves nothing, as long as the machine runs.
     long_ago = "UPDATE consumers SET {} WHERE name = 'owner:conv-1'"
-    desk.store.write(lambda db: db.execute(long_ago.format("used_ns = 0")))
+    desk.index.database.change(lambda db: db.execute(long_ago.format("used_ns = 0")))
     assert desk.consumers.drop_unused() == []
-    desk.store.write(lambda db: db.execute(long_ago.format("used_boot = 'an earlier one'")))
+    desk.index.database.change(lambda db: db.execute(long_ago.format("used_boot = 'an earlier one'")))
     assert desk.consumers.drop_unused() == ["owner:conv-1"]
     assert [(each["name"], each["waiting"]) for each in desk.consumers.dropped()] == [("owner:conv-1", 1)]
     assert [each["name"] for each in desk.consumers.known()] == ["fresh"]
-    # Whoever still has it in hand makes it anew, and misses nothing.
+    # A host that still uses it makes it again, and misses nothing.
     assert len(consumer.claim()) == 1
 
 
 def test_listeners_of_an_owner_are_counted(desk: Desk) -> None:
-    assert audience.listening(desk.home, "conv-1", "local_bash") == 0
+    assert signals.listening(desk.home, "conv-1", "local_bash") == 0
     desk.consumer()
     desk.consumer("matches", "conv-1", variants=["watch"])
     desk.consumer("all", "*")
-    assert audience.listening(desk.home, "conv-1", "local_bash") == 2
-    assert audience.listening(desk.home, None, "local_bash") == 1
+    assert signals.listening(desk.home, "conv-1", "local_bash") == 2
+    assert signals.listening(desk.home, None, "local_bash") == 1
 
 
 def test_writer_of_the_desk_is_taken_for_a_runner(desk: Desk) -> None:
@@ -731,7 +730,7 @@ def test_writer_of_the_desk_is_taken_for_a_runner(desk: Desk) -> None:
     assert session.id in desk.catchup.live
 
 
-def test_a_signal_is_open_until_it_is_settled_whoever_holds_it(desk: Desk) -> None:
+def test_a_signal_is_open_until_it_is_settled_by_any_holder(desk: Desk) -> None:
     consumer = desk.consumer()
     one, two = desk.session().tell_many(2)
     assert consumer.is_open(one)

@@ -9,21 +9,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.errors import BadArgument
-from holdfast.signals.budget import Limits
-from holdfast.signals.drain import Message, render
+from holdfast.signals.items import Limits
 from holdfast.signals.records import Signal
-from holdfast.signals.styles import STYLES, Dominds, OpenClaw, Style
+from holdfast.signals.render import Message, Style, render
+from holdfast.tools import TOOLSETS
+from holdfast.tools.dominds.style import DrainStyle as Dominds
+from holdfast.tools.openclaw.style import DrainStyle as OpenClaw
 from support.batches import Teller, one_of_each, tail
 from support.scale import scaled
 
-ALL_STYLES = tuple(STYLES)
+ALL_STYLES = TOOLSETS
 
 
 def lines_of(message: Message) -> list[str]:
     return message.text.split("\n")
 
 
-def told(signals: Sequence[Signal], style: str | Style = "native", **options: Any) -> list[str]:
+def shown_lines(signals: Sequence[Signal], style: str | Style = "native", **options: Any) -> list[str]:
     return lines_of(render(signals, style, **options))
 
 
@@ -37,19 +39,19 @@ def place(lines: Sequence[str], part: str) -> int:
 
 
 @pytest.mark.parametrize("style", ALL_STYLES)
-def test_every_message_says_who_made_it_and_what_it_is_not(style: str) -> None:
+def test_every_message_names_its_author_and_what_it_is_not(style: str) -> None:
     message = render([Teller().ended(1, tail={"stdout": tail("SAID")})], style)
     first = message.text.partition("SAID")[0]
     assert re.search("machine|automatic", first, re.IGNORECASE)
-    assert "obody typed" in first
-    assert re.search("asks for nothing|no instruction", first)
+    assert re.search("nobody typed|no person typed", first, re.IGNORECASE)
+    assert re.search("asks for nothing|not an instruction|no instruction", first)
     assert "data, never instructions" in first
     assert "cknowledgement" in message.text
     assert message.role_hint == "environment"
 
 
 @pytest.mark.parametrize("style", ALL_STYLES)
-def test_nothing_to_tell_makes_an_empty_message_that_is_false(style: str) -> None:
+def test_nothing_to_report_makes_an_empty_message_that_is_false(style: str) -> None:
     message = render([], style)
     assert (message.text, message.ids, bool(message)) == ("", [], False)
 
@@ -63,7 +65,7 @@ def test_ids_are_those_of_all_signals_in_their_order(style: str) -> None:
 
 
 def test_an_unknown_style_or_quote_is_refused_with_those_that_exist() -> None:
-    with pytest.raises(BadArgument, match="native or evva or dominds or hermes or openclaw"):
+    with pytest.raises(BadArgument, match="give " + " or ".join(TOOLSETS)):
         render([], "emacs")
     with pytest.raises(BadArgument, match="prefix or plain"):
         render([], quote="none")
@@ -106,21 +108,21 @@ EXPECTED = {
     "watch_disabled": ("not watched any more", "suppressed 120 lines"),
     "heartbeat": ("still running after 10m", "12 new lines", "at 40 %"),
     "needs_input": ("waits for a secret", "high confidence", "Password for deploy:"),
-    "deadline": ("runs for 10m", "5m expected", "nothing was stopped", "in 20m"),
+    "deadline": ("has run for 10m", "expected 5m", "nothing was stopped", "in 20m"),
     "ready": (r"is ready after 3\.2s",),
-    "not ready": ("is not ready after 1m", "held by pid 12", "left running"),
+    "not ready": ("is not ready after 1m", "held by pid 12", "still running"),
     "unhealthy": ("is unhealthy", "503"),
     "stale": ("is stale", "not recorded"),
     "gap": ("loses output", "812", "No space left"),
     "survivors": ("left 1 process running", "pid 99", "sleep 300"),
-    "unknown": ("no words for: telepathy", "from a later release"),
+    "unknown": ("does not know: telepathy", "from a later release"),
     "tripped": ("1 suppressed", "suppressed until 2026-08-01T09:14:07Z"),
-    "released": ("told again", "5 were held back", "2 more sessions"),
+    "released": ("reported again", "5 were held back", "2 more sessions"),
 }
 
 
 @pytest.mark.parametrize("style", ALL_STYLES)
-def test_every_variant_is_told_in_every_style(style: str) -> None:
+def test_every_variant_is_reported_in_every_style(style: str) -> None:
     text = render(list(one_of_each()), style).text
     for variant, parts in EXPECTED.items():
         for part in parts:
@@ -153,7 +155,7 @@ def test_events_come_before_the_lifecycle_and_sessions_stay_together(style: str)
         two.event("two b", offset=6, closing=True),
         two.ended(2, events={"count": 2}),
     ]
-    lines = told(batch, style)
+    lines = shown_lines(batch, style)
     text = "\n".join(lines)
     if style != "openclaw":
         assert place(lines, "one a") < place(lines, "one b")
@@ -175,7 +177,7 @@ def test_in_evva_all_events_come_before_all_endings_in_the_order_of_the_queue() 
         two.event("two a", closing=True),
         two.ended(1, events={"count": 1}),
     ]
-    lines = told(batch, "evva")
+    lines = shown_lines(batch, "evva")
     assert lines[1:] == [
         "<system-reminder>daemon m00000001 [monitor] events:",
         "| one a",
@@ -277,17 +279,19 @@ def test_a_success_shows_at_most_five_lines_and_a_failure_thirty(style: str) -> 
 
 def test_the_tail_of_a_failure_has_two_thousand_characters_of_a_success_four_hundred() -> None:
     tails = {"stdout": tail(*("x" * 150 for _ in range(30)))}
-    failed = [line for line in told([Teller().ended(1, tail=tails)]) if line.startswith("| ")]
+    failed = [line for line in shown_lines([Teller().ended(1, tail=tails)]) if line.startswith("| ")]
     assert 1900 < sum(len(line) - 1 for line in failed) <= 2000
-    completed = [line for line in told([Teller().ended(0, tail=tails)]) if line.startswith("| ")]
+    completed = [line for line in shown_lines([Teller().ended(0, tail=tails)]) if line.startswith("| ")]
     assert len(completed) == 2
-    single = [line for line in told([Teller().ended(0, tail={"stdout": tail("y" * 480)})]) if line.startswith("| ")]
+    single = [
+        line for line in shown_lines([Teller().ended(0, tail={"stdout": tail("y" * 480)})]) if line.startswith("| ")
+    ]
     assert single == ["| " + "y" * (400 - len(" ...[480 characters in all]")) + " ...[480 characters in all]"]
 
 
 def test_where_both_streams_are_long_each_gets_its_part() -> None:
     tails = {name: tail(*(f"{name} {n}" for n in range(30))) for name in ("stdout", "stderr")}
-    lines = told([Teller().ended(1, tail=tails)])
+    lines = shown_lines([Teller().ended(1, tail=tails)])
     assert sum("| (stderr) stderr" in line for line in lines) == 20
     assert sum("| (stdout) stdout" in line for line in lines) == 10
 
@@ -299,18 +303,18 @@ def test_a_cut_tail_is_marked(style: str) -> None:
     assert style == "openclaw" or re.search("earlier (stderr|output) left out", text)
 
 
-def test_no_output_is_told_apart_from_output_that_is_not_here() -> None:
-    silent = told([Teller(ends={"stdout": 0, "stderr": 0}).ended(0)])
+def test_no_output_is_distinguished_from_output_that_is_not_here() -> None:
+    silent = shown_lines([Teller(ends={"stdout": 0, "stderr": 0}).ended(0)])
     assert "(no output)" in silent
     assert not any("whole output" in line for line in silent)
-    unknown = told([Teller(ends={"stdout": 50}).ended(0)])
+    unknown = shown_lines([Teller(ends={"stdout": 50}).ended(0)])
     assert "(no output)" not in unknown
     assert any("whole output: cursor stdout:0" in line for line in unknown)
 
 
 def test_the_whole_output_begins_where_the_log_still_does() -> None:
     session = Teller(ends={"stdout": 9_000_000, "stderr": 0}, dropped_before={"stdout": 1_048_576, "stderr": 0})
-    assert any(line.endswith("whole output: cursor stdout:1048576") for line in told([session.ended(1)]))
+    assert any(line.endswith("whole output: cursor stdout:1048576") for line in shown_lines([session.ended(1)]))
 
 
 @pytest.mark.parametrize(
@@ -318,26 +322,32 @@ def test_the_whole_output_begins_where_the_log_still_does() -> None:
     [
         ({"cause": "stop", "by": "conv-17", "signal": "SIGTERM"}, "killed, stopped by conv-17, signal SIGTERM"),
         ({"cause": "stop", "by": "a b", "signal": "SIGTERM"}, 'killed, stopped by "a b", signal SIGTERM'),
-        ({"cause": "overall_timeout", "limit_s": 300, "signal": "SIGKILL"}, "killed, time limit 5m, signal SIGKILL"),
-        ({"cause": "overall_timeout", "signal": "SIGKILL"}, "killed, time limit, signal SIGKILL"),
-        ({"cause": "idle_timeout", "limit_s": 600, "signal": "SIGTERM"}, "killed, no output for 10m, signal SIGTERM"),
-        ({"cause": "out_of_memory", "signal": "SIGKILL"}, "failed, out of memory, signal SIGKILL"),
+        (
+            {"cause": "overall_timeout", "limit_s": 300, "signal": "SIGKILL"},
+            "killed, timed out after 5m, signal SIGKILL",
+        ),
+        ({"cause": "overall_timeout", "signal": "SIGKILL"}, "killed, timed out, signal SIGKILL"),
+        (
+            {"cause": "idle_timeout", "limit_s": 600, "signal": "SIGTERM"},
+            "killed, printed nothing for 10m, signal SIGTERM",
+        ),
+        ({"cause": "out_of_memory", "signal": "SIGKILL"}, "failed, ran out of memory, signal SIGKILL"),
         ({"cause": "signal", "signal": "SIGSEGV"}, "failed, signal SIGSEGV"),
-        ({"cause": "owner_gone", "signal": "SIGTERM"}, "killed, the process that owned it ended, signal SIGTERM"),
+        ({"cause": "owner_gone", "signal": "SIGTERM"}, "killed, outlived the process that owned it, signal SIGTERM"),
         ({"cause": "lost"}, "failed, lost: its runner is gone and recorded no exit"),
         ({"cause": "moon"}, "failed, cause moon"),
     ],
 )
 def test_cause_and_asker_are_named(fields: dict[str, Any], expected: str) -> None:
-    (line,) = [line for line in told([Teller().ended(None, **fields)]) if line.startswith("b7k2m9qa1")]
+    (line,) = [line for line in shown_lines([Teller().ended(None, **fields)]) if line.startswith("b7k2m9qa1")]
     assert expected in line
 
 
-def test_survivors_of_the_same_batch_are_told_with_the_end() -> None:
+def test_survivors_of_the_same_batch_are_reported_with_the_end() -> None:
     session = Teller()
     pids = [{"pid": 99, "start": 1, "command": "sleep 300"}, {"pid": 100, "start": 2, "command": "node server.js"}]
     batch = [session.ended(0), session.tell("survivors", pids=pids, after="exit", holds=[])]
-    (line,) = [line for line in told(batch) if line.startswith("b7k2m9qa1")]
+    (line,) = [line for line in shown_lines(batch) if line.startswith("b7k2m9qa1")]
     assert '2 of its processes still run: pid 99 "sleep 300", pid 100 "node server.js"' in line
     assert "survivors=2" in render(batch, "evva").text
     gone = [*batch, session.tell("survivors", pids=[], after="exit", holds=[])]
@@ -354,7 +364,7 @@ def test_silence_after_a_success_without_output_is_for_the_style_that_wants_it()
 def test_the_lines_of_openclaw_are_one_each_with_a_short_snippet_of_the_end() -> None:
     one = Teller("b00000001", name="amber-atlas").ended(0, tail={"stdout": tail(*(f"line  {n}" for n in range(90)))})
     two = Teller("b00000002", name="brisk-basin-2").ended(None, cause="signal", signal="SIGSEGV")
-    lines = told([one, two], "openclaw")
+    lines = shown_lines([one, two], "openclaw")
     assert len(lines) == 3
     head, _, snippet = lines[1].partition(" :: ")
     assert head == "Exec completed (amber-atlas, code 0)"
@@ -365,14 +375,16 @@ def test_the_lines_of_openclaw_are_one_each_with_a_short_snippet_of_the_end() ->
 
 def test_a_hermes_end_names_how_with_code_and_signal() -> None:
     session = Teller(name="proc_4dae12345678", command="npm run build")
-    lines = told([session.ended(None, cause="signal", signal="SIGKILL", tail={"stdout": tail("building")})], "hermes")
+    lines = shown_lines(
+        [session.ended(None, cause="signal", signal="SIGKILL", tail={"stdout": tail("building")})], "hermes"
+    )
     assert lines[0] == "[IMPORTANT: Background process proc_4dae12345678 exited (exit code -9, SIGKILL)."
     assert lines[2:] == ["Command: npm run build", "Output:", "| building", "]"]
 
 
 def test_several_hermes_endings_share_one_header() -> None:
     batch = [Teller(f"b0000000{n}").ended(n) for n in range(3)]
-    lines = told([*batch, Teller("b00000009").watch("ERROR x")], "hermes")
+    lines = shown_lines([*batch, Teller("b00000009").watch("ERROR x")], "hermes")
     assert [line for line in lines if line.startswith("[IMPORTANT:")] == [
         '[IMPORTANT: Background process b00000009 matched watch pattern "ERROR".',
         "[IMPORTANT: 3 background processes have ended.",
@@ -383,7 +395,7 @@ def test_several_hermes_endings_share_one_header() -> None:
 
 def test_a_dominds_notice_lists_what_is_known_and_fences_the_output() -> None:
     tails = {"stdout": tail("out"), "stderr": tail("has ``` inside")}
-    lines = told([Teller(labels={"toolset": "dominds"}).ended(7, tail=tails)], "dominds")
+    lines = shown_lines([Teller(labels={"toolset": "dominds"}).ended(7, tail=tails)], "dominds")
     assert lines[0] == "[System notice]"
     assert lines[2:5] == ["- PID: 4711", "- Command: make test", "- Exit status: code 7, signal null"]
     assert lines[5:-1] == [
@@ -395,9 +407,9 @@ def test_a_dominds_notice_lists_what_is_known_and_fences_the_output() -> None:
 
 def test_a_dominds_notice_names_its_own_call_for_every_session_that_has_a_pid() -> None:
     for labels in ({}, {"toolset": "native"}):
-        lines = told([Teller(labels=labels).ended(7)], "dominds")
+        lines = shown_lines([Teller(labels=labels).ended(7)], "dominds")
         assert 'Whole output: read with get_daemon_output({ "pid": 4711 })' in lines
-        lines = told([Teller(labels=labels, pid=None).ended(7)], "dominds")
+        lines = shown_lines([Teller(labels=labels, pid=None).ended(7)], "dominds")
         assert not [line for line in lines if "get_daemon_output" in line]
         assert "Whole output: the log of session b7k2m9qa1" in lines
 
@@ -407,32 +419,32 @@ def test_a_dominds_notice_names_its_own_call_only_for_the_place_whose_pids_it_ta
     call = 'Whole output: read with get_daemon_output({ "pid": 4711 })'
     instead = "Whole output: the log of session b7k2m9qa1"
     here, there = Teller(place="local").ended(7), Teller(place="docker:web").ended(7)
-    assert call in told([here], "dominds")
-    assert instead in told([there], "dominds")
-    assert instead in told([here], Dominds(place="docker:web"))
-    assert call in told([there], Dominds(place="docker:web"))
+    assert call in shown_lines([here], "dominds")
+    assert instead in shown_lines([there], "dominds")
+    assert instead in shown_lines([here], Dominds(place="docker:web"))
+    assert call in shown_lines([there], Dominds(place="docker:web"))
 
 
 def test_a_dominds_notice_says_of_what_ran_only_that_its_exit_is_unknown() -> None:
-    for cause in ("lost", "stop"):  # somebody may stop what has no runner any more
-        lines = told([Teller().ended(None, cause=cause)], "dominds")
+    for cause in ("lost", "stop"):  # a session without a runner can be stopped
+        lines = shown_lines([Teller().ended(None, cause=cause)], "dominds")
         assert "- Exit status: unknown (runner unavailable)" in lines
-    never = told([Teller().ended(None, cause="spawn_error")], "dominds")
+    never = shown_lines([Teller().ended(None, cause="spawn_error")], "dominds")
     assert "- Exit status: unknown (it never ran)" in never
 
 
 def test_several_dominds_items_are_numbered_and_in_the_order_of_their_events() -> None:
     batch = [Teller(f"b0000000{n}", pid=pid).ended(0) for n, pid in enumerate((903, 901, 902))]
-    lines = told(batch, "dominds")
+    lines = shown_lines(batch, "dominds")
     assert [line for line in lines if line.startswith("- PID")] == ["- PID: 901", "- PID: 902", "- PID: 903"]
     assert [line[:2] for line in lines if re.match(r"\d\.", line)] == ["1.", "2.", "3."]
     assert lines.count("[System notice]") == 1
 
 
-def test_an_agent_tells_its_summary_or_its_error() -> None:
+def test_an_agent_reports_its_summary_or_its_error() -> None:
     done = Teller("a00000001", "local_agent", metadata={"summary": "found it"}).ended(None, status="completed")
     broken = Teller("a00000002", "local_agent", metadata={"error": "no more turns"}).ended(None, status="failed")
-    lines = told([done, broken], "evva")
+    lines = shown_lines([done, broken], "evva")
     assert lines[1:] == [
         *("<system-reminder>daemon a00000001 [local_agent] completed", "| found it", "</system-reminder>"),
         *("<system-reminder>daemon a00000002 [local_agent] failed", "(no summary)"),
@@ -442,11 +454,11 @@ def test_an_agent_tells_its_summary_or_its_error() -> None:
 
 def test_a_long_summary_is_shown_from_its_beginning_and_says_what_it_left_out() -> None:
     summary = "\n".join(f"point {n}" for n in range(20))
-    lines = told([Teller("a00000001", "local_agent", metadata={"summary": summary}).ended(0)], "evva")
+    lines = shown_lines([Teller("a00000001", "local_agent", metadata={"summary": summary}).ended(0)], "evva")
     assert lines[2:] == [*(f"| point {n}" for n in range(5)), "(15 lines left out)", "</system-reminder>"]
 
 
-def test_a_later_attempt_is_told_by_its_number() -> None:
+def test_a_later_attempt_is_reported_by_its_number() -> None:
     signal = Teller().ended(1)
     again = Signal({**signal.record, "attempt": 3})
     assert "failed, exit code 1 after 3m 12s, attempt 3" in render([again]).text
@@ -472,7 +484,7 @@ def test_what_a_rebuilt_index_brings_again_is_one_line_for_a_session(style: str)
         assert len([line for line in lines_of(message) if "replayed" in line]) == 10
     fresh = Teller("b00000000").watch("ERROR: new", hits=9)
     both = render([*batch, fresh], style).text
-    assert both.count("ERROR: new") == 1, "what is new is told whole"
+    assert both.count("ERROR: new") == 1, "what is new is message_lines whole"
 
 
 @pytest.mark.parametrize("style", ALL_STYLES)

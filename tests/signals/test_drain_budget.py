@@ -10,15 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.config import Config
-from holdfast.signals.budget import DIGEST, EVENT, FAILURE, MATCH, NOTICE, SUCCESS, Cost, Limits, Offer, allot
-from holdfast.signals.drain import Message, render
+from holdfast.signals.items import DIGEST, EVENT, FAILURE, MATCH, NOTICE, SUCCESS, Cost, Limits, Offer, allot
 from holdfast.signals.records import Signal
-from holdfast.signals.styles import STYLES
+from holdfast.signals.render import Message, render
+from holdfast.tools import TOOLSETS
 from support.batches import Teller, one_of_each, tail
 from support.scale import scaled
 
-ALL_STYLES = tuple(STYLES)
+ALL_STYLES = tuple(TOOLSETS)
 NOTHING = Cost(0, 0)
 
 
@@ -34,7 +33,7 @@ FLOOD = [f"line {n} of the flood" for n in range(100_000)]
 
 @cache
 def flood(per_event: int, keep: int) -> tuple[bytes, list[Signal]]:
-    """What a monitor tells of these lines: of each `per_event` the newest `keep`, and the bytes of its log."""
+    """The events of a monitor over these lines: of each `per_event` the newest `keep`, and the bytes of its log."""
     lines = FLOOD
     log = "".join(line + "\n" for line in lines).encode()
     session = Teller("m00000001", "monitor", name="flood", ends={"stdout": len(log)})
@@ -130,13 +129,6 @@ def test_shown_and_suppressed_make_up_all_lines(style: str, data: st.DataObject)
 # The limits.
 
 
-def test_the_limits_are_those_of_the_settings() -> None:
-    ours, configured = Limits(), Limits.of(Config())
-    assert {name: getattr(ours, name) for name in Limits.__slots__} == {
-        name: getattr(configured, name) for name in Limits.__slots__
-    }
-
-
 def bounded(message: Message, limits: Limits) -> None:
     lines = message.text.split("\n")
     assert len(message.text) <= limits.chars
@@ -197,10 +189,10 @@ def test_the_rest_is_counted_by_how_it_stands() -> None:
     found = re.search(r"and (\d+) more sessions \((.*?)\)", text)
     assert found
     counts = {how: int(count) for count, how in re.findall(r"(\d+) ([a-z ]+)", found[2])}
-    named = Counter(re.findall(r"^\w{9} \[local_bash\] \"n+\" (completed|failed|runs)", text, re.MULTILINE))
+    named = Counter(re.findall(r"^\w{9} \[local_bash\] \"n+\" (completed|failed|has run)", text, re.MULTILINE))
     assert counts.get("completed", 0) + named["completed"] == 80
     assert counts.get("failed", 0) + named["failed"] == 20
-    assert counts.get("with news", 0) + named["runs"] == 40
+    assert counts.get("with news", 0) + named["has run"] == 40
     assert not counts.get("failed")
 
 
@@ -208,8 +200,18 @@ def test_notices_of_a_session_that_do_not_fit_are_counted() -> None:
     session = Teller()
     signals = [session.tell("health", state="unhealthy", evidence="e" * 110, since=None) for _ in range(60)]
     text = render(signals).text
-    told = text.count("is unhealthy")
-    assert f"{60 - told} more notices of the sessions above left out" in text
+    reported = text.count("is unhealthy")
+    assert f"{60 - reported} more notices of the sessions above left out" in text
+
+
+def test_everything_is_shown_where_all_of_it_fits() -> None:
+    """On faulty code the first of several failures was cut to its share, although the others needed less."""
+    texts = [f"{number:02} {'x' * 55}" for number in range(30)]
+    signals = [Teller("b00000000").ended(1, tail={"stderr": tail(*texts)})]
+    signals += [Teller(f"b{n:08d}").ended(1, tail={"stderr": tail("short")}) for n in range(1, 6)]
+    lines = render(signals).text.split("\n")
+    assert [line for line in lines if "xxx" in line] == [f"| (stderr) {text}" for text in texts]
+    assert lines.count("| (stderr) short") == 5
 
 
 # Who is paid first.
@@ -235,7 +237,7 @@ def test_failures_come_before_matches_before_events_before_successes() -> None:
         assert allot(offers, Limits(chars=50 + 100 * room), NOTHING) == expected
 
 
-def test_those_of_the_same_rank_share_and_what_one_does_not_need_goes_on() -> None:
+def test_those_of_the_same_rank_share_and_what_one_does_not_need_continues() -> None:
     offers = [offer("short", FAILURE, 1, final=True), *(offer(name, FAILURE, 30, final=True) for name in "abc")]
     granted = allot(offers, Limits(chars=40 + 130), NOTHING)
     assert granted == [1, 4, 4, 4]

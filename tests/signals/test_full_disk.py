@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from support.points import Points
-from support.told import endings
+from support.signal_file import endings
 from support.waiting import BOUND_S, wait_gone
 from support.world import World
 
@@ -42,10 +42,10 @@ def test_the_runner_stays_until_the_disk_takes_the_ending(world: World, points: 
 
 
 @pytest.mark.parametrize("first", [1, 2])
-def test_who_succeeds_a_runner_with_records_in_memory_keeps_the_id_and_counts_the_lost(
+def test_a_host_that_succeeds_a_runner_keeps_the_ids_and_counts_lost_records(
     world: World, points: Points, first: int
 ) -> None:
-    """On faulty code the ending came under the number of a record that was lost, and the exit record named nobody."""
+    """On faulty code the ending had the number of a lost record, and the exit record named no signal."""
     points.set(f"signals.data={first}+*error:ENOSPC")
     hf = world.open()
     world.closing.callback(hf.collect)
@@ -68,6 +68,6 @@ def test_a_disk_that_refuses_for_good_does_not_keep_the_runner(world: World, poi
     session = hf.start(world.probe("exit", 3), owner=OWNER)
     assert session.wait(timeout=BOUND_S).reason == "exit"
     assert session.runner_pid is not None
-    wait_gone(session.runner_pid, bound=15)
+    wait_gone(session.runner_pid)
     points.clear()
     assert hf.signals(OWNER).ack(f"{session.id}.2") == 1

@@ -14,8 +14,10 @@ import pytest
 
 import holdfast
 from holdfast import Holdfast
-from holdfast.host.driver import drive
-from support import told
+from holdfast.sessions.driver import drive
+from holdfast.sessions.observe import Observed
+from holdfast.sessions.run import begin
+from support import signal_file
 from support.points import Points
 from support.scale import scaled
 from support.waiting import BOUND_S, until, wait_gone
@@ -39,7 +41,7 @@ def ended(hf: Holdfast, world: World, count: int = 1, **options: Any) -> list[ho
     sessions = []
     for number in range(count):
         session = hf.start(world.probe("say", f"number {number}", "exit", number), owner=OWNER, **options)
-        told.ended(world, session)
+        signal_file.ended(world, session)
         sessions.append(session)
     return sessions
 
@@ -105,7 +107,7 @@ def test_host_killed_as_a_successor_is_succeeded(world: World, points: Points) -
 def test_reading_acknowledges_nothing(world: World) -> None:
     hf = world.open()
     session = hf.start(world.probe("say", "needle"), owner=OWNER, tty=True)
-    told.ended(world, session)
+    signal_file.ended(world, session)
     consumer = hf.signals(OWNER)
     assert consumer.pending() == 1
     for _ in range(100):
@@ -129,7 +131,7 @@ def test_wait_by_prefix_names_the_signal_and_a_note_of_it_shares_the_turns_fate(
     gates = [world.gate(), world.gate()]
     first, second = (hf.start(world.probe("await", gate), owner=OWNER) for gate in gates)
     gates[0].release()
-    told.ended(world, first)
+    signal_file.ended(world, first)
     batch = consumer.claim()
     assert batch.ids == [f"{first.id}.2"]
     gates[1].release()
@@ -158,7 +160,7 @@ def test_hand_over_by_update_moves_the_signals(world: World) -> None:
     assert mine.pending() == 0
 
 
-def test_what_nobody_settled_moves_with_an_ended_session_and_the_rest_stays(world: World) -> None:
+def test_unsettled_signals_move_with_an_ended_session_and_the_rest_stays(world: World) -> None:
     hf = world.open()
     mine, theirs = hf.signals(OWNER), hf.signals("conv-2")
     settled, waiting = (hf.start(world.probe("exit", 3), owner=OWNER) for _ in range(2))
@@ -173,16 +175,16 @@ def test_what_nobody_settled_moves_with_an_ended_session_and_the_rest_stays(worl
         assert waker.wait(BOUND_S)
     assert mine.pending() == 0
     assert theirs.claim().ids == [f"{waiting.id}.2"]
-    # For every host, and for an index that is made anew.
+    # For every host, and for a rebuilt index.
     assert {each.id for each in world.open().sessions(all=True, owner="conv-2")} == {settled.id, waiting.id}
     with pytest.raises(holdfast.errors.SessionEnded):
         waiting.update(notify="never")
     hf.close()
     for path in world.home.glob("index.db*"):
         path.unlink()
-    anew = world.open()
-    assert {signal.session for signal in anew.signals("conv-2").peek(10)} == {settled.id, waiting.id}
-    assert anew.signals(OWNER).pending() == 0
+    reopened = world.open()
+    assert {signal.session for signal in reopened.signals("conv-2").peek(10)} == {settled.id, waiting.id}
+    assert reopened.signals(OWNER).pending() == 0
 
 
 @pytest.mark.covers("signals:23")
@@ -205,7 +207,27 @@ def test_after_a_drain_every_log_is_readable_from_the_cursor_that_it_names(world
         assert [shot.id for shot in hf.sessions(all=True) if shot.id == id] == [id]
 
 
-def test_end_that_its_caller_was_given_is_not_told_again(hf: Holdfast, world: World) -> None:
+def test_sessions_that_are_over_are_noted_in_the_index_several_at_a_time(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.signals.catchup._OVER_AT_ONCE", 3)
+    hf = world.open()
+    consumer = hf.signals(OWNER)
+    found: list[str | None] = []
+    unfinished: list[int] = []
+    for _ in range(3):
+        (session,) = ended(hf, world)
+        assert session.runner_pid is not None
+        wait_gone(session.runner_pid)
+        with consumer.claim() as batch:
+            found += [signal.session for signal in batch]
+        unfinished.append(len(hf._core.index.unfinished()))
+    assert unfinished == [1, 2, 0]
+    assert len(set(found)) == len(found) == 3
+    assert consumer.pending() == 0
+
+
+def test_end_that_its_caller_was_given_is_not_reported_again(hf: Holdfast, world: World) -> None:
     done = hf.run(world.probe("exit", 3), owner=OWNER)
     assert done.exit is not None
     assert done.exit.code == 3
@@ -229,7 +251,7 @@ def test_the_notice_of_a_command_that_could_not_be_started_says_why(world: World
     assert "could not be started: exec: No such file or directory" in notice.text
 
 
-def test_end_that_its_caller_did_not_wait_for_is_told(hf: Holdfast, world: World) -> None:
+def test_end_that_its_caller_did_not_wait_for_is_reported(hf: Holdfast, world: World) -> None:
     gate = world.gate()
     running = hf.run(world.probe("await", gate, "exit", 3), wait=0.01, owner=OWNER)
     assert running.state == "running"
@@ -246,8 +268,12 @@ RUNS = scaled(201, 980)
 
 @pytest.mark.slow
 @pytest.mark.covers("signals:18")
-def test_every_end_around_the_callers_limit_is_told_by_exactly_one_way(world: World) -> None:
+def test_every_end_around_the_callers_limit_is_reported_by_exactly_one_way(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A thousand runs that end within a few milliseconds of their caller's patience."""
+    # On a busy machine a caller may take longer than a second to confirm.
+    monkeypatch.setenv("HOLDFAST_SIGNALS_ANSWER_GRACE", "30s")
 
     async def main() -> tuple[set[str], set[str]]:
         given, let_go = set[str](), set[str]()
@@ -279,20 +305,52 @@ def test_every_end_around_the_callers_limit_is_told_by_exactly_one_way(world: Wo
             heard.extend(signal.session for signal in batch)
         return let_go <= set(heard)
 
-    until(all_told, bound=10.0)
+    until(all_told)
     assert len(heard) == len(set(heard))
     assert len(given) + len(let_go) == 20 + RUNS
     assert let_go, "no end crossed its limit"
     assert set(heard) & given == set()
 
 
-def test_a_start_says_how_many_listen_and_when_nobody_does(world: World) -> None:
+def test_an_end_after_the_callers_limit_is_reported_once_although_its_runner_answers_late(
+    world: World, points: Points, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On faulty code the call saw the exit record, returned the end without confirming it, and it was queued too."""
+    points.set("runner.exit_written=pause")
+    hf = world.open()
+    observe = hf._core.observe
+    seen: list[str] = []
+
+    async def observed(id: str) -> Observed:
+        found = await observe(id)
+        seen.append(found.state)
+        points.wait("runner.exit_written").release()
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(hf._core, "observe", observed)
+        run = hf.run("exit 3", wait=2.0, owner=OWNER)
+    assert seen == ["exited"]
+    consumer = hf.signals(OWNER)
+    heard: list[str | None] = []
+
+    def decided() -> bool:
+        with consumer.claim() as batch:
+            heard.extend(signal.session for signal in batch)
+        lines = (world.session(run.id) / "signals.jsonl").read_bytes()
+        return bool(heard) or b'{"answered":' in lines
+
+    until(decided, what="the end, confirmed or in the queue")
+    assert heard == ([] if run.state == "exited" else [run.id])
+
+
+def test_a_start_says_how_many_consumers_listen(world: World) -> None:
     hf = world.open()
     session = hf.start("true", owner=OWNER, notify="exit")
     assert session.metadata["consumers"] == 0
-    assert session.metadata["notes"] == [f"nobody listens for signals of owner {OWNER} yet; they wait"]
+    assert session.metadata["notes"] == [f"no consumer for signals of owner {OWNER} yet; they wait"]
     nobodys = hf.start("true", watch=["ERROR"])
-    assert nobodys.metadata["notes"] == ["nobody listens for signals of sessions without an owner yet; they wait"]
+    assert nobodys.metadata["notes"] == ["no consumer for signals of sessions without an owner yet; they wait"]
     hf.signals(OWNER)
     heard = hf.start("true", owner=OWNER, notify="exit")
     assert heard.metadata["consumers"] == 1
@@ -327,12 +385,12 @@ def test_a_lost_session_has_a_record_of_its_end_too(world: World) -> None:
     hf.collect()  # what the killed runner left in the runtime directory
 
 
-@pytest.mark.parametrize("way", ["ack", "note"])
-def test_an_end_that_is_taken_note_of_before_its_record_is_written_is_not_told(
+@pytest.mark.parametrize("way", ["ack", "note", "is open"])
+def test_an_end_that_is_taken_note_of_before_its_record_is_written_is_not_reported(
     world: World, points: Points, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
-    """The exit record names it first. On faulty code there was nothing to settle yet, and so it was told after all."""
-    monkeypatch.setattr("holdfast.signals.inbox._APPEND_S", 2 * BOUND_S)  # however late the runner goes on
+    """The exit record names it first. On faulty code there was nothing to settle yet, and so it was delivered later."""
+    monkeypatch.setattr("holdfast.signals.consumer._APPEND_S", 2 * BOUND_S)  # however late the runner continues
     points.set("runner.exit_written=pause")
     hf = world.open()
     consumer = hf.signals(OWNER)
@@ -345,6 +403,9 @@ def test_an_end_that_is_taken_note_of_before_its_record_is_written_is_not_told(
     assert woke.signal_id is not None
     if way == "ack":
         assert consumer.ack(woke.signal_id) == 1
+    elif way == "is open":
+        assert consumer.is_open(woke.signal_id)
+        consumer.ack(woke.signal_id)
     else:
         consumer.note(woke.signal_id).settle()
     release.join()
@@ -352,13 +413,13 @@ def test_an_end_that_is_taken_note_of_before_its_record_is_written_is_not_told(
     assert consumer.drain().signals == []
 
 
-def test_an_end_that_is_acknowledged_while_another_may_still_answer_it_is_not_told(world: World) -> None:
-    """Who started it waited, and left without a word. On faulty code the end was not in the queue yet when it was
-    acknowledged, and was told after all."""
+def test_an_end_that_is_acknowledged_while_another_may_still_answer_it_is_not_reported(world: World) -> None:
+    """The caller that started it waited, and closed its connection without confirming. On faulty code the end was
+    not in the queue yet when it was acknowledged, and was delivered later."""
     hf = world.open()
     consumer = hf.signals(OWNER)
     asked = {"type": "wait", "id": 0, "exit": True, "confirm": True}
-    seen, connection = drive(hf._core.start(["true"], {"owner": OWNER, "notify": "auto"}, then=asked))
+    seen, connection = drive(begin(hf._core, ["true"], {"owner": OWNER, "notify": "auto"}, then=asked))
     assert connection is not None
     woke = hf.get(seen.files.id).wait(timeout=BOUND_S)
     assert woke.signal_id is not None

@@ -16,11 +16,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from holdfast.core.signalfile import SignalFile
 from holdfast.errors import IndexBusy
-from holdfast.index.pointers import Progress
-from holdfast.runner.signalfile import SignalFile
-from holdfast.signals.indexing import read_on
-from holdfast.signals.succession import Outcome, tell_home
+from holdfast.index.signals import Progress
+from holdfast.signals.catchup import Outcome, write_home_signal
+from holdfast.signals.records import read_on
 from support.waiting import BOUND_S, until, wait_readable
 from support.world import World
 from support.written import Desk
@@ -87,7 +87,7 @@ def test_bad_line_is_skipped_and_named(desk: Desk) -> None:
     reading = read_on(desk.home, Progress(session.id), writer_lives=True)
     assert reading is not None
     assert [each.seq for each in reading.found] == [1, 2]
-    assert [why for _, why in reading.bad] == ["no JSON"]
+    assert [why for _, why in reading.bad] == ["not JSON"]
     assert len(desk.consumer().claim()) == 2
 
 
@@ -103,21 +103,21 @@ def test_what_is_recorded_only_is_not_queued_and_costs_no_row(desk: Desk) -> Non
 
 def test_ending_that_a_waiter_may_confirm_is_undecided_until_he_does(desk: Desk) -> None:
     consumer = desk.consumer()
-    told, queued, nobody = desk.session(), desk.session(), desk.session()
-    for session in (told, queued, nobody):
+    answered, queued, silent = desk.session(), desk.session(), desk.session()
+    for session in (answered, queued, silent):
         session.tell()
         session.end(routed="auto")
         session.tell("survivors", pids=[{"pid": 1}])
     assert {signal.variant for signal in consumer.claim()} == {"watch"}
     assert consumer.pending().next_due is not None
-    told.file.note({"answered": 2, "by": "api:1"})
+    answered.file.note({"answered": 2, "by": "api:1"})
     queued.file.note({"queued": 2})
-    nobody.die()
+    silent.die()
     batch = consumer.claim()
     assert {(signal.session, signal.seq) for signal in batch if signal.variant == "survivors"} == {
-        (session.id, 3) for session in (told, queued, nobody)
+        (session.id, 3) for session in (answered, queued, silent)
     }
-    assert {signal.session for signal in batch if signal.variant == "lifecycle"} == {queued.id, nobody.id}
+    assert {signal.session for signal in batch if signal.variant == "lifecycle"} == {queued.id, silent.id}
 
 
 @pytest.mark.covers("signals:9")
@@ -151,7 +151,7 @@ def test_rotated_file_gives_every_signal_once_and_in_order(desk: Desk) -> None:
     assert {int(id.rpartition(".")[2]) for id in kept} <= set(seqs)
 
 
-def test_signal_whose_record_was_rotated_away_is_counted_and_told_by_the_home(desk: Desk) -> None:
+def test_signal_whose_record_was_rotated_away_is_counted_and_reported_by_the_home(desk: Desk) -> None:
     consumer = desk.consumer()
     session = desk.session(kind="monitor", max_bytes=4000)
     session.tell("event", lines=[{"text": "first"}], count=1)
@@ -164,13 +164,13 @@ def test_signal_whose_record_was_rotated_away_is_counted_and_told_by_the_home(de
     batch = consumer.claim()
     assert batch.gone == {session.id: 1}
     batch.settle()
-    told = consumer.claim().signals
-    assert [(signal.id, signal.variant, signal.fields["signals"]) for signal in told] == [("home.1", "gap", 1)]
+    reported = consumer.claim().signals
+    assert [(signal.id, signal.variant, signal.fields["signals"]) for signal in reported] == [("home.1", "gap", 1)]
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.sampled_from(["event", "watch", "unrouted", "owner", "look", "other look"]), max_size=60))
-def test_any_history_is_entered_once_and_in_order_whoever_looks(desk: Desk, history: list[str]) -> None:
+def test_any_history_is_entered_once_and_in_order_for_every_observer(desk: Desk, history: list[str]) -> None:
     session = desk.session(kind="monitor", max_bytes=3000)
     other = Desk(desk.home)
     routed = []
@@ -191,7 +191,7 @@ def test_any_history_is_entered_once_and_in_order_whoever_looks(desk: Desk, hist
     entered = numbers(desk, session.id)
     assert entered == sorted(set(entered))
     assert set(entered) <= set(routed)
-    # What nobody looked at before two rotations is gone; everything else is in, under its owner of now.
+    # What no host read before two rotations is gone; everything else is in, under its current owner.
     if "look" in history or "other look" in history or not (session.path / "signals.1.jsonl").exists():
         assert routed[-5:] == entered[-5:]
     owners = {owner for (owner,) in desk.rows(f"SELECT DISTINCT owner FROM signals WHERE session = '{session.id}'")}
@@ -200,7 +200,7 @@ def test_any_history_is_entered_once_and_in_order_whoever_looks(desk: Desk, hist
     desk.over(session)
 
 
-def test_many_who_look_at_once_enter_each_signal_once(desk: Desk) -> None:
+def test_many_hosts_that_look_at_once_enter_each_signal_once(desk: Desk) -> None:
     sessions = [desk.session() for _ in range(5)]
     desks = [Desk(desk.home) for _ in range(4)]
     begin = threading.Barrier(5)
@@ -297,7 +297,7 @@ def test_rebuild_keeps_what_was_settled(desk: Desk) -> None:
     assert consumer.claim().ids == [more]
 
 
-def test_removed_session_leaves_a_count_of_what_nobody_read(desk: Desk) -> None:
+def test_removed_session_leaves_a_count_of_unread_signals(desk: Desk) -> None:
     consumer, other = desk.consumer(), desk.consumer("two", "conv-1")
     kept, removed = desk.session(), desk.session()
     kept.tell()
@@ -317,7 +317,7 @@ def test_removed_session_leaves_a_count_of_what_nobody_read(desk: Desk) -> None:
     assert other.claim().ids == batch.ids
 
 
-def test_directory_that_somebody_removed_by_hand_is_counted_too(desk: Desk) -> None:
+def test_directory_that_was_removed_by_hand_is_counted_too(desk: Desk) -> None:
     consumer = desk.consumer()
     session = desk.session()
     session.tell()
@@ -334,9 +334,9 @@ def test_locked_index_is_waited_for_and_then_said(desk: Desk, world: World) -> N
     id = desk.session().tell()
     locker = sqlite3.connect(desk.home.index, isolation_level=None)
     locker.execute("BEGIN EXCLUSIVE")
-    with pytest.raises(IndexBusy) as told:
+    with pytest.raises(IndexBusy) as reported:
         consumer.claim()
-    assert told.value.waited_s >= 2
+    assert reported.value.waited_s >= 2
     locker.execute("ROLLBACK")
     locker.close()
     assert consumer.claim().ids == [id]
@@ -344,7 +344,7 @@ def test_locked_index_is_waited_for_and_then_said(desk: Desk, world: World) -> N
 
 @pytest.mark.covers("IDN-06")
 @pytest.mark.parametrize("damage", ["zeros", "garbage", "directory", "symlink", "fifo", "gone", "other session's"])
-def test_damaged_file_of_one_session_keeps_nobody_from_the_others(desk: Desk, damage: str) -> None:
+def test_damaged_file_of_one_session_does_not_hide_the_others(desk: Desk, damage: str) -> None:
     consumer = desk.consumer()
     hurt, whole = desk.session(), desk.session()
     hurt.tell()
@@ -422,7 +422,7 @@ def test_flood_while_the_index_is_locked_wakes_and_is_claimed_in_order_afterward
 def test_home_signals_go_to_the_owner_they_name(desk: Desk) -> None:
     consumer, everybody = desk.consumer(), desk.consumer("all", "*")
     for owner in ("conv-1", "conv-2", None):
-        tell_home(desk.home, desk.runtime, "overflow", {"state": "tripped"}, owner)
+        write_home_signal(desk.home, desk.runtime, "overflow", {"state": "tripped"}, owner)
     assert consumer.claim().ids == ["home.1"]
     batch = everybody.claim()
     assert batch.ids == ["home.1", "home.2", "home.3"]

@@ -1,4 +1,4 @@
-"""Whatever runs at once, and whoever ends it: every signal has one variant, numbers have no gap, one ending each."""
+"""Whatever runs at once, and however it ends: every signal has one variant, numbers have no gap, one ending each."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.runner.signalfile import VARIANTS
+from holdfast.core.signalfile import VARIANTS
 from holdfast.signals.waker import Waker
 from support.peer import Peer
 from support.points import Points
 from support.scale import scaled
-from support.told import records
+from support.signal_file import records
 from support.waiting import BOUND_S, is_readable, until
 from support.world import World
 
@@ -52,7 +52,7 @@ def test_sessions_of_all_kinds_at_once_then_numbers_without_a_gap_and_one_ending
     hf = world.open()
     gate = world.gate()
     quick: dict[str, Any] = {"delay": 0.01, "delay_max": 0.02, "attempts": 3}
-    told: list[dict[str, Any]] = [
+    reported: list[dict[str, Any]] = [
         {"command": "echo one; echo two >&2"},
         {"command": "exit 3", "notify": "failure"},
         {"command": "echo ERROR; echo ERROR; exit 1", "watch": ["ERROR", "/err/i"]},
@@ -65,7 +65,7 @@ def test_sessions_of_all_kinds_at_once_then_numbers_without_a_gap_and_one_ending
         {"command": ["no such program"]},
     ]
     sessions = []
-    for each in told:
+    for each in reported:
         try:
             sessions.append(hf.start(each.pop("command"), owner=OWNER, **each))
         except holdfast.errors.SpawnError:
@@ -82,7 +82,7 @@ def test_sessions_of_all_kinds_at_once_then_numbers_without_a_gap_and_one_ending
     for told_of in found.values():
         last = next(at for at, record in enumerate(told_of) if endings([record]))
         behind = told_of[last + 1 :]
-        assert all("survivors" in record for record in behind), "after the ending only survivors are told"
+        assert all("survivors" in record for record in behind), "after the ending only survivors are signalled"
 
 
 @pytest.mark.covers("signals:6")
@@ -107,7 +107,7 @@ def test_exit_stop_and_limit_racing_a_thousand_times_give_one_ending_each_and_th
         assert (ended["cause"], ended["code"]) == (session.exit.cause, session.exit.code)
         by = {"exit": None, "stop": "racer", "overall_timeout": "limit"}[ended["cause"]]
         assert (ended["by"], session.exit.by) == (by, by)
-        assert ended["cause"] != "stop" or number % 2, "nobody had asked for it"
+        assert ended["cause"] != "stop" or number % 2, "no stop was requested"
         assert ended["cause"] != "exit" or (ended["code"], ended["signal"]) == (0, None), "it was killed"
         causes[session.exit.cause] = causes.get(session.exit.cause, 0) + 1
 
@@ -120,7 +120,7 @@ def test_exit_stop_and_limit_racing_a_thousand_times_give_one_ending_each_and_th
     world.open().collect(all=True)
     assert sum(causes.values()) == RACES
     assert set(causes) <= {"exit", "stop", "overall_timeout"}
-    assert len(causes) >= 2, f"nobody raced: {causes}"
+    assert len(causes) >= 2, f"no race: {causes}"
 
 
 @pytest.mark.covers("signals:6")
@@ -180,9 +180,9 @@ def outcome(world: World, session: holdfast.Session) -> tuple[Any, ...]:
     (ended,) = (each["lifecycle"] for each in found if each.get("lifecycle", {}).get("phase") == "ended")
     exit = session.refresh().exit
     assert exit is not None
-    told = tuple(ended[part] for part in ("status", "code", "signal", "cause", "by"))
-    assert told == (session.status, exit.code, exit.signal, exit.cause, exit.by)
-    return told
+    reported = tuple(ended[part] for part in ("status", "code", "signal", "cause", "by"))
+    assert reported == (session.status, exit.code, exit.signal, exit.cause, exit.by)
+    return reported
 
 
 @pytest.mark.covers("signals:4")
@@ -241,7 +241,7 @@ def test_an_index_that_is_locked_for_five_seconds_holds_up_no_second_of_a_flood(
         assert woken(waker), "a wake does not need the index"
         other.execute("ROLLBACK")
     session.stop(grace=0)
-    tracer.wait(20)
+    tracer.wait(30)
     calls = trace.read_text(errors="replace").splitlines()
     assert any("stdout.0" in call for call in calls), "what it does name is in the trace"
     assert not [call for call in calls if "index.db" in call or "flock(" in call or "SETLK" in call]

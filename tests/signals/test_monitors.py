@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from support import told
+from support import signal_file
 from support.waiting import until
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def events(world: World, session: Session) -> list[dict[str, Any]]:
-    return [record["event"] for record in told.records(world, session.id) if "event" in record]
+    return [record["event"] for record in signal_file.records(world, session.id) if "event" in record]
 
 
 def texts(world: World, session: Session) -> list[str]:
@@ -23,11 +23,11 @@ def texts(world: World, session: Session) -> list[str]:
 
 
 def shown(world: World, session: Session, text: str) -> None:
-    until(lambda: text in texts(world, session), 10.0, what=f"an event with {text!r}")
+    until(lambda: text in texts(world, session), what=f"an event with {text!r}")
 
 
 def ended(world: World, session: Session) -> dict[str, Any]:
-    lifecycle: dict[str, Any] = told.ended(world, session)["lifecycle"]
+    lifecycle: dict[str, Any] = signal_file.ended(world, session)["lifecycle"]
     return lifecycle
 
 
@@ -38,8 +38,8 @@ def test_lines_become_events_then_the_closing_one_then_the_end(world: World) -> 
     session = world.open().start(["sh", "-c", script], monitor=True)
     assert session.kind == "monitor"
     assert session.id.startswith("m")
-    # Most often one event: but whoever prints or reads may be held up between two lines.
-    until(lambda: len(texts(world, session)) == 3, 10.0, what="three lines")
+    # Most often one event: but the writer or the reader may be delayed between two lines.
+    until(lambda: len(texts(world, session)) == 3, what="three lines")
     first = events(world, session)
     assert sorted((line["text"], line["stream"]) for event in first for line in event["lines"]) == [
         ("one", "stdout"),
@@ -51,13 +51,13 @@ def test_lines_become_events_then_the_closing_one_then_the_end(world: World) -> 
     gate.release()
     end = ended(world, session)
     assert (end["status"], end["code"]) == ("failed", 127)
-    variants = [next(iter(set(each) & {"event", "lifecycle"})) for each in told.records(world, session.id)]
+    variants = [next(iter(set(each) & {"event", "lifecycle"})) for each in signal_file.records(world, session.id)]
     rest = events(world, session)[len(first) :]
     assert variants == ["lifecycle", *["event"] * (len(first) + len(rest)), "lifecycle"]
     assert [event["closing"] for event in rest] == [False] * (len(rest) - 1) + [True]
     assert rest[0]["lines"][0]["text"] == "last"
     assert end["events"] == {"count": 3 + sum(event["count"] for event in rest), "suppressed": 0}
-    assert all(each["routed"] is True for each in told.records(world, session.id) if "event" in each)
+    assert all(each["routed"] is True for each in signal_file.records(world, session.id) if "event" in each)
 
 
 @pytest.mark.covers("signals:32")
@@ -81,17 +81,17 @@ def test_a_flood_is_counted_to_the_last_line_and_the_newest_are_shown(world: Wor
     session = hf.start(["seq", "1", "2000000"], monitor=True)
     end = ended(world, session)
     assert end["events"]["count"] == 2_000_000
-    told = events(world, session)
-    assert sum(event["count"] for event in told) == 2_000_000
-    assert sum(event["suppressed"] for event in told) == end["events"]["suppressed"]
-    assert sum(len(event["lines"]) for event in told) + end["events"]["suppressed"] == 2_000_000
-    assert told[-1]["lines"][-1]["text"] == "2000000"
-    assert all(len(event["lines"]) <= 50 for event in told)
+    reported = events(world, session)
+    assert sum(event["count"] for event in reported) == 2_000_000
+    assert sum(event["suppressed"] for event in reported) == end["events"]["suppressed"]
+    assert sum(len(event["lines"]) for event in reported) + end["events"]["suppressed"] == 2_000_000
+    assert reported[-1]["lines"][-1]["text"] == "2000000"
+    assert all(len(event["lines"]) <= 50 for event in reported)
     # What was not shown is read where the event says.
-    event = told[-1]
+    event = reported[-1]
     assert event["cursor"] is not None
     page = session.read(since=event["cursor"], limit=100)
-    before = told[-2]["lines"][-1]["text"] if len(told) > 1 else "0"
+    before = reported[-2]["lines"][-1]["text"] if len(reported) > 1 else "0"
     assert page.data.split()[0].decode() == str(int(before) + 1)
 
 
@@ -133,7 +133,7 @@ def test_a_monitor_ends_at_its_limit(world: World) -> None:
     assert events(world, session)[-1]["closing"]
 
 
-def test_the_status_of_a_monitor_tells_its_level_and_counts(world: World) -> None:
+def test_the_status_of_a_monitor_reports_its_level_and_counts(world: World) -> None:
     session = world.open().start(["sh", "-c", "echo up; sleep 600"], monitor={"persistent": True})
     shown(world, session, "up")
     status = session.refresh().metadata["monitor"]

@@ -1,4 +1,4 @@
-"""Which signals people are told, when, and when again: by example and over all schedules."""
+"""Which signals are sent to people, when, and when again: by example and over all schedules."""
 
 from __future__ import annotations
 
@@ -10,11 +10,23 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from holdfast.config import PEOPLE_EVENTS, Config, load
-from holdfast.host.request import people_spec
-from holdfast.runner import tree
-from holdfast.runner.people import ROLE, is_told
-from holdfast.runner.signalfile import VARIANTS
-from holdfast.signals.people import ATTENDED, EXPIRED, OTHER, Gathering, Moment, age_s, fate, retry_wait, variants_of
+from holdfast.core import processes
+from holdfast.core.signalfile import VARIANTS
+from holdfast.runner.signals import ROLE, concerns_people
+from holdfast.sessions.start import people_spec
+from holdfast.signals.people.delivery import (
+    ATTENDED,
+    BEFORE,
+    EXPIRED,
+    OTHER,
+    Gathering,
+    Moment,
+    age_s,
+    fate,
+    retry_wait,
+    variants_of,
+    wall_ns,
+)
 from holdfast.signals.records import Signal
 from support.notified import BOOT, SECOND_NS, signal_of
 from support.world import World
@@ -32,7 +44,7 @@ def _fate(signal: Signal, now: Moment | None = None, notify: bool | None = None)
 
 
 @pytest.mark.parametrize(
-    "variant, fields, told",
+    "variant, fields, reported",
     [
         ("lifecycle", {"phase": "ended", "status": "failed", "cause": "exit", "code": 1}, True),
         ("lifecycle", {"phase": "ended", "status": "failed", "cause": "lost"}, True),
@@ -49,40 +61,54 @@ def _fate(signal: Signal, now: Moment | None = None, notify: bool | None = None)
         ("heartbeat", {}, False),
     ],
 )
-def test_by_default_people_are_told_of_failures_limits_questions_and_overflows(
-    variant: str, fields: dict[str, Any], told: bool
+def test_by_default_people_are_notified_of_failures_limits_questions_and_overflows(
+    variant: str, fields: dict[str, Any], reported: bool
 ) -> None:
-    assert is_told(variant, fields, DEFAULT, None) is told
+    assert concerns_people(variant, fields, DEFAULT, None) is reported
 
 
 def test_every_variant_can_be_asked_for_and_every_event_can_happen() -> None:
     phases = {"ended", "failed", "limit", "restarting"}
     assert set(PEOPLE_EVENTS) - phases == set(VARIANTS) - {"lifecycle"}
     for variant in set(VARIANTS) - {"lifecycle"}:
-        assert is_told(variant, {}, (variant,), None)
+        assert concerns_people(variant, {}, (variant,), None)
     ended = {"phase": "ended", "status": "failed", "cause": "ttl"}
     for event in ("ended", "failed", "limit"):
-        assert is_told("lifecycle", ended, (event,), None)
-    assert is_told("lifecycle", {"phase": "restarting"}, ("restarting",), None)
-    assert not is_told("lifecycle", {"phase": "started"}, PEOPLE_EVENTS, True)
+        assert concerns_people("lifecycle", ended, (event,), None)
+    assert concerns_people("lifecycle", {"phase": "restarting"}, ("restarting",), None)
+    assert not concerns_people("lifecycle", {"phase": "started"}, PEOPLE_EVENTS, True)
 
 
-def test_a_session_may_wish_to_be_told_always_or_never() -> None:
+def test_a_session_may_always_or_never_be_reported() -> None:
     done = {"phase": "ended", "status": "completed", "cause": "exit", "code": 0}
-    assert is_told("lifecycle", done, DEFAULT, True)
-    assert not is_told("needs_input", {}, DEFAULT, False)
-    assert not is_told("lifecycle", {"phase": "ended", "status": "failed"}, PEOPLE_EVENTS, False)
+    assert concerns_people("lifecycle", done, DEFAULT, True)
+    assert not concerns_people("needs_input", {}, DEFAULT, False)
+    assert not concerns_people("lifecycle", {"phase": "ended", "status": "failed"}, PEOPLE_EVENTS, False)
     assert _fate(signal_of(), notify=False) == OTHER
 
 
-def test_what_is_older_than_an_hour_is_expired_by_the_clock_that_nobody_can_set() -> None:
+def test_a_new_channel_gets_what_happens_in_the_millisecond_in_which_it_was_configured() -> None:
+    """A signal has whole milliseconds: compared to the nanosecond it seemed to lie before its channel."""
+    at_ns = wall_ns(signal_of())
+
+    def since(since_ns: int) -> str | None:
+        return fate(
+            signal_of(), _now(), events=DEFAULT, notify=None, max_age_s=3600.0, attended_s=60.0, since_ns=since_ns
+        )
+
+    assert round(at_ns, -6) % 10**9 == 412_000_000
+    assert since(round(at_ns, -6) + 999_999) is None
+    assert since(round(at_ns, -6) + 1_000_000) == BEFORE
+
+
+def test_what_is_older_than_an_hour_is_expired_by_the_clock_that_cannot_be_set() -> None:
     assert _fate(signal_of(at_s=100), _now(100 + 3600)) is None
     assert _fate(signal_of(at_s=100), _now(100 + 3601)) == EXPIRED
     # Whatever the wall clock says.
     assert _fate(signal_of(at_s=100), _now(101, wall_s=4e9)) is None
 
 
-def test_the_age_of_a_signal_of_an_earlier_boot_is_told_by_the_wall_clock() -> None:
+def test_the_age_of_a_signal_of_an_earlier_boot_is_reported_by_the_wall_clock() -> None:
     at = 1_785_575_647.412  # 2026-08-01T09:14:07.412Z
     assert age_s(signal_of(), _now(5, boot="other", wall_s=at + 30)) == pytest.approx(30, abs=0.001)
     assert _fate(signal_of(), _now(5, boot="other", wall_s=at + 3700)) == EXPIRED
@@ -131,7 +157,7 @@ def test_the_first_notice_goes_at_once_and_the_rest_of_ten_seconds_go_together()
     assert gathering.take(0.0, 4) == [[first]]
     gathering.add(second)
     assert gathering.take(1.0, 4) == []
-    assert gathering.next_at() is None, "it is under way, and nobody knows for how long"
+    assert gathering.next_at() is None, "it is under way, for an unknown time"
     gathering.done([first], 2.0)
     assert gathering.next_at() == 12.0
     gathering.add(third)
@@ -166,8 +192,8 @@ def test_a_bell_rings_once_for_all_sessions_and_not_again_within_five_seconds() 
 
 
 class Told(RuleBasedStateMachine):
-    """Whatever comes and however long it takes: nothing is lost or doubled, order stays, and nobody is told of one
-    session twice within ten seconds."""
+    """Whatever comes and however long it takes: nothing is lost or doubled, order stays, and people are notified of one
+    session once within ten seconds."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -211,8 +237,8 @@ class Told(RuleBasedStateMachine):
     @invariant()
     def nothing_is_lost_or_doubled(self) -> None:
         for name, ids in self.added.items():
-            told = self.told.get(name, [])
-            assert told == ids[: len(told)]
+            reported = self.told.get(name, [])
+            assert reported == ids[: len(reported)]
         assert len(self.gathering) == sum(map(len, self.added.values())) - sum(map(len, self.told.values()))
 
     @invariant()
@@ -233,11 +259,11 @@ def _configured(world: World, text: str) -> Config:
     return load({}, str(file))
 
 
-def test_a_runner_is_told_what_people_want_to_know_and_who_tells_them(world: World) -> None:
+def test_a_runner_gets_the_events_for_people_and_their_deliverer(world: World) -> None:
     assert people_spec(Config())["events"] == []
     ops = '[people.webhook.ops]\nurl = "https://x/"\nsecret_file = "/s"\nevents = ["ended", "gap"]\n'
     spec = people_spec(_configured(world, ops))
-    assert spec["events"] == ["ended", "gap"], "nobody asked for the usual ones"
+    assert spec["events"] == ["ended", "gap"], "the usual ones were not asked for"
     assert spec["argv"][-2:] == ["--config", str(world.root / "config.toml")]
     assert not any("https" in word for word in spec["argv"])
     both = people_spec(_configured(world, ops + "[people]\nbell = true\n"))
@@ -248,7 +274,7 @@ def test_a_session_that_is_started_by_a_notice_is_one_like_others(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the deliverer calls has its mark; a session with it would be left out of its own tree."""
-    monkeypatch.setenv(tree.ROLE_VARIABLE, ROLE)
+    monkeypatch.setenv(processes.ROLE_VARIABLE, ROLE)
     session = world.open().start(world.probe("forever"))
     assert [process["pid"] for process in session.stop(grace=0).found] == [session.pid]
 
@@ -256,5 +282,5 @@ def test_a_session_that_is_started_by_a_notice_is_one_like_others(
 def test_the_variants_of_events_are_those_that_can_be_them() -> None:
     assert variants_of(("failed", "restarting")) == ["lifecycle"]
     assert variants_of(("watch", "ended")) == ["lifecycle", "watch"]
-    assert variants_of(()) == ["lifecycle"], "a session may wish that its end is told"
+    assert variants_of(()) == ["lifecycle"], "a session may ask for a notice of its end"
     assert set(variants_of(PEOPLE_EVENTS)) == set(VARIANTS)

@@ -8,10 +8,10 @@ import pytest
 
 from cli.outer import Outer
 from holdfast.cli import display
-from holdfast.host.attach import Attachment
-from holdfast.host.ringing import ring
-from holdfast.model.attach import Bell, Clients, Init
-from support.told import endings
+from holdfast.model.results import Bell, Clients, Init
+from holdfast.sessions.attach import Attachment
+from holdfast.signals.people.program import ring
+from support.signal_file import endings
 from support.waiting import BOUND_S, until
 from support.world import World
 
@@ -41,7 +41,7 @@ def test_a_signal_says_how_long_ago_the_person_at_its_terminal_typed(world: Worl
     assert attached == {"control": 1, "observe": 0}
 
 
-def test_a_person_who_looks_is_there_and_one_who_only_came_is_not(world: World) -> None:
+def test_a_person_who_looks_counts_as_present_and_one_who_only_attached_does_not(world: World) -> None:
     hf = world.open()
     gate = world.gate()
     idle = {}
@@ -59,7 +59,7 @@ def test_a_person_who_looks_is_there_and_one_who_only_came_is_not(world: World) 
     assert 0.0 <= idle["looked"] < BOUND_S
 
 
-def test_agents_and_observers_are_nobody(world: World) -> None:
+def test_agents_and_observers_do_not_count_as_people(world: World) -> None:
     hf = world.open()
     session = hf.start(world.probe("read-line", "exit", 3), tty=True)
     with session.attach(kind="agent") as agent, session.attach(kind="cli", role="observe") as observer:

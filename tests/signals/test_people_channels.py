@@ -16,11 +16,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.config.channels import PLACEHOLDERS, WebhookChannel
-from holdfast.signals.channels import AGAIN, DELIVERED, FAILED, GONE
-from holdfast.signals.channels.bell import Bell
-from holdfast.signals.channels.command import Command, arguments
-from holdfast.signals.channels.webhook import Webhook, judged, read_secret
-from holdfast.signals.notices import Notice
+from holdfast.signals.people.channels import (
+    AGAIN,
+    DELIVERED,
+    FAILED,
+    GONE,
+    Bell,
+    Command,
+    Webhook,
+    arguments,
+    judged,
+    read_secret,
+)
+from holdfast.signals.people.notices import Notice
 from holdfast.signals.redact import Redactor
 from support.notified import Receiver, signal_of
 from support.waiting import BOUND_S
@@ -78,7 +86,7 @@ def test_a_command_that_fails_or_is_not_there_has_failed() -> None:
     assert "No such file" in outcome.why
 
 
-def test_a_command_whose_time_is_over_is_killed_with_all_that_it_started(world: World) -> None:
+def test_a_command_past_its_limit_is_killed_with_all_that_it_started(world: World) -> None:
     gate = world.gate()
     call = Command(world.probe("fork", "{", "tell", gate, "child", "forever", "}", "forever")).deliver(_notice())
     outcomes = []
@@ -87,7 +95,7 @@ def test_a_command_whose_time_is_over_is_killed_with_all_that_it_started(world: 
     assert gate.line() == "child"
     assert call.abort().kind == FAILED
     thread.join(BOUND_S)
-    # The census after the test finds whoever is left.
+    # The census after the test finds processes that are left.
     assert outcomes[0].why.endswith("was ended by signal 9")
 
 
@@ -146,8 +154,8 @@ def test_the_other_side_may_ask_to_be_left_alone(text: str | None, seconds: floa
     assert judged(200, text, 0).after_s is None
 
 
-def test_nobody_there_is_tried_again(secret_file: Path) -> None:
-    # Bound, so that nobody else gets the port meanwhile, and not listening.
+def test_an_unanswered_request_is_tried_again(secret_file: Path) -> None:
+    # Bound, so that no other process gets the port meanwhile, and not listening.
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         port = bound.getsockname()[1]
@@ -172,7 +180,7 @@ def test_plain_http_goes_to_this_machine_alone(secret_file: Path, monkeypatch: p
     """`localhost` is a name, and names can be made to point elsewhere."""
     with Receiver() as receiver:
         webhook = _webhook(receiver.url, secret_file)
-        monkeypatch.setattr("holdfast.signals.channels.webhook._is_here", lambda _address: False)
+        monkeypatch.setattr("holdfast.signals.people.channels._is_here", lambda _address: False)
         outcome = webhook.deliver(_notice()).run()
         assert (outcome.kind, receiver.count) == (FAILED, 0)
         assert "only https" in outcome.why

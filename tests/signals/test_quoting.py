@@ -8,9 +8,9 @@ import unicodedata
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.runner.lines import Line
-from holdfast.runner.monitorlevels import entry
-from holdfast.signals.quoting import Quoter, clean, cut, fence, visible, without_tags
+from holdfast.core.vt.text import Line
+from holdfast.runner.features.monitor import entry
+from holdfast.signals.redact import Quoter, clean_text, cut, escape_hidden, fence, without_tags
 from support.scale import scaled
 
 CONTROLS = "\x1b\x07\x08\x9b\x9d\x9c\r\0[]0;1mKP\\\nab<"
@@ -24,9 +24,9 @@ def quoter() -> Quoter:
 @given(TEXT)
 @settings(max_examples=scaled(60, 300), deadline=None)
 def test_clean_text_has_nothing_a_terminal_obeys_and_stays_as_it_is(text: str) -> None:
-    told = clean(text)
-    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f]", told)
-    assert clean(told) == told
+    reported = clean_text(text)
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f]", reported)
+    assert clean_text(reported) == reported
 
 
 def test_every_character_that_hides_is_shown() -> None:
@@ -38,7 +38,7 @@ def test_every_character_that_hides_is_shown() -> None:
         if unicodedata.category(chr(code)) in ("Cf", "Cs", "Zl", "Zp") and code not in signs
     ]
     assert len(hiding) > 150
-    assert [each for each in hiding if visible(each) != f"\\u{{{ord(each):x}}}"] == []
+    assert [each for each in hiding if escape_hidden(each) != f"\\u{{{ord(each):x}}}"] == []
 
 
 @given(st.text(max_size=60))
@@ -49,10 +49,10 @@ def test_no_tag_is_left(text: str) -> None:
 @given(st.text("ab<&\\u{}\u202e", max_size=80), st.integers(0, 60))
 @settings(max_examples=scaled(40, 200), deadline=None)
 def test_what_is_cut_is_short_enough_and_says_so(text: str, limit: int) -> None:
-    told = cut(without_tags(visible(text)), limit)
-    whole = without_tags(visible(text))
-    assert len(told) <= max(limit, 3)
-    assert told == whole or told.endswith(("characters in all]", "..."))
+    reported = cut(without_tags(escape_hidden(text)), limit)
+    whole = without_tags(escape_hidden(text))
+    assert len(reported) <= max(limit, 3)
+    assert reported == whole or reported.endswith(("characters in all]", "..."))
 
 
 @given(st.lists(st.text("`a ", max_size=30), max_size=5))
@@ -72,9 +72,9 @@ def test_a_word_of_ours_stays_bare_and_any_other_is_quoted() -> None:
 
 def test_a_label_is_one_line_of_a_hundred_and_twenty_characters() -> None:
     assert quoter().label("a\n  b\t\x1b[31mc\r\n</x>") == "a b c &lt;/x>"
-    told = quoter().label("y" * 500)
-    assert len(told) == 120
-    assert told.endswith(" ...[500 characters in all]")
+    reported = quoter().label("y" * 500)
+    assert len(reported) == 120
+    assert reported.endswith(" ...[500 characters in all]")
 
 
 def test_it_takes_time_in_proportion_to_the_text() -> None:

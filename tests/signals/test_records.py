@@ -1,4 +1,4 @@
-"""One line of a signal file: told apart by its form, and never trusted."""
+"""One line of a signal file: recognised by its form, and never trusted."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.runner.signalfile import LINE_MAX_BYTES, VARIANTS
+from holdfast.core.signalfile import LINE_MAX_BYTES, VARIANTS
 from holdfast.signals.records import Bad, Note, Signal, parse, split_id
 
 RECORD: dict[str, Any] = {
@@ -72,21 +72,21 @@ def test_home_signal_has_no_session() -> None:
         (line(), "no variant"),
         (line(watch=WATCH, ready={"ok": True}), "two variants"),
         (line(one={}, two={}), "two variants"),
-        (line(watch="ERROR"), "watch is no object"),
+        (line(watch="ERROR"), "watch is not an object"),
         (line(watch=WATCH, id="b7k2m9qa1.4"), "id is not b7k2m9qa1.3"),
-        (line(watch=WATCH, seq=0, id="b7k2m9qa1.0"), "seq is no number"),
-        (line(watch=WATCH, seq=True, id="b7k2m9qa1.1"), "seq is no number"),
-        (line(watch=WATCH, session="b7", id="b7.3"), "session is no id"),
-        (line(watch=WATCH, session="c00000001", id="c00000001.3"), "it speaks of c00000001"),
-        (line(watch=WATCH, owner=7), "owner is no text"),
-        (line(watch=WATCH, owner="half \ud83d pair"), "owner is no text"),
-        (line(watch=WATCH, snapshot=[1]), "snapshot is no object"),
-        (b"[1, 2]\n", "no object"),
-        (b'{"seq": 3, "watch"\n', "no JSON"),
-        (b"\xff\xfe\n", "no JSON"),
+        (line(watch=WATCH, seq=0, id="b7k2m9qa1.0"), "seq is not a positive"),
+        (line(watch=WATCH, seq=True, id="b7k2m9qa1.1"), "seq is not a positive"),
+        (line(watch=WATCH, session="b7", id="b7.3"), "session is not an id"),
+        (line(watch=WATCH, session="c00000001", id="c00000001.3"), "it belongs to c00000001"),
+        (line(watch=WATCH, owner=7), "owner is not text"),
+        (line(watch=WATCH, owner="half \ud83d pair"), "owner is not text"),
+        (line(watch=WATCH, snapshot=[1]), "snapshot is not an object"),
+        (b"[1, 2]\n", "not an object"),
+        (b'{"seq": 3, "watch"\n', "not JSON"),
+        (b"\xff\xfe\n", "not JSON"),
         (b'{"watch":' * 1500 + b"1" + b"}" * 1500 + b"\n", "nested deeper"),
         (line(watch={"text": "x" * LINE_MAX_BYTES}), "longer than"),
-        (b'{"owner": 3}\n', "owner is no text"),
+        (b'{"owner": 3}\n', "owner is not text"),
     ],
 )
 def test_line_that_breaks_the_rules_is_bad_and_says_why(broken: bytes, why: str) -> None:

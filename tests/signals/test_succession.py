@@ -1,7 +1,9 @@
-"""What a runner did not live to tell: one host tells it, however many look."""
+"""What a dead runner did not record: one host records it, however many look."""
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import json
 import os
 import signal
@@ -9,20 +11,22 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from holdfast import Holdfast
+from holdfast.signals.catchup import Catchup, Outcome, write_missing
 from holdfast.signals.records import Signal, parse
-from holdfast.signals.succession import Outcome, succeed
+from support import processes
+from support.faults import kill_runner
 from support.own_time import OwnTime
 from support.points import Points
 from support.scale import scaled
 from support.waiting import BOUND_S, until, wait_gone, wait_readable
 from support.world import World
-from support.wounds import kill_runner
 from support.written import ENDED, Desk, Writer
 
 MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else "/tmp"
@@ -38,12 +42,12 @@ with consumer.waker() as waker:
         waker.wait()
         with consumer.claim() as batch:
             for each in batch:
-                told = each.fields
-                print(each.id, each.variant, told.get("state") or told.get("cause"), told.get("code"), flush=True)
+                had = each.fields
+                print(each.id, each.variant, had.get("state") or had.get("cause"), had.get("code"), flush=True)
 """
 
 
-def told(world: World, id: str) -> list[Signal]:
+def reported(world: World, id: str) -> list[Signal]:
     lines = (world.session(id) / "signals.jsonl").read_bytes().splitlines()
     return [each for each in map(parse, lines) if isinstance(each, Signal)]
 
@@ -91,12 +95,12 @@ def test_hosts_that_look_at_once_write_one_stale_and_one_ending(desk: Desk, worl
     for each in desks:
         each.outcomes[session.id] = outcome("stale", session, evidence="its processes live", watch=[(os.getpid(), 0)])
     all_look()
-    assert [each.variant for each in told(world, session.id)] == ["watch", "health"]
+    assert [each.variant for each in reported(world, session.id)] == ["watch", "health"]
     for each in desks:
         each.outcomes[session.id] = outcome("lost", session, ended=lost, row=each.row(session.id))
     all_look()
-    assert [each.variant for each in told(world, session.id)] == ["watch", "health", "lifecycle"]
-    assert [each.seq for each in told(world, session.id)] == [1, 2, 3]
+    assert [each.variant for each in reported(world, session.id)] == ["watch", "health", "lifecycle"]
+    assert [each.seq for each in reported(world, session.id)] == [1, 2, 3]
     batch = desk.consumer().claim()
     assert [(each.variant, each.fields.get("cause")) for each in batch][1:] == [("health", None), ("lifecycle", "lost")]
     assert desk.index.unfinished() == []
@@ -108,11 +112,11 @@ def test_living_writer_is_not_succeeded(desk: Desk, world: World) -> None:
     session = desk.session()
     session.tell()
     with pytest.raises(BlockingIOError):
-        succeed(desk.home, desk.runtime, session.id, outcome("lost", session, ended=ENDED))
-    assert len(told(world, session.id)) == 1
+        write_missing(desk.home, desk.runtime, session.id, outcome("lost", session, ended=ENDED))
+    assert len(reported(world, session.id)) == 1
 
 
-def test_where_another_host_is_about_to_tell_it_is_looked_at_again_soon(desk: Desk) -> None:
+def test_where_another_host_is_about_to_report_it_is_looked_at_again_soon(desk: Desk) -> None:
     session = desk.session()
     session.tell()
     os.close(session._life)
@@ -140,42 +144,45 @@ def test_where_another_host_is_about_to_tell_it_is_looked_at_again_soon(desk: De
         ("failure", "failed", True),
     ],
 )
-def test_ending_told_by_a_host_is_routed_as_was_asked(
+def test_ending_reported_by_a_host_is_routed_as_was_asked(
     desk: Desk, world: World, notify: str, status: str, routed: bool
 ) -> None:
     session = desk.session()
     session.die()
     ended = {**ENDED, "status": status}
-    assert succeed(desk.home, desk.runtime, session.id, outcome("exited", session, ended=ended, notify=notify))
-    assert not succeed(desk.home, desk.runtime, session.id, outcome("exited", session, ended=ended, notify=notify))
-    (last,) = told(world, session.id)
+    assert write_missing(desk.home, desk.runtime, session.id, outcome("exited", session, ended=ended, notify=notify))
+    assert not write_missing(
+        desk.home, desk.runtime, session.id, outcome("exited", session, ended=ended, notify=notify)
+    )
+    (last,) = reported(world, session.id)
     assert (last.ends_session, last.routed, last.status) == (True, routed, status)
 
 
 @pytest.mark.covers("signals:8")
-def test_three_hosts_that_watch_tell_one_stale_and_one_lost(world: World) -> None:
+def test_three_hosts_that_watch_report_one_stale_and_one_lost(world: World) -> None:
     session = opened(world).start(world.probe("say", "hello", "sleep", 1000), owner="conv-1")
-    session.wait(match="hello", timeout=5)
+    session.wait(match="hello", timeout=30)
     watchers = [world.host(WATCHER, name) for name in ("one", "two", "three")]
     for each in watchers:
         assert each.line() == "watching"
     assert session.runner_pid is not None
     assert session.pid is not None
-    began = time.monotonic()
+    pids = [each.pid for each in watchers]
+    passed = OwnTime(*pids)
     os.kill(session.runner_pid, signal.SIGKILL)
     assert {each.line() for each in watchers} == {f"{session.id}.2 health stale None"}
-    assert time.monotonic() - began < 1
+    assert passed.stop().seconds(*pids) < 1
     os.kill(session.pid, signal.SIGKILL)
     wait_gone(session.pid)
     assert {each.line() for each in watchers} == {f"{session.id}.3 lifecycle lost None"}
     for each in watchers:
         assert each.wait() == 0
-    assert Counter(each.variant for each in told(world, session.id)) == {"lifecycle": 2, "health": 1}
+    assert Counter(each.variant for each in reported(world, session.id)) == {"lifecycle": 2, "health": 1}
 
 
 @pytest.mark.covers("IDN-08", "signals:3")
 @pytest.mark.parametrize("point", ["runner.exit_written", "signals.append", "signals.appended", "signals.before_wake"])
-def test_runner_killed_around_the_telling_of_its_end_is_told_once(world: World, points: Points, point: str) -> None:
+def test_runner_killed_around_the_report_of_its_end_is_reported_once(world: World, points: Points, point: str) -> None:
     second = "kill" if point == "runner.exit_written" else "2*kill"
     points.set(f"{point}={second}")
     hf = opened(world)
@@ -190,11 +197,14 @@ def test_runner_killed_around_the_telling_of_its_end_is_told_once(world: World, 
     assert "last words" in json.dumps(ended.tail)
     batch.settle()
     assert consumer.pending() == 0
-    assert [each.ends_session for each in told(world, session.id)] == [False, True]
+    assert [each.ends_session for each in reported(world, session.id)] == [False, True]
+    assert [shot.id for shot in hf.sessions(all=True)] == [session.id]
     assert hf._core.index.unfinished() == []
 
 
-def test_ending_that_a_host_tells_has_the_counts_and_the_limit_of_the_exit_record(world: World, points: Points) -> None:
+def test_ending_that_a_host_reports_has_the_counts_and_the_limit_of_the_exit_record(
+    world: World, points: Points
+) -> None:
     points.set("runner.exit_written=kill")
     hf = opened(world)
     session = hf.start(world.probe("say", "an ERROR", "sleep", 1000), owner="conv-1", watch=["ERROR"], monitor=True)
@@ -204,23 +214,67 @@ def test_ending_that_a_host_tells_has_the_counts_and_the_limit_of_the_exit_recor
     assert session.runner_pid is not None
     wait_gone(session.runner_pid)
     hf.signals("conv-1").pending()
-    ended = told(world, session.id)[-1].fields
+    ended = reported(world, session.id)[-1].fields
     assert (ended["phase"], ended["cause"], ended["limit_s"]) == ("ended", "overall_timeout", 1.5)
     assert ended["watch"] == {"hits": 1, "suppressed": 0, "unscanned": 0}
     assert ended["events"] == {"count": 2, "suppressed": 0}
 
 
-def test_lost_session_is_told_by_whoever_lists_first(world: World) -> None:
+@pytest.mark.root
+def test_a_lock_that_outlives_its_runner_delays_the_report_of_its_death_and_does_not_prevent_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A child that a killed process has forked holds its lock until it executes its program. On faulty code a host that
+    looked at that moment was not woken again."""
+    looks = [0]
+    run = Catchup.run
+
+    def counted(self: Catchup, hints: Iterable[str] = ()) -> None:
+        run(self, hints)
+        looks[0] += 1
+
+    monkeypatch.setattr(Catchup, "run", counted)
+    hf = opened(world)
+    session = hf.start(world.probe("sleep", 1000), owner="conv-1")
+    woke: list[bool] = []
+    with hf.signals("conv-1").waker() as waker:
+        waiting = threading.Thread(target=lambda: woke.append(waker.wait(BOUND_S)))
+        waiting.start()
+        until(lambda: looks[0], what="its first look")
+        lock = held_lock(session.runner_pid or 0, str(world.session(session.id) / "spec.json"))
+        kill_runner(session)
+        before = looks[0]
+        until(lambda: looks[0] > before, what="a look at the lock of a dead runner")
+        os.close(lock)
+        waiting.join()
+    assert woke == [True]
+    session.stop(grace=0)
+
+
+def held_lock(pid: int, path: str) -> int:
+    """A second descriptor of the file that this process has locked, which keeps the lock when the process dies."""
+    fd = next(number for number, to in processes.descriptors(pid).items() if to == path)
+    pidfd = os.pidfd_open(pid)
+    try:
+        ours: int = ctypes.CDLL(None).syscall(438, pidfd, fd, 0)  # pidfd_getfd
+    finally:
+        os.close(pidfd)
+    assert ours >= 0
+    return ours
+
+
+def test_lost_session_is_reported_by_the_first_host_that_lists(world: World) -> None:
     hf = opened(world)
     session = hf.start(world.probe("sleep", 1000), owner="conv-1")
     assert session.runner_pid is not None
     assert session.pid is not None
     os.kill(session.runner_pid, signal.SIGKILL)
     wait_gone(session.runner_pid)
-    os.kill(session.pid, signal.SIGKILL)
+    with contextlib.suppress(ProcessLookupError):  # its first line may have met a closed pipe
+        os.kill(session.pid, signal.SIGKILL)
     wait_gone(session.pid)
     assert world.hold("ls", "-a", check=True).stdout
-    assert [each.fields.get("cause") for each in told(world, session.id)] == [None, "lost"]
+    assert [each.fields.get("cause") for each in reported(world, session.id)] == [None, "lost"]
     with hf.signals("conv-1").claim() as batch:
         assert [each.cause for each in batch] == ["lost"]
 
@@ -246,12 +300,12 @@ def test_stop_without_a_runner_names_the_record_of_the_end_it_led_to(world: Worl
     session.wait(match="ready", timeout=BOUND_S)
     kill_runner(session)
     stopped = session.stop(grace=0, by="conv-1")
-    (ended,) = [each for each in told(world, session.id) if each.ends_session]
+    (ended,) = [each for each in reported(world, session.id) if each.ends_session]
     assert (stopped.signal_id, ended.cause, ended.fields["by"]) == (ended.id, "stop", "conv-1")
 
 
 @pytest.mark.covers("signals:2")
-def test_end_while_no_host_lives_is_told_to_the_next(world: World) -> None:
+def test_end_while_no_host_lives_is_reported_to_the_next(world: World) -> None:
     gate = world.gate()
     starter = world.host(
         "import sys, holdfast\nprint(holdfast.open().start(sys.argv[1:], owner='conv-1').id)\nsys.stdin.read()",
@@ -260,7 +314,7 @@ def test_end_while_no_host_lives_is_told_to_the_next(world: World) -> None:
     id = starter.line()
     starter.kill()
     gate.release()
-    until(lambda: told(world, id)[-1].ends_session, what="the ending")
+    until(lambda: reported(world, id)[-1].ends_session, what="the ending")
     nobody_looked_until = datetime.now(UTC)
     hf = world.open()
     consumer = hf.signals("conv-1")
@@ -270,7 +324,7 @@ def test_end_while_no_host_lives_is_told_to_the_next(world: World) -> None:
         (ended,) = batch.signals
     assert (ended.session, ended.code, ended.status) == (id, 7, "failed")
     assert "about to fail" in ended.tail["stdout"]["text"]
-    # The time of the end, not that of whoever tells it.
+    # The time of the end, not that of the record.
     ended_at = hf.get(id).ended_at
     assert ended_at is not None
     assert datetime.fromisoformat(ended_at) <= datetime.fromisoformat(ended.at) <= nobody_looked_until

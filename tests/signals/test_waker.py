@@ -13,16 +13,17 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from holdfast.daemons.feed import Feed
+from holdfast.core import processes as tree
+from holdfast.core import signalfile
+from holdfast.core.loop import Loop
+from holdfast.daemons.observers import Feed
 from holdfast.errors import Busy, UnsafeDirectory
-from holdfast.host.asyncio_driver import Asynchronous
-from holdfast.host.driver import Blocking, drive
-from holdfast.runner import tree, wake
-from holdfast.runner.loop import Loop
-from holdfast.signals.consumer import AsyncConsumer, Consumer
+from holdfast.sessions.driver import Asynchronous, Blocking, drive
+from holdfast.signals.consumer import Consumer
 from holdfast.signals.consumers import Consumers
 from holdfast.signals.waker import Waker, sweep, wake_directory
 from support import processes
+from support.own_time import OwnTime
 from support.points import Points
 from support.scale import scaled
 from support.waiting import BOUND_S, is_readable, until, wait_readable
@@ -100,9 +101,9 @@ def test_hint_names_the_session_that_is_looked_at(desk: Desk) -> None:
     session = desk.session()
     with consumer.waker() as waker:
         quiet(waker, consumer)
-        wake.call(desk.runtime, "conv-1", session.id, 1)
+        signalfile.wake(desk.runtime, "conv-1", session.id, 1)
         waker.clear()
-        assert consumer._inbox.hints == {session.id}
+        assert consumer._async.hints == {session.id}
 
 
 @pytest.mark.covers("signals:15")
@@ -144,8 +145,8 @@ def test_wait_and_await_return_when_something_is_due(desk: Desk) -> None:
         assert waker.wait(BOUND_S)
         timer.join()
 
-    consumers = Consumers(Asynchronous(), desk.index, desk.home, desk.config, desk.runtime)
-    other = AsyncConsumer(consumers.of_owner("conv-1"))
+    consumers = Consumers(Asynchronous(), desk.index, desk.config, desk.runtime)
+    other = consumers.of_owner("conv-1")
 
     async def wait() -> None:
         await (await other.claim()).settle()
@@ -262,10 +263,10 @@ def test_lost_wake_loses_no_signal(desk: Desk, how: str) -> None:
         assert sweep(os.path.dirname(path)) == 1
 
 
-def test_closed_waker_takes_its_own_socket_away_and_nobody_elses(desk: Desk) -> None:
+def test_closed_waker_removes_only_its_own_socket(desk: Desk) -> None:
     consumer = desk.consumer()
     first, second = consumer.waker(), consumer.waker()
-    directory = os.path.join(desk.runtime, wake.DIRECTORY)
+    directory = os.path.join(desk.runtime, signalfile.WAKE_DIRECTORY)
     assert len(os.listdir(directory)) == 2
     assert {stat.S_IMODE(os.stat(os.path.join(directory, name)).st_mode) for name in os.listdir(directory)} == {0o600}
     first.close()
@@ -287,7 +288,7 @@ def test_forked_child_leaves_its_parents_waker_alone(desk: Desk) -> None:
         quiet(waker, consumer)
         child = os.fork()
         if child == 0:
-            code = 0 if waker.closed and not consumer._inbox.wakers() else 1
+            code = 0 if waker.closed and not consumer._async.wakers() else 1
             waker.close()
             os._exit(code)
         assert os.waitpid(child, 0)[1] == 0
@@ -296,7 +297,7 @@ def test_forked_child_leaves_its_parents_waker_alone(desk: Desk) -> None:
 
 
 def test_planted_directory_is_refused(desk: Desk, world: World) -> None:
-    directory = os.path.join(desk.runtime, wake.DIRECTORY)
+    directory = os.path.join(desk.runtime, signalfile.WAKE_DIRECTORY)
     os.mkdir(directory, 0o777)
     os.chmod(directory, 0o777)
     with pytest.raises(UnsafeDirectory):
@@ -308,9 +309,11 @@ def test_planted_directory_is_refused(desk: Desk, world: World) -> None:
     os.unlink(directory)
 
 
-def test_too_many_waiters_of_one_owner_are_refused_and_the_dead_make_room(desk: Desk) -> None:
+def test_too_many_waiters_of_one_owner_are_refused_and_the_dead_make_room(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     consumer = desk.consumer()
-    desk.config.signals_wake_sockets = 3
+    monkeypatch.setattr("holdfast.signals.waker.WAKE_SOCKETS_MAX", 3)
     wakers = [consumer.waker() for _ in range(3)]
     with pytest.raises(Busy):
         _ = consumer.waker()
@@ -331,12 +334,12 @@ def bind_dead(directory: str, name: str, count: int) -> None:
             left_behind.bind(os.path.join(directory, f"{name}-{number:012x}"))
 
 
-def test_dead_sockets_of_one_name_keep_nobody_of_another_from_being_woken(desk: Desk) -> None:
+def test_dead_sockets_of_one_name_do_not_keep_another_from_being_woken(desk: Desk) -> None:
     """On faulty code the first so many of all names together were called, dead or alive."""
     consumer = desk.consumer()
     wakers = [consumer.waker() for _ in range(10)]
     directory = wake_directory(desk.runtime)
-    bind_dead(directory, wake.VIEW, 140)
+    bind_dead(directory, signalfile.WAKE_VIEW, 140)
     session = desk.session()
     for each in wakers:
         each.clear()
@@ -348,18 +351,18 @@ def test_dead_sockets_of_one_name_keep_nobody_of_another_from_being_woken(desk: 
     assert sweep(directory) == 140
 
 
-def test_a_host_that_observes_clears_away_those_who_are_gone(desk: Desk) -> None:
+def test_a_host_that_observes_removes_dead_consumers(desk: Desk) -> None:
     loop = Loop()
     directory = wake_directory(desk.runtime)
-    bind_dead(directory, wake.VIEW, 64)
+    bind_dead(directory, signalfile.WAKE_VIEW, 64)
     feed = Feed(loop, desk.home, desk.runtime, lambda _signal: None)
-    assert [name.partition("-")[0] for name in os.listdir(directory)] == [wake.VIEW]
+    assert [name.partition("-")[0] for name in os.listdir(directory)] == [signalfile.WAKE_VIEW]
     feed.close()
     loop.close()
 
 
 @pytest.mark.covers("signals:10", "LOG-09")
-def test_holder_that_dies_wakes_the_one_who_waits_under_its_name(desk: Desk, world: World) -> None:
+def test_holder_that_dies_wakes_the_waiter_for_its_name(desk: Desk, world: World) -> None:
     consumer = desk.consumer()
     ids = desk.session().tell_many(3)
     holder = world.host(HOLDER)
@@ -368,9 +371,9 @@ def test_holder_that_dies_wakes_the_one_who_waits_under_its_name(desk: Desk, wor
         assert not waker.wait(0.01)
         assert consumer.pending() == 0
         holder.kill()
-        began = time.monotonic()
+        passed = OwnTime(os.getpid())
         wait_readable(waker.fileno())
-        assert time.monotonic() - began < 1
+        assert passed.stop().seconds() < 1
         batch = consumer.claim()
     assert batch.ids == ids
     assert all(signal.redelivered and signal.deliveries == 2 for signal in batch)
@@ -386,8 +389,8 @@ def die_holding(consumer: Consumer) -> list[str]:
         os._exit(0)
     os.close(writer)
     os.waitpid(child, 0)
-    with os.fdopen(reader) as told:
-        return told.read().split()
+    with os.fdopen(reader) as reported:
+        return reported.read().split()
 
 
 @pytest.mark.covers("signals:12")
@@ -434,8 +437,8 @@ def test_runner_that_dies_wakes_once(desk: Desk, world: World) -> None:
         assert not is_readable(waker.fileno(), 0)
 
 
-def test_no_more_runners_are_watched_than_allowed(desk: Desk) -> None:
-    desk.config.signals_watched_runners = 1
+def test_no_more_runners_are_watched_than_allowed(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.signals.waker.WATCHED_RUNNERS_MAX", 1)
     consumer = desk.consumer()
     for pid in (os.getpid(), os.getppid()):
         session = desk.session(runner={"pid": pid, "start": tree.start_time(pid)})

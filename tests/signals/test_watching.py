@@ -1,10 +1,7 @@
-"""Watch patterns in real sessions: what matches, who is told, and what a crowd or a flood of matches comes to."""
+"""Watch patterns in real sessions: what matches, which owner is notified, and what becomes of many matches at once."""
 
 from __future__ import annotations
 
-import json
-import os
-import signal
 import sys
 from functools import partial
 from itertools import pairwise
@@ -14,14 +11,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast.errors import BadArgument
-from support import processes
+from support.faults import kill_runner
 from support.peer import Peer
-from support.told import ended, of, read
+from support.signal_file import ended, of
 from support.waiting import until
 
 if TYPE_CHECKING:
     from holdfast import Session
-    from support.points import Points
     from support.world import World
 
 HOST = """
@@ -38,22 +34,14 @@ def configure(world: World, text: str) -> None:
     (directory / "config.toml").write_text(text)
 
 
-def told(world: World, id: str, count: int = 1) -> list[dict[str, Any]]:
-    """The matches that were told, when there are as many as that."""
+def reported(world: World, id: str, count: int = 1) -> list[dict[str, Any]]:
+    """The matches that were signalled, once there are as many as that."""
 
     def enough() -> list[dict[str, Any]] | None:
         found = [each["watch"] for each in of(world, id, "watch")]
         return found if len(found) >= count else None
 
-    return until(enough, 10.0, what=f"match {count} of {id}") or []
-
-
-def overflows(world: World, count: int) -> list[dict[str, Any]]:
-    def enough() -> list[dict[str, Any]] | None:
-        found = [each["overflow"] for each in read(world.home / "signals.jsonl") if "overflow" in each]
-        return found if len(found) >= count else None
-
-    return until(enough, 10.0, what=f"overflow {count}") or []
+    return until(enough, what=f"match {count} of {id}") or []
 
 
 @pytest.mark.covers("signals:25")
@@ -63,7 +51,7 @@ def test_a_match_while_no_host_is_alive_is_delivered_later_with_its_own_time(wor
     id = host.line()
     assert host.wait() == 0
     gate.release()
-    [match] = told(world, id)
+    [match] = reported(world, id)
     gate.release()
 
     with world.open() as hf, hf.signals("conv-1").claim() as batch:
@@ -79,7 +67,7 @@ def test_a_match_while_no_host_is_alive_is_delivered_later_with_its_own_time(wor
 def test_a_question_without_a_newline_matches_once(world: World) -> None:
     configure(world, "[watch]\npartial_ms = 50\n")
     session = world.open().start("printf 'Password: '; read answer; echo; echo done", stdin="open", watch=["Password:"])
-    [match] = told(world, session.id)
+    [match] = reported(world, session.id)
     session.send("secret\n")
 
     end = ended(world, session)["lifecycle"]
@@ -89,7 +77,7 @@ def test_a_question_without_a_newline_matches_once(world: World) -> None:
     assert end["watch"] == {"hits": 1, "suppressed": 0, "unscanned": 0}
 
 
-# Prints each piece when it is told to.
+# Prints each piece when the test asks for it.
 _PIECES = """
 import os, sys
 gate = open(sys.argv[1], "rb", 0)
@@ -130,7 +118,7 @@ def test_a_pattern_is_found_once_where_it_stands(world: World, before: bytes, pi
     if len(printed) < _LONG:
         assert match["offset"] == len(before)
     else:
-        # Of a line that is told in parts, the part in which it stands.
+        # Of a line that is signalled in parts, the part that has it.
         assert printed.index(b"needle") - (8 << 10) < match["offset"] <= printed.index(b"needle")
     assert end["watch"] == {"hits": 1, "suppressed": 0, "unscanned": 0}
     assert end["status"] == "completed"
@@ -141,7 +129,7 @@ def _has_said(session: Session, size: int) -> bool:
 
 
 @pytest.mark.covers("signals:26", "STR-09")
-def test_matches_all_the_time_end_the_watching_and_the_end_is_told_all_the_same(world: World) -> None:
+def test_matches_all_the_time_end_the_watching_and_the_end_is_reported_all_the_same(world: World) -> None:
     configure(world, "[watch]\ninterval = 1\ngather_ms = 20\n")
     program = "import time\nfor n in range(64):\n print('ERROR', n, flush=True)\n time.sleep(0.05)"
     hf = world.open()
@@ -163,10 +151,10 @@ def test_matches_all_the_time_end_the_watching_and_the_end_is_told_all_the_same(
 
 
 @pytest.mark.covers("signals:27")
-def test_the_last_match_that_may_be_told_ends_the_watching(world: World) -> None:
+def test_the_last_match_that_may_be_reported_ends_the_watching(world: World) -> None:
     configure(world, "[watch]\nlifetime = 1\n")
     session = world.open().start("echo ERROR 1; read x; echo ERROR 2", stdin="open", watch=["ERROR"], notify="exit")
-    told(world, session.id)
+    reported(world, session.id)
     until(lambda: of(world, session.id, "watch_disabled"), what="the end of watching")
     session.send("\n")
 
@@ -177,115 +165,74 @@ def test_the_last_match_that_may_be_told_ends_the_watching(world: World) -> None
     assert end["watch"] == {"hits": 1, "suppressed": 1, "unscanned": 0}
 
 
-_CROWD = "[breaker]\nmax = 3\nwindow = 60\ncooldown = 3\n"
-
-
 def crowd(world: World, size: int, owner: str = "conv-1") -> list[Session]:
     """Sessions that match one after the other, and wait."""
     hf = world.open()
     world.closing.callback(hf.collect)  # what a killed runner leaves
     sessions = []
     for number in range(size):
-        command = f"read x; echo ERROR {number}; read x; echo ERROR again; read x"
+        command = f"read x; echo ERROR {number}; read x"
         sessions.append(hf.start(command, stdin="open", owner=owner, watch=["ERROR"], notify="exit"))
         world.closing.callback(sessions[-1].stop, grace=0)
     for session in sessions:
         session.send("\n")
-        until(lambda: judged(world, session.id, owner), 10.0, what=f"a judgement of {session.id}")  # noqa: B023
+    for session in sessions:
+        reported(world, session.id)
     return sessions
 
 
-def judged(world: World, id: str, owner: str) -> bool:
-    return bool(of(world, id, "watch")) or refused(world, id, owner)
-
-
-def refused(world: World, id: str, owner: str) -> bool:
-    for file in (world.home / "breakers").glob("*"):
-        try:
-            state = json.loads(file.read_bytes())
-        except (OSError, ValueError):
-            continue  # being written, or over
-        if state["owner"] == owner and any(session[0] == id for session in state["sessions"]):
-            return True
-    return any(
-        session["id"] == id
-        for record in read(world.home / "signals.jsonl")
-        for session in record["overflow"]["sessions"]
-    )
-
-
-@pytest.mark.covers("signals:29", "STR-09")
-def test_a_crowd_of_sessions_is_told_of_as_one(world: World) -> None:
-    configure(world, _CROWD)
-    sessions = crowd(world, 5)
-    others = crowd(world, 1, "conv-2")
-    sessions[4].stop(grace=0)
-    end = ended(world, sessions[4])
-
-    tripped, released = overflows(world, 2)
-
-    assert [len(of(world, session.id, "watch")) for session in (*sessions, *others)] == [1, 1, 1, 0, 0, 1]
-    assert (tripped["state"], released["state"]) == ("tripped", "released")
-    assert (released["suppressed"], released["scope"]) == (2, "owner")
-    assert [(each["id"], each["first"]) for each in released["sessions"]] == [
-        (sessions[3].id, "ERROR 3"),
-        (sessions[4].id, "ERROR 4"),
-    ]
-    assert end["lifecycle"]["watch"] == {"hits": 0, "suppressed": 1, "unscanned": 0}
-    variants = [each.variant for each in world.open().signals("conv-1").claim() if each.variant != "needs_input"]
-    assert sorted(variants) == ["lifecycle", "overflow", "overflow", "watch", "watch", "watch"]
-
-
-@pytest.mark.covers("signals:30")
-@pytest.mark.parametrize("by", ["another runner", "a claim"])
-def test_when_the_runner_that_tripped_the_breaker_is_killed_its_end_is_still_told_once(world: World, by: str) -> None:
-    configure(world, _CROWD)
-    sessions = crowd(world, 5)
-    for session in sessions[3:] if by == "a claim" else sessions[3:4]:
-        runner, command = session.runner_pid, session.pid
-        assert runner is not None
-        assert command is not None
-        row = processes.look(runner)
-        assert row is not None
-        os.kill(runner, signal.SIGKILL)
-        processes.wait_any([row], 5.0)
-        os.kill(command, signal.SIGKILL)
+@pytest.mark.covers("STR-09")
+def test_a_crowd_of_sessions_is_one_bounded_message_that_counts_and_names_them_all(world: World) -> None:
+    sessions = crowd(world, 20)
+    [other] = crowd(world, 1, "conv-2")
+    sessions[19].stop(grace=0)
+    ended(world, sessions[19])
     hf = world.open()
-    if by == "a claim":
-        waker = hf.signals("conv-1").waker()
-        until(lambda: waker.wait(1) and "released" in _states(world), 10.0, what="the end of the overflow")
 
-    states = [(each["state"], each["suppressed"]) for each in overflows(world, 2)]
+    with hf.signals("conv-1").drain(limit=1000) as notice:
+        variants = [each.variant for each in notice.signals]
+        lines = notice.text.splitlines()
 
-    assert states == [("tripped", 1), ("released", 2)]
-    with hf.signals("conv-1").claim() as batch:
-        assert [each.variant for each in batch].count("overflow") == 2
+    assert (variants.count("watch"), variants.count("lifecycle")) == (20, 1)
+    assert len(notice.text) <= 8000
+    heading = [line for line in lines if "too many sessions matched at once" in line]
+    assert heading == [
+        "supervisor: too many sessions matched at once: 5 lines of 5 more sessions, with the first line of each:"
+    ]
+    folded = lines[lines.index(heading[0]) + 1 :][:5]
+    matches = [line for line in lines if "[local_bash]" in line and ' matched "ERROR" on stdout' in line]
+    assert len(matches) == 15
+    named = {session.id for session in sessions if any(line.startswith(session.id) for line in matches)}
+    left = {session.id: f"ERROR {number}" for number, session in enumerate(sessions) if session.id not in named}
+    assert sorted(folded) == sorted(f"| {id}: 1, first at stdout:0: {line}" for id, line in left.items())
+    assert any(line.startswith(sessions[19].id) and "stopped by" in line for line in lines), "an ending passes"
+    assert other.id not in notice.text
+    assert hf.signals("conv-1").pending() == 0
+
+    with hf.signals("conv-2").drain() as theirs:
+        assert f"{other.id} [local_bash]" in theirs.text
+        assert "too many" not in theirs.text
 
 
-def _states(world: World) -> list[str]:
-    return [each["overflow"]["state"] for each in read(world.home / "signals.jsonl")]
+def test_matches_of_killed_runners_are_folded_with_the_same_count(world: World) -> None:
+    sessions = crowd(world, 18)
+    for session in sessions[14:]:
+        kill_runner(session)
 
+    with world.open().signals("conv-1").drain(limit=1000) as notice:
+        assert [each.variant for each in notice.signals].count("watch") == 18
 
-def test_a_runner_that_cannot_tell_of_an_overflow_at_once_tells_it_later(world: World, points: Points) -> None:
-    configure(world, _CROWD)
-    points.set("breaker.tell=1*error:EIO")
-    last = crowd(world, 4)[-1]
-    assert not (world.home / "signals.jsonl").exists()
-    last.send("\n")
-
-    states = [(each["state"], each["suppressed"]) for each in overflows(world, 2)]
-
-    assert states == [("tripped", 2), ("released", 2)]
+    assert "3 lines of 3 more sessions" in notice.text
 
 
 @pytest.mark.covers("signals:31")
-def test_what_a_grandchild_prints_after_the_end_is_logged_and_not_told(world: World) -> None:
+def test_what_a_grandchild_prints_after_the_end_is_logged_and_not_reported(world: World) -> None:
     gate = world.gate()
     session = world.open().start(f"(head -c 1 < {gate} > /dev/null; echo ERROR late) & echo fine", watch=["ERROR"])
     end = ended(world, session)["lifecycle"]
 
     gate.release()
-    until(lambda: "ERROR late" in session.text(), 10.0, what="the words of the grandchild")
+    until(lambda: "ERROR late" in session.text(), what="the words of the grandchild")
     until(lambda: of(world, session.id, "survivors")[-1:] and not _survivors(world, session), what="its end")
 
     assert end["watch"] == {"hits": 0, "suppressed": 0, "unscanned": 0}
@@ -358,15 +305,15 @@ def test_what_was_typed_into_a_terminal_does_not_match_but_the_answer_does(world
         ["sh", "-c", 'echo ready; read line; echo "got $line"; read line'], tty=True, watch=["ERROR"]
     )
     world.closing.callback(session.stop, grace=0)
-    session.wait(match="ready", timeout=10)
+    session.wait(match="ready", timeout=30)
     session.send("an ERROR\n")
 
-    [match] = told(world, session.id)
+    [match] = reported(world, session.id)
 
     assert (match["lines"], match["more"]) == (["got an ERROR"], 0)
 
 
-def test_each_attempt_is_watched_and_the_counters_go_on(world: World) -> None:
+def test_each_attempt_is_watched_and_the_counters_continue(world: World) -> None:
     session = world.open().start(
         "echo ERROR; exit 3",
         watch=[{"literal": "ERROR", "once": True}],
@@ -376,7 +323,7 @@ def test_each_attempt_is_watched_and_the_counters_go_on(world: World) -> None:
 
     end = ended(world, session)["lifecycle"]
 
-    [match] = told(world, session.id)
+    [match] = reported(world, session.id)
     assert (match["hits"], match["suppressed"]) == (1, 0)
     # Seen in every attempt; one strike, for they came in one window.
     assert end["watch"] == {"hits": 1, "suppressed": 2, "unscanned": 0}
@@ -385,11 +332,11 @@ def test_each_attempt_is_watched_and_the_counters_go_on(world: World) -> None:
 def test_a_pattern_may_come_later_and_go_again(world: World) -> None:
     session = world.open().start('while read line; do echo "$line"; done', stdin="open")
     session.send("ERROR too early\n")
-    session.wait(match="too early", timeout=10)
+    session.wait(match="too early", timeout=30)
 
     id = session.watch({"literal": "ERROR", "before": 1})
     session.send("so far so good\nERROR\n")
-    [match] = told(world, session.id)
+    [match] = reported(world, session.id)
     assert session.unwatch(id)
     assert not session.unwatch(id)
     session.send("ERROR too late\n")
@@ -407,6 +354,6 @@ def test_in_a_flood_a_match_is_found_and_what_was_not_searched_is_counted(world:
 
     end = ended(world, session)["lifecycle"]
 
-    [match] = told(world, session.id)
+    [match] = reported(world, session.id)
     assert (match["lines"], match["offset"]) == (["ERROR at last"], 30_000_000)
     assert end["watch"] == {"hits": 1, "suppressed": 0, "unscanned": 0}

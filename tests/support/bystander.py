@@ -13,11 +13,11 @@ import pytest
 from support import probe, processes
 from support.waiting import BOUND_S, Lines
 
-_RECORDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "recorder.py")
+_RECORDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "child", "recorder.py")
 
 
 class Bystander:
-    """One recording process, with `words` in its command line for whoever matches by text."""
+    """One recording process, with `words` in its command line, for code that matches by text."""
 
     def __init__(self, place: str, *words: str, own_group: bool = True) -> None:
         self.place = place
@@ -39,7 +39,7 @@ class Bystander:
         assert self._lines.next() == "ready"
 
     def look(self) -> list[str]:
-        """What happened to it since it was last asked; it goes on."""
+        """What happened to it since the last call; it keeps running."""
         assert self._process.stdin is not None
         happened = self._stopped()
         try:
@@ -112,28 +112,28 @@ class Bystanders:
 
 
 # One set for all tests of this process: three interpreters take longer to start than most tests.
-_standing: list[Bystanders] = []
+_shared: list[Bystanders] = []
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Before the census counts."""
-    if not _standing and "bystander" in getattr(item, "fixturenames", ()):
-        _standing.append(Bystanders())
+    if not _shared and "bystander" in getattr(item, "fixturenames", ()):
+        _shared.append(Bystanders())
 
 
 def pytest_sessionfinish() -> None:
-    while _standing:
-        _standing.pop().verdict()
+    while _shared:
+        _shared.pop().verdict()
 
 
 @pytest.fixture
 def bystander() -> Iterator[Bystanders]:
     """Processes beside the test that must not receive any signal."""
-    (beside,) = _standing
+    (beside,) = _shared
     yield beside
     hit = beside.so_far()
     if hit:
         # The next test gets others.
-        _standing.clear()
+        _shared.clear()
         beside.verdict()
     assert not hit, "; ".join(hit)

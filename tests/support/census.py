@@ -11,19 +11,18 @@ import stat
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from support import evidence, processes, standing
+from support import evidence, processes, shared_launcher
 from support.processes import Process
-from support.waiting import until
 from support.world import WORLD, World
 
 # A runner that has answered its last waiter still has to leave; what stays longer was left behind.
-_LEAVING_BOUND_S = 3.0
+_LEAVING_BOUND_S = 30.0
 _AFTER_FAILURE_BOUND_S = 0.2
-_REAPING_BOUND_S = 0.3
 _TICK_S = 0.01
 
 FAILED = pytest.StashKey[bool]()
@@ -34,7 +33,7 @@ class Count:
 
     def __init__(self) -> None:
         processes.begin_test()
-        shared = standing.current()
+        shared = shared_launcher.current()
         rows = processes.below(os.getpid())
         # A spare of the launcher that stays may become a runner of this test.
         self.processes = {(row.pid, row.start) for row in rows if shared is None or not shared.is_child(row)}
@@ -66,8 +65,7 @@ def census(request: pytest.FixtureRequest, nowhere: Path) -> Iterator[None]:
 
 def leftovers(before: Count, world: World | None, bound: float) -> tuple[list[Process], list[str]]:
     """Processes still there after the bound, and one line for each thing that is left."""
-    began = time.monotonic()
-    deadline = began + bound
+    deadline = time.monotonic() + bound
     while True:
         processes.reap_adopted()
         left = strays(before, world)
@@ -78,24 +76,30 @@ def leftovers(before: Count, world: World | None, bound: float) -> tuple[list[Pr
             alive = [row for row in left if row.state != "Z"]
             if not alive:
                 # A thread that waits for its process takes a moment too.
-                if time.monotonic() - began > _REAPING_BOUND_S:
-                    break
                 select.select([], [], [], _TICK_S)
                 continue
             # A runner may also become a spare again, which no descriptor tells.
             processes.wait_any(alive, min(wait, _TICK_S) if any(map(_may_come_back, alive)) else wait)
     problems = [name_process(row, world) for row in left]
-    problems += threads_left(before)
-    problems += descriptors_left(before)
+    # What a thread or a process holds goes a moment after it was asked to end.
+    while (held := other_leftovers(before, world)) and time.monotonic() < deadline:
+        select.select([], [], [], _TICK_S)
+    problems += held
     if world is not None:
-        problems += mounts_under(world.root) + runtime_left(world) + tracebacks(world)
+        problems += tracebacks(world)
     return left, problems
 
 
+def other_leftovers(before: Count, world: World | None) -> list[str]:
+    """Threads, descriptors, mounts, sockets and locks."""
+    found = threads_left(before) + descriptors_left(before)
+    return found if world is None else found + mounts_under(world.root) + runtime_left(world)
+
+
 def strays(before: Count, world: World | None) -> list[Process]:
-    """Our descendants that were not there before, and anybody else who is tied to this world."""
+    """Our descendants that were not there before, and any other process that is tied to this world."""
     below = processes.below(os.getpid())
-    shared = standing.current()
+    shared = shared_launcher.current()
     found = [row for row in below if (row.pid, row.start) not in before.processes]
     if shared is not None:
         found = [row for row in found if not shared.is_spare(row)]
@@ -108,7 +112,7 @@ def strays(before: Count, world: World | None) -> list[Process]:
 
 
 def _may_come_back(row: Process) -> bool:
-    shared = standing.current()
+    shared = shared_launcher.current()
     return shared is not None and shared.is_child(row)
 
 
@@ -129,9 +133,9 @@ def sockets_under(root: Path) -> set[str]:
 
 
 def name_process(row: Process, world: World | None) -> str:
-    """Which process it is, and whose session where that can be told."""
+    """The process, and its session where that is known."""
     if row.state == "Z":
-        return f"zombie {processes.describe(row)}: nobody waited for it"
+        return f"zombie {processes.describe(row)}: it was not reaped"
     text = "process " + processes.describe(row)
     if world is not None:
         sessions = f"{world.home}/sessions/"
@@ -149,15 +153,9 @@ def session_end(world: World, id: str) -> str:
 
 
 def threads_left(before: Count) -> list[str]:
-    if own_threads() <= before.threads:
-        return []
-    try:
-        # join() returns a moment before the kernel has taken the thread away.
-        until(lambda: own_threads() <= before.threads, 1.0)
-    except AssertionError:
-        names = {thread.native_id: thread.name for thread in threading.enumerate()}
-        return [f"thread {names.get(one, one)}" for one in sorted(own_threads() - before.threads)]
-    return []
+    left = own_threads() - before.threads
+    names = {thread.native_id: thread.name for thread in threading.enumerate()} if left else {}
+    return [f"thread {names.get(one, one)}" for one in sorted(left)]
 
 
 def descriptors_left(before: Count) -> list[str]:
@@ -186,18 +184,24 @@ def mounts_under(root: Path) -> list[str]:
 def runtime_left(world: World) -> list[str]:
     """Sockets and held locks in any runtime directory of the world."""
     problems = []
-    shared = standing.current()
     for path in sorted(world.root.glob("*/holdfast*/**/*")):
-        if shared is not None and shared.is_lent(path):
-            continue
         if any(part.endswith(".scratch") for part in path.parts):
             continue  # of a launcher or spare that was killed in mid-rehearsal: the next launcher sweeps it
-        mode = path.lstat().st_mode
-        if stat.S_ISSOCK(mode):
-            problems.append(f"socket {path}")
-        elif stat.S_ISREG(mode) and path.suffix == ".lock" and is_locked(path):
-            problems.append(f"held lock {path}: {path.read_text(errors='replace').strip()}")
+        with suppress(FileNotFoundError):  # removed while we look
+            problems += problems_of(path)
     return problems
+
+
+def problems_of(path: Path) -> list[str]:
+    shared = shared_launcher.current()
+    if shared is not None and shared.is_lent(path):
+        return []
+    mode = path.lstat().st_mode
+    if stat.S_ISSOCK(mode):
+        return [f"socket {path}"]
+    if stat.S_ISREG(mode) and path.suffix == ".lock" and is_locked(path):
+        return [f"held lock {path}: {path.read_text(errors='replace').strip()}"]
+    return []
 
 
 def is_locked(path: Path) -> bool:
@@ -216,7 +220,7 @@ def tracebacks(world: World) -> list[str]:
 
 
 def outside(nowhere: Path) -> list[str]:
-    """What was written to the directories of a user who has no world; the next test finds them empty."""
+    """Remove what was written outside of a world, so that the next test finds nothing there; one line for each file."""
     found = sorted(nowhere.iterdir())
     for path in found:
         shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()

@@ -39,6 +39,12 @@ def _until(path: Path) -> str:
     return f"while [ ! -e {path} ]; do sleep 0.05; done"
 
 
+def _until_printed(directory: Path, text: str) -> str:
+    """Waits until the log of some session has this text."""
+    records = directory.parent / "state" / "sessions"
+    return f"until grep -qs {text} {records}/*/*.[0-9]*; do sleep 0.05; done"
+
+
 def _until_exit(directory: Path, code: int) -> str:
     """Waits until some session has ended with this code."""
     records = directory.parent / "state" / "sessions"
@@ -124,13 +130,13 @@ def evva(directory: Path) -> Conversation:
     seen = yield ToolCall("bash", {"command": f"{line}; exit 3"})
     _shows(seen, text, "exit code 3")
     line, text = _printed(33)
-    seen = yield ToolCall("bash", {"command": f"{line}; sleep 600", "timeout": 300})
-    _shows(seen, text, "timed out after 300ms")
+    seen = yield ToolCall("bash", {"command": f"{line}; sleep 600", "timeout": 1500})
+    _shows(seen, text, "timed out after 1.5s")
     line, text = _printed(34)
-    job = f"{line}; touch {directory}/up; exec sleep 600"
+    job = f"{line}; exec sleep 600"
     seen = yield ToolCall("bash", {"command": job, "run_in_background": True})
     daemon = _found(r"Daemon (\w+) started", seen)
-    seen = yield ToolCall("bash", {"command": _until(directory / "up")})
+    seen = yield ToolCall("bash", {"command": _until_printed(directory, text)})
     _shows(seen, "(no output)")
     seen = yield ToolCall("daemon_output", {"daemon_id": daemon})
     _shows(seen, text, "local_bash/running")
@@ -159,10 +165,10 @@ def hermes(directory: Path) -> Conversation:
     seen = yield ToolCall("terminal", {"command": f"{line}; exit 3"})
     _shows(seen, text)
     line, text = _printed(43)
-    job = f"{line}; touch {directory}/up; cat"
+    job = f"{line}; cat"
     seen = yield ToolCall("terminal", {"command": job, "background": True})
     id = _found(r'"session_id": ?"(\w+)"', seen)
-    seen = yield ToolCall("terminal", {"command": _until(directory / "up")})
+    seen = yield ToolCall("terminal", {"command": _until_printed(directory, text)})
     for action in ("list", "poll", "log"):
         seen = yield ToolCall("process", {"action": action, "session_id": id})
         _shows(seen, id, text)
@@ -190,10 +196,10 @@ def openclaw(directory: Path) -> Conversation:
     seen = yield ToolCall("exec", {"command": f"{line}; exit 3"})
     _shows(seen, text, "exited with code 3")
     line, text = _printed(53)
-    job = f"{line}; touch {directory}/up; cat"
+    job = f"{line}; cat"
     seen = yield ToolCall("exec", {"command": job, "background": True, "pty": True})
     id = _found(r"session ([a-z0-9-]+), pid", seen)
-    seen = yield ToolCall("exec", {"command": _until(directory / "up")})
+    seen = yield ToolCall("exec", {"command": _until_printed(directory, text)})
     seen = yield ToolCall("process", {"action": "list"})
     _shows(seen, id, "running")
     for action in ("poll", "log"):

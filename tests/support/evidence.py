@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import stat
@@ -83,3 +84,12 @@ def _walk(root: Path) -> Iterator[Path]:
             path = Path(directory, name)
             if os.path.lexists(path):
                 yield path
+
+
+def contents(top: Path) -> Iterator[tuple[Path, bytes]]:
+    """Of every plain file that is there. Files of a launcher that rehearses come and go meanwhile."""
+    for directory, _, names in os.walk(top):
+        for path in (Path(directory, name) for name in names):
+            if path.is_file():
+                with contextlib.suppress(FileNotFoundError):
+                    yield path, path.read_bytes()

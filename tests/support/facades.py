@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from holdfast.host.aio import AsyncHoldfast, AsyncSession
-from holdfast.host.attach import AsyncAttachment
+from holdfast.sessions.aio import AsyncHoldfast, AsyncSession
+from holdfast.sessions.attach import AsyncAttachment
 
 if TYPE_CHECKING:
     from holdfast import Holdfast

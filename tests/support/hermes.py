@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from typing import TYPE_CHECKING, Any
 
-from support.waiting import until
+from support.waiting import BOUND_S, until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from support.agents import Agent
+    from support.world import World
 
 Event = dict[str, Any]
 
@@ -55,7 +59,7 @@ def process(agent: Agent, action: str, id: str, **options: Any) -> dict[str, Any
     return agent.call("process", action=action, session_id=id, **options).data
 
 
-def over(agent: Agent, id: str, bound: float = 10.0) -> dict[str, Any]:
+def over(agent: Agent, id: str, bound: float = BOUND_S) -> dict[str, Any]:
     """What a poll says when it has ended. A poll takes no note of the end."""
 
     def ended() -> dict[str, Any] | None:
@@ -67,7 +71,7 @@ def over(agent: Agent, id: str, bound: float = 10.0) -> dict[str, Any]:
     return found
 
 
-def printed(agent: Agent, id: str, text: str, bound: float = 10.0) -> None:
+def printed(agent: Agent, id: str, text: str, bound: float = BOUND_S) -> None:
     until(lambda: text in process(agent, "poll", id)["output_preview"], bound, what=f"{text!r} in the output of {id}")
 
 
@@ -78,7 +82,7 @@ def drain(agent: Agent) -> list[Event]:
     return list(drained.events)
 
 
-def drained(agent: Agent, count: int = 1, bound: float = 10.0) -> list[Event]:
+def drained(agent: Agent, count: int = 1, bound: float = BOUND_S) -> list[Event]:
     """So many events, when they are there."""
     found: list[Event] = []
 
@@ -92,7 +96,7 @@ def drained(agent: Agent, count: int = 1, bound: float = 10.0) -> list[Event]:
 
 def beats_until_the_end(agent: Agent, end: Callable[[], object]) -> list[Event]:
     """The heartbeats of what prints `line 1`, `line 2`, ... until `end` is called, which is when two have come: each
-    line was told once and in order, and none of them follows its completion."""
+    line was reported once and in order, and none of them follows its completion."""
     events: list[Event] = []
 
     def two_came() -> bool:
@@ -114,3 +118,42 @@ def beats_until_the_end(agent: Agent, end: Callable[[], object]) -> list[Event]:
     assert events[-1]["type"] == "completion"
     assert drain(agent) == []
     return beats
+
+
+class Sandbox:
+    """Runs commands to their end, apart from ours: another home, another environment, no descriptor left open."""
+
+    def __init__(self, words: Sequence[str], env: dict[str, str] | None = None) -> None:
+        self._words = words
+        self._env = env
+        self.calls: list[str] = []
+        # How long each was allowed to take.
+        self.lengths: list[float] = []
+        # So many of the next calls fail.
+        self.failures = 0
+
+    def execute(self, command: str, *, timeout: float = 30) -> dict[str, Any]:
+        self.calls.append(command)
+        self.lengths.append(timeout)
+        if self.failures:
+            self.failures -= 1
+            raise ConnectionError("no answer")
+        done = subprocess.run(
+            [*self._words, command],
+            env=self._env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=timeout,
+            check=False,
+        )
+        return {"output": done.stdout.decode(), "returncode": done.returncode}
+
+
+def beside(world: World, *, path: str = "/usr/local/bin:/usr/bin:/bin") -> tuple[Sandbox, Path]:
+    home = world.root / "sandbox"
+    (home / "tmp").mkdir(parents=True)
+    env = {"HOME": str(home), "TMPDIR": str(home / "tmp"), "PATH": path, "INSIDE": "yes"}
+    shell = shutil.which("sh")
+    assert shell is not None
+    return Sandbox([shell, "-c"], env), home

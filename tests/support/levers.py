@@ -8,10 +8,16 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from support import containers, promises, ssh_hosts
+from support.waiting import BOUND_S
+
+if TYPE_CHECKING:
+    from support.world import World
+
 
 # Root and non-root exclude each other, a service manager is not found wherever tests run, and the list of promises is
 # not part of a clone: these always skip.
@@ -95,10 +101,10 @@ LEVERS: dict[str, Callable[[], str | None]] = {
     "fish": lambda: _runs("fish", "--version"),
     "htop": lambda: _runs("htop", "--version"),
     "less": lambda: _runs("less", "--version"),
-    # Not run: it would write its settings into a home that is nobody's.
+    # Not run: it would write its settings into the home directory.
     "mc": lambda: None if shutil.which("mc") else "no mc",
     "tmux": lambda: _runs("tmux", "-V"),
-    # Not run: it would write a cache into a home that is nobody's.
+    # Not run: it would write a cache into the home directory.
     "nvim": lambda: None if shutil.which("nvim") else "no nvim",
     "podman": containers.missing,
     "sshd": ssh_hosts.missing,
@@ -167,7 +173,66 @@ def may_skip(reason: str) -> bool:
 
 def _runs(*argv: str) -> str | None:
     try:
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=5, check=False)
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=BOUND_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
     return None if done.returncode == 0 else done.stderr.strip() or f"{argv[0]} ended with {done.returncode}"
+
+
+# Unused on test machines. Limits count per uid, so each test process has its own.
+_FIRST_UID = 540_000
+
+
+def normal_user(world: World) -> list[str]:
+    """A prefix that runs a program as an ordinary user, to whom this world is given."""
+    uid = _FIRST_UID + os.getpid() % 60_000
+    for directory, folders, files in os.walk(world.root):
+        for name in [".", *folders, *(file for file in files if not _is_set_id(Path(directory, file)))]:
+            os.chown(os.path.join(directory, name), uid, uid)
+    # The interpreter may stand in a directory that is closed to others; reading it is all this grants.
+    read = "+dac_read_search"
+    return [
+        "setpriv",
+        *(f"--reuid={uid}", f"--regid={uid}", "--clear-groups"),
+        *(f"--inh-caps=-all,{read}", f"--ambient-caps=-all,{read}"),
+    ]
+
+
+def _is_set_id(path: Path) -> bool:
+    return bool(path.lstat().st_mode & 0o4000)
+
+
+PID_NAMESPACE = namespace_argv("--pid", "--fork", "--mount-proc")
+
+# `end(pid)` kills and reaps; `stranger(pid)` starts another process that has that pid.
+STRANGER = """
+import os, signal, subprocess
+
+def start(pid):
+    with open(f"/proc/{pid}/stat") as file:
+        return int(file.read().rpartition(")")[2].split()[19])
+
+last_tick = 0
+
+def end(pid):
+    global last_tick
+    last_tick = max(last_tick, start(pid))
+    os.kill(pid, signal.SIGKILL)
+    while os.path.exists(f"/proc/{pid}"):
+        try:
+            os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            pass
+
+def stranger(pid):
+    for _ in range(1000):
+        with open("/proc/sys/kernel/ns_last_pid", "w") as file:
+            file.write(str(pid - 1))
+        other = subprocess.Popen(["sleep", "600"])
+        # Within one tick of the kernel's clock even the start times are the same.
+        if other.pid == pid and start(pid) > last_tick:
+            return other
+        other.kill()
+        other.wait()
+    raise SystemExit(f"pid {pid} was never free")
+"""

@@ -10,7 +10,8 @@ import os
 import sys
 from typing import Any
 
-from holdfast.runner import jsontext, link, wire
+from holdfast.core import jsontext, wire
+from holdfast.places import link
 
 OUTPUT = "stdout.00000000000000000000"
 NOW = "2026-01-01T00:00:00.000Z"

@@ -1,7 +1,7 @@
 """A language server for tests: speaks the protocol, and does what a test asks of it.
 
 Words: `fail N` (exit with 3 the first N times, counted in a file), `silent` (never answers `initialize`),
-`refuse` (answers it with an error), `garbage` (prints what is no message), `deaf` (does not leave when it is told to).
+`refuse` (answers it with an error), `garbage` (prints what is no message), `deaf` (does not exit when it is asked to).
 Requests of its own: `echo` gives its parameters back, `hang` is never answered, `die` exits, `mess` prints what is no
 message, `mute` closes its output and lives on, `ask` asks the client.
 """

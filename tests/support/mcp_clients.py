@@ -26,7 +26,7 @@ def server(*words: str, owner: str = "agent-7") -> StdioServerParameters:
 
 
 class Ear:
-    """What a client was told, as it came."""
+    """The messages that a client received, in order."""
 
     def __init__(self) -> None:
         self.heard: asyncio.Queue[Any] = asyncio.Queue()

@@ -155,7 +155,7 @@ def _whole(path: str, events: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _wanted(model: Model, asked: dict[str, Any], tools: dict[str, dict[str, Any]], results: dict[str, str]) -> Any:
-    """The call to ask for, with the name that the client has for the tool; None: it is told that all is done."""
+    """The call to ask for, with the name that the client has for the tool; None: the model answers that all is done."""
     if not any("holdfast" in name for name in tools):
         return None  # a title for the conversation, say
     model.seen.append(asked)

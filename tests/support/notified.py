@@ -1,4 +1,4 @@
-"""Signals as people are told of, and a receiver of webhooks that says what it got."""
+"""Signals for people, and a receiver of webhooks that records its requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A daemon of the host's own: of a kind that nobody but a test knows."""
+"""An object of the host, of a kind that only tests have."""
 
 from __future__ import annotations
 

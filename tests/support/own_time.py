@@ -44,3 +44,27 @@ def waited_ns(pid: int) -> int:
             with suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/task/{thread}/schedstat", "rb") as file:
                 total += int(file.read().split()[1])
     return total
+
+
+class QuietTime:
+    """Counts from its creation, without the time in which any process of the machine waited for a processor or for the
+    disk (`/proc/pressure`), or the machine itself, as a virtual one, for a processor of its host (`steal`). For bounds
+    on programs that have ended by then, whose own counts are gone with them."""
+
+    def __init__(self) -> None:
+        self._stalled_ns = stalled_ns()
+        self._began = time.monotonic_ns()
+
+    def seconds(self) -> float:
+        passed = time.monotonic_ns() - self._began
+        return max(0.0, (passed - (stalled_ns() - self._stalled_ns)) / 1e9)
+
+
+def stalled_ns() -> int:
+    """How long some process has waited for a processor or the disk; 0 on a kernel that does not count this."""
+    with open("/proc/stat", "rb") as file:
+        total = int(file.readline().split()[8]) * (1_000_000_000 // os.sysconf("SC_CLK_TCK"))
+    for resource in ("cpu", "io"):
+        with suppress(OSError), open(f"/proc/pressure/{resource}", "rb") as file:
+            total += int(file.readline().rpartition(b"total=")[2]) * 1000
+    return total

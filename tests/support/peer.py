@@ -6,7 +6,7 @@ import socket
 import time
 from typing import Any
 
-from holdfast.runner import sockets, wire
+from holdfast.core import sockets, wire
 from support.waiting import BOUND_S, TooLate, is_readable
 
 HELLO = {"type": "hello", "protocol": 1, "version": "0", "features": [], "kind": "test", "author": "test:peer"}

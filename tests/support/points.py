@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.runner import points as runner_points
+from holdfast.core import failpoints as runner_points
 from support import evidence
 from support.waiting import BOUND_S, Lines, TooLate, is_readable
 from support.world import World
@@ -113,10 +113,9 @@ def points(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Points]:
 class Place:
     """One `points.hit("name")` in the source."""
 
-    def __init__(self, name: str, where: str, guarded: bool) -> None:
+    def __init__(self, name: str, where: str) -> None:
         self.name = name
         self.where = where
-        self.guarded = guarded
 
 
 def places(source: Path = SOURCE) -> list[Place]:
@@ -124,17 +123,16 @@ def places(source: Path = SOURCE) -> list[Place]:
     found: list[Place] = []
     for path in sorted(source.rglob("*.py")):
         text = path.read_text()
-        if "points.hit" not in text:
+        if "failpoints.hit" not in text:
             continue
         tree = ast.parse(text, str(path))
-        guarded = {id(call) for node in ast.walk(tree) if _is_guard(node) for call in ast.walk(node)}
         for node in ast.walk(tree):
             if isinstance(node, ast.Call) and _is_hit(node.func):
                 where = f"{path.relative_to(source)}:{node.lineno}"
                 name = node.args[0] if node.args else None
                 if not isinstance(name, ast.Constant) or not isinstance(name.value, str):
                     raise AssertionError(f"{where}: a point's name must be written out")
-                found.append(Place(name.value, where, id(node) in guarded))
+                found.append(Place(name.value, where))
     return sorted(found, key=lambda place: place.where)
 
 
@@ -152,8 +150,4 @@ def points_in_tests(tests: Path = REPOSITORY / "tests") -> set[str]:
 
 def _is_hit(function: ast.expr) -> bool:
     named = isinstance(function, ast.Attribute) and function.attr == "hit"
-    return named and ast.unparse(function) == "points.hit"
-
-
-def _is_guard(node: ast.AST) -> bool:
-    return isinstance(node, ast.If) and "points.ACTIVE" in ast.unparse(node.test)
+    return named and ast.unparse(function) == "failpoints.hit"

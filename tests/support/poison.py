@@ -1,10 +1,10 @@
-"""States of a terminal that somebody made up, with sequences in every text of them, and what may come of them."""
+"""Forged states of a terminal, with escape sequences in every text, and what may be shown of them."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from holdfast.runner.escapes import CSI, DCS, INVALID, OSC, STRING, Scanner, split_csi, split_string
+from holdfast.core.vt.parser import CSI, DCS, INVALID, OSC, STRING, Scanner, split_csi, split_string
 
 if TYPE_CHECKING:
     from collections.abc import Callable

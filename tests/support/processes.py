@@ -42,7 +42,7 @@ _KTHREADD = 2
 
 
 def is_kernel_thread(row: Process) -> bool:
-    """One that has neither environment nor descriptors. Inside a container there may be none, and pid 2 anybody."""
+    """It has neither environment nor descriptors. A container has no such process: its pid 2 may be any."""
     return row.ppid == _KTHREADD and not row.pgid
 
 
@@ -99,7 +99,7 @@ _older: set[int] = set()
 
 
 def begin_test() -> None:
-    """From now on `recent` leaves out who is there already."""
+    """From now on `recent` leaves out the processes that exist already."""
     _older.clear()
     _older.update(_pids())
 
@@ -207,7 +207,7 @@ def become_subreaper() -> None:
 
 
 # Children this process made itself. An adopted orphan that ends is ours to reap, as init would; a child of
-# our own making that ends unreaped is a leak of whoever made it. The kernel does not remember which is which.
+# our own making that ends unreaped is a leak of the code that made it. The kernel does not remember which is which.
 _born: set[tuple[int, int]] = set()
 
 
@@ -240,7 +240,7 @@ def is_adopted_zombie(process: Process) -> bool:
 def reap_adopted() -> None:
     try:
         if os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
-            return  # nobody below us has ended: most often, and cheaper to ask than to look at everybody
+            return  # the usual case, and cheaper to ask than to look at every process
     except ChildProcessError:
         return
     for pid in _children(os.getpid()):

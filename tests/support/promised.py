@@ -1,4 +1,4 @@
-"""The six promises that hold after every row of the fault list, asked by one function."""
+"""The six promises that hold after every row of the fault list, checked by one function."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Beside:
         """Same processes, still serving, and every line it was ever given is there once."""
         self._beats += 1
         self.session.send(f"beat {self._beats}\n")
-        assert self.session.wait(match=f"^beat {self._beats}$", timeout=5).reason == "match"
+        assert self.session.wait(match=f"^beat {self._beats}$", timeout=30).reason == "match"
         now = self.session.refresh()
         assert (now.state, now.pid, now.runner_pid) == ("running", *self._identity)
         assert self.session.text() == "ready\n" + "".join(f"beat {n}\n" for n in range(1, self._beats + 1))
@@ -78,7 +78,7 @@ def promised(
     error: BaseException | None = None,
 ) -> Session:
     """Ask all six of this session as it is now. `numbers`: it printed `line 1` to `line N`, all of them. `error`:
-    what the fault was told as. Returns the session, looked at anew."""
+    the error that reported the fault. Returns the refreshed session."""
     session.refresh()
     log_is_whole(world, session, numbers)
     ending_is_true(world, session)
@@ -91,7 +91,7 @@ def promised(
 
 
 def log_is_whole(world: World, session: Session, numbers: int | None = None) -> None:
-    """(1) What the files hold is what a reader gets, and it has no hole and nothing twice but what is told."""
+    """(1) What the files hold is what a reader gets, with no gap and nothing twice, apart from recorded gaps."""
     told = session.metadata.get("gaps", [])
     for stream, end in session.ends.items():
         stored, expected = b"", session.dropped_before.get(stream, 0)
@@ -122,7 +122,7 @@ def _first_break(found: list[int]) -> int:
 
 
 def ending_is_true(world: World, session: Session) -> None:
-    """(2) The outcome is what was recorded, or the record says that nobody can know it. Who asked for it past the
+    """(2) The outcome is what was recorded, or is recorded as unknown. Who asked for it past the
     runner is known even then."""
     path = world.session(session.id) / "exit.json"
     if session.state == "lost":
@@ -151,7 +151,7 @@ def intended(world: World, session: Session) -> tuple[str, str | None]:
 
 
 def nobody_is_forgotten(world: World, session: Session) -> None:
-    """(3) Whoever carries the session's mark is gone, listed as a survivor, or within reach of a stop. And no
+    """(3) Every process with the session's mark is gone, listed as a survivor, or within reach of a stop. And no
     session ever has two runners."""
     assert len(runners(world, session.id)) <= 1
     if session.state not in ("exited", "lost"):
@@ -202,5 +202,5 @@ def is_typed(error: BaseException) -> None:
 
 def home_is_usable(hf: Holdfast) -> None:
     """After an error the next ordinary call works."""
-    done = hf.run("echo fine", wait=10)
+    done = hf.run("echo fine", wait=30)
     assert (done.status, done.text()) == ("completed", "fine\n")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ast
-import functools
-import hashlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,30 +11,19 @@ from typing import NamedTuple
 REPOSITORY = Path(__file__).resolve().parents[2]
 SHARED = REPOSITORY.parent / "shared"
 
-_HEAD = """\
-# Promises and their tests
-
-One line for each proven promise: rows of the fault list (`KIL-04`), acceptance items (`native:2`).
-Written by `tools/promises_page.py` from the `covers` marks; do not edit.
-
-| promise | tests |
-| --- | --- |
-"""
-
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 _Definition = _Function | ast.ClassDef
 
 
 class Claim(NamedTuple):
-    """A test that says it proves a promise, and the levers it needs for that. `long`: it runs only in `make test-all`.
-    `version` changes with the text of the test."""
+    """A test that says it proves a promise, and the levers it needs for that.
+    `long`: it runs only in `make test-all`."""
 
     id: str
     test: str
     says: str
     needs: tuple[str, ...] = ()
     long: bool = False
-    version: str = ""
 
 
 def known(shared: Path = SHARED) -> dict[str, str]:
@@ -66,39 +53,19 @@ def only_long(found: list[Claim]) -> list[str]:
     return sorted({claim.id for claim in found} - short, key=_order)
 
 
-@functools.cache
-def versions(path: Path) -> dict[str, str]:
-    """The version of each test function in a file, by its name."""
-    text = path.read_text()
-    functions = [node for node in ast.walk(ast.parse(text, str(path))) if isinstance(node, _Function)]
-    return {node.name: _version(node, text.splitlines()) for node in functions}
-
-
-def page(found: list[Claim]) -> str:
-    """docs/promises.md."""
-    by_id: dict[str, list[str]] = {}
-    for claim in found:
-        entry = f"`{claim.test}`: {claim.says}"
-        tests = by_id.setdefault(claim.id, [])
-        if entry not in tests:
-            tests.append(entry)
-    return _HEAD + "".join(f"| {id} | {'<br>'.join(tests)} |\n" for id, tests in by_id.items())
-
-
 def _claims_in(path: Path, name: str) -> Iterator[Claim]:
-    text = path.read_text()
-    tree = ast.parse(text, str(path))
+    tree = ast.parse(path.read_text(), str(path))
     marks = [node.value for node in tree.body if isinstance(node, ast.Assign) and _is_pytestmark(node)]
-    yield from _claims_below(tree.body, name, marks, text.splitlines())
+    yield from _claims_below(tree.body, name, marks)
 
 
-def _claims_below(body: list[ast.stmt], name: str, inherited: list[ast.expr], lines: list[str]) -> Iterator[Claim]:
+def _claims_below(body: list[ast.stmt], name: str, inherited: list[ast.expr]) -> Iterator[Claim]:
     for node in body:
         if not isinstance(node, _Definition):
             continue
         marks = inherited + node.decorator_list
         if isinstance(node, ast.ClassDef):
-            yield from _claims_below(node.body, name, marks, lines)
+            yield from _claims_below(node.body, name, marks)
         elif node.name.startswith("test"):
             needs = [lever for mark in marks for lever in _named(mark, "needs", name)]
             needs += [lever for lever in ("root", "namespaces") if any(_is_mark(mark, lever) for mark in marks)]
@@ -108,14 +75,8 @@ def _claims_below(body: list[ast.stmt], name: str, inherited: list[ast.expr], li
                     claimed[id] = long and claimed.get(id, True)
             all_long = any(_is_mark(mark, "long") for mark in _listed(marks))
             for id, long in claimed.items():
-                yield Claim(
-                    id,
-                    f"{name}::{node.name}",
-                    _says(node),
-                    tuple(dict.fromkeys(needs)),
-                    long or all_long,
-                    _version(node, lines),
-                )
+                needed = tuple(dict.fromkeys(needs))
+                yield Claim(id, f"{name}::{node.name}", _says(node), needed, long or all_long)
 
 
 def _covers(tree: ast.expr, name: str) -> Iterator[tuple[str, bool]]:
@@ -137,12 +98,6 @@ def _listed(marks: list[ast.expr]) -> Iterator[ast.expr]:
         yield from _listed(mark.elts) if isinstance(mark, ast.List | ast.Tuple) else [mark]
 
 
-def _version(node: ast.FunctionDef | ast.AsyncFunctionDef, lines: list[str]) -> str:
-    first = min([node.lineno, *(mark.lineno for mark in node.decorator_list)])
-    text = "\n".join(lines[first - 1 : node.end_lineno])
-    return hashlib.sha256(text.encode()).hexdigest()[:8]
-
-
 def _named(tree: ast.AST, mark: str, name: str) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and _is_mark(node.func, mark):
@@ -158,8 +113,8 @@ def _is_mark(node: ast.AST, mark: str) -> bool:
 
 
 def _says(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
-    told = ast.get_docstring(node)
-    line = told.splitlines()[0] if told else node.name.removeprefix("test_").replace("_", " ")
+    text = ast.get_docstring(node)
+    line = text.splitlines()[0] if text else node.name.removeprefix("test_").replace("_", " ")
     return line.replace("|", "\\|")
 
 

@@ -139,7 +139,7 @@ wire_api = "responses"
 
 def _codex(run: Run) -> list[str]:
     run.write(run.home / ".codex" / "config.toml", _CODEX.format(url=run.url) + run.printed)
-    # Where nobody can be asked, tools that may destroy something have to be approved beforehand; the first request is
+    # Without a person to ask, tools that may destroy something have to be approved beforehand; the first request is
     # sent when the server is there.
     settings = ("required=true", 'default_tools_approval_mode="approve"', "startup_timeout_sec=100")
     words = [word for setting in settings for word in ("-c", f"mcp_servers.holdfast.{setting}")]

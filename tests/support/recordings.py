@@ -12,7 +12,7 @@ import termios
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from holdfast.runner.tracker import Tracker
+from holdfast.core.vt.tracker import Tracker
 from holdfast.terminal.grid import Grid
 
 # A program that printed nothing for this long waits for a key.
@@ -130,3 +130,17 @@ def vim() -> Recording:
     recording = record(["sh", "-c", script], steps, (28, 80), at_least=100 << 10)
     assert len(recording.data) >= 100 << 10, recording.data[-500:]
     return recording
+
+
+def state_of(grid: Grid) -> tuple[object, ...]:
+    """All of a grid: cells of both screens, history, cursors, modes, and what is not finished; the same for equal
+    grids."""
+    emulator, dialect = grid._emulator, grid._dialect
+    parts, _ = emulator.take_apart()
+    fresh = dialect.fresh()
+    main, screen = (dialect.renumbered(text, fresh) for text in (parts.main, parts.screen))
+    names = ("alt", "_look", "_insert", "_autowrap", "_sides", "_columns", "_origin", "_single_shift", "_saved")
+    settings = [getattr(dialect, name) for name in (*names, "_other_saved")]
+    texts = [fresh.stand_ins.meaning(char) for char in dict.fromkeys(main + screen)]
+    last = dialect.stand_ins.meaning(dialect._last)
+    return parts._replace(main=main, screen=screen), texts, settings, last, dialect._scanner.pending

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from holdfast.terminal.rows import Color, Row, Style
+    from holdfast.terminal.cells import Color, Row, Style
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class _Child:
         self._process.wait(10)
 
 
-_standing: list[_Child] = []
+_shared: list[_Child] = []
 _ids = itertools.count()
 
 
@@ -82,21 +82,21 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """Before the census counts."""
     if getattr(getattr(item, "module", None), "Reference", None) is not Reference:
         return
-    if _standing and not _standing[0].lives():
-        _standing.pop().end()
-    if not _standing:
-        _standing.append(_Child())
-        _standing[0].ask(new=[1, 1], of=-1)
+    if _shared and not _shared[0].lives():
+        _shared.pop().end()
+    if not _shared:
+        _shared.append(_Child())
+        _shared[0].ask(new=[1, 1], of=-1)
 
 
 def pytest_sessionfinish() -> None:
-    while _standing:
-        _standing.pop().end()
+    while _shared:
+        _shared.pop().end()
 
 
 class Reference:
     def __init__(self, rows: int, cols: int) -> None:
-        (self._child,) = _standing
+        (self._child,) = _shared
         self._id = next(_ids)
         self._ask(new=[rows, cols])
 
@@ -169,15 +169,15 @@ def _look(style: Style, *, blank: bool) -> dict[str, Any]:
 
 
 def _their_look(style: dict[str, Any], *, blank: bool) -> dict[str, Any]:
-    from holdfast.terminal.rows import PLAIN
+    from holdfast.terminal.cells import PLAIN_STYLE
 
-    return {name: style[name] for name in _look(PLAIN, blank=blank)}
+    return {name: style[name] for name in _look(PLAIN_STYLE, blank=blank)}
 
 
 def _color(color: Color) -> list[Any] | None:
     if color is None:
         return None
-    from holdfast.terminal.rows import rgb
+    from holdfast.terminal.cells import rgb
 
     return ["palette", color] if isinstance(color, int) else ["rgb", list(rgb(color))]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import signal
 import socket
 from contextlib import asynccontextmanager
@@ -14,7 +15,9 @@ import pytest
 from support.waiting import BOUND_S
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+
+    from websockets.sync.client import ClientConnection
 
     from support.program import Program
     from support.world import World
@@ -85,27 +88,107 @@ def read_answer(there: socket.socket, *, is_head: bool = False) -> Answer:
     while missing > 0 and (more := there.recv(missing)):
         answer.body += more
         missing -= len(more)
+    if answer.headers.get("transfer-encoding") == "chunked" and not is_head:
+        answer.body = b"".join(chunks_of(there, answer.body))
     return answer
 
 
-class Serving:
-    """A server in this test's world, told to leave at teardown. `token` is what goes behind `Bearer`."""
+def chunks_of(there: socket.socket, read: bytes) -> Iterator[bytes]:
+    """The chunks of a body as they come; `read` is what was received of it already."""
+    while True:
+        while b"\r\n" not in read:
+            more = there.recv(65536)
+            if not more:
+                return
+            read += more
+        size, _, read = read.partition(b"\r\n")
+        while len(read) < int(size, 16) + 2:
+            more = there.recv(65536)
+            if not more:
+                return
+            read += more
+        if not int(size, 16):
+            return
+        yield read[: int(size, 16)]
+        read = read[int(size, 16) + 2 :]
 
-    def __init__(self, world: World, *words: object) -> None:
+
+class EventReader:
+    """One reader of `/v1/events`: its events as (name, id, data). Closing the socket ends it."""
+
+    def __init__(
+        self, serving: Serving | Inside, target: str = "/v1/events", last: str | None = None, token: str | None = None
+    ):
+        headers = serving.bearer if token is None else {**serving.bearer, "Authorization": f"Bearer {token}"}
+        if last is not None:
+            headers["Last-Event-ID"] = last
+        self.socket = socket.create_connection(("127.0.0.1", serving.port), BOUND_S)
+        lines = [f"GET {target} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
+        self.socket.sendall("\r\n".join([*lines, "", ""]).encode("latin-1"))
+        raw = b""
+        while b"\r\n\r\n" not in raw:
+            raw += self.socket.recv(1)
+        self.answer = Answer(raw)
+        self._text = b""
+        self._chunks = chunks_of(self.socket, b"")
+
+    def __enter__(self) -> EventReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.socket.close()
+
+    def __iter__(self) -> Iterator[tuple[str, str | None, Any]]:
+        for chunk in self._chunks:
+            self._text += chunk
+            while b"\n\n" in self._text:
+                block, _, self._text = self._text.partition(b"\n\n")
+                fields = dict(line.partition(": ")[::2] for line in block.decode().split("\n"))
+                if "event" in fields:
+                    yield fields["event"], fields.get("id"), json.loads(fields["data"])
+
+    def until(self, name: str, **facts: Any) -> Any:
+        """The data of the next event of this name, in which these facts hold."""
+        for event, _, data in self:
+            if event == name and all(data.get(key) == value for key, value in facts.items()):
+                return data
+        raise AssertionError(f"the stream ended before {name}")
+
+
+def closed_with(viewer: ClientConnection) -> tuple[int, str]:
+    """Code and reason with which the server closes the connection."""
+    from websockets.exceptions import ConnectionClosed
+
+    try:
+        while True:
+            viewer.recv(BOUND_S)
+    except ConnectionClosed as closed:
+        received = closed.rcvd
+    assert received is not None
+    return received.code, received.reason
+
+
+class Serving:
+    """A server in this test's world, ended at teardown. `token` goes behind `Bearer`."""
+
+    def __init__(self, world: World, *words: object, prefix: Sequence[str] = ()) -> None:
         self.world = world
-        self._words = words
+        self.words = words
+        self._prefix = prefix
         self.port = 0
-        world.closing.callback(self.leave)
         self.start()
 
     def start(self) -> None:
         """Start it; once more on the same port, where clients look for it."""
         self.program: Program = self.world.program(
-            self.world.hold_argv("serve", *self._words, *(() if "--unix" in self._words else ("--port", self.port)))
+            self.world.hold_argv("serve", *self.words, *(() if "--unix" in self.words else ("--port", self.port))),
+            prefix=self._prefix,
         )
+        # Before it would be killed, which leaves its wake socket behind.
+        self.world.closing.callback(self.leave)
         self.line = self.program.line(START_BOUND_S)
         assert self.line, self.program.errors()
-        self.url = self.line.split()[0]
+        self.url, _, self.code = self.line.split()[0].partition("/#code=")
         self.address = self.url.partition("://")[2]
         self.port = int(self.url.rpartition(":")[2]) if self.address else 0
         self.secret = (self.world.home / "server" / "token").read_text().strip()
@@ -124,6 +207,11 @@ class Serving:
             self.program.signal(signal.SIGTERM)
         return self.program.wait(START_BOUND_S)
 
+    def fresh_code(self) -> str:
+        """A code of `hold open` for one more login."""
+        opened = self.world.hold("open", check=True)
+        return opened.stdout.strip().partition("#code=")[2]
+
     @property
     def bearer(self) -> dict[str, str]:
         return {"Host": self.address, "Authorization": f"Bearer {self.token}"}
@@ -131,6 +219,15 @@ class Serving:
     def ask(self, target: str, headers: Mapping[str, str] | None = None, **options: Any) -> Answer:
         """With the token, or exactly these headers."""
         return request(("127.0.0.1", self.port), target, self.bearer if headers is None else headers, **options)
+
+    def call(
+        self, method: str, target: str, body: object = None, *, token: str | None = None, **headers: str
+    ) -> Answer:
+        """A call with a JSON body, with the token of the home or another."""
+        known = {**self.bearer, "Authorization": f"Bearer {token or self.token}"}
+        sent = b"" if body is None else json.dumps(body).encode()
+        typed = {} if body is None else {"Content-Type": "application/json"}
+        return self.ask(target, {**known, **typed, **headers}, method=method, body=sent)
 
     def upgrade(self, target: str, headers: Mapping[str, str] | None = None) -> Answer:
         return self.ask(target, {**(self.bearer if headers is None else headers), **UPGRADE})
@@ -149,6 +246,25 @@ class Serving:
 @pytest.fixture
 def serving(world: World) -> Serving:
     return Serving(world)
+
+
+def started(serving: Serving, command: object, **options: Any) -> dict[str, Any]:
+    answer = serving.call("POST", "/v1/sessions", {"command": command, **options})
+    assert answer.status == 201, answer.body
+    assert answer.headers["location"] == f"/v1/sessions/{answer.json['id']}"
+    found: dict[str, Any] = answer.json
+    return found
+
+
+def ended(serving: Serving, id: str) -> dict[str, Any]:
+    woke = serving.call("GET", f"/v1/sessions/{id}/wait?until=exit&timeout=20")
+    assert woke.json["reason"] == "exit", woke.body
+    found: dict[str, Any] = woke.json["session"]
+    return found
+
+
+def filled(path: str, **parts: str) -> str:
+    return re.sub(r"\{(\w+)\}", lambda found: parts.get(found[1], "nobody"), path)
 
 
 class Inside:
@@ -189,14 +305,14 @@ class Inside:
 @asynccontextmanager
 async def serving_inside(**options: Any) -> AsyncIterator[Inside]:
     from holdfast.home import Home
-    from holdfast.server.entrance import Entrance
+    from holdfast.server.listen import ListenAddress
     from holdfast.server.serve import Started, serve
 
     inside, leaving, home = Inside(), asyncio.Event(), Home()
     listening: asyncio.Future[Started] = asyncio.get_running_loop().create_future()
     work = asyncio.ensure_future(
         serve(
-            Entrance(port=0, **options),
+            ListenAddress(port=0, **options),
             home,
             listening.set_result,
             clock=lambda: inside.now,

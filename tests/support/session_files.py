@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.host.log import Log
-from holdfast.host.observe import Files
-from holdfast.runner import clock as real_clock
+from holdfast.core import clock as real_clock
 from holdfast.runner import log as runner_log
+from holdfast.sessions.log import Log
+from holdfast.sessions.observe import Files
 
 START_WALL_NS = 1_790_000_000_000_000_000
 START_MONO_NS = 5_000_000_000

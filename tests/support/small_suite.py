@@ -27,5 +27,5 @@ def run(world: World, body: str, *options: str, env: Mapping[str, str] | None = 
     argv += ["-p", "no:cacheprovider", "-p", "no:randomly", "--rootdir", str(REPOSITORY), str(test), *options]
     ours = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     ours.update({"PYTHONPATH": str(REPOSITORY / "tests"), "CI": "", **(env or {})})
-    done = subprocess.run(argv, capture_output=True, text=True, env=ours, timeout=30, check=False)
+    done = subprocess.run(argv, capture_output=True, text=True, env=ours, timeout=60, check=False)
     return done.stdout + done.stderr

@@ -1,4 +1,4 @@
-"""A program on a terminal of its own: what it printed, what its screen shows, who is in its foreground."""
+"""A program on a terminal of its own: what it printed, what its screen shows, which process is in its foreground."""
 
 from __future__ import annotations
 

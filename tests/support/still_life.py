@@ -8,13 +8,14 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
+from holdfast.core.loop import Timer
+from holdfast.runner.features.watch import Watch
 from holdfast.runner.log import Log
-from holdfast.runner.loop import Timer
 
 START = 1000.0
 
@@ -81,8 +82,8 @@ class Diary:
         self.warnings.append(text)
 
 
-class Family:
-    """Those who are of the session, as far as a test says so."""
+class Tree:
+    """The processes of the session, as far as a test says so."""
 
     def __init__(self) -> None:
         self.processes: list[Any] = []
@@ -103,8 +104,8 @@ class StillLife:
         self.log = log
         self.loop = loop
         self.signals = Signals(clock)
-        self.diary = Diary()
-        self.family = Family()
+        self.runner_log = Diary()
+        self.tree = Tree()
         self.reserve = nullcontext()
         self.terminal: Any = None
         self.stdin: Any = None
@@ -112,21 +113,21 @@ class StillLife:
         self.stopped_by: list[str | None] = []
         self.features: list[Any] = []
 
-    def now(self, name: str) -> Any:
+    def current(self, name: str) -> Any:
         return self.spec[name]
 
     def write_state(self) -> None:
         """There is no directory to write it into."""
 
-    def stop(self, *, by: str | None, grace_s: float | None, climb: Any) -> None:
+    def stop(self, *, by: str | None, grace_s: float | None = None, ladder: Any = None) -> None:
         self.stopped_by.append(by)
 
     def prints(self, text: bytes | str, stream: str = "stdout") -> None:
-        """Into the log, and those who listen hear of it."""
+        """Append to the log and notify the listeners."""
         chunk = text.encode() if isinstance(text, str) else text
         self.log.append(stream, chunk)
         for feature in self.features:
-            feature.heard(stream, len(chunk))
+            feature.on_output(stream, len(chunk))
 
     def told(self, variant: str) -> list[dict[str, Any]]:
         return [each.fields for each in self.signals.emitted if each.variant == variant]
@@ -163,3 +164,86 @@ def still_life(
     finally:
         log.close()
         os.close(fd)
+
+
+def pattern(number: int, given: str | dict[str, Any]) -> dict[str, Any]:
+    parts = {"literal": given} if isinstance(given, str) else given
+    return {"id": f"w{number}", "stream": "any", "ignore_case": False, "once": False, "before": 0, **parts}
+
+
+class Watched:
+    """A session that is watched: what it prints, and what that makes the watch tell."""
+
+    def __init__(
+        self,
+        life: Any,
+        home: Path,
+        session: str,
+        patterns: tuple[str | dict[str, Any], ...],
+        lifetime: int = 1 << 53,
+    ) -> None:
+        self.life = life
+        self.clock: Clock = life.loop
+        self.states: list[str | None] = []
+        life.spec.update({"id": session, "endpoint": str(home / "run" / "socket"), "owner": session, "notify": "never"})
+        self.life.changed = {}
+        self.life.write_state = lambda: self.states.append(self.life.changed.get("notify"))
+        self.life.now = lambda name: self.life.changed.get(name, life.spec[name])
+        self.watch = Watch(
+            self.life,
+            {
+                "patterns": [pattern(number, each) for number, each in enumerate(patterns, 1)],
+                "interval": 15.0,
+                "strikes": 3,
+                "lifetime": lifetime,
+                "gather_ms": 100,
+                "partial_ms": 500,
+            },
+        )
+        life.features.append(self.watch)
+        self.watch.begin(1)
+
+    def prints(self, text: str | bytes, stream: str = "stdout", *, then_s: float = 0.0) -> None:
+        self.life.prints(text, stream)
+        self.clock.pass_by(then_s)
+
+    def ends(self) -> dict[str, int]:
+        self.watch.finish()
+        ended: dict[str, int] = self.watch.ended()["watch"]
+        self.watch.close()
+        return ended
+
+    @property
+    def told(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.life.told("watch")
+        return found
+
+    @property
+    def disabled(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.life.told("watch_disabled")
+        return found
+
+    def times(self, variant: str = "watch") -> list[float]:
+        """Of the matches, without the wait for neighbours."""
+        return [round(at - 0.1, 3) for at in self.life.times(variant)]
+
+
+class Stage:
+    def __init__(self, path: Path, stack: ExitStack) -> None:
+        self.path = path
+        self._stack = stack
+        self._count = 0
+
+    def watch(
+        self,
+        *patterns: str | dict[str, Any],
+        tty: bool = False,
+        cap_bytes: int = 64 << 20,
+        lifetime: int = 1 << 53,
+    ) -> Watched:
+        self._count += 1
+        directory = self.path / f"session{self._count}"
+        directory.mkdir()
+        streams = ("tty",) if tty else ("stdout", "stderr")
+        life = self._stack.enter_context(still_life(directory, streams=streams, cap_bytes=cap_bytes))
+        return Watched(life, self.path, f"b{self._count}", patterns, lifetime)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator
+import signal
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import hypothesis
 import pytest
 
-from support import levers, processes, promises, variants
+from support import levers, processes
 from support.census import FAILED
 from support.scale import LONG, scaled
 
@@ -40,11 +41,15 @@ def pytest_configure(config: pytest.Config) -> None:
     hypothesis.settings.load_profile("holdfast")
     processes.become_subreaper()
     processes.watch_births()
+    # A shell starts a program in the background with these ignored, and its children inherit that.
+    for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     wanted = [item for item in items if not item.get_closest_marker("short" if LONG else "long")]
-    runs = {item.nodeid for item in wanted} if LONG else variants.chosen(wanted)
+    runs = {item.nodeid for item in wanted} if LONG else chosen(wanted)
     config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in runs])
     items[:] = [item for item in items if item.nodeid in runs]
     for item in items:
@@ -53,9 +58,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    if isinstance(item, pytest.Function) and item.get_closest_marker("covers"):
-        # tools/faults_page.py takes a result only for the test that was run.
-        item.user_properties.append(("version", promises.versions(item.path).get(item.originalname, "")))
     levers.require(item, item.config.getoption("--strict-env"))
 
 
@@ -88,3 +90,46 @@ def _refuse_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
     if not levers.may_skip(reason):
         report.outcome = "failed"
         report.longrepr = f"skipped, which --strict-env does not allow: {reason}"
+
+
+# Variants of a test: the same test by another way, with an ability switched off, over MCP, through asyncio.
+# The parameter of each of these fixtures that every test runs with.
+USUAL = {
+    "without": [""],
+    "dialect": ["holdfast.v1"],
+    "agents": ["library"],
+    "hf": ["blocking-launcher"],
+    "away": ["ssh", "over_ssh"],
+}
+
+
+def chosen(items: list[pytest.Item]) -> set[str]:
+    """The ids of the tests that run. Depends on which there are, not on their order."""
+    shown: set[tuple[str, object, str]] = set()
+    found = set()
+    for item in sorted(items, key=lambda item: item.nodeid):
+        unusual = list(_unusual(item))
+        new = {(fixture, value, subject) for fixture, value in unusual for subject in _subjects(item, fixture)} - shown
+        shown |= new
+        if new or not unusual:
+            found.add(item.nodeid)
+    return found
+
+
+def _unusual(item: pytest.Item) -> Iterator[tuple[str, object]]:
+    called = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+    for fixture, usual in USUAL.items():
+        if fixture in called and called[fixture] not in usual:
+            yield fixture, called[fixture]
+
+
+# The rows of the fault list that are proven again with each ability switched off.
+_AGAIN_WITHOUT = ("OWN-", "KIL-", "IDN-")
+
+
+def _subjects(item: pytest.Item, fixture: str) -> list[str]:
+    """What the variant is shown for: each promise of the test, or its file. A file of a toolset is about one tool."""
+    promised = [str(row) for mark in item.iter_markers("covers") for row in mark.args]
+    if fixture == "without":
+        return [row for row in promised if row.startswith(_AGAIN_WITHOUT)]
+    return promised if promised and fixture != "agents" else [str(item.path)]

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from holdfast.model.attach import Data, Exit, Gap, Init, Refused, Size
+from holdfast.model.results import Data, Exit, Gap, Init, Refused, Size
 from holdfast.terminal.grid import Grid
 from holdfast.terminal.restore import render
 from support.waiting import BOUND_S, TooLate
@@ -14,7 +14,9 @@ from support.waiting import BOUND_S, TooLate
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.host.attach import Attachment
+    from holdfast.sessions.attach import Attachment
+
+_TICK_S = 0.05
 
 
 class Viewer:
@@ -27,7 +29,7 @@ class Viewer:
         self.told: list[Any] = []
         self.live = b""
         self.live_from = 0
-        # At which offset it was told of which rows and columns.
+        # Which rows and columns it has from which offset on.
         self.sizes: list[tuple[int, int, int]] = []
         self._grid: Grid | None = None
         self._init: Init | None = None
@@ -64,14 +66,16 @@ class Viewer:
             self._show(event)
         return bool(events)
 
-    def until(self, predicate: Callable[[], object], what: str, bound: float = 2 * BOUND_S) -> None:
+    def until(self, predicate: Callable[[], object], what: str, bound: float = BOUND_S) -> None:
         deadline = time.monotonic() + bound
         while not predicate():
             left = deadline - time.monotonic()
-            if left <= 0 or (not self.take(left) and not predicate()):
+            if left <= 0:
                 raise TooLate(f"{what} (it shows {self.text[-500:]!r}, was told {self.told[-3:]})", bound)
+            # The predicate may be about more than this viewer: ask it again even when no event comes.
+            self.take(min(left, _TICK_S))
 
-    def to_the_end(self, bound: float = 20.0) -> Exit:
+    def to_the_end(self, bound: float = BOUND_S) -> Exit:
         self.until(lambda: self.exit, "the exit", bound)
         assert self.exit is not None
         return self.exit

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 BINARY, JSON = "holdfast.v1", "holdfast.v1.json"
+_TICK_S = 0.05
 _NAMES = {"mode": "mode_changed", "size": "resized", "exit": "session_ended"}
 
 
@@ -30,12 +31,24 @@ class WebViewer:
     """`told` has every message but `data`, in the words of the JSON dialect. `live` is what came from the last `init`
     on; an offset that is missing there, or that comes twice, fails at once."""
 
-    def __init__(self, address: str, token: str, session: str, dialect: str = JSON, **query: object) -> None:
+    def __init__(
+        self,
+        address: str,
+        token: str,
+        session: str,
+        dialect: str = JSON,
+        *,
+        reads_ahead: bool = True,
+        draws: bool = True,
+        **query: object,
+    ) -> None:
         self.address = address
         self._path = f"/v1/sessions/{session}/attach"
         self._token = token
         self._dialect = dialect
         self._query = query
+        self._reads_ahead = reads_ahead
+        self._draws = draws
         self.told: list[dict[str, Any]] = []
         self.live = bytearray()
         self.live_from = self.at = 0
@@ -54,7 +67,8 @@ class WebViewer:
                 additional_headers={"Authorization": f"Bearer {self._token}"},
                 max_size=4 << 20,
                 # It takes what comes and shows it later: what holds the server back is that nothing is acknowledged.
-                max_queue=None,
+                # Or it leaves what comes in the socket.
+                max_queue=None if self._reads_ahead else 1,
             )
         )
         self.closed = None
@@ -67,7 +81,7 @@ class WebViewer:
         """As a machine does that is switched off, and on again."""
         there = self._socket.socket
         there.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        there.shutdown(socket.SHUT_RD)  # whoever reads from it in another thread would keep it open
+        there.shutdown(socket.SHUT_RD)  # a reader in another thread would keep it open
         self._socket.recv_events_thread.join()
         there.close()
 
@@ -123,13 +137,15 @@ class WebViewer:
         while self.take():
             pass
 
-    def until(self, predicate: Callable[[], object], what: str, bound: float = 2 * BOUND_S) -> None:
+    def until(self, predicate: Callable[[], object], what: str, bound: float = BOUND_S) -> None:
         deadline = time.monotonic() + bound
         while not predicate():
             left = deadline - time.monotonic()
-            if left <= 0 or (not self.take(left) and not predicate()):
+            if left <= 0 or self.closed is not None:
                 shown = f"it shows {self.text[-500:]!r}, was told {self.told[-3:]}, closed {self.closed}"
                 raise TooLate(f"{what} ({shown})", bound)
+            # The predicate may be about more than this viewer: ask it again even when nothing comes.
+            self.take(min(left, _TICK_S))
 
     def begun(self) -> dict[str, Any]:
         self.until(lambda: self.of("init"), "the beginning")
@@ -159,9 +175,10 @@ class WebViewer:
             assert message["offset"] == self.at, f"byte {message['offset']} came where {self.at} was due"
             assert 0 < len(message["data"]) <= 64 << 10
             self.at += len(message["data"])
-            self.live += message["data"]
-            assert self.grid is not None
-            self.grid.feed(message["data"])
+            if self._draws:
+                self.live += message["data"]
+                assert self.grid is not None
+                self.grid.feed(message["data"])
             return
         self.told.append(message)
         if kind == "init":

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from support import evidence, probe, processes, standing
+from support import evidence, probe, processes, shared_launcher
 from support.program import Program
 from support.waiting import BOUND_S, Gate, TooLate
 
@@ -73,7 +73,7 @@ class World:
         self,
         *args: object,
         input: str | None = None,
-        timeout: float = 20.0,
+        timeout: float = BOUND_S,
         env: Mapping[str, str] | None = None,
         check: bool = False,
     ) -> subprocess.CompletedProcess[str]:
@@ -137,6 +137,11 @@ class World:
         self.closing.callback(gate.close)
         return gate
 
+    def until_logged(self, line: str) -> str:
+        """Words for a shell in a session: wait until its own log has this line, so that what comes next follows it."""
+        logs = f'"{self.home}/sessions/$HOLDFAST_SESSION_ID/"std*.0*'
+        return f"until grep -qsx {line} {logs}; do :; done"
+
     def launchers(self) -> list[processes.Process]:
         """The launchers of this world, by their own lock files, proven by start time."""
         found = []
@@ -152,7 +157,7 @@ class World:
 
     def end_launchers(self, bound: float = BOUND_S) -> None:
         """Ask every launcher of this world alone to leave and wait for it; the census reports one that stays."""
-        shared = standing.current()
+        shared = shared_launcher.current()
         launchers = [row for row in self.launchers() if shared is None or row != shared.process]
         for launcher in launchers:
             processes.send(launcher, signal.SIGTERM)
@@ -189,8 +194,8 @@ def world(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
     made = World(new_root("hf-"))
     request.node.stash[WORLD] = made
     evidence.roots.append(made.root)
-    shared = standing.current()
-    if shared is not None and standing.is_shared_by(request.node):
+    shared = shared_launcher.current()
+    if shared is not None and shared_launcher.is_shared_by(request.node):
         shared.lend(made)
     for name in inherited_settings():
         monkeypatch.delenv(name)

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from holdfast.config import Config
+from holdfast.core import clock as real_clock
+from holdfast.core import processes, records, signalfile
+from holdfast.core.signalfile import SignalFile
 from holdfast.home import Home, new_id, runtime_directory
-from holdfast.host.driver import Blocking
 from holdfast.index import Index, Row
-from holdfast.runner import clock as real_clock
-from holdfast.runner import records, tree, wake
-from holdfast.runner.signalfile import SignalFile
-from holdfast.signals.catchup import Catchup
-from holdfast.signals.claiming import Holder, Rules
-from holdfast.signals.consumer import Consumer
+from holdfast.sessions.driver import Blocking
+from holdfast.signals.catchup import Catchup, Outcome, finish
+from holdfast.signals.consumer import AsyncConsumer, Consumer
 from holdfast.signals.consumers import Consumers
-from holdfast.signals.inbox import Inbox
-from holdfast.signals.indexing import finish, runner_lives
-from holdfast.signals.queue import RETAINED, Queue
-from holdfast.signals.store import Store
-from holdfast.signals.succession import Outcome
+from holdfast.signals.queue import RETAINED, Holder, Queue
+from holdfast.signals.records import runner_lives
 
 ENDED: dict[str, Any] = {
     "phase": "ended",
@@ -66,7 +62,7 @@ class Writer:
         self._directory = os.open(self.path, os.O_RDONLY)
         spec: dict[str, Any] = {"id": self.id, "owner": owner, "kind": kind, "notify": "exit", "signals": {}}
         self._life = records.write_locked(self._directory, "spec.json", spec)
-        here = tree.here()
+        here = processes.here()
         records.write(self._directory, "state.json", {**{part: here[part] for part in ("boot", "pidns")}, **options})
         self.file = SignalFile(self._directory, self.id, here["boot"], max_bytes=options.get("max_bytes", 4 << 20))
         self.lives = True
@@ -76,7 +72,7 @@ class Writer:
             variant, fields, kind=self.kind, owner=self.owner, attempt=1, routed=routed, snapshot={"id": self.id}
         )
         if routed is True and not quietly:
-            wake.call(self._runtime, self.owner, self.id, record["seq"])
+            signalfile.wake(self._runtime, self.owner, self.id, record["seq"])
         return str(record["id"])
 
     def tell_many(self, count: int) -> list[str]:
@@ -107,9 +103,8 @@ class Desk:
         self.config = Config()
         self.index = Index(self.home, self._row, self._finish)
         self.outcomes: dict[str, Outcome] = {}
-        self.store = Store(self.index, self.home)
-        self.catchup = Catchup(self.store, self.runtime, self._outcome)
-        self.consumers = Consumers(Blocking(), self.index, self.home, self.config, self.runtime, self._outcome)
+        self.catchup = Catchup(self.index, self.runtime, self._outcome)
+        self.consumers = Consumers(Blocking(), self.index, self.config, self.runtime, self._outcome)
         self.writers: list[Writer] = []
 
     def session(self, owner: str | None = "conv-1", **options: Any) -> Writer:
@@ -122,13 +117,13 @@ class Desk:
 
     def consumer_at(self, clock: Clock, name: str = "owner:conv-1", here: Holder | None = None) -> Consumer:
         """One whose times the test moves, and whose process it may play."""
-        from holdfast.index.audience import Filter
+        from holdfast.index.signals import Filter
 
-        rules = Rules.of(self.config)
-        queue = Queue(self.store, name, Filter(["conv-1"]), start=RETAINED, rules=rules, clock=clock, here=here)
-        inbox = Inbox(Blocking(), self.home, self.config, queue, self.catchup)
-        inbox.open(replace=False)
-        return Consumer(inbox)
+        filter = Filter(["conv-1"])
+        queue = Queue(self.index, self.config, name, filter, start=RETAINED, clock=clock, here=here)
+        made = AsyncConsumer(Blocking(), self.config, queue, self.catchup)
+        made.open(replace=False)
+        return Consumer(made)
 
     def over(self, session: Writer) -> None:
         """Its runner is gone, and the index knows that it can change no more."""
@@ -136,13 +131,13 @@ class Desk:
         self.index.note([self.row(session.id)])
 
     def row(self, id: str) -> Row:
-        return Row(id, final=True, status="completed", record={"id": id, "status": "completed"})
+        return Row(id, final=True, record={"id": id, "status": "completed"})
 
     def look(self) -> None:
         self.catchup.run()
 
     def rows(self, sql: str) -> list[Any]:
-        return self.store.ask(lambda db: db.execute(sql).fetchall())
+        return self.index.database.read(lambda db: db.execute(sql).fetchall())
 
     def close(self) -> None:
         for each in self.writers:
@@ -157,8 +152,3 @@ class Desk:
 
     def _outcome(self, id: str) -> Outcome | None:
         return self.outcomes.get(id)
-
-
-def on_a_clock(make: Callable[[Clock], Consumer]) -> tuple[Consumer, Clock]:
-    clock = Clock()
-    return make(clock), clock

@@ -47,7 +47,7 @@ def test_file_without_a_world():
 """
 SAID = {
     "process": ["process pid .*probe.py forever"],
-    "zombie": ["zombie pid .*nobody waited"],
+    "zombie": ["zombie pid .*not reaped"],
     "descriptor": ["descriptor .* -> /dev/null"],
     "thread": ["thread stray"],
     "runtime": ["socket .*b1.sock", "held lock .*launcher-x.lock"],

@@ -21,7 +21,7 @@ _OLDEST_PYTHON = "import sys; assert sys.version_info >= (3, 9); print(sys.stdin
 
 def test_plain_podman_finds_the_container_and_passes_stdin(world: World, container: Container) -> None:
     argv = ["podman", "exec", "-i", container.name, "python3", "-c", _OLDEST_PYTHON]
-    done = subprocess.run(argv, input="through\n", capture_output=True, text=True, timeout=20, check=True)
+    done = subprocess.run(argv, input="through\n", capture_output=True, text=True, timeout=30, check=True)
     assert done.stdout.strip() == "THROUGH"
     assert container.place == f"podman:{container.name}"
 
@@ -33,7 +33,7 @@ def test_a_container_has_another_home_and_a_shell(world: World, container: Conta
     assert (container.root / "root" / "file").read_text() == "kept\n"
 
 
-def test_processes_inside_are_told_by_both_pids(container: Container) -> None:
+def test_processes_inside_are_reported_by_both_pids(container: Container) -> None:
     container.run("sh", "-c", "sleep 600 </dev/null >/dev/null 2>&1 & echo $! > /tmp/pid")
     # Until it has become its program, the shell's child has the shell's command line.
     until(lambda: [each.command for each in container.processes()] == ["sleep 600"])
@@ -44,7 +44,7 @@ def test_processes_inside_are_told_by_both_pids(container: Container) -> None:
     wait_gone(inside.outer)
 
 
-def test_the_first_process_reaps_nobody_while_a_test_runs(container: Container) -> None:
+def test_the_first_process_reaps_no_process_while_a_test_runs(container: Container) -> None:
     container.run("sh", "-c", "/bin/true </dev/null >/dev/null 2>&1 & exit 0")
     until(lambda: container.zombies() and not container.processes())
     assert [row.command for row in container.zombies()] == ["[true]"]
@@ -124,7 +124,7 @@ def test_login_is_to_another_home(world: World, ssh_host: SshHost) -> None:
     assert ssh_host.place == f"ssh:{ssh_host.host}"
 
 
-def test_a_cut_line_hangs_and_goes_on_when_mended(world: World, ssh_host: SshHost) -> None:
+def test_a_cut_line_hangs_and_continues_when_mended(world: World, ssh_host: SshHost) -> None:
     talk = world.program([*ssh_host.argv, ssh_host.host, "echo ready; cat"])
     assert talk.line() == "ready"
     ssh_host.cut()
@@ -146,7 +146,7 @@ def test_a_dropped_line_breaks_and_a_new_one_works(world: World, ssh_host: SshHo
     assert ssh_host.run("echo new") == "new\n"
 
 
-def test_nobody_listens_at_a_host_that_is_down(world: World, ssh_host: SshHost) -> None:
+def test_no_port_is_open_at_a_host_that_is_down(world: World, ssh_host: SshHost) -> None:
     talk = world.program([*ssh_host.argv, ssh_host.host, "echo ready; cat"])
     assert talk.line() == "ready"
     ssh_host.down()
@@ -161,7 +161,7 @@ def test_nobody_listens_at_a_host_that_is_down(world: World, ssh_host: SshHost) 
 def test_a_control_connection_ends_with_the_host(world: World, places: ExitStack, ssh_host: SshHost, cut: bool) -> None:
     path = world.root / "control"
     master = [*ssh_host.argv, "-o", "ControlMaster=yes", "-o", f"ControlPath={path}", "-N", "-f", ssh_host.host]
-    subprocess.run(master, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, timeout=20, check=True)
+    subprocess.run(master, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, timeout=30, check=True)
     wait_for_file(path)
     (running,) = running_with(str(path))
     if cut:

@@ -17,7 +17,7 @@ from support.world import World
 
 
 def output(*words: object, input: bytes = b"") -> bytes:
-    done = subprocess.run(probe.argv(*words), input=input, capture_output=True, timeout=10, check=False)
+    done = subprocess.run(probe.argv(*words), input=input, capture_output=True, timeout=30, check=False)
     assert done.stderr == b""
     return done.stdout.removeprefix(b"ready\n")
 
@@ -53,7 +53,7 @@ def test_stderr_gets_what_is_sent_there() -> None:
 
 
 @pytest.mark.parametrize("words, code", [(["exit", 7], 7), (["die", "TERM"], -15), (["fork", "exit", 9], 9)])
-def test_it_ends_as_told(words: list[object], code: int) -> None:
+def test_it_ends_as_requested(words: list[object], code: int) -> None:
     assert subprocess.run(probe.argv(*words), stdout=subprocess.DEVNULL, check=False).returncode == code
 
 
@@ -128,7 +128,7 @@ def test_streams_can_be_closed_early(world: World) -> None:
 def test_serve_answers_on_its_port(world: World) -> None:
     program = start(world, "serve", 0)
     port = int(program.line().removeprefix("port "))
-    with socket.create_connection(("127.0.0.1", port), timeout=5) as client:
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as client:
         assert client.recv(10) == b"ok\n"
     program.kill()
 

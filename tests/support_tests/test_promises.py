@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import promises_page
 from support import points, promises
 
 # Spelled in two pieces, or readers of this suite's own marks would take these for claims.
@@ -41,7 +42,7 @@ def test_marks_are_read_from_functions_classes_parameters_and_modules(tmp_path: 
         ("native:2", one),
     ]
     assert {claim.test: claim.needs for claim in found} == {one: ("strace", "root"), two: ("strace",)}
-    page = promises.page(found)
+    page = promises_page.promises_page(found)
     assert f"| KIL-10 | `{one}`: A poisoned \\| group. |\n" in page
     assert [line.split()[1] for line in page.splitlines()[7:]] == ["KIL-02", "KIL-10", "LOG-05", "native:2"]
     assert f"`{one}`: A poisoned \\| group.<br>`{two}`: two things" in page
@@ -62,15 +63,14 @@ def test_known_promises_come_from_contracts_and_faults(tmp_path: Path) -> None:
     assert (known["terminal:1"], known["OWN-01"]) == ("yes", "host dies")
 
 
-def test_points_are_found_with_their_guard(tmp_path: Path) -> None:
-    text = 'if points.ACTIVE:\n    points.hit("a.b")\npoints.hit("c.d")\n'
-    (tmp_path / "x.py").write_text(text)
-    found = [(place.name, place.where, place.guarded) for place in points.places(tmp_path)]
-    assert found == [("a.b", "x.py:2", True), ("c.d", "x.py:3", False)]
+def test_points_are_found_where_they_are(tmp_path: Path) -> None:
+    (tmp_path / "x.py").write_text('failpoints.hit("a.b")\nfailpoints.hit("c.d")\n')
+    found = [(place.name, place.where) for place in points.places(tmp_path)]
+    assert found == [("a.b", "x.py:1"), ("c.d", "x.py:2")]
     assert points.all_points(tmp_path) == ["a.b", "c.d"]
 
 
 def test_a_point_without_a_written_name_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "x.py").write_text("points.hit(name)\n")
+    (tmp_path / "x.py").write_text("failpoints.hit(name)\n")
     with pytest.raises(AssertionError, match="written out"):
         points.all_points(tmp_path)

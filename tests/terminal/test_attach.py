@@ -1,4 +1,4 @@
-"""Attached clients: every byte once and in order, whoever is slow, whoever leaves, whatever was said before."""
+"""Attached clients get every byte once and in order, whichever of them is slow or leaves."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pytest
 
 from holdfast import errors
-from holdfast.model.attach import Clients, Data, Exit, Gap, Init, Refused, Size, Written
+from holdfast.model.results import Clients, Data, Exit, Gap, Init, Refused, Size, Written
 from support.own_time import waited_ns
 from support.peer import memory_kb
 from support.processes import descriptors
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from holdfast import Holdfast, Session
-    from holdfast.host.attach import Attachment
+    from holdfast.sessions.attach import Attachment
     from support.waiting import Gate
     from support.world import World
 
@@ -80,7 +80,7 @@ def echoing(home: Holdfast, **options: Any) -> Session:
     session = home.start(
         f"{RAW}; echo ready; exec cat", tty={"size_policy": options.pop("policy", "latest")}, **options
     )
-    session.wait(match="ready", timeout=10)
+    session.wait(match="ready", timeout=30)
     return session
 
 
@@ -181,22 +181,22 @@ with holdfast.open() as hf:
         assert session.exit.code == 0
 
 
-# A client in a process of its own. Draws what it is shown, and says what it is told.
+# A client in a process of its own. Draws what it is shown, and prints the events it gets.
 DRAWING = """
 import sys, holdfast
-from holdfast.model.attach import Data, Gap
+from holdfast.model.results import Data, Gap
 from support.viewer import Viewer
 with holdfast.open() as hf, hf.get(sys.argv[1]).attach(role="observe") as attachment:
-    viewer, told = Viewer(attachment), 0
+    viewer, reported = Viewer(attachment), 0
     while viewer.exit is None:
         viewer.take(None)
-        for event in viewer.told[told:]:
+        for event in viewer.told[reported:]:
             name = type(event).__name__
             if isinstance(event, Gap):
                 print(name, event.reason, flush=True)
             elif not isinstance(event, Data):
                 print(name, flush=True)
-        told = len(viewer.told)
+        reported = len(viewer.told)
         if "the end" in viewer.text:
             print("shows", viewer.text.splitlines()[-2][-10:], viewer.text.splitlines()[-1], flush=True)
 """
@@ -210,13 +210,13 @@ def test_a_stopped_client_slows_nothing_and_wakes_to_a_gap_and_the_screen(home: 
     code = "import sys; sys.path.insert(0, sys.argv[2])" + DRAWING
 
     def printing() -> tuple[Session, Gate, Gate]:
-        gate, told = world.gate(), world.gate()
+        gate, reported = world.gate(), world.gate()
         output = f"yes {'x' * 1000} | head -c {size}; echo; echo the end"
         clock = "date +%s.%N"
-        script = f"stty -echo; head -c1 {gate} > /dev/null; a=$({clock}); {output}; echo $a $({clock}) > {told}"
-        return home.start(f"{script}; head -c1 {leave} > /dev/null", tty=True, log_cap=8 * MIB), gate, told
+        script = f"stty -echo; head -c1 {gate} > /dev/null; a=$({clock}); {output}; echo $a $({clock}) > {reported}"
+        return home.start(f"{script}; head -c1 {leave} > /dev/null", tty=True, log_cap=8 * MIB), gate, reported
 
-    # The other one prints the same at the same time with nobody attached.
+    # The other one prints the same at the same time without a client.
     (session, *watched), (other, *alone) = printing(), printing()
     client = world.host(code, session.id, str(Path(__file__).parents[1]))
     assert client.line() == "Init"
@@ -228,12 +228,13 @@ def test_a_stopped_client_slows_nothing_and_wakes_to_a_gap_and_the_screen(home: 
     for gate, _ in (watched, alone):
         gate.release()
     took = []
-    for (_, told), pid, before_ns in zip((watched, alone), runners, waited, strict=True):
-        began, ended = map(float, told.line(240).split())
+    for (_, reported), pid, before_ns in zip((watched, alone), runners, waited, strict=True):
+        began, ended = map(float, reported.line(240).split())
         # Without the time in which the kernel ran other programs in the place of the runner.
         took.append(ended - began - (waited_ns(pid) - before_ns) / 1e9)
-    assert took[0] < took[1] * 1.5, "a client that reads nothing slows the command"
-    until(lambda: session.refresh().ends["tty"] > size, 20, what="the end of the output")
+    # A command that waited for its client would never end.
+    assert took[0] < took[1] * 4, "a client that reads nothing slows the command"
+    until(lambda: session.refresh().ends["tty"] > size, what="the end of the output")
     assert memory_kb(session.runner_pid, "VmHWM") < before + (16 << 10)
     os.kill(client.pid, signal.SIGCONT)
     said = [client.line(60)]
@@ -245,9 +246,9 @@ def test_a_stopped_client_slows_nothing_and_wakes_to_a_gap_and_the_screen(home: 
     # How long the last row is depends on the size.
     assert re.fullmatch("shows x+ the end", said[-1])
     leave.release(2)
-    while client.line(20) != "Exit":
+    while client.line() != "Exit":
         pass
-    other.wait(timeout=20)
+    other.wait(timeout=30)
 
 
 @pytest.mark.covers("terminal:21")
@@ -275,7 +276,7 @@ def test_an_exact_client_behind_gets_all_that_is_retained_then_one_gap_with_its_
 
 @pytest.mark.covers("found:31")
 @pytest.mark.parametrize("since", ["start", 10], ids=["behind", "resumed"])
-def test_an_exact_client_that_the_cap_has_overtaken_goes_on_at_the_first_retained_byte(
+def test_an_exact_client_that_the_cap_has_overtaken_continues_at_the_first_retained_byte(
     world: World, since: Literal["start"] | int
 ) -> None:
     printing, leaving, printed = (world.gate() for _ in range(3))
@@ -308,7 +309,7 @@ def test_an_exact_client_that_the_cap_has_overtaken_goes_on_at_the_first_retaine
 
 
 @pytest.mark.covers("found:31")
-def test_an_exact_client_of_an_ended_session_goes_on_at_the_first_retained_byte(world: World) -> None:
+def test_an_exact_client_of_an_ended_session_continues_at_the_first_retained_byte(world: World) -> None:
     session = world.open().run(world.probe("quiet", "lines", 240_000), tty=True, log_cap=MIB, wait=30)
     first, end = session.dropped_before["tty"], session.ends["tty"]
     with session.attach(role="observe", lag="exact", since=10) as attachment:
@@ -320,7 +321,7 @@ def test_an_exact_client_of_an_ended_session_goes_on_at_the_first_retained_byte(
     assert sum(len(event.data) for event in after) == end - first > 0
 
 
-def test_what_is_typed_comes_back_and_is_told_as_written(home: Holdfast) -> None:
+def test_what_is_typed_comes_back_and_is_reported_as_written(home: Holdfast) -> None:
     session = echoing(home)
     with session.attach() as attachment:
         received(attachment, lambda event: isinstance(event, Init))
@@ -389,18 +390,18 @@ def test_a_resize_by_request_is_refused_while_a_client_sizes(home: Holdfast) -> 
 
 
 @pytest.mark.covers("terminal:30")
-def test_a_dragged_window_is_told_at_most_every_fifty_milliseconds_and_last_wins(home: Holdfast) -> None:
+def test_a_dragged_window_is_reported_at_most_every_fifty_milliseconds_and_last_wins(home: Holdfast) -> None:
     script = "stty -echo; trap 'echo winch' WINCH; echo armed; while :; do sleep 0.02; done"
     session = home.start(script, tty=True)
-    session.wait(match="armed", timeout=10)
+    session.wait(match="armed", timeout=30)
     began = time.monotonic()
     with session.attach() as attachment:
         for step in range(200):
             attachment.resize(20 + step % 20, 60 + step)
         until(lambda: session.refresh().size == [39, 259], what="the last size")
         took = time.monotonic() - began
-        session.wait(match="winch", timeout=10)
-        session.wait(idle=0.2, timeout=5)
+        session.wait(match="winch", timeout=30)
+        session.wait(idle=0.2, timeout=30)
     assert 1 <= session.text().count("winch") <= took / 0.05 + 2
     session.kill()
 
@@ -408,17 +409,17 @@ def test_a_dragged_window_is_told_at_most_every_fifty_milliseconds_and_last_wins
 @pytest.mark.covers("terminal:42")
 def test_the_focus_that_one_of_two_clients_loses_is_kept_from_the_application(home: Holdfast) -> None:
     session = home.start(rf"{RAW}; printf '\033[?1004hready'; exec cat -v", tty=True)
-    session.wait(match="ready", timeout=10)
+    session.wait(match="ready", timeout=30)
     one, two = session.attach(), session.attach()
     for client in (one, two):
         client.send(b"\x1b[I")
     received(one, lambda event: isinstance(event, Clients) and all(each["focused"] for each in event.clients))
     one.send(b"\x1b[O")
     one.send(b"a")
-    session.wait(match="a$", timeout=10)
+    session.wait(match="a$", timeout=30)
     assert session.text().rpartition("ready")[2] == "^[[Ia"
     two.close()
-    assert session.wait(match=r"\^\[\[O", timeout=10).reason == "match"
+    assert session.wait(match=r"\^\[\[O", timeout=30).reason == "match"
     one.close()
     session.kill()
 
@@ -428,7 +429,7 @@ def test_a_full_queue_makes_the_typing_client_wait_and_a_request_busy(home: Hold
     speak, gate = world.gate(), world.gate()
     waiting = f"head -c1 {speak} > /dev/null; echo meanwhile; head -c1 {gate} > /dev/null"
     session = home.start(f"{RAW}; echo ready; {waiting}; exec cat", tty=True)
-    session.wait(match="ready", timeout=10)
+    session.wait(match="ready", timeout=30)
     unit = bytes(range(256)) * 256
     with session.attach(since="now") as attachment, session.attach(since="now", role="observe") as other:
         received(attachment, lambda event: isinstance(event, Init))
@@ -444,7 +445,7 @@ def test_a_full_queue_makes_the_typing_client_wait_and_a_request_busy(home: Hold
         except errors.Busy:
             pass
         assert accepted < 40, "the queue is never full"
-        assert session.text().strip() == "ready", "reading goes on"
+        assert session.text().strip() == "ready", "reading continues"
         received(other, lambda event: isinstance(event, Init))
         speak.release()
         said = received(other, lambda event: isinstance(event, Data))
@@ -455,7 +456,7 @@ def test_a_full_queue_makes_the_typing_client_wait_and_a_request_busy(home: Hold
         typed = 0
         got = bytearray()
         while typed < 40 * len(unit) or len(got) < len(b"meanwhile\n") + (40 + accepted) * len(unit):
-            for event in attachment.wait(20):
+            for event in attachment.wait(30):
                 if isinstance(event, Written):
                     typed += event.bytes
                 elif isinstance(event, Data):
@@ -469,7 +470,7 @@ def test_a_full_queue_makes_the_typing_client_wait_and_a_request_busy(home: Hold
 @pytest.mark.covers("terminal:24")
 def test_a_session_that_ended_is_attached_drawn_and_read_without_a_runner(home: Holdfast) -> None:
     done = home.start(r"printf 'first\r\n\033[2J\033[Hsecond\033[5;5Hthird'; exit 3", tty=True)
-    done.wait(timeout=10)
+    done.wait(timeout=30)
     assert done.runner_pid is not None
     wait_gone(done.runner_pid)
     with done.attach() as attachment:
@@ -490,11 +491,10 @@ def test_a_session_that_ended_is_attached_drawn_and_read_without_a_runner(home: 
 def test_a_screen_that_a_host_has_kept_is_not_missing_from_an_attach_or_an_export(
     home: Holdfast, tmp_path: Path
 ) -> None:
-    """`screen` keeps what took long to draw as a keyframe. Attach and export give bytes of the log, which go further
-    back than that."""
+    """A host keeps the grid of the last screen. Attach and export give bytes of the log, which go further back."""
     session = home.run("seq 1 60000; printf end", tty=True, size=(10, 40))
     kept = session.screen(at=session.ends["tty"] - 3).text
-    assert list(Path(home.home.session(session.id)).glob("keyframe.*"))
+    assert session.id in home._core.keyframes
     whole = session.screen().text
     assert whole == kept + "\nend"
     with session.attach(role="observe", history_rows=0) as attachment:
@@ -505,24 +505,38 @@ def test_a_screen_that_a_host_has_kept_is_not_missing_from_an_attach_or_an_expor
     assert "60000" in (tmp_path / "cast").read_text()
 
 
-def test_presence_says_who_is_here(home: Holdfast) -> None:
+def test_a_screen_after_a_resize_without_output_is_that_of_a_host_that_kept_none(home: Holdfast, world: World) -> None:
+    program = "stty -echo; printf '\\33[H\\33[2Jone'; read line; printf '\\33[H\\33[2J%s' $line; read end"
+    session = home.start(program, tty=True, size=(10, 40))
+    session.wait(match="one")
+    assert session.screen().size == (10, 40)
+    session.resize(5, 12)
+    session.send("five-six-seven-eight\n")
+    session.wait(match="five")
+    kept, drawn = session.screen(), world.open().get(session.id).screen()
+    assert kept.size == (5, 12)
+    assert (kept.text, kept.cursor) == (drawn.text, drawn.cursor)
+    session.kill()
+
+
+def test_presence_lists_the_clients(home: Holdfast) -> None:
     session = echoing(home)
     with session.attach(label="reader", kind="web", size=(10, 20)) as one:
         received(one, lambda event: isinstance(event, Init))
         with session.attach(role="observe", label="agent"):
-            told = received(one, lambda event: isinstance(event, Clients))[-1]
-            assert [(each["label"], each["role"], each["kind"]) for each in told.clients] == [
+            reported = received(one, lambda event: isinstance(event, Clients))[-1]
+            assert [(each["label"], each["role"], each["kind"]) for each in reported.clients] == [
                 ("reader", "control", "web"),
                 ("agent", "observe", "agent"),
             ]
             assert session.refresh().attached == {"control": 1, "observe": 1}
-        told = received(one, lambda event: isinstance(event, Clients))[-1]
-        assert len(told.clients) == 1
+        reported = received(one, lambda event: isinstance(event, Clients))[-1]
+        assert len(reported.clients) == 1
     session.kill()
 
 
 @pytest.mark.covers("STR-02")
-def test_clients_killed_in_mid_frame_hurt_nobody(home: Holdfast, world: World) -> None:
+def test_clients_killed_in_mid_frame_do_no_harm(home: Holdfast, world: World) -> None:
     words = " ".join(world.probe("quiet", "lines", 200_000))
     session = home.start(f"stty -echo; read go; exec {words}", tty=True)
     code = """
@@ -534,7 +548,7 @@ with holdfast.open() as hf, hf.get(sys.argv[1]).attach(role="observe", lag="exac
 """
     clients = [world.host(code, session.id) for _ in range(6)]
     for client in clients:
-        assert client.line(20) == "attached"
+        assert client.line() == "attached"
     assert session.runner_pid is not None
     open_before = len(descriptors(session.runner_pid))
     with session.attach(role="observe", lag="exact", since="start") as attachment:
@@ -564,7 +578,7 @@ for role in ("control", "observe"):
     assert done.text() == "self-attach\nself-attach\n"
 
 
-def test_what_cannot_be_attached_is_said(home: Holdfast, world: World) -> None:
+def test_an_attach_to_anything_but_a_terminal_is_refused(home: Holdfast, world: World) -> None:
     pipes = home.start(world.probe("forever"))
     with pytest.raises(errors.NotATty):
         pipes.attach()
@@ -591,26 +605,26 @@ def test_a_frame_that_no_client_of_ours_sends_does_not_end_the_session(home: Hol
     session.kill()
 
 
-def test_what_the_kernel_never_took_is_not_told_as_written(home: Holdfast, world: World) -> None:
+def test_what_the_kernel_never_took_is_not_reported_as_written(home: Holdfast, world: World) -> None:
     gate = world.gate()
     session = home.start(f"{RAW}; echo ready; head -c1 {gate} > /dev/null", tty=True)
-    session.wait(match="ready", timeout=10)
+    session.wait(match="ready", timeout=30)
     with session.attach(since="now") as attachment:
         attachment.send(bytes(400_000))
         gate.release()
-        told = [event for event in received(attachment, is_exit) if isinstance(event, Written)]
-        told += [event for event in attachment.wait(0.1) if isinstance(event, Written)]
-    assert all(event.bytes < 400_000 for event in told)
+        reported = [event for event in received(attachment, is_exit) if isinstance(event, Written)]
+        reported += [event for event in attachment.wait(0.1) if isinstance(event, Written)]
+    assert all(event.bytes < 400_000 for event in reported)
 
 
-def test_who_gives_up_control_gives_up_the_focus_too(home: Holdfast) -> None:
+def test_giving_up_control_gives_up_the_focus_too(home: Holdfast) -> None:
     session = home.start(rf"{RAW}; printf '\033[?1004hready'; exec cat -v", tty=True)
-    session.wait(match="ready", timeout=10)
+    session.wait(match="ready", timeout=30)
     with session.attach() as attachment:
         attachment.send(b"\x1b[I")
-        session.wait(match=r"\^\[\[I", timeout=10)
+        session.wait(match=r"\^\[\[I", timeout=30)
         attachment.observe()
-        assert session.wait(match=r"\^\[\[O", timeout=10).reason == "match"
+        assert session.wait(match=r"\^\[\[O", timeout=30).reason == "match"
     session.kill()
 
 
@@ -619,7 +633,7 @@ def test_a_slow_call_of_keys_leaves_the_keyboard_to_others(home: Holdfast) -> No
     before = session.refresh().cursor
     session.keys("a", "b", "c", delay_ms=2000)
     session.send("X")
-    assert session.wait(match="aX", since=before, timeout=5).reason == "match"
+    assert session.wait(match="aX", since=before, timeout=30).reason == "match"
     session.kill()
 
 
@@ -628,7 +642,7 @@ def test_the_paste_of_a_submit_and_its_enter_are_not_torn_apart(home: Holdfast) 
     before = session.refresh().cursor
     session.submit("one", enter_delay_ms=300)
     session.send("two")
-    assert session.wait(match="two", since=before, timeout=5).reason == "match"
+    assert session.wait(match="two", since=before, timeout=30).reason == "match"
     assert session.read(since=before).data == b"one\rtwo"
     session.kill()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import sys
 from typing import TYPE_CHECKING
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast import errors
-from holdfast.host.recorded import Recording
+from holdfast.sessions.recording import Recording
 from support.waiting import until
 
 if TYPE_CHECKING:
@@ -58,7 +57,7 @@ def test_enter_waits_as_long_as_configured(
 ) -> None:
     monkeypatch.setenv("HOLDFAST_TERMINAL_ENTER_DELAY", delay)
     session = open_home().start([*PYTHON, TIMED], tty=True)
-    session.wait(match="ready", timeout=10)
+    session.wait(match="ready", timeout=30)
     typed = session.submit("hello", wait_for={"match": "Enter.*", "timeout": 10})
     assert typed.woke is not None
     assert typed.woke.match == came
@@ -67,7 +66,7 @@ def test_enter_waits_as_long_as_configured(
 def test_an_attach_brings_as_many_rows_of_history_as_configured(
     open_home: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from holdfast.model.attach import Init
+    from holdfast.model.results import Init
 
     # A clear screen to begin at is there before every line.
     source = "import os\nfor n in range(3000): os.write(1, b'\\x1b[2J\\x1b[H%d\\r\\n' % n + b'x' * 100)\n"
@@ -81,10 +80,10 @@ def test_an_attach_brings_as_many_rows_of_history_as_configured(
     assert begins[0] > begins[1]
 
 
-def test_patterns_of_the_configuration_tell_a_question(open_home: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_patterns_of_the_configuration_report_a_question(open_home: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOLDFAST_TERMINAL_PROMPTS", "question=^Quo vadis, .{1,20}! $")
     session = open_home().start("printf 'Quo vadis, you! '; read answer", tty=True)
-    until(lambda: session.refresh().needs_input is not None, 5, what="the question")
+    until(lambda: session.refresh().needs_input is not None, what="the question")
     assert session.needs_input is not None
     assert (session.needs_input["kind"], session.needs_input["line"]) == ("question", "Quo vadis, you!")
 
@@ -93,45 +92,38 @@ def test_patterns_replace_those_of_their_kind_only_on_request(open_home: Open, m
     monkeypatch.setenv("HOLDFAST_TERMINAL_PROMPTS", "question=^Quo vadis, .{1,20}! $")
     question = "printf 'Really? '; read answer"
     added = open_home().start(question, tty=True)
-    until(lambda: added.refresh().needs_input is not None, 5, what="the question")
+    until(lambda: added.refresh().needs_input is not None, what="the question")
     assert added.needs_input is not None
     assert added.needs_input["kind"] == "question"
     monkeypatch.setenv("HOLDFAST_TERMINAL_PROMPTS_REPLACE", "true")
     replaced = open_home().start(question, tty=True)
-    until(lambda: replaced.refresh().metadata["input_state"] != "working", 5, what="a look")
-    until(lambda: (replaced.refresh().needs_input or {}).get("confidence") in (None, "low"), 5, what="no sure question")
+    until(lambda: replaced.refresh().metadata["input_state"] != "working", what="a look")
+    until(lambda: (replaced.refresh().needs_input or {}).get("confidence") in (None, "low"), what="no sure question")
     assert (replaced.refresh().needs_input or {}).get("kind") != "question"
 
 
-def test_input_is_kept_only_where_asked_for_and_shown(
-    open_home: Open, world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_an_input_its_author_time_and_size_are_kept_but_not_its_content(open_home: Open, world: World) -> None:
     asking = "printf 'name: '; read name; stty -echo; printf 'secret: '; read secret; stty echo; echo done; read last"
-    plain = open_home().start(asking, tty=True)
-    monkeypatch.setenv("HOLDFAST_TERMINAL_AUDIT_INPUT", "full")
-    audited = open_home().start(asking, tty=True)
-    for session in (plain, audited):
-        session.wait(match="name:", timeout=10)
-        session.send("Ann\n", wait_for={"match": "secret:"})
-        session.send("hunter2\n", wait_for={"match": "done"})
-        session.keys("x", "Enter", wait_for={"exit": True})
-    assert [sorted(entry) for entry in typed_into(world, plain)] == [["at", "by", "bytes", "offset"]] * 3
-    kept = [entry.get("data") for entry in typed_into(world, audited)]
-    assert kept == [base64.b64encode(b"Ann\n").decode(), None, base64.b64encode(b"x\r").decode()]
+    session = open_home().start(asking, tty=True)
+    session.wait(match="name:", timeout=30)
+    session.send("Ann\n", wait_for={"match": "secret:"})
+    session.send("hunter2\n", wait_for={"match": "done"})
+    session.keys("x", "Enter", wait_for={"exit": True})
+    assert [sorted(entry) for entry in typed_into(world, session)] == [["at", "by", "bytes", "offset"]] * 3
 
 
 def test_the_term_of_the_environment_is_in_the_recording_and_in_a_restart(open_home: Open, world: World) -> None:
-    from holdfast.host.observe import read_files
+    from holdfast.sessions.observe import read_files
 
     hf = open_home()
     session = hf.run("echo $TERM", tty=True, env={"TERM": "screen-256color"})
     assert session.text().strip() == "screen-256color"
     assert Recording(read_files(hf.home, session.id)).header().term == "screen-256color"
     again = session.restart()
-    again.wait(timeout=10)
+    again.wait(timeout=30)
     assert again.text().strip() == "screen-256color"
     other = again.restart(env={"TERM": "vt220"})
-    other.wait(timeout=10)
+    other.wait(timeout=30)
     assert other.text().strip() == "vt220"
 
 
@@ -143,9 +135,9 @@ def test_text_without_bytes_is_refused(open_home: Open, world: World) -> None:
     assert not (world.session(session.id) / "inputs.jsonl").exists()
 
 
-def test_more_than_one_message_holds_is_too_large_and_the_session_goes_on(open_home: Open, world: World) -> None:
+def test_more_than_one_message_holds_is_too_large_and_the_session_continues(open_home: Open, world: World) -> None:
     session = open_home().start("stty raw -echo; echo ready; exec cat", tty=True)
-    session.wait(match="ready", timeout=10)
+    session.wait(match="ready", timeout=30)
     for text in ("x" * (1 << 20), "\u00e9" * (200 << 10)):
         with pytest.raises(errors.TooLarge):
             session.submit(text)

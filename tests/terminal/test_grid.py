@@ -8,11 +8,11 @@ from itertools import pairwise
 
 import pytest
 
+from holdfast.core.vt.widths import column_count
 from holdfast.errors import BadSize
-from holdfast.runner.characters import column_count
+from holdfast.terminal.cells import Row, Style
 from holdfast.terminal.grid import Grid, GridFailed
-from holdfast.terminal.rows import Row, Style
-from support.recordings import vim
+from support.recordings import state_of, vim
 from support.reference_screen import Reference, differences
 
 TOKENS = [
@@ -120,10 +120,10 @@ def style_of(data: bytes) -> Style:
 @pytest.mark.parametrize("seed", range(8))
 def test_fuzzed_stream_split_in_two_anywhere_then_the_same_grid(seed: int) -> None:
     data = stream(seed, 40)
-    whole = fed(data).dump()
+    whole = state_of(fed(data))
 
     for cut in range(1, len(data)):
-        assert fed(data[:cut], data[cut:]).dump() == whole, cut
+        assert state_of(fed(data[:cut], data[cut:])) == whole, cut
 
 
 @pytest.mark.covers("terminal:1")
@@ -132,7 +132,7 @@ def test_fuzzed_streams_byte_by_byte_then_the_same_grids(seed: int) -> None:
     for offset in range(40):
         data = stream(seed * 1000 + offset, 80)
 
-        assert fed(*(data[i : i + 1] for i in range(len(data)))).dump() == fed(data).dump(), data
+        assert state_of(fed(*(data[i : i + 1] for i in range(len(data))))) == state_of(fed(data)), data
 
 
 @pytest.mark.covers("terminal:1")
@@ -150,7 +150,7 @@ def test_recorded_vim_byte_by_byte_then_the_same_grid_as_in_one_chunk() -> None:
     for i in range(begin, len(recording.data)):
         single.feed(recording.data[i : i + 1])
 
-    assert single.dump() == whole.dump()
+    assert state_of(single) == state_of(whole)
 
 
 @pytest.mark.slow
@@ -299,38 +299,17 @@ def test_cleared_tab_stops_then_a_wider_page_has_none() -> None:
 
 def test_alternate_screen_then_main_page_and_history_can_still_be_read() -> None:
     grid = fed(b"\r\n".join(b"\x1b[3%dmline %d" % (i % 8, i) for i in range(12)), b"\x1b[?1049h\x1b[Hvim")
-    dump = grid.dump()
+    before = state_of(grid)
 
     assert grid.alt
     assert grid.rows()[0].text.rstrip() == "vim"
     assert [row.text.rstrip() for row in grid.main_rows()] == [f"line {i}" for i in range(6, 12)]
     assert [row.text.rstrip() for row in grid.history(3)] == ["line 3", "line 4", "line 5"]
     assert grid.main_rows()[0].cells[0].style == Style(fg=6)
-    assert grid.dump() == dump
+    assert state_of(grid) == before
     grid.feed(b"\x1b[?1049l")
     assert not grid.alt
     assert [row.text.rstrip() for row in grid.rows()] == [f"line {i}" for i in range(6, 12)]
-
-
-@pytest.mark.parametrize("seed", range(40))
-def test_dumped_and_loaded_then_the_same_grid_that_goes_on_the_same(seed: int) -> None:
-    data, more = stream(seed, 60), stream(seed + 1000, 20)
-    grid = fed(data)
-
-    loaded = Grid.load(grid.dump())
-
-    assert loaded.dump() == grid.dump()
-    assert loaded.rows() == grid.rows()
-    assert (loaded.cursor, loaded.pending_wrap, loaded.alt) == (grid.cursor, grid.pending_wrap, grid.alt)
-    grid.feed(more)
-    loaded.feed(more)
-    assert loaded.dump() == grid.dump()
-
-
-@pytest.mark.parametrize("dump", ["", "{}", "[]", '{"version":99}', '{"version":1,"size":[2,2]}', "nonsense"])
-def test_what_is_no_dump_then_a_value_error(dump: str) -> None:
-    with pytest.raises(ValueError):
-        Grid.load(dump)
 
 
 @pytest.mark.parametrize("size", [(0, 80), (24, 0), (501, 80), (24, 1001)])

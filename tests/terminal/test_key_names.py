@@ -11,8 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from holdfast.errors import BadKey
-from holdfast.runner import keys as encoder
-from holdfast.runner.keycodes import MODIFIERS, NAMES, spell
+from holdfast.runner.terminal import keyboard as encoder
+from holdfast.runner.terminal.keycodes import MODIFIERS, NAMES, spell
 from holdfast.terminal.keys import ALIASES, parse
 
 
@@ -201,7 +201,7 @@ def test_a_token_that_names_nothing_is_refused_with_what_is_near(token: str, sug
     assert "\x1b" not in str(refused.value)
 
 
-def test_what_is_no_text_is_no_key() -> None:
+def test_a_key_name_must_be_text() -> None:
     with pytest.raises(BadKey):
         parse([7])  # type: ignore[list-item]
 
@@ -227,7 +227,7 @@ def test_no_token_is_typed_as_text_unless_it_says_so(token: str) -> None:
         return
     assert len(parts) == 1
     part = parts[0]
-    encoder.check(part)
+    encoder.check_part(part)
     if "text" in part:
         assert token.lower().startswith("text:")
         assert part["text"] == token[5:]
@@ -240,7 +240,7 @@ def test_no_token_is_typed_as_text_unless_it_says_so(token: str) -> None:
 
 
 @given(name=st.sampled_from(sorted(NAMES)) | st.characters(exclude_categories=["Cc", "Cs"]), mods=st.integers(0, 15))
-def test_a_key_as_we_spell_it_is_read_as_that_key(name: str, mods: int) -> None:
+def test_a_suggested_spelling_is_read_as_the_same_key(name: str, mods: int) -> None:
     spelled = spell(name, mods)
     wanted = "Space" if name == " " else name
     assert parse([spelled]) == [key(wanted, *(word for word, bit in MODIFIERS.items() if mods & bit))]

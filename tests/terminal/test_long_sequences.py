@@ -56,12 +56,12 @@ def test_a_line_before_a_sequence_of_many_megabytes_and_one_behind_it_are_all_th
     assert session.refresh().ends["tty"] > mib << 20
     shows_both_lines(session)
     session.send("\n")
-    session.wait(timeout=20)
+    session.wait(timeout=30)
     assert session.refresh().state == "exited"
     shows_both_lines(session)
 
 
-def test_text_read_from_the_middle_of_a_long_sequence_begins_behind_it(world: World) -> None:
+def test_text_read_from_the_middle_of_a_long_sequence_begins_after_it(world: World) -> None:
     session = started(world, 1)
     page = session.read(300_000)
     while page.more:

@@ -1,4 +1,4 @@
-"""Does a command wait for somebody? Real programs on sessions' terminals, seen through the status of the session."""
+"""Whether a command waits for input. Real programs on sessions' terminals, seen through the status of the session."""
 
 # ruff: noqa: RUF001 - the signs that programs point with are the subject here
 
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from support.own_time import QuietTime
 from support.processes import price
 from support.waiting import Gate, until
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 PYTHON = [sys.executable, "-I", "-S", "-c"]
 # What a question takes from its last byte, twice over: the contract's bound.
 SOON_S = 3.0
-# Where nothing proves that somebody reads, so much silence comes first.
+# How long a program has to be silent where nothing proves that it reads.
 LATE_S = 10.0
 
 HOST_KEY = r"""
@@ -60,7 +61,9 @@ def state(session: Session) -> str:
 
 def asked(session: Session, bound: float = SOON_S) -> dict[str, Any]:
     """What it needs, once it needs something."""
-    until(lambda: state(session) == "needs_input", bound, what="the question")
+    passed = QuietTime()
+    until(lambda: state(session) == "needs_input", what="the question")
+    assert passed.seconds() < bound
     assert session.needs_input is not None
     return session.needs_input
 
@@ -73,20 +76,22 @@ def becomes(session: Session, word: str, bound: float) -> list[str]:
         states.append(state(session))
         return states[-1] == word
 
-    until(seen, bound, what=f"the state {word}")
+    passed = QuietTime()
+    until(seen, what=f"the state {word}")
+    assert passed.seconds() < bound
     return states
 
 
-def for_a_while(seconds: float, told: Callable[[], object]) -> set[object]:
-    """All that is told in that time."""
+def for_a_while(seconds: float, value: Callable[[], object]) -> set[object]:
+    """All values in that time."""
     found: set[object] = set()
     deadline = time.monotonic() + seconds
 
     def is_over() -> bool:
-        found.add(told())
+        found.add(value())
         return time.monotonic() >= deadline
 
-    until(is_over, seconds + 5)
+    until(is_over, seconds + 30)
     return found
 
 
@@ -97,9 +102,9 @@ def a_sleeper_is_quiet_and_costs_nothing_once_that_is_known(home: Holdfast) -> N
     assert session.metadata["hung"] == "no_cpu"
     assert session.runner_pid is not None
     # It has noticed by then that we hung up.
-    home.run(["sleep", "0.2"], wait=10)
+    home.run(["sleep", "0.2"], wait=30)
     before = price(session.runner_pid)
-    home.run(["sleep", "2"], wait=10)
+    home.run(["sleep", "2"], wait=30)
     assert price(session.runner_pid) == before, "an idle session has no timer"
     assert state(session) == "quiet"
     session.kill()
@@ -150,7 +155,7 @@ def the_interpreter_is_at_its_prompt_and_at_work_on_what_it_was_given(home: Hold
     session = home.start([sys.executable, "-q"], tty=True)
     assert set(becomes(session, "at_prompt", LATE_S)) <= {"working", "at_prompt"}
     session.submit("import time; print('off'); time.sleep(3600)")
-    session.wait(match="^off", timeout=10)
+    session.wait(match="^off", timeout=30)
     assert set(becomes(session, "quiet", LATE_S)) == {"working", "quiet"}
     session.kill()
 
@@ -187,7 +192,7 @@ def a_prompt_that_flashes_between_two_outputs_is_nothing(home: Holdfast) -> None
 
 def a_question_is_known_before_anybody_looks(home: Holdfast) -> None:
     session = home.start(["bash", "-c", "read -s x"], tty=True)
-    home.run(["sleep", "4"], wait=10)
+    home.run(["sleep", "4"], wait=30)
     assert state(session) == "needs_input"
     session.kill()
 
@@ -262,10 +267,10 @@ def a_question_drawn_anew_for_another_size_is_the_same_question(home: Holdfast) 
     before = asked(session)
     end = session.ends["tty"]
     session.resize(20, 60)
-    session.wait(output=True, since=end, timeout=5)
+    session.wait(output=True, since=end, timeout=30)
     # Over the next look, which the redraw makes due.
-    told = for_a_while(1.5, lambda: state(session) and repr(session.needs_input))
-    assert told == {repr(before)}
+    seen = for_a_while(1.5, lambda: state(session) and repr(session.needs_input))
+    assert seen == {repr(before)}
     session.kill()
 
 
@@ -319,10 +324,10 @@ def test_a_silent_program_is_known_for_what_it_is(world: World) -> None:
     )
 
 
-def test_title_and_alternate_screen_stand_in_the_metadata(world: World) -> None:
+def test_title_and_alternate_screen_are_in_the_metadata(world: World) -> None:
     script = r"printf '\033]2;my title\007\033[?1049hready'; exec sleep 3600"
     session = world.open().start(script, tty=True)
-    session.wait(match="ready", timeout=10)
+    session.wait(match="ready", timeout=30)
     assert session.refresh().metadata["title"] == "my title"
     assert session.metadata["alt_screen"] is True
     session.kill()

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.runner.tracker import Tracker
+from holdfast.core.vt.tracker import Tracker
+from holdfast.terminal.client import Undo, everything
 from holdfast.terminal.grid import Grid
 from holdfast.terminal.paint import paint
-from holdfast.terminal.undo import Undo, everything
-from support.recordings import vim
+from support.recordings import state_of, vim
 from support.reference_screen import Reference, Seen, differences
 
 MODES = [1, 5, 7, 9, 25, 66, 1000, 1002, 1003, 1004, 1006, 2004, 2026]
@@ -53,11 +53,11 @@ def test_recorded_vim_painted_at_many_offsets_then_another_terminal_is_the_same(
     for offset in range(1500, len(recording.data), 7001):
         tracker = recording.tracker(offset)
         grid, state = recording.grid(tracker.ground), tracker.snapshot()
-        before = grid.dump()
+        before = state_of(grid)
 
         painted = paint(grid, state, grid.size, 100)
 
-        assert grid.dump() == before
+        assert state_of(grid) == before
         seen = show(terminal, grid.size, painted)
         assert differences(grid.rows(), seen) == [], offset
         assert (seen.cursor, seen.visible, seen.alt) == (grid.cursor[:2], grid.cursor[2], grid.alt)
@@ -180,39 +180,6 @@ def test_wrapped_lines_then_a_terminal_that_gets_wider_joins_them(terminal: Refe
     seen = terminal.seen()
 
     assert seen.contents.count(long.decode()) == 2
-
-
-def test_larger_terminal_then_the_page_is_at_its_top_left(terminal: Reference) -> None:
-    grid, state = drawn(b"one\r\ntwo\r\n\x1b[44mthree\x1b[K\x1b[m\r\n$ ", (5, 20))
-
-    seen = show(terminal, (9, 50), paint(grid, state, (9, 50), 0))
-
-    assert texts(seen) == ["one", "two", "three", "$", "", "", "", "", ""]
-    assert seen.cursor == (3, 2)
-    assert [style["bg"] for _, style in seen.cells[2]] == [["palette", 4]] * 20 + [None] * 30
-
-
-def test_smaller_terminal_then_the_part_with_the_cursor_is_shown_and_the_rest_above_it_kept(
-    terminal: Reference,
-) -> None:
-    data = b"\r\n".join(b"row %02d" % i + b"." * 33 for i in range(12)) + b"\x1b[9;38H"
-    grid, state = drawn(data, (12, 40))
-
-    seen = show(terminal, (4, 10), paint(grid, state, (4, 10), 0))
-
-    assert texts(seen) == [".........."] * 4
-    assert seen.cursor == (3, 9)
-    assert [line for line in seen.contents if line.startswith("row")] == [f"row {i:02d}" + "." * 33 for i in range(5)]
-
-
-def test_smaller_terminal_on_the_alternate_screen_then_clipped_around_the_cursor(terminal: Reference) -> None:
-    data = b"\x1b[?1049h" + b"".join(b"\x1b[%d;1Hrow %02d" % (i + 1, i) for i in range(12)) + b"\x1b[10;4H"
-    grid, state = drawn(data, (12, 40))
-
-    seen = show(terminal, (5, 6), paint(grid, state, (5, 6), 0))
-
-    assert texts(seen) == ["row 05", "row 06", "row 07", "row 08", "row 09"]
-    assert seen.cursor == (4, 3)
 
 
 def test_cursor_at_the_right_edge_then_the_next_character_wraps_there_too(terminal: Reference) -> None:

@@ -1,10 +1,10 @@
-"""Marks and screens that somebody planted beside a log: nothing of them becomes a sequence, wherever it is shown."""
+"""Forged marks and screens beside a log: nothing in them becomes a sequence, wherever it is shown."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -54,32 +54,6 @@ def test_a_planted_mark_writes_nothing_but_text_to_a_window_and_a_page(world: Wo
         assert "shown" in screen.text
         assert printable(screen.title)
         assert harm(screen.to_ansi().encode()) == [], name
-
-
-@pytest.mark.covers("found:37")
-def test_a_planted_keyframe_writes_nothing_but_text(world: World) -> None:
-    from holdfast.terminal.grid import Grid
-
-    session = ended(world)
-    directory = Path(world.home) / "sessions" / session.id
-    marks = [json.loads(line) for line in (directory / "marks.jsonl").read_text().splitlines()]
-    grid = Grid(ROWS, COLS)
-    grid.feed(b"shown \x1b]8;;https://example.org\x07link\x1b]8;;\x07 e\xcc\x81")
-    dump: dict[str, Any] = json.loads(grid.dump())
-    for planted in ("link", "text", "look"):
-        changed = json.loads(json.dumps(dump))
-        if planted == "link":
-            changed["stand_ins"] = [
-                [text, [PAYLOAD if extras[0] else "", *extras[1:]]] for text, extras in dump["stand_ins"]
-            ]
-        elif planted == "text":
-            changed["stand_ins"] = [[text if text == " " else PAYLOAD, extras] for text, extras in dump["stand_ins"]]
-        else:
-            changed["dialect"]["look"][0][0][0] = PAYLOAD
-        mark = {**marks[-1], "why": "keyframe", "history": 1000}
-        kept = {"mark": mark, "dump": json.dumps(changed)}
-        (directory / f"keyframe.{mark['offset']:020d}").write_text(json.dumps(kept))
-        assert harm(session.screen().to_ansi().encode()) == [], planted
 
 
 def printable(text: str | None) -> bool:

@@ -1,4 +1,4 @@
-"""What programs ask their terminal, end to end: every answer once, in order and at its place, whoever watches."""
+"""The queries of programs to their terminal, end to end: each answered once, in order, with and without clients."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.model.attach import Init
+from holdfast.model.results import Init
 from support.own_time import OwnTime
 from support.scale import scaled
 
 if TYPE_CHECKING:
     from holdfast import Holdfast, Session
-    from holdfast.host.attach import Attachment
+    from holdfast.sessions.attach import Attachment
     from support.world import World
 
 PYTHON = [sys.executable, "-I", "-S", "-c"]
 
-# Prints something, then reads until all is there that it waits for, and tells it.
+# Prints something, reads until everything it waits for has arrived, and prints that.
 ASKING = """
 import os, sys, tty
 tty.setraw(0)
@@ -80,7 +80,7 @@ ANSWERS = [
     (b"\x1bZ", b"\x1b[?62;22c"),
     (b"\x1b[>c", b"\x1b[>0;276;0c"),
     (b"\x1b[=c", b"\x1bP!|00000000\x1b\\"),
-    (b"\x1b[>q", b"\x1bP>|Holdfast(0.1.0)\x1b\\"),
+    (b"\x1b[>q", b"\x1bP>|Holdfast(0.2.0)\x1b\\"),
     (b"\x1b[?2004$p", b"\x1b[?2004;2$y"),
     (b"\x1b[?25$p", b"\x1b[?25;1$y"),
     (b"\x1b[?3$p", b"\x1b[?3;4$y"),
@@ -167,7 +167,7 @@ OPENCODE = (
 )
 # It draws no character of what is typed before it knows where its prompt ends.
 FSI = b"\x1b[?1h\x1b=\x1b[?1h\x1b=\r\n> \x1b[6n"
-VERSION, BLACK, ATTRIBUTES = b"\x1bP>|Holdfast(0.1.0)\x1b\\", b"rgb:0000/0000/0000", b"\x1b[?62;22c"
+VERSION, BLACK, ATTRIBUTES = b"\x1bP>|Holdfast(0.2.0)\x1b\\", b"rgb:0000/0000/0000", b"\x1b[?62;22c"
 BURSTS = {
     "fish 4.9": [
         FISH,
@@ -198,11 +198,11 @@ def test_the_burst_of_questions_a_program_starts_with_is_answered_whole(home: Ho
 def test_fish_comes_to_its_prompt_and_misses_no_answer(home: Holdfast) -> None:
     prompt = "function fish_prompt; echo -n 'at your service> '; end"
     session = home.start(["fish", "--no-config", "--init-command", prompt], tty=True)
-    assert session.wait(match="at your service> ", timeout=10).reason == "match"
+    assert session.wait(match="at your service> ", timeout=30).reason == "match"
     session.submit("echo (math 6 x 7) is it")
-    assert session.wait(match="42 is it", timeout=10).reason == "match"
+    assert session.wait(match="42 is it", timeout=30).reason == "match"
     session.submit("exit")
-    assert session.wait(timeout=10).reason == "exit"
+    assert session.wait(timeout=30).reason == "exit"
     said = session.text()
     assert "could not read response" not in said
     assert "Primary Device Attribute" not in said
@@ -213,9 +213,9 @@ def test_fish_comes_to_its_prompt_and_misses_no_answer(home: Holdfast) -> None:
 def test_neovim_starts_edits_and_leaves(home: Holdfast, world: World) -> None:
     file = world.root / "file.txt"
     session = home.start(["nvim", "--clean", str(file)], tty=True)
-    session.wait(match="file.txt", timeout=10)
+    session.wait(match="file.txt", timeout=30)
     session.keys("i", "text:written here", "Escape", "text::wq", "Enter", delay_ms=50)
-    assert session.wait(timeout=10).reason == "exit"
+    assert session.wait(timeout=30).reason == "exit"
     assert file.read_text() == "written here\n"
 
 
@@ -223,9 +223,7 @@ def test_neovim_starts_edits_and_leaves(home: Holdfast, world: World) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("settings, count", [("raw -echo", 1_000_000), ("sane", scaled(300_000, 1_000_000))])
-def test_a_million_questions_that_nobody_wants_answered_hold_nothing_up(
-    home: Holdfast, world: World, settings: str, count: int
-) -> None:
+def test_a_million_unread_query_replies_delay_nothing(home: Holdfast, world: World, settings: str, count: int) -> None:
     questions = world.root / "questions"
     questions.write_bytes(b"\x1b[6n" * count)
     gate = world.gate()
@@ -246,7 +244,7 @@ def test_a_million_questions_that_nobody_wants_answered_hold_nothing_up(
         most = max(most, _resident(runner))
         rounds += 1
     session.wait(match="all asked", timeout=60)
-    assert rounds >= 5
+    assert rounds >= 2
     assert slowest < 0.5, "other requests wait"
     assert most < before + (16 << 20)
     dropped = session.refresh().metadata["replies_dropped"]

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from holdfast.runner import marks
-from holdfast.runner.tracker import Tracker
+from holdfast.core.vt.tracker import Tracker
+from holdfast.runner.terminal import marks
 from holdfast.terminal.grid import Grid, GridFailed
 from holdfast.terminal.restore import prelude, render
-from support.recordings import Recording, vim
+from support.recordings import Recording, state_of, vim
 from support.scale import scaled
 
 Mark = dict[str, Any]
 DRAWN_ANEW_EVERY = 64
 # Each offset in the long form.
-EVERY = scaled(8, 1)
+EVERY = scaled(24, 1)
 
 
 def planned(tracker: Tracker, known: list[Mark], history_rows: int = 0, **options: Any) -> dict[str, Any]:
@@ -91,7 +91,7 @@ def test_restored_at_every_ground_offset_then_as_a_grid_fed_from_0() -> None:
 @pytest.mark.covers("terminal:2")
 def test_restored_at_some_offsets_and_fed_the_rest_then_the_same_end() -> None:
     recording = vim()
-    end = recording.grid().dump()
+    end = state_of(recording.grid())
 
     for offset in range(1000, len(recording.data), 9001):
         tracker = recording.tracker(offset)
@@ -99,7 +99,7 @@ def test_restored_at_some_offsets_and_fed_the_rest_then_the_same_end() -> None:
         grid = render(plan, recording.read, recording.resizes, 1000)
         recording.carry_on(grid, tracker.ground)
 
-        assert grid.dump() == end, offset
+        assert state_of(grid) == end, offset
 
 
 @pytest.mark.covers("terminal:2")
@@ -138,7 +138,7 @@ def test_restored_from_every_clear_mark_with_resizes_between_then_as_a_grid_fed_
 def test_restored_from_keyframes_with_resizes_between_then_as_a_grid_fed_from_0() -> None:
     recording = vim()
     end = recording.tracker()
-    whole = recording.grid().dump()
+    whole = state_of(recording.grid())
     plan = planned(end, end.take_marks(), history_rows=1000)
     read: list[int] = []
 
@@ -148,21 +148,21 @@ def test_restored_from_keyframes_with_resizes_between_then_as_a_grid_fed_from_0(
 
     for offset in range(2000, len(recording.data), 6007):
         ground = recording.tracker(offset).ground
-        kept = recording.grid(ground).dump()
+        kept = recording.grid(ground)
         read.clear()
         restored = render(plan, reading, recording.resizes, 1000, keyframe=(ground, kept))
 
-        assert restored.dump() == whole, offset
+        assert state_of(restored) == whole, offset
         assert min(read) == ground
 
 
-def test_keyframe_that_cannot_be_read_then_it_is_drawn_from_the_log() -> None:
-    recording = Recording((4, 20), b"one\r\ntwo", [(0, 4, 20)])
-    plan = {"ranges": [{"from": 0, "to": 8, "size": [4, 20], "state": None}]}
+def test_restored_from_a_keyframe_with_a_wrap_pending_then_the_last_column_is_kept() -> None:
+    recording = Recording((4, 20), b"x" * 20 + b"y", [(0, 4, 20)])
+    plan = {"ranges": [{"from": 20, "to": 21, "size": [4, 20], "state": recording.tracker(20).snapshot()}]}
 
-    for damaged in ("", "{}", "[1]"):
-        grid = render(plan, recording.read, recording.resizes, 0, keyframe=(5, damaged))
-        assert [row.text.rstrip() for row in grid.rows()[:2]] == ["one", "two"]
+    grid = render(plan, recording.read, recording.resizes, 0, keyframe=(20, recording.grid(20)))
+
+    assert [row.text.rstrip() for row in grid.rows()[:2]] == ["x" * 20, "y"]
 
 
 @pytest.mark.covers("terminal:2")

@@ -9,8 +9,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from holdfast.core.vt.tracker import Tracker
 from holdfast.errors import Unsupported
-from holdfast.runner.tracker import Tracker
 from holdfast.terminal.grid import Grid
 from holdfast.terminal.screen import Cursor, Screen
 

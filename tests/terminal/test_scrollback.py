@@ -61,7 +61,7 @@ def test_a_size_that_changes_under_the_alternate_screen_loses_no_row() -> None:
     assert taken(scrollback, grid) == named(30, 43)
 
 
-def test_lines_that_wrap_anew_are_counted_once() -> None:
+def test_lines_that_wrap_again_are_counted_once() -> None:
     grid, scrollback = Grid(*LARGE), Scrollback()
     grid.feed(b"".join(b"line %d %s\r\n" % (n, b"=" * 70) for n in range(1, 41)))
     scrollback.begin(grid)

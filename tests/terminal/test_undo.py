@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.terminal.undo import Undo, everything
+from holdfast.terminal.client import Undo, everything
 
 PAIRS = [
     (b"\x1b[?1049h", b"\x1b[?1049l"),

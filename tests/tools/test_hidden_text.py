@@ -11,8 +11,6 @@ from holdfast.tools import TOOLSETS
 from support.waiting import until
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from holdfast.tools import Answer
     from support.agents import Agent, Agents
     from support.world import World
@@ -49,30 +47,34 @@ def printing(world: World, text: str) -> str:
 
 def later(agent: Agent, family: str, world: World, command: str) -> list[Answer]:
     """What the tools show of it while it runs in the background, and of its end."""
-    up: Path = world.cwd / "up"
-    command = f"{command}; touch {up}; exec sleep 600"
+    command = f"{command}; echo up; exec sleep 600"
+
+    def wait_until_printed() -> None:
+        (session,) = world.open().sessions()
+        assert session.wait(match="^up$", timeout=30).reason == "match"
+
     if family == "native":
         agent.call("run", command=command, name="web", wait_s=0)
-        until(up.exists)
+        wait_until_printed()
         shown = [agent.call("read", id="web"), agent.call("read", id="web", since="0", raw=True)]
         shown += [agent.call("read", id="web", search="begin"), agent.call("wait", ids=["web"], timeout_s=0)]
         return [*shown, agent.call("list"), agent.call("stop", ids=["web"], grace_s=0), agent.call("signals")]
     if family == "dominds":
         receipt = agent.call("shell_cmd", command=command, timeoutSeconds=1)
-        until(up.exists)
+        wait_until_printed()
         pid = receipt.data["pid"]
         return [receipt, agent.call("get_daemon_output", pid=pid), agent.call("stop_daemon", pid=pid)]
     if family == "evva":
         id = agent.call("bash", command=command, run_in_background=True).data["daemon_id"]
-        until(up.exists)
+        wait_until_printed()
         return [agent.call("daemon_output", daemon_id=id), agent.call("daemon_list"), _stopped(agent, id)]
     if family == "hermes":
         id = agent.call("terminal", command=command, background=True).data["session_id"]
-        until(up.exists)
+        wait_until_printed()
         actions: list[dict[str, Any]] = [{"action": each, "session_id": id} for each in ("list", "poll", "log", "kill")]
         return [agent.call("process", **each) for each in actions]
     id = agent.call("exec", command=command, background=True).data["sessionId"]
-    until(up.exists)
+    wait_until_printed()
     return [agent.call("process", action=each, sessionId=id) for each in ("list", "poll", "log", "kill")]
 
 
@@ -84,7 +86,7 @@ def _stopped(agent: Agent, id: str) -> Answer:
 
 @pytest.mark.covers("found:45")
 @pytest.mark.parametrize("family", TOOLSETS)
-def test_characters_that_nobody_sees_are_spelled_in_every_answer(direct: Agents, world: World, family: str) -> None:
+def test_invisible_characters_are_spelled_in_every_answer(direct: Agents, world: World, family: str) -> None:
     agent = direct(family)
     command = printing(world, f"begin {' '.join(HIDDEN)} rm\u200dx end\n")
     answers = [called(agent, family, command), *later(agent, family, world, command)]
@@ -99,7 +101,7 @@ def test_characters_that_nobody_sees_are_spelled_in_every_answer(direct: Agents,
 
 @pytest.mark.covers("found:45")
 @pytest.mark.parametrize("family", TOOLSETS)
-def test_an_error_spells_what_nobody_sees(direct: Agents, family: str) -> None:
+def test_an_error_spells_invisible_characters(direct: Agents, family: str) -> None:
     agent = direct(family)
     tool = {"native": "read", "dominds": "get_daemon_output", "evva": "daemon_output"}.get(family, "process")
     name = f"a{HIDDEN}b"

@@ -16,7 +16,7 @@ def faults_of(root: Path, files: dict[str, str]) -> list[str]:
     files = {
         "__init__.py": "",
         "runner/__init__.py": "",
-        "host/__init__.py": "",
+        "sessions/__init__.py": "",
         "cli/__init__.py": "",
         **files,
     }
@@ -35,11 +35,11 @@ def test_imports_downwards_are_fine(tmp_path: Path) -> None:
     files = {
         "errors.py": "import json\n",
         "home.py": "from holdfast.errors import NotFound\nfrom . import errors\n",
-        "host/core.py": "from holdfast import __version__, home\nfrom ..runner import tree\n",
-        "host/api.py": "from holdfast.host.core import Core\n",
-        "runner/tree.py": "import os\nfrom . import wire\n",
-        "runner/wire.py": "import struct\n",
-        "cli/ls.py": "import holdfast\nfrom . import table\n",
+        "sessions/core.py": "from holdfast import __version__, home\nfrom ..core import processes\n",
+        "sessions/api.py": "from holdfast.sessions.core import Core\n",
+        "core/processes.py": "import os\nfrom . import wire\n",
+        "core/wire.py": "import struct\n",
+        "cli/look.py": "import holdfast\nfrom . import table\n",
         "cli/table.py": "",
     }
     assert faults_of(tmp_path, files) == []
@@ -48,17 +48,18 @@ def test_imports_downwards_are_fine(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name, text",
     [
-        ("errors.py", "import holdfast.home"),
-        ("home.py", "def f():\n    from .index import Index"),
-        ("host/log.py", "from . import core"),
-        ("host/core.py", "from holdfast.host.api import Holdfast"),
-        ("host/core.py", "if TYPE_CHECKING:\n    from .api import Holdfast"),
-        ("host/api.py", "from holdfast import open"),
+        ("errors.py", "import holdfast.sessions.core"),
+        ("home.py", "def f():\n    from .sessions import core"),
+        ("signals/queue.py", "from ..sessions import core"),
+        ("sessions/core.py", "from holdfast.sessions.api import Holdfast"),
+        ("sessions/core.py", "from . import api"),
+        ("sessions/core.py", "if TYPE_CHECKING:\n    from .api import Holdfast"),
+        ("sessions/core.py", "from holdfast import open"),
         ("__init__.py", "from .cli import main"),
     ],
 )
 def test_an_import_upwards_is_refused_however_it_is_spelled(tmp_path: Path, name: str, text: str) -> None:
-    files = {"home.py": "", "index.py": "", "host/core.py": "", "host/api.py": "", name: text}
+    files = {"home.py": "", "index.py": "", "sessions/core.py": "", "sessions/api.py": "", name: text}
     (fault,) = faults_of(tmp_path, files)
     assert fault.startswith(f"{name}:{len(text.splitlines())}: ")
     assert fault.endswith("which is above it")
@@ -69,8 +70,8 @@ def test_an_import_upwards_is_refused_however_it_is_spelled(tmp_path: Path, name
     ["import holdfast.errors", "from .. import errors", "from holdfast import __version__", "import re2"],
 )
 def test_a_runner_that_imports_more_than_the_standard_library_is_refused(tmp_path: Path, text: str) -> None:
-    (fault,) = faults_of(tmp_path, {"errors.py": "", "runner/life.py": text})
-    assert fault.startswith("runner/life.py:1: the runner imports ")
+    (fault,) = faults_of(tmp_path, {"errors.py": "", "runner/session.py": text})
+    assert fault.startswith("runner/session.py:1: the runner imports ")
 
 
 def test_a_circle_is_refused_and_named_once(tmp_path: Path) -> None:
@@ -79,7 +80,7 @@ def test_a_circle_is_refused_and_named_once(tmp_path: Path) -> None:
     assert "config -> home -> config" in fault or "home -> config -> home" in fault
 
 
-def test_a_circle_of_types_alone_is_none(tmp_path: Path) -> None:
+def test_an_import_cycle_of_types_alone_is_allowed(tmp_path: Path) -> None:
     files = {"home.py": "from . import config", "config.py": "if TYPE_CHECKING:\n    from . import home"}
     assert faults_of(tmp_path, files) == []
 
@@ -87,7 +88,7 @@ def test_a_circle_of_types_alone_is_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["import asyncio.events", "from typing import Any", "try:\n    import tomllib\nfinally: ..."]
 )
-@pytest.mark.parametrize("name", ["home.py", "host/log.py", "cli/ls.py", "runner/life.py"])
+@pytest.mark.parametrize("name", ["home.py", "sessions/log.py", "cli/look.py", "runner/session.py"])
 def test_a_heavy_import_on_the_fast_path_is_refused(tmp_path: Path, name: str, text: str) -> None:
     (fault,) = faults_of(tmp_path, {name: text})
     assert "at module level on the fast path" in fault
@@ -98,8 +99,8 @@ def test_a_heavy_import_on_the_fast_path_is_refused(tmp_path: Path, name: str, t
     [
         ("home.py", "def f():\n    import subprocess"),
         ("home.py", "TYPE_CHECKING = False\nif TYPE_CHECKING:\n    from typing import Any"),
-        ("host/aio.py", "import asyncio"),
-        ("host/search.py", "from dataclasses import dataclass"),
+        ("sessions/aio.py", "import asyncio"),
+        ("sessions/search.py", "from dataclasses import dataclass"),
     ],
 )
 def test_a_heavy_import_where_it_is_needed_is_fine(tmp_path: Path, name: str, text: str) -> None:
@@ -107,7 +108,7 @@ def test_a_heavy_import_where_it_is_needed_is_fine(tmp_path: Path, name: str, te
 
 
 def test_a_slow_module_of_ours_on_the_fast_path_is_refused(tmp_path: Path) -> None:
-    (fault,) = faults_of(tmp_path, {"host/search.py": "", "host/core.py": "from . import search"})
+    (fault,) = faults_of(tmp_path, {"sessions/search.py": "", "sessions/core.py": "from . import search"})
     assert "slow to import" in fault
 
 
@@ -127,13 +128,13 @@ def test_a_module_without_a_layer_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_decoding_outside_the_read_layer_is_refused(tmp_path: Path, text: str) -> None:
-    (fault,) = faults_of(tmp_path, {"host/log.py": text, "host/text.py": text, "runner/wire.py": text})
-    assert fault.startswith("host/log.py:1: bytes become text")
+    (fault,) = faults_of(tmp_path, {"sessions/log.py": text, "terminal/text.py": text, "core/wire.py": text})
+    assert fault.startswith("sessions/log.py:1: bytes become text")
 
 
 @pytest.mark.parametrize("text", ["os.fsdecode(name)", "str(7)", "base64.b64decode(x)", "json.loads(data)"])
 def test_reading_names_and_records_is_no_decoding(tmp_path: Path, text: str) -> None:
-    assert faults_of(tmp_path, {"host/log.py": text}) == []
+    assert faults_of(tmp_path, {"sessions/log.py": text}) == []
 
 
 @pytest.mark.parametrize(

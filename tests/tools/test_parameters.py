@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import BadArgument
-from holdfast.tools.parameters import (
+from holdfast.tools.base import (
     BOOLEAN,
     INTEGER,
     MAP,
@@ -21,9 +21,8 @@ from holdfast.tools.parameters import (
     STRINGS,
     WORDS,
     Parameter,
-    schema,
-    strict_schema,
-    take,
+    schema_of,
+    take_arguments,
 )
 
 EVERYTHING = (
@@ -40,11 +39,15 @@ EVERYTHING = (
 
 
 def taken(**arguments: Any) -> dict[str, Any]:
-    return {name: value for name, value in take(EVERYTHING, arguments).items() if name in arguments or name == "ids"}
+    return {
+        name: value
+        for name, value in take_arguments(EVERYTHING, arguments).items()
+        if name in arguments or name == "ids"
+    }
 
 
 def test_what_is_left_out_has_its_default() -> None:
-    found = take(EVERYTHING, {"command": "ls"})
+    found = take_arguments(EVERYTHING, {"command": "ls"})
     assert (found["wait_s"], found["tty"], found["stdin"], found["name"]) == (10, False, "closed", None)
 
 
@@ -72,7 +75,7 @@ def test_what_is_obviously_meant_is_taken(name: str, value: object, meant: objec
 
 
 def test_another_name_of_a_parameter_is_taken_as_it() -> None:
-    assert take(EVERYTHING, {"command": "ls", "id": "web"})["ids"] == ["web"]
+    assert take_arguments(EVERYTHING, {"command": "ls", "id": "web"})["ids"] == ["web"]
 
 
 @pytest.mark.covers("native:21")
@@ -95,30 +98,30 @@ def test_another_name_of_a_parameter_is_taken_as_it() -> None:
 )
 def test_what_cannot_be_meant_is_refused_with_what_can(arguments: Any, said: str) -> None:
     with pytest.raises(BadArgument) as refused:
-        take(EVERYTHING, arguments)
+        take_arguments(EVERYTHING, arguments)
     assert said in str(refused.value)
 
 
 def test_values_of_variables_are_not_repeated_in_an_error() -> None:
     with pytest.raises(BadArgument) as refused:
-        take(EVERYTHING, {"command": "ls", "env": {"TOKEN": "canary", "B": True}})
+        take_arguments(EVERYTHING, {"command": "ls", "env": {"TOKEN": "canary", "B": True}})
     assert "canary" not in str(refused.value)
 
 
-@pytest.mark.parametrize("make", [lambda: strict_schema(EVERYTHING), lambda: strict_schema(EVERYTHING, nullable=False)])
-def test_no_schema_of_a_strict_mode_has_free_keys(make: Any) -> None:
-    assert '"additionalProperties": {' not in json.dumps(make())
+@pytest.mark.parametrize("nullable", [True, False])
+def test_no_schema_of_a_strict_mode_has_free_keys(nullable: bool) -> None:
+    assert '"additionalProperties": {' not in json.dumps(schema_of(EVERYTHING, strict=True, nullable=nullable))
 
 
 @pytest.mark.parametrize("name, value", [("tty", "true"), ("lines", "7"), ("lines", True), ("name", 3), ("ids", "a")])
 def test_strict_toolsets_take_the_declared_type_alone(name: str, value: object) -> None:
     with pytest.raises(BadArgument):
-        take(EVERYTHING, {"command": "ls", name: value}, strict=True)
+        take_arguments(EVERYTHING, {"command": "ls", name: value}, strict=True)
 
 
-@pytest.mark.parametrize("make", [schema, strict_schema])
-def test_schemas_are_valid_and_accept_what_is_declared(make: Any) -> None:
-    made = make(EVERYTHING)
+@pytest.mark.parametrize("strict", [False, True])
+def test_schemas_are_valid_and_accept_what_is_declared(strict: bool) -> None:
+    made = schema_of(EVERYTHING, strict=strict)
     jsonschema.Draft202012Validator.check_schema(made)
     everything = {
         "command": ["ls"],
@@ -128,7 +131,7 @@ def test_schemas_are_valid_and_accept_what_is_declared(make: Any) -> None:
         "name": "web",
         "ids": ["a"],
         "env": ["A=1"],
-        "extra": {"A": "1"} if make is schema else ["A=1"],
+        "extra": {"A": "1"} if not strict else ["A=1"],
         "stdin": "open",
     }
     jsonschema.validate(everything, made)
@@ -137,13 +140,13 @@ def test_schemas_are_valid_and_accept_what_is_declared(make: Any) -> None:
 
 
 def test_in_a_strict_schema_everything_is_required_and_may_be_null() -> None:
-    made = strict_schema(EVERYTHING)
+    made = schema_of(EVERYTHING, strict=True)
     assert made["required"] == list(made["properties"])
     jsonschema.validate({**dict.fromkeys(made["properties"]), "command": "ls"}, made)
 
 
 def test_in_a_strict_schema_without_nulls_only_what_has_no_default_is_optional() -> None:
-    made = strict_schema(EVERYTHING, nullable=False)
+    made = schema_of(EVERYTHING, strict=True, nullable=False)
     assert made["required"] == [each.name for each in EVERYTHING if each.required or each.default is not None]
     assert "null" not in str(made)
 
@@ -158,7 +161,7 @@ json_values = st.recursive(
 @given(st.dictionaries(st.sampled_from([each.name for each in EVERYTHING]) | st.text(max_size=5), json_values))
 def test_whatever_is_given_it_is_taken_or_refused_by_name(arguments: dict[str, Any]) -> None:
     try:
-        found = take(EVERYTHING, arguments)
+        found = take_arguments(EVERYTHING, arguments)
     except BadArgument:
         return
     assert set(found) == {each.name for each in EVERYTHING}

@@ -15,8 +15,8 @@ import pytest
 from holdfast.signals.redact import MARK
 from holdfast.tools.hermes import Registry
 from support.agents import Agents
+from support.hermes import beside
 from support.mcp_clients import connected, server, text
-from support.sandboxes import beside
 
 if TYPE_CHECKING:
     from support.world import World
@@ -75,7 +75,7 @@ def test_secrets_are_taken_out_where_the_host_wants_it_and_code_is_not(world: Wo
 
 
 @pytest.mark.covers("found:4")
-def test_a_registry_returns_what_was_printed_as_it_is_unless_told_otherwise(world: World) -> None:
+def test_a_registry_returns_output_unchanged_by_default(world: World) -> None:
     path, lines = printed(world)
     hf = world.open()
     plain, careful = Registry(hf), Registry(hf, redact=True)

@@ -1,6 +1,6 @@
-"""The `hold` command: finds the file of the command that was asked for, and renders what goes wrong in it.
+"""The `hold` command: runs one command and reports its errors.
 
-Nothing but that one command is imported: the overview comes from the table below.
+Only the module of that command is imported: the overview comes from the table below.
 """
 
 from __future__ import annotations
@@ -16,95 +16,102 @@ if TYPE_CHECKING:
 
     from .parsing import Parser
 
+
 PROGRAM = "hold"
 
-COMMANDS: dict[str, dict[str, str]] = {
+# The overview: for each group its commands, each with its module of this package and its sentence. The module has
+# `<command>_main`, `<command>_arrange` (its options) and the text of its help: `<COMMAND>_USAGE`, `_HELP`, `_EXAMPLES`.
+# `<command>_understood`, if it is there, gets the words of the command line first and may change them.
+COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "Start": {
-        "run": "run a command, show its output, exit with its code",
-        "start": "start a command in the background, print its id",
-        "restart": "start the command of a session anew",
+        "run": ("run", "run a command, show its output, exit with its code"),
+        "start": ("start", "start a command in the background, print its id"),
+        "restart": ("start", "start the command of a session again"),
     },
     "Look": {
-        "ls": "list sessions",
-        "top": "a live view of everything that runs",
-        "status": "everything known about one session",
-        "logs": "what a session printed",
-        "search": "find lines in what a session printed",
-        "wait": "block until a session exits, prints, falls silent, listens or is ready",
+        "ls": ("look", "list sessions"),
+        "top": ("top", "a live view of everything that runs"),
+        "status": ("look", "everything known about one session"),
+        "logs": ("look", "the output of a session"),
+        "search": ("look", "find lines in the output of a session"),
+        "wait": ("look", "wait until a session exits, prints, falls silent, listens or is ready"),
     },
     "Write": {
-        "send": "write to the input of a session, as it stands",
-        "submit": "type text and press Enter",
-        "keys": "press keys by name",
-        "paste": "paste text, safely",
-        "eof": "end the input of a session",
+        "send": ("type", "write to the input of a session, unchanged"),
+        "submit": ("type", "type text and press Enter"),
+        "keys": ("type", "press keys by name"),
+        "paste": ("type", "paste text, safely"),
+        "eof": ("type", "close the input of a session"),
     },
     "Terminal": {
-        "attach": "take a session's terminal as one's own, until detached",
-        "screen": "what its terminal shows",
-        "resize": "give its terminal another size",
-        "export": "write a recording of its terminal",
-        "play": "play a recording",
-        "reset": "mend this terminal after an attach that was killed",
+        "attach": ("terminal", "use a session's terminal from this one, until you detach"),
+        "screen": ("terminal", "show the screen of its terminal"),
+        "resize": ("terminal", "change the size of its terminal"),
+        "export": ("terminal", "write a recording of its terminal"),
+        "reset": ("terminal", "repair this terminal after an attach was killed"),
     },
     "Signals": {
-        "signals": "what was signalled and waits to be acknowledged",
-        "ack": "acknowledge signals",
-        "notify": "whether people are told of a session",
+        "signals": ("signals", "signals that wait to be acknowledged"),
+        "ack": ("signals", "acknowledge signals"),
+        "notify": ("signals", "switch messages to people on or off for a session"),
     },
     "Serve": {
-        "serve": "a server: attach over WebSocket",
-        "mcp": "an MCP server: sessions as tools for agents",
+        "serve": ("serve", "a server: sessions over HTTP and WebSocket"),
+        "open": ("serve", "print an address of the server that logs in once"),
+        "mcp": ("serve", "an MCP server: sessions as tools for agents"),
+        "node": ("nodes", "sessions of other machines: invite, join, list, forget"),
+        "fabric": ("nodes", "a NATS server that connects machines"),
     },
     "End": {
-        "stop": "end sessions gently, with everything they started",
-        "kill": "end sessions at once, or send one operating-system signal",
-        "rm": "forget sessions that are over",
+        "stop": ("end", "stop sessions gently, with everything they started"),
+        "kill": ("end", "kill sessions at once, or send an operating-system signal"),
+        "rm": ("end", "remove finished sessions"),
     },
     "Care": {
-        "recover": "look at every session that is not known to be over",
-        "doctor": "find what is wrong with the home, and mend it",
-        "gc": "remove old sessions and leftovers",
-        "config": "the settings in force, and where each comes from",
-        "completion": "print the completion script of a shell",
+        "recover": ("care", "check every session that is not known to have ended"),
+        "doctor": ("care", "find and repair problems of the home"),
+        "gc": ("care", "remove old sessions and leftovers"),
+        "config": ("care", "the settings in force, and where each comes from"),
+        "completion": ("completion", "print the completion script of a shell"),
     },
 }
+_MODULES = {name: module for group in COMMANDS.values() for name, (module, _) in group.items()}
 
 _INTRO = """\
 usage: hold COMMAND [OPTION...]
 
-Commands that outlive whoever started them: every byte they print is kept, and
-any terminal finds them again.
+Run commands that outlive the terminal they were started from: all their output
+is kept, and every other terminal finds them.
 """
 
 _OUTRO = """\
 examples:
   hold run -- make test                 like `make test`, and its log is kept
-  hold start --name web -- npm run dev  go on in the background
+  hold start --name web -- npm run dev  run it in the background
   hold ls                               what is running
-  hold logs -f web                      watch it
-  hold stop web                         end it with everything it started
+  hold logs -f web                      follow its output
+  hold stop web                         stop it with everything it started
 
-A session is named by its id, the beginning of its id (4 characters or more),
-its name, its pid, or `last`. `hold COMMAND --help` tells about a command. Every
+Name a session by its id, the beginning of its id (4 characters or more), its
+name, its pid, or `last`. `hold COMMAND --help` explains a command. Every
 command that reports something takes --json.
-Exit codes: 0 fine, 1 the request failed, 2 wrong usage, 3 no such session,
+Exit codes: 0 success, 1 the request failed, 2 wrong usage, 3 no such session,
 4 not possible in this state, 5 the runner cannot be reached, 124 timeout.
 `hold run` and a plain `hold wait` exit with the code of the command; `run` with
-127 if there is no such command, 126 if it cannot be executed, 124 if its
---timeout ended it, 125 if Holdfast itself failed.
+127 if the command is not found, 126 if it cannot be executed, 124 if its
+--timeout stopped it, 125 if Holdfast itself failed.
 """
 
-# What a shell reports of a program that SIGINT or SIGPIPE ended.
+# Exit codes that a shell reports for a program ended by SIGINT and SIGPIPE.
 _INTERRUPTED = 130
 _BROKEN_PIPE = 141
 
 
 def main() -> NoReturn:
-    """The process `hold`. Everything was closed and written when the command is done: to take the interpreter apart
-    as well would cost a fifth of the time of `hold ls`."""
+    """The process `hold`. It leaves with `os._exit`: taking the interpreter apart would cost a fifth of the time of
+    `hold ls`, and everything is already written and closed."""
     if sys.getfilesystemencoding() != "utf-8":
-        # Words, paths and variables are bytes to the system and must stay the same bytes on their way to a runner.
+        # Words, paths and variables are bytes to the system and must reach a runner as the same bytes.
         words = [os.fsencode(word) for word in sys.argv[1:]]
         os.execv(sys.executable, [os.fsencode(sys.executable), b"-P", b"-X", b"utf8", b"-m", b"holdfast.cli", *words])
     # The first collections would only walk over what was just loaded.
@@ -115,7 +122,7 @@ def main() -> NoReturn:
 
 
 def carry_out(words: list[str]) -> int:
-    """Do what one command line says; the exit code."""
+    """Run one command line; returns the exit code."""
     _mend_streams()
     try:
         code = _dispatch(words)
@@ -130,7 +137,9 @@ def carry_out(words: list[str]) -> int:
     except Exception as problem:
         from .output import complain
 
-        rendered = complain(problem, as_json="--json" in _own(words), options=_options(words))
+        # Words behind `--` belong to the command that was to be started.
+        own = words[: words.index("--")] if "--" in words else words
+        rendered = complain(problem, as_json="--json" in own, options=_options(words))
         if rendered is None:
             raise
         _abandon_stdout()
@@ -138,38 +147,39 @@ def carry_out(words: list[str]) -> int:
 
 
 def parser_of(name: str) -> tuple[Parser, ModuleType]:
-    """The parser of one command, and the module that carries it out."""
+    """The parser of one command, and its module."""
     from .parsing import Parser
 
-    module = _load(name)
-    parser = Parser(f"{PROGRAM} {name}", module.USAGE, module.__doc__ or "", module.EXAMPLES)
-    module.arrange(parser)
+    module = _load(_MODULES[name])
+    usage, description, examples = (getattr(module, f"{name.upper()}_{part}") for part in ("USAGE", "HELP", "EXAMPLES"))
+    parser = Parser(f"{PROGRAM} {name}", usage, description, examples)
+    getattr(module, f"{name}_arrange")(parser)
     return parser, module
 
 
 def _options(words: list[str]) -> list[str]:
-    """Those that the command takes, for the words of an error."""
-    if not words or words[0] not in names():
+    """The options of the command, for the text of an error."""
+    if not words or words[0] not in _MODULES:
         return []
-    return [option for action in parser_of(words[0])[0]._actions for option in action.option_strings]
+    return list(parser_of(words[0])[0].options)
 
 
 def _load(name: str) -> ModuleType:
-    """One module of this package. By hand: importlib itself is one more thing to load."""
+    """Import one module of this package, without the cost of importlib."""
     __import__(f"{__name__}.{name}")
     return sys.modules[f"{__name__}.{name}"]
 
 
 def names() -> dict[str, str]:
     """Every command with its sentence."""
-    return {name: sentence for group in COMMANDS.values() for name, sentence in group.items()}
+    return {name: sentence for group in COMMANDS.values() for name, (_, sentence) in group.items()}
 
 
 def overview(width: int = 100) -> str:
     lines = [_INTRO]
     for group, commands in COMMANDS.items():
         lines.append(f"{group}:")
-        for name, sentence in commands.items():
+        for name, (_, sentence) in commands.items():
             line = f"  {name:<11} {sentence}"
             if len(line) > width:
                 cut = line.rindex(" ", 0, width + 1)
@@ -183,7 +193,7 @@ def _dispatch(words: list[str]) -> int:
     if name in ("help", "-h", "--help"):
         if len(words) > 1 and name == "help":
             return _dispatch([words[1], "--help"])
-        from .tables import columns
+        from .output import columns
 
         sys.stdout.write(overview(columns() or 100))
         return 0
@@ -193,27 +203,24 @@ def _dispatch(words: list[str]) -> int:
         print(f"holdfast {__version__}")
         return 0
     if name == "__complete":
-        offered: int = _load("complete").main(words[1:])
+        offered: int = _load("completion").main(words[1:])
         return offered
-    if name not in names():
+    if name not in _MODULES:
         return _unknown(name)
     parser, module = parser_of(name)
-    try:
-        # Options may stand between words, but not behind the command of the user.
-        parse = parser.parse_args if name in ("run", "start") else parser.parse_intermixed_args
-        understood = getattr(module, "understood", list)
-        args = parse(understood(words[1:]))
-    except SystemExit as shown:
-        return int(shown.code or 0)
-    code: int = module.main(args)
+    understood = getattr(module, f"{name}_understood", list)
+    args = parser.parse(understood(words[1:]))
+    if args is None:
+        sys.stdout.write(parser.help())
+        return 0
+    code: int = getattr(module, f"{name}_main")(args)
     return code
 
 
 def _unknown(name: str) -> int:
     from difflib import get_close_matches
 
-    from .output import note
-    from .tables import printable
+    from .output import note, printable
 
     note(f"no command {printable(name[:80])!a}")
     near = get_close_matches(name[:80], names(), 1)
@@ -221,13 +228,8 @@ def _unknown(name: str) -> int:
     return 2
 
 
-def _own(words: list[str]) -> list[str]:
-    """The words that are ours, not those of a command to be started."""
-    return words[: words.index("--")] if "--" in words else words
-
-
 def _mend_streams() -> None:
-    """A closed stdin, stdout or stderr would be the next file we open, and get written to."""
+    """Open /dev/null for a closed stdin, stdout or stderr: the next file opened would get its number."""
     for fd in range(3):
         try:
             os.fstat(fd)
@@ -238,12 +240,12 @@ def _mend_streams() -> None:
         if stream is None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
         elif stream.errors != "backslashreplace":
-            # Half a character of a file name is shown as what it is, and is no error.
+            # A file name may contain half a character.
             stream.reconfigure(errors="backslashreplace")
 
 
 def _abandon_stdout() -> None:
-    """Nobody reads it any more, or its rest is of no use: the interpreter must not complain when it leaves."""
+    """Drop the rest of the output, so that the interpreter does not fail to write it at the end."""
     try:
         sys.stdout.flush()
     except (OSError, ValueError):

@@ -1,6 +1,6 @@
-"""Attached to a session from the command line: keys in, output out, until it ends or somebody leaves.
+"""The client of `hold attach`: keys in, output out, until the session ends or the user detaches.
 
-Whatever ends it, our terminal is left as it was found. Leaving writes no byte to the session.
+However it ends, our terminal is restored. Detaching writes no byte to the session.
 """
 
 from __future__ import annotations
@@ -9,33 +9,101 @@ import os
 import select
 import signal
 import time
+from typing import NamedTuple
 
+from ..core.wire import UNIT_MAX_BYTES
 from ..errors import HoldfastError, RunnerGone
-from ..model.attach import Bell, Data, Exit, Gap, Init, Refused, Size, Written
-from ..terminal import detach
-from ..wire import UNIT_MAX_BYTES
+from ..model.results import Bell, Data, Exit, Gap, Init, Refused, Size, Written
+from ..terminal import keys
+from ..terminal.keys import DetachScanner
 from .display import LEAVE_S, Copy, Display
-from .keyboard import Keyboard
-from .output import is_terminal, note
-from .ownterminal import OwnTerminal
-from .tables import printable
-from .wakeups import Wakeups
+from .output import is_terminal, note, printable
+from .own_terminal import OwnTerminal, Wakeups
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any, Literal
 
-    from ..host.api import Session
-    from ..host.attach import Attachment
-    from ..model.attach import Event
+    from ..model.results import Event
+    from ..sessions.api import Session
+    from ..sessions.attach import Attachment
+    from ..terminal.client import Answers
     from ..terminal.grid import Grid
-    from .attach import Since, Wishes
+    from ..terminal.keys import DetachKey, Outcome
 
-# A window that is dragged tells its sizes faster than a program can redraw.
+    Since = Literal["screen", "start", "now"] | int
+
+
+class AttachOptions(NamedTuple):
+    """The options of `hold attach`. `since` None: the screen on a terminal, all output into a pipe. `hold`: the
+    command waits before the log's cap cuts output that we have not read; for `hold run`."""
+
+    history_rows: int
+    observe: bool = False
+    since: Since | None = None
+    key: DetachKey | None = None
+    stdin_eof: str = "ignore"
+    clipboard: bool = False
+    graphics: bool = False
+    hold: bool = False
+
+
+class Keyboard:
+    """Separates what the terminal sends: keys for the session, our own commands, answers to our queries.
+
+    Held bytes are to be released at `release_at` if nothing came until then. `described` is what the terminal reported
+    about itself, `flags` the kitty keyboard flags it had before."""
+
+    def __init__(self, key: DetachKey | None) -> None:
+        self.described: dict[str, Any] | None = None
+        self.flags = 0
+        self.release_at: float | None = None
+        self._scanner = DetachScanner(key)
+        # Kept until the last answer has come, however late: no key looks like an answer.
+        self._answers: Answers | None = None
+
+    def ask(self, terminal: OwnTerminal) -> bytes:
+        """Query the terminal, which is in raw mode; returns what was typed meanwhile. A dumb terminal is not
+        queried."""
+        if terminal.keys is None or os.environ.get("TERM", "dumb") == "dumb":
+            return b""
+        from ..terminal.client import probe
+
+        answers, typed = probe(terminal.keys, terminal.screen)
+        self.described = answers.describe(*(terminal.size() or (0, 0)))
+        self.flags = answers.keyboard or 0
+        if not answers.complete:
+            self._answers = answers
+        return typed
+
+    def feed(self, data: bytes, *, exact_keys: bool) -> Outcome:
+        """Units to send and commands. `exact_keys`: the session enabled a keyboard mode with longer sequences."""
+        if self._answers is not None:
+            data = self._answers.feed(data)
+            if self._answers.complete:
+                self._answers = None
+        self._scanner.holds_escape = exact_keys
+        return self._then(self._scanner.feed(data))
+
+    def release(self) -> Outcome:
+        """Nothing followed: the held bytes were typed."""
+        if self._answers is not None and self._answers.holds:
+            return self._then(self._scanner.feed(self._answers.release()))
+        return self._then(self._scanner.release())
+
+    def _then(self, outcome: Outcome) -> Outcome:
+        wait_s = self._scanner.wait_s
+        if self._answers is not None and self._answers.holds:
+            wait_s = keys.HOLD_S
+        self.release_at = None if wait_s is None else time.monotonic() + wait_s
+        return outcome
+
+
+# A window that is dragged reports sizes faster than a program can redraw.
 _RESIZE_S = 0.1
 _READ_BYTES = 1 << 16
-# What the session does not take is not read: from a pipe at once, from a keyboard only when somebody pasted this much,
+# Input that the session does not accept is not read: a pipe is not read at all, a keyboard only up to this many bytes,
 # because the detach key must be seen.
 _KEYS_AHEAD_BYTES = 8 << 20
 
@@ -45,29 +113,29 @@ _ABOUT_TERMINALS = (signal.SIGWINCH, signal.SIGTSTP, signal.SIGCONT)
 
 _HELP = """
 hold: attached to {id}{role}
-  {key} d   leave; the session goes on
+  {key} d   detach; the session keeps running
   {key} o   only watch from now on
-  {key} r   show the screen anew
-  {key} ?   this
-  {key} {key}   the key itself
-Any key goes on.
+  {key} r   redraw the screen
+  {key} ?   this help
+  {key} {key}   send the key itself
+Press any key to continue.
 """
 
 
 class Client:
     """One run of `hold attach`."""
 
-    def __init__(self, session: Session, wishes: Wishes) -> None:
+    def __init__(self, session: Session, options: AttachOptions) -> None:
         self._session = session
-        self._wishes = wishes
-        self._role: Literal["control", "observe"] = "observe" if wishes.observe else "control"
+        self._options = options
+        self._role: Literal["control", "observe"] = "observe" if options.observe else "control"
         self._terminal = OwnTerminal(0 if is_terminal(0) else None, 1) if is_terminal(1) else None
         self._has_keys = self._terminal is not None and self._terminal.keys is not None
-        # Nothing is typed by who only watches; but on a terminal the detach key is looked for.
-        self._reads = self._has_keys or not wishes.observe
+        # A watching client sends no input, but on a terminal the detach key must be seen.
+        self._reads = self._has_keys or not options.observe
         self._shown: Display | Copy = Copy(1)
         self._attachment: Attachment | None = None
-        self._keyboard = Keyboard(wishes.key)
+        self._keyboard = Keyboard(options.key)
         self._helping = False
         self._sized = False
         self._resize_at: float | None = None
@@ -80,15 +148,15 @@ class Client:
         self._words: str | None = None
         # Bytes of output that could not be read, by reason.
         self.missing: dict[str, int] = {}
-        # Whether a signal told us to go, or the window was closed: not only this session is left then.
+        # A signal ended us, or the window was closed: `hold top` then quits too.
         self.dismissed = False
 
     def run(self) -> int:
-        """The exit code."""
+        """Returns the exit code."""
         self._wakeups = Wakeups(_LEAVING if self._terminal is None else _LEAVING + _BREAKING + _ABOUT_TERMINALS)
         try:
             typed = self._enter()
-            since = self._wishes.since
+            since = self._options.since
             self._attach(("start" if self._terminal is None else "screen") if since is None else since)
             if typed:
                 self._take_keys(typed)
@@ -101,51 +169,51 @@ class Client:
         return self._code
 
     def _enter(self) -> bytes:
-        """Make our terminal ready; what was typed meanwhile."""
+        """Prepare our terminal; returns what was typed meanwhile."""
         if self._terminal is None:
             return b""
         self._terminal.enter()
-        # Who only watches is not asked for colours: nothing is answered with them.
+        # A watching client needs no answers: the session does not use its colours.
         typed = self._keyboard.ask(self._terminal) if self._role == "control" else b""
         self._shown = Display(
             self._terminal,
             self._draw if self._session.place == "local" else None,
-            clipboard=self._wishes.clipboard,
-            graphics=self._wishes.graphics,
-            history_rows=self._wishes.history_rows,
+            clipboard=self._options.clipboard,
+            graphics=self._options.graphics,
+            history_rows=self._options.history_rows,
             flags=self._keyboard.flags,
             decides=self._role == "control",
         )
         return typed
 
     def _draw(self, at: int) -> tuple[Grid, dict[str, Any], bytes] | None:
-        from ..host.screens import drawn_at
+        from ..sessions.screens import drawn_at
 
         try:
-            return drawn_at(self._session._core, self._session.id, at, self._wishes.history_rows)
+            return drawn_at(self._session._core, self._session.id, at, self._options.history_rows)
         except (HoldfastError, OSError):
-            return None  # removed meanwhile, or more than can be drawn: the program shows itself when it next draws
+            return None  # it was removed, or cannot be drawn: the program's next redraw shows it
 
     def _attach(self, since: Since, history_rows: int | None = None) -> None:
         self._helping = self._sized = False
         self._attachment = self._session.attach(
             role=self._role,
             since=since,
-            history_rows=self._wishes.history_rows if history_rows is None else history_rows,
+            history_rows=self._options.history_rows if history_rows is None else history_rows,
             lag="exact" if self._terminal is None else "skip",
             size=self._terminal.size() if self._terminal else None,
             terminal=self._keyboard.described,
             kind="cli",
-            hold=self._wishes.hold,
+            hold=self._options.hold,
         )
         self._take(self._attachment.events())
 
     def _leave(self) -> None:
-        """Whatever happened: the terminal as it was."""
+        """Restore the terminal, whatever happened."""
         try:
             self._hang_up()
             if not self._shown.leave(hurry=not self._ended):
-                self._words = None  # nobody there, or it would keep us
+                self._words = None  # the terminal is gone or accepts nothing
         finally:
             if self._terminal is not None:
                 self._terminal.close()
@@ -165,7 +233,7 @@ class Client:
         outlet = self._shown.outlet
         poll = select.poll()
         poll.register(self._wakeups.fd, select.POLLIN)
-        # Registered in any case: that nobody reads any more is told too.
+        # Always registered: poll also reports that the reader is gone.
         poll.register(outlet.fd, select.POLLOUT if outlet.waiting else 0)
         attachment = self._attachment
         if attachment is not None:
@@ -178,7 +246,7 @@ class Client:
             poll.register(0, select.POLLIN)
         ready = dict(poll.poll(self._until_next()))
         if self._wakeups.fd in ready:
-            # A window that is closed sends SIGCONT as well: what ends us comes first.
+            # A window that is closed also sends SIGCONT: signals that end us come first.
             for number in sorted(self._wakeups.taken(), key=lambda number: number not in _LEAVING):
                 if self._code is None:
                     self._signalled(number)
@@ -189,7 +257,7 @@ class Client:
             try:
                 self._attachment.flush()
             except RunnerGone:
-                pass  # what it still had to say is read first
+                pass  # read the rest of its output first
             if self._attachment is attachment and attachment.fileno() in ready:
                 self._take(attachment.events())
         self._write(ready.get(outlet.fd, 0))
@@ -237,7 +305,7 @@ class Client:
         elif number == signal.SIGTSTP:
             self._suspend()
         elif number == signal.SIGCONT and self._terminal is not None and self._terminal.is_ours:
-            # We were stopped unasked: the terminal may have been used by others since, or be gone.
+            # Stopped without a SIGTSTP: other programs may have used the terminal, or it is gone.
             try:
                 self._terminal.enter()
             except OSError:
@@ -252,7 +320,7 @@ class Client:
         self._wakeups.stop_here()
         taken = self._wakeups.taken()
         if any(number in _LEAVING for number in taken):
-            # Ended where it was stopped: the terminal is somebody else's, to ask for it would stop us again.
+            # Ended while suspended: the terminal belongs to another job, and using it would stop us again.
             self._go()
             return
         self._terminal.enter()
@@ -270,8 +338,7 @@ class Client:
         self._shown.leave(hurry=True)
 
     def _hang_up(self) -> None:
-        """Let go of the session, once its runner has read what was typed: the rest of a connection that is simply
-        closed may be lost."""
+        """Close the connection after its runner has read what was typed: closing it at once could lose the rest."""
         attachment, self._attachment = self._attachment, None
         if attachment is None:
             return
@@ -287,11 +354,11 @@ class Client:
                 waiting = attachment.wants_write
                 attachment.events()
         except (HoldfastError, OSError):
-            pass  # it hung up, as it was asked to
+            pass  # the runner closed it, as asked
         finally:
             attachment.close()
         if waiting:
-            self._words = f"{self._words or 'detached'}; what was typed last was not taken"
+            self._words = f"{self._words or 'detached'}; the last input was not accepted"
 
     # Input.
 
@@ -317,7 +384,7 @@ class Client:
         outcome = self._keyboard.feed(data, exact_keys=exact)
         if not self._helping:
             self._obey(outcome)
-        elif detach.DETACH in outcome:
+        elif keys.DETACH in outcome:
             self._go()
         else:
             self._attach("screen", 0)
@@ -326,33 +393,33 @@ class Client:
         for each in outcome:
             if isinstance(each, bytes):
                 self._send(each)
-            elif each == detach.DETACH:
+            elif each == keys.DETACH:
                 self._go()
-            elif each == detach.OBSERVE:
+            elif each == keys.OBSERVE:
                 self._role = "observe"
                 self._shown.decides = False
                 if self._attachment is not None:
                     self._attachment.observe()
-            elif each == detach.BELL or (self._attachment is not None and self._attachment.wants_write):
-                # Not while keys wait for the session: they belong to this connection.
+            elif each == keys.BELL or (self._attachment is not None and self._attachment.wants_write):
+                # Not while input waits to be sent on this connection.
                 self._shown.bell()
-            elif each == detach.REPAINT:
+            elif each == keys.REPAINT:
                 self._repaint()
             else:
                 self._help()
 
     def _help(self) -> None:
-        assert self._wishes.key is not None
+        assert self._options.key is not None
         self._pause()
         role = ", only watching" if self._role == "observe" else ""
-        self._shown.say(_HELP.format(id=self._session.id, role=role, key=self._wishes.key.name))
+        self._shown.say(_HELP.format(id=self._session.id, role=role, key=self._options.key.name))
         self._helping = True
 
     def _send(self, data: bytes) -> None:
         if self._role == "observe" or self._attachment is None:
-            # The session may have asked for the mouse and the focus: nobody pressed anything for that.
-            keys, self._cut = detach.pressed(self._cut + data)
-            if keys:
+            # Mouse and focus reports are not keys.
+            pressed, self._cut = keys.pressed(self._cut + data)
+            if pressed:
                 self._shown.bell()
             return
         self._ahead += len(data)
@@ -360,16 +427,16 @@ class Client:
             for at in range(0, len(data), UNIT_MAX_BYTES):
                 self._sent = self._attachment.send(data[at : at + UNIT_MAX_BYTES])
         except HoldfastError:
-            self._shown.bell()  # it has ended: what it still printed is on its way
+            self._shown.bell()  # it has ended; the rest of its output is still coming
 
     def _act_on_eof(self) -> None:
-        """The end of our piped input, once the session has all that came before it."""
+        """Act on the end of our piped input, once the session has accepted everything before it."""
         if not self._at_eof or self._written < self._sent:
             return
         self._at_eof = False
-        if self._wishes.stdin_eof == "detach":
+        if self._options.stdin_eof == "detach":
             self._go()
-        elif self._wishes.stdin_eof == "eof":
+        elif self._options.stdin_eof == "eof":
             try:
                 self._session.eof()
             except HoldfastError as problem:
@@ -381,11 +448,11 @@ class Client:
             return
         self._sized = True
         cell = self._terminal.cell() if self._terminal is not None else None
-        told = (self._keyboard.described or {}).get("cell")
+        reported = (self._keyboard.described or {}).get("cell")
         try:
-            self._attachment.resize(*size, cell=cell or (told and tuple(told)))
+            self._attachment.resize(*size, cell=cell or (reported and tuple(reported)))
         except HoldfastError:
-            pass  # it has ended: it keeps its last size
+            pass  # it has ended and keeps its last size
 
     # Output.
 
@@ -420,17 +487,17 @@ class Client:
             note(str(error))
         else:
             self._shown.bell()
-        # It will not be written.
+        # The input will not be written.
         self._written = self._sent
         self._act_on_eof()
 
     def _end(self, exit: Exit) -> None:
-        from .tables import outcome, state_words
+        from .output import outcome, state_words
 
         now = self._session.refresh()
         self._ended = True
         if now.state == "lost":
-            # Its runner is gone and took the outcome along, whether or not the command was quicker than we are.
+            # Its runner is gone without recording an exit.
             raise RunnerGone(now.id, now.state, now.pid)
         code = exit.shell_code
         words = None

@@ -1,9 +1,8 @@
-"""What an attached session prints, on our terminal or into our pipe.
+"""Shows the output of an attached session, on our terminal or into a pipe.
 
-On a terminal the screen is painted as it is, then what follows passes the filter; leaving undoes what the terminal
-was put into. That is so while terminal and session have the same size. Bytes that were printed for another size would
-come out wrong, so a terminal of another size is drawn from the screen. Into a pipe go the bytes of the log and nothing
-else.
+On a terminal of the session's size, the screen is painted, and later output passes a filter; leaving undoes the modes
+that were set. A terminal of another size cannot show the same bytes: it is drawn from the session's screen. A pipe gets
+the bytes of the log.
 """
 
 from __future__ import annotations
@@ -11,33 +10,35 @@ from __future__ import annotations
 import os
 import time
 
-from ..runner.characters import label
-from ..runner.labels import TITLE_MAX_BYTES
-from ..runner.modes import ALLOW_COLUMNS
+from ..core.vt.modes import ALLOW_COLUMNS
+from ..core.vt.sequences import TITLE_MAX_BYTES
+from ..core.vt.widths import label
+from ..terminal.client import KEEP, Undo
 from ..terminal.filter import CANCEL, Asides, Filter
-from ..terminal.restored import Restored
-from ..terminal.undo import KEEP, Undo
-from .outlet import Outlet
+from ..terminal.paint import Crop, Restored, flow, paint
+from ..terminal.restore import Followed
+from ..terminal.scrollback import first_of
+from .own_terminal import Outlet
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ..model.attach import Data, Gap, Init
-    from ..terminal.crop import Crop
-    from ..terminal.followed import Draw, Followed
-    from .ownterminal import OwnTerminal
+    from ..model.results import Data, Gap, Init
+    from ..terminal.restore import Draw
+    from .own_terminal import OwnTerminal
 
-# How long a terminal may take nothing while we leave it as it was.
+
+# How long we wait for a terminal that accepts nothing while we restore it.
 LEAVE_S = 1.0
 
-# What these call themselves in TERM_PROGRAM, or in TERM where that goes further.
+# Terminals that show OSC 9, by TERM_PROGRAM or TERM.
 _SHOW_NOTIFICATIONS = frozenset(("iTerm.app", "WezTerm", "ghostty", "xterm-ghostty", "xterm-kitty", "foot"))
 
-# A screen that is drawn changes no more often than this, and drawing takes no more than this part of the time.
+# The shortest time between two drawings, and the largest share of the time that is spent drawing.
 _FRAME_S = 1 / 30
 _FRAME_SHARE = 1 / 5
-# A border is drawn where the sizes stay different; most clients have another size for a moment, until theirs is taken.
+# A border is drawn after this time: most clients have another size only until the session takes theirs.
 _BORDER_S = 0.5
 _UPDATE = b"\x1b[?2026h"
 
@@ -45,8 +46,8 @@ _KEEP_TITLE, _GIVE_TITLE_BACK = b"\x1b[22;0t", b"\x1b[23;0t"
 
 
 class Display:
-    """Our terminal. `draw` makes the session's screen from its log, where that is here. `flags` is the kitty keyboard
-    it had before us."""
+    """Our terminal. `draw` draws the session's screen from its log, if the log is on this machine. `flags` are the
+    kitty keyboard flags that the terminal had before."""
 
     def __init__(
         self,
@@ -70,9 +71,9 @@ class Display:
         self._restored: Restored | None = None
         self._replay_to = 0
         self._touched = False
-        # Whether the session may come to have the size of this terminal.
+        # Whether the session may take the size of this terminal.
         self.decides = decides
-        # The session, and how its screen is drawn where its size is another.
+        # The session's screen, and how it is cropped if its size differs.
         self._followed: Followed | None = None
         self._crop: Crop | None = None
         self._asides = Asides()
@@ -82,11 +83,11 @@ class Display:
 
     @property
     def is_painted(self) -> bool:
-        """Whether the screen is shown, so that the redraw which a resize brings follows it."""
+        """Whether the screen is shown. A resize is sent only then, because the program redraws after it."""
         return self._restored is not None and self._restored.is_whole
 
     def begin(self, init: Init) -> None:
-        """The session as it is now: shown when all it is made of has come."""
+        """Begin with the state of the session; it is shown when all parts of it have come."""
         if self._restored is not None:
             self._take_back()
         self._restored = Restored(init)
@@ -114,7 +115,7 @@ class Display:
         self.settle()
 
     def _show(self, data: bytes, replayed: int) -> None:
-        """Output, of which the first part was printed earlier."""
+        """Show output; its first `replayed` bytes were printed before we attached."""
         if self._crop is None:
             if replayed:
                 self.outlet.add(self._filter.replay(data[:replayed]))
@@ -125,7 +126,7 @@ class Display:
         at = max(time.monotonic(), self._drawn_at + self._frame_s)
         self._draw_at = at if self._draw_at is None else min(at, self._draw_at)
 
-    # Another size than the session's.
+    # A terminal of another size than the session's.
 
     def resized(self, rows: int, cols: int) -> None:
         """The session has this size from here on."""
@@ -133,32 +134,28 @@ class Display:
         if followed is None:
             return
         if self._crop is None and (rows, cols) != followed.size == self._terminal.window():
-            # The terminal has all rows above this page.
+            # The terminal's scrollback has all rows above this page.
             followed.scrollback.begin(followed.grid)
         followed.resize(rows, cols)
         self.settle()
 
     def settle(self) -> None:
-        """Show output as it comes where the sizes are equal, else draw the screen."""
+        """Pass output through if the sizes are equal, else draw the screen."""
         followed = self._followed
         if followed is None:
             return
         window = self._terminal.window() or followed.size
         if window == followed.size and (self._crop is None or followed.at_ground):
-            # In the middle of a sequence the terminal could not take over.
+            # Not in the middle of a sequence.
             if self._crop is not None:
                 self._uncrop(window)
         elif self._crop is None or self._crop.size != window:
             if not followed.scrollback.known:
-                # The terminal itself moved rows off its page, or back onto it, when it became another size.
-                from ..terminal.scrollback import first_of
-
+                # The terminal itself moved rows off its page, or back onto it, when its size changed.
                 followed.scrollback.begin(followed.grid, first_of(followed.grid, window[0]))
             self._crop_to(window, self._filter.abandon() + self.undo.take(window[1]))
 
     def _crop_to(self, window: tuple[int, int], before: bytes) -> None:
-        from ..terminal.crop import Crop
-
         self._filter = self._new_filter()
         self._asides = Asides(self._clipboard)
         self._crop = Crop(window, self.undo)
@@ -166,8 +163,6 @@ class Display:
         self._draw(before)
 
     def _uncrop(self, size: tuple[int, int]) -> None:
-        from ..terminal.paint import paint
-
         assert self._followed is not None
         assert self._crop is not None
         state = self._followed.state
@@ -181,7 +176,7 @@ class Display:
 
     @property
     def draw_at(self) -> float | None:
-        """When the screen is to be drawn again; not before the terminal has taken what was drawn last."""
+        """When to draw the screen again; None while the terminal has not accepted the last drawing."""
         return None if self.outlet.waiting else self._draw_at
 
     def draw(self) -> None:
@@ -193,7 +188,7 @@ class Display:
             self._draw()
 
     def _draw(self, before: bytes = b"", *, is_last: bool = False) -> None:
-        """The last time nothing is held back, and no border stays behind."""
+        """With `is_last`, without a border and with all rows."""
         assert self._crop is not None
         assert self._followed is not None
         self._drawn_at = time.monotonic()
@@ -206,23 +201,22 @@ class Display:
         self._frame_s = max(_FRAME_S, (time.thread_time() - began) / _FRAME_SHARE)
 
     def gap(self, gap: Gap) -> None:
-        """Of a restore a part is missing, and it is shown without. Else the screen comes anew; words would only stand
-        in its way."""
+        """A part of the initial state is missing: show the rest. After that, the runner sends the screen again."""
         if self._restored is not None and self._restored.miss(gap):
             self._paint()
 
     def bell(self, text: str = "") -> None:
-        # In a string it would be the end of it.
+        # Inside a string sequence, BEL would end it.
         if not self._filter.abandon():
             self.outlet.add(b"\x07" + (notification(text) if text else b""))
 
     def say(self, text: str) -> None:
-        """Some lines of ours, while no session is shown."""
+        """Show our own text while no session is shown."""
         self.outlet.add(text.replace("\n", "\r\n").encode())
 
     def leave(self, *, hurry: bool = False) -> bool:
-        """The terminal as it was, until a session is shown again. In a hurry what it does not take is not shown.
-        Whether it takes anything at all."""
+        """Restore the terminal, until a session is shown again. With `hurry`, output that it does not accept is
+        dropped. Returns whether the terminal accepts anything."""
         if not self._touched or not self._terminal.is_ours:
             return True
         if hurry and self.outlet.full:
@@ -235,33 +229,29 @@ class Display:
         self._take_back()
         self._touched = False
         self._restored = None
-        # What the session showed below is no longer true, and is not to be mixed with what comes next.
+        # Erase the rows of the session below the cursor.
         self.outlet.add(_GIVE_TITLE_BACK + (b"" if ends_line else b"\r\n") + b"\x1b[J")
         try:
             return self.outlet.drain(LEAVE_S)
         except OSError:
-            return False  # the terminal is gone, and everything it was put into with it
+            return False  # the terminal is gone
 
     def _take_back(self) -> None:
         size = self._terminal.size()
         self.outlet.add(self._filter.abandon() + self.undo.take(size[1] if size else 80))
 
     def _paint(self) -> None:
-        """Show the screen from which what follows goes on, once it is known."""
+        """Show the initial screen, once it is complete."""
         restored = self._restored
         if restored is None or not restored.is_whole:
             return
-        from ..terminal.followed import Followed
-        from ..terminal.paint import flow, paint
-        from ..terminal.scrollback import first_of
-
         grid, state = restored.draw(self._history_rows), restored.init.state
         self._followed = Followed(restored.init, grid, self._history_max, self._draw_from_log)
         window = self._terminal.window()
         if window is not None and window != self._followed.size:
             drawn = b""
             if grid is not None and state is not None:
-                # What the terminal's own page would have, and what the screen has above the part that is shown.
+                # Rows that belong into the terminal's scrollback: those above the part that is shown.
                 grid = self._followed.grid
                 first = first_of(grid, window[0])
                 if not self.decides:
@@ -275,11 +265,11 @@ class Display:
             self._begin_filter(state)
             self._followed.forget()
         if grid is not None:
-            # What scrolled out is in the terminal's own history by now.
+            # The terminal's scrollback has them now.
             self._history_rows = 0
 
     def _begin_filter(self, state: dict[str, Any]) -> None:
-        """What follows goes on from this state."""
+        """Filter the output that follows this state."""
         self._filter = self._new_filter()
         self._filter.set_titles(*_titles(state))
         self._filter.columns = ALLOW_COLUMNS in state["modes"]["dec"]
@@ -289,7 +279,7 @@ class Display:
 
 
 class Copy:
-    """A pipe or a file: the bytes of the log as they are, and what is to be said on stderr."""
+    """A pipe or a file: gets the bytes of the log unchanged; messages go to stderr."""
 
     is_painted = True
     decides = False
@@ -316,7 +306,7 @@ class Copy:
     def gap(self, gap: Gap) -> None:
         from .output import note
 
-        note(f"{gap.end - gap.begin} bytes from {gap.begin} on are not there: {gap.reason}")
+        note(f"{gap.end - gap.begin} bytes from byte {gap.begin} are missing: {gap.reason}")
 
     def bell(self, text: str = "") -> None:
         pass
@@ -336,16 +326,16 @@ class Copy:
 
 
 def notification(text: str) -> bytes:
-    """OSC 9, for terminals that are known to show it; others might print it, or take it for something else."""
+    """OSC 9, for terminals that are known to show it; others might print it."""
     known = os.environ.get("TERM_PROGRAM") in _SHOW_NOTIFICATIONS or os.environ.get("TERM") in _SHOW_NOTIFICATIONS
     clean = label(text.encode("utf-8", "ignore"), TITLE_MAX_BYTES)
     return b"\x1b]9;" + clean.encode() + b"\x1b\\" if known and clean else b""
 
 
 def _end_of(init: Init) -> int:
-    """Where the log ended when we came: what stands before it was printed earlier."""
+    """The end of the log when we attached; bytes before it are replayed."""
     if init.status is None:
-        # From the files of a session that is over.
+        # A finished session, read from its files.
         return 1 << 63
     if init.restore:
         return init.at

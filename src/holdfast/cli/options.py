@@ -1,218 +1,103 @@
-"""The options that `run` and `start` share, and how the words of a command become one."""
+"""The options that `run`, `start` and `restart` share, and standard input into a session."""
 
 from __future__ import annotations
 
-import argparse
 import os
 
 from ..errors import BadArgument
-from .output import note
-from .parsing import count, duration, ladder, pair, size, usage
-from .tables import printable
+from ..model.options import OPTIONS, PAIRS
+from .output import note, printable
+from .parsing import REST, Group, Namespace, Parser, add_option, duration, usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ..host.request import Command
-    from ..model import Snapshot, StartOptions
+    from ..model import Snapshot, StartOptions, Typed
+    from ..sessions.connection import Connection
+    from ..sessions.core import Core
+    from ..sessions.start import Command
+
+
+# The options that `run` and `start` share, and how the words of a command become one.
+
 
 COMMAND_HELP = """\
 The words after `--` are the program and its arguments. A single word with spaces or other characters that mean
 something to a shell is a line for the shell: hold run -- 'make && ./app | tee out'
 """
 
-# Passed on under the same name when they were given.
-_SAME = (
-    "name",
-    "owner",
-    "description",
-    "kind",
-    "key",
-    "cwd",
-    "shell",
-    "size",
-    "stdin",
-    "timeout",
-    "idle_timeout",
-    "ttl",
-    "lifetime",
-    "memory",
-    "grace",
-    "stop_ladder",
-    "notify",
-    "log_cap",
-    "notify_people",
-    "watch",
-    "heartbeat",
-    "soft",
-    "health",
-    "restart",
-    "place",
-)
 _COLORS = ("foreground", "background")
-_SWITCHES = ("replace", "clean_env", "merge_stderr")
+# Flags that say more about an option; they follow its own flag. `requested` joins them.
+_MORE: dict[str, dict[str, dict[str, Any]]] = {
+    "env": {"--unset-env": {"action": "append", "metavar": "K", "help": "remove a variable"}},
+    "size": {
+        "--term": {"metavar": "NAME", "help": "the value of TERM (default: xterm-256color)"},
+        "--size-policy": {
+            "choices": ("latest", "smallest", "fixed"),
+            "help": "latest: the size of the window used last (default); smallest: the smallest of all; fixed: --size",
+        },
+        "--no-echo": {"action": "store_true", "help": "do not show what is typed"},
+        "--clipboard": {"action": "store_true", "help": "the command may write to the clipboard of clients that agree"},
+        **{
+            f"--{color}": {"metavar": "COLOR", "help": f"{color} colour that programs are given, such as #1e1e2e"}
+            for color in _COLORS
+        },
+    },
+    "monitor": {"--persistent": {"action": "store_true", "help": "a monitor without a time limit"}},
+    "ready": {
+        "--ready-any": {"action": "store_true", "help": "one of several --ready is enough"},
+        "--ready-timeout": {
+            "type": duration("--ready-timeout"),
+            "metavar": "T",
+            "help": "signal that it did not become ready after this time (default: 60s)",
+        },
+    },
+    "notify_people": {
+        "--no-notify-people": {
+            "dest": "notify_people",
+            "action": "store_false",
+            "default": None,
+            "help": "do not notify people",
+        }
+    },
+}
 
 
-def add_start_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="CMD", help="the command, best after `--`")
-
-    told = parser.add_argument_group("who it is")
-    told.add_argument("--name", help="a name to find it by; free again when it ends")
-    told.add_argument("--description", metavar="TEXT", help="what it is for")
-    told.add_argument("--owner", metavar="KEY", help="whom it belongs to")
-    told.add_argument(
-        "--label", action="append", type=pair("--label"), metavar="K=V", help="a label; may be given often"
-    )
-    told.add_argument("--kind", help="which kind of session it is (default: local_bash, or terminal)")
-    told.add_argument("--key", help="one session per key: while it runs, a second start with the key finds it")
-    told.add_argument("--replace", action="store_true", help="end the session that holds the key or name first")
-
-    around = parser.add_argument_group("what it gets")
-    around.add_argument(
-        "--place", metavar="PLACE", help="another machine or container: ssh:HOST, docker:NAME, podman:NAME"
-    )
-    around.add_argument("--cwd", metavar="DIR", help="where it runs (default: here, or where the place begins)")
-    around.add_argument("--env", action="append", type=pair("--env"), metavar="K=V", help="set a variable")
-    around.add_argument("--unset-env", action="append", metavar="K", help="take a variable away")
-    around.add_argument("--clean-env", action="store_true", help="nothing of our environment but what --env sets")
-    around.add_argument("--shell", metavar="PATH", help="the shell that runs the one line after `--`")
-    around.add_argument("--tty", action="store_true", help="a terminal of its own, for `hold attach`, keys and screen")
-    around.add_argument(
-        "--stdin",
-        choices=("closed", "open"),
-        help="closed: /dev/null (default); open: a pipe for `hold send`, and for the input of `hold run`",
-    )
-    around.add_argument("--input", metavar="FILE", help="its whole input, from a file, or from ours with `-`")
-    around.add_argument("--merge-stderr", action="store_true", help="one stream for stdout and stderr")
-    around.add_argument(
-        "--pass-fd", action="append", type=count("--pass-fd", 3), metavar="N", help="hand on this open descriptor"
-    )
-
-    screen = parser.add_argument_group("its terminal; each of these asks for one, as --tty does")
-    screen.add_argument("--size", metavar="ROWSxCOLS", help="how large it is (default: 30x120)")
-    screen.add_argument("--term", metavar="NAME", help="what TERM says it is (default: xterm-256color)")
-    screen.add_argument(
-        "--size-policy",
-        choices=("latest", "smallest", "fixed"),
-        help="whose size it takes: of the window used last (default), the least of all, none",
-    )
-    screen.add_argument("--no-echo", action="store_true", help="do not show what is typed")
-    screen.add_argument("--clipboard", action="store_true", help="the command may write to the clipboard of who agrees")
-    for color in _COLORS:
-        screen.add_argument(f"--{color}", metavar="COLOR", help=f"the {color} that it is told of, such as #1e1e2e")
-
-    ends = parser.add_argument_group("when it ends")
-    ends.add_argument("--timeout", type=duration("--timeout"), metavar="T", help="end it after this time")
-    ends.add_argument(
-        "--idle-timeout", type=duration("--idle-timeout"), metavar="T", help="end it after so much silence"
-    )
-    ends.add_argument("--ttl", type=duration("--ttl"), metavar="T", help="end it after this time, however busy")
-    ends.add_argument(
-        "--lifetime",
-        choices=("detached", "owner", "call"),
-        help="detached: until it ends (default); owner: until the owning process ends; call: until `hold run` ends",
-    )
-    ends.add_argument(
-        "--owner-pid",
-        type=count("--owner-pid", 1),
-        metavar="PID",
-        help="the owning process (default: whoever called `hold`)",
-    )
-    ends.add_argument("--memory", type=size("--memory"), metavar="SIZE", help="end it when it needs more, such as 2G")
-    ends.add_argument("--grace", type=duration("--grace"), metavar="T", help="how long a stop waits before it kills")
-    ends.add_argument(
-        "--stop-ladder", type=ladder, metavar="RUNGS", help="how a stop goes, such as INT:2s,TERM/group:5s,KILL/tree"
-    )
-    ends.add_argument(
-        "--restart", choices=("never", "on-failure", "always"), help="whether it is started again in its place"
-    )
-    ends.add_argument("--log-cap", type=size("--log-cap"), metavar="SIZE", help="how much of its output is kept")
-
-    _add_telling(parser.add_argument_group("what is told of it, by signals (see `hold signals`)"))
+def add_start_options(parser: Parser) -> None:
+    parser.add_argument("command", nargs=REST, metavar="CMD", help="the command, best after `--`")
+    groups: dict[str, Group] = {}
+    for option in OPTIONS.values():
+        if not option.flag:
+            continue
+        if option.group not in groups:
+            groups[option.group] = parser.add_group(option.group)
+        group = groups[option.group]
+        add_option(group, option)
+        for flag, words in _MORE.get(option.name, {}).items():
+            group.add_argument(flag, **words)
 
 
-def _add_telling(told: argparse._ArgumentGroup) -> None:
-    told.add_argument(
-        "--notify",
-        choices=("never", "exit", "failure", "auto"),
-        help="which endings: none, all (default of start), failures, those that nobody waited for (default of run)",
-    )
-    told.add_argument(
-        "--watch",
-        action="append",
-        metavar="PATTERN",
-        help="lines with this text, or that /regex/ or /regex/i matches; may be given often",
-    )
-    told.add_argument(
-        "--monitor",
-        action="store_true",
-        help="every line, in batches; such a session is ended after 5 minutes, or the time of --timeout",
-    )
-    told.add_argument("--persistent", action="store_true", help="a monitor that no limit ends")
-    told.add_argument(
-        "--heartbeat",
-        type=duration("--heartbeat"),
-        metavar="T",
-        help="that it goes on, and its new output, so often (60s or more)",
-    )
-    told.add_argument(
-        "--soft", type=duration("--soft"), metavar="T", help="that it takes longer than this; it is not ended"
-    )
-    told.add_argument(
-        "--ready",
-        action="append",
-        metavar="SPEC",
-        help="that it is ready: port:N listens, http:URL answers, line:PATTERN is printed; if given often, all of them",
-    )
-    told.add_argument("--ready-any", action="store_true", help="one of several --ready is enough")
-    told.add_argument(
-        "--ready-timeout",
-        type=duration("--ready-timeout"),
-        metavar="T",
-        help="after which it is told that it did not become ready (default: 60s)",
-    )
-    told.add_argument(
-        "--health", metavar="SPEC", help="that it fell ill or is well again: port:N, http:URL or command:LINE is asked"
-    )
-    told.add_argument(
-        "--notify-people",
-        action="store_true",
-        default=None,
-        help="people are told too, by the channels that are configured",
-    )
-    told.add_argument("--no-notify-people", dest="notify_people", action="store_false", help="no people are told")
-
-
-def requested(args: argparse.Namespace, program: str) -> tuple[Command, StartOptions]:
+def requested(args: Namespace, program: str) -> tuple[Command, StartOptions]:
     """The command and the options of a start, as the library takes them."""
-    options: Any = {name: getattr(args, name) for name in _SAME if getattr(args, name) is not None}
-    options.update((name, True) for name in _SWITCHES if getattr(args, name))
-    tty = terminal(args)
-    if tty is not None:
-        options["tty"] = tty
-    if args.label:
-        options["labels"] = dict(args.label)
-    env = environment(args)
-    if env:
-        options["env"] = env
-    if args.pass_fd:
-        options["pass_fds"] = args.pass_fd
-    owner_pid = owning_process(args)
-    if owner_pid is not None:
-        options["owner_pid"] = owner_pid
+    options: Any = {}
+    for option in OPTIONS.values():
+        value = getattr(args, option.flag[2:].replace("-", "_"), None) if option.flag else None
+        options[option.name] = dict(value) if option.takes == PAIRS and value else value
+    options["env"] = environment(args) or None
+    options["tty"] = terminal(args)
+    options["owner_pid"] = owning_process(args)
+    options["monitor"] = {"persistent": True} if args.persistent else args.monitor
+    options["ready"] = readiness(args)
+    options["input"] = None
+    options = {name: value for name, value in options.items() if value is not None}
     if args.input is not None:
         give_input(args, options)
-    if args.monitor or args.persistent:
-        options["monitor"] = {"persistent": True} if args.persistent else True
-    ready = readiness(args)
-    if ready is not None:
-        options["ready"] = ready
     return command(args.command, args.shell, program), options
 
 
-def terminal(args: argparse.Namespace) -> bool | dict[str, Any] | None:
-    """What kind of terminal is asked for, by any of its options; None for none."""
+def terminal(args: Namespace) -> bool | dict[str, Any] | None:
+    """The terminal that any of its options asks for; None on pipes."""
     asked: dict[str, Any] = {name: getattr(args, name) for name in ("term", "size_policy") if getattr(args, name)}
     if args.no_echo:
         asked["echo"] = False
@@ -224,12 +109,12 @@ def terminal(args: argparse.Namespace) -> bool | dict[str, Any] | None:
     return asked or (True if args.tty or args.size is not None else None)
 
 
-def readiness(args: argparse.Namespace) -> dict[str, Any] | None:
+def readiness(args: Namespace) -> dict[str, Any] | None:
     """When the session counts as ready, as the library takes it."""
     if args.ready is None:
         for name in ("ready_any", "ready_timeout"):
             if getattr(args, name):
-                raise BadArgument(f"--{name.replace('_', '-')}", "says how --ready is meant", "give --ready too")
+                raise BadArgument(f"--{name.replace('_', '-')}", "changes --ready", "give --ready too")
         return None
     ready: dict[str, Any] = {"any" if args.ready_any else "all": args.ready}
     if args.ready_timeout is not None:
@@ -237,21 +122,21 @@ def readiness(args: argparse.Namespace) -> dict[str, Any] | None:
     return ready
 
 
-def tell_notes(session: Snapshot) -> None:
-    """What the start raised or cut of what was asked."""
+def print_notes(session: Snapshot) -> None:
+    """Print which values the start changed."""
     for text in session.metadata.get("notes") or ():
         note(f"{session.id}: {printable(str(text))}")
 
 
-def owning_process(args: argparse.Namespace) -> int | None:
+def owning_process(args: Namespace) -> int | None:
     if args.owner_pid is None and args.lifetime == "owner":
-        # We are gone in a moment; whoever called us is who the session is for.
+        # This process exits at once: the session is for its caller.
         return os.getppid()
     pid: int | None = args.owner_pid
     return pid
 
 
-def environment(args: argparse.Namespace) -> dict[str, str | None]:
+def environment(args: Namespace) -> dict[str, str | None]:
     return {**dict.fromkeys(args.unset_env or ()), **dict(args.env or ())}
 
 
@@ -269,16 +154,15 @@ def command(words: list[str], shell: str | None, program: str) -> Command:
 
 
 def _is_line(word: str) -> bool:
-    """Whether a shell would see more in it than the name of a program."""
+    """Whether it has characters that mean something to a shell."""
     return not word.replace("/", "").translate({ord(each): None for each in "@%+=:,.-_~"}).isalnum()
 
 
-def give_input(args: argparse.Namespace, options: StartOptions) -> None:
-    """The whole input at the start, if it is small; else the command is started with an open stdin, and `args.rest` has
-    what to pour into it."""
+def give_input(args: Namespace, options: StartOptions) -> None:
+    """The whole input at the start, if it is small; else the command is started with an open stdin, and `args.rest` is
+    written to it."""
     from ..errors import TooLarge
-    from ..host.request import INPUT_MAX_BYTES
-    from .pump import Source
+    from ..sessions.start import INPUT_MAX_BYTES
 
     source = Source(args.input)
     if not source.is_longer_than(INPUT_MAX_BYTES):
@@ -287,9 +171,84 @@ def give_input(args: argparse.Namespace, options: StartOptions) -> None:
     if args.stdin == "closed":
         raise BadArgument("--input", "cannot be written to a closed stdin", "leave --stdin out")
     if args.restart is not None:
-        # Each attempt would have to be given it again.
+        # Each attempt would need it again.
         fix = "have the command read a file itself, or leave out --restart"
         raise TooLarge("--input of a command with --restart", INPUT_MAX_BYTES, fix)
     if not options.get("tty"):
         options["stdin"] = "open"
     args.rest = source
+
+
+# Our standard input into that of a session, piece by piece, no faster than the command reads it.
+
+
+_PIECE_BYTES = 1 << 16
+
+
+class Source:
+    """A file, or our standard input with `-`, read piece by piece."""
+
+    def __init__(self, path: str = "-") -> None:
+        self._fd = 0 if path == "-" else os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._read: list[bytes] = []
+
+    def is_longer_than(self, size: int) -> bool:
+        """Read as much as it takes to know."""
+        count = sum(map(len, self._read))
+        while count <= size and (piece := os.read(self._fd, _PIECE_BYTES)):
+            self._read.append(piece)
+            count += len(piece)
+        return count > size
+
+    def whole(self) -> bytes:
+        return b"".join([*self._read, *iter(lambda: os.read(self._fd, _PIECE_BYTES), b"")])
+
+    def next(self) -> bytes:
+        """The next piece; empty at the end."""
+        return self._read.pop(0) if self._read else os.read(self._fd, _PIECE_BYTES)
+
+
+async def pour(core: Core, id: str, *, source: Source | None = None, last: bytes = b"", close: bool = False) -> Typed:
+    """Write the source (our standard input by default) to its end; then `last`, then close its stdin if `close`."""
+    from ..model import Typed
+
+    _, connection = await core.connect(id)
+    reply_s = core.config.hosts_reply_timeout
+    poured = Typed(0, cursor=core.log(id).cursor())
+    try:
+        source = source or Source()
+        while piece := source.next():
+            await _write(connection, piece, reply_s, poured)
+        if last:
+            await _write(connection, last, reply_s, poured)
+        if close:
+            await connection.request("close_stdin", reply_s)
+        return poured
+    finally:
+        connection.close()
+
+
+async def _write(connection: Connection, piece: bytes, reply_s: float, poured: Typed) -> None:
+    taken, warnings = await connection.write(piece, reply_s)
+    poured.accepted += taken
+    poured.warnings += [warning for warning in warnings if warning not in poured.warnings]
+
+
+def pour_beside(core: Core, id: str, source: Source | None = None, *, close: bool = True) -> None:
+    """The same on a thread of its own, to the end of either side. The caller follows the session and sees if it stops
+    reading or ends."""
+    import signal
+    import threading
+
+    from ..errors import HoldfastError
+    from ..sessions.driver import drive
+
+    def work() -> None:
+        # Handlers run on the main thread, which must be the one that a signal interrupts.
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        try:
+            drive(pour(core, id, source=source, close=close))
+        except (HoldfastError, OSError):
+            pass
+
+    threading.Thread(target=work, name="stdin", daemon=True).start()

@@ -1,58 +1,95 @@
-"""A server: attach to sessions over WebSocket, with a token.
-
-It listens on this machine alone unless it is given a certificate. Every request needs the token of the home, which is
-made at the first start. Commands outlive the server: however it ends, no session is stopped or changed.
-"""
+"""`hold serve`, `hold open` and `hold mcp`."""
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 
 from .output import note, say
-from .parsing import Parser
+from .parsing import Namespace, Parser
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from argparse import Namespace
+    from ..errors import Unsupported
+    from ..home import Home
 
-USAGE = "[--bind ADDRESS] [--port N] [--unix PATH] [--tls-cert FILE --tls-key FILE] [OPTION...]"
-EXAMPLES = """
+
+SERVE_HELP = """\
+Run a server: sessions over HTTP, server-sent events and WebSocket, with tokens.
+
+Without a certificate it listens only on this machine. Every request needs a token. That of the home is created at the
+first start and may do everything; it can mint others that may do less. The address that is printed has a code that is
+good for one login; `hold open` prints another. Sessions outlive the server: its end stops and changes none of them.
+"""
+
+SERVE_USAGE = "[--bind ADDRESS] [--port N] [--unix PATH] [--tls-cert FILE --tls-key FILE] [OPTION...]"
+SERVE_EXAMPLES = """
 hold serve
 hold serve --port 0                          any free port
 hold serve --unix ~/.hold/serve.sock --public-url http://localhost:8000
                                              for `ssh -L 8000:/home/me/.hold/serve.sock host`
 hold serve --bind 0.0.0.0 --tls-cert cert.pem --tls-key key.pem --host-name hold.example
+hold serve --print-unit > ~/.config/systemd/user/holdfast.service
 """
 _PORT = 4653
 
 
-def arrange(parser: Parser) -> None:
-    parser.add_argument("--bind", default="127.0.0.1", metavar="ADDRESS", help="listen there (default 127.0.0.1)")
-    parser.add_argument("--port", type=int, default=_PORT, metavar="N", help=f"0 takes a free one (default {_PORT})")
-    parser.add_argument("--unix", metavar="PATH", help="listen on a unix socket instead, in a directory of your own")
-    parser.add_argument("--tls-cert", metavar="FILE", help="the certificate, in PEM; other machines need it")
-    parser.add_argument("--tls-key", metavar="FILE", help="its key")
-    parser.add_argument("--host-name", action="append", default=[], metavar="NAME", help="one more name of the server")
+def serve_arrange(parser: Parser) -> None:
     parser.add_argument(
-        "--allow-origin", action="append", default=[], metavar="URL", help="a page of another server that may ask"
+        "--bind", default="127.0.0.1", metavar="ADDRESS", help="the address to listen on (default 127.0.0.1)"
     )
-    parser.add_argument("--public-url", metavar="URL", help="how it is reached where something forwards to it")
+    parser.add_argument(
+        "--port", type=int, default=_PORT, metavar="N", help=f"the port; 0 takes a free one (default {_PORT})"
+    )
+    parser.add_argument("--unix", metavar="PATH", help="listen on a unix socket instead, in a directory of your own")
+    parser.add_argument("--tls-cert", metavar="FILE", help="a certificate in PEM; required for other machines")
+    parser.add_argument("--tls-key", metavar="FILE", help="its key")
+    parser.add_argument(
+        "--host-name", action="append", default=[], metavar="NAME", help="an additional name of the server"
+    )
+    parser.add_argument(
+        "--allow-origin", action="append", default=[], metavar="URL", help="allow requests from pages of this origin"
+    )
+    parser.add_argument("--public-url", metavar="URL", help="its address behind a forwarder or proxy")
+    parser.add_argument(
+        "--trusted-proxy",
+        action="append",
+        default=[],
+        metavar="CIDR",
+        help="a proxy whose X-Forwarded-For is used; `unix` for one on the unix socket",
+    )
+    parser.add_argument("--no-listen", action="store_true", help="answer only through the fabric (`hold node join`)")
+    parser.add_argument("--verbose", action="store_true", help="write a line for each request to standard error")
+    parser.add_argument("--open", action="store_true", help="open the page in a browser")
+    parser.add_argument("--print-unit", action="store_true", help="print a systemd user unit, and do not serve")
 
 
-def main(args: Namespace) -> int:
+def serve_main(args: Namespace) -> int:
     import asyncio
 
-    from ..errors import Unsupported
     from ..home import Home
 
+    if args.print_unit:
+        say(_unit())
+        return 0
+    home = Home()
+    if args.no_listen and not os.path.exists(os.path.join(home.path, "nodes", "joined.json")):
+        from ..errors import BadArgument
+
+        raise BadArgument("--no-listen", "this home has not joined a fabric", "`hold node join CODE` first")
     try:
-        from ..server import entrance, serve
+        from ..server import listen, serve
+        from ..server.gate import ACCESS_LOG
     except ImportError as problem:
-        missing = Unsupported(f"a server without the package {problem.name}")
-        missing.fix = "`pip install holdfast[server]`"
-        raise missing from None
-    where = entrance.Entrance(
+        raise _without_server(problem.name) from None
+    if args.verbose:
+        import logging
+
+        access = logging.getLogger(ACCESS_LOG)
+        access.addHandler(logging.StreamHandler())
+        access.setLevel(logging.INFO)
+    where = listen.ListenAddress(
         args.bind,
         args.port,
         args.unix,
@@ -61,13 +98,240 @@ def main(args: Namespace) -> int:
         tuple(args.host_name),
         tuple(args.allow_origin),
         args.public_url,
+        tuple(args.trusted_proxy),
+        args.no_listen,
     )
 
     def started(server: serve.Started) -> None:
-        say(f"{server.url} serves this home; programs send `Authorization: Bearer hf_home_$(cat {server.token_path})`")
+        if args.no_listen:
+            say("this home is served through its fabric alone")
+            sys.stdout.flush()
+            return
+        # A code is good for one login: the address can be opened once.
+        page = "" if server.url.startswith("unix:") else f"/#code={server.code}"
+        words = f"programs send `Authorization: Bearer hf_home_$(cat {server.token_path})`"
+        say(f"{server.url}{page} serves this home; {words}")
         # A program that starts us waits for this line.
         sys.stdout.flush()
+        if (warning := _unit_warning()) is not None:
+            note(warning)
+        if args.open and page:
+            _browse(server.url + page)
 
-    if asyncio.run(serve.serve(where, Home(), started)) == signal.SIGINT:
-        note("left; the sessions go on")
+    if asyncio.run(serve.serve(where, home, started)) == signal.SIGINT:
+        note("ended; the sessions are still running")
     return 0
+
+
+_UNIT = """\
+[Unit]
+Description=Holdfast server
+
+[Service]
+ExecStart={words}
+# Only the server is stopped: sessions outlive it.
+KillMode=process
+Restart=on-failure
+
+[Install]
+WantedBy=default.target
+"""
+
+
+def _unit() -> str:
+    """The command as it was given, without the option that asked for the unit."""
+    import shlex
+
+    words = [os.path.abspath(sys.argv[0]), *(word for word in sys.argv[1:] if word != "--print-unit")]
+    # systemd replaces what begins with a percent sign, and variables.
+    return _UNIT.format(words=shlex.join(words).replace("%", "%%").replace("$", "$$")).rstrip()
+
+
+def _unit_warning() -> str | None:
+    """What to know in a systemd unit whose stop kills the sessions that were started from it."""
+    import subprocess
+
+    from ..runner.process_tree import own_service
+
+    group, service = own_service()
+    if service is None:
+        return None
+    manager = ["--user"] if "/user@" in group else []
+    try:
+        words = ["systemctl", *manager, "show", "--property=KillMode", "--value", service]
+        shown = subprocess.run(words, capture_output=True, text=True, timeout=5, check=False).stdout.strip()
+    except (OSError, subprocess.TimeoutExpired):
+        shown = ""
+    if shown in ("process", "none"):
+        return None
+    mode = f" (KillMode={shown})" if shown else ""
+    return (
+        f"stopping {service} kills every process of its control group{mode}; sessions leave this group where they may. "
+        "`hold serve --print-unit` prints a unit that stops the server alone"
+    )
+
+
+def _browse(url: str) -> None:
+    import webbrowser
+
+    webbrowser.open(url)
+
+
+OPEN_HELP = """\
+Print the address of the running server with a new code, which is good for one login within 5 minutes.
+"""
+
+OPEN_USAGE = "[--browser]"
+OPEN_EXAMPLES = """
+hold open
+hold open --browser                          open it in a browser, too
+"""
+
+
+def open_arrange(parser: Parser) -> None:
+    parser.add_argument("--browser", action="store_true", help="open the address in a browser")
+
+
+def open_main(args: Namespace) -> int:
+    from ..errors import BadArgument
+    from ..serving.listener import token_path
+
+    try:
+        from ..server.tokens import Tokens, running
+    except ImportError as problem:
+        raise _without_server(problem.name) from None
+    home = _home()
+    directory = os.path.dirname(token_path(home, "token"))
+    urls = [url for url in running(directory) if not url.startswith("unix:")]
+    if not urls:
+        raise BadArgument("server", "no server of this home is running", "start one with `hold serve`")
+    url = f"{urls[0]}/#code={Tokens(None, directory).issue_code()}"
+    say(url)
+    if args.browser:
+        _browse(url)
+    return 0
+
+
+MCP_HELP = """\
+Run an MCP server: the sessions of one agent as tools and resources, for any MCP client.
+
+Without --http it uses stdin and stdout, as clients expect. Sessions outlive the server: started again for the same
+owner, it shows the same sessions and delivers unacknowledged signals again.
+"""
+
+MCP_USAGE = "[--toolset NAME] [--owner NAME] [--redact] [--http [--host ADDRESS] [--port N]] [--print-config CLIENT]"
+MCP_EXAMPLES = """
+hold mcp --print-config claude-code    the configuration for a client
+hold mcp                               as clients start it
+hold mcp --toolset hermes --owner bot
+hold mcp --http --port 8765            for several clients, with a token
+"""
+_MCP_PORT = 8765
+
+
+def mcp_arrange(parser: Parser) -> None:
+    from ..tools import TOOLSETS
+
+    parser.add_argument("--toolset", default="native", choices=TOOLSETS, help="the toolset (default native)")
+    parser.add_argument("--owner", metavar="NAME", help="the owner of the sessions (default: one for this directory)")
+    parser.add_argument("--http", action="store_true", help="use streamable HTTP instead of stdio")
+    parser.add_argument("--host", default="127.0.0.1", metavar="ADDRESS", help="a loopback address (default 127.0.0.1)")
+    parser.add_argument(
+        "--port", type=int, default=_MCP_PORT, metavar="N", help=f"the port; 0 takes a free one (default {_MCP_PORT})"
+    )
+    parser.add_argument("--token-file", metavar="FILE", help="a token other than that of the home")
+    parser.add_argument("--allow-host", action="append", default=[], metavar="HOST:PORT", help="accept this Host too")
+    parser.add_argument("--allow-origin", action="append", default=[], metavar="URL", help="accept this Origin too")
+    parser.add_argument("--redact", action="store_true", help="remove secrets from what the tools return")
+    parser.add_argument("--print-config", metavar="CLIENT", help="print the configuration for a client")
+
+
+def mcp_main(args: Namespace) -> int:
+    from ..tools.mcp import clients
+
+    owner = args.owner or f"mcp:{os.getcwd()}"
+    token = clients.token(args.token_file) if args.http else ""
+    if args.print_config:
+        from importlib.util import find_spec
+
+        from ..config import load
+
+        # Without these the server could not start.
+        load()
+        if find_spec("mcp") is None:
+            raise _without("mcp")
+
+        url = clients.address(args.host, args.port) if args.http else None
+        command = clients.command(args.toolset, args.owner, redact=args.redact)
+        say(clients.config(args.print_config, command, _whereabouts(), url=url, token=token))
+        note(clients.named(args.print_config).then)
+        return 0
+    try:
+        from ..tools.mcp import server
+    except ImportError as problem:
+        raise _without(problem.name) from None
+    import asyncio
+
+    from .host import author
+
+    if not args.http:
+        asyncio.run(server.over_stdio(args.toolset, owner, author("mcp"), redact=args.redact))
+        return 0
+
+    def listening(url: str) -> None:
+        port = url.rpartition(":")[2].partition("/")[0]
+        note(f"{args.toolset} for {owner} on {url}")
+        note(f"`hold mcp --http --port {port} --print-config CLIENT` prints how to connect")
+
+    work = server.over_http(
+        args.toolset,
+        owner,
+        author("mcp"),
+        host=args.host,
+        port=args.port,
+        token=token,
+        hosts=args.allow_host,
+        origins=args.allow_origin,
+        redact=args.redact,
+        listening=listening,
+    )
+    if asyncio.run(work) == signal.SIGINT:
+        note("ended; the sessions are still running")
+    return 0
+
+
+def _without_server(package: str | None) -> Unsupported:
+    from ..errors import Unsupported
+
+    missing = Unsupported(f"a server without the package {package}")
+    missing.fix = "`pip install holdfast[server]`"
+    return missing
+
+
+def _without(package: str | None) -> Unsupported:
+    from ..errors import Unsupported
+
+    missing = Unsupported(f"an MCP server without the package {package}")
+    missing.fix = "`pip install 'holdfast[mcp]'`"
+    return missing
+
+
+def _whereabouts() -> dict[str, str]:
+    """Variables with the paths of home, configuration and sockets, for a client with another environment."""
+    from ..config import config_path
+    from ..home import Home
+
+    found = {"HOLDFAST_HOME": Home().path}
+    file = config_path(os.environ)
+    # A file that is named explicitly must exist.
+    if os.environ.get("HOLDFAST_CONFIG") or os.path.exists(file):
+        found["HOLDFAST_CONFIG"] = file
+    return found | {name: os.environ[name] for name in ("XDG_RUNTIME_DIR", "TMPDIR") if os.environ.get(name)}
+
+
+def _home() -> Home:
+    from ..home import Home
+
+    home = Home()
+    home.create()
+    return home

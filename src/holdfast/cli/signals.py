@@ -1,61 +1,68 @@
-"""What was signalled and waits to be acknowledged: endings, matches, lines of monitors, prompts, and more.
-
-Looking acknowledges nothing. Without --owner or --consumer it is what waits for you, of all sessions of this home: all
-that is retained, less what you acknowledged with `hold ack`. An owner's signals wait for its agent; whoever looks with
---owner takes nothing away from it. Secrets are left out of what is shown.
-
-With --follow, what comes from now on is shown too, until Ctrl-C. With --json: one array of records, and for each
-`state` (due, held by somebody, later, parked), `deliveries` and `why`; with --follow, one object a line.
-"""
+"""`hold signals`, `ack` and `notify`."""
 
 from __future__ import annotations
 
-from .door import core as open_core
-from .inbox import add_consumer, listing, parked
-from .output import is_terminal, note, say, say_json
-from .parsing import Parser, add_json, count, usage
-from .tables import DIM, RED, YELLOW, age, printable, style, table
+from .host import here
+from .output import DIM, RED, YELLOW, age, is_terminal, note, printable, say, say_json, style, table
+from .parsing import Namespace, Parser, add_json, add_sessions, count, usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from argparse import Namespace
     from types import FrameType
     from typing import Any
 
-    from ..signals.listing import Listing, Waiting
-    from ..signals.notices import Notice
-    from .tables import Style
+    from ..index.signals import Filter
+    from ..sessions.api import Holdfast
+    from ..sessions.core import Core
+    from ..signals.consumer import Consumer
+    from ..signals.consumers import Listing, Waiting
+    from ..signals.people.notices import Notice
+    from .output import Style
 
-USAGE = "[--owner KEY | --consumer NAME] [-n N] [--follow] [--parked] [--json]"
-EXAMPLES = """
+
+SIGNALS_HELP = """\
+List the signals that wait to be acknowledged: ends, matches, lines of monitors, prompts, and more.
+
+Listing acknowledges nothing. Without --owner or --consumer: all signals of this home that are retained, except those
+that you acknowledged with `hold ack`. With --owner: the signals that wait for that owner's agent; the agent still gets
+them. Secrets are removed.
+
+With --follow, new signals are shown until Ctrl-C. With --json: an array of records with `state` (due, held, later,
+parked), `deliveries` and `why`; with --follow, one object a line.
+"""
+
+SIGNALS_USAGE = "[--owner KEY | --consumer NAME] [-n N] [--follow] [--parked] [--json]"
+SIGNALS_EXAMPLES = """
 hold signals
-hold signals --owner agent-7            what waits for that agent
+hold signals --owner agent-7            signals that wait for that agent
 hold signals --owner agent-7 --follow --json | jq -r .id
-hold signals --parked                   what was given up on, and why
+hold signals --parked                   signals that are not redelivered, and why
 """
 
 
-def arrange(parser: Parser) -> None:
-    add_consumer(parser, "what waits for")
-    parser.add_argument("-n", "--lines", type=count("-n"), metavar="N", help="only the last N of those that wait")
-    parser.add_argument("-f", "--follow", action="store_true", help="go on with what comes")
+def signals_arrange(parser: Parser) -> None:
+    _add_consumer(parser, "signals for")
+    parser.add_argument("-n", "--lines", type=count("-n"), metavar="N", help="only the last N signals")
+    parser.add_argument("-f", "--follow", action="store_true", help="show new signals as they come")
     parser.add_argument(
-        "--parked", action="store_true", help="only what killed who read it, and comes no more by itself"
+        "--parked",
+        action="store_true",
+        help="only parked signals: their reader crashed repeatedly; they are not redelivered",
     )
     add_json(parser, "the records")
 
 
-def main(args: Namespace) -> int:
-    from ..host.driver import drive
+def signals_main(args: Namespace) -> int:
+    from ..sessions.driver import drive
 
     if args.parked and args.follow:
-        raise usage("--parked are those that come no more: there is nothing to follow", "hold signals")
-    core = open_core()
-    try:
+        raise usage("--parked cannot be combined with --follow: parked signals are not redelivered", "hold signals")
+    with here() as hf:
+        core = hf._core
         if args.parked:
-            wanted = drive(parked(core, args))
+            wanted = drive(_parked(core, args))
         else:
-            queue = listing(core, args)
+            queue = _listing(core, args)
             wanted = drive(queue.waiting(args.lines))
             if args.follow:
                 return _follow(queue, wanted, as_json=args.json)
@@ -64,22 +71,20 @@ def main(args: Namespace) -> int:
         elif wanted:
             say(_listed(wanted, style(core.config), whose=args.parked))
         elif is_terminal(1):
-            note("nothing is parked" if args.parked else "nothing waits")
+            note("no signal is parked" if args.parked else "no signal waits")
         for trouble in (core.index.trouble, core.consumers.catchup.trouble):
             if trouble is not None:
                 note(trouble)
-    finally:
-        core.close()
     return 0
 
 
 def _follow(queue: Listing, found: list[Waiting], *, as_json: bool) -> int:
-    """Until whoever had enough ends us. The exit code, as a shell tells of a signal."""
+    """Show new signals until we are ended by a signal; returns 128 plus its number."""
     import select
     import signal
     import sys
 
-    from ..host.driver import drive
+    from ..sessions.driver import drive
 
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _leave)
@@ -99,12 +104,12 @@ def _follow(queue: Listing, found: list[Waiting], *, as_json: bool) -> int:
                 poll.poll(None if again_s is None else again_s * 1000 + 1)
                 waker.clear()
                 found = drive(queue.new())
-    except _Leave as told:
-        return 128 + told.number
+    except _Leave as leave:
+        return 128 + leave.number
 
 
 class _Leave(Exception):
-    """Somebody ended us: what was put up to be called is taken down first."""
+    """Raised by a signal handler, so that the waker is closed before we exit."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -121,7 +126,7 @@ def _listed(found: list[Waiting], style: Style, *, whose: bool) -> str:
         signal = each.signal
         state = "" if each.state == "due" else each.state
         if each.deliveries and each.state != "held":
-            state = f"{state}, told {each.deliveries} times".removeprefix(", ") if each.deliveries > 1 else state
+            state = f"{state}, delivered {each.deliveries} times".removeprefix(", ") if each.deliveries > 1 else state
         rows.append(
             (
                 (signal.id, ""),
@@ -136,19 +141,166 @@ def _listed(found: list[Waiting], style: Style, *, whose: bool) -> str:
 
 
 def words(each: Waiting) -> str:
-    """What happened, in one line."""
-    notice = _told(each)
+    """One line that says what happened."""
+    notice = _notice(each)
     line = notice.fields["line"]
     return f"{notice.title}: {line}" if line else notice.title
 
 
 def record(each: Waiting) -> dict[str, Any]:
-    told = {"consumer": each.consumer, "state": each.state, "deliveries": each.deliveries, "why": each.why}
-    return {**_told(each).record(), **told, "replayed": each.signal.replayed}
+    delivery = {"consumer": each.consumer, "state": each.state, "deliveries": each.deliveries, "why": each.why}
+    return {**_notice(each).record(), **delivery, "replayed": each.signal.replayed}
 
 
-def _told(each: Waiting) -> Notice:
-    from ..signals.notices import Notice
+def _notice(each: Waiting) -> Notice:
+    from ..signals.people.notices import Notice
     from ..signals.redact import redact
 
     return Notice([each.signal], redact)
+
+
+ACK_HELP = """\
+Acknowledge signals, so that they are not delivered again. Prints how many were not acknowledged before.
+
+Without --owner or --consumer they are acknowledged for you: `hold signals` no longer shows them, but agents still get
+them. With --owner they are acknowledged for that owner's agent. Signals that are already acknowledged are no error.
+"""
+
+ACK_USAGE = "SIGNAL... [--owner KEY | --consumer NAME] [--upto] [--json]"
+ACK_EXAMPLES = """
+hold ack b7k2m9qa1.3
+hold ack --upto b7k2m9qa1.3             that one and all earlier ones, of all sessions
+hold ack b7k2m9qa1.3 --owner agent-7    that agent does not get it any more
+"""
+
+
+def ack_arrange(parser: Parser) -> None:
+    parser.add_argument("signals", metavar="SIGNAL", nargs="+", help="ids as `hold signals` prints them")
+    _add_consumer(parser, "for")
+    parser.add_argument("--upto", action="store_true", help="also acknowledge all earlier signals")
+    add_json(parser, "how many were `settled`")
+
+
+def ack_main(args: Namespace) -> int:
+    if args.upto and len(args.signals) > 1:
+        raise usage("--upto takes one signal; all earlier ones are included", "hold ack")
+    with here() as hf:
+        for id in args.signals:
+            _check(hf._core, id)
+        to = _consumer(hf, args)
+        if args.upto:
+            settled = to.ack(upto=args.signals[0])
+        else:
+            settled = sum(to.ack(id) for id in args.signals)
+    if args.json:
+        say_json({"consumer": to.name, "settled": settled})
+    else:
+        say(f"{settled} settled")
+    return 0
+
+
+def _check(core: Core, id: str) -> None:
+    """Only whole ids: a name or the beginning of an id may mean another session tomorrow."""
+    from ..core.signalfile import HOME
+    from ..errors import BadArgument, NotFound
+    from ..signals.records import split_id
+
+    found = split_id(id)
+    if found is None:
+        raise BadArgument("SIGNAL", f"{id[:80]!a} is not the id of a signal", "give its id, such as b7k2m9qa1.3")
+    if found[0] != HOME and core.find(found[0]) != found[0]:
+        raise NotFound(found[0])
+
+
+NOTIFY_HELP = """\
+Switch messages to people on or off for a session. They are sent through the configured channels: a command, webhooks,
+the bell. The signals to its owner do not change.
+"""
+
+NOTIFY_USAGE = "on|off ID... [--json]"
+NOTIFY_EXAMPLES = """
+hold notify on release
+hold notify off web worker
+"""
+
+
+def notify_arrange(parser: Parser) -> None:
+    parser.add_argument("state", choices=("on", "off"), metavar="on|off", help="send messages to people, or not")
+    add_sessions(parser)
+    add_json(parser, "the sessions")
+
+
+def notify_main(args: Namespace) -> int:
+    with here() as hf:
+        sessions = [hf.get(ref) for ref in args.sessions]
+        for session in sessions:
+            session.update(notify_people=args.state == "on")
+        if args.json:
+            say_json(sessions)
+    return 0
+
+
+# The consumer that --owner or --consumer names; without them, the one of the user.
+
+
+def _add_consumer(parser: Parser, verb: str) -> None:
+    whose = parser.add_group(exclusive=True)
+    whose.add_argument("--owner", metavar="KEY", help=f"{verb} this owner")
+    whose.add_argument("--consumer", metavar="NAME", help=f"{verb} this consumer")
+
+
+def _listing(core: Core, args: Namespace) -> Listing:
+    """The signals that wait, without claiming any."""
+    from ..home import check_owner
+    from ..index.signals import Filter
+    from ..signals.consumers import default_name
+
+    if args.consumer is not None:
+        return core.consumers.listing(args.consumer, _known(core, args.consumer))
+    if args.owner is not None:
+        return core.consumers.listing(default_name(args.owner), Filter([check_owner(args.owner)]))
+    return core.consumers.listing()
+
+
+async def _parked(core: Core, args: Namespace) -> list[Waiting]:
+    """Parked signals of the consumer that is named; if none is named, of all consumers."""
+    if args.consumer is not None or args.owner is not None:
+        return await _listing(core, args).waiting(args.lines, parked=True)
+    from ..index.signals import Filter
+
+    found: list[Waiting] = []
+    for each in core.consumers.known():
+        if each["parked"]:
+            found += await core.consumers.listing(each["name"], Filter.from_json(each)).waiting(parked=True)
+    found.sort(key=lambda each: each.pos)
+    return found if args.lines is None else found[max(0, len(found) - args.lines) :]
+
+
+def _consumer(hf: Holdfast, args: Namespace) -> Consumer:
+    """The consumer to acknowledge with. It is created if needed, but not from a bare name."""
+    from ..signals.consumers import PERSON
+
+    if args.owner is not None:
+        return hf.signals(args.owner)
+    if args.consumer is None:
+        # Until the first `hold ack`, `hold signals` shows all signals that are retained.
+        return hf.consumer(PERSON, start="retained")
+    known = _known(hf._core, args.consumer)
+    owners = "*" if known.owners is None else known.owners
+    return hf.consumer(args.consumer, owners, variants=known.variants, kinds=known.kinds)
+
+
+def _known(core: Core, name: str) -> Filter:
+    """The filter of an existing consumer."""
+    from ..errors import HoldfastError
+    from ..index.signals import Filter
+
+    every = {each["name"]: each for each in core.consumers.known()}
+    if name in every:
+        return Filter.from_json(every[name])
+    error = HoldfastError(f"no consumer {name[:80]!a}")
+    error.code = "not-found"
+    error.fix = (
+        f"one of {', '.join(sorted(every)[:10])}" if every else "there is no consumer yet; --owner does not need one"
+    )
+    raise error

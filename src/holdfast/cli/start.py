@@ -1,21 +1,22 @@
-"""Start a command in the background and print the id of its session, alone."""
+"""`hold start` and `hold restart`."""
 
 from __future__ import annotations
 
-from .door import here
-from .options import COMMAND_HELP, add_start_options, requested, tell_notes
+from .host import here
+from .options import COMMAND_HELP, Source, add_start_options, environment, owning_process, print_notes, requested
 from .output import note, say, say_json
-from .parsing import Parser, add_json
+from .parsing import Namespace, Parser, add_json, add_session, count, duration, pair
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from argparse import Namespace
+    from ..sessions.api import Holdfast, Session
 
-    from ..host.api import Holdfast, Session
-    from .pump import Source
 
-USAGE = "[OPTION...] -- CMD..."
-EXAMPLES = """
+START_HELP = """\
+Start a command in the background and print only the id of its session."""
+
+START_USAGE = "[OPTION...] -- CMD..."
+START_EXAMPLES = """
 hold start -- npm run dev
 hold start --name web --timeout 2h -- 'npm ci && npm run dev'
 hold start --name web --ready port:3000 --restart on-failure -- npm run dev; hold wait web --ready
@@ -24,17 +25,17 @@ id=$(hold start -- make release) && hold wait $id --exit --propagate
 """
 
 
-def arrange(parser: Parser) -> None:
-    parser.description = f"{__doc__}\n\n{COMMAND_HELP}"
+def start_arrange(parser: Parser) -> None:
+    parser.description = f"{START_HELP}\n\n{COMMAND_HELP}"
     add_json(parser, "the session")
     add_start_options(parser)
 
 
-def main(args: Namespace) -> int:
+def start_main(args: Namespace) -> int:
     command, options = requested(args, "hold start")
     with here(need_config=True) as hf:
         session = hf.start(command, **options)
-        tell_notes(session)
+        print_notes(session)
         if args.json:
             say_json(session)
         else:
@@ -45,12 +46,12 @@ def main(args: Namespace) -> int:
 
 
 def _pour(hf: Holdfast, session: Session, rest: Source) -> None:
-    """An input too large for the start request. That the command reads only a part of it is its own affair."""
+    """Write an input that is too large for the start request. The command need not read all of it."""
     import sys
 
     from ..errors import RunnerGone, SessionEnded, StdinClosed
-    from ..host.driver import drive
-    from .pump import pour
+    from ..sessions.driver import drive
+    from .options import pour
 
     sys.stdout.flush()
     try:
@@ -59,3 +60,52 @@ def _pour(hf: Holdfast, session: Session, rest: Source) -> None:
         if session.refresh().state != "exited":
             raise
         note(f"{session.id} has ended; it did not read all of its input")
+
+
+RESTART_HELP = """\
+Start the command of a session again, as a new session, and print its id. A session that is still running is stopped
+first.
+
+A session that was started with --restart is restarted in place: it keeps its id and its log. It becomes a new session
+only if an option here asks for something different, or if its runner is gone.
+
+Name, owner, labels, directory, lifetime and limits are the same as before. The environment is ours; give variables of
+--env and the --input again, because their values are never stored.
+"""
+
+RESTART_USAGE = "ID [--grace T] [--env K=V] [--unset-env K] [--input FILE] [options] [--json]"
+RESTART_EXAMPLES = """
+hold restart web
+hold restart web --env TOKEN=$TOKEN --grace 30s
+"""
+
+
+def restart_arrange(parser: Parser) -> None:
+    add_session(parser)
+    parser.add_argument("--grace", type=duration("--grace"), metavar="T", help="how long to wait before it is killed")
+    parser.add_argument("--env", action="append", type=pair("--env"), metavar="K=V", help="set a variable")
+    parser.add_argument("--unset-env", action="append", metavar="K", help="remove a variable")
+    parser.add_argument("--input", metavar="FILE", help="its whole input: a file, or `-` for our own input")
+    parser.add_argument(
+        "--pass-fd", action="append", type=count("--pass-fd", 3), metavar="N", help="pass on this open descriptor"
+    )
+    parser.add_argument("--lifetime", choices=("detached", "owner"), help="a different lifetime than before")
+    parser.add_argument("--owner-pid", type=count("--owner-pid", 1), metavar="PID", help="a different owning process")
+    add_json(parser, "the new session")
+
+
+def restart_main(args: Namespace) -> int:
+    with here(need_config=True) as hf:
+        session = hf.get(args.session).restart(
+            env=environment(args) or None,
+            input=None if args.input is None else Source(args.input).whole(),
+            pass_fds=args.pass_fd,
+            lifetime=args.lifetime,
+            owner_pid=owning_process(args),
+            grace=args.grace,
+        )
+        if args.json:
+            say_json(session)
+        else:
+            say(session.id)
+    return 0

@@ -1,30 +1,40 @@
-"""The one configuration file. Every setting has a type, a default and a meaning in `settings`, and nowhere else."""
+"""The configuration: the defaults of `settings`, then the file, then the environment."""
 
 from __future__ import annotations
 
 import os
 import stat
 
+from ..core.directories import WRITABLE
 from ..errors import BadArgument, ConfigError
 from ..home import user_home
-from ..runner.whereabouts import WRITABLE
-from .lines import line_in, line_of, unknown, unquoted
-from .setting import Setting, prompt_patterns
-from .settings import PEOPLE_EVENTS, SETTINGS
+from .settings import (
+    PEOPLE_EVENTS,
+    REMOVED,
+    SETTINGS,
+    Setting,
+    Settings,
+    line_in,
+    line_of,
+    prompt_patterns,
+    unknown,
+    unquoted,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from .channels import CommandChannel, WebhookChannel
-    from .setting import Value
+
 
 __all__ = ("PEOPLE_EVENTS", "SETTINGS", "Config", "Setting", "config_path", "line_of", "load", "prompt_patterns")
 
-_BY_NAME = {setting.name: setting for setting in SETTINGS}
+_BY_NAME = {(setting.section, setting.key): setting for setting in SETTINGS}
 _SECTIONS = tuple(dict.fromkeys(setting.section for setting in SETTINGS))
+_VARIABLES = tuple(f"HOLDFAST_{section.upper()}_" for section in _SECTIONS)
 _CHANNELS = ("command", "webhook")
-# Every command finds its session in it; it only looks like a setting of [session].
+# Set for every command; it only looks like a setting of [session].
 _NO_SETTING = "HOLDFAST_SESSION_ID"
 
 
@@ -32,119 +42,27 @@ class UnsafeConfig(ConfigError):
     """A file that another user could have written."""
 
 
-class Config:
+class Config(Settings):
     """The settings in force, as attributes `<section>_<key>`: bytes, seconds, words."""
-
-    log_session_cap: int
-    log_segment: int
-    log_home_cap: int
-    log_free_floor: int
-    log_keep: float
-    start_shell: str
-    start_grace: float
-    start_stdin: str
-    start_oom_score_adj: int
-    terminal_rows: int
-    terminal_cols: int
-    terminal_detach_key: str
-    terminal_history_rows: int
-    terminal_enter_delay: float
-    terminal_audit_input: str
-    terminal_prompts: str
-    terminal_prompts_replace: bool
-    launcher_enabled: bool
-    launcher_spares: int
-    launcher_idle: float
-    hosts_reply_timeout: float
-    hosts_sweep_timeout: float
-    hosts_start_timeout: float
-    collect_enabled: bool
-    collect_interval: float
-    cli_color: str
-    places_ssh: str
-    places_docker: str
-    places_podman: str
-    places_apptainer: str
-    places_singularity: str
-    places_python: str
-    places_timeout: float
-    env_pass: tuple[str, ...]
-    signals_file_bytes: int
-    signals_answer_grace: float
-    signals_claim_limit: int
-    signals_lease: float
-    signals_release_waits: tuple[float, ...]
-    signals_alone_after: int
-    signals_park_after: int
-    signals_keep_unused: float
-    signals_wake_gather: float
-    signals_wake_sockets: int
-    signals_watched_runners: int
-    drain_chars: int
-    drain_lines: int
-    drain_session_chars: int
-    drain_session_lines: int
-    drain_line_chars: int
-    drain_label_chars: int
-    drain_failed_lines: int
-    drain_failed_chars: int
-    drain_completed_lines: int
-    drain_completed_chars: int
-    watch_interval: float
-    watch_strikes: int
-    watch_lifetime: int
-    watch_gather_ms: int
-    watch_partial_ms: int
-    breaker_scope: str
-    breaker_max: int
-    breaker_window: float
-    breaker_cooldown: float
-    monitor_limit: float
-    monitor_batch_ms: int
-    monitor_bucket: int
-    monitor_refill_s: float
-    monitor_digest_after: float
-    monitor_digest_every: float
-    monitor_calm: float
-    monitor_on_flood: str
-    session_heartbeat_floor: float
-    session_ready_timeout: float
-    session_health_interval: float
-    session_health_misses: int
-    people_events: tuple[str, ...]
-    people_bell: bool
-    people_bell_apart: float
-    people_apart: float
-    people_attended: float
-    people_max_age: float
-    people_timeout: float
-    people_at_once: int
-    people_retry_waits: tuple[float, ...]
-    restart_delay: float
-    restart_delay_max: float
-    restart_reset_after: float
-    restart_attempts: int
-    restart_window: float
-    restart_success_codes: tuple[int, ...]
-    restart_final_codes: tuple[int, ...]
 
     def __init__(self, file: str | None = None) -> None:
         self.file = file
+        # Where each setting that was given comes from; all others have their default.
         self._sources: dict[str, str] = {}
-        for setting in SETTINGS:
-            self._set(setting, setting.value(setting.default), "default")
         self._channels: dict[str, CommandChannel | WebhookChannel] = {}
+        # Settings of earlier releases that were given and have no effect.
+        self.ignored: list[str] = []
 
     def changed_ns(self) -> int | None:
-        """When the file was last written or put in place, on the wall clock; None where there is none. Not the
-        modification time, which a restored backup brings with it."""
+        """When the file was last written or put in place, on the wall clock; None without a file. Not the modification
+        time, which a restored backup keeps."""
         try:
             return None if self.file is None else os.stat(self.file).st_ctime_ns
         except OSError:
             return None
 
-    def _set(self, setting: Setting, value: Value, source: str) -> None:
-        setattr(self, setting.attribute, value)
+    def _set(self, setting: Setting, given: object, source: str) -> None:
+        setattr(self, setting.attribute, setting.value(given))
         self._sources[setting.name] = source
 
     def _add(self, channel: CommandChannel | WebhookChannel, source: str) -> None:
@@ -174,11 +92,11 @@ class Config:
 
     def sources(self) -> dict[str, str]:
         """Where each value came from: `default`, `file PATH:LINE` or `env VARIABLE`, by `section.key`."""
-        return dict(self._sources)
+        return {**{setting.name: "default" for setting in SETTINGS}, **self._sources}
 
 
 def load(environ: Mapping[str, str] = os.environ, path: str | None = None) -> Config:
-    """Defaults, then the file, then the environment. What is not understood is refused, with its place."""
+    """Defaults, then the file, then the environment. Unknown names and invalid values are errors with their place."""
     file, text = _read(environ, path)
     config = Config(file)
     if file is not None:
@@ -215,7 +133,7 @@ def _read(environ: Mapping[str, str], path: str | None) -> tuple[str | None, str
 
 
 def _refuse_foreign(file: str, found: os.stat_result) -> None:
-    """A setting can be a command that we run: nobody but us (or root, who could anyway) may have written it."""
+    """A setting can be a command that we run: only this user or root may have written the file."""
     if not stat.S_ISREG(found.st_mode):
         return  # /dev/null, or the pipe of a shell
     if found.st_uid not in (os.geteuid(), 0):
@@ -239,6 +157,12 @@ def _apply_file(config: Config, file: str, text: str) -> None:
     except RecursionError:
         raise ConfigError(file, None, None, "nested too deeply", "correct the TOML") from None
     for section, table in tables.items():
+        removed = [key for key in table if f"{section}.{key}" in REMOVED] if isinstance(table, dict) else []
+        if removed:
+            config.ignored += [f"{section}.{key}" for key in removed]
+            table = {key: given for key, given in table.items() if key not in removed}
+            if not table:
+                continue
         if section not in _SECTIONS:
             homes = [each.section for each in SETTINGS if each.key == section]
             if homes and not isinstance(table, dict):
@@ -256,27 +180,29 @@ def _apply_file(config: Config, file: str, text: str) -> None:
                 for channel, line in read_channels(file, text, key, given):
                     config._add(channel, f"file {file}:{line}" if line else f"file {file}")
                 continue
-            setting = _BY_NAME.get(f"{section}.{key}")
+            setting = _BY_NAME.get((section, key))
             if setting is None:
                 keys = [each.key for each in SETTINGS if each.section == section]
                 keys += _CHANNELS if section == "people" else ()
                 raise unknown(file, line, f"{section}.{key}", "key", keys)
             try:
-                config._set(setting, setting.value(given), f"file {file}:{line}" if line else f"file {file}")
+                config._set(setting, given, f"file {file}:{line}" if line else f"file {file}")
             except BadArgument as error:
                 raise ConfigError(file, line, setting.name, error.why, error.fix) from None
 
 
 def _apply_environment(config: Config, environ: Mapping[str, str]) -> None:
-    by_variable = {setting.variable: setting for setting in SETTINGS}
-    sections = tuple(f"HOLDFAST_{section.upper()}_" for section in _SECTIONS)
     for variable, given in environ.items():
-        if not variable.startswith(sections) or variable == _NO_SETTING:
+        if not variable.startswith(_VARIABLES) or variable == _NO_SETTING:
             continue
-        setting = by_variable.get(variable)
-        if setting is None:
-            raise unknown("environment", None, variable, "variable", list(by_variable))
+        section, _, key = variable.removeprefix("HOLDFAST_").lower().partition("_")
+        setting = _BY_NAME.get((section, key))
+        if f"{section}.{key}" in REMOVED:
+            config.ignored.append(variable)
+            continue
+        if setting is None or setting.variable != variable:
+            raise unknown("environment", None, variable, "variable", [each.variable for each in SETTINGS])
         try:
-            config._set(setting, setting.value(given), f"env {variable}")
+            config._set(setting, given, f"env {variable}")
         except BadArgument as error:
             raise ConfigError(variable, None, setting.name, error.why, error.fix) from None

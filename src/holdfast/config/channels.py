@@ -1,18 +1,18 @@
-"""The channels to people: `[people.command]` and `[people.webhook.NAME]`, tables of the file and nowhere else."""
+"""The channels to people: `[people.command]` and `[people.webhook.NAME]`, tables of the file only."""
 
 from __future__ import annotations
 
 import re
 
 from ..errors import BadArgument, ConfigError
-from ..model.units import shown
-from .lines import nearest_line, unknown
-from .settings import PEOPLE_EVENTS
+from ..model.session import shown
+from .settings import SETTINGS, nearest_line, unknown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Literal
+
 
 PLACEHOLDERS = (
     *("title", "body", "kind", "status", "session", "name", "owner", "code", "cause", "line", "url", "place"),
@@ -26,6 +26,7 @@ _NAME_FIX = "use 1 to 40 of a-z, 0-9, dot, dash and underscore, the first a lett
 _URL_FIX = "such as https://example.org/hooks/holdfast"
 _LOOPBACK = re.compile(r"localhost|127(\.[0-9]{1,3}){3}|::1")
 _LONGEST_ARGUMENT = 4096
+_EVENTS = next(setting for setting in SETTINGS if setting.name == "people.events")
 
 
 class CommandChannel:
@@ -45,7 +46,7 @@ class CommandChannel:
 
 
 class WebhookChannel:
-    """An address to which each notice is posted, signed with the secret that a file of ours holds."""
+    """An address to which each notice is posted, signed with the secret in a file."""
 
     __slots__ = ("events", "name", "secret_file", "url")
 
@@ -90,7 +91,7 @@ _WEBHOOK_KEYS = ("url", "secret_file", "events")
 def read_channels(
     file: str, text: str, kind: str, given: object
 ) -> list[tuple[CommandChannel | WebhookChannel, int | None]]:
-    """What the file gives as `people.<kind>`, each with its line; what is not understood is refused, with its place."""
+    """The channels below `people.<kind>`, each with its line; invalid ones are errors with their place."""
     path: tuple[str, ...] = ("people", kind)
     found: list[tuple[CommandChannel | WebhookChannel, int | None]] = []
     try:
@@ -127,30 +128,30 @@ def command_channel(table: Mapping[str, object]) -> CommandChannel:
     argv = table.get("argv")
     example = 'such as argv = ["notify-send", "{title}", "{body}"]'
     if not isinstance(argv, list) or not argv:
-        raise ChannelRefused("argv" if "argv" in table else None, "no list of a program and its arguments", example)
+        raise ChannelRefused("argv" if "argv" in table else None, "not a list of a program and its arguments", example)
     for argument in argv:
         if not isinstance(argument, str) or "\0" in argument or len(argument) > _LONGEST_ARGUMENT:
-            raise ChannelRefused("argv", f"{shown(argument)} is no argument", example)
+            raise ChannelRefused("argv", f"{shown(argument)} is not an argument", example)
         for name in PLACEHOLDER.findall(argument):
             if name not in PLACEHOLDERS:
                 known = "known are " + ", ".join("{" + each + "}" for each in PLACEHOLDERS)
                 raise ChannelRefused("argv", "unknown placeholder {" + name[:40] + "}", known)
     if not argv[0] or PLACEHOLDER.search(argv[0]):
-        raise ChannelRefused("argv", "the program is named by the file alone, not by a session", example)
+        raise ChannelRefused("argv", "the program cannot be a placeholder", example)
     return CommandChannel(tuple(argv), _events(table))
 
 
 def webhook_channel(name: str, table: Mapping[str, object]) -> WebhookChannel:
     """From `[people.webhook.NAME]`."""
     if not _WEBHOOK_NAME.fullmatch(name):
-        raise ChannelRefused(None, "no name for a webhook", _NAME_FIX)
+        raise ChannelRefused(None, "not a valid name for a webhook", _NAME_FIX)
     for key in ("url", "secret_file"):
         if key not in table:
             raise ChannelRefused(None, f"{key} is missing", f"write {key} below it")
     secret_file = table["secret_file"]
     if not isinstance(secret_file, str) or not secret_file.startswith("/") or "\0" in secret_file:
         fix = "name a file of mode 0600 that holds the secret"
-        raise ChannelRefused("secret_file", f"{shown(secret_file)} is no absolute path", fix)
+        raise ChannelRefused("secret_file", f"{shown(secret_file)} is not an absolute path", fix)
     return WebhookChannel(name, _url(table["url"]), secret_file, _events(table))
 
 
@@ -163,23 +164,21 @@ def _url(given: object) -> str:
         found = urlsplit(given)
         host, _ = found.hostname or "", found.port
     except ValueError:
-        raise ChannelRefused("url", f"{shown(given)} is no address", _URL_FIX) from None
+        raise ChannelRefused("url", f"{shown(given)} is not an address", _URL_FIX) from None
     if found.scheme not in ("http", "https") or not host:
-        raise ChannelRefused("url", f"{shown(given)} is no http address", _URL_FIX)
+        raise ChannelRefused("url", f"{shown(given)} is not an http address", _URL_FIX)
     if found.username is not None or found.password is not None or found.fragment:
-        raise ChannelRefused("url", "a user, a password or a fragment has no place there", _URL_FIX)
+        raise ChannelRefused("url", "must not contain a user, a password or a fragment", _URL_FIX)
     if found.scheme == "http" and not _LOOPBACK.fullmatch(host):
-        raise ChannelRefused("url", "http is only for this machine itself", "use https")
+        raise ChannelRefused("url", "http is allowed only for this machine itself", "use https")
     return given
 
 
 def _events(table: Mapping[str, object]) -> tuple[str, ...] | None:
-    from .setting import WORDS, Setting
-
     if "events" not in table:
         return None
     try:
-        found = Setting("people", "events", WORDS, "", "", words=PEOPLE_EVENTS).value(table["events"])
+        found = _EVENTS.value(table["events"])
     except BadArgument as problem:
         raise ChannelRefused("events", problem.why, problem.fix) from None
     return tuple(str(event) for event in found) if isinstance(found, tuple) else ()

@@ -1,28 +1,27 @@
-"""The unified view of all that runs in the background: sessions of runners, and what a host runs inside itself.
+"""One view of everything that runs in the background: sessions of runners, and daemons inside a host.
 
-It is `hf.daemons`. Here are the names that a host meets beside it: `Kind` and `register` for kinds of its own, and what
-the calls give back.
+It is `hf.daemons`. The names here are those that a host needs besides: `Kind` and `register` for kinds of its own, and
+the types of results.
 """
 
 from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from .aiolsp import AsyncLanguageServer
-    from .handle import Handle
+    from .handle import Handle, Relay
     from .kinds import Kind, Output, register
-    from .lsp import LanguageServer
+    from .lsp import AsyncLanguageServer, LanguageServer
     from .observers import Change
-    from .relay import Relay
+
 
 _PLACES = {
-    "AsyncLanguageServer": "aiolsp",
+    "AsyncLanguageServer": "lsp",
     "Change": "observers",
     "Handle": "handle",
     "Kind": "kinds",
     "LanguageServer": "lsp",
     "Output": "kinds",
-    "Relay": "relay",
+    "Relay": "handle",
     "register": "kinds",
 }
 __all__ = ["AsyncLanguageServer", "Change", "Handle", "Kind", "LanguageServer", "Output", "Relay", "register"]

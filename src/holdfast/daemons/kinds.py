@@ -1,4 +1,4 @@
-"""Kinds of daemons: the letter of their ids, what their snapshot tells under `metadata`, their text, their stop.
+"""Kinds of daemons: the letter of their ids, the metadata of their snapshot, their text, their stop.
 
 A new kind is one class, registered:
 
@@ -13,32 +13,33 @@ A new kind is one class, registered:
 
 from __future__ import annotations
 
-from ..errors import BadArgument, RunnerGone
+from ..core import clock
+from ..errors import BadArgument
 from ..home import ID_ALPHABET
 from ..model import FINAL_STATES, KIND_LETTERS, UNKNOWN_KIND_LETTER, Snapshot
-from ..runner import clock
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
-    from ..host.core import Core
-    from ..host.log import Log
+    from ..sessions.core import Core
+    from ..sessions.log import Chunk, Log, Page
 
-    # What was asked for at the start; read only when a kind needs it.
+    # The options of the start; read only if a kind needs them.
     Spec = Callable[[], Mapping[str, Any]]
 
-# What an agent is shown of a log at once.
+# The most text of a log that is shown at once.
 OUTPUT_MAX_BYTES = 64 << 10
 _ALL_LINES = 1 << 30
 _MONITOR_LINES = 200
+# The rest of a cut line is left out if it is no longer than this.
+_LINE_REST_BYTES = 8 << 10
 _PROMPT_CHARACTERS = 500
 
 
 class Output:
-    """The text of a daemon. `cut` bytes of its log stand before it, `more` says that others follow; `cursor` is where
-    to go on."""
+    """The text of a daemon. Its log has `cut` bytes before it, and others after it if `more`; `cursor` continues."""
 
     __slots__ = ("id", "kind", "status", "text", "cursor", "cut", "more")
 
@@ -59,15 +60,15 @@ class Output:
 
 
 class Kind:
-    """What is the same for all of a kind; `name` and `prefix` are its own."""
+    """The defaults of a kind; each has a `name` and a `prefix` of its own."""
 
     name = "unknown"
     prefix = UNKNOWN_KIND_LETTER
     # Run by a host instead of a runner.
     in_process = False
-    # The stream that is its text; None for all.
+    # The stream of its text; None for all.
     stream: str | None = None
-    # How many lines are shown unless somebody asks for another number.
+    # How many lines are shown by default.
     lines: int | None = None
 
     def metadata(self, shot: Snapshot, spec: Spec) -> dict[str, Any]:
@@ -78,28 +79,16 @@ class Kind:
         if since is not None:
             page = log.read(since, stream=self.stream, limit=OUTPUT_MAX_BYTES)
             return Output(shot, page.text, cursor=page.cursor, more=page.more)
-        lines = tail if tail is not None else self.lines or _ALL_LINES
-        page = log.tail(lines, stream=self.stream, limit=OUTPUT_MAX_BYTES)
-        first: dict[str, int] = {}
-        for stream, offset, _ in page.chunks:
-            first.setdefault(stream, offset)
-        cut = sum(offset - page.dropped_before.get(stream, 0) for stream, offset in first.items())
+        page, cut = last_page(log, self.lines if tail is None else tail, stream=self.stream)
         return Output(shot, page.text, cursor=page.cursor, cut=cut)
 
     async def stop(self, core: Core, id: str, *, grace: float | None, by: str | None) -> None:
-        """Ask for its end and come back when that was accepted. The ending is told by whoever owns the daemon."""
-        connection = await core.begin_stop(id, grace=grace, by=by)
-        if connection is not None:
-            try:
-                # Answered in the order of asking: when this is, the stop is under way.
-                await connection.request("ping", core.config.hosts_reply_timeout)
-                return
-            except RunnerGone:
-                pass  # it may be over by now, or its runner was killed under our hands
-            finally:
-                connection.close()
-        # No runner is there to do it: this host does, from the records, and has to stay until it is done.
-        await core.finish_stop(id, None, grace=grace, by=by)
+        """Ask for its end and return when that was accepted. The owner of the daemon signals the end."""
+        from ..sessions.act import Stop
+
+        stopping = Stop(core, id, grace, by)
+        await stopping.begin()
+        await stopping.accepted()
 
 
 class LocalBash(Kind):
@@ -123,12 +112,12 @@ class Monitor(Kind):
     lines = _MONITOR_LINES
 
     def metadata(self, shot: Snapshot, spec: Spec) -> dict[str, Any]:
-        told = shot.metadata
-        events = told.get("events")
-        if "monitor" not in told and isinstance(events, int):
-            return {"command": shot.command}  # the snapshot of a signal tells the rest as it was
+        known = shot.metadata
+        events = known.get("events")
+        if "monitor" not in known and isinstance(events, int):
+            return {"command": shot.command}  # the snapshot of a signal has the rest
         # Once it has ended, the exit record has its counts.
-        facts = {**(events if isinstance(events, dict) else {}), **(told.get("monitor") or {})}
+        facts = {**(events if isinstance(events, dict) else {}), **(known.get("monitor") or {})}
         return {
             "command": shot.command,
             "events": facts.get("count", 0),
@@ -141,20 +130,20 @@ class Monitor(Kind):
 
 class Lsp(Kind):
     name, prefix = "lsp", "l"
-    # stdout is the protocol's.
+    # stdout carries the protocol.
     stream = "stderr"
 
     def metadata(self, shot: Snapshot, spec: Spec) -> dict[str, Any]:
-        told = shot.metadata
+        known = shot.metadata
         return {
-            "server": told.get("server"),
+            "server": known.get("server"),
             "command": shot.command,
             "state": _server_state(shot),
             "exit_code": shot.exit and shot.exit.code,
             "restarts": max(0, (shot.attempt or 1) - 1),
-            "failed_starts": told.get("failed_starts", 0),
-            "max_restarts": told.get("max_restarts"),
-            # Known only to the host that speaks to it.
+            "failed_starts": known.get("failed_starts", 0),
+            "max_restarts": known.get("max_restarts"),
+            # Only the host that is connected to it knows.
             "open_requests": None,
         }
 
@@ -172,11 +161,11 @@ class LocalTask(_InProcess):
     facts: tuple[str, ...] = ("function", "phase", "progress", "summary", "error")
 
     def output(self, log: Log, shot: Snapshot, tail: int | None, since: str | int | None) -> Output:
-        """Its lines, and behind them what became of it."""
+        """Its lines, and after them its result."""
         out = super().output(log, shot, tail, since)
-        said = _result(shot)
-        if said and not out.more:
-            out.text = f"{out.text}{'' if not out.text or out.text.endswith(chr(10)) else chr(10)}{said}"
+        result = _result(shot)
+        if result and not out.more:
+            out.text = f"{out.text}{'' if not out.text or out.text.endswith(chr(10)) else chr(10)}{result}"
         return out
 
 
@@ -188,13 +177,13 @@ class LocalAgent(_InProcess):
     )
 
     def metadata(self, shot: Snapshot, spec: Spec) -> dict[str, Any]:
-        told = super().metadata(shot, spec)
-        if isinstance(told.get("prompt"), str):
-            told["prompt"] = told["prompt"][:_PROMPT_CHARACTERS]
-        return told
+        facts = super().metadata(shot, spec)
+        if isinstance(facts.get("prompt"), str):
+            facts["prompt"] = facts["prompt"][:_PROMPT_CHARACTERS]
+        return facts
 
     def output(self, log: Log, shot: Snapshot, tail: int | None, since: str | int | None) -> Output:
-        """The result; while there is none, what it was asked. Its lines are for whoever asks by cursor."""
+        """Its result or, before there is one, its prompt. Its lines are read by cursor."""
         out = super().output(log, shot, tail, since)
         if since is None:
             prompt = shot.metadata.get("prompt")
@@ -224,7 +213,7 @@ class Dream(LocalTask):
 
 
 class Unknown(LocalTask):
-    """Whatever a host calls it: in the list, in the queue, stopped like the others, and nothing is known about it."""
+    """A kind that is not registered: listed, queued and stopped like the others, without metadata."""
 
     name, prefix = "unknown", UNKNOWN_KIND_LETTER
     facts = ()
@@ -260,13 +249,67 @@ def register(kind: Kind) -> None:
 
 
 def dress(shot: Snapshot, spec: Spec) -> Snapshot:
-    """The snapshot, with what its kind tells in `metadata` beside what was given there."""
+    """Add the metadata of its kind to that which was given at the start."""
     shot.metadata = {**shot.metadata, **of(shot.kind).metadata(shot, spec)}
     return shot
 
 
+# The end of a log, at most 64 KiB in whole characters.
+
+
+def last_page(
+    log: Log, lines: int | None = None, *, stream: str | None = None, until: Mapping[str, int] | None = None
+) -> tuple[Page, int]:
+    """The last lines, or all, and the number of bytes of the log before them. `more`: the limit cut them."""
+    from ..sessions.log import Page
+
+    page = log.tail(lines or _ALL_LINES, stream=stream, limit=OUTPUT_MAX_BYTES, until=until)
+    chunks = page.chunks
+    if (page.more or len(page.data) > OUTPUT_MAX_BYTES) and not page.told:
+        # The limit applied to each stream, and the first line may be cut.
+        chunks = _whole(_last(chunks, OUTPUT_MAX_BYTES))
+        shown = [chunk for chunk in chunks if chunk[2]]
+        page = Page(shown, page.cursor, page.dropped_before, page.gaps, True, directory=log.directory)
+    first: dict[str, int] = {}
+    for name, offset, data in reversed(chunks):
+        if data or name not in first:
+            first[name] = offset
+    return page, sum(offset - page.dropped_before.get(name, 0) for name, offset in first.items())
+
+
+def _last(chunks: list[Chunk], room: int) -> list[Chunk]:
+    """The last `room` bytes of all streams together. A chunk that is left out becomes an empty one at its end, where
+    its stream continues."""
+    kept: list[Chunk] = []
+    for name, offset, data in reversed(chunks):
+        skip = max(0, len(data) - room)
+        kept.append((name, offset + skip, data[skip:]))
+        room -= len(data) - skip
+    return kept[::-1]
+
+
+def _whole(chunks: list[Chunk]) -> list[Chunk]:
+    """Without the partial line, or at least the partial character, at the beginning."""
+    name = next((name for name, _, data in chunks if data), None)
+    skip = _first_whole(b"".join(data for each, _, data in chunks if each == name)[: _LINE_REST_BYTES + 4])
+    kept: list[Chunk] = []
+    for each, offset, data in chunks:
+        left_out = min(skip, len(data)) if each == name else 0
+        skip -= left_out
+        kept.append((each, offset + left_out, data[left_out:]))
+    return kept
+
+
+def _first_whole(data: bytes) -> int:
+    """Where the first whole line begins or, if that is too far, the first whole character."""
+    end = data.find(b"\n", 0, _LINE_REST_BYTES)
+    if end >= 0:
+        return end + 1
+    return next((at for at, byte in enumerate(data[:4]) if byte & 0xC0 != 0x80), 0)
+
+
 def _result(shot: Snapshot) -> str:
-    """What it reported, or why it failed; empty while neither is known."""
+    """Its summary and its error; empty if there is neither."""
     summary, error = shot.metadata.get("summary"), shot.metadata.get("error")
     if isinstance(error, dict):
         error = error.get("message")
@@ -274,10 +317,10 @@ def _result(shot: Snapshot) -> str:
 
 
 def _server_state(shot: Snapshot) -> str:
-    """As far as anybody but the host that speaks to it can tell."""
+    """As far as a host knows that is not connected to it."""
     if shot.state in FINAL_STATES:
         return "stopped" if shot.status in ("completed", "killed") else "error"
-    # A signal carries what its runner knew at that time.
+    # A signal has the state that its runner knew.
     if shot.metadata.get("state") in ("starting", "running", "stopping", "error", "stopped"):
         return str(shot.metadata["state"])
     if shot.stopping:

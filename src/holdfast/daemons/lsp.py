@@ -1,56 +1,107 @@
-"""A supervised language server: a session whose stdin and stdout belong to the protocol, and this host's side of it.
+"""A supervised language server: a session whose stdin and stdout carry the protocol.
 
-The runner restarts it in the same session; a thread here reads what it says from the log, greets every new attempt,
-and fails what waits for an answer the moment it cannot come any more. State is what was seen, never what was hoped for.
+The runner restarts it in the same session. A thread of this host reads its messages from the log, initializes every new
+attempt, and fails open requests as soon as their answer cannot come any more. The state follows from what was observed.
 """
 
 from __future__ import annotations
 
 import copy
+import os
 import threading
 import time
 from concurrent.futures import Future
+from urllib.parse import quote
 
+from .. import __version__
+from ..core.wire import as_text
 from ..errors import HoldfastError, RunnerGone, ServerRefused, SessionEnded, StdinClosed, Timeout, Unreachable
-from ..host.driver import Blocking, drive
-from ..wire import as_text
-from .diagnostics import Diagnostics
+from ..sessions.driver import Blocking, Interrupted, Interruptible, drive
 from .handle import in_words
-from .interruptible import Interrupted, Interruptible
-from .jsonrpc import frame
-from .lspreader import Reader
-from .requestbook import Requestbook
+from .lsp_protocol import Diagnostics, Reader, Requestbook, frame
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
-    from ..host.connection import Connection
-    from ..host.core import Core
+    from ..model import StartOptions
+    from ..sessions.connection import Connection
+    from ..sessions.core import Core
+    from ..sessions.start import Command
 
     Notified = Callable[[str, Any], object]
 
 STOPPED, STARTING, RUNNING, STOPPING, ERROR = "stopped", "starting", "running", "stopping", "error"
-# How long a server has to answer its greeting.
+# How long a server has to answer `initialize`.
 INITIALIZE_S = 30.0
+# A server that was healthy for this long starts its count of failed starts again.
+HEALTHY_S = 60.0
 REQUEST_S = 30.0
-# A runner that does not take a message is given up on this long after the caller's time is over.
+# How long after the caller's deadline a runner may still take a message.
 _LATE_S = 0.5
 # From `shutdown` to the first signal.
 _POLITE_S = 5.0
 _TERM_S = 2.0
 _KILL_S = 4.0
-# Below what a runner takes as one unit of input, in its base64 spelling.
+# In base64, this is less than a runner takes as one piece of input.
 _UNIT_BYTES = 256 << 10
 
-# What servers ask of a client that has nothing of the kind, and that must not keep them waiting.
+# Requests of servers that are answered with null, so that they do not wait.
 _NULL_ANSWERS = ("client/registerCapability", "client/unregisterCapability", "window/workDoneProgress/create")
 _METHOD_NOT_FOUND = -32601
 
 
-class LanguageServer:
-    """Calls may come from any thread. `changed(state)` is called whenever the state is another."""
+def options_for(server: str, max_restarts: int, root: str | None, options: StartOptions) -> StartOptions:
+    """The start options of a language server, over those that were given."""
+    metadata = {**options.get("metadata", {}), "server": server, "max_restarts": max_restarts}
+    made: dict[str, Any] = {
+        **options,
+        "kind": "lsp",
+        "stdin": "open",
+        "lifetime": "owner",
+        "cwd": options.get("cwd") or root,
+        "ready": {"told": True, "timeout": INITIALIZE_S},
+        "health": {"told": True},
+        "restart": {
+            "policy": "on-failure",
+            # A server that exits without a stop has failed, whatever its code.
+            "success_codes": [],
+            "in_a_row": max_restarts,
+            "reset_after": HEALTHY_S,
+            "reset_on_ready": False,
+            "attempts": 10_000,
+        },
+        "metadata": metadata,
+    }
+    return made  # type: ignore[return-value]
+
+
+def initialize_params(root: str | None, given: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The parameters of `initialize`: those that every server needs, and those of the host."""
+    folder = os.path.abspath(root or os.getcwd())
+    uri = "file://" + quote(folder)
+    return {
+        "processId": os.getpid(),
+        "clientInfo": {"name": "holdfast", "version": __version__},
+        "rootUri": uri,
+        "workspaceFolders": [{"uri": uri, "name": os.path.basename(folder)}],
+        "capabilities": {
+            "textDocument": {"publishDiagnostics": {"relatedInformation": False}},
+            "workspace": {"configuration": True, "workspaceFolders": True},
+        },
+        **(given or {}),
+    }
+
+
+def name_of(command: Command) -> str:
+    """The name of the program."""
+    words = command.split() if isinstance(command, str) else command
+    return os.path.basename(words[0]) if words and words[0] else "server"
+
+
+class Server:
+    """What both facades have in common. `changed(state)` is called whenever the state changes."""
 
     def __init__(
         self,
@@ -58,30 +109,33 @@ class LanguageServer:
         id: str,
         server: str,
         *,
-        initialize: Mapping[str, Any],
+        root: str | None = None,
+        initialize: Mapping[str, Any] | None = None,
         changed: Callable[[str], None] = lambda _state: None,
-        notified: Notified = lambda _method, _params: None,
+        notified: Notified | None = None,
     ) -> None:
         self.id = id
         self.server = server
         self.diagnostics = Diagnostics()
-        # What the server said it can do, once it was greeted.
+        # What the server said it can do, once it was initialized.
         self.capabilities: dict[str, Any] = {}
-        # Which process is spoken to: one that took its place is another's conversation.
+        # The attempt that messages are for: a restarted server knows nothing of them.
         self._attempt = 1
-        self._initialize = dict(initialize)
+        self._initialize = initialize_params(root, initialize)
         self._changed = changed
         self._notified = notified
         self._book = Requestbook(id, server)
         self._state = STARTING
         self._turned = threading.Condition()
         self._over: str | None = None
-        self._greeting: Future[Any] | None = None
-        self._greeted_by = float("inf")
-        # Why the server did not let itself be greeted.
+        self._initializing: Future[Any] | None = None
+        self._initialized_by = float("inf")
+        # Why the server refused to be initialized.
         self._refused: str | None = None
         self._writing = threading.Lock()
         self._writer: Connection | None = None
+        # How callers wait. The reading thread, and writing, block.
+        self._driver = core.driver
         self._core = _with_driver(core, Blocking())
         self._interruptible: Interruptible | None = Interruptible()
         follower = _with_driver(core, self._interruptible)
@@ -89,7 +143,7 @@ class LanguageServer:
         self._thread.start()
 
     def __repr__(self) -> str:
-        return f"<LanguageServer {self.server} {self.id} {self._state}>"
+        return f"<{type(self).__name__} {self.server} {self.id} {self._state}>"
 
     @property
     def state(self) -> str:
@@ -97,8 +151,8 @@ class LanguageServer:
 
     @property
     def over(self) -> bool:
-        """Is it gone for good?"""
-        return self._is_leaving
+        """Is it gone for good, or being stopped?"""
+        return self._over is not None or self._state == STOPPING
 
     @property
     def open_requests(self) -> int:
@@ -110,46 +164,39 @@ class LanguageServer:
 
     # What is asked of it.
 
-    def request(self, method: str, params: Any = None, *, timeout: float | None = REQUEST_S) -> Any:
-        """Ask and wait for the answer. ServerGone the moment it cannot come any more, ServerRefused when the server
-        says no, Timeout when it says nothing. While it starts or restarts, the question waits with us."""
-        deadline = None if timeout is None else time.monotonic() + timeout
-        number, answer = self.ask(method, params, timeout=timeout)
-        try:
-            return answer.result(_left(deadline))
-        except TimeoutError:
-            if self.abandon(number):
-                raise Timeout(f"the answer of {self.server} to {method}", timeout or 0.0) from None
-            return answer.result()  # it came at the last moment
-
     def ask(self, method: str, params: Any = None, *, timeout: float | None = REQUEST_S) -> tuple[int, Future[Any]]:
-        """The same without waiting for the answer; only for a server that is not ready yet."""
-        deadline = None if timeout is None else time.monotonic() + timeout
-        self.wait_running(timeout)
+        """Send a request without waiting for its answer: its number, and the future of the answer. Blocks while the
+        server is not ready."""
+        deadline = _deadline(timeout)
+        self._wait_running(timeout)
         return self._ask(method, params, _left(deadline))
 
-    def abandon(self, number: int) -> bool:
-        """Nobody waits for this answer any more. False when it has come by now."""
-        withdrawn = self._book.withdraw(number)
-        if withdrawn:
-            self._notify_quietly("$/cancelRequest", {"id": number}, 0.0)
-        return withdrawn
+    def begin_stop(self, by: str | None = None) -> threading.Thread:
+        """Stop it in a thread."""
+        stopping = threading.Thread(target=self._stop, args=(by,), name=f"holdfast stop {self.server}", daemon=True)
+        stopping.start()
+        return stopping
 
-    def notify(self, method: str, params: Any = None, *, timeout: float | None = REQUEST_S) -> None:
-        deadline = None if timeout is None else time.monotonic() + timeout
-        self.wait_running(timeout)
-        self._send({"method": method, "params": params}, method, _left(deadline))
-
-    def wait_running(self, timeout: float | None = REQUEST_S) -> None:
-        """Until it has been greeted. ServerGone when it never will be."""
+    def close(self) -> None:
+        """Disconnect this host from it."""
         with self._turned:
-            if not self._turned.wait_for(lambda: self._state == RUNNING or self._is_leaving, timeout):
+            interruptible, self._interruptible = self._interruptible, None
+        if interruptible is not None:
+            interruptible.interrupt()
+            self._thread.join()
+            interruptible.close()
+
+    async def _result(self, answer: Future[Any], timeout: float | None) -> Any:
+        return answer.result(timeout)
+
+    def _wait_running(self, timeout: float | None) -> None:
+        with self._turned:
+            if not self._turned.wait_for(lambda: self._state == RUNNING or self.over, timeout):
                 raise Timeout(f"language server {self.server}", timeout or 0.0)
             if self._state != RUNNING:
                 raise self._book.gone(None, self._over or "it is being stopped")
 
-    def stop(self, by: str | None = None) -> None:
-        """Ask it to shut down, give it a moment, then insist. It is not restarted after this."""
+    def _stop(self, by: str | None) -> None:
         with self._turned:
             was_running = self._state == RUNNING
             if self._over is not None:
@@ -160,40 +207,17 @@ class LanguageServer:
             try:
                 self._ask("shutdown", None)[1].result(_left(deadline))
             except (HoldfastError, TimeoutError):
-                pass  # it had its chance
+                pass  # the stop follows
         drive(self._end_session(by, max(0.0, deadline - time.monotonic())))
         self._thread.join()
 
-    def begin_stop(self, by: str | None = None) -> threading.Thread:
-        """The same without waiting for its end."""
-        stopping = threading.Thread(target=self.stop, args=(by,), name=f"holdfast stop {self.server}", daemon=True)
-        stopping.start()
-        return stopping
-
-    def close(self) -> None:
-        """Let go of it: this host speaks to it no more."""
-        with self._turned:
-            interruptible, self._interruptible = self._interruptible, None
-        if interruptible is not None:
-            interruptible.interrupt()
-            self._thread.join()
-            interruptible.close()
-
-    @property
-    def _is_leaving(self) -> bool:
-        return self._over is not None or self._state == STOPPING
-
     def _ask(self, method: str, params: Any, left_s: float | None = None) -> tuple[int, Future[Any]]:
-        number, answer = self.enter(method)
-        self.send(number, method, params, left_s)
+        number, answer = self._book.enter(method)
+        self._send_request(number, method, params, left_s)
         return number, answer
 
-    def enter(self, method: str) -> tuple[int, Future[Any]]:
-        """The first half of a question: from now on it has a number, and ends whatever happens."""
-        return self._book.enter(method)
-
-    def send(self, number: int, method: str, params: Any, left_s: float | None = None) -> None:
-        """The second half, for a caller that has so much time left. What cannot be sent has failed."""
+    def _send_request(self, number: int, method: str, params: Any, left_s: float | None) -> None:
+        """A request that cannot be sent has failed."""
         try:
             self._send({"id": number, "method": method, "params": params}, method, left_s)
         except HoldfastError as problem:
@@ -213,12 +237,12 @@ class LanguageServer:
             try:
                 drive(self._write(payload, left_s))
             except (RunnerGone, SessionEnded, StdinClosed, Unreachable) as problem:
-                self._hang_up()
+                self._disconnect()
                 raise self._book.gone(method, problem.message) from None
 
     async def _write(self, payload: bytes, left_s: float | None) -> None:
-        """Whole or not at all: a queue that has no room refuses it, and one that is larger than the queue goes in
-        pieces, each of which is waited for."""
+        """A message is refused as a whole if the runner's queue has no room. One that is larger than the queue is
+        written in pieces, each of which is waited for."""
         reply_s = self._core.config.hosts_reply_timeout
         if left_s is not None:
             reply_s = min(reply_s, left_s + _LATE_S)
@@ -233,16 +257,16 @@ class LanguageServer:
             if taken < len(unit):
                 raise StdinClosed(self.id, "the server reads no more")
 
-    def _hang_up(self) -> None:
+    def _disconnect(self) -> None:
         if self._writer is not None:
             self._writer.close()
             self._writer = None
 
     async def _end_session(self, by: str | None, polite_s: float) -> None:
-        """The stop is on record before the server is told to exit: it ends because it was asked to."""
+        """The stop is recorded before the server gets `exit`, so that its end has that cause."""
         reply_s = self._core.config.hosts_reply_timeout
         ladder = [
-            # Continues a stopped one, and is nothing to a running one: the time to leave by itself.
+            # CONT continues a stopped server and does nothing to a running one: this is its time to leave by itself.
             {"signal": "CONT", "target": "command", "wait_s": polite_s},
             {"signal": "TERM", "target": "tree", "wait_s": _TERM_S},
             {"signal": "KILL", "target": "tree", "wait_s": _KILL_S},
@@ -256,11 +280,11 @@ class LanguageServer:
             self._notify_quietly("exit", None)
             await connection.answer(polite_s + _TERM_S + _KILL_S + reply_s)
         except RunnerGone:
-            pass  # it has left
+            pass  # its runner has left
         finally:
             connection.close()
 
-    # What it says.
+    # What it sends.
 
     def _run(self, core: Core) -> None:
         state = ERROR
@@ -271,7 +295,7 @@ class LanguageServer:
             why, state = "its host closed", STOPPED
         except HoldfastError as problem:
             why = problem.message
-        except Exception as problem:  # noqa: BLE001  silent, it would leave everybody waiting
+        except Exception as problem:  # noqa: BLE001  else callers would wait for nothing
             why = f"its reader failed: {in_words(problem)}"
             _logger().exception("the reader of language server %s failed", self.server)
         with self._turned:
@@ -280,50 +304,50 @@ class LanguageServer:
             self._turned.notify_all()
         self._book.fail_all(why)
         with self._writing:
-            self._hang_up()
+            self._disconnect()
 
     async def _follow(self, core: Core) -> tuple[str, bool]:
-        """Until the session is over: why it is, and whether somebody asked for that."""
+        """Read until the session is over. Returns why it is over, and whether that was asked for."""
         reader = Reader(core, self.id)
         try:
             while True:
-                told = await reader.next(self._greeted_by)
-                for message in told.messages:
-                    self._hear(message)
-                bad = told.bad or self._refused
+                news = await reader.next(self._initialized_by)
+                for message in news.messages:
+                    self._receive(message)
+                bad = news.bad or self._refused
                 if bad is not None:
                     self._refused = None
                     await self._give_up_attempt(core, bad)
-                if told.began is not None:
-                    self._greet(told.began)
-                if told.left is not None:
-                    self._lost(told.left)
-                if told.over:
-                    return told.left or "its session has ended", told.asked
-                if self._state == STARTING and time.monotonic() >= self._greeted_by:
+                if news.began is not None:
+                    self._start_attempt(news.began)
+                if news.left is not None:
+                    self._lost(news.left)
+                if news.over:
+                    return news.left or "its session has ended", news.asked
+                if self._state == STARTING and time.monotonic() >= self._initialized_by:
                     await self._give_up_attempt(core, f"`initialize` was not answered within {INITIALIZE_S:g} s")
         finally:
             reader.close()
 
-    def _greet(self, attempt: int) -> None:
-        """A new process: it knows nothing of us, nor of what the last one was asked."""
+    def _start_attempt(self, attempt: int) -> None:
+        """Initialize a new process."""
         self._attempt = attempt
         self.diagnostics.clear()
         with self._turned:
             if self._state == STOPPING:
                 return
             self._become(STARTING)
-        self._greeted_by = time.monotonic() + INITIALIZE_S
-        _, self._greeting = self._ask("initialize", self._initialize)
-        self._greeting.add_done_callback(self._greeted)
+        self._initialized_by = time.monotonic() + INITIALIZE_S
+        _, self._initializing = self._ask("initialize", self._initialize)
+        self._initializing.add_done_callback(self._initialized)
 
-    def _greeted(self, answer: Future[Any]) -> None:
+    def _initialized(self, answer: Future[Any]) -> None:
         problem = answer.exception()
-        if isinstance(problem, ServerRefused) and self._greeting is answer:
+        if isinstance(problem, ServerRefused) and self._initializing is answer:
             self._refused = problem.message
-        if problem is not None or self._greeting is not answer:
-            return  # the end of this attempt is noticed by itself, or its time is
-        self._greeted_by = float("inf")
+        if problem is not None or self._initializing is not answer:
+            return  # the reader notices the end of this attempt, or that its time is over
+        self._initialized_by = float("inf")
         result = answer.result()
         self.capabilities = result.get("capabilities", {}) if isinstance(result, dict) else {}
         self._notify_quietly("initialized", {})
@@ -336,27 +360,27 @@ class LanguageServer:
                 self._become(RUNNING)
 
     def _lost(self, why: str) -> None:
-        """This attempt is over, another may follow."""
-        self._greeted_by = float("inf")
-        self._greeting = None
+        """This attempt is over; another may follow."""
+        self._initialized_by = float("inf")
+        self._initializing = None
         with self._turned:
             if self._state != STOPPING:
                 self._become(ERROR)
         self._book.fail_all(why)
         with self._writing:
-            self._hang_up()
+            self._disconnect()
 
     async def _give_up_attempt(self, core: Core, why: str) -> None:
-        """It lives and is of no use: its runner may start another."""
+        """It runs and cannot be used: kill it, so that its runner may restart it."""
         self._lost(why)
         if self._state == STOPPING:
-            return  # it is being ended already, and by rungs
+            return  # the stop ends it
         try:
             await core.request(self.id, "send_signal", signal="KILL", target="tree", attempt=self._attempt)
         except (SessionEnded, RunnerGone):
-            pass  # what we say of it is true by now
+            pass  # it has ended by itself
 
-    def _hear(self, message: dict[str, Any]) -> None:
+    def _receive(self, message: dict[str, Any]) -> None:
         method = message.get("method")
         if method is None:
             self._book.answer(message)
@@ -366,11 +390,13 @@ class LanguageServer:
             params = message.get("params")
             if isinstance(params, dict):
                 self.diagnostics.publish(params.get("uri"), params.get("diagnostics"))
-            self._tell(str(method), params)
+            self._notify_host(str(method), params)
         else:
-            self._tell(str(method), message.get("params"))
+            self._notify_host(str(method), message.get("params"))
 
-    def _tell(self, method: str, params: Any) -> None:
+    def _notify_host(self, method: str, params: Any) -> None:
+        if self._notified is None:
+            return
         try:
             self._notified(method, params)
         except Exception:  # noqa: BLE001  it is the host's own
@@ -399,10 +425,14 @@ class LanguageServer:
 
 
 def _with_driver(core: Core, driver: Blocking) -> Core:
-    """The same home, waited for in another way: this work has a thread of its own, whatever the host is."""
+    """The same home with another driver, for work in a thread of its own."""
     other = copy.copy(core)
     other.driver = driver
     return other
+
+
+def _deadline(timeout: float | None) -> float | None:
+    return None if timeout is None else time.monotonic() + timeout
 
 
 def _left(deadline: float | None) -> float | None:
@@ -413,3 +443,80 @@ def _logger() -> Any:
     import logging
 
     return logging.getLogger("holdfast.daemons")
+
+
+class AsyncLanguageServer(Server):
+    """A language server, for asyncio. Calls may come from any thread."""
+
+    async def request(self, method: str, params: Any = None, *, timeout: float | None = REQUEST_S) -> Any:
+        """Send a request and wait for the answer. ServerGone as soon as the answer cannot come any more, ServerRefused
+        if the server answers with an error, Timeout if it does not answer. While the server starts or restarts, the
+        request waits."""
+        deadline = _deadline(timeout)
+        await self.wait_running(timeout)
+        number, answer = self._book.enter(method)
+        try:
+            await self._driver.call(lambda: self._send_request(number, method, params, _left(deadline)))
+            return await self._result(answer, _left(deadline))
+        except TimeoutError:
+            raise Timeout(f"the answer of {self.server} to {method}", timeout or 0.0) from None
+        finally:
+            # Also if the caller was cancelled: the server need not continue.
+            if self._book.withdraw(number):
+                await self._driver.call(lambda: self._notify_quietly("$/cancelRequest", {"id": number}, 0.0))
+
+    async def notify(self, method: str, params: Any = None, *, timeout: float | None = REQUEST_S) -> None:
+        deadline = _deadline(timeout)
+        await self.wait_running(timeout)
+        await self._driver.call(lambda: self._send({"method": method, "params": params}, method, _left(deadline)))
+
+    async def wait_running(self, timeout: float | None = REQUEST_S) -> None:
+        """Wait until it has been initialized. ServerGone if that never happens."""
+        await self._driver.call(lambda: self._wait_running(timeout))
+
+    async def stop(self, by: str | None = None) -> None:
+        """Ask it to shut down, give it a moment, then stop it. It is not restarted after this."""
+        await self._driver.call(lambda: self._stop(by))
+
+    async def _result(self, answer: Future[Any], timeout: float | None) -> Any:
+        import asyncio
+
+        async with asyncio.timeout(timeout):
+            return await asyncio.wrap_future(answer)
+
+
+# The blocking classes. tools/blocking.py writes them from those above: edit those.
+
+
+class LanguageServer(Server):
+    """A language server, for programs that block. Calls may come from any thread."""
+
+    def request(self, method: str, params: Any = None, *, timeout: float | None = REQUEST_S) -> Any:
+        """Send a request and wait for the answer. ServerGone as soon as the answer cannot come any more, ServerRefused
+        if the server answers with an error, Timeout if it does not answer. While the server starts or restarts, the
+        request waits."""
+        deadline = _deadline(timeout)
+        self.wait_running(timeout)
+        number, answer = self._book.enter(method)
+        try:
+            drive(self._driver.call(lambda: self._send_request(number, method, params, _left(deadline))))
+            return drive(self._result(answer, _left(deadline)))
+        except TimeoutError:
+            raise Timeout(f"the answer of {self.server} to {method}", timeout or 0.0) from None
+        finally:
+            # Also if the caller was cancelled: the server need not continue.
+            if self._book.withdraw(number):
+                drive(self._driver.call(lambda: self._notify_quietly("$/cancelRequest", {"id": number}, 0.0)))
+
+    def notify(self, method: str, params: Any = None, *, timeout: float | None = REQUEST_S) -> None:
+        deadline = _deadline(timeout)
+        self.wait_running(timeout)
+        drive(self._driver.call(lambda: self._send({"method": method, "params": params}, method, _left(deadline))))
+
+    def wait_running(self, timeout: float | None = REQUEST_S) -> None:
+        """Wait until it has been initialized. ServerGone if that never happens."""
+        drive(self._driver.call(lambda: self._wait_running(timeout)))
+
+    def stop(self, by: str | None = None) -> None:
+        """Ask it to shut down, give it a moment, then stop it. It is not restarted after this."""
+        drive(self._driver.call(lambda: self._stop(by)))

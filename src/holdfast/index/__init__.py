@@ -10,9 +10,8 @@ import os
 import time
 
 from .. import home as homes
-from ..runner import clock, points
+from ..core import clock, failpoints, jsontext
 from .database import Database, get, new_generation, put
-from .rows import PID_LIMIT, SELECT, Row, from_columns, plain, searched
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,6 +21,62 @@ if TYPE_CHECKING:
 
     from ..home import Home
 
+
+# What the index knows of one session, and its row in the table.
+
+
+PID_LIMIT = 1 << 32
+
+# Columns that were only filtered by (kind, command, status...) are in the record; hosts up to 0.2 still write them.
+_COLUMNS = ("id", "name", "owner", "created_at", "pid", "final", "record")
+_SELECT = "SELECT id, name, owner, created_at, pid, final, record FROM sessions"
+
+
+class Row:
+    """What the index knows of one session. `record` is its snapshot; only a `final` row has one."""
+
+    __slots__ = _COLUMNS
+
+    def __init__(
+        self,
+        id: str,
+        *,
+        name: str | None = None,
+        owner: str | None = None,
+        created_at: str | None = None,
+        pid: int | None = None,
+        final: bool = False,
+        record: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.id, self.name, self.owner, self.created_at, self.pid = id, name, owner, created_at, pid
+        self.final = final and record is not None
+        self.record = dict(record) if final and record is not None else None
+
+    def __repr__(self) -> str:
+        return f"<Row {self.id}{' final' if self.final else ''}>"
+
+    def values(self) -> tuple[object, ...]:
+        pid = self.pid if self.pid is not None and 0 < self.pid < PID_LIMIT else None
+        record = None if self.record is None else jsontext.write(self.record)
+        return (self.id, *map(plain, (self.name, self.owner, self.created_at)), pid, int(self.final), record)
+
+
+def _object(text: object) -> dict[str, Any] | None:
+    try:
+        value = jsontext.read(text) if isinstance(text, str) else None
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def plain(text: str | None) -> str | None:
+    """Replace the surrogates of undecodable bytes, which SQLite cannot store; the record keeps them."""
+    if text is None or text.isascii():
+        return text
+    return "".join("\ufffd" if "\ud800" <= character <= "\udfff" else character for character in text)
+
+
+if TYPE_CHECKING:
     T = TypeVar("T")
 
 __all__ = ["Index", "Look", "Row"]
@@ -37,12 +92,15 @@ _MANY = 50
 _WAIT_FOR_REBUILD_S = 2.5
 _WAIT_STEP_S = 0.02
 
-_UPSERT = "INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_UPSERT = """INSERT OR REPLACE INTO sessions (id, name, owner, created_at, pid, final, record)
+VALUES (?, ?, ?, ?, ?, ?, ?)"""
 # As one text: thousands of rows take five times as long.
 _ALL = "SELECT group_concat(id) FROM sessions"
 _UNFINISHED = "SELECT id FROM sessions WHERE final = 0"
 _UNREAD = "SELECT id FROM sessions WHERE final = 0 AND created_at IS NULL"
 _FINAL = "SELECT id FROM sessions WHERE final = 1"
+_RECORDS = """SELECT id, record FROM sessions WHERE final = 1 AND (? IS NULL OR owner = ?)
+ORDER BY created_at DESC, id DESC"""
 _FINAL_TIMES = "SELECT id, created_at FROM sessions WHERE final = 1"
 
 
@@ -66,26 +124,22 @@ class Index:
         reader: Callable[[str], Row | None],
         finish: Callable[[sqlite3.Connection, str], bool] | None = None,
     ) -> None:
+        self.home = home
+        self.database = Database(home)
         self._sessions = home.sessions
-        self._rebuild_lock = os.path.join(home.locks, "index")
-        self._database = Database(home)
         self._reader = reader
         self._finish = finish
 
     @property
-    def database(self) -> Database:
-        return self._database
-
-    @property
     def trouble(self) -> str | None:
         """What is wrong with the index, in a sentence for people; None when nothing is."""
-        return self._database.trouble
+        return self.database.trouble
 
     def close(self) -> None:
-        self._database.close()
+        self.database.close()
 
     def look(self) -> Look:
-        """Which sessions there are. Lists the directory only if it changed since anybody last looked."""
+        """Which sessions there are. Lists the directory only if it changed since the last look of any host."""
         return self._ask(lambda db: Look(sorted(self._unfinished(db)[0]), {}), _unfinished_of) or self._without()
 
     def ids(self) -> set[str]:
@@ -101,9 +155,9 @@ class Index:
     def unfinished(self) -> list[str]:
         return self.look().unfinished
 
-    def finals(self) -> set[str]:
-        """Ids of those that can no longer change and whose record is here."""
-        return set(self.query().records)
+    def row(self, id: str) -> Row | None:
+        """A session as its directory says, not noted yet."""
+        return self._reader(id)
 
     def note(self, rows: Iterable[Row]) -> list[str]:
         """Remember what was read from directories. Nothing is written where nothing is new. Those whose signals are
@@ -142,62 +196,38 @@ class Index:
         owner = plain(owner) or ""
         return self._newest("owner = ?", owner, fits=lambda row: row.owner == owner)
 
-    def query(
-        self,
-        *,
-        owner: str | None = None,
-        name: str | None = None,
-        kind: str | None = None,
-        status: str | None = None,
-        labels: Mapping[str, str] | None = None,
-        search: str | None = None,
-        since: str | None = None,
-        until: str | None = None,
-        limit: int | None = None,
-    ) -> Look:
-        """A look with the records of finished sessions, newest first. `since` and `until` bound `created_at`.
-
-        What is in `unfinished` fits no filter yet: it has to be read.
-        """
-        wanted = {"owner": owner, "name": name, "kind": kind, "status": status}
-        exact = {column: plain(text) for column, text in wanted.items() if text is not None}
-        needle = (search or "").casefold()
-
-        def fits(row: Row) -> bool:
-            created_at = row.created_at or ""
-            return (
-                all(row.labels.get(key) == value for key, value in (labels or {}).items())
-                and (since is None or created_at >= since)
-                and (until is None or created_at <= until)
-                and (not needle or needle in searched(row))
-            )
+    def query(self, *, owner: str | None = None, limit: int | None = None) -> Look:
+        """A look with the records of finished sessions, newest first; what is in `unfinished` has to be read."""
 
         def ask(db: sqlite3.Connection) -> Look:
             unfinished, names = self._unfinished(db)
             listed = None if names is None else set(names)
-            where = " AND ".join(("final = 1", *(f"{column} = ?" for column in exact)))
-            sql = f"{SELECT} WHERE {where} ORDER BY created_at DESC, id DESC"
             found: dict[str, dict[str, Any]] = {}
-            for columns in db.execute(sql, tuple(exact.values())):
+            for id, text in db.execute(_RECORDS, (plain(owner),) * 2):
                 if limit is not None and len(found) >= limit:
                     break
-                row = from_columns(columns)
-                if listed is not None and row.id not in listed:
+                if listed is not None and id not in listed:
                     continue
-                if row.record is None:
-                    unfinished.add(row.id)
-                elif fits(row):
-                    found[row.id] = row.record
+                record = _object(text)
+                if record is None:
+                    unfinished.add(id)
+                else:
+                    found[id] = record
             return Look(sorted(unfinished), found)
 
         return self._ask(ask, _unfinished_of) or self._without()
 
     def removed(self, id: str) -> bool:
-        """Whether a session of that id was removed, as far as anybody remembers."""
+        """Whether a session of that id was removed, as far as the index remembers."""
         if not homes.is_id(id) or self._exists(id):
             return False
         sql = "SELECT 1 FROM removed WHERE id = ?"
-        return self._database.ask(lambda db: db.execute(sql, (id,)).fetchone()) is not None
+        return self.database.ask(lambda db: db.execute(sql, (id,)).fetchone()) is not None
+
+    def removed_since(self, at: str) -> list[str]:
+        """Sessions that were removed at that time or later, as far as the index remembers."""
+        sql = "SELECT id FROM removed WHERE at >= ?"
+        return self.database.ask(lambda db: [id for (id,) in db.execute(sql, (at,))]) or []
 
     def mark_removed(self, ids: Sequence[str]) -> None:
         """Remember that these directories were removed on purpose. Called after they are gone."""
@@ -212,17 +242,7 @@ class Index:
             db.execute(oldest, (_REMOVED_KEPT,))
 
         if ids:
-            self._database.ask(lambda db: self._database.write(db, change))
-
-    def forget_removed(self) -> int:
-        """Forget removals of what is there after all (it came out of a backup); how many there were."""
-        forgotten: list[str] = []
-
-        def change(db: sqlite3.Connection) -> None:
-            forgotten[:] = [id for (id,) in db.execute("SELECT id FROM removed") if self._exists(id)]
-            db.executemany("DELETE FROM removed WHERE id = ?", [(id,) for id in forgotten])
-
-        return len(forgotten) if self._database.ask(lambda db: self._database.write(db, change)) else 0
+            self.database.try_change(change)
 
     def rebuild(self) -> int:
         """Read every directory again; how many sessions were readable."""
@@ -231,18 +251,18 @@ class Index:
             db.execute("DELETE FROM sessions")
             # Signals are read again too. Which were settled is known here alone, and stays.
             db.execute("DELETE FROM signal_files")
-            from .pointers import strangers
+            from .signals import strangers
 
             _forget(db, strangers(db, self.ids()))
             put(db, "generation", new_generation())
             put(db, "seen", "")
 
-        self._database.ask(lambda db: self._database.write(db, change))
+        self.database.try_change(change)
         return len(self._read(self.ids()))
 
     def generation(self) -> str | None:
         """Another one after every rebuild: what was remembered under the old one means nothing now."""
-        return self._database.ask(lambda db: get(db, "generation"))
+        return self.database.ask(lambda db: get(db, "generation"))
 
     def _newest(self, where: str, *values: object, fits: Callable[[Row], bool]) -> list[str]:
         """Unfinished sessions are read, for their name may have changed; finished ones are looked up."""
@@ -263,9 +283,9 @@ class Index:
 
     def _ask(self, question: Callable[[sqlite3.Connection], T], unfinished: Callable[[T], Sized]) -> T | None:
         """The answer; after a lost index was read in, where that is why so much is unfinished."""
-        answer = self._database.ask(question)
+        answer = self.database.ask(question)
         if answer is not None and len(unfinished(answer)) > _MANY and self._read_unread():
-            answer = self._database.ask(question)
+            answer = self.database.ask(question)
         return answer
 
     def _read_unread(self) -> bool:
@@ -278,8 +298,8 @@ class Index:
             unread = self._unread()
             if len(unread) <= _MANY:
                 return True
-            if points.ACTIVE and lock is not None:
-                points.hit("index.rebuild")
+            if lock is not None:
+                failpoints.hit("index.rebuild")
             for start in range(0, len(unread), _ROWS_AT_ONCE):
                 self._read(unread[start : start + _ROWS_AT_ONCE])
         finally:
@@ -288,14 +308,16 @@ class Index:
         return True
 
     def _unread(self) -> list[str]:
-        return self._database.ask(lambda db: sorted(_ids(db, _UNREAD))) or []
+        return self.database.ask(lambda db: sorted(_ids(db, _UNREAD))) or []
 
     def _lock_rebuild(self) -> int | None:
-        """The right to read a lost index in, within a bounded wait; None: without it, each for itself."""
+        """The right to rebuild a lost index, within a bounded wait. None: each host reads the directories itself."""
         import fcntl
 
         try:
-            fd = os.open(self._rebuild_lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            fd = os.open(
+                os.path.join(self.home.locks, "index"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+            )
         except OSError:
             return None
         until = time.monotonic() + _WAIT_FOR_REBUILD_S
@@ -326,7 +348,7 @@ class Index:
     def _unfinished(self, db: sqlite3.Connection) -> tuple[set[str], list[str] | None]:
         """Ids that are not final, and what the directory lists where it had to be listed.
 
-        Leaves a read transaction open: rows that another host moves meanwhile are seen in one place, not in none.
+        Leaves a read transaction open: rows that another host moves meanwhile are seen in one place.
         """
         stamp, settled = self._stamp()
         db.execute("BEGIN")
@@ -345,7 +367,7 @@ class Index:
         db.execute("BEGIN")
         if noted and _version(db) == version:
             return _ids(db, _UNFINISHED), names
-        # Somebody whose listing is older than ours may just have taken rows away: only what is final needs one.
+        # A host with an older listing may just have removed rows: only final sessions need one.
         return set(filter(homes.is_id, names)) - _ids(db, _FINAL), names
 
     def _stamp(self) -> tuple[str, bool]:
@@ -374,13 +396,13 @@ class Index:
             db.executemany("INSERT INTO sessions (id) VALUES (?)", [(id,) for id in new])
             put(db, "seen", stamp)
 
-        return self._database.write(db, change)
+        return self.database.write(db, change)
 
     def _upsert(self, rows: list[tuple[object, ...]]) -> list[str]:
         held_up: list[str] = []
 
         def ask(db: sqlite3.Connection) -> bool:
-            by_id = SELECT + " WHERE id = ?"
+            by_id = _SELECT + " WHERE id = ?"
             new = [values for values in rows if db.execute(by_id, values[:1]).fetchone() != values]
 
             def change(db: sqlite3.Connection) -> None:
@@ -389,9 +411,9 @@ class Index:
                 there = [values for values in new if self._exists(str(values[0]))]
                 db.executemany(_UPSERT, [self._finished(db, values, held_up) for values in there])
 
-            return not new or self._database.write(db, change)
+            return not new or self.database.write(db, change)
 
-        self._database.ask(ask)
+        self.database.ask(ask)
         return held_up
 
     def _finished(self, db: sqlite3.Connection, values: tuple[object, ...], held_up: list[str]) -> tuple[object, ...]:
@@ -414,10 +436,10 @@ def _ids(db: sqlite3.Connection, sql: str) -> set[str]:
 def _forget(db: sqlite3.Connection, sessions: Iterable[str]) -> None:
     gone = list(sessions)
     if gone:
-        from . import kept, pointers
+        from . import signals
 
-        pointers.forget(db, gone)
-        kept.forget(db, gone)
+        signals.forget(db, gone)
+        forget_kept(db, gone)
 
 
 def _all(db: sqlite3.Connection) -> set[str]:
@@ -426,6 +448,60 @@ def _all(db: sqlite3.Connection) -> set[str]:
 
 
 def _version(db: sqlite3.Connection) -> int:
-    """Another number whenever somebody else has written since."""
+    """Another number whenever another connection has written since."""
     (version,) = db.execute("PRAGMA data_version").fetchone()
     return int(version)
+
+
+# What a reader keeps about sessions from one call to the next, such as how far it has read.
+#
+# It survives hosts, and is lost with the index. If the index cannot be written, it lasts as long as this host.
+
+
+_PUT = "INSERT OR REPLACE INTO kept (reader, session, topic, value) VALUES (?, ?, ?, ?)"
+_GET = "SELECT value FROM kept WHERE reader = ? AND session = ? AND topic = ?"
+_ALL_KEPT = "SELECT session, value FROM kept WHERE reader = ? AND topic = ?"
+_DROP = "DELETE FROM kept WHERE reader = ? AND session = ? AND topic = ?"
+
+
+class Kept:
+    def __init__(self, index: Index, reader: str) -> None:
+        self._index = index
+        self.reader = reader
+        # What could not be written to the index: newer than what is there.
+        self._here: dict[tuple[str, str], Any] = {}
+
+    def __repr__(self) -> str:
+        return f"<Kept by {self.reader}>"
+
+    def get(self, session: str, topic: str) -> Any:
+        """None where nothing is kept."""
+        if (session, topic) in self._here:
+            return self._here[session, topic]
+        row = self._index.database.ask(lambda db: db.execute(_GET, (self.reader, session, topic)).fetchone())
+        return None if row is None else jsontext.read(row[0])
+
+    def all(self, topic: str) -> dict[str, Any]:
+        """By session."""
+        rows = self._index.database.ask(lambda db: db.execute(_ALL_KEPT, (self.reader, topic)).fetchall()) or []
+        found = {session: jsontext.read(value) for session, value in rows}
+        found.update((session, value) for (session, each), value in self._here.items() if each == topic)
+        return {session: value for session, value in found.items() if value is not None}
+
+    def put(self, session: str, topic: str, value: Any) -> None:
+        """None forgets."""
+
+        def change(db: sqlite3.Connection) -> None:
+            if value is None:
+                db.execute(_DROP, (self.reader, session, topic))
+            else:
+                db.execute(_PUT, (self.reader, session, topic, jsontext.write(value)))
+
+        if self._index.database.try_change(change):
+            self._here.pop((session, topic), None)
+        else:
+            self._here[session, topic] = value
+
+
+def forget_kept(db: sqlite3.Connection, sessions: list[str]) -> None:
+    db.executemany("DELETE FROM kept WHERE session = ?", [(session,) for session in sessions])

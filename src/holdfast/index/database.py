@@ -1,4 +1,4 @@
-"""The file behind the index: made complete, opened when needed, replaced when damaged, never in anyone's way.
+"""The file behind the index: made complete, opened when needed, replaced when damaged, never blocking for long.
 
 Whatever is wrong with it (locked, damaged, read-only, swapped, of a later release), asking is answered or
 declined within a bounded wait. `trouble` says what happened, for people.
@@ -12,7 +12,8 @@ import os
 import time
 from _thread import allocate_lock
 
-from ..runner import clock
+from ..core import clock
+from ..errors import IndexBusy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
     from ..home import Home
 
+
+if TYPE_CHECKING:
     T = TypeVar("T")
 
 # The nth step leads from schema n to n + 1. Steps only add, so that an older host still finds what it knows.
@@ -40,7 +43,7 @@ _STEPS = (
     CREATE INDEX sessions_created ON sessions (created_at);
     CREATE TABLE removed (id TEXT PRIMARY KEY, at TEXT);
     """,
-    # Signals: where each stands in its session's file, how far files were read, who wants which and has not settled it.
+    # Signals: where each is in its session's file, how far files were read, which consumers have not settled it.
     """
     CREATE TABLE signals (
         pos INTEGER PRIMARY KEY AUTOINCREMENT, session TEXT NOT NULL, seq INTEGER NOT NULL, variant TEXT NOT NULL,
@@ -74,7 +77,7 @@ _STEPS = (
         session TEXT NOT NULL, owner TEXT, signals INTEGER NOT NULL
     );
     """,
-    # What a reader keeps about a session: how far it was shown, that it is not to be shown again.
+    # What a reader keeps about a session, such as how far it has read.
     """
     CREATE TABLE kept (
         reader TEXT NOT NULL, session TEXT NOT NULL, topic TEXT NOT NULL, value TEXT NOT NULL,
@@ -92,7 +95,7 @@ _RETRY_S = 1.0
 # SQLite's primary codes that speak of the moment or of permissions, not of what the file contains:
 # PERM, BUSY, LOCKED, NOMEM, READONLY, IOERR, FULL, CANTOPEN, PROTOCOL, AUTH.
 _PASSING = frozenset({3, 5, 6, 7, 8, 10, 13, 14, 15, 23})
-# The one IOERR that does speak of the content: somebody cut the file while it was open.
+# The one IOERR that is about the content: the file was cut while it was open.
 _IOERR_SHORT_READ = 522
 _IOERR, _FULL = 10, 13
 # What SQLite needs for the two files of its journal before it writes anything.
@@ -129,7 +132,7 @@ class Database:
 
     @property
     def idle(self) -> bool:
-        """Whether nobody asks at this moment: not this very thread either, further up its stack."""
+        """Whether no question is under way, not even further up the stack of this thread."""
         if not self._lock.acquire(blocking=False):
             return False
         self._lock.release()
@@ -168,8 +171,31 @@ class Database:
                     return answer
         return None
 
+    def read(self, question: Callable[[sqlite3.Connection], T]) -> T:
+        """The answer, of one state of the index whatever others write meanwhile. IndexBusy without an index."""
+
+        def of_one_state(db: sqlite3.Connection) -> tuple[T]:
+            db.execute("BEGIN")
+            return (question(db),)
+
+        answer = self.ask(of_one_state)
+        if answer is None:
+            raise IndexBusy(self._path, WAIT_S, full=self.full)
+        return answer[0]
+
+    def change(self, change: Callable[[sqlite3.Connection], T]) -> T:
+        """All of `change` or nothing. IndexBusy when it cannot be written now."""
+        done: list[T] = []
+        if not self.try_change(lambda db: done.append(change(db))):
+            raise IndexBusy(self._path, WAIT_S, full=self.full)
+        return done[-1]
+
+    def try_change(self, change: Callable[[sqlite3.Connection], None]) -> bool:
+        """All of `change` or nothing. False when it cannot be written now: the next look makes up for it."""
+        return self.ask(lambda db: self.write(db, change)) is True
+
     def write(self, db: sqlite3.Connection, change: Callable[[sqlite3.Connection], None]) -> bool:
-        """All of `change` or nothing, inside a question. False: not now, the next look makes up for it."""
+        """As `try_change`, inside a question."""
         if time.monotonic() < self._write_from:
             return False
         import _sqlite3 as sqlite3
@@ -225,7 +251,7 @@ class Database:
         return db
 
     def _make(self) -> bool:
-        """Put a complete, empty file in place, 0600 from birth. False while somebody else does."""
+        """Put a complete, empty file in place, 0600 from birth. False while another host does."""
         import _sqlite3 as sqlite3
 
         guard = self._guard()
@@ -235,7 +261,7 @@ class Database:
             if os.path.lexists(self._path):
                 return True
             fresh = self._path + ".new"
-            # Left by a crash, or by whoever deleted the file alone: SQLite would replay an old journal.
+            # Left by a crash, or when only the file was deleted: SQLite would replay an old journal.
             for path in (fresh, fresh + "-wal", fresh + "-shm", self._path + "-wal", self._path + "-shm"):
                 if os.path.lexists(path):
                     os.unlink(path)
@@ -268,7 +294,7 @@ class Database:
                 self._say(f"{self._path} is being repaired by another process", passing=True)
                 return False
             try:
-                # Whoever came first has replaced it already; what is there now is another file.
+                # Another process may have replaced it already: then this is another file.
                 if _file_at(self._path) == file:
                     self._set_aside(error)
             finally:

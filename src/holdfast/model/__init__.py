@@ -1,20 +1,12 @@
 """The nouns: a session in words, the options of its start, what calls give back, durations and sizes."""
 
-from ..runner.clock import rfc3339
-from ..runner.commandline import command_text
+from ..core.clock import rfc3339
+from ..core.command import command_text
 from .options import START_OPTIONS, StartOptions
 from .results import Collected, Exported, Finding, Recovered, Stopped, Typed, Woke
 from .session import (
-    CAUSE_EXIT,
-    CAUSE_IDLE_TIMEOUT,
     CAUSE_LOST,
-    CAUSE_OUT_OF_MEMORY,
-    CAUSE_OVERALL_TIMEOUT,
-    CAUSE_OWNER_GONE,
-    CAUSE_SIGNAL,
-    CAUSE_SPAWN_ERROR,
     CAUSE_STOP,
-    CAUSE_TTL,
     CAUSES,
     COMPLETED,
     EXITED,
@@ -36,23 +28,16 @@ from .session import (
     Exit,
     Snapshot,
     format_cursor,
+    seconds,
+    size_bytes,
     snapshot,
     status_of,
 )
-from .units import seconds, size_bytes
 
 __all__ = [
     "CAUSES",
-    "CAUSE_EXIT",
-    "CAUSE_IDLE_TIMEOUT",
     "CAUSE_LOST",
-    "CAUSE_OUT_OF_MEMORY",
-    "CAUSE_OVERALL_TIMEOUT",
-    "CAUSE_OWNER_GONE",
-    "CAUSE_SIGNAL",
-    "CAUSE_SPAWN_ERROR",
     "CAUSE_STOP",
-    "CAUSE_TTL",
     "COMPLETED",
     "EXITED",
     "FAILED",

@@ -1,13 +1,20 @@
-"""What the calls give back."""
+"""The results of calls, and the events of an attached client."""
 
 from __future__ import annotations
 
+from .session import EMPTY, Declared, shell_code
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
     from typing import Any, Protocol
 
-    from .session import Record
+    from ..errors import HoldfastError
+
+
+# The results of calls.
+
+
+if TYPE_CHECKING:
 
     class SessionLike(Protocol):
         @property
@@ -16,129 +23,62 @@ if TYPE_CHECKING:
         def to_json(self) -> dict[str, Any]: ...
 
 
-class _Result:
-    """What a call gives back: attributes by name, JSON in the order of the slots."""
-
-    __slots__: tuple[str, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        return {name: _plain(getattr(self, name)) for name in self.__slots__}
+class _Result(Declared):
+    """The result of a call: attributes by name, JSON in the order of their declaration."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.to_json()}>"
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, (list, tuple)):
-        return [_plain(each) for each in value]
-    to_json: Callable[[], Any] | None = getattr(value, "to_json", None)
-    return to_json() if to_json else value
-
-
 class Woke(_Result):
-    """Why a wait ended: `reason` is exit, match, output, idle, port, ready, not_ready, stale, lost or timeout; `stale`
-    where output was waited for and the runner died meanwhile. `signal_id` is the record of the ending, for whoever
-    tells it in another way than from the queue."""
+    """Why a wait ended: `reason` is the name of the condition that held, or not_ready (its start allows no more time),
+    stale (the runner died during a wait for output), lost or timeout. `signal_id` is the record of the ending, for a
+    caller that reports it without the queue."""
 
-    __slots__ = ("reason", "cursor", "match", "signal_id", "session")
-
-    def __init__(
-        self,
-        reason: str,
-        *,
-        cursor: str,
-        match: str | None = None,
-        signal_id: str | None = None,
-        session: SessionLike | None = None,
-    ) -> None:
-        self.reason = reason
-        self.cursor = cursor
-        self.match = match
-        self.signal_id = signal_id
-        self.session = session
+    reason: str
+    cursor: str
+    match: str | None = None
+    signal_id: str | None = None
+    session: SessionLike | None = None
 
 
 class Typed(_Result):
-    """What became of input: how many bytes were accepted, what to know about them, and, where the call waited for
-    something, what came. `cursor` stands before everything that the input may have caused."""
+    """The result of input: how many bytes were accepted, warnings, and, if the call waited, how the wait ended.
+    `cursor` is the position before any output that the input may have caused."""
 
-    __slots__ = ("accepted", "parts", "warnings", "state", "cursor", "woke")
-
-    def __init__(
-        self,
-        accepted: int,
-        *,
-        cursor: str,
-        parts: int = 1,
-        state: str | None = None,
-        warnings: Sequence[str] = (),
-        woke: Woke | None = None,
-    ) -> None:
-        self.accepted = accepted
-        self.parts = parts
-        self.state = state
-        self.warnings = list(warnings)
-        self.cursor = cursor
-        self.woke = woke
+    accepted: int
+    parts: int = 1
+    warnings: list[str] = EMPTY
+    state: str | None = None
+    cursor: str = "0"
+    woke: Woke | None = None
 
 
 class Exported(_Result):
-    """What a recording holds: from which offset of the log to which, how often bytes were no UTF-8, what is missing."""
+    """The content of a recording: its range of the log, how many bytes were not UTF-8, and the gaps."""
 
-    __slots__ = ("format", "begin", "end", "invalid", "gaps")
-
-    def __init__(self, format: str, begin: int, end: int, invalid: int, gaps: Sequence[Record]) -> None:
-        self.format = format
-        self.begin = begin
-        self.end = end
-        self.invalid = invalid
-        self.gaps = list(gaps)
+    format: str
+    begin: int
+    end: int
+    invalid: int
+    gaps: list[Any] = EMPTY
 
 
 class Stopped(_Result):
-    """What a stop found and what it left; `found_more` and `survivors_more` count those that are not named. `already`
-    tells that nothing of the session was alive any more."""
+    """The processes that a stop found, and those it left; `found_more` and `survivors_more` count those that are not
+    listed. `already`: nothing of the session was alive any more."""
 
-    __slots__ = (
-        "id",
-        "found",
-        "found_more",
-        "survivors",
-        "survivors_more",
-        "rung",
-        "took_s",
-        "already",
-        "signal_id",
-        "error",
-        "session",
-    )
-
-    def __init__(
-        self,
-        id: str,
-        *,
-        found: Sequence[Record] = (),
-        found_more: int = 0,
-        survivors: Sequence[Record] = (),
-        survivors_more: int = 0,
-        rung: str | None = None,
-        took_s: float = 0.0,
-        already: bool = False,
-        signal_id: str | None = None,
-        error: Exception | None = None,
-        session: SessionLike | None = None,
-    ) -> None:
-        self.id = id
-        self.found = list(found)
-        self.found_more = found_more
-        self.survivors = list(survivors)
-        self.survivors_more = survivors_more
-        self.rung = rung
-        self.took_s = took_s
-        self.already = already
-        self.signal_id = signal_id
-        self.error = error
-        self.session = session
+    id: str
+    found: list[Any] = EMPTY
+    found_more: int = 0
+    survivors: list[Any] = EMPTY
+    survivors_more: int = 0
+    rung: str | None = None
+    took_s: float = 0.0
+    already: bool = False
+    signal_id: str | None = None
+    error: Exception | None = None
+    session: SessionLike | None = None
 
     @property
     def done(self) -> bool:
@@ -146,71 +86,137 @@ class Stopped(_Result):
 
 
 class Recovered(_Result):
-    """Every session that is not over, by what was observed, and those that ended meanwhile."""
+    """Every live session by its observed state, and those that ended meanwhile."""
 
-    __slots__ = ("live", "exited", "unreachable", "stale", "lost", "quarantined", "took_s")
-
-    def __init__(
-        self,
-        *,
-        live: Sequence[SessionLike] = (),
-        exited: Sequence[SessionLike] = (),
-        unreachable: Sequence[SessionLike] = (),
-        stale: Sequence[SessionLike] = (),
-        lost: Sequence[SessionLike] = (),
-        quarantined: Sequence[str] = (),
-        took_s: float = 0.0,
-    ) -> None:
-        self.live = list(live)
-        self.exited = list(exited)
-        self.unreachable = list(unreachable)
-        self.stale = list(stale)
-        self.lost = list(lost)
-        self.quarantined = list(quarantined)
-        self.took_s = took_s
+    live: list[SessionLike] = EMPTY
+    exited: list[SessionLike] = EMPTY
+    unreachable: list[SessionLike] = EMPTY
+    stale: list[SessionLike] = EMPTY
+    lost: list[SessionLike] = EMPTY
+    quarantined: list[str] = EMPTY
+    took_s: float = 0.0
 
 
 class Collected(_Result):
-    """What a collection removed. `swept` are leftovers (sockets, half directories), `skipped` what stayed."""
+    """What a collection removed. `swept` are leftovers (sockets, incomplete directories), `skipped` was kept."""
 
-    __slots__ = ("removed", "swept", "freed_bytes", "skipped", "dry_run", "took_s")
-
-    def __init__(
-        self,
-        *,
-        removed: Sequence[str] = (),
-        swept: Sequence[str] = (),
-        freed_bytes: int = 0,
-        skipped: Sequence[str] = (),
-        dry_run: bool = False,
-        took_s: float = 0.0,
-    ) -> None:
-        self.removed = list(removed)
-        self.swept = list(swept)
-        self.freed_bytes = freed_bytes
-        self.skipped = list(skipped)
-        self.dry_run = dry_run
-        self.took_s = took_s
+    removed: list[str] = EMPTY
+    swept: list[str] = EMPTY
+    freed_bytes: int = 0
+    skipped: list[str] = EMPTY
+    dry_run: bool = False
+    took_s: float = 0.0
 
 
 class Finding(_Result):
-    """One thing that the doctor looked at: `level` is ok, warning or problem."""
+    """The result of one check of the doctor: `level` is ok, warning or problem."""
 
-    __slots__ = ("check", "level", "text", "fix", "repaired", "path")
+    check: str
+    level: str
+    text: str
+    fix: str | None = None
+    repaired: bool = False
+    path: str | None = None
 
-    def __init__(
-        self,
-        check: str,
-        level: str,
-        text: str,
-        *,
-        fix: str | None = None,
-        repaired: bool = False,
-        path: str | None = None,
-    ) -> None:
-        self.check = check
-        self.level = level
-        self.text = text
-        self.fix = fix
-        self.repaired = repaired
-        self.path = path
+
+# The events of an attached client, one class per frame.
+
+
+class Event(Declared):
+    """One of the classes below."""
+
+    def __repr__(self) -> str:
+        facts = ", ".join(f"{name}={_short(getattr(self, name))}" for name in type(self).__annotations__)
+        return f"{type(self).__name__}({facts})"
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+class Init(Event):
+    """The screen at offset `at`: `state` of the terminal there, and the ranges of the log that restore it. Those come
+    as `Data` below `at`; output from `at` on is live."""
+
+    at: int
+    size: tuple[int, int]
+    state: dict[str, Any] | None
+    restore: list[dict[str, Any]]
+    resizes: list[tuple[int, int, int]]
+    exact: bool
+    clients: list[dict[str, Any]]
+    client_id: str | None
+    status: dict[str, Any] | None
+
+
+class Data(Event):
+    """Raw bytes of the log, and their offset."""
+
+    offset: int
+    data: bytes
+
+
+class Mode(Event):
+    """The bytes before `offset` changed a mode that clients act on."""
+
+    offset: int
+    state: dict[str, Any]
+
+
+class Size(Event):
+    """The terminal has this size now; `by` is the client that decides it."""
+
+    rows: int
+    cols: int
+    by: str | None
+
+
+class Clients(Event):
+    """The attached clients, and the one that decides the size."""
+
+    clients: list[dict[str, Any]]
+    sizes_by: str | None
+
+
+class Bell(Event):
+    """A notice to people, about this session or another."""
+
+    text: str
+
+
+class Gap(Event):
+    """Missing bytes: `dropped` by the cap, `skipped` because this client was too far behind, refused by the `disk`."""
+
+    begin: int
+    end: int
+    reason: str
+
+
+class Written(Event):
+    """The kernel has accepted the input with this number."""
+
+    id: int
+    bytes: int
+
+
+class Exit(Event):
+    """The command has ended; all recorded output came before this."""
+
+    code: int | None
+    signal: str | None
+    cause: str
+    output_complete: bool
+    output_open: bool
+
+    @property
+    def shell_code(self) -> int | None:
+        """The code that a shell would show; None if neither a code nor a signal is known."""
+        return shell_code(self.code, self.signal)
+
+
+class Refused(Event):
+    """A request of this client was refused; `id` is the number of the input, if it was one."""
+
+    error: HoldfastError
+    id: int | None

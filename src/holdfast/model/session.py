@@ -1,17 +1,22 @@
-"""A session in words: states, statuses, causes, how it ended, and the snapshot that every surface shows."""
+"""A session in words: states, statuses, causes, exit, snapshot; durations and sizes."""
 
 from __future__ import annotations
 
-from ..runner.causes import ASKED_CAUSES
-from ..runner.commandline import command_text
-from ..runner.kernel_signals import NUMBERS
-from ..runner.log import STREAM_NUMBERS
+from ..core.command import ASKED_CAUSES, command_text
+from ..core.kernel_signals import NUMBERS
+from ..core.records import STREAM_NUMBERS
+from ..errors import BadArgument, dataclass_transform, declared_values
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping
     from typing import Any
 
+
+# A session in words: states, statuses, causes, how it ended, and the snapshot that every surface shows.
+
+
+if TYPE_CHECKING:
     Record = Mapping[str, Any]
 
 STARTING = "starting"
@@ -30,17 +35,9 @@ FAILED = "failed"
 KILLED = "killed"
 STATUSES = (PENDING, RUNNING, COMPLETED, FAILED, KILLED)
 
-CAUSE_EXIT = "exit"
-CAUSE_SIGNAL = "signal"
 CAUSE_STOP = "stop"
-CAUSE_OVERALL_TIMEOUT = "overall_timeout"
-CAUSE_IDLE_TIMEOUT = "idle_timeout"
-CAUSE_TTL = "ttl"
-CAUSE_OWNER_GONE = "owner_gone"
-CAUSE_SPAWN_ERROR = "spawn_error"
-CAUSE_OUT_OF_MEMORY = "out_of_memory"
 CAUSE_LOST = "lost"
-CAUSES = (CAUSE_EXIT, CAUSE_SIGNAL, *ASKED_CAUSES, CAUSE_SPAWN_ERROR, CAUSE_OUT_OF_MEMORY, CAUSE_LOST)
+CAUSES = ("exit", "signal", *ASKED_CAUSES, "spawn_error", "out_of_memory", CAUSE_LOST)
 
 KIND_LETTERS = {
     "local_bash": "b",
@@ -56,44 +53,7 @@ KIND_LETTERS = {
 }
 UNKNOWN_KIND_LETTER = "x"
 
-SESSION_KEYS = (
-    "id",
-    "kind",
-    "name",
-    "description",
-    "owner",
-    "labels",
-    "command",
-    "cwd",
-    "tty",
-    "size",
-    "state",
-    "status",
-    "stopping",
-    "pid",
-    "runner_pid",
-    "place",
-    "created_at",
-    "started_at",
-    "ended_at",
-    "attempt",
-    "desired",
-    "exit",
-    "cursor",
-    "ends",
-    "dropped_before",
-    "log_bytes",
-    "last_output_at",
-    "attached",
-    "needs_input",
-    "health",
-    "in_process",
-    "endpoint",
-    "observed_at",
-    "metadata",
-)
-
-# Facts without a key of their own that must not be lost: they stand in `metadata` when there are any.
+# Facts without a key of their own: they are in `metadata` when there are any.
 EXTRA_FACTS = (
     *("stopped_by_signal", "warnings", "gaps", "lost_bytes", "error", "restarted_from", "notes"),
     *("signal_id", "signals_blocked", "attempts", "start_limit", "failed_starts"),
@@ -101,12 +61,12 @@ EXTRA_FACTS = (
     *("input_state", "hung", "title", "alt_screen", "replies_dropped"),
 )
 
-# Those that the spec tells.
+# Those that come from the spec.
 _ASKED_FACTS = ("restarted_from", "notes")
 
 
 def shell_code(code: int | None, signal: str | None) -> int | None:
-    """What a shell has in `$?`: the code, or 128 and the number of the signal."""
+    """What a shell has in `$?`: the code, or 128 plus the number of the signal."""
     if code is not None or signal is None:
         return code
     # A number where the system has no name for it.
@@ -114,39 +74,49 @@ def shell_code(code: int | None, signal: str | None) -> int | None:
     return 128 + int(number) if str(number).isdecimal() else None
 
 
-class Exit:
+@dataclass_transform(eq_default=False)
+class Declared:
+    """Attributes by annotation: the constructor takes them in their order, with the defaults of the class. A list is
+    copied."""
+
+    def __init__(self, *given: object, **named: object) -> None:
+        for name, value in declared_values(type(self), given, named).items():
+            setattr(self, name, list(value) if vars(type(self)).get(name) is EMPTY else value)  # type: ignore[call-overload]
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: _plain(getattr(self, name)) for name in type(self).__annotations__}
+
+
+# The default of a list.
+EMPTY: Any = []
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in value]
+    to_json: Callable[[], Any] | None = getattr(value, "to_json", None)
+    return to_json() if to_json else value
+
+
+class Exit(Declared):
     """How a command ended. `cause` is the first reason, `code` or `signal` the observed outcome, `by` the client that
-    asked for the stop or sent the signal (None: it came from elsewhere). `stopped` says of one that was asked to end
-    how it did: within the `grace`, by a `kill` after it or `at_once`, or killed from `elsewhere` meanwhile.
-    `survivors_more` counts those that `survivors` does not name."""
+    requested the stop or sent the signal (None: it came from elsewhere). `stopped` says how a requested stop ended:
+    within the `grace`, by a `kill` after it or `at_once`, or killed from `elsewhere` meanwhile. `survivors_more` counts
+    those that `survivors` does not list."""
 
-    __slots__ = ("by", "cause", "code", "complete", "oom", "signal", "stopped", "survivors", "survivors_more")
-
-    def __init__(
-        self,
-        code: int | None,
-        signal: str | None,
-        cause: str,
-        by: str | None = None,
-        oom: bool = False,
-        complete: bool = True,
-        survivors: Sequence[Record] = (),
-        survivors_more: int = 0,
-        stopped: str | None = None,
-    ) -> None:
-        self.code = code
-        self.signal = signal
-        self.cause = cause
-        self.by = by
-        self.oom = oom
-        self.complete = complete
-        self.survivors = list(survivors)
-        self.survivors_more = survivors_more
-        self.stopped = stopped
+    code: int | None
+    signal: str | None
+    cause: str
+    by: str | None = None
+    stopped: str | None = None
+    oom: bool = False
+    complete: bool = True
+    survivors: list[Any] = EMPTY
+    survivors_more: int = 0
 
     @property
     def shell_code(self) -> int | None:
-        """The code that a shell would show of it; None where neither a code nor a signal was seen."""
+        """The code that a shell would show; None if neither a code nor a signal is known."""
         return shell_code(self.code, self.signal)
 
     @classmethod
@@ -157,25 +127,12 @@ class Exit:
             record.get("signal"),
             record.get("cause") or CAUSE_LOST,
             record.get("by"),
+            record.get("stopped"),
             bool(record.get("oom")),
             bool(record.get("complete", True)),
-            record.get("survivors") or (),
+            record.get("survivors") or [],
             record.get("survivors_more") or 0,
-            record.get("stopped"),
         )
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "code": self.code,
-            "signal": self.signal,
-            "cause": self.cause,
-            "by": self.by,
-            "stopped": self.stopped,
-            "oom": self.oom,
-            "complete": self.complete,
-            "survivors": self.survivors,
-            "survivors_more": self.survivors_more,
-        }
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Exit) and self.to_json() == other.to_json()
@@ -189,8 +146,6 @@ class Exit:
 
 class Snapshot:
     """What was known about a session at `observed_at`. The attributes are the stable JSON keys."""
-
-    __slots__ = SESSION_KEYS
 
     id: str
     kind: str
@@ -241,6 +196,9 @@ class Snapshot:
         return f"<Snapshot {self.id} {self.state}>"
 
 
+SESSION_KEYS = tuple(Snapshot.__annotations__)
+
+
 def status_of(state: str, exit: Exit | None) -> str:
     """One of five words for agents."""
     if state == STARTING:
@@ -255,7 +213,7 @@ def status_of(state: str, exit: Exit | None) -> str:
 
 
 def format_cursor(offsets: Mapping[str, int]) -> str:
-    """The text of a cursor; that of a session without a byte is the beginning."""
+    """The text of a cursor; 0 for a session without output."""
     return ",".join(f"{stream}:{offsets[stream]}" for stream in STREAM_NUMBERS if stream in offsets) or "0"
 
 
@@ -269,10 +227,10 @@ def snapshot(
     observed_state: str,
     observed_at: str,
 ) -> Snapshot:
-    """One picture from all records. `live` is the runner's status, or what the host saw in the files itself;
-    `intent` what somebody asked for past a runner that could not record the end.
+    """One snapshot from all records. `live` is the runner's status, or what the host saw in the files itself; `intent`
+    is a requested end that the runner could not record.
 
-    The newer word wins: live, then the exit record, then what `update` changed, then the spec.
+    The newer record wins: live, then the exit record, then what `update` changed, then the spec.
     """
     state, ended, live = state or {}, exit_record or {}, live or {}
     asked = {**spec, **(state.get("changed") or {})}
@@ -285,23 +243,23 @@ def snapshot(
         cause, by, stopped = asked_past.get("cause"), asked_past.get("by"), asked_past.get("stopped")
         exit = Exit(None, None, cause or CAUSE_LOST, by, complete=False, stopped=stopped)
 
-    def newest(key: str) -> Any:
-        value = live.get(key)
-        return ended.get(key) if value is None else value
-
+    newest = {**ended, **{key: value for key, value in live.items() if value is not None}}
     runner = state.get("runner")
-    ends = dict(newest("ends") or {})
-    dropped_before = dict(newest("dropped_before") or {})
-    log_bytes = newest("log_bytes")
+    ends = dict(newest.get("ends") or {})
+    dropped_before = dict(newest.get("dropped_before") or {})
+    log_bytes = newest.get("log_bytes")
     if log_bytes is None:
         log_bytes = sum(ends.values()) - sum(dropped_before.values())
     command = command_text(asked.get("command"))
-    stopping = newest("stopping")
+    stopping = newest.get("stopping")
     metadata = dict(asked.get("metadata") or {})
     for fact in EXTRA_FACTS:
-        value = newest(fact) or (asked.get(fact) if fact in _ASKED_FACTS else None)
+        value = newest.get(fact) or (asked.get(fact) if fact in _ASKED_FACTS else None)
         if value:
             metadata[fact] = value
+    # A command that its runner gave up restarting has failed, whatever its last attempt returned. A host may have
+    # recorded a status of its own for a daemon that ran inside it.
+    status = FAILED if newest.get("start_limit") else (exit_json or {}).get("status")
     return Snapshot(
         id=asked["id"],
         kind=asked.get("kind") or "local_bash",
@@ -314,27 +272,25 @@ def snapshot(
         tty=bool(asked.get("tty")) or asked.get("kind") == "terminal",
         size=live.get("size") or asked.get("size"),
         state=observed_state,
-        # A command that its runner gave up on has failed, whatever its last attempt said; and a host may have told more
-        # of what it ran itself than a code does.
-        status=FAILED if newest("start_limit") else (exit_json or {}).get("status") or status_of(observed_state, exit),
+        status=status or status_of(observed_state, exit),
         stopping=stopping,
         pid=live.get("pid") or (state.get("command") or {}).get("pid"),
         runner_pid=runner.get("pid") if isinstance(runner, dict) else None,
         place=asked.get("place") or "local",
         created_at=asked.get("created_at"),
-        started_at=newest("started_at") or state.get("started_at"),
-        ended_at=newest("ended_at"),
-        attempt=newest("attempt") or state.get("attempt") or 1,
-        desired=newest("desired") or (exit is None and state.get("desired")) or _desired(stopping, exit),
+        started_at=newest.get("started_at") or state.get("started_at"),
+        ended_at=newest.get("ended_at"),
+        attempt=newest.get("attempt") or state.get("attempt") or 1,
+        desired=newest.get("desired") or (exit is None and state.get("desired")) or _desired(stopping, exit),
         exit=exit,
         cursor=format_cursor(ends),
         ends=ends,
         dropped_before=dropped_before,
         log_bytes=log_bytes,
-        last_output_at=newest("last_output_at"),
+        last_output_at=newest.get("last_output_at"),
         attached=live.get("attached") or {"control": 0, "observe": 0},
         needs_input=live.get("needs_input"),
-        health=STALE if observed_state == STALE else newest("health") or state.get("health"),
+        health=STALE if observed_state == STALE else newest.get("health") or state.get("health"),
         in_process=runner == "host",
         endpoint=state.get("endpoint"),
         observed_at=observed_at,
@@ -347,3 +303,70 @@ def _desired(stopping: object, exit: Exit | None) -> dict[str, Any]:
     if stopping or (exit is not None and exit.cause == CAUSE_STOP):
         return {"state": "down", "epoch": 2}
     return {"state": "up", "epoch": 1}
+
+
+# Durations and sizes as people write them.
+
+
+_SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "": 1}
+_BYTES = {
+    "": 1,
+    "b": 1,
+    "k": 1 << 10,
+    "kib": 1 << 10,
+    "m": 1 << 20,
+    "mib": 1 << 20,
+    "g": 1 << 30,
+    "gib": 1 << 30,
+    "t": 1 << 40,
+    "tib": 1 << 40,
+}
+# A century. None means no limit, and a clock never overflows.
+LONGEST_S = 36525 * 86400
+# Offsets stay below this everywhere, so that JavaScript can hold them.
+LARGEST_BYTES = 1 << 53
+
+_SECONDS_FIX = "give a number of seconds, or text such as 500ms, 10s, 5m, 2h or 7d"
+_BYTES_FIX = "give a number of bytes, or text such as 512K, 64M or 4GiB (powers of 1024)"
+
+
+def seconds(value: object, argument: str = "duration") -> float:
+    """5, 0.5, "500ms", "10s", "5m", "2h" or "7d" in seconds."""
+    amount, unit = _parts(value, argument, _SECONDS_FIX)
+    if unit not in _SECONDS:
+        raise BadArgument(argument, f"{shown(value)} has no known unit", _SECONDS_FIX)
+    found = amount * _SECONDS[unit]
+    if not 0 <= found <= LONGEST_S:
+        raise BadArgument(argument, f"{shown(value)} is not between 0 and a century", _SECONDS_FIX)
+    return float(found)
+
+
+def size_bytes(value: object, argument: str = "size") -> int:
+    """4096, "512K", "64M", "64MiB" or "4G" in bytes. "64MB" is refused: it means two things."""
+    amount, unit = _parts(value, argument, _BYTES_FIX)
+    factor = _BYTES.get(unit.lower())
+    if factor is None:
+        raise BadArgument(argument, f"{shown(value)} has no known unit", _BYTES_FIX)
+    found = amount * factor
+    if not 0 <= found <= LARGEST_BYTES or found != int(found):
+        raise BadArgument(argument, f"{shown(value)} is not a whole number of bytes up to 2^53", _BYTES_FIX)
+    return int(found)
+
+
+def _parts(value: object, argument: str, fix: str) -> tuple[float, str]:
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return value, ""
+    if isinstance(value, str) and len(value) <= 40 and value.isascii():
+        text = value.strip()
+        digits = text.rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
+        number = digits.strip()
+        if number.replace(".", "", 1).isdecimal():
+            return float(number) if "." in number else int(number), text[len(digits) :]
+    raise BadArgument(argument, f"{shown(value)} cannot be understood", fix)
+
+
+def shown(value: object) -> str:
+    """A refused value for a message: short, without control characters; never raises."""
+    if isinstance(value, (str, float, bool)) or (isinstance(value, int) and value.bit_length() <= 64):
+        return ascii(value[:80] if isinstance(value, str) else value)
+    return f"a value of type {type(value).__name__}"

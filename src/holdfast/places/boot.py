@@ -1,4 +1,4 @@
-"""What a place runs before it has anything of ours: sees that the code is there, and becomes the far end of a link.
+"""The first code that runs in a place: receives the rest of the code if needed, and becomes the far end of a link.
 
 Sent as the text of a `-c`, with the name and size of the code as arguments. Any Python 3 can read it far enough to
 refuse.
@@ -44,7 +44,7 @@ def main(digest: str, size: int) -> None:
 
 
 def _is_there(path: str) -> bool:
-    """It appears in one step and whole. What somebody else put there is not what it says it is."""
+    """Is the code there? It appears in one step and whole. A file of another user is not trusted."""
     try:
         return os.lstat(path).st_uid == os.geteuid()
     except FileNotFoundError:
@@ -54,7 +54,7 @@ def _is_there(path: str) -> bool:
 def _receive(size: int) -> bytes:
     code = b""
     while len(code) < size:
-        # Who sends it may be gone, and nobody tells us.
+        # The sender may be gone without a sign.
         there = select.select([0], [], [], _SILENCE_S)[0]
         received = os.read(0, min(1 << 16, size - len(code))) if there else b""
         if not received:
@@ -77,7 +77,7 @@ def _store(path: str, code: bytes) -> None:
 
 
 def _forget_old(directory: str) -> None:
-    """Of releases that nobody has used for long."""
+    """Remove releases that were not used for long."""
     for name in os.listdir(directory):
         path = os.path.join(directory, name)
         try:

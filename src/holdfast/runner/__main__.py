@@ -1,5 +1,8 @@
 """`python -I -S .../runner/__main__.py WHAT`: `launcher` (listener on fd 3, lock on fd 4), `runner` (start channel on
-fd 3) or `self-test`. No user text ever stands in these arguments."""
+fd 3), `runner-at PATH` (connects to its caller at PATH) or `self-test`; for places `deputy` and `next-deputy` (channel
+on fd 3), `far` and `ask`.
+
+These arguments never contain text of a user."""
 
 # Old interpreters must be able to read this file far enough to refuse.
 import os
@@ -11,7 +14,16 @@ if sys.version_info < (3, 9):  # noqa: UP036 - here it is not outdated
 if __package__ in (None, "") and "holdfast" not in sys.modules and not __file__.startswith(sys.path[0] + "/__main__"):
     sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
-from holdfast.runner import launcher
-
 if __name__ == "__main__":
-    launcher.main(sys.argv[1:])
+    if sys.argv[1:2] in (["far"], ["ask"]):
+        from holdfast.places import remote_end
+
+        remote_end.run(sys.argv[1:])
+    elif sys.argv[1:2] in (["deputy"], ["next-deputy"]):
+        from holdfast.places import deputy
+
+        deputy.run(sys.argv[1:])
+    else:
+        from holdfast.runner import launcher
+
+        launcher.main(sys.argv[1:])

@@ -1,7 +1,7 @@
-"""The runner's door: a listening socket and the clients that came through it.
+"""The runner's endpoint: a listening socket and its clients.
 
-A client costs a decoder and what it has not read yet. One that misbehaves, stays silent or does not read is
-closed; nobody else waits for it.
+A client costs a decoder and the bytes that it has not read yet. One that misbehaves, stays silent or does not read is
+closed; no other client waits for it.
 """
 
 from __future__ import annotations
@@ -10,26 +10,27 @@ import _socket as socket
 import errno
 import os
 
-from . import points, sockets, wire
-from .loop import READ, WRITE
+from ..core import failpoints, sockets, wire
+from ..core.loop import READ, WRITE, Alarm
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable
 
-    from .attach import Attachment
-    from .loop import Loop, Timer
+    from ..core.loop import Loop
+    from .terminal.attach import AttachedClient
+
 
 CLIENTS_MAX = 64
 # Unread answers above this end the connection: the client is stuck, and may come back.
 _UNREAD_MAX_BYTES = 4 << 20
-# A peer that owes us its greeting, the rest of a frame, or the reading of our last word for this long is not one of
-# ours. Single bytes in between do not buy it more time.
+# A peer that has not sent its greeting or the rest of a frame, or has not read our last answer, for this long is
+# closed. Single bytes in between give it no more time.
 SILENCE_S = 10.0
 _READ_BYTES = 1 << 16
 _BACKLOG = 128
 _ACCEPTS_A_TURN = 16
-# With every descriptor taken, accepting is tried again after this, and ever later while that lasts.
+# With every descriptor taken, accepting is tried again after this, then at growing intervals.
 _ACCEPT_RETRY_S = 0.1
 _ACCEPT_RETRY_MAX_S = 5.0
 
@@ -43,10 +44,10 @@ class Client:
         self._decoder = wire.Decoder()
         self._unsent = bytearray()
         self._closing = False
-        self._held = False
-        self._deadline: Timer | None = None
-        # What an attached client's frames go to, and who has more for it whenever it has read all.
-        self.stream: Attachment | None = None
+        self._paused = False
+        self._deadline = Alarm(endpoint.loop, self._deadline_passed)
+        # Takes the frames of an attached client, and sends more whenever the client has read everything.
+        self.stream: AttachedClient | None = None
         self.greeting = greeting
         connection.setblocking(False)
         endpoint.loop.watch(connection.fileno(), READ, self._ready)
@@ -69,21 +70,22 @@ class Client:
         self._unsent += payload
         self._flush()
 
-    def hold(self, held: bool) -> None:
-        """Read nothing more from it for now: it waits, and nothing of what it sends is lost."""
-        if held != self._held and not self.closed:
-            self._held = held
+    def pause_reading(self, paused: bool) -> None:
+        """Read nothing from it for now. Nothing that it sends is lost."""
+        if paused != self._paused and not self.closed:
+            self._paused = paused
             self._watch()
 
     def close_after_sending(self) -> None:
         self._closing = True
-        self._wait_for_peer(self.close)
+        if not self.closed:
+            self._deadline.set(SILENCE_S)
         self._flush()
 
     def close(self) -> None:
         if self.closed:
             return
-        self._wait_no_more()
+        self._deadline.cancel()
         self._endpoint.loop.watch(self._socket.fileno(), 0, self._ready)
         self._socket.close()
         self._endpoint.forget(self)
@@ -98,7 +100,7 @@ class Client:
 
     def _receive(self) -> None:
         try:
-            # Plain recv: the kernel closes descriptors that somebody sends along.
+            # Plain recv: the kernel closes descriptors that a peer sends along.
             received = self._socket.recv(_READ_BYTES)
         except BlockingIOError:
             return
@@ -130,17 +132,17 @@ class Client:
             self.refuse("bad-request", f"{bad}; this socket speaks Holdfast's protocol")
         elif frames:
             self._expect_more()
-        elif self._deadline is None:
-            self._wait_for_peer(self._out_of_patience)
+        elif not self._deadline.is_set:
+            self._deadline.set(SILENCE_S)
 
     def _guarded(self, serve: Callable[[Any], None], message: Any) -> None:
         """A bug of ours that one client's frame brings out must not end the session."""
         try:
             serve(message)
-        except Exception as problem:  # noqa: BLE001  told in full, and the command goes on
+        except Exception as problem:  # noqa: BLE001  logged in full, and the command keeps running
             self._endpoint.failed(problem)
             request = message if isinstance(message, dict) else {}
-            text = f"the runner failed at this request: {type(problem).__name__}; its log says where"
+            text = f"the runner failed at this request: {type(problem).__name__}; see runner.log"
             self.send(wire.error(request, "bad-request", text, what=str(problem)))
 
     def _greet(self, message: dict[str, Any]) -> None:
@@ -151,27 +153,23 @@ class Client:
         self.greeting = {**message, "author": author[: wire.AUTHOR_CHARACTERS] if isinstance(author, str) else None}
 
     def refuse(self, code: str, message: str, /, **facts: object) -> None:
-        """Say why, and have nothing more to do with this peer."""
+        """Say why, and close the connection."""
         self.send(wire.error({}, code, message, **facts))
         self.close_after_sending()
 
     def _expect_more(self) -> None:
         """A deadline while the peer owes us a greeting or the rest of a frame; none while it just listens."""
-        self._wait_no_more()
-        if not self.closed and not self._closing and (self.greeting is None or self._decoder.midway):
-            self._wait_for_peer(self._out_of_patience)
-
-    def _wait_for_peer(self, then: Callable[[], None]) -> None:
-        self._wait_no_more()
-        if not self.closed:
-            self._deadline = self._endpoint.loop.after(SILENCE_S, then)
-
-    def _wait_no_more(self) -> None:
-        if self._deadline is not None:
+        if self.closed or self._closing:
+            return
+        if self.greeting is None or self._decoder.midway:
+            self._deadline.set(SILENCE_S)
+        else:
             self._deadline.cancel()
-            self._deadline = None
 
-    def _out_of_patience(self) -> None:
+    def _deadline_passed(self) -> None:
+        if self._closing:
+            self.close()
+            return
         owed = "the rest of a frame" if self._decoder.midway else "a greeting"
         self.refuse("timeout", f"{owed} did not come within {SILENCE_S:g} s", what=owed, waited_s=SILENCE_S)
 
@@ -192,7 +190,7 @@ class Client:
         self._watch()
 
     def _watch(self) -> None:
-        events = (0 if self._held else READ) | (WRITE if self._unsent else 0)
+        events = (0 if self._paused else READ) | (WRITE if self._unsent else 0)
         self._endpoint.loop.watch(self._socket.fileno(), events, self._ready)
 
     @property
@@ -241,10 +239,9 @@ class Endpoint:
             self._gone(client)
 
     def close(self) -> None:
-        """Leave the path alone when somebody else's socket stands there by now."""
+        """Unlink the path, unless another socket has it by now."""
         self.loop.watch(self._listener.fileno(), 0, self._accept)
-        if points.ACTIVE:
-            points.hit("endpoint.unlink")
+        failpoints.hit("endpoint.unlink")
         try:
             if os.stat(self.path).st_ino == self._inode:
                 os.unlink(self.path)
@@ -253,8 +250,8 @@ class Endpoint:
         self._listener.close()
 
     def _accept(self, _events: int) -> None:
-        # Many, for above the backlog the kernel turns callers away at once; but not for ever: one that comes and goes
-        # faster than we accept must be seen leaving before it counts twice.
+        # Several, because above its backlog the kernel refuses callers; and a bounded number, so that clients that left
+        # are noticed before more are counted.
         for _ in range(_ACCEPTS_A_TURN):
             try:
                 connection = sockets.accept(self._listener)
@@ -265,9 +262,9 @@ class Endpoint:
                     self._pause_accepting()
                 return
             self._retry_s = _ACCEPT_RETRY_S
-            self._let_in(connection)
+            self._add_peer(connection)
 
-    def _let_in(self, connection: socket.socket) -> None:
+    def _add_peer(self, connection: socket.socket) -> None:
         if sockets.peer_uid(connection) != os.getuid():
             connection.close()
             return

@@ -1,9 +1,9 @@
-"""Warm processes that become runners.
+"""The launcher: warm processes that become runners. They rehearse one session before the real one.
 
 A launcher owns nothing. It keeps a few forked spares, which accept on its listening socket themselves: the kernel
 hands a caller to one of them, and that spare is the runner from then on. Kill the launcher at any moment and only
 speed is lost. It serves callers of its own context alone (same user, limits, namespaces, control groups, code), so
-that a command started through it cannot be told from one whose runner was started directly.
+that a command started through it does not differ from one whose runner was started directly.
 """
 
 from __future__ import annotations
@@ -15,79 +15,66 @@ import select
 import sys
 import time
 
-from . import cgroup, life, points, rehearsal, sockets, telling, tree, wire
-from .family import become_subreaper
-from .kernel_signals import signal
+from ..core import directories, failpoints, processes, records, sockets, wire
+from ..core.kernel_signals import signal
+from . import process_tree, session, status
+from .directory import Refused
+from .process_tree import become_subreaper
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-# Where the launcher listens; beside it stands the lock that it holds for life.
+
+# Where the launcher listens; beside it is the lock that it holds for life.
 SOCKET_VARIABLE = "HOLDFAST_SOCKET"
 
 _LISTENER_FD = 3
 _LOCK_FD = 4
-_CHANNEL_FD = 3
+CHANNEL_FD = 3
 # The request follows the connection at once; a peer that takes longer is not one of ours.
 _REQUEST_S = 10.0
-# A spare is replaced when things have been quiet for so long, so that the fork does not compete with the command
+# A spare is replaced after this much quiet, so that the fork does not compete with the command
 # it was taken for; at once when none is left.
 _QUIET_S = 0.02
-# What a spare says when it was taken by a caller who waits for the end, and when that end has come.
+# A spare sends these when a caller that waits for the end took it, and when that end has come.
 _TAKEN, _BACK = b"t", b"b"
 _TAKEN_MAX = 64
-# The interpreter knows a function after some ten calls of it.
+# Python optimises a function after about ten calls.
 _REHEARSALS = 12
-# Of our own CPU time: on a machine with very many processes each of these lives looks at all of them.
+# Of our own CPU time: each rehearsal walks /proc, which takes long on a machine with very many processes.
 _WARM_UP_S = 0.2
 _LEAVE_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-# Memory only grows: after so many lives a fresh fork is better.
+# Memory only grows: after this many sessions a fresh fork is better.
 _LIVES_MAX = 100
+# How CPython hands out memory for small objects: blocks of a few sizes, those of one size together in a pool.
+_BLOCK_BYTES, _BLOCK_MAX_BYTES = 16, 512
+_POOL_BYTES, _POOL_HEADER_BYTES = (16 << 10 if sys.version_info >= (3, 10) else 4 << 10), 48
+_BALLAST_MAX = 20_000
 
 
 def main(words: list[str]) -> None:
     if words[:1] == ["self-test"]:
-        from . import selftest
-
-        selftest.main()
+        self_test()
     elif words[:1] == ["runner"]:
-        _shed_descriptors({_CHANNEL_FD})
-        _leave_parent()
-        _become_runner(socket.socket(fileno=_CHANNEL_FD), None, cgroup.leave_service_group())
+        close_other_descriptors({CHANNEL_FD})
+        detach_from_parent()
+        _become_runner(socket.socket(fileno=CHANNEL_FD), None, process_tree.leave_service_group())
     elif words[:1] == ["runner-at"] and len(words) == 2:
-        _come_to(words[1])
-    elif words[:1] == ["far"]:
-        from . import far
-
-        far.main()
-    elif words[:1] == ["ask"] and len(words) == 2:
-        from . import once
-
-        once.main(words[1])
-    elif words[:1] == ["deputy"]:
-        from . import deputy
-
-        _shed_descriptors({_CHANNEL_FD})
-        _leave_parent()
-        deputy.begin(socket.socket(fileno=_CHANNEL_FD))
-    elif words[:1] == ["next-deputy"]:
-        from . import deputy
-
-        _shed_descriptors({_CHANNEL_FD})
-        deputy.take_over(socket.socket(fileno=_CHANNEL_FD), then=_leave_parent)
+        _connect_back(words[1])
     elif words[:1] == ["launcher"] and len(words) == 3:
-        _shed_descriptors({_LISTENER_FD, _LOCK_FD})
-        _leave_parent()
+        close_other_descriptors({_LISTENER_FD, _LOCK_FD})
+        detach_from_parent()
         listener = socket.socket(fileno=_LISTENER_FD)
         Launcher(listener, os.environ[SOCKET_VARIABLE], spares=int(words[1]), idle_s=float(words[2])).run()
     else:
         sys.exit("holdfast: the runner is started by the library, not by hand")
 
 
-def _come_to(path: str) -> None:
-    """Be the runner of whoever waits at `path`. Whoever started us is outside of where we are, and buries us."""
-    _shed_descriptors(set())
+def _connect_back(path: str) -> None:
+    """Be the runner of the caller that listens at `path`. The process that started us is outside of our namespace, and
+    reaps us."""
+    close_other_descriptors(set())
     channel = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     sockets.connect_unix(channel, path)
     try:
@@ -106,9 +93,9 @@ def scratch_path(socket_path: str) -> str:
     return socket_path[: -len(".sock")] + ".scratch"
 
 
-def _leave_parent() -> None:
-    """Go on as a process of nobody. Whoever started us reaps the other half at once, and reads from its end whether
-    there was a process to be had."""
+def detach_from_parent() -> None:
+    """Continue in a fork whose parent exits at once. The caller reaps that parent, and learns from its exit code
+    whether the fork succeeded."""
     try:
         if os.fork():
             os._exit(0)
@@ -117,7 +104,7 @@ def _leave_parent() -> None:
     os.setsid()
 
 
-def _shed_descriptors(kept: set[int]) -> None:
+def close_other_descriptors(kept: set[int]) -> None:
     """Whatever else we inherited is not ours."""
     null = os.open(os.devnull, os.O_RDWR)
     for fd in range(3):
@@ -146,15 +133,17 @@ class Launcher:
         self._spares: list[socket.socket] = []
         self._taken: list[socket.socket] = []
         self._warning: str | None = None
-        self._told_to_leave: socket.socket | None = None
+        self._ballast: list[bytes] = []
+        self._leave_asked: socket.socket | None = None
 
     def run(self) -> None:
-        self._warning = cgroup.leave_service_group()
+        session.load_all()
+        self._warning = process_tree.leave_service_group()
         os.ftruncate(_LOCK_FD, 0)
-        os.write(_LOCK_FD, b"%d %d\n" % (os.getpid(), tree.start_time(os.getpid())))
+        os.write(_LOCK_FD, b"%d %d\n" % (os.getpid(), processes.start_time(os.getpid())))
         self._listener.setblocking(False)
         scratch = scratch_path(self._path)
-        rehearsal.forget(scratch)  # of a launcher that was killed
+        forget_rehearsal(scratch)  # of a launcher that was killed
         if _rehearses():
             try:
                 os.mkdir(scratch, 0o700)
@@ -162,14 +151,14 @@ class Launcher:
                 pass  # then no rehearsal succeeds, which costs only speed
         self._keep_spares()
         self._unlink_socket()
-        rehearsal.forget(scratch)
-        os.unlink(lock_path(self._path))  # we hold the lock: nobody else has taken the place yet
+        forget_rehearsal(scratch)
+        os.unlink(lock_path(self._path))  # we hold the lock: no other launcher has the path yet
 
     def _keep_spares(self) -> None:
-        """Until we are told to leave, idle for too long, or of no use."""
+        """Until a signal asks us to leave, we were idle for too long, or cannot fork."""
         if not self._warm_up():
             return
-        told_to_leave = self._told_to_leave = _leave_on_signals()
+        leave_asked = self._leave_asked = _leave_on_signals()
         quiet_since = time.monotonic()
         while self._spares or self._fork_spare():
             missing = self._wanted - len(self._spares)
@@ -177,40 +166,39 @@ class Launcher:
             if wait_s <= 0:
                 return
             ready = self._ready(wait_s)
-            if told_to_leave in ready:
+            if leave_asked in ready:
                 return
             if ready:
                 quiet_since = time.monotonic()
-                self._hear(ready)
+                for line in ready:
+                    self._spare_changed(line)
             elif missing > 0 and not self._fork_spare(rehearse=_rehearses()):
                 return
 
     def _warm_up(self) -> bool:
-        """Live a few times ourselves, with a spare for whoever may be waiting already. What the interpreter learns of
-        its code by that, every later spare has from birth, on pages that it shares with us. False: of no use."""
-        signal.pthread_sigmask(signal.SIG_BLOCK, _LEAVE_ON)  # they are for us, and not for the life we rehearse
+        """Rehearse a few times ourselves, with a spare for a caller that waits already. What the interpreter learns of
+        its code, every later spare has from its fork, on pages that it shares with us. False: we cannot fork."""
+        signal.pthread_sigmask(signal.SIG_BLOCK, _LEAVE_ON)  # they are for us, and not for the session we rehearse
         until = time.process_time() + _WARM_UP_S
         for _ in range(_REHEARSALS if _rehearses() else 0):
             if time.process_time() > until or signal.sigpending() & set(_LEAVE_ON):
                 break
-            self._hear(self._ready(0))
+            for line in self._ready(0):
+                self._spare_changed(line)
             if not self._spares and not self._fork_spare():
                 return False
-            rehearsal.rehearse(scratch_path(self._path))
+            rehearse_session(scratch_path(self._path))
         become_subreaper(False)
         gc.collect()
+        self._ballast = _fill_pools()
         gc.freeze()
         return True
 
     def _ready(self, wait_s: float) -> list[socket.socket]:
-        told_to_leave = [] if self._told_to_leave is None else [self._told_to_leave]
-        return select.select([*told_to_leave, *self._spares, *self._taken], [], [], wait_s)[0]
+        leave_asked = [] if self._leave_asked is None else [self._leave_asked]
+        return select.select([*leave_asked, *self._spares, *self._taken], [], [], wait_s)[0]
 
-    def _hear(self, ready: list[socket.socket]) -> None:
-        for line in ready:
-            self._hear_one(line)
-
-    def _hear_one(self, line: socket.socket) -> None:
+    def _spare_changed(self, line: socket.socket) -> None:
         """A spare was taken, came back, or is gone for good."""
         (self._spares if line in self._spares else self._taken).remove(line)
         try:
@@ -223,7 +211,7 @@ class Launcher:
                 self._spares.append(line)
                 return
         except OSError:
-            pass  # it was killed in the middle of its word
+            pass  # it was killed while it wrote
         line.close()
 
     def _unlink_socket(self) -> None:
@@ -235,10 +223,9 @@ class Launcher:
             pass
 
     def _fork_spare(self, *, rehearse: bool = False) -> bool:
-        """False when there is no process or descriptor to be had: then we are of no use, and leave."""
+        """False when no process or descriptor is available: then we are of no use, and leave."""
         try:
-            if points.ACTIVE:
-                points.hit("launcher.fork")
+            failpoints.hit("launcher.fork")
             ours, theirs = socket.socketpair()
             pid = os.fork()
         except OSError:
@@ -251,15 +238,15 @@ class Launcher:
             ours.close()
             for line in [*self._spares, *self._taken]:
                 line.close()
-            if self._told_to_leave is not None:
-                self._told_to_leave.close()
+            if self._leave_asked is not None:
+                self._leave_asked.close()
             os.close(_LOCK_FD)
             _reset_signals()
             os.setsid()
             if rehearse:
-                rehearsal.rehearse(scratch_path(self._path))
+                rehearse_session(scratch_path(self._path), with_end=False)
                 _reset_signals()
-            tree.here()
+            processes.here()
             self._serve(theirs)
         except BaseException:  # noqa: BLE001 - a forked child must never run on into its parent's code
             sys.excepthook(*sys.exc_info())
@@ -267,7 +254,7 @@ class Launcher:
             os._exit(0)
 
     def _serve(self, launcher: socket.socket) -> None:
-        """Be the runner of whoever comes. After a command whose caller waited for its end, and that ended soon, we
+        """Be the runner of one caller after the other. After a command that ended soon, and whose caller waited, we
         are as good as new and warmer: then the launcher may have us back."""
         for _ in range(_LIVES_MAX):
             channel = self._wait_for_caller(launcher)
@@ -297,71 +284,64 @@ class Launcher:
                     channel = sockets.accept(self._listener)
                 except (BlockingIOError, ConnectionError):
                     continue
-                if points.ACTIVE:
-                    points.hit("launcher.taken")
-                # A listener that outlives its launcher would let callers wait for nobody.
+                failpoints.hit("launcher.taken")
+                # A listener that outlives its launcher would let callers wait for ever.
                 self._listener.close()
                 return channel
         finally:
             poll.close()
 
 
+def _fill_pools() -> list[bytes]:
+    """Fill the free blocks between our objects, and return what fills them. A runner that puts its new objects there
+    gets its own copy of each of those pages; without them it puts its objects side by side on pages of their own."""
+    ballast: list[bytes] = []
+    for size in range(_BLOCK_BYTES, _BLOCK_MAX_BYTES + 1, _BLOCK_BYTES):
+        length = size - sys.getsizeof(b"")
+        block = bytes(max(length, 2))
+        # The first block of a pool: all pools that were in use before are full.
+        while id(block) % _POOL_BYTES != _POOL_HEADER_BYTES and len(ballast) < _BALLAST_MAX:
+            ballast.append(block)
+            block = bytes(max(length, 2))
+    return ballast
+
+
 def _rehearses() -> bool:
     """Not under a plan of failpoints, which counts the passes of real lives alone."""
-    return not points.ACTIVE and not points.off("rehearsal")
+    return not failpoints.ACTIVE and not failpoints.off("rehearsal")
 
 
 def _become_runner(channel: socket.socket, launcher: socket.socket | None, warning: str | None) -> bool:
-    """Carry out one start. True when this process can do so again, and was told to its launcher as only taken."""
+    """Carry out one start. True when this process can do so again, and its launcher knows it as taken."""
     if sockets.peer_uid(channel) != os.getuid():
         return False
-    channel.settimeout(_REQUEST_S)
     received = _receive_start(channel)
     if received is None:
         return False
     request, descriptors = received
-    comes_back = launcher is not None and request.get("then") is not None and not points.ACTIVE
+    comes_back = launcher is not None and request.get("then") is not None and not failpoints.ACTIVE
     if launcher is not None:
         if comes_back:
             launcher.send(_TAKEN)
         else:
             launcher.close()
-    if points.ACTIVE:
-        points.hit("runner.request_read")
+    failpoints.hit("runner.request_read")
     if sockets.has_left(channel):
         return False  # the caller gave us up and went another way, or died: nothing has happened yet
     channel.settimeout(None)
-    brief = life.live(channel, request, descriptors, [] if warning is None else [warning])
+    brief = session.run(channel, request, descriptors, [] if warning is None else [warning])
     return comes_back and brief
 
 
 def _receive_start(channel: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
-    """The one start frame and exactly the descriptors it announces; None when the caller left or talks nonsense."""
-    decoder = wire.Decoder(wire.START_MAX_BYTES)
-    descriptors: list[int] = []
-    while True:
-        try:
-            received, more = sockets.recv_with_fds(channel, 1 << 18, sockets.MAX_FDS)
-        except OSError:
-            received, more = b"", []
-        descriptors += more
-        try:
-            frames = decoder.feed(received)
-        except wire.BadFrame as problem:
-            channel.sendall(wire.control(wire.error({}, "bad-request", str(problem))))
-            frames, received = [], b""
-        if frames:
-            request = frames[0]
-            break
-        if not received:
-            for fd in descriptors:
-                os.close(fd)
-            return None
-    if isinstance(request, dict) and request["type"] == "hello":
+    """The one start frame and exactly the descriptors it announces; None for another request, which is answered."""
+    request, descriptors = receive_request(channel)
+    if request is not None and request["type"] == "hello":
         channel.sendall(wire.control(_hello()))
         return None
-    if not isinstance(request, dict) or request.get("type") != "start":
-        channel.sendall(wire.control(wire.error({}, "bad-request", "a start request was expected")))
+    if request is None or request["type"] != "start":
+        if request is not None:
+            channel.sendall(wire.control(wire.error({}, "bad-request", "a start request was expected")))
         return None
     announced = request.get("claims", 0) + len(request["spec"]["pass_fds"])
     for fd in descriptors[announced:]:
@@ -369,14 +349,41 @@ def _receive_start(channel: socket.socket) -> tuple[dict[str, Any], list[int]] |
     return request, descriptors[:announced]
 
 
+def receive_request(channel: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
+    """The first control frame of a caller, and all descriptors that came with it; None when the caller left, was silent
+    for too long or sent something else."""
+    channel.settimeout(_REQUEST_S)
+    decoder = wire.Decoder(wire.START_MAX_BYTES)
+    descriptors: list[int] = []
+    frames: list[wire.Frame] = []
+    received = b"-"
+    while received and not frames:
+        try:
+            received, more = sockets.recv_with_fds(channel, 1 << 18, sockets.MAX_FDS)
+            descriptors += more
+            frames = decoder.feed(received)
+        except wire.BadFrame as problem:
+            channel.sendall(wire.control(wire.error({}, "bad-request", str(problem))))
+            break
+        except OSError:
+            break
+    if frames and isinstance(frames[0], dict):
+        return frames[0], descriptors
+    if frames:
+        channel.sendall(wire.control(wire.error({}, "bad-request", "the first frame must be a request")))
+    for fd in descriptors:
+        os.close(fd)
+    return None, []
+
+
 def _hello() -> dict[str, Any]:
-    """Whose spare this is: for whoever looks after the machine, since no start is ever sent to another code's."""
+    """The launcher and the code of this spare, for `hold doctor`. Hosts send a start only to their own code."""
     identity = {"launcher": os.getppid(), "source": os.path.dirname(os.path.abspath(__file__))}
-    return {"type": "hello", "protocol": wire.PROTOCOL, "version": telling.VERSION, "identity": identity}
+    return {"type": "hello", "protocol": wire.PROTOCOL, "version": status.VERSION, "identity": identity}
 
 
 def _leave_on_signals() -> socket.socket:
-    """A socket that becomes readable when we are told to go."""
+    """A socket that becomes readable when a signal asks us to leave."""
     reader, writer = socket.socketpair()
     writer.setblocking(False)
     signal.set_wakeup_fd(writer.detach(), warn_on_full_buffer=False)
@@ -394,3 +401,141 @@ def _reset_signals() -> None:
     for number in (*_LEAVE_ON, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _LEAVE_ON)
+
+
+# A rehearsal is one session in a scratch directory. A forked process pays for every page at its first write to it: a
+# spare that has rehearsed a start has paid already, so that its caller does not wait for hundreds of page faults. In a
+# launcher that rehearses before it forks, the interpreter has specialised the code, on pages that are shared. The
+# self-test runs the same session to see whether it works.
+
+
+REHEARSAL_SESSION = "brehearsal"
+# A spare that still rehearses adds a few files at most.
+_PASSES_MAX = 100
+
+
+def rehearse_session(scratch: str, *, with_end: bool = True) -> None:
+    """Leaves nothing behind but warm memory; a problem here is reported when a real session has it. Only the launcher
+    makes `scratch`: once it has removed it, a spare cannot bring it back. A spare rehearses without the end: most of
+    its life a session has not come to that, and would keep the pages that the end needs."""
+    home = os.path.join(scratch, str(os.getpid()))
+    try:
+        for directory in (home, os.path.join(home, "sessions")):
+            # One by one: makedirs leaves the mode of those above to the umask.
+            if not os.path.isdir(directory):
+                os.mkdir(directory, 0o700)
+        ours, theirs = socket.socketpair()
+        request = rehearsal_request(home, ["true"])
+        if with_end:
+            session.run(theirs, request, [])
+        else:
+            _run_start(theirs, request)
+        ours.close()
+    except (OSError, Refused):
+        pass
+    forget_rehearsal(home)
+
+
+def _run_start(channel: socket.socket, request: dict[str, Any]) -> None:
+    begun = session.Session(request, [], ())
+    begun.begin()
+    begun.endpoint.adopt(channel, {"author": None}).send(status.hello(begun))
+    if begun.tree.command is not None:
+        os.waitpid(begun.tree.command["pid"], 0)
+    begun.close()
+
+
+def forget_rehearsal(path: str) -> None:
+    """Remove a scratch directory with all that is in it. A spare may still rehearse there: what it adds behind one pass
+    goes with the next."""
+    for _ in range(_PASSES_MAX):
+        directories.remove(path)
+        if not os.path.lexists(path):
+            return
+
+
+def rehearsal_request(home: str, command: str | list[str]) -> dict[str, Any]:
+    """A start request for `command` in a home of its own."""
+    spec = {
+        "v": 1,
+        "id": REHEARSAL_SESSION,
+        "kind": "local_bash",
+        "name": None,
+        "description": None,
+        "owner": None,
+        "labels": {},
+        "command": command,
+        "shell": "/bin/sh",
+        "argv0": None,
+        "cwd": "/",
+        "umask": 0o22,
+        "limits": {},
+        "oom_score_adj": 0,
+        "memory": None,
+        "tty": None,
+        "size": None,
+        "stdin": "closed",
+        "merge_stderr": False,
+        "pass_fds": [],
+        "timeout": None,
+        "idle_timeout": None,
+        "ttl": None,
+        "lifetime": "detached",
+        "owner_process": None,
+        "grace": 5.0,
+        "stop_ladder": None,
+        "notify": "never",
+        "log_cap": 1 << 20,
+        "segment_bytes": 1 << 18,
+        "free_floor": 0,
+        "author": "rehearsal",
+        "endpoint": os.path.join(home, "s.sock"),
+    }
+    then = {"type": "wait", "id": 0, "exit": True}
+    return {"type": "start", "home": home, "env": {"PATH": os.defpath}, "spec": spec, "then": then}
+
+
+# `self-test`: one whole session in a temporary directory, on a machine that this code was just sent to.
+
+
+def self_test() -> None:
+    import tempfile  # not above: a launcher has no use for it
+
+    home = tempfile.mkdtemp(prefix="holdfast-self-test-")
+    try:
+        problem = _one_session(home)
+    finally:
+        forget_rehearsal(home)
+    if problem is not None:
+        sys.exit(f"holdfast: the runner's self-test failed: {problem}")
+    print(f"holdfast runner {status.VERSION} on Python {sys.version_info[0]}.{sys.version_info[1]}: fine")
+
+
+def _one_session(home: str) -> str | None:
+    os.mkdir(os.path.join(home, "sessions"), 0o700)
+    ours, theirs = socket.socketpair()
+    pid = os.fork()
+    if pid == 0:
+        ours.close()
+        os.setsid()
+        try:
+            session.run(theirs, rehearsal_request(home, "echo held; exit 7"), [])
+        finally:
+            os._exit(0)
+    theirs.close()
+    ours.settimeout(20)
+    decoder, reply = wire.Decoder(), None
+    while reply is None:
+        received = ours.recv(1 << 16)
+        if not received:
+            return "the runner left without an answer"
+        for frame in decoder.feed(received):
+            if isinstance(frame, dict) and frame["type"] in ("reply", "error"):
+                reply = frame
+    ours.close()
+    os.waitpid(pid, 0)
+    directory = os.path.join(home, "sessions", REHEARSAL_SESSION)
+    code = records.read(os.path.join(directory, "exit.json"))["exit"]["code"]
+    with open(os.path.join(directory, "stdout." + "0" * 20)) as file:
+        printed = file.read()
+    return None if (code, printed) == (7, "held\n") else f"exit code {code}, printed {printed!r}, answered {reply}"

@@ -1,707 +1,443 @@
-"""The life of one session, top to bottom: persist, spawn, serve, start again or end.
+"""The life of one command, from its spawn to the moment its runner leaves.
 
-Everything a host can learn later is on disk the moment it is true. The runner leaves when the exit is recorded and
-told, and no descendant lives.
+`live` is the story from top to bottom and `end` its last chapter. Every turn of the runner's loop resumes it; it yields
+where it waits, and until when at the latest. Meanwhile clients and timers act on the session (`session.py`). `Ending`
+is how one attempt ended: its cause, its exit object, and `exit.json`.
 """
 
 from __future__ import annotations
 
-import errno
 import os
 import time
 
-from . import birth, cgroup, clock, descriptors, points, records, requests, spawn, telling, tree, wire
-from .attempt import Attempt
-from .birth import Refused
-from .causes import LIMIT, status_of
-from .deadlines import Deadlines, asked_at
-from .diary import Diary
-from .ending import AGAIN_S
-from .endpoint import Endpoint
-from .family import become_subreaper
-from .features import Features
-from .inputs import Inputs
-from .kernel_signals import signal
-from .log import Log
-from .loop import READ, Loop, Timer
-from .outputs import Outputs
-from .owner import Owner
-from .report import Report
-from .restarts import DOWN, UP, Desired, Restarts
-from .signals import Signals
-from .stdin import GIVEN, Stdin
-from .terminal import Terminal
-from .tty import Tty, Unavailable, has_terminfo
+from ..core import clock, failpoints, processes, records
+from ..core.command import AFTER_GRACE, ASKED_CAUSES, AT_ONCE, ELSEWHERE, IN_GRACE, LIMIT
+from ..core.kernel_signals import NAMES, signal
+from ..core.loop import Retry
+from . import directory, requests, spawn, status
+from .directory import Refused
+from .limits import DOWN, LIMITS_OF_AN_ATTEMPT, UP, Owner
+from .streams import ENDED, GIVEN, Stdin
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import _socket as socket
-    from collections.abc import Sequence
-    from types import FrameType
-    from typing import Any
+    from collections.abc import Iterator
+    from typing import Any, Callable
 
-    from .ending import Ending
-    from .endpoint import Client
-    from .family import Family
-    from .keyboard import Keyboard
+    from ..core.loop import Loop, Reserve
+    from .directory import RunnerLog
+    from .log import Log
+    from .process_tree import MemoryGroup, ProcessTree, Stopping
+    from .session import Session
+    from .terminal.pty import Tty
 
-# Answers still on their way when everything else is done.
-_FAREWELL_S = 1.0
-# A state record that was refused is tried again first soon, then ever more seldom: the disk may stay as it is for days.
-_STATE_AGAIN_MAX_S = 30.0
-# A crash loop is told at first, then at most this often, with the count.
+
+# After the exit: silence this long ends the drain of the output, which takes this long at most.
+_DRAIN_QUIET_S = 0.25
+_DRAIN_S = 2.0
+# A crash loop is signalled at first, then at most this often, with the count.
 _RESTART_NOTICE_S = 15.0
-# Beyond these a life has grown this process's memory enough to make a fresh one better.
-_BRIEF_S = 10.0
-_BRIEF_BYTES = 1 << 20
+# The record names this many survivors: its room was reserved at the start.
+_RECORDED_MAX = 20
 
 
-def live(channel: socket.socket, request: dict[str, Any], passed: list[int], warnings: Sequence[str] = ()) -> bool:
-    """Carry out one start request and stay until the session is over. `warnings` are what its caller must know.
-    True when it was a brief life that left this process as it was."""
-    began = time.monotonic()
-    try:
-        descriptors.make_sure()
-        life = Life(request, passed, warnings)
-    except descriptors.TooFew as problem:
-        refusal = Refused("spawn-error", str(problem), errno=problem.errno, step="descriptors", path=None)
-        channel.sendall(wire.control(refusal.frame))
-        return False
-    except Refused as refusal:
-        channel.sendall(wire.control(refusal.frame))
-        return False
-    try:
-        life.run(channel)
-    except Exception as problem:
-        life.diary.tell(problem)
-        raise
-    return time.monotonic() - began < _BRIEF_S and life.log.size < _BRIEF_BYTES and life.family.childless()
-
-
-class Life:
-    def __init__(self, request: dict[str, Any], passed: list[int], warnings: Sequence[str]) -> None:
-        self.spec: dict[str, Any] = request["spec"]
-        self.id: str = self.spec["id"]
-        self.home: str = request["home"]
-        # What the caller wants next, so that even a command that ends at once is answered to somebody who waits.
-        self._then: dict[str, Any] | None = request.get("then")
-        self._holds = request.get("hold") is True
-        claims = request.get("claims", 0)
-        self.loop = Loop()
-        self.reserve = descriptors.Reserve()
-        self._identify()
-        self.directory, self._life_lock = birth.persist(self.home, self.spec)
-        for fd in passed[:claims]:
-            os.close(fd)  # the spec is on disk: whoever waits for the name or key may look now
-
-        self.diary = Diary(self.directory, warnings)
-        self.inputs = Inputs(self.directory, self.diary.say)
-        self.log = Log(
-            self.directory,
-            _streams(self.spec),
-            cap_bytes=self.spec["log_cap"],
-            segment_bytes=self.spec["segment_bytes"],
-            free_floor_bytes=self.spec["free_floor"],
-            say=self.diary.say,
-            refused=self._log_refused,
-        )
-        self.outputs = Outputs(self.loop, self.log, self._heard, self._output_held)
-        # The connection whose reader holds the command back before the log's cap would cut what it has not read.
-        self._holder: Client | None = None
-        self.stdin: Stdin | Keyboard = Stdin(self.loop, None)
-        # The terminal half, of a session that has one.
-        self.terminal: Terminal | None = None
-        self.changed: dict[str, Any] = {}
-        self.waiters: list[requests.Waiter] = []
-        self.desired = Desired(self.spec["author"], clock.now_text())
-        self.restarts = _restarts(self.spec)
-        self._restart_timer: Timer | None = None
-        self._restart_asked = False
-        self._last_command: dict[str, Any] | None = None
-        self._restart_told_at = -_RESTART_NOTICE_S
-        self._memory: cgroup.MemoryGroup | None = None
-        self._owner: Owner | None = None
-        self._call: Client | None = None
-        self._state_due: Timer | None = None
-        self._state_again_s = AGAIN_S
-        # Is the ending on record?
-        self._over = False
-        # Was it recorded while a stop was still ending what the command left behind?
-        self._stop_goes_on = False
-        # Set by signal handlers, looked at in each turn.
-        self._reap_due = True
-        self._told_to_leave = False
-
-        # What each attempt is given anew.
-        self.environment: dict[str, str] = {**request["env"], tree.SESSION_VARIABLE: self.id}
-        self.host_environment: dict[str, str] = request.get("host_env") or self.environment
-        self._input = wire.from_text(request.get("input"))
-        # When its host asked for it, on our clock, where that can be told.
-        self.asked = asked_at(request, self.here.get("timens"))
-        self.attempt = Attempt(self, 1)
-        self.signals = Signals(self)
-        self.features = Features(self)
-        self._listen_to_signals()
-        self.endpoint = self._open_endpoint()
-        self.deadlines = Deadlines(self.loop, self.spec, self._end_for, self.asked)
-        self._memory = self._limit_memory()
-        self._report = Report(self.spec.get("report_fd"))
-        try:
-            self._spawn([*zip(passed[claims:], self.spec["pass_fds"]), *self._report.passed])
-        finally:
-            for fd in passed[claims:]:
-                os.close(fd)
-
-    def run(self, channel: socket.socket) -> None:
-        """Serve until the session is over. `channel` brought the start request and is our first client."""
-        client = self.endpoint.adopt(channel, {"author": self.spec["author"]})
-        if self.spec["lifetime"] == "call":
-            self._call = client
-        if self._holds:
-            self._holder = client
-            self.has_read(client, {})
-            self.holders_changed()
-        client.send(telling.hello(self))
-        then, self._then = self._then, None
-        if then is not None:
-            requests.serve(self, client, then)
-        if points.ACTIVE:
-            points.hit("runner.answered")
-        if not self._all_told():
-            self.loop.run(self._turn)
-        requests.answer_waiters(self)
-        self._farewell()
-
-    def _turn(self) -> None:
-        """What every turn of the loop ends with: deaths are noticed, ladders climbed, ends recorded, waiters told."""
-        if self._told_to_leave:
-            # Before the command is reaped: at a shutdown it was told too, and may be quicker than we are.
-            self._told_to_leave = False
-            self.stop(by="system", grace_s=None, climb=None)
-        if self._reap_due:
-            self._reap_due = False
-            self.attempt.reap()
-        self.attempt.turn()
-        if self.family.somebody_died:
-            self.settle_rest()
-        self.family.somebody_died = False
-        if self.terminal is not None:
-            self.terminal.turn()
-        requests.answer_waiters(self)
-
-    # Starting.
-
-    def _identify(self) -> None:
-        self.nonce = os.urandom(16).hex()
-        self.here = tree.here()
-        # A runner that dies before its first state record still says from where its processes can be verified.
-        self.spec.update((part, value) for part, value in self.here.items() if part != "runner")
-
-    def _listen_to_signals(self) -> None:
-        self._wakeup, self._wakeup_writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        signal.set_wakeup_fd(self._wakeup_writer, warn_on_full_buffer=False)
-        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCONT):
-            signal.signal(number, self._on_signal)
-        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-        self.loop.watch(self._wakeup, READ, self._on_wakeup)
-        if not points.off("subreaper"):
-            become_subreaper()
-
-    def _open_endpoint(self) -> Endpoint:
-        path = self.spec["endpoint"]
-        try:
-            return Endpoint(
-                self.loop,
-                path,
-                hello=lambda: telling.hello(self),
-                serve=lambda client, message: requests.serve(self, client, message),
-                gone=self._client_gone,
-                failed=self.diary.tell,
-            )
-        except OSError as problem:
-            birth.forget(self.directory)
-            if problem.errno in birth.FULL:
-                raise birth.refused_by_disk(problem, path) from None
-            message = f"endpoint {path}: {problem.strerror}; no process was started"
-            raise Refused("spawn-error", message, errno=problem.errno, step="endpoint", path=path) from None
-
-    def _limit_memory(self) -> cgroup.MemoryGroup | None:
-        if self.spec["memory"] is None:
-            return None
-        try:
-            group = cgroup.MemoryGroup(self.id, self.spec["memory"])
-            with group:
-                pass  # may we enter it at all?
-            return group
-        except (cgroup.Unavailable, OSError) as problem:
-            self._give_up()
-            message = f"a memory limit needs a control group we may use: {problem}"
-            raise Refused("unsupported", message, feature="memory") from None
-
-    def _open_tty(self) -> Tty | None:
-        """Never replaced by pipes: who asked for a terminal and cannot have one is told. One that is there already is
-        set up anew for the next attempt."""
-        if not self.spec["tty"]:
-            return None
-        if self.terminal is not None:
-            self.terminal.tty.set_up(echo=self.spec["tty"]["echo"])
-            return self.terminal.tty
-        try:
-            rows, cols = self.spec["size"]
-            return Tty(rows, cols, echo=self.spec["tty"]["echo"])
-        except Unavailable as problem:
-            self._give_up()
-            facts = {"errno": problem.errno, "used": problem.used, "allowed": problem.allowed}
-            raise Refused("pty-unavailable", f"{problem}; no process was started", **facts) from None
-
-    def _give_up(self) -> None:
-        """Nothing was spawned yet: leave no trace of this session."""
-        self.endpoint.close()
-        if self._memory is not None:
-            self._memory.remove()
-        birth.forget(self.directory)
-
-    def _spawn(self, passed: list[tuple[int, int]]) -> None:
-        tty = self._open_tty()
-        if self.restarts is not None:
-            self.restarts.began(time.monotonic())
-        try:
-            if points.ACTIVE:
-                points.hit("runner.before_spawn")
-            if self._memory is None:
-                started = spawn.spawn(self.spec, self.environment, passed, tty)
-            else:
-                with self._memory:
-                    started = spawn.spawn(self.spec, self.environment, passed, tty)
-        except (spawn.SpawnFailed, OSError) as problem:
-            if isinstance(problem, OSError):
-                # No descriptor to enter the control group with, or to look at anything else.
-                problem = spawn.SpawnFailed(problem.errno or 0, "spawn", str(problem.filename or self.spec["cwd"]))
-            self.attempt.fail(problem.record())
-            if tty is not None and self.terminal is None:
-                tty.close()
-            return
-        if points.ACTIVE:
-            points.hit("runner.spawned")
-        self.attempt.started_ns = clock.wall_ns()
-        self.family.command = self._last_command = {
-            "pid": started.pid,
-            "start": tree.start_time(started.pid),
-            "line": tree.command_line(started.pid) or spawn.arguments(self.spec),
-        }
-        self._connect(started, tty)
-        self.write_state()
-        if points.ACTIVE:
-            points.hit("runner.state_written")
-        if self.spec["lifetime"] == "owner" and self._owner is None:
-            self._owner = Owner(self.loop, self.spec["owner_process"], lambda: self._end_for("owner_gone"))
-        self.signals.started()
-        self.features.begin()
-
-    def _connect(self, started: spawn.Command, tty: Tty | None) -> None:
-        """The command's output goes to the log, and what it was given goes in."""
-        if tty is None:
-            self.stdin = Stdin(self.loop, started.stdin)
-            self.outputs.open(started.outputs)
-        elif self.terminal is None:
-            if not has_terminfo(self.environment):
-                self.diary.warn(f"terminfo_missing: nothing is known here about TERM={self.environment['TERM']}")
-            self.terminal = Terminal(self, tty, self.directory, self.environment)
-            self.stdin = self.terminal.keyboard
-            self.outputs.open(started.outputs)
-        else:
-            self.terminal.begin(self.family)
-            self.stdin = self.terminal.keyboard
-        if self._input is not None:
-            self.stdin.write(self._input)
-            if isinstance(self.stdin, Stdin):
-                self.stdin.close(GIVEN)
-        if self.restarts is None:
-            self._input = None
-
-    # Running.
-
-    def _heard(self, stream: str, chunk: bytes | bytearray) -> None:
-        if self.terminal is not None:
-            self.terminal.heard(bytes(chunk))
-        self.deadlines.output()
-        if self.features.listen:
-            self.features.heard(stream, len(chunk))
-        self.attempt.heard()
-
-    def _output_held(self, held: bool) -> None:
-        self.deadlines.hold(held)
-
-    def _log_refused(self, stream: str, offset: int, reason: str) -> None:
-        if self.exit is None:
-            self.signals.emit("gap", {"stream": stream, "from": offset, "reason": reason})
-
-    def people_called(self, variant: str, record: dict[str, Any]) -> None:
-        """A record went to the queue: where people asked to be told, somebody has to be there who tells them."""
-        self.features.routed(variant, record)
-
-    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
-        if number == signal.SIGCHLD:
-            self._reap_due = True
-        elif number == signal.SIGCONT:
-            self.loop.woke()
-        else:
-            self._told_to_leave = True
-
-    def _on_wakeup(self, _events: int) -> None:
-        try:
-            os.read(self._wakeup, 4096)
-        except BlockingIOError:
-            pass
-        self._reap_due = True
-
-    def has_read(self, client: Client, read: dict[str, int]) -> None:
-        """The reader that holds the command back has come so far in each stream."""
-        if client is self._holder:
-            self.log.keep_from(read)
-            self.outputs.look_again()
-
-    def holders_changed(self) -> None:
-        """A reader that holds the command back came or left. One that is attached takes over from the connection that
-        brought the start request: both belong to `hold run`."""
-        on_terminal = self.terminal is not None and self.terminal.has_holders
-        if on_terminal:
-            self._holder = None
-            self.log.keep_from(None)
-        self.outputs.hold_while(self._may_read if on_terminal or self._holder is not None else None)
-
-    def _may_read(self, size: int) -> bool:
-        return self.log.has_room(size) and not (self.terminal is not None and self.terminal.is_held)
-
-    def _client_gone(self, client: Client) -> None:
-        if client is self._holder:
-            self._holder = None
-            self.log.keep_from(None)
-            self.holders_changed()
-        self.waiters = [waiter for waiter in self.waiters if waiter.client is not client]
-        self.signals.gone(client)
-        if self.terminal is not None:
-            self.terminal.gone(client)
-        if client is self._call:
-            self._call = None
-            self._end_for("owner_gone")
-
-    def detach(self) -> None:
-        """Neither the call that started us nor an owner holds our life any longer."""
-        self._call = None
-        if self._owner is not None:
-            self._owner.close()
-            self._owner = None
-
-    # Ending.
-
-    def stop(self, *, by: str | None, grace_s: float | None, climb: list[dict[str, Any]] | None) -> None:
-        self._end("stop", by, grace_s, climb)
-
-    def restart(self, by: str | None) -> None:
-        """End this attempt and begin the next at once, whatever the policy says of its end."""
-        self.desired.ask(UP, by, clock.now_text())
-        self.write_state()
-        if self._restart_timer is not None:
-            self._restart_timer.cancel()
-            epoch = self.desired.epoch
-            self._restart_timer = self.loop.after(0, lambda: self._restart_due(epoch))
-        else:
-            self._restart_asked = True
-            self.ending.blame("stop", by)
-            self.attempt.climb_down(by, None, None)
-
-    def _end_for(self, cause: str) -> None:
-        """A limit on this session's life has passed: also on what outlives its command."""
-        if self.exit is None or self.family.living():
-            self._end(cause, None if cause == "owner_gone" else LIMIT, None, None)
-
-    def _end(self, cause: str, by: str | None, grace_s: float | None, climb: list[dict[str, Any]] | None) -> None:
-        self.ending.blame(cause, by)
-        if not (cause in _LIMITS_OF_AN_ATTEMPT and self.restarts is not None):
-            self.desired.ask(DOWN, by or cause, clock.now_text())
-            if self.restarts is not None and self.exit is None:
-                self.write_state()
-        if self._restart_timer is None:
-            self.attempt.climb_down(by, grace_s, climb)
-        else:
-            self._give_up_restart(cause, by)
-
-    def stop_answer(self) -> dict[str, Any] | None:
-        """The answer of a finished stop, once the exit it led to is recorded too; of one that a restart overtook there
-        is none to wait for."""
-        overtaken = self._restart_timer is not None
-        if self.exit is None and not overtaken and (self.family.command_gone or self.family.command is None):
-            return None
-        return self.attempt.stop_answer
-
-    def attempt_over(self) -> None:
-        """The command is gone and its output drained."""
-        # At a shutdown everybody is told one after the other, and a command that leaves at once may be reaped before it
-        # is our turn. This is the last look: who tells us after the end was judged comes after the end.
-        if self._told_to_leave:
-            self.ending.blame("stop", "system")
-        complete, stopped = not self.outputs.are_open, self.attempt.stop_outcome
-        self.ending.judge(self.family, self._memory, complete=complete, stopped=stopped)
-        exit = self.ending.exit
-        assert exit is not None
-        retry_in_s = None
-        # The first attempt belongs to whoever asked for it, who is told at once that it could not be started.
-        may_follow = self.family.command is not None or self.attempt.number > 1
-        if self.restarts is not None and may_follow:
-            ended = {**_brief(exit), "attempt": self.attempt.number}
-            retry_in_s = self.restarts.ended(time.monotonic(), ended, self.ending.error)
-            if self._restart_asked:
-                retry_in_s = 0.0
-            if self.desired.state == DOWN:
-                retry_in_s = None
-            elif self.restarts.limit_reached and retry_in_s is None:
-                exit["start_limit"] = True
-        self._restart_asked = False
+def live(session: Session, passed: list[tuple[int, int]]) -> Iterator[float | None]:
+    """Attempts until none follows, then the end. `passed` are descriptors for the first attempt."""
+    restart_notice_at = float("-inf")
+    while True:
+        if _spawn(session, passed):
+            while not session.tree.command_gone:
+                yield None
+            _command_left(session)
+            yield from _drain(session)
+        exit = _build_exit(session)
+        retry_in_s = _retry_in_s(session, exit)
         if retry_in_s is None:
-            self._record_end()
-        else:
-            self._plan_restart(exit, retry_in_s)
-
-    def _plan_restart(self, exit: dict[str, Any], retry_in_s: float) -> None:
-        assert self.restarts is not None
+            break
         now = time.monotonic()
-        told = now - self._restart_told_at >= _RESTART_NOTICE_S
-        if told:
-            self._restart_told_at = now
-        if self.family.living():
-            # What the last attempt left behind would be in the way of the next.
-            self.attempt.climb_down("restart", None, None)
-        self.features.pause()
-        self.signals.restarting(exit, retry_in_s, count=self.attempt.number, routed=told)
-        epoch = self.desired.epoch
-        self._restart_timer = self.loop.after(retry_in_s, lambda: self._restart_due(epoch))
-        self.write_state()
-        if points.ACTIVE:
-            points.hit("restart.planned")
+        notifies = now - restart_notice_at >= _RESTART_NOTICE_S
+        if notifies:
+            restart_notice_at = now
+        _announce_restart(session, exit, retry_in_s, routed=notifies)
+        session.retry_at = time.monotonic() + retry_in_s
+        while session.desired.state == UP and (session.attempt.stop_under_way or time.monotonic() < session.retry_at):
+            yield None if session.attempt.stop_under_way else session.retry_at
+        failpoints.hit("restart.due")
+        if session.desired.state == DOWN:
+            _build_stopped_exit(session)
+            break
+        _begin_next_attempt(session)
+        passed = []
+    yield from end(session)
+    session.loop.leave()
 
-    def _restart_due(self, epoch: int) -> None:
-        if points.ACTIVE:
-            points.hit("restart.due")
-        if self.desired.epoch != epoch or self._restart_timer is None:
-            return
-        if self.attempt.stop_under_way:
-            # Its remains are still being ended.
-            self._restart_timer = self.loop.after(AGAIN_S, lambda: self._restart_due(epoch))
-            return
-        self._begin_again()
 
-    def _begin_again(self) -> None:
-        assert self._restart_timer is not None
-        requests.answer_waiters(self)  # whoever stopped this attempt: the next knows nothing of it
-        self._restart_timer.cancel()
-        self._restart_timer = None
-        if self.terminal is None:
-            self.outputs.close()
-        epoch = self.desired.epoch
-        self.attempt = Attempt(self, self.attempt.number + 1)
-        self.deadlines.begin_again({option: self.now(option) for option in _LIMITS_OF_AN_ATTEMPT.values()})
-        self._spawn([])
-        if points.ACTIVE:
-            points.hit("restart.spawned")
-        if self._told_to_leave or (self.desired.epoch != epoch and self.desired.state == DOWN):
-            self.stop(by=self.desired.by, grace_s=None, climb=None)
+def end(session: Session) -> Iterator[None]:
+    """The exit sequence: everything is on disk before any client or host learns of the end."""
+    outputs, ending, signals, terminal = session.outputs, session.ending, session.signals, session.terminal
+    exit = ending.exit
+    assert exit is not None
+    # 1. No more output can follow, and the features have seen all of it.
+    if terminal is not None:
+        terminal.hang_up()
+        exit["complete"] = not outputs.are_open
+    session.features.finish()
 
-    def _give_up_restart(self, cause: str, by: str | None) -> None:
-        """It is between two attempts: nothing runs, and nothing will."""
-        assert self._restart_timer is not None
-        self._restart_timer.cancel()
-        self._restart_timer = None
-        self.attempt.climb_down(by, 0, None)
-        self.ending.judge(self.family, self._memory, complete=not self.outputs.are_open)
-        assert self.ending.exit is not None
-        self.ending.exit.update(cause=cause, by=by)
-        self._record_end()
+    # 2. On disk: state, report, log, then `exit.json`. An ending that no client waits for is synced, so that a power
+    # loss cannot make it a lie.
+    ending.make_final()
+    if session.state_retry.is_due:
+        session.write_state()
+    session.report.keep(session.directory, session.runner_log.warn)
+    ending.write(durable=not any(waiter.for_exit for waiter in session.waiters))
+    failpoints.hit("runner.exit_written")
 
-    def _record_end(self) -> None:
-        exit = self.ending.exit
-        assert exit is not None
-        if self.terminal is not None:
-            self.terminal.hang_up()
-            exit["complete"] = not self.outputs.are_open
-        self.features.finish()
-        self._over = True
-        self.ending.fence()
-        if self._state_due is not None:
-            self.write_state()
-        self._report.keep(self.directory, self.diary.warn)
-        # An ending that nobody was given is worth the wait for the disk: a power loss must not make it a lie.
-        waited_for = any(waiter.for_exit for waiter in self.waiters)
-        self.ending.write(durable=not waited_for)
-        if points.ACTIVE:
-            points.hit("runner.exit_written")
-        # Of a command that could not even be started, whoever asked for it is about to be told.
-        about_to = self._then is not None and self._then.get("confirm") is True
-        confirmers = about_to or any(waiter.confirms for waiter in self.waiters)
-        why = {} if self.ending.error is None else {"error": self.ending.error}
-        self.signals.end(exit, extra={**self._ended_extra(), **why}, confirmers=confirmers)
-        if exit["survivors"] and self.attempt.stop_under_way:
-            self._stop_goes_on = True
-        elif exit["survivors"]:
-            self.signals.survivors(exit, "stop" if exit["cause"] == "stop" else "exit", self.outputs.names)
-        if self.terminal is not None:
-            self.terminal.ended()
-        self.family.somebody_died = True
+    # 3. The signal of the end. A client that waits for the end may confirm that it has reported it; the caller of a
+    # command that could not be started is about to wait.
+    about_to_wait = session.then is not None and session.then.get("confirm") is True
+    may_be_confirmed = about_to_wait or any(waiter.confirms for waiter in session.waiters)
+    error = {} if ending.error is None else {"error": ending.error}
+    signals.end(exit, extra={**status.end_facts(session), **error}, may_be_confirmed=may_be_confirmed)
+    stop_goes_on = bool(exit["survivors"]) and session.attempt.stop_under_way
+    if exit["survivors"] and not stop_goes_on:
+        signals.survivors(exit, "stop" if exit["cause"] == "stop" else "exit", outputs.names)
+    if terminal is not None:
+        terminal.ended()
 
-    def _ended_extra(self) -> dict[str, Any]:
-        limited = self.ending.exit is not None and self.ending.exit.get("start_limit")
-        return {**self.features.ended(), **({"start_limit": True} if limited else {})}
+    # 4. Waiters are answered from the end of this turn on. The runner stays while descendants live.
+    session.tree.shrank = True
+    while True:
+        if session.tree.shrank and not session.attempt.stop_under_way:
+            living = session.tree.living()
+            if not living:
+                break
+            if stop_goes_on:
+                # The stop that was under way when the command ended is over, and did not end everything.
+                stop_goes_on = False
+                exit["survivors"], exit["survivors_more"] = processes.described_some(living)
+                ending.write(durable=True)
+                signals.survivors(exit, "stop", outputs.names)
+        yield None
 
-    def last_facts(self) -> dict[str, Any]:
-        """What the exit record says beside the exit."""
-        facts: dict[str, Any] = {"attempt": self.attempt.number, "signal_id": f"{self.id}.{self._ended_seq()}"}
-        facts.update(self._ended_extra(), desired=self.desired.facts(), **self.features.last())
-        if self.restarts is not None:
-            facts["attempts"] = self.restarts.attempts
-            facts["failed_starts"] = self.restarts.failed_starts
-        return facts
+    # 5. The last descendant is gone: the record says so.
+    if exit["survivors"] or not exit["complete"]:
+        had_survivors = bool(exit["survivors"])
+        outputs.read_buffered()
+        exit.update(survivors=[], survivors_more=0, complete=not outputs.are_open)
+        ending.write(durable=True)
+        if had_survivors:
+            signals.survivors(exit, "exit", outputs.names)
 
-    def _ended_seq(self) -> int:
-        """The record of the ending follows at once: its number is known."""
-        ended = self.signals.ended
-        return self.signals.seq + 1 if ended is None else int(ended["seq"])
+    # 6. Leave when the disk has taken every record, and it is decided whether the ending enters the queue.
+    while ending.unwritten or signals.undecided or signals.unwritten:
+        yield None
 
-    def settle_rest(self) -> None:
-        """After the exit: descendants may live on. When the last is gone, say so and leave."""
-        if self.exit is None or self.attempt.stop_under_way:
-            return
-        stop_ended, self._stop_goes_on = self._stop_goes_on, False
-        if self.family.living():
-            if stop_ended:
-                self._name_survivors()
-            return
-        if self.exit["survivors"] or not self.exit["complete"]:
-            had_survivors = bool(self.exit["survivors"])
-            self.outputs.read_buffered()
-            self.exit["survivors"], self.exit["survivors_more"] = [], 0
-            self.exit["complete"] = not self.outputs.are_open
-            self.ending.write(durable=True)
-            if had_survivors:
-                self.signals.survivors(self.exit, "exit", self.outputs.names)
-        if self._all_told():
-            self.loop.leave()
 
-    def _name_survivors(self) -> None:
-        """The stop that was under way when the command ended is over, and did not end everything."""
-        assert self.exit is not None
-        self.exit["survivors"], self.exit["survivors_more"] = tree.described_some(self.family.living())
-        self.ending.write(durable=True)
-        self.signals.survivors(self.exit, "stop", self.outputs.names)
-
-    def _all_told(self) -> bool:
-        return self.exit is not None and not self.ending.untold and self.signals.decided and not self.signals.untold
-
-    def _farewell(self) -> None:
-        """Unlink the endpoint, let answers go out, leave nothing open behind the last reader."""
-        self.endpoint.close()
-        self.features.close()
-        deadline = time.monotonic() + _FAREWELL_S
-        for client in list(self.endpoint.clients):
-            if client.stream is None:
-                client.close_after_sending()
-            else:
-                client.stream.leave()
-        while self.endpoint.clients and time.monotonic() < deadline:
-            self.loop.serve(self.loop.ready(max(0.0, deadline - time.monotonic())))
-        for client in list(self.endpoint.clients):
-            client.close()
-        if self._memory is not None:
-            self._memory.remove()
-        if self._owner is not None:
-            self._owner.close()
-        self.outputs.close()
-        if self.terminal is not None:
-            self.terminal.close()
-        self.inputs.close()
-        self.signals.close()
-        self.log.close()
-        self.reserve.close()
-        self.loop.close()
-        signal.set_wakeup_fd(-1)
-        for fd in (self._wakeup, self._wakeup_writer, self.directory, self._life_lock):
-            os.close(fd)
-
-    # What others may know.
-
-    @property
-    def family(self) -> Family:
-        return self.attempt.family
-
-    @property
-    def command(self) -> dict[str, Any] | None:
-        """The identity of the command, or, while the next attempt could not be started, that of the last one."""
-        return self.family.command or self._last_command
-
-    @property
-    def ending(self) -> Ending:
-        return self.attempt.ending
-
-    @property
-    def exit(self) -> dict[str, Any] | None:
-        """How the session ended; the end of an attempt that is followed by another is not one."""
-        return self.ending.exit if self._over else None
-
-    @property
-    def started_at(self) -> str | None:
-        return self.attempt.started_at
-
-    @property
-    def stopping(self) -> dict[str, Any] | None:
-        """The stop that was asked for; after the end only while it is under way."""
-        return self.attempt.stopping if self.exit is None or self.attempt.stop_under_way else None
-
-    @property
-    def status(self) -> str:
-        if self.exit is not None:
-            return status_of(self.exit)
-        return "running" if self.command is not None else "pending"
-
-    @property
-    def warnings(self) -> list[str]:
-        return self.diary.warnings + self.log.warnings
-
-    def now(self, name: str) -> Any:
-        """A field of the spec as `update` left it."""
-        return self.changed.get(name, self.spec.get(name))
-
-    def write_state(self) -> None:
-        if self._state_due is not None:
-            self._state_due.cancel()
-            self._state_due = None
-        try:
-            with self.reserve:
-                records.write(self.directory, "state.json", telling.state(self))
-        except OSError as problem:
-            # The command already runs; whoever looks finds it by our endpoint, which the spec names too.
-            self.diary.warn(f"state.json could not be written: {problem.strerror}")
-            if problem.errno != errno.ENOENT:
-                self._state_due = self.loop.after(self._state_again_s, self.write_state)
-                self._state_again_s = min(2 * self._state_again_s, _STATE_AGAIN_MAX_S)
+def _spawn(session: Session, passed: list[tuple[int, int]]) -> bool:
+    """Start the command, connect it and record it. False when it could not be started: the ending says why."""
+    spec, attempt = session.spec, session.attempt
+    tty = _open_tty(session)
+    if session.restarts is not None:
+        session.restarts.began(time.monotonic())
+    try:
+        failpoints.hit("runner.before_spawn")
+        if session.memory is None:
+            started = spawn.spawn(spec, session.environment, passed, tty)
         else:
-            self._state_again_s = AGAIN_S
+            with session.memory:
+                started = spawn.spawn(spec, session.environment, passed, tty)
+    except (spawn.SpawnFailed, OSError) as problem:
+        if isinstance(problem, OSError):
+            # No descriptor to enter the control group with, or the like.
+            problem = spawn.SpawnFailed(problem.errno or 0, "spawn", str(problem.filename or spec["cwd"]))
+        session.ending.error = problem.record()
+        session.ending.set_cause("spawn_error")
+        if tty is not None and session.terminal is None:
+            tty.close()
+        return False
+    failpoints.hit("runner.spawned")
+    attempt.started_ns = clock.wall_ns()
+    session.tree.command = session.last_command = {
+        "pid": started.pid,
+        "start": processes.start_time(started.pid),
+        "line": processes.command_line(started.pid) or spawn.arguments(spec),
+    }
+    _connect(session, started, tty)
+    session.write_state()
+    failpoints.hit("runner.state_written")
+    if spec["lifetime"] == "owner" and session.owner is None:
+        session.owner = Owner(session.loop, spec["owner_process"], lambda: session.limit_passed("owner_gone"))
+    session.signals.started()
+    session.features.begin()
+    if attempt.number > 1:
+        failpoints.hit("restart.spawned")
+    return True
 
 
-# Of a restarting command these are limits of one attempt: the next has its own.
-_LIMITS_OF_AN_ATTEMPT = {"overall_timeout": "timeout", "idle_timeout": "idle_timeout"}
-
-
-def _restarts(spec: dict[str, Any]) -> Restarts | None:
-    settings = spec.get("restart")
-    if settings is None:
+def _open_tty(session: Session) -> Tty | None:
+    """Pipes never replace a terminal that cannot be had: the caller gets an error. The next attempt gets the terminal
+    of the last, set up again."""
+    asked = session.spec["tty"]
+    if not asked:
         return None
-    return Restarts(settings, shell=isinstance(spec["command"], str), chance=lambda: os.urandom(1)[0] / 255)
+    if session.terminal is not None:
+        session.terminal.tty.set_up(echo=asked["echo"])
+        return session.terminal.tty
+    from .terminal.pty import Tty, Unavailable
+
+    try:
+        rows, cols = session.spec["size"]
+        return Tty(rows, cols, echo=asked["echo"])
+    except Unavailable as problem:
+        session.endpoint.close()
+        if session.memory is not None:
+            session.memory.remove()
+        directory.forget_session(session.directory)
+        facts = {"errno": problem.errno, "used": problem.used, "allowed": problem.allowed}
+        raise Refused("pty-unavailable", f"{problem}; no process was started", **facts) from None
 
 
-def _brief(exit: dict[str, Any]) -> dict[str, Any]:
-    return {part: exit[part] for part in ("code", "signal", "cause", "by")}
+def _connect(session: Session, started: spawn.Command, tty: Tty | None) -> None:
+    """The command's output to the log, and its input to the command."""
+    if tty is None:
+        session.stdin = Stdin(session.loop, started.stdin)
+        session.outputs.open(started.outputs)
+    elif session.terminal is None:
+        from .terminal.pty import has_terminfo
+        from .terminal.terminal import Terminal
+
+        if not has_terminfo(session.environment):
+            term = session.environment["TERM"]
+            session.runner_log.warn(f"terminfo_missing: nothing is known here about TERM={term}")
+        session.terminal = Terminal(session, tty)
+        session.stdin = session.terminal.keyboard
+        session.outputs.open(started.outputs)
+    else:
+        session.terminal.begin()
+        session.stdin = session.terminal.keyboard
+    if session.input is not None:
+        session.stdin.write(session.input)
+        if isinstance(session.stdin, Stdin):
+            session.stdin.close(GIVEN)
+    if session.restarts is None:
+        session.input = None
 
 
-def _streams(spec: dict[str, Any]) -> list[str]:
-    if spec["tty"]:
-        return ["tty"]
-    return ["stdout"] if spec["merge_stderr"] else ["stdout", "stderr"]
+def _command_left(session: Session) -> None:
+    """The command was reaped."""
+    failpoints.hit("runner.reaped")
+    session.attempt.left = time.monotonic()
+    session.ending.at = clock.now_text()
+    overdue = session.deadlines.overdue()
+    if overdue is not None:
+        session.ending.set_cause(overdue, LIMIT)
+    session.deadlines.command_left()
+    if session.terminal is None:
+        session.stdin.abandon(ENDED)
+    else:
+        session.terminal.command_left(may_come_again=session.restarts is not None)
+
+
+def _drain(session: Session) -> Iterator[float]:
+    """Read the output to its end. While a descendant holds a pipe open, until it was silent for a moment; while a stop
+    ends the rest of the tree, until that is done, so that the record need not name survivors."""
+    began = time.monotonic()
+    session.outputs.read_buffered()
+    while session.outputs.are_open or session.attempt.stop_under_way:
+        until = began + _DRAIN_S
+        if not session.attempt.stop_under_way:
+            until = min(until, max(began, session.deadlines.quiet_since) + _DRAIN_QUIET_S)
+        if time.monotonic() >= until:
+            return
+        yield until
+
+
+def _build_exit(session: Session) -> dict[str, Any]:
+    # At a shutdown processes get the signal one after the other, and a command that leaves at once may be reaped before
+    # we get ours. This is the last look: a signal from now on comes after the end.
+    if session.terminated:
+        session.ending.set_cause("stop", "system")
+    complete, stopping = not session.outputs.are_open, session.attempt.stopping
+    return session.ending.build_exit(session.tree, session.memory, complete=complete, stopping=stopping)
+
+
+def _build_stopped_exit(session: Session) -> None:
+    """A stop came between two attempts: no command runs, and none will."""
+    session.retry_at = None
+    cause, by = session.stop_cause
+    session.start_stop(by, 0)
+    exit = session.ending.build_exit(session.tree, session.memory, complete=not session.outputs.are_open)
+    exit.update(cause=cause, by=by)
+
+
+def _retry_in_s(session: Session, exit: dict[str, Any]) -> float | None:
+    """In how many seconds the next attempt begins; None when none follows."""
+    restarts, attempt = session.restarts, session.attempt
+    asked, session.restart_asked = session.restart_asked, False
+    # The caller of a first attempt that could not be started learns of it at once.
+    if restarts is None or (session.tree.command is None and attempt.number == 1):
+        return None
+    ended = {part: exit[part] for part in ("code", "signal", "cause", "by")}
+    retry_in_s = restarts.ended(time.monotonic(), {**ended, "attempt": attempt.number}, session.ending.error)
+    if session.desired.state == DOWN:
+        return None
+    if asked:
+        return 0.0
+    if retry_in_s is None and restarts.limit_reached:
+        exit["start_limit"] = True
+    return retry_in_s
+
+
+def _announce_restart(session: Session, exit: dict[str, Any], retry_in_s: float, *, routed: bool) -> None:
+    if session.tree.living():
+        # Processes that the last attempt left behind would be in the way of the next.
+        session.start_stop("restart")
+    session.features.pause()
+    session.signals.restarting(exit, retry_in_s, count=session.attempt.number, routed=routed)
+    session.write_state()
+    failpoints.hit("restart.planned")
+
+
+def _begin_next_attempt(session: Session) -> None:
+    requests.answer_waiters(session)  # those that stopped the last attempt: the next knows nothing of them
+    session.retry_at = None
+    if session.terminal is None:
+        session.outputs.close()
+    session.new_attempt(session.attempt.number + 1)
+    session.deadlines.begin_again({option: session.current(option) for option in LIMITS_OF_AN_ATTEMPT})
+
+
+class Ending:
+    """The first cause wins. A stop that a host recorded while this runner did not answer came before everything that
+    the runner learns when it wakes."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        directory: int,
+        log: Log,
+        runner_log: RunnerLog,
+        reserve: Reserve,
+        *,
+        facts: Callable[[], dict[str, Any]],
+    ) -> None:
+        self._directory = directory
+        self._log = log
+        self._runner_log = runner_log
+        self._reserve = reserve
+        # The other fields of the record, as they are when it is written.
+        self._facts = facts
+        self._cause: tuple[str, str | None] | None = None
+        # The client that sent each signal, by number: a command that dies of one died of that client's signal.
+        self._signalled: dict[int, str | None] = {}
+        # The log at the recorded end.
+        self._log_facts: dict[str, Any] = {}
+        # The runner leaves without the record when the disk refuses it for too long: the session is `lost` then.
+        self._retry = Retry(loop, directory, lambda: self.write(durable=True))
+        self._retry.limit()
+        # Why there is no command.
+        self.error: dict[str, Any] | None = None
+        self.exit: dict[str, Any] | None = None
+        # Does no other attempt follow?
+        self.is_final = False
+        self.at: str | None = None
+
+    @property
+    def unwritten(self) -> bool:
+        """Did the disk refuse the record, and is it still retried?"""
+        return self._retry.is_due
+
+    def set_cause(self, cause: str, by: str | None = None) -> None:
+        if self._cause is None:
+            intent = self._intent()
+            if intent.get("cause") == "stop":
+                author = intent.get("by")
+                cause, by = "stop", author if isinstance(author, str) else None
+            self._cause = cause, by
+
+    def note_signal(self, number: int, by: str | None) -> None:
+        self._signalled[number] = by
+
+    def build_exit(
+        self, tree: ProcessTree, memory: MemoryGroup | None, *, complete: bool, stopping: Stopping | None = None
+    ) -> dict[str, Any]:
+        code = number = None
+        if tree.status is not None:
+            if os.WIFSIGNALED(tree.status):
+                number = os.WTERMSIG(tree.status)
+            else:
+                code = os.WEXITSTATUS(tree.status)
+        oom = memory is not None and memory.oom_kills() > 0
+        # A shell whose child the kernel killed reports it in its own exit code.
+        out_of_memory = oom and (number == signal.SIGKILL or code == 128 + signal.SIGKILL)
+        if out_of_memory:
+            self.set_cause("out_of_memory")
+        elif number is None:
+            self.set_cause("exit")
+        else:
+            self.set_cause("signal", self._signalled.get(number))
+        assert self._cause is not None
+        cause, by = self._cause
+        stopped = None
+        if cause in ASKED_CAUSES and tree.command_gone:
+            stopped = self._stopped_by_host(number) if stopping is None else stopping.outcome(number)
+        if self.at is None:
+            self.at = clock.now_text()
+        survivors, more = processes.described_some(tree.living())
+        self.exit = {
+            "code": code,
+            "signal": None if number is None else NAMES.get(number, f"SIG{number}"),
+            "cause": cause,
+            "by": by,
+            "stopped": stopped,
+            "oom": oom,
+            "complete": complete,
+            "survivors": survivors,
+            "survivors_more": more,
+        }
+        return self.exit
+
+    def make_final(self) -> None:
+        """No other attempt follows: this is how the session ended, and the end of the log as the record has it. Later
+        output of descendants is in the log, behind that."""
+        self.is_final = True
+        self._log_facts = self._log.facts()
+
+    def write(self, *, durable: bool) -> None:
+        """Log first, then the record: its presence means that the log is complete up to the recorded end."""
+        assert self.exit is not None
+        if durable:
+            try:
+                with self._reserve:
+                    self._log.sync()
+            except OSError as problem:
+                self._runner_log.warn(f"the log could not be synced: {problem.strerror}")
+        survivors: list[dict[str, Any]] = self.exit["survivors"]
+        exit = {
+            **self.exit,
+            "survivors": survivors[:_RECORDED_MAX],
+            "survivors_more": self.exit["survivors_more"] + max(0, len(survivors) - _RECORDED_MAX),
+        }
+        record = {"v": 1, "exit": exit, "ended_at": self.at, "error": self.error, **self._facts(), **self._log_facts}
+        try:
+            with self._reserve:
+                records.write_exit(self._directory, record, durable=durable)
+        except OSError as problem:
+            self._runner_log.warn(f"exit.json could not be written: {problem.strerror}")
+            self._retry.refused()
+        else:
+            self._retry.taken()
+
+    def _intent(self) -> dict[str, Any]:
+        """The stop that a host recorded before it acted without us."""
+        with self._reserve:
+            return records.found(self._directory, records.INTENT)
+
+    def _stopped_by_host(self, number: int | None) -> str | None:
+        """How the command ended that a host stopped without us; `number` is the signal it died of."""
+        recorded = self._intent().get("stopped")
+        if recorded is None:
+            return None
+        if number != signal.SIGKILL:
+            return IN_GRACE
+        return recorded if recorded in (AFTER_GRACE, AT_ONCE) else ELSEWHERE

@@ -11,13 +11,14 @@ import errno
 import os
 import struct
 
-from . import clock, points, records
+from ..core import clock, failpoints, records
+from ..core.records import STREAM_NUMBERS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable
 
-STREAM_NUMBERS = {"stdout": 0, "stderr": 1, "tty": 2}
+
 DATA, RESIZE, GAP = 0, 1, 2
 
 _FRAME_BODY = struct.Struct("<QQQIBB")
@@ -68,7 +69,7 @@ class _Stream:
 
 
 class Log:
-    """Appends what streams print. Never raises for a disk that refuses: it counts, says so once, and goes on."""
+    """Appends what streams print. Never raises for a disk that refuses: it counts the lost bytes and warns once."""
 
     def __init__(
         self,
@@ -90,8 +91,8 @@ class Log:
         self._frames_max = min(FRAMES_MAX_BYTES, cap_bytes // _FRAMES_SHARE)
         self._free_floor = free_floor_bytes
         self._say = say
-        # Told once for every outage: the stream, from where on, and why.
-        self._told_refused = refused
+        # Called once for every outage: the stream, the offset, and the reason.
+        self._refused = refused
         self._size = 0
         self._oldest: list[_Stream] = []  # one entry per closed-or-open segment, in order of creation
         self._frames: int | None = None
@@ -125,13 +126,21 @@ class Log:
         return self._streams[name].dropped_before
 
     def facts(self) -> dict[str, Any]:
-        streams = self._streams.items()
+        ends: dict[str, int] = {}
+        lines: dict[str, int] = {}
+        dropped_before: dict[str, int] = {}
+        lines_dropped: dict[str, int] = {}
+        for name, stream in self._streams.items():
+            ends[name] = stream.end
+            lines[name] = stream.lines
+            dropped_before[name] = stream.dropped_before
+            lines_dropped[name] = stream.lines_dropped
         open_gaps = self._open_gaps()
         return {
-            "ends": self.ends(),
-            "lines": {name: stream.lines for name, stream in streams},
-            "dropped_before": {name: stream.dropped_before for name, stream in streams},
-            "lines_dropped": {name: stream.lines_dropped for name, stream in streams},
+            "ends": ends,
+            "lines": lines,
+            "dropped_before": dropped_before,
+            "lines_dropped": lines_dropped,
             "log_bytes": self._size,
             "gaps": self.gaps + open_gaps,
             "gaps_more": self.gaps_more,
@@ -158,7 +167,7 @@ class Log:
             records.note_ends(self._directory, self.ends())
 
     def keep_from(self, read: dict[str, int] | None) -> None:
-        """Drop no segment with a byte at or behind these offsets; None lets the cap alone decide."""
+        """Drop no segment with a byte at or after these offsets; None lets the cap alone decide."""
         self._kept_from = read
 
     @property
@@ -167,7 +176,7 @@ class Log:
         return self._piece
 
     def has_room(self, incoming: int) -> bool:
-        """Can so many bytes be appended without dropping a byte that the holding reader has not read?"""
+        """Can this many bytes be appended without dropping a byte that the reader we wait for has not read?"""
         kept_from = self._kept_from
         if kept_from is None:
             return True
@@ -190,7 +199,7 @@ class Log:
 
     def read(self, name: str, since: int, limit: int) -> tuple[int, bytes]:
         """From the first retained byte at or after `since`, across as many segments as `limit` takes. Where bytes are
-        missing, or a file was cut, taken away or locked by somebody, it stops, or begins behind."""
+        missing, or a file was cut, removed or locked, it stops, or begins after them."""
         begin = since
         parts: list[bytes] = []
         for segment in self._streams[name].segments:
@@ -229,7 +238,7 @@ class Log:
         return any(gap["stream"] == name and gap["from"] < end and gap["to"] > begin for gap in gaps)
 
     def sync(self) -> None:
-        """All of it, also what was written to segments that are closed by now."""
+        """Sync all of it, also segments that are closed by now."""
         for stream in self._streams.values():
             for segment in stream.segments:
                 self._sync_file(segment.name)
@@ -240,7 +249,7 @@ class Log:
         try:
             fd = records.open_file(name, self._directory)
         except (FileNotFoundError, ValueError):
-            return  # somebody took it away, and readers are told so
+            return  # it was removed; readers report a gap
         try:
             os.fsync(fd)
         finally:
@@ -264,8 +273,7 @@ class Log:
             assert stream.fd is not None
             view = memoryview(chunk)
             while stored < len(chunk):
-                if points.ACTIVE:
-                    points.hit("log.append")
+                failpoints.hit("log.append")
                 stored += os.write(stream.fd, view[stored:])
         except OSError as refusal:
             problem = refusal
@@ -279,8 +287,8 @@ class Log:
         return stored
 
     def _ready_segment(self, stream: _Stream, offset: int) -> None:
-        """The segment in use, or a new one where it is full, or where somebody cut or removed it: what follows
-        has to stand at its own offset."""
+        """The segment in use, or a new one where it is full, or where it was cut or removed: what follows
+        must begin at its own offset."""
         if stream.fd is not None:
             segment = stream.segments[-1]
             found = os.fstat(stream.fd)
@@ -288,7 +296,7 @@ class Log:
                 if segment.size < self._segment:
                     return
             else:
-                self._warn(f"{segment.name} was changed by somebody else; {stream.name} goes on in a new segment")
+                self._warn(f"{segment.name} was changed by another process; {stream.name} continues in a new segment")
                 self._close_segment(stream)
                 self._size -= max(0, segment.size - (found.st_size if found.st_nlink else 0))
                 segment.size = found.st_size if found.st_nlink else 0
@@ -298,12 +306,11 @@ class Log:
         name = f"{stream.name}.{offset:020d}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
-            if points.ACTIVE:
-                points.hit("log.rotate")
+            failpoints.hit("log.rotate")
             fd = os.open(name, flags, 0o600, dir_fd=self._directory)
         except OSError as problem:
             if problem.errno in _NO_DESCRIPTOR and stream.fd is not None:
-                self._warn(f"no descriptor for a new segment: {stream.name} goes on in its current one")
+                self._warn(f"no descriptor for a new segment: {stream.name} continues in its current one")
                 return
             raise
         if stream.fd is not None:
@@ -336,13 +343,13 @@ class Log:
         self._low = low
 
     def _drop_oldest(self) -> bool:
-        """The oldest segment that is not being written goes. False when there is none."""
+        """Drop the oldest segment that is not being written. False when there is none."""
         return any(self._may_drop(stream) and self._drop(stream) for stream in self._oldest)
 
     def _drop(self, stream: _Stream) -> bool:
         segment = stream.segments[0]
         begin = int(segment.name.rpartition(".")[2])
-        # Told before it is done, so that a reader never counts lines that are gone as still to come.
+        # Noted before it is done, so that a reader never counts dropped lines as still to come.
         noted = self._note_dropped(stream, begin + segment.size, stream.lines_dropped + segment.lines)
         if not noted and len(stream.segments) == 1:
             return False  # its name is all that says how far the stream has come
@@ -369,7 +376,7 @@ class Log:
         return number + 1 < len(stream.segments) or stream.fd is None or segment.size >= self._segment
 
     def _note_dropped(self, stream: _Stream, offset: int, lines: int) -> bool:
-        """Beside the segments, so that the counts are right for readers who come after the runner. False when the disk
+        """Beside the segments, so that the counts are right for readers after the runner has left. False when the disk
         refuses the note."""
         temporary = f"{stream.name}.dropped.tmp"
         try:
@@ -386,7 +393,7 @@ class Log:
 
     def _refuse(self, stream: _Stream, offset: int, problem: OSError, mono: int) -> None:
         """From `offset` on nothing is stored. The segment is closed: what is stored later begins a new one, so
-        that its name tells the right offset."""
+        that its name has the right offset."""
         if stream.fd is not None:
             self._close_segment(stream)
             if not stream.segments[-1].size:
@@ -396,8 +403,8 @@ class Log:
         self._retry_at_ns = mono + _RETRY_NS
         reason = problem.strerror or str(problem)
         if outage:
-            self._told_refused(stream.name, offset, reason)
-        self._warn(f"the disk refuses the log of {stream.name} ({reason}); the command goes on")
+            self._refused(stream.name, offset, reason)
+        self._warn(f"the disk refuses the log of {stream.name} ({reason}); the command keeps running")
 
     def _discard_empty(self, stream: _Stream) -> None:
         """A full disk may still have room for names: each try would leave another empty file."""
@@ -430,8 +437,7 @@ class Log:
         try:
             if self._frames is None:
                 self._frames = records.open_own(self._directory, "frames", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-            if points.ACTIVE:
-                points.hit("log.frame")
+            failpoints.hit("log.frame")
             if os.write(self._frames, record) < len(record):
                 os.ftruncate(self._frames, self._frames_size)  # half a record would shift all that follow
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

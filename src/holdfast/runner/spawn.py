@@ -2,24 +2,136 @@
 
 `posix_spawn` (a vfork underneath) starts the command in half the time of a fork of the interpreter and reports
 exec's errno by itself. What it cannot do, the runner does to itself just before and undoes just after: it is
-single-threaded, so nobody sees the moment in between.
+single-threaded, so no other code runs in between.
 """
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import os
 import resource
 import sys
 
-from . import libc_spawn
+from ..core.kernel_signals import signal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from .tty import Tty
+    from .terminal.pty import Tty
+
+
+# `posix_spawn` of the C library, called with a set of signals that `os.posix_spawn` cannot express.
+#
+# glibc keeps signals 32 and 33 for its threads. It leaves them ignored in everything it spawns, unless they are in
+# the set of signals that go back to the default, and its `sigaddset`, which Python uses, refuses to put them there. A
+# command that was given ignored signals passes them on to all it starts. So the set is made here, bit by bit.
+#
+# The numbers of the flags are those of Linux. Other systems have others (on macOS 0x80 starts the process suspended),
+# and get `os.posix_spawn`.
+
+
+_SETPGROUP, _SETSIGDEF, _SETSIGMASK, _SETSID = 0x02, 0x04, 0x08, 0x80
+# More than the opaque structures have in any C library; glibc and musl need 336 and 80 bytes.
+_ROOM_BYTES = 1024
+_SIGNALS = 64
+_WORD_BITS = 8 * ctypes.sizeof(ctypes.c_ulong)
+_Set = ctypes.c_ulong * (1024 // _WORD_BITS)
+
+_ENCODING = sys.getfilesystemencoding()
+
+_libc = ctypes.CDLL(None)
+_EMPTY = _Set()
+_ALL = _Set()
+for _number in range(1, _SIGNALS + 1):
+    if _number not in (signal.SIGKILL, signal.SIGSTOP):
+        _ALL[(_number - 1) // _WORD_BITS] |= 1 << (_number - 1) % _WORD_BITS
+_DEFAULTS = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
+# Made at the first use of each, and used for every start from then on.
+_attributes: dict[bool, Any] = {}
+
+
+def libc_spawn(
+    path: str, argv: list[str], environment: dict[str, str], actions: list[tuple[Any, ...]], setsid: bool
+) -> int:
+    """The pid of a new process with every signal at its default and none blocked, as leader of its own process group,
+    or of its own session with `setsid`. OSError as `os.posix_spawn` raises it, ValueError for what cannot be passed."""
+    if sys.platform != "linux":
+        group: dict[str, Any] = {"setsid": True} if setsid else {"setpgroup": 0}
+        return os.posix_spawn(
+            path, argv, environment, file_actions=actions, **group, setsigmask=[], setsigdef=_DEFAULTS
+        )
+    if any(not name or "=" in name for name in environment):
+        raise ValueError("illegal environment variable name")
+    words = _strings(argv)
+    variables = _strings([f"{name}={value}" for name, value in environment.items()])
+    (where,) = _encoded([path])
+    if setsid not in _attributes:
+        _attributes[setsid] = _make_attributes(setsid)
+    steps = ctypes.create_string_buffer(_ROOM_BYTES)
+    pid = ctypes.c_int()
+    _check(_libc.posix_spawn_file_actions_init(steps))
+    try:
+        for action in actions:
+            _check(_add(steps, action))
+        _check(_libc.posix_spawn(ctypes.byref(pid), where, steps, _attributes[setsid], words, variables), path)
+    finally:
+        _libc.posix_spawn_file_actions_destroy(steps)
+    return pid.value
+
+
+def _make_attributes(setsid: bool) -> Any:
+    attributes = ctypes.create_string_buffer(_ROOM_BYTES)
+    flags = _SETSIGDEF | _SETSIGMASK | (_SETSID if setsid else _SETPGROUP)
+    _check(_libc.posix_spawnattr_init(attributes))
+    _check(_libc.posix_spawnattr_setflags(attributes, ctypes.c_short(flags)))
+    _check(_libc.posix_spawnattr_setpgroup(attributes, ctypes.c_int(0)))
+    _check(_libc.posix_spawnattr_setsigmask(attributes, _EMPTY))
+    _check(_libc.posix_spawnattr_setsigdefault(attributes, _ALL))
+    return attributes
+
+
+def _add(steps: Any, action: tuple[Any, ...]) -> int:
+    if action[0] == os.POSIX_SPAWN_DUP2:
+        return int(_libc.posix_spawn_file_actions_adddup2(steps, action[1], action[2]))
+    _, fd, path, flags, mode = action
+    return int(_libc.posix_spawn_file_actions_addopen(steps, fd, *_encoded([path]), flags, mode))
+
+
+def _strings(values: list[str]) -> Any:
+    return (ctypes.c_char_p * (len(values) + 1))(*_encoded(values))
+
+
+def _encoded(values: list[str]) -> list[bytes]:
+    found = [value.encode(_ENCODING, "surrogateescape") for value in values]
+    if any(b"\0" in value for value in found):
+        raise ValueError("embedded null byte")
+    return found
+
+
+def _check(number: int, path: str | None = None) -> None:
+    if number:
+        raise OSError(number, os.strerror(number), path)
+
+
+def start_program(argv: list[str], environment: dict[str, str], descriptors: dict[int, int], *, setsid: bool) -> int:
+    """Start a program of our own, not the command of the session: with these descriptors (its number, ours) and
+    /dev/null for the standard streams that are not among them. Returns its pid."""
+    # Out of the way of the numbers that are wanted; and a descriptor that has its number already would be closed.
+    ours = {number: fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 16) for number, fd in descriptors.items()}
+    try:
+        actions: list[tuple[Any, ...]] = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in range(3)]
+        actions += [(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in ours.items()]
+        session: dict[str, Any] = {"setsid": True} if setsid else {}
+        return os.posix_spawnp(
+            argv[0], argv, environment, file_actions=actions, **session, setsigmask=[], setsigdef=_DEFAULTS
+        )
+    finally:
+        for fd in ours.values():
+            os.close(fd)
+
 
 LIMITS = {
     name[len("RLIMIT_") :].lower(): getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")
@@ -32,7 +144,7 @@ _FIONREAD = 0x541B
 
 
 class SpawnFailed(Exception):
-    """The command never came to be: at which step, why, and for which path."""
+    """The command could not be started: at which step, why, and for which path."""
 
     def __init__(self, number: int, step: str, path: str) -> None:
         super().__init__(f"{step}: {os.strerror(number)}: {path}")
@@ -59,20 +171,32 @@ def spawn(
     spec: dict[str, Any], environment: dict[str, str], passed: list[tuple[int, int]], tty: Tty | None = None
 ) -> Command:
     """Start what `spec` says, over pipes or on `tty`. `passed` are (our descriptor, the command's number) pairs."""
-    if tty is not None:
-        return _spawn_on(tty, spec, environment, passed)
-    argv = arguments(spec)
+    stdin: int | None = None
+    outputs: dict[str, int] = {}
     ours: list[int] = []
     theirs: list[int] = []
+    actions: list[tuple[Any, ...]]
     try:
-        stdin = _open_stdin(spec["stdin"] == "open", ours, theirs)
-        outputs: dict[str, int] = {}
-        out_theirs = _open_output("stdout", outputs, ours, theirs)
-        err_theirs = out_theirs if spec["merge_stderr"] else _open_output("stderr", outputs, ours, theirs)
-        actions: list[tuple[Any, ...]] = [(os.POSIX_SPAWN_DUP2, theirs[0], 0)]
-        actions += [(os.POSIX_SPAWN_DUP2, out_theirs, 1), (os.POSIX_SPAWN_DUP2, err_theirs, 2)]
+        if tty is None:
+            if spec["stdin"] == "open":
+                reader, stdin = _pipe("stdin")
+                ours.append(stdin)
+                theirs.append(reader)
+            else:
+                theirs.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+            for name in ("stdout",) if spec["merge_stderr"] else ("stdout", "stderr"):
+                outputs[name], writer = _pipe(name)
+                ours.append(outputs[name])
+                theirs.append(writer)
+            actions = [(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate((*theirs[:2], theirs[-1]))]
+        else:
+            # The leader of a new session gets its controlling terminal by being the first to open one, and its own
+            # group is in the foreground then.
+            outputs["tty"] = tty.master
+            actions = [(os.POSIX_SPAWN_OPEN, 0, tty.path, os.O_RDWR, 0)]
+            actions += [(os.POSIX_SPAWN_DUP2, 0, 1), (os.POSIX_SPAWN_DUP2, 0, 2)]
         actions += _pass(passed, theirs)
-        pid = _spawn(spec, argv, environment, actions)
+        pid = _spawn(spec, environment, actions, setsid=tty is not None)
     except BaseException:
         for fd in ours:
             os.close(fd)
@@ -83,21 +207,6 @@ def spawn(
     for fd in ours:
         os.set_blocking(fd, False)
     return Command(pid, stdin, outputs)
-
-
-def _spawn_on(tty: Tty, spec: dict[str, Any], environment: dict[str, str], passed: list[tuple[int, int]]) -> Command:
-    """Start what `spec` says on a terminal: as leader of a new session, which gets its controlling terminal by being
-    the first to open one. Also then the group in the foreground is its own."""
-    theirs: list[int] = []
-    actions: list[tuple[Any, ...]] = [(os.POSIX_SPAWN_OPEN, 0, tty.path, os.O_RDWR, 0)]
-    actions += [(os.POSIX_SPAWN_DUP2, 0, 1), (os.POSIX_SPAWN_DUP2, 0, 2)]
-    try:
-        actions += _pass(passed, theirs)
-        pid = _spawn(spec, arguments(spec), environment, actions, setsid=True)
-    finally:
-        for fd in theirs:
-            os.close(fd)
-    return Command(pid, None, {"tty": tty.master})
 
 
 def arguments(spec: dict[str, Any]) -> list[str]:
@@ -120,24 +229,6 @@ def buffered(fd: int) -> int:
     return int.from_bytes(fcntl.ioctl(fd, _FIONREAD, bytes(4)), sys.byteorder)
 
 
-def _open_stdin(is_open: bool, ours: list[int], theirs: list[int]) -> int | None:
-    if not is_open:
-        theirs.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
-        return None
-    reader, writer = _pipe("stdin")
-    theirs.append(reader)
-    ours.append(writer)
-    return writer
-
-
-def _open_output(name: str, outputs: dict[str, int], ours: list[int], theirs: list[int]) -> int:
-    reader, writer = _pipe(name)
-    ours.append(reader)
-    theirs.append(writer)
-    outputs[name] = reader
-    return writer
-
-
 def _pipe(name: str) -> tuple[int, int]:
     try:
         return os.pipe()
@@ -146,7 +237,7 @@ def _pipe(name: str) -> tuple[int, int]:
 
 
 def _pass(passed: list[tuple[int, int]], theirs: list[int]) -> list[tuple[Any, ...]]:
-    """Move descriptors that stand where another one has to go out of the way first."""
+    """Move a descriptor first whose number another one needs."""
     wanted = {number for _, number in passed}
     actions = []
     for fd, number in passed:
@@ -161,15 +252,8 @@ def _pass(passed: list[tuple[int, int]], theirs: list[int]) -> list[tuple[Any, .
     return actions
 
 
-def _spawn(
-    spec: dict[str, Any],
-    argv: list[str],
-    environment: dict[str, str],
-    actions: list[tuple[Any, ...]],
-    *,
-    setsid: bool = False,
-) -> int:
-    cwd = spec["cwd"]
+def _spawn(spec: dict[str, Any], environment: dict[str, str], actions: list[tuple[Any, ...]], *, setsid: bool) -> int:
+    argv, cwd = arguments(spec), spec["cwd"]
     try:
         os.chdir(cwd)
     except OSError as problem:
@@ -183,7 +267,7 @@ def _spawn(
         _limit_self(spec["limits"], undo, descriptors=1 + max(numbers))
         path = _find(argv[0], environment)
         try:
-            pid = libc_spawn.spawn(path, [spec["argv0"] or argv[0], *argv[1:]], environment, actions, setsid)
+            pid = libc_spawn(path, [spec["argv0"] or argv[0], *argv[1:]], environment, actions, setsid)
         except OSError as problem:
             raise SpawnFailed(problem.errno or 0, _exec_step(path, problem.errno), path) from None
         except ValueError:
@@ -219,8 +303,8 @@ def _exec_step(path: str, number: int | None) -> str:
 
 
 def _limit_self(limits: dict[str, list[int]], undo: list[tuple[int, tuple[int, int]]], descriptors: int) -> None:
-    """Soft limits are inherited from the first instruction on, and can be taken back: `undo` tells to what. The one
-    for descriptors stays wide enough to hand them over; the exact one follows right after the birth."""
+    """Soft limits are inherited from the first instruction on, and can be taken back: `undo` has the old values.
+    The one for descriptors stays wide enough to pass them on; the exact one follows right after the spawn."""
     for name, (soft, hard) in limits.items():
         limit = LIMITS[name]
         current = resource.getrlimit(limit)

@@ -1,128 +1,249 @@
-"""What can be asked for behind the gate."""
+"""A request behind the gate: its scope, its session, its values, and the answer of its handler."""
 
 from __future__ import annotations
 
 import asyncio
-import os
+import secrets
 import time
 from typing import TYPE_CHECKING
 
-from starlette.requests import ClientDisconnect
-from starlette.responses import JSONResponse
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route, Router, WebSocketRoute
 
-from .. import __version__
-from ..errors import BadArgument, BadRequest, NotFound, TooLarge
-from ..host.aio import AsyncHoldfast
-from ..runner import jsontext
-from ..runner.clock import rfc3339
-from . import limits
-from .problems import NoSuchAddress, NotReady, TicketSpent, WrongMediaType
+from ..errors import AmbiguousId, BadArgument, BadRequest, Busy, NoSuchNode, NotFound, Removed, ShuttingDown
+from ..sessions.aio import AsyncHoldfast, AsyncSession, as_author
+from ..sessions.observe import from_files, read_files
+from .attach import attach_params, attend
+from .audit import Audit
+from .endpoints import as_json, by_path, read_body, read_query
+from .events import Events
+from .gate import Patience, Tickets, peer_of
+from .metrics import Metrics
+from .observers import Feeds
+from .responses import NoSuchAddress, ScopeMissing, TicketSpent, reached
+from .tokens import Tokens, home_token
 
 if TYPE_CHECKING:
-    from typing import Any, Literal
+    from collections.abc import Awaitable, Callable
+    from typing import Any, TypeVar
 
     from starlette.requests import Request
-    from starlette.responses import Response
     from starlette.types import Receive, Scope, Send
     from starlette.websockets import WebSocket
 
-    from ..host.aio import AsyncSession
-    from .credentials import Caller
-    from .tickets import Ticket, Tickets
+    from ..nodes.serving import Nodes
+    from .endpoints import Endpoint
+    from .gate import Ticket
+    from .tokens import Caller
 
-FEATURES = ("attach",)
-_NS = 1_000_000_000
+    T = TypeVar("T")
+
+
+class Ask:
+    """One request: its caller, the host that acts in the caller's name, its session and its values."""
+
+    def __init__(self, app: App, request: Request, row: Endpoint) -> None:
+        self.app = app
+        self.request = request
+        self.row = row
+        self.query: dict[str, Any] = {}
+        self.body: dict[str, Any] = {}
+        self.facts: dict[str, Any] = {}
+        self._session: AsyncSession | None = None
+
+    @property
+    def caller(self) -> Caller:
+        caller: Caller = self.request.state.caller
+        return caller
+
+    @property
+    def hf(self) -> AsyncHoldfast:
+        return self.app.host(self.caller)
+
+    @property
+    def session(self) -> AsyncSession:
+        """As its files have it; `refresh` asks its runner."""
+        assert self._session is not None
+        return self._session
+
+    def part(self, name: str) -> str:
+        part: str = self.request.path_params[name]
+        return part
+
+    async def read(self) -> None:
+        """Read and check what was sent. The session comes last: its runner may take a while."""
+        if self.row.query is not None:
+            self.query = read_query(self.request.query_params, self.row.query)
+        if self.row.body is not None:
+            try:
+                self.body = await read_body(self.request, self.row, self.app.config)
+            except BadArgument as error:
+                raise _pointed(error) from None
+        if "{id}" in self.row.path:
+            self._session = self.app.find(self.hf, self.caller, self.part("id"))
+            self.facts["session"] = self._session.id
+
+    def check_wait(self, name: str, seconds: float) -> float:
+        """Whether a request may ask to wait so long."""
+        most = self.app.config.server_long_poll
+        if seconds > most:
+            raise reached(BadArgument(name, f"{seconds:g} s is too long", "ask again afterwards"), "long_poll", most)
+        return seconds
+
+    async def serving(self, work: Awaitable[T]) -> T:
+        """Wait for something that may take long, but not while the server leaves."""
+        task = asyncio.ensure_future(work)
+        leaving = asyncio.ensure_future(self.app.leaving.wait())
+        try:
+            await asyncio.wait([task, leaving], return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                raise ShuttingDown
+            return task.result()
+        finally:
+            leaving.cancel()
+            task.cancel()
 
 
 class App:
-    """The routes, over one home. `leaving` is set when the server is told to leave."""
+    """The routes over one home, and all that a server has for them. `directory` has its files, `token` is that of the
+    home. `leaving` is set when the server is asked to leave."""
 
-    def __init__(self, hf: AsyncHoldfast, *, instance: str, tickets: Tickets, leaving: asyncio.Event) -> None:
-        self._hf = hf
-        self._instance = instance
-        self._tickets = tickets
-        self._leaving = leaving
+    def __init__(
+        self,
+        hf: AsyncHoldfast,
+        *,
+        directory: str,
+        token: str,
+        url: str,
+        clock: Callable[[], float],
+        sleep: Callable[[float], Awaitable[None]],
+        leaving: asyncio.Event,
+    ) -> None:
+        self.hf = hf
+        # The other machines that this home sees or is seen by, once it has any.
+        self.nodes: Nodes | None = None
+        self.instance = secrets.token_hex(8)
+        self.url = url
+        self.leaving = leaving
+        self.tickets = Tickets(clock, hf.config.server_tickets)
+        self.tokens = Tokens(home_token(token), directory, most=hf.config.server_tokens)
+        self.patience = Patience(clock, sleep)
+        self.audit, self.metrics = Audit(directory), Metrics()
+        self.events = Events(hf, self.instance, self.metrics, self.tokens, leaving)
+        self.config = hf.config
+        self.feeds = Feeds(hf.config.server_observers_per_session, hf.config.server_lag_bytes)
+        self.searches = asyncio.Semaphore(hf.config.server_search_workers)
+        self._hosts: dict[str, AsyncHoldfast] = {}
+        self._starts: dict[str, list[float]] = {}
+        # The event loop refers to tasks weakly.
+        self._tasks: set[asyncio.Task[Any]] = set()
         self.routes = [
-            Route("/healthz", self.health),
-            Route("/readyz", self.readiness),
-            Route("/v1/info", self.info),
-            Route("/v1/sessions/{id}/tickets", self.ticket, methods=["POST"]),
+            *(Route(path, self._handler(rows), methods=list(rows)) for path, rows in by_path().items()),
             WebSocketRoute("/v1/sessions/{id}/attach", self.attach),
             Route("/v1/sessions/{id}/attach", self.no_upgrade),
         ]
         self._router = Router(self.routes, redirect_slashes=False, default=_nowhere)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"].startswith("/v1/nodes/"):
+            if self.nodes is None:
+                raise NoSuchNode(scope["path"].split("/")[3][:80])
+            from ..nodes.routes import forward
+
+            await forward(self, scope, receive, send)
+            return
         # Only inside an app do Starlette's routes raise what is wrong instead of answering in their own way.
         await self._router({**scope, "app": self}, receive, send)
 
-    async def health(self, request: Request) -> Response:
-        return JSONResponse({"ok": True})
+    def _handler(self, rows: dict[str, Endpoint]) -> Callable[[Request], Awaitable[Response]]:
+        async def handle(request: Request) -> Response:
+            row = rows["GET" if request.method == "HEAD" else request.method]
+            request.scope["state"]["route"] = row.path
+            ask = Ask(self, request, row)
+            if row.scope is not None:
+                ask.caller.must(row.scope)
+                if row.is_for_all and ask.caller.is_narrowed:
+                    raise ScopeMissing(f"{row.scope} of the whole home")
+            await ask.read()
+            try:
+                answer = await row.run(ask)
+            except BadArgument as error:
+                raise _pointed(error) if row.body is not None else error from None
+            if row.audit is not None:
+                self.note(row.audit, request, **ask.facts)
+            if request.method == "HEAD" and isinstance(answer, StreamingResponse):
+                return Response(status_code=answer.status_code, headers=dict(answer.headers))
+            return as_json(answer, row.status) if isinstance(answer, dict) else answer
 
-    async def readiness(self, request: Request) -> Response:
+        return handle
+
+    def note(self, action: str, request: Request, **facts: Any) -> None:
+        caller: Caller | None = getattr(request.state, "caller", None)
+        by = None if caller is None else caller.author
+        token = None if caller is None else caller.id
+        peer, request_id = peer_of(request.scope), request.state.request_id
+        self.audit.note(action, by=by, token=token, peer=peer, request_id=request_id, **facts)
+
+    def host(self, caller: Caller) -> AsyncHoldfast:
+        """Everything that is asked of a runner carries the author of its host."""
+        if caller.author not in self._hosts:
+            self._hosts[caller.author] = as_author(self.hf, caller.author)
+        return self._hosts[caller.author]
+
+    def find(self, hf: AsyncHoldfast, caller: Caller, ref: str) -> AsyncSession:
+        """By id, the beginning of one, or name. What a narrowed token may not see does not exist for it."""
         try:
-            with os.scandir(self._hf.home.sessions):
-                pass
-        except OSError:
-            raise NotReady from None
-        return JSONResponse({"ok": True})
+            # Pids and `last` only mean something at the machine itself.
+            if ref == "last" or ref.isdigit():
+                raise NotFound(ref)
+            id = hf._core.find(ref)
+            session = AsyncSession(hf._core, from_files(read_files(hf.home, id)).snapshot())
+        except (AmbiguousId, Removed):
+            if caller.is_narrowed:
+                raise NotFound(ref) from None
+            raise
+        if not caller.sees(session.id, session.owner, session.labels):
+            raise NotFound(ref)
+        return session
 
-    async def info(self, request: Request) -> Response:
-        caller: Caller = request.state.caller
-        caller.must("observe")
-        return JSONResponse(
-            {
-                "version": __version__,
-                "instance": self._instance,
-                "features": FEATURES,
-                "limits": limits.told(),
-                "scopes": caller.scopes,
-            }
-        )
+    def spawn(self, work: Awaitable[T]) -> asyncio.Task[T]:
+        task: asyncio.Task[T] = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
 
-    async def ticket(self, request: Request) -> Response:
-        caller: Caller = request.state.caller
-        role = _role((await _object(request, "role")).get("role"))
-        caller.must(role)
-        session = await self._hf.get(_reference(request.path_params["id"]))
-        secret = self._tickets.issue(session.id, role, caller, request.state.origin)
-        until = time.time_ns() + int(limits.TICKET_S * _NS)
-        return JSONResponse({"ticket": secret, "expires_at": rfc3339(until), "role": role})
+    def count_start(self, caller: Caller) -> None:
+        now = time.monotonic()
+        recent = [at for at in self._starts.get(caller.id, ()) if now - at < 60]
+        most = self.config.server_starts_per_minute
+        if len(recent) >= most:
+            raise reached(Busy("too many starts within a minute"), "starts_per_minute", most)
+        self._starts[caller.id] = [*recent, now]
 
     async def attach(self, socket: WebSocket) -> None:
-        from .viewer import attend
-
+        socket.scope["state"]["route"] = "/v1/sessions/{id}/attach"
         caller: Caller = socket.state.caller
         ticket: Ticket | None = socket.state.ticket
-        asked = socket.query_params.get("role")
-        role = _role(asked or "control") if ticket is None else ticket.role
-        if ticket is not None and asked not in (None, ticket.role):
+        params = attach_params(socket.query_params)
+        role = params.role or "control" if ticket is None else ticket.role
+        if params.role not in (None, role):
             raise TicketSpent
         caller.must(role)
-        # Everything that is asked of a runner carries the author of its host.
-        async with AsyncHoldfast(self._hf.home.path, config=self._hf.config, author=f"web:{caller.label}") as hf:
-            session = await self._session(hf, socket.path_params["id"], ticket)
-            await attend(
-                socket,
-                session,
-                role=role,
-                label=caller.label,
-                instance=self._instance,
-                enter_delay_ms=round(hf.config.terminal_enter_delay * 1000),
-                leaving=self._leaving,
-            )
-
-    async def _session(self, hf: AsyncHoldfast, ref: str, ticket: Ticket | None) -> AsyncSession:
         try:
-            session = await hf.get(_reference(ref))
+            session = self.find(self.host(caller), caller, socket.path_params["id"])
         except NotFound:
             if ticket is None:
                 raise
             raise TicketSpent from None
         if ticket is not None and session.id != ticket.session:
             raise TicketSpent
-        return session
+        connected = self.metrics.clients
+        connected["ws", role] += 1
+        try:
+            with self.tokens.in_use(caller):
+                await attend(self, socket, session, params, role, caller.label)
+        finally:
+            connected["ws", role] -= 1
 
     async def no_upgrade(self, request: Request) -> Response:
         raise BadRequest("this address speaks WebSocket alone", "send a WebSocket upgrade, version 13")
@@ -132,43 +253,9 @@ async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:
     raise NoSuchAddress
 
 
-def _reference(text: str) -> str:
-    """An id, the beginning of one, or a name. Pids and `last` are words of whoever sits at the machine."""
-    if text == "last" or text.isdigit():
-        raise NotFound(text)
-    return text
-
-
-def _role(given: object) -> Literal["control", "observe"]:
-    if given == "control":
-        return "control"
-    if given == "observe":
-        return "observe"
-    raise BadArgument("role", "is neither control nor observe", "give one of the two")
-
-
-async def _object(request: Request, *fields: str) -> dict[str, Any]:
-    """The JSON object that was sent, with no other fields than these."""
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-        raise WrongMediaType
-    sent = bytearray()
-    try:
-        async with asyncio.timeout(limits.BODY_S):
-            async for chunk in request.stream():
-                sent += chunk
-                if len(sent) > limits.BODY_BYTES:
-                    raise TooLarge("the body", limits.BODY_BYTES)
-    except TimeoutError:
-        raise BadRequest(f"the body did not come within {limits.BODY_S:g} s", "send it at once") from None
-    except ClientDisconnect:
-        raise BadRequest("the body broke off", "send all of it") from None
-    try:
-        value = jsontext.read_finite(bytes(sent))
-    except (ValueError, RecursionError):
-        raise BadRequest("the body is not JSON", "send one JSON object") from None
-    if not isinstance(value, dict):
-        raise BadRequest("the body is no JSON object", "send one JSON object")
-    unknown = sorted(set(value) - set(fields))
-    if unknown:
-        raise BadArgument(unknown[0][:80], "there is no such field", f"give {', '.join(fields)}")
-    return value
+def _pointed(error: BadArgument) -> BadArgument:
+    """With the place in the body, as a JSON pointer."""
+    argument = str(error.facts.get("argument"))
+    name = argument.replace("~", "~0").replace("/", "~1")
+    error.facts.setdefault("errors", [{"pointer": f"/{name}", "detail": error.facts.get("why")}])
+    return error

@@ -1,4 +1,4 @@
-"""The gate: sees every request and every upgrade before anybody else, and every answer after.
+"""The gate: sees every request before anything else and every answer after. Tickets.
 
 In this order: form and size, Host, Origin, credentials. Being on this machine is no proof, and neither is a browser
 that asks on behalf of a page: others share the machine, and any page can make a browser ask.
@@ -6,9 +6,12 @@ that asks on behalf of a page: others share the machine, and any page can make a
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import secrets
+import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from starlette.datastructures import Headers, MutableHeaders, QueryParams
@@ -17,59 +20,77 @@ from starlette.responses import Response
 from starlette.websockets import WebSocketDisconnect
 from uvicorn.protocols.utils import ClientDisconnected
 
-from ..errors import BadRequest, HoldfastError, ShuttingDown, TooLarge
-from . import headers as standard
-from . import limits
-from .problems import BadOrigin, NoSuchAddress, TicketSpent, Unauthenticated, WrongHost, WrongMethod, answer
+from ..core.clock import now_text
+from ..errors import BadArgument, BadRequest, Busy, HoldfastError, ShuttingDown, TooLarge
+from ..serving.door import PROVEN
+from . import responses as standard
+from .endpoints import by_path
+from .listen import is_trusted
+from .responses import (
+    BadOrigin,
+    NoSuchAddress,
+    TicketSpent,
+    Unauthenticated,
+    WrongHost,
+    WrongMethod,
+    answer,
+    reached,
+)
+from .tokens import digest
 
 if TYPE_CHECKING:
-    import asyncio
+    from collections.abc import Awaitable, Callable
+    from typing import Literal
 
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+    from starlette.types import Message, Receive, Scope, Send
 
-    from .addresses import Names
-    from .credentials import Caller, Patience, Tokens
-    from .tickets import Ticket, Tickets
+    from .app import App
+    from .listen import Names, Proxies
+    from .tokens import Caller
 
-PUBLIC = frozenset(("/healthz", "/readyz"))
+    Check = Callable[[Scope, Receive, "_WayOut"], Awaitable[bool]]
+
+
+# The gate: sees every request and every upgrade first, and every answer last.
+
+
+# How a caller without a token gets one, and how it checks that we are the server that it knows.
+LOGIN = frozenset(("/v1/auth/exchange", "/v1/auth/prove"))
 HANG_UP = "holdfast.hang_up"
 LOST = "holdfast.lost"
-PROVEN = "holdfast.proven"
 
-# Of these a path is never made; somebody tries what lies behind them.
+# No path of ours has these: they probe for files.
 _HIDDEN = re.compile(rb"%(?:2e|2f|5c|00)", re.IGNORECASE)
 _DOTS = re.compile(rb"(?:^|/)\.{1,2}(?:/|$)")
 _ONCE = ("origin", "authorization", "sec-fetch-site")
 _log = logging.getLogger(__name__)
+ACCESS_LOG = "holdfast.server.access"
+_access = logging.getLogger(ACCESS_LOG)
 
 
 class Gate:
-    def __init__(
-        self,
-        app: ASGIApp,
-        *,
-        names: Names,
-        tokens: Tokens,
-        tickets: Tickets,
-        patience: Patience,
-        leaving: asyncio.Event,
-        tls: bool = False,
-    ) -> None:
+    def __init__(self, app: App, names: Names, proxies: Proxies = (), *, tls: bool = False) -> None:
         self._app = app
         self._names = names
-        self._tokens = tokens
-        self._tickets = tickets
-        self._patience = patience
-        self._leaving = leaving
+        self._proxies = proxies
         self._tls = tls
+        self._public = _public()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
             raise RuntimeError(f"there is no way in for {scope['type']}")
+        await self._let_in(scope, receive, send, self._passes)
+
+    async def offered(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """A request that came through the fabric: its caller is known by a key, so it has no Host and no Origin."""
+        await self._let_in(scope, receive, send, self._passes_from_fabric)
+
+    async def _let_in(self, scope: Scope, receive: Receive, send: Send, passes: Check) -> None:
         scope.setdefault("state", {})["request_id"] = secrets.token_hex(8)
         way_out = _WayOut(scope, send, self._tls)
+        began = time.monotonic()
         try:
-            if await self._passes(scope, receive, way_out):
+            if await passes(scope, receive, way_out):
                 await self._app(scope, receive, way_out)
         except (WebSocketDisconnect, ClientDisconnected):
             pass
@@ -81,44 +102,90 @@ class Gate:
             await way_out.give_up(refusal, receive)
         except Exception:  # noqa: BLE001
             _log.exception("a request failed")
-            await way_out.give_up(HoldfastError("the server failed; its own output tells why"), receive)
+            await way_out.give_up(HoldfastError("the server failed; see its own output"), receive)
+        finally:
+            self._note(scope, way_out, time.monotonic() - began)
+
+    def _note(self, scope: Scope, way_out: _WayOut, took_s: float) -> None:
+        """The access log and the counters: what was asked by its template, never by what it contained."""
+        state = scope["state"]
+        route, method = state.get("route", "-"), scope.get("method", "WEBSOCKET")
+        self._app.metrics.request(route, method, way_out.status, took_s)
+        caller: Caller | None = state.get("caller")
+        _access.info(
+            "%s %s %s %d %.1f ms %d bytes %s %s",
+            *(now_text(), method, route, way_out.status, took_s * 1000, way_out.bytes),
+            *("-" if caller is None else caller.id, state["request_id"]),
+        )
 
     async def _passes(self, scope: Scope, receive: Receive, way_out: _WayOut) -> bool:
         """Whether to hand it on; False where it is answered or cut off."""
         headers = Headers(scope=scope)
-        _check_form(scope, headers)
+        scope["state"]["peer"] = self._peer(scope, headers)
+        _check_form(scope, headers, self._app.config.server_header_bytes)
         self._check_host(headers)
-        origin = self._check_origin(headers)
+        origin = self._check_origin(scope, headers)
         if origin in self._names.other_origins:
-            way_out.add(standard.for_other_origin(origin or ""))
+            way_out.add(standard.headers_for_other_origin(origin or ""))
             if scope["type"] == "http" and scope["method"] == "OPTIONS":
                 # A browser asks first whether it may ask, and sends no credentials with that.
-                way_out.add(standard.for_preflight())
+                way_out.add(standard.headers_for_preflight())
                 await Response(status_code=204)(scope, receive, way_out)
                 return False
-        if self._leaving.is_set() and scope["path"] != "/healthz":
+        if self._app.leaving.is_set() and scope["path"] != "/healthz":
             raise ShuttingDown
         state = scope["state"]
         state["origin"] = origin
-        if scope["path"] in PUBLIC and scope["type"] == "http":
+        if self._is_public(scope):
+            return True
+        if scope["path"] in LOGIN and scope["type"] == "http":
+            state["origin"] = origin or f"{'https' if self._tls else 'http'}://{headers['host'].lower()}"
+            state["is_own"] = origin is None or origin in self._names.own_origins
             return True
         ticket = _ticket_of(scope)
         authorization = headers.get("authorization")
         if ticket is None and authorization is None:
+            self._refused(scope, "no_token")
             raise Unauthenticated("the request has no token")
         wrong = TicketSpent() if ticket is not None else Unauthenticated("the token is not known here")
-        caller, state["ticket"] = self._who(ticket, authorization, origin)
+        caller, state["ticket"] = self._caller(ticket, authorization, origin)
+        if ticket is not None:
+            self._app.metrics.add("tickets_total", "refused" if caller is None else "used")
         if caller is None:
-            if await self._patience.hold_back(_peer(scope)):
+            self._refused(scope, "wrong_ticket" if ticket is not None else "wrong_token")
+            if await self._app.patience.hold_back(peer_of(scope)):
                 raise wrong
-            await _hang_up(scope, receive)
+            await hang_up(scope, receive)
             return False
         if scope["type"] == "websocket" and ticket is None and origin is not None:
             raise BadOrigin("a page attaches with a ticket")
         state["caller"] = caller
-        # From now on it has its place among those who may be here.
+        # From now on it counts among the authenticated connections.
         scope["extensions"][PROVEN]()
         return True
+
+    async def _passes_from_fabric(self, scope: Scope, receive: Receive, way_out: _WayOut) -> bool:
+        _check_form(scope, Headers(scope=scope), self._app.config.server_header_bytes)
+        scope["state"] |= {"origin": None, "ticket": None, "is_own": False}
+        if self._app.leaving.is_set() and scope["path"] != "/healthz":
+            raise ShuttingDown
+        return True
+
+    def _is_public(self, scope: Scope) -> bool:
+        is_read = scope["type"] == "http" and scope["method"] in ("GET", "HEAD")
+        return is_read and self._public.fullmatch(scope["path"]) is not None
+
+    def _peer(self, scope: Scope, headers: Headers) -> str:
+        """The other end of the socket; what it says about others counts only if it is a trusted proxy."""
+        peer = scope["client"][0] if scope.get("client") else "unix"
+        if self._proxies and is_trusted(peer, self._proxies):
+            given = headers.get("x-forwarded-for", "").rpartition(",")[2].strip()
+            return given[:64] or peer
+        return peer
+
+    def _refused(self, scope: Scope, reason: str) -> None:
+        self._app.metrics.add("auth_failures_total", reason)
+        self._app.audit.note("refused", peer=peer_of(scope), reason=reason, request_id=scope["state"]["request_id"])
 
     def _check_host(self, headers: Headers) -> None:
         given = headers.getlist("host")
@@ -127,23 +194,24 @@ class Gate:
         if given[0].lower() not in self._names.hosts:
             raise WrongHost
 
-    def _check_origin(self, headers: Headers) -> str | None:
+    def _check_origin(self, scope: Scope, headers: Headers) -> str | None:
         origin = headers.get("origin")
         known = self._names
         if origin is not None and origin not in known.own_origins and origin not in known.other_origins:
             raise BadOrigin("the request comes from a page of another server")
         site = headers.get("sec-fetch-site")
-        if site not in (None, "same-origin", "none") and origin not in known.other_origins:
+        is_link = self._is_public(scope) and headers.get("sec-fetch-mode") == "navigate" and origin is None
+        if site not in (None, "same-origin", "none") and origin not in known.other_origins and not is_link:
             raise BadOrigin("the browser says that another site asked for this")
         return origin
 
-    def _who(
+    def _caller(
         self, ticket: str | None, authorization: str | None, origin: str | None
     ) -> tuple[Caller | None, Ticket | None]:
-        caller = None if authorization is None else self._tokens.caller(authorization)
+        caller = None if authorization is None else self._app.tokens.caller(authorization)
         if ticket is None:
             return caller, None
-        taken = self._tickets.take(ticket, origin)
+        taken = self._app.tickets.take(ticket, origin)
         if taken is None or (authorization is not None and caller != taken.caller):
             return None, None
         return taken.caller, taken
@@ -158,6 +226,8 @@ class _WayOut:
         self._tls = tls
         self._added: dict[str, str] = {}
         self._is_started = False
+        self.status = 0
+        self.bytes = 0
 
     def add(self, headers: dict[str, str]) -> None:
         self._added |= headers
@@ -170,10 +240,12 @@ class _WayOut:
             return
         if kind in ("http.response.start", "websocket.http.response.start", "websocket.accept"):
             self._is_started = True
+            self.status = message.get("status", 101)
             dressed = MutableHeaders(raw=list(message.get("headers", ())))
-            for name, value in {**standard.of_every_answer(tls=self._tls), **self._added}.items():
+            for name, value in {**standard.headers_of_every_answer(tls=self._tls), **self._added}.items():
                 dressed.setdefault(name, value)
             message = {**message, "headers": dressed.raw}
+        self.bytes += len(message.get("body") or message.get("bytes") or message.get("text") or ())
         await self._send(message)
 
     async def give_up(self, error: HoldfastError, receive: Receive) -> None:
@@ -186,14 +258,14 @@ class _WayOut:
                 pass  # it is closed already
         else:
             # Half of an answer must not look like the whole.
-            await _hang_up(self._scope, receive)
+            await hang_up(self._scope, receive)
 
 
-def _check_form(scope: Scope, headers: Headers) -> None:
+def _check_form(scope: Scope, headers: Headers, header_bytes: int) -> None:
     path = scope["raw_path"]
     size = len(path) + len(scope["query_string"]) + sum(len(name) + len(value) + 4 for name, value in headers.raw)
-    if size > limits.HEADER_BYTES:
-        raise TooLarge("the request line with the headers", limits.HEADER_BYTES)
+    if size > header_bytes:
+        raise reached(TooLarge("the request line with the headers", header_bytes), "header_bytes", header_bytes)
     if any(len(headers.getlist(name)) > 1 for name in _ONCE):
         raise BadRequest(f"one of {', '.join(_ONCE)} is repeated", "send each once")
     if _HIDDEN.search(path) or _DOTS.search(path):
@@ -201,7 +273,7 @@ def _check_form(scope: Scope, headers: Headers) -> None:
 
 
 def _ticket_of(scope: Scope) -> str | None:
-    """Only an upgrade has one: a secret in any other URL is none."""
+    """Only an upgrade has one: a ticket in any other URL is ignored."""
     if scope["type"] != "websocket":
         return None
     given = QueryParams(scope["query_string"]).getlist("ticket")
@@ -210,11 +282,18 @@ def _ticket_of(scope: Scope) -> str | None:
     return given[0] if given else None
 
 
-def _peer(scope: Scope) -> str:
-    return scope["client"][0] if scope.get("client") else "unix"
+def _public() -> re.Pattern[str]:
+    """The addresses that need no token: the page, health, the description of the routes and of problems."""
+    paths = [path for path, rows in by_path().items() if "GET" in rows and rows["GET"].scope is None]
+    return re.compile("|".join(re.sub(r"\\{\w+\\}", "[^/]+", re.escape(path)) for path in paths))
 
 
-async def _hang_up(scope: Scope, receive: Receive) -> None:
+def peer_of(scope: Scope) -> str:
+    peer: str = scope["state"]["peer"]
+    return peer
+
+
+async def hang_up(scope: Scope, receive: Receive) -> None:
     scope["extensions"][HANG_UP]()
     while (await receive())["type"] not in ("http.disconnect", "websocket.disconnect"):
         pass
@@ -222,3 +301,98 @@ async def _hang_up(scope: Scope, receive: Receive) -> None:
 
 async def _nothing() -> Message:
     raise RuntimeError("nothing is to be received any more")
+
+
+# How long the answer to wrong credentials waits.
+
+
+_FIRST_DELAY_S = 0.25
+_LONGEST_DELAY_S = 8.0
+_HELD_BACK = 64
+# A peer is forgotten after this time without an attempt; at most this many are remembered.
+_FORGET_S = 60.0
+_PEERS = 1024
+
+
+class Patience:
+    """Answers to wrong credentials are held back, longer each time, per peer. Right ones never come here."""
+
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._clock = clock
+        self._sleep = sleep
+        self._failures: dict[str, tuple[int, float]] = {}
+        self._held = 0
+
+    async def hold_back(self, peer: str) -> bool:
+        """Until the answer may go out. False at once where too many wait already."""
+        now = self._clock()
+        count, last = self._failures.pop(peer, (0, now))
+        if now - last > _FORGET_S:
+            count = 0
+        # Popped and put back: the first of the dictionary is the one that has been silent longest.
+        self._failures[peer] = count + 1, now
+        if len(self._failures) > _PEERS:
+            del self._failures[next(iter(self._failures))]
+        if self._held >= _HELD_BACK:
+            return False
+        self._held += 1
+        try:
+            await self._sleep(min(_FIRST_DELAY_S * 2 ** min(count, 16), _LONGEST_DELAY_S))
+        finally:
+            self._held -= 1
+        return True
+
+
+# Tickets: each allows one upgrade of one session in one role, soon, for the caller that asked for it.
+
+
+_TICKET_BYTES = 32
+
+
+def role_of(given: object) -> Literal["control", "observe"]:
+    if given == "control":
+        return "control"
+    if given == "observe":
+        return "observe"
+    raise BadArgument("role", "is neither control nor observe", "give one of the two")
+
+
+@dataclass(frozen=True)
+class Ticket:
+    session: str
+    role: Literal["control", "observe"]
+    caller: Caller
+    origin: str | None
+    expires: float
+
+
+class Tickets:
+    """Those that were given out and not used. They live in one process, so no other instance takes them."""
+
+    def __init__(self, clock: Callable[[], float], most: int) -> None:
+        self._clock = clock
+        self._most = most
+        # By digest: the time of a lookup reveals nothing about the secret. All live equally long, so that the
+        # oldest come first.
+        self._open: dict[bytes, Ticket] = {}
+
+    def issue(self, session: str, role: Literal["control", "observe"], caller: Caller, origin: str | None) -> str:
+        now = self._clock()
+        while self._open and (first := next(iter(self._open))) and self._open[first].expires <= now:
+            del self._open[first]
+        if len(self._open) >= self._most:
+            raise reached(Busy("too many tickets are outstanding"), "tickets", self._most)
+        secret = secrets.token_urlsafe(_TICKET_BYTES)
+        self._open[digest(secret)] = Ticket(session, role, caller, origin, now + standard.TICKET_S)
+        return secret
+
+    def take(self, secret: str, origin: str | None) -> Ticket | None:
+        """What the ticket allows. Presenting it uses it up, also in the wrong place."""
+        ticket = self._open.pop(digest(secret), None)
+        if ticket is None or ticket.expires <= self._clock() or ticket.origin != origin:
+            return None
+        return ticket

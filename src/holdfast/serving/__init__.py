@@ -1,1 +1,1 @@
-"""What every server of ours needs: a token that is kept in the home, a socket to listen on, and a way to leave."""
+"""What every server needs: a token that is kept in the home, a socket to listen on, and a way to leave."""

@@ -1,6 +1,4 @@
-"""Accept the connections of a server. Connections that have not shown a valid token yet share a small number of places:
-when all are taken, the oldest of these connections is closed. They can neither use up the descriptors or the memory nor
-keep the owner out.
+"""Connections of a server: admission, slow requests, and leaving.
 
 uvicorn's own accept loop reports a connection only after its TLS handshake, so it cannot count unfinished handshakes.
 """
@@ -10,14 +8,38 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import signal
 import socket
+import sys
 from asyncio import sslproto
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from ..config.settings import Settings
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
+    from typing import Any
 
+    from starlette.types import ASGIApp, Receive, Scope, Send
+    from uvicorn.protocols.http.h11_impl import RequestResponseCycle
+
+
+# Accept the connections of a server. Connections that have not shown a valid token yet share a small number of
+# places: when all are taken, the oldest of these connections is closed. They can neither use up the descriptors or
+# the memory nor keep the owner out.
+
+
+# In the extensions of a scope: called when its request has shown a valid token.
+PROVEN = "holdfast.proven"
+# The head of a request: its size, beyond which the HTTP parser refuses it, and the time for it to arrive.
+HEADER_BYTES = Settings.server_header_bytes
+HEADER_S = Settings.server_header_time
 UNAUTHENTICATED = 256
 # A connection has this long to send its head or its ClientHello, and then to send its token, before it can be closed to
 # make room. Meanwhile others wait in the backlog of the listener.
@@ -25,8 +47,6 @@ _SEND_S = 0.05
 _AUTHENTICATE_S = 0.2
 _HANDSHAKE_S = 10
 _TLS_SHUTDOWN_S = 0.5
-# After this many bytes the HTTP parser gets the connection, even without a complete head, and refuses it.
-_HEAD_BYTES = 16 * 1024
 # A TLS record starts with its type (1 byte), version (2) and length (2).
 _RECORD_BYTES, _HANDSHAKE = 5, b"\x16"
 # Connections accepted in one turn of the event loop. Each may cost a TLS handshake.
@@ -60,14 +80,19 @@ class _Connection:
 
 
 class Door:
-    """`silent_s` is the time limit for the first request, or for the ClientHello."""
+    """Accepts connections, and closes those that send neither a request nor a ClientHello in time."""
 
     def __init__(
-        self, protocol: Callable[[], asyncio.Protocol], context: ssl.SSLContext | None, silent_s: float
+        self,
+        protocol: Callable[[], asyncio.Protocol],
+        context: ssl.SSLContext | None,
+        header_bytes: int,
+        header_s: float,
     ) -> None:
+        self.header_bytes = header_bytes
+        self.header_s = header_s
         self._protocol = protocol
         self._context = context
-        self._silent_s = silent_s
         self._loop = asyncio.get_running_loop()
         self._listeners: list[socket.socket] = []
         # Before and after their head or ClientHello is complete; oldest first.
@@ -125,7 +150,7 @@ class Door:
                 # The kernel knows the peer's user, and does not support SO_RCVLOWAT here.
                 self._connect(connection)
                 continue
-            connection.timer = self._loop.call_later(self._silent_s, self._close, connection)
+            connection.timer = self._loop.call_later(self.header_s, self._close, connection)
             self._loop.add_reader(sock, self._on_readable, connection)
             self._on_readable(connection)
 
@@ -134,7 +159,7 @@ class Door:
         kernel, which wakes us when more have arrived."""
         sock = connection.sock
         try:
-            head = sock.recv(_HEAD_BYTES, socket.MSG_PEEK)
+            head = sock.recv(self.header_bytes, socket.MSG_PEEK)
             if self._context is not None and head[:1] != _HANDSHAKE:
                 self._close(connection)
                 return
@@ -157,9 +182,9 @@ class Door:
         """The number of bytes to wait for before looking again."""
         if self._context is None:
             is_complete = b"\r\n\r\n" in head or b"\n\n" in head
-            return 0 if is_complete else min(len(head) + 1, _HEAD_BYTES)
+            return 0 if is_complete else min(len(head) + 1, self.header_bytes)
         length = int.from_bytes(head[3:5], "big") if len(head) >= _RECORD_BYTES else 0
-        return min(_RECORD_BYTES + length, _HEAD_BYTES)
+        return min(_RECORD_BYTES + length, self.header_bytes)
 
     def _stop_watching(self, connection: _Connection) -> None:
         if connection.timer is not None:
@@ -229,7 +254,7 @@ class Door:
         elif connection.timer is not None:
             self._stop_watching(connection)
             with contextlib.suppress(OSError):
-                connection.sock.recv(_HEAD_BYTES)  # closing with unread bytes would reset the connection
+                connection.sock.recv(self.header_bytes)  # closing with unread bytes would reset the connection
             connection.sock.close()
 
     def _out_of_descriptors(self, listener: socket.socket) -> None:
@@ -255,3 +280,92 @@ class Door:
         self._logged_at = now
         count, self._closed_count = self._closed_count, 0
         _log.warning("closed %d connections that showed no valid token (at most %d wait)", count, UNAUTHENTICATED)
+
+
+# A server that accepts connections through the door, and leaves on a signal.
+
+
+_STARTUP_FAILURE = 3
+
+
+def on_signals(asked: Callable[[int], object]) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, asked, number)
+
+
+class Server(uvicorn.Server):
+    """Leaves when it is asked to, and lets us clean up: uvicorn itself dies of the signal."""
+
+    header_bytes = HEADER_BYTES
+    header_s = HEADER_S
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await self.lifespan.startup()
+        if self.lifespan.should_exit:
+            sys.exit(_STARTUP_FAILURE)
+        door = Door(self._protocol, self.config.ssl, self.header_bytes, self.header_s)
+        # Where connections find it.
+        self.server_state.door = door  # type: ignore[attr-defined]
+        for listener in sockets or ():
+            door.open(listener)
+        self.servers = [door]  # type: ignore[list-item]
+        self.started = True
+
+    def _protocol(self) -> asyncio.Protocol:
+        made: asyncio.Protocol = self.config.http_protocol_class(  # type: ignore[call-arg]
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+        return made
+
+    def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
+        return nullcontext()
+
+
+# A connection is closed when the head of its next request does not come in time.
+
+
+class Waiting(H11Protocol):
+    """One connection of HTTP/1.1."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.app = self.extended(self.app)
+        self._head_timer: asyncio.TimerHandle | None = None
+
+    def extended(self, app: ASGIApp) -> ASGIApp:
+        """The application, with what it needs of its connection in the extensions of each scope."""
+
+        async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
+            await app({**scope, "extensions": {**scope.get("extensions", {}), PROVEN: self.proven}}, receive, send)
+
+        return wrapped
+
+    def proven(self) -> None:
+        self.server_state.door.authenticated(self.transport)  # type: ignore[attr-defined]
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._expect_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.head_came()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        # uvicorn has None here until the first request.
+        before: RequestResponseCycle | None = self.cycle
+        if self._head_timer is None and before is not None and before.response_complete:
+            self._expect_head()
+        super().data_received(data)
+        if self.cycle is not before:
+            self.head_came()
+
+    def _expect_head(self) -> None:
+        self._head_timer = self.loop.call_later(self.server_state.door.header_s, self.transport.close)  # type: ignore[attr-defined]
+
+    def head_came(self) -> None:
+        """Stop the timer: the head of a request is complete."""
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from .gate import AsyncGate, Gate
+    from .loop import AsyncGate, Gate
+
 
 __all__ = ["AsyncGate", "Gate"]
 
@@ -16,6 +17,6 @@ __all__ = ["AsyncGate", "Gate"]
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from . import gate
+    from . import loop
 
-    return getattr(gate, name)
+    return getattr(loop, name)

@@ -1,33 +1,75 @@
-"""`Consumer` and `AsyncConsumer`: a named reader of signals with its own acknowledged position.
+"""One consumer: a named reader of signals with its own acknowledged position.
 
-Both are thin over inbox.py. What is handed out is settled by a clean end, and comes again after anything else.
+`AsyncConsumer` awaits nothing but a driver; `Consumer` runs its coroutines to their end. What is handed out is settled
+by a clean end, and is delivered again after anything else.
 """
 
 from __future__ import annotations
 
-from ..host.driver import drive
-from .records import Signal
+import os
+import sys
+import time
+from _weakref import ref
+
+from ..errors import BadArgument, HoldfastError, IndexBusy
+from ..sessions.driver import drive
+from .queue import checked_id
+from .records import Signal, ended_id, is_coming, load
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator
     from types import TracebackType
-    from typing import Self
+    from typing import Self, TypeVar
 
-    from .drain import Message
-    from .inbox import Claim, Inbox, Owns, Passing, Redact, Seen
-    from .pending import Pending
-    from .styles import Style
+    from ..config import Config
+    from ..index.signals import Pointer
+    from ..sessions.driver import Driver
+    from .catchup import Catchup
+    from .queue import Pending, Queue
+    from .render import Message, Style
     from .waker import Waker
 
+    T = TypeVar("T")
+    Seen = Callable[[str], bool]
+    Owns = Callable[[Signal], bool]
+    Passing = Callable[[Signal], bool]
+    Redact = Callable[[str], str]
+
+# How long a call waits for an index that is locked. A turn that was made must not be made again for a short lock.
+_LOOK_S = 2.0
+# Signals of one claim, where the caller gives no limit.
+CLAIM_LIMIT = 1000
+_SETTLE_S = 10.0
+_AGAIN_S = 0.05
+# How long to wait for a record that is already named elsewhere, and how often to look for it. A host that waited for
+# an end has a second to confirm it.
+_APPEND_S = 2.0
+_SOON_S = 0.005
+_WHY_CHARACTERS = 200
+_KNOWN_S = 3600.0
 _LEFT = "the loop was left"
 
 
-class _Held:
-    """Signals that were handed out, until their fate is decided."""
+class AsyncBatch:
+    """What one claim took, for asyncio. A clean `async with` settles it, an exception gives it back.
 
-    def __init__(self, claim: Claim) -> None:
-        self._claim = claim
+    `ids` are to be stored with the turn, for `seen`. `open` are those that are neither settled nor given back.
+    `remaining`: how many more are due. `parked`: ids that this claim or release parked; each is named once. `gone`: by
+    session, how many signals were due and have no record any more."""
+
+    # Kept here: while the interpreter exits, the globals of this module may be gone.
+    _is_finalizing = staticmethod(sys.is_finalizing)
+
+    def __init__(self, consumer: AsyncConsumer) -> None:
+        self._consumer = consumer
+        self._pid = os.getpid()
+        self.token = int.from_bytes(os.urandom(7), "big")
+        self.signals: list[Signal] = []
+        self.open: dict[str, None] = {}
+        self.remaining = 0
+        self.parked: list[str] = []
+        self.gone: dict[str, int] = {}
 
     def __len__(self) -> int:
         return len(self.signals)
@@ -35,39 +77,478 @@ class _Held:
     def __bool__(self) -> bool:
         return bool(self.signals)
 
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} of {len(self)} signals, {len(self._claim.open)} open>"
+    def __iter__(self) -> Iterator[Signal]:
+        return iter(self.signals)
 
-    @property
-    def signals(self) -> list[Signal]:
-        return self._claim.signals
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {len(self)} signals, {len(self.open)} open>"
+
+    def __del__(self) -> None:
+        self.abandon("it was not settled")
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            await self.settle()
+        else:
+            await self.release(f"{kind.__name__}: {error}")
 
     @property
     def ids(self) -> list[str]:
-        """Of all signals in it. They belong into whatever is stored of the turn, for `seen`."""
         return [signal.id for signal in self.signals]
+
+    async def settle(self, ids: Iterable[str] | None = None) -> int:
+        """Settle these, or all that are open; returns how many were not settled yet. Ids of another claim of this
+        consumer count too, because the work was done."""
+        chosen = list(self.open) if ids is None else list(ids)
+        if not chosen:
+            return 0
+        settled = await self._consumer.insist(lambda: self._consumer.queue.settle(chosen), _SETTLE_S)
+        self.decided(chosen)
+        return settled
+
+    async def release(self, reason: str, poison: bool = False, ids: Iterable[str] | None = None) -> None:
+        """Give these, or all that are open, back to the queue for a growing while. With `poison` they are parked in the
+        end."""
+        chosen = [id for id in (self.open if ids is None else ids) if id in self.open]
+        if not chosen:
+            return
+        why, queue = reason[:_WHY_CHARACTERS], self._consumer.queue
+        parked = await self._consumer.insist(lambda: queue.release(chosen, self.token, why, poison=poison), _SETTLE_S)
+        self.parked += parked
+        self._consumer.parked_unnamed += parked
+        self.decided(chosen)
+
+    async def unclaim(self, ids: Iterable[str]) -> None:
+        """Back to the queue at once, as if they had not been claimed: they could not be delivered to anyone."""
+        chosen = [id for id in ids if id in self.open]
+        if chosen:
+            await self._consumer.insist(lambda: self._consumer.queue.unclaim(chosen, self.token), _SETTLE_S)
+            self.decided(chosen)
+
+    def abandon(self, why: str) -> None:
+        """Give back what is open: no other process would get it while this one lives. In a forked child, do nothing."""
+        try:
+            if self.open and os.getpid() == self._pid:
+                ids = list(self.open)
+                self.open.clear()
+                self._consumer.give_back(ids, self.token, why)
+        except Exception:
+            # While the interpreter exits nothing can be imported, and the end of this process gives it back.
+            if not self._is_finalizing():
+                raise
+
+    def decided(self, ids: Iterable[str]) -> None:
+        for id in ids:
+            self.open.pop(id, None)
+
+
+class AsyncNotice(AsyncBatch):
+    """A batch as one message, for asyncio; `text` is for the agent. Iterating to the end settles it, leaving earlier
+    gives it back."""
+
+    message: Message
+
+    def __bool__(self) -> bool:
+        """A notice that only names parked signals has a text too."""
+        return bool(self.text) or bool(self.signals)
+
+    @property
+    def text(self) -> str:
+        return self.message.text
+
+    @property
+    def role_hint(self) -> str:
+        return self.message.role_hint
+
+    @property
+    def batch(self) -> AsyncBatch:
+        return self
+
+    async def __aiter__(self) -> AsyncIterator[Signal]:
+        try:
+            for signal in list(self.signals):
+                yield signal
+        except BaseException:
+            self.abandon(_LEFT)
+            raise
+        await self.settle()
+
+
+class AsyncConsumer:
+    """One consumer, for asyncio."""
+
+    def __init__(self, driver: Driver, config: Config, queue: Queue, catchup: Catchup) -> None:
+        self.driver = driver
+        self.config = config
+        self.queue = queue
+        self.home = queue.index.home
+        self.catchup = catchup
+        self.hints: set[str] = set()
+        # Parked since the last message, which has yet to name them.
+        self.parked_unnamed: list[str] = []
+        self._replace = False
+        self._known_until = 0.0
+        self._latest: ref[AsyncBatch] | None = None
+        self._noted: AsyncBatch | None = None
+        self._abandoned: list[tuple[list[str], int, str]] = []
+        self._wakers: list[ref[Waker]] = []
+
+    def __repr__(self) -> str:
+        return f"<AsyncConsumer {self.name}>"
+
+    @property
+    def name(self) -> str:
+        return self.queue.name
+
+    def open(self, *, replace: bool) -> None:
+        """Make the consumer; where the index is busy, the first call that finds it free does."""
+        self._replace = replace
+        self._known_until = 0.0
+        try:
+            if self.queue.starts_now:
+                self.catchup.run()  # so that what happened before is in the index before the consumer is
+            self._make_up()
+        except IndexBusy:
+            pass
+
+    def _make_up(self) -> None:
+        """What is to be written before a call: that the consumer is used, once an hour, because an unused one is
+        dropped in the end; and the release of what was abandoned while the index was in use."""
+        if time.monotonic() >= self._known_until:
+            self.queue.open(replace=self._replace)
+            self._replace = False
+            self._known_until = time.monotonic() + _KNOWN_S
+        self._give_back_all()
+
+    async def pending(self) -> Pending:
+        """How many signals are due now; a number with `oldest`, `oldest_at` and `next_due`."""
+        await self._look()
+        return await self.insist(self.queue.pending, _LOOK_S)
+
+    async def peek(self, n: int = 10) -> list[Signal]:
+        """The oldest that are due. Reading acknowledges nothing."""
+        await self._look()
+        found = await self.insist(lambda: self.queue.peek(n), _LOOK_S)
+        # As in the next delivery.
+        for pointer in found:
+            pointer.deliveries += 1
+        return load(self.home, found)[0]
+
+    async def is_open(self, id: str) -> bool:
+        """Is this signal still to be settled? False also for a signal of another consumer."""
+        await self._look_for(id)
+        return await self.insist(lambda: self.queue.is_open(id), _LOOK_S)
+
+    async def parked(self) -> list[tuple[Signal, str | None]]:
+        """Signals that were given up on, each with the last reason; `ack` takes them out."""
+        found = await self.insist(self.queue.parked, _LOOK_S)
+        signals = {signal.id: signal for signal in load(self.home, found)[0]}
+        return [(signals[pointer.id], pointer.why) for pointer in found if pointer.id in signals]
+
+    async def untold(self) -> set[str]:
+        """Sessions with signals that are not settled yet, whichever process holds them."""
+        await self._look()
+        return await self.insist(self.queue.unsettled, _LOOK_S)
+
+    async def claim(self, limit: int | None = None, seen: Seen | None = None, owns: Owns | None = None) -> AsyncBatch:
+        """The next signals, for this process alone until it settles or releases them. What `seen(id)` knows is settled
+        and not returned; what `owns(signal)` denies stays for others. Where one of the two fails, nothing is shown or
+        settled."""
+        batch = AsyncBatch(self)
+        await self._fill(batch, limit, seen, owns, None)
+        return batch
+
+    async def drain(
+        self,
+        style: str | Style = "native",
+        *,
+        limit: int | None = None,
+        seen: Seen | None = None,
+        owns: Owns | None = None,
+        passing: Passing | None = None,
+        quote: str = "prefix",
+        redact: Redact | None = None,
+    ) -> AsyncNotice:
+        """Claim, as one bounded message. Signals that are `passing(signal)` and come after the end of their session was
+        settled are settled and left out. `redact` replaces the built-in rules for secrets."""
+        notice = AsyncNotice(self)
+        await self._fill(notice, limit, seen, owns, passing)
+        try:
+            notice.message = self._rendered(notice, style, quote, redact)
+        except BaseException as problem:
+            await notice.release(f"{type(problem).__name__} while it was rendered: {problem}")
+            raise
+        return notice
+
+    async def _fill(
+        self, batch: AsyncBatch, limit: int | None, seen: Seen | None, owns: Owns | None, passing: Passing | None
+    ) -> None:
+        if limit is not None and limit < 1:
+            raise BadArgument("limit", f"{limit} is too few", "give 1 or more")
+        for waker in self.wakers():
+            waker.clear()
+        await self._look()
+        wanted = limit or CLAIM_LIMIT
+        while True:
+            claimed = await self.insist(lambda: self.queue.claim(wanted, batch.token), _LOOK_S)
+            # This process holds them now: whatever fails below, they are given back.
+            batch.open.update((pointer.id, None) for pointer in claimed.taken)
+            batch.remaining = claimed.remaining
+            batch.parked += claimed.parked
+            signals, gone = load(self.home, claimed.taken)
+            if gone:
+                await self._count_gone(batch, gone)
+            batch.signals += await self._shown(batch, signals, seen, owns, passing)
+            if batch.signals or not claimed.taken:
+                break
+        if batch.signals:
+            self._latest = ref(batch)
+            await self._join(batch)
+        if batch.remaining:
+            for waker in self.wakers():
+                waker.poke()
+
+    async def _count_gone(self, batch: AsyncBatch, gone: list[Pointer]) -> None:
+        await self.insist(lambda: self.queue.count_unread(gone), _LOOK_S)
+        for pointer in gone:
+            batch.gone[pointer.session] = batch.gone.get(pointer.session, 0) + 1
+        batch.decided(pointer.id for pointer in gone)
+
+    async def _shown(
+        self,
+        batch: AsyncBatch,
+        signals: list[Signal],
+        seen: Seen | None,
+        owns: Owns | None,
+        passing: Passing | None,
+    ) -> list[Signal]:
+        try:
+            mine = {signal.id for signal in signals if owns is None or owns(signal)}
+            known = {id for id in mine if seen is not None and seen(id)}
+            past = [signal for signal in signals if passing is not None and signal.id in mine and passing(signal)]
+            over = {session for session in {signal.session for signal in past} if await self._is_past(session)}
+            known |= {signal.id for signal in past if signal.session in over}
+        except BaseException:
+            ids = [signal.id for signal in signals]
+            await self.insist(lambda: self.queue.unclaim(ids, batch.token), _SETTLE_S)
+            batch.decided(ids)
+            raise
+        others = [signal.id for signal in signals if signal.id not in mine]
+        if others:
+            await self.insist(lambda: self.queue.defer(others, batch.token), _SETTLE_S)
+        if known:
+            await self.insist(lambda: self.queue.settle(known), _SETTLE_S)
+        batch.decided([*others, *known])
+        return [signal for signal in signals if signal.id in mine and signal.id not in known]
+
+    async def _is_past(self, session: str | None) -> bool:
+        """Has this consumer settled the end of that session? What it gave back before comes later than that."""
+        ended = None if session is None else ended_id(self.home, session)
+        return ended is not None and await self.insist(lambda: self.queue.was_settled(ended), _LOOK_S)
+
+    def _rendered(self, batch: AsyncBatch, style: str | Style, quote: str, redact: Redact | None) -> Message:
+        """What was parked is named once."""
+        from .items import Limits
+        from .redact import redact as redact_all
+        from .render import render
+
+        parked = [*self.parked_unnamed, *batch.parked]
+        limits, hidden = Limits.of(self.config), redact or redact_all
+        message = render(batch.signals, style, limits=limits, quote=quote, parked=parked, redact=hidden)
+        self.parked_unnamed = []
+        return message
+
+    async def note(self, id: str) -> AsyncBatch:
+        """The agent has it from another call: it is settled or released with the open claim, or with the next
+        claim that has signals."""
+        await self._look_for(id)
+        claim = self._latest() if self._latest is not None else None
+        if claim is None or not claim.open:
+            claim = self._noted
+        if claim is None or not claim.open:
+            claim = self._noted = AsyncBatch(self)
+        if id not in claim.open:
+            token = claim.token
+            await self.insist(lambda: self.queue.join(id, token), _LOOK_S)
+            claim.open[id] = None
+        return claim
+
+    async def _join(self, batch: AsyncBatch) -> None:
+        noted, self._noted = self._noted, None
+        if noted is not None and noted.open:
+            ids, token = list(noted.open), noted.token
+            await self.insist(lambda: self.queue.move(token, batch.token), _LOOK_S)
+            noted.decided(ids)
+            batch.open.update(dict.fromkeys(ids))
+
+    async def ack(self, id: str | None = None, *, upto: str | None = None) -> int:
+        """Settle one signal, or all up to one, at once; returns how many were open."""
+        if (id is None) == (upto is None):
+            raise BadArgument("id", "one signal, or all up to one", "give `id` or `upto`")
+        if id is not None:
+            await self._look_for(id)
+            return await self.insist(lambda: self.queue.settle([id]), _SETTLE_S)
+        assert upto is not None
+        self.hints.add(checked_id(upto)[0])
+        await self._look()
+        return await self.insist(lambda: self.queue.settle_up_to(upto), _SETTLE_S)
+
+    def give_back(self, ids: list[str], token: int, why: str) -> None:
+        """Now if possible; else with the next call. The garbage collector may call this during a question to the index,
+        where another question would deadlock; or after the host was closed: then the index is closed again."""
+        self._abandoned.append((ids, token, why[:_WHY_CHARACTERS]))
+        database = self.queue.index.database
+        if database.idle:
+            was_open = database.is_open
+            try:
+                self._give_back_all()
+            except (HoldfastError, OSError):
+                pass
+            finally:
+                if not was_open:
+                    database.close()
+
+    def _give_back_all(self) -> None:
+        while self._abandoned:
+            ids, token, why = self._abandoned[0]
+            self.queue.release(ids, token, why)
+            del self._abandoned[0]
+
+    def __aiter__(self) -> AsyncNotices:
+        """One bounded message per wake, for ever. Asking for the next settles the last; leaving gives it back."""
+        return AsyncNotices(self)
+
+    # Waking.
+
+    def waker(self) -> Waker:
+        """Waits for signals on one descriptor."""
+        from .waker import Waker
+
+        made = Waker(self)
+        self._wakers = [*(each for each in self._wakers if each() is not None), ref(made)]
+        return made
+
+    def wakers(self) -> list[Waker]:
+        found = (each() for each in self._wakers)
+        return [waker for waker in found if waker is not None and not waker.closed]
+
+    # Waiting for an index that another process holds.
+
+    async def insist(self, work: Callable[[], T], bound_s: float, *, away: bool = False) -> T:
+        began = time.monotonic()
+        while True:
+            try:
+                return await self.driver.call(work) if away else work()
+            except IndexBusy as busy:
+                waited = time.monotonic() - began
+                if waited >= bound_s:
+                    raise IndexBusy(busy.path, round(waited, 2), full=busy.full) from None
+            await self.driver.ready((), (), _AGAIN_S)
+
+    async def _look_for(self, id: str) -> None:
+        """As `_look`, until this signal is in the index. The exit record names the signal of the end before the runner
+        appends it: a quick caller waits for it here, or it would be delivered later as well."""
+        self.hints.add(checked_id(id)[0])
+        deadline = time.monotonic() + _APPEND_S
+        while is_coming(self.home, id) and time.monotonic() < deadline:
+            await self.driver.ready((), (), _SOON_S)
+        await self._look()
+
+    async def _look(self) -> None:
+        await self.catch_up()
+        await self.insist(self._make_up, _LOOK_S)
+
+    async def catch_up(self) -> None:
+        """Enter into the index what was appended since the last look, and watch the processes that matter now."""
+        hints, self.hints = self.hints, set()
+        try:
+            await self.insist(lambda: self.catchup.run(hints), _LOOK_S, away=self.catchup.takes_long)
+        except BaseException:
+            self.hints |= hints
+            raise
+        for waker in self.wakers():
+            waker.refresh()
+
+
+class AsyncNotices:
+    """The iterator over a consumer, for asyncio."""
+
+    def __init__(self, consumer: AsyncConsumer) -> None:
+        self._consumer = consumer
+        self._waker = consumer.waker()
+        self._latest: AsyncNotice | None = None
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> AsyncNotice:
+        if self._latest is not None:
+            await self._latest.settle()
+            self._latest = None
+        while True:
+            await self._waker
+            notice = await self._consumer.drain()
+            if notice.text:
+                self._latest = notice
+                return notice
+            await notice.settle()
+
+    def __del__(self) -> None:
+        # This is called after an exception in the body and after a `break`.
+        if self._latest is not None:
+            self._latest.abandon(_LEFT)
+        self._waker.close()
+
+
+# For programs that block.
+
+
+class Batch:
+    """What one claim took, for programs that block. A clean `with` settles it, an exception gives it back."""
+
+    def __init__(self, held: AsyncBatch) -> None:
+        self._held = held
+
+    def __len__(self) -> int:
+        return len(self.signals)
+
+    def __bool__(self) -> bool:
+        return bool(self._held)
+
+    def __iter__(self) -> Iterator[Signal]:
+        return iter(self.signals)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {len(self)} signals, {len(self._held.open)} open>"
+
+    @property
+    def signals(self) -> list[Signal]:
+        return self._held.signals
+
+    @property
+    def ids(self) -> list[str]:
+        """The ids of all signals in it: store them with the turn, for `seen`."""
+        return self._held.ids
 
     @property
     def remaining(self) -> int:
         """How many more are due."""
-        return self._claim.remaining
+        return self._held.remaining
 
     @property
     def parked(self) -> list[str]:
-        """Signals that come no more by themselves since this claim or release; each is named once."""
-        return list(self._claim.parked)
+        """Signals that this claim or release parked: they are not redelivered. Each is named once."""
+        return self._held.parked
 
     @property
     def gone(self) -> dict[str, int]:
         """How many signals of which session were due and have no record any more."""
-        return dict(self._claim.gone)
-
-
-class Batch(_Held):
-    """What one claim took. A clean `with` settles it, an exception gives it back."""
-
-    def __iter__(self) -> Iterator[Signal]:
-        return iter(self.signals)
+        return self._held.gone
 
     def __enter__(self) -> Self:
         return self
@@ -81,40 +562,37 @@ class Batch(_Held):
             self.release(f"{kind.__name__}: {error}")
 
     def settle(self, ids: Iterable[str] | None = None) -> int:
-        """Done: these, or all that are open. How many were not settled yet."""
-        return drive(self._claim.settle(ids))
+        """Settle these, or all that are open; returns how many were not settled yet."""
+        return drive(self._held.settle(ids))
 
     def release(self, reason: str, poison: bool = False, ids: Iterable[str] | None = None) -> None:
-        """Back to the queue for a while: these, or all that are open. With `poison` they are parked in the end."""
-        drive(self._claim.release(reason, poison=poison, ids=ids))
+        """Give these, or all that are open, back to the queue for a while. With `poison` they are parked in the end."""
+        drive(self._held.release(reason, poison, ids))
 
-    def untake(self, ids: Iterable[str]) -> None:
-        """Back to the queue at once and uncounted: there was nobody to be told of them."""
-        drive(self._claim.untake(ids))
+    def unclaim(self, ids: Iterable[str]) -> None:
+        """Back to the queue at once; the attempt is not counted."""
+        drive(self._held.unclaim(ids))
 
 
 class Notice(Batch):
-    """A batch as one message: `text` for the agent. Iterated to its end it is settled, left earlier given back."""
+    """A batch as one message, for programs that block; `text` is for the agent. Iterating to the end settles it,
+    leaving earlier gives it back."""
 
-    def __init__(self, claim: Claim, message: Message) -> None:
-        super().__init__(claim)
-        self.message = message
-        self.text = message.text
-        self.role_hint = message.role_hint
-
-    def __bool__(self) -> bool:
-        """Also one that only names what was parked has something to say."""
-        return bool(self.text) or bool(self.signals)
+    def __init__(self, held: AsyncNotice) -> None:
+        super().__init__(held)
+        self.message = held.message
+        self.text = held.text
+        self.role_hint = held.role_hint
 
     @property
     def batch(self) -> Batch:
-        return Batch(self._claim)
+        return self
 
     def __iter__(self) -> Iterator[Signal]:
         try:
             yield from list(self.signals)
-        except GeneratorExit:
-            self._claim.abandon(_LEFT)
+        except BaseException:
+            self._held.abandon(_LEFT)
             raise
         self.settle()
 
@@ -122,40 +600,40 @@ class Notice(Batch):
 class Consumer:
     """One consumer, for programs that block."""
 
-    def __init__(self, inbox: Inbox) -> None:
-        self._inbox = inbox
+    def __init__(self, asynchronous: AsyncConsumer) -> None:
+        self._async = asynchronous
 
     def __repr__(self) -> str:
         return f"<Consumer {self.name}>"
 
     @property
     def name(self) -> str:
-        return self._inbox.queue.name
+        return self._async.name
 
     def pending(self) -> Pending:
         """How many signals are due now; a number with `oldest`, `oldest_at` and `next_due`."""
-        return drive(self._inbox.pending())
+        return drive(self._async.pending())
 
     def peek(self, n: int = 10) -> list[Signal]:
         """The oldest that are due. Reading acknowledges nothing."""
-        return drive(self._inbox.peek(n))
+        return drive(self._async.peek(n))
 
     def is_open(self, id: str) -> bool:
-        """Is this signal still to be settled? False also for one that never was this consumer's."""
-        return drive(self._inbox.is_open(id))
+        """Is this signal still to be settled? False also for a signal of another consumer."""
+        return drive(self._async.is_open(id))
 
     def parked(self) -> list[tuple[Signal, str | None]]:
         """Signals that were given up on, each with the last reason; `ack` takes them out."""
-        return drive(self._inbox.parked())
+        return drive(self._async.parked())
 
     def untold(self) -> set[str]:
-        """Sessions of which something is not settled yet, whoever holds it."""
-        return drive(self._inbox.untold())
+        """Sessions with signals that are not settled yet, by whichever process holds them."""
+        return drive(self._async.untold())
 
     def claim(self, limit: int | None = None, seen: Seen | None = None, owns: Owns | None = None) -> Batch:
         """The next signals, for this process alone until it settles or releases them. What `seen(id)` knows is settled
         and not returned; what `owns(signal)` denies stays for others."""
-        return Batch(drive(self._inbox.claim(limit, seen, owns)))
+        return Batch(drive(self._async.claim(limit, seen, owns)))
 
     def drain(
         self,
@@ -168,22 +646,24 @@ class Consumer:
         quote: str = "prefix",
         redact: Redact | None = None,
     ) -> Notice:
-        """Claim, as one bounded message. What is `passing(signal)` and comes after the end of its session was settled
-        is settled and not told. `redact` takes secrets out, in the place of the built-in rules."""
-        claim = drive(self._inbox.claim(limit, seen, owns, passing))
-        return Notice(claim, drive(self._inbox.render(claim, style, quote, redact)))
+        """Claim, as one bounded message. Signals that are `passing(signal)` and come after the end of their session was
+        settled are settled and left out. `redact` replaces the built-in rules for secrets."""
+        drained = self._async.drain(
+            style, limit=limit, seen=seen, owns=owns, passing=passing, quote=quote, redact=redact
+        )
+        return Notice(drive(drained))
 
     def note(self, id: str) -> Batch:
-        """This signal was got by another way: it shares the fate of the batch that is open, or of the next."""
-        return Batch(drive(self._inbox.note(id)))
+        """The caller has this signal from another call: settle it or give it back with the open batch, or the next."""
+        return Batch(drive(self._async.note(id)))
 
     def ack(self, id: str | None = None, *, upto: str | None = None) -> int:
-        """Settle one signal, or all up to one, at once. How many were open."""
-        return drive(self._inbox.ack(id, upto))
+        """Settle one signal, or all up to one, at once; returns how many were open."""
+        return drive(self._async.ack(id, upto=upto))
 
     def waker(self) -> Waker:
         """Waits for signals on one descriptor."""
-        return self._inbox.waker()
+        return self._async.waker()
 
     def __iter__(self) -> Notices:
         """One bounded message per wake, for ever. Asking for the next settles the last; leaving gives it back."""
@@ -191,171 +671,30 @@ class Consumer:
 
 
 class Notices:
-    """What a loop over a consumer goes through."""
+    """The iterator over a consumer, for programs that block."""
 
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
         self._waker = consumer.waker()
-        self._latest: Claim | None = None
+        self._latest: Notice | None = None
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> Notice:
         if self._latest is not None:
-            drive(self._latest.settle())
+            self._latest.settle()
             self._latest = None
         while True:
             self._waker.wait()
             notice = self._consumer.drain()
             if notice.text:
-                self._latest = notice._claim
+                self._latest = notice
                 return notice
             notice.settle()
 
     def __del__(self) -> None:
-        # The one thing that a body that raised and a `break` have in common.
+        # This is called after an exception in the body and after a `break`.
         if self._latest is not None:
-            self._latest.abandon(_LEFT)
-        self._waker.close()
-
-
-class AsyncBatch(_Held):
-    """As `Batch`, for asyncio."""
-
-    def __iter__(self) -> Iterator[Signal]:
-        return iter(self.signals)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
-            await self.settle()
-        else:
-            await self.release(f"{kind.__name__}: {error}")
-
-    async def settle(self, ids: Iterable[str] | None = None) -> int:
-        return await self._claim.settle(ids)
-
-    async def release(self, reason: str, poison: bool = False, ids: Iterable[str] | None = None) -> None:
-        await self._claim.release(reason, poison=poison, ids=ids)
-
-    async def untake(self, ids: Iterable[str]) -> None:
-        await self._claim.untake(ids)
-
-
-class AsyncNotice(AsyncBatch):
-    """As `Notice`, for asyncio."""
-
-    def __init__(self, claim: Claim, message: Message) -> None:
-        super().__init__(claim)
-        self.message = message
-        self.text = message.text
-        self.role_hint = message.role_hint
-
-    def __bool__(self) -> bool:
-        """Also one that only names what was parked has something to say."""
-        return bool(self.text) or bool(self.signals)
-
-    @property
-    def batch(self) -> AsyncBatch:
-        return AsyncBatch(self._claim)
-
-    async def __aiter__(self) -> AsyncIterator[Signal]:
-        try:
-            for signal in list(self.signals):
-                yield signal
-        except BaseException:
-            self._claim.abandon(_LEFT)
-            raise
-        await self.settle()
-
-
-class AsyncConsumer:
-    """One consumer, for asyncio."""
-
-    def __init__(self, inbox: Inbox) -> None:
-        self._inbox = inbox
-
-    def __repr__(self) -> str:
-        return f"<AsyncConsumer {self.name}>"
-
-    @property
-    def name(self) -> str:
-        return self._inbox.queue.name
-
-    async def pending(self) -> Pending:
-        return await self._inbox.pending()
-
-    async def peek(self, n: int = 10) -> list[Signal]:
-        return await self._inbox.peek(n)
-
-    async def is_open(self, id: str) -> bool:
-        return await self._inbox.is_open(id)
-
-    async def parked(self) -> list[tuple[Signal, str | None]]:
-        return await self._inbox.parked()
-
-    async def untold(self) -> set[str]:
-        return await self._inbox.untold()
-
-    async def claim(self, limit: int | None = None, seen: Seen | None = None, owns: Owns | None = None) -> AsyncBatch:
-        return AsyncBatch(await self._inbox.claim(limit, seen, owns))
-
-    async def drain(
-        self,
-        style: str | Style = "native",
-        *,
-        limit: int | None = None,
-        seen: Seen | None = None,
-        owns: Owns | None = None,
-        passing: Passing | None = None,
-        quote: str = "prefix",
-        redact: Redact | None = None,
-    ) -> AsyncNotice:
-        claim = await self._inbox.claim(limit, seen, owns, passing)
-        return AsyncNotice(claim, await self._inbox.render(claim, style, quote, redact))
-
-    async def note(self, id: str) -> AsyncBatch:
-        return AsyncBatch(await self._inbox.note(id))
-
-    async def ack(self, id: str | None = None, *, upto: str | None = None) -> int:
-        return await self._inbox.ack(id, upto)
-
-    def waker(self) -> Waker:
-        return self._inbox.waker()
-
-    def __aiter__(self) -> AsyncNotices:
-        return AsyncNotices(self)
-
-
-class AsyncNotices:
-    """As `Notices`, for asyncio."""
-
-    def __init__(self, consumer: AsyncConsumer) -> None:
-        self._consumer = consumer
-        self._waker = consumer.waker()
-        self._latest: Claim | None = None
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> AsyncNotice:
-        if self._latest is not None:
-            await self._latest.settle()
-            self._latest = None
-        while True:
-            await self._waker
-            notice = await self._consumer.drain()
-            if notice.text:
-                self._latest = notice._claim
-                return notice
-            await notice.settle()
-
-    def __del__(self) -> None:
-        if self._latest is not None:
-            self._latest.abandon(_LEFT)
+            self._latest._held.abandon(_LEFT)
         self._waker.close()

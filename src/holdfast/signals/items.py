@@ -1,4 +1,4 @@
-"""What of a batch of signals is told, and as what: items in the order in which an agent reads them. Pure.
+"""Which items of a batch a message has, and how much of each fits. No I/O.
 
 Sessions come in the order of their first signal; inside, events, matches, the rest, the lifecycle last. What a later
 signal of the same batch made out of date is settled and not shown.
@@ -6,44 +6,193 @@ signal of the same batch made out of date is settled and not shown.
 
 from __future__ import annotations
 
-from . import facts
-from .budget import DIGEST, EVENT, FAILURE, MATCH, NOTICE, PROGRESS, SUCCESS
+from dataclasses import dataclass
+
+from . import records
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
     from typing import Any
 
-    from .budget import Limits
-    from .quoting import Quoter
+    from ..config import Config
     from .records import Signal
+    from .redact import Quoter
 
-EVENTS, WATCH, REST, ENDING, AGAIN = "events", "watch", "rest", "ending", "again"
 
-# Of a session that has ended, whether it asks, runs on or is ready does not matter any more.
+# What fits into one message: a line for every session first, then what matters most, in fair shares.
+#
+# Everything is measured in the lines as the message will have them. The caller counts what does not fit.
+
+
+# The order in which the rest is paid for, once every session has its line.
+FAILURE, NOTICE, MATCH, EVENT, PROGRESS, SUCCESS, DIGEST = RANKS = range(7)
+
+
+class Limits:
+    """How much a message, a session in it, and a line may hold: the settings of `[drain]`, unless given."""
+
+    chars: int
+    lines: int
+    session_chars: int
+    session_lines: int
+    line_chars: int
+    label_chars: int
+    failed_lines: int
+    failed_chars: int
+    completed_lines: int
+    completed_chars: int
+
+    def __init__(self, config: Config | None = None, **given: int) -> None:
+        if config is None:
+            from ..config import Config
+
+            config = Config()
+        for name in Limits.__annotations__:
+            setattr(self, name, given[name] if name in given else getattr(config, f"drain_{name}"))
+
+    @classmethod
+    def of(cls, config: Config) -> Limits:
+        return cls(config)
+
+
+@dataclass(slots=True)
+class Cost:
+    """Characters, each line with its newline, and lines."""
+
+    chars: int
+    lines: int
+
+    @classmethod
+    def of(cls, lines: Sequence[str]) -> Cost:
+        return cls(sum(map(len, lines)) + len(lines), len(lines))
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(self.chars + other.chars, self.lines + other.lines)
+
+    def __sub__(self, other: Cost) -> Cost:
+        return Cost(self.chars - other.chars, self.lines - other.lines)
+
+    def within(self, other: Cost) -> bool:
+        return self.chars <= other.chars and self.lines <= other.lines
+
+    def least(self, other: Cost) -> Cost:
+        return Cost(min(self.chars, other.chars), min(self.lines, other.lines))
+
+    def share(self, among: int) -> Cost:
+        return Cost(self.chars // among, self.lines // among)
+
+
+@dataclass(slots=True)
+class Offer:
+    """One item of a session. `text(n)` are its lines with `n` lines of output, up to `most`; `final` is the one that
+    says how the session ended."""
+
+    session: Hashable
+    rank: int
+    text: Callable[[int], Sequence[str]]
+    most: int = 0
+    final: bool = False
+
+
+def allot(offers: Sequence[Offer], limits: Limits, frame: Cost) -> list[int | None]:
+    """For each offer the number of output lines it gets, or None when it is not shown at all. `frame` is what the
+    message costs without any."""
+    left = Cost(limits.chars, limits.lines) - frame
+    of_session = Cost(limits.session_chars, limits.session_lines)
+    granted: dict[int, int] = {}
+    paid: dict[int, Cost] = {}
+    purses: dict[Hashable, Cost] = {}
+
+    for number in _leads(offers):
+        price = Cost.of(offers[number].text(0))
+        if price.within(left):
+            left = left - price
+            # The line of a session is never too long for it.
+            purses[offers[number].session] = Cost(*_no_less_than_nothing(of_session - price))
+            granted[number], paid[number] = 0, price
+
+    for rank in RANKS:
+        waiting = [n for n, each in enumerate(offers) if each.rank == rank and each.session in purses]
+        for turn, number in enumerate(waiting):
+            offer = offers[number]
+            already = paid.get(number, Cost(0, 0))
+            purse = purses[offer.session]
+            room = already + left.share(len(waiting) - turn).least(purse)
+            if number not in granted:
+                # Its heading is worth more than the share of those that come after it.
+                price = Cost.of(offer.text(0))
+                if not price.within(left.least(purse)):
+                    continue
+                granted[number] = 0
+                room = Cost(max(room.chars, price.chars), max(room.lines, price.lines))
+            granted[number], price = _most_within(offer, room)
+            left = left - (price - already)
+            purses[offer.session] = purse - (price - already)
+    return [granted.get(number) for number in range(len(offers))]
+
+
+def _leads(offers: Sequence[Offer]) -> list[int]:
+    """The offer of each session that is its one line: how it ended, else what matters most. Failures first, so that
+    successes are the ones that are only counted."""
+    leads: dict[Hashable, int] = {}
+    for number, offer in enumerate(offers):
+        best = leads.setdefault(offer.session, number)
+        if (not offer.final, offer.rank) < (not offers[best].final, offers[best].rank):
+            leads[offer.session] = number
+    return sorted(leads.values(), key=lambda number: offers[number].rank)
+
+
+def _most_within(offer: Offer, room: Cost) -> tuple[int, Cost]:
+    """How many lines of output fit, and what that costs; no lines always fit."""
+    # The whole may be cheaper than all but a line, which has to say that one is missing.
+    cost = Cost.of(offer.text(offer.most))
+    if not offer.most or cost.within(room):
+        return offer.most, cost
+    low, high = 0, offer.most
+    while low + 1 < high:
+        middle = (low + high) // 2
+        if Cost.of(offer.text(middle)).within(room):
+            low = middle
+        else:
+            high = middle
+    return low, Cost.of(offer.text(low))
+
+
+def _no_less_than_nothing(cost: Cost) -> tuple[int, int]:
+    return max(0, cost.chars), max(0, cost.lines)
+
+
+# The items of a batch, in the order in which an agent reads them.
+
+
+EVENTS, WATCH, FOLDED, REST, ENDING, AGAIN = "events", "watch", "folded", "rest", "ending", "again"
+
+# A message shows the matches of so many sessions. When more match at once, the others are counted and named together.
+MATCHING_SESSIONS_MAX = 15
+
+# These do not matter any more once the session has ended.
 _OVER_WITH_THE_END = ("heartbeat", "needs_input", "deadline", "ready")
-# Of these the newest says all; how many came before is said with it.
+# The newest of these says all; the number of earlier ones is added.
 _NEWEST = ("heartbeat", "needs_input", "deadline")
 AGENTS = ("local_agent", "in_process_teammate", "remote_agent", "local_task", "local_workflow", "dream")
 # A key over several lines may begin before the first line that is shown.
 _LOOKED_BACK_LINES = 64
 
 
+@dataclass(slots=True)
 class Line:
     """A line of output, or with `gap` the place where so many were left out."""
 
-    __slots__ = ("gap", "offset", "stream", "text")
-
-    def __init__(self, text: str, stream: str = "", offset: int | None = None, gap: int = 0) -> None:
-        self.text = text
-        self.stream = stream
-        self.offset = offset
-        self.gap = gap
+    text: str
+    stream: str = ""
+    offset: int | None = None
+    gap: int = 0
 
 
 class Body:
-    """Lines that stand below a heading: the last ones where not all fit (of a summary, `head`, the first). `missing` is
-    where lines begin that are not even here; `cut` says that there is more before them."""
+    """Lines below a heading: the last ones where not all fit (the first ones of a summary, `head`). `missing` is where
+    lines begin that the record does not have; `cut` says that there is more before them."""
 
     __slots__ = ("_first", "_gaps", "_quoted", "_spoken", "cut", "head", "lines", "missing", "most", "name")
 
@@ -64,7 +213,7 @@ class Body:
         self.head = head
         self.missing = dict(missing or {})
         self._quoted: list[str] = []
-        # The first line of each stream, how many lines were left out before we came, and how many are here.
+        # The first line of each stream, how many lines the record left out, and how many it has.
         self._first: dict[str, int] = {}
         self._gaps = self._spoken = 0
         for number, line in enumerate(lines):
@@ -74,7 +223,7 @@ class Body:
                 self._first.setdefault(line.stream, number)
 
     def quote(self, quoter: Quoter, chars: int | None) -> None:
-        """Only what may be shown, and a little before it. No line is longer than all of them may be."""
+        """Quote only what may be shown, and a little before it. No line is longer than all of them may be."""
         if self.head:
             self._quoted = quoter.lines([line.text for line in self.lines[: self.most]], chars)
         else:
@@ -90,7 +239,7 @@ class Body:
         return list(zip(self.lines[first:], self._quoted[self.most - count :], strict=True)) if count else []
 
     def left_out(self, count: int) -> int:
-        """How many lines are not shown when `count` are, those that are not here included."""
+        """How many lines are not shown when `count` are, those that the record does not have included."""
         return self._gaps + self._spoken - self.counted(count)
 
     def counted(self, count: int) -> int:
@@ -98,7 +247,7 @@ class Body:
         return sum(1 for line, _ in self.shown(count) if not line.gap)
 
     def cursor(self, count: int) -> dict[str, int]:
-        """By stream, where the first line stands that is not shown."""
+        """By stream, where the first line is that is not shown."""
         found = dict(self.missing)
         for stream, number in self._first.items():
             # Of matches only the first has an offset: the others are read from there on.
@@ -110,7 +259,7 @@ class Body:
 
 
 class Item:
-    """One heading and what stands below it. `signal` is the one that is told, `signals` all that it stands for."""
+    """One heading and the lines below it. `signal` is the one it describes, `signals` all that it is about."""
 
     __slots__ = (
         *("bodies", "chars_max", "closed", "error", "group", "lines_max", "named", "number", "rank", "session"),
@@ -130,10 +279,10 @@ class Item:
         self.closed = False
         # Of an agent: what went wrong.
         self.error = ""
-        # What lives on of a session that ended: those that are named, and how many in all.
+        # Processes of an ended session that still run: those that are named, and how many in all.
         self.survivors: list[Mapping[str, Any]] = []
         self.survivor_count = 0
-        # As it stands in the message: does it say the session's name, and the how manieth is it of its kind?
+        # In the message: does it say the name of the session, and which number does it have?
         self.named = True
         self.number = 0
 
@@ -190,14 +339,44 @@ def arrange(signals: Sequence[Signal], limits: Limits) -> list[Item]:
     by_session: dict[str | None, list[Signal]] = {}
     for signal in signals:
         by_session.setdefault(signal.session, []).append(signal)
-    return [item for each in by_session.values() for item in _of_session(each, limits)]
+    return _fold_matches([item for each in by_session.values() for item in _of_session(each, limits)], limits)
+
+
+def match_count(signal: Signal) -> int:
+    """How many lines a `watch` signal is about, those it does not show included."""
+    fields = signal.fields
+    matched = fields.get("matched")  # which of the lines matched, where others are there for context
+    shown = len(matched) if isinstance(matched, list) else len(records.texts(fields, "lines"))
+    return shown + records.count(fields, "more")
+
+
+def _fold_matches(items: list[Item], limits: Limits) -> list[Item]:
+    """Make one item of the matches of all sessions behind the first ones, in the place of the first of them."""
+    matching = dict.fromkeys(item.session for item in items if item.group == WATCH)
+    folded = set(list(matching)[MATCHING_SESSIONS_MAX:])
+    matches = [item for item in items if item.group == WATCH and item.session in folded]
+    if not matches:
+        return items
+    first: dict[str | None, dict[str, Any]] = {}
+    for match in matches:
+        fields = match.signal.fields
+        line = next(iter(records.texts(fields, "lines")), "")
+        where = {"stream": fields.get("stream"), "offset": fields.get("offset")}
+        seen = first.setdefault(match.session, {"id": match.session, "matches": 0, "first": line, **where})
+        seen["matches"] += match_count(match.signal)
+    item = Item(FOLDED, MATCH, [match.signal for match in matches])
+    item.bodies = list(_texts([_held_back(each) for each in first.values()], limits.session_lines, head=True))
+    item.session = None
+    place = items.index(matches[0])
+    kept = [each for each in items if each not in matches]
+    return [*kept[:place], item, *kept[place:]]
 
 
 def _of_session(signals: Sequence[Signal], limits: Limits) -> list[Item]:
     again = [signal for signal in signals if signal.replayed]
     fresh = [signal for signal in signals if not signal.replayed]
     items = [_again(again)] if again else []
-    ended = [signal for signal in fresh if is_end(signal)]
+    ended = [signal for signal in fresh if signal.ends_session]
     if ended:
         fresh = [signal for signal in fresh if signal.variant not in _OVER_WITH_THE_END]
     events = [signal for signal in fresh if signal.variant == "event"]
@@ -208,7 +387,7 @@ def _of_session(signals: Sequence[Signal], limits: Limits) -> list[Item]:
     if ended:
         fresh = [signal for signal in fresh if signal.variant != "survivors"]
     items += _rest(fresh, limits)
-    restarting = [signal for signal in fresh if signal.variant == "lifecycle" and not is_end(signal)]
+    restarting = [signal for signal in fresh if signal.variant == "lifecycle" and not signal.ends_session]
     if restarting and not ended:
         items.append(Item(REST, NOTICE, restarting))
     if ended:
@@ -216,13 +395,9 @@ def _of_session(signals: Sequence[Signal], limits: Limits) -> list[Item]:
     return items
 
 
-def is_end(signal: Signal) -> bool:
-    return signal.variant == "lifecycle" and signal.fields.get("phase") == "ended"
-
-
 def _again(signals: Sequence[Signal]) -> Item:
-    """One line, however much it was: the ending says most."""
-    return Item(AGAIN, DIGEST, sorted(signals, key=is_end))
+    """One line for all of them: the ending says most."""
+    return Item(AGAIN, DIGEST, sorted(signals, key=lambda signal: signal.ends_session))
 
 
 def _events(signals: Sequence[Signal], limits: Limits) -> Item:
@@ -230,28 +405,28 @@ def _events(signals: Sequence[Signal], limits: Limits) -> Item:
     missing: dict[str, int] = {}
     for signal in signals:
         fields = signal.fields
-        told = [
-            Line(facts.text(each, "text"), facts.stream(each), facts.number(each, "offset"))
-            for each in facts.tables(fields, "lines")
+        shown = [
+            Line(records.text(each, "text"), records.stream(each), records.number(each, "offset"))
+            for each in records.tables(fields, "lines")
         ]
-        suppressed = facts.count(fields, "suppressed")
+        suppressed = records.count(fields, "suppressed")
         if suppressed:
             # A digest shows the first line and the last ones, anything else the newest.
-            place = 1 if fields.get("level") == "digest" and len(told) > 1 else 0
-            told.insert(place, Line("", gap=suppressed))
+            place = 1 if fields.get("level") == "digest" and len(shown) > 1 else 0
+            shown.insert(place, Line("", gap=suppressed))
             for stream, offset in _offsets(fields.get("cursor")).items():
                 missing[stream] = min(offset, missing.get(stream, offset))
-        lines += told
+        lines += shown
     item = Item(EVENTS, EVENT, signals, [Body(lines, most=limits.session_lines, missing=missing)] if lines else [])
     item.closed = any(signal.fields.get("closing") is True for signal in signals)
     return item
 
 
 def _watch(signal: Signal, limits: Limits) -> Item:
-    stream, offset = facts.stream(signal.fields), facts.number(signal.fields, "offset")
+    stream, offset = records.stream(signal.fields), records.number(signal.fields, "offset")
     lines = [
         Line(text, stream, offset if number == 0 else None)
-        for number, text in enumerate(facts.texts(signal.fields, "lines"))
+        for number, text in enumerate(records.texts(signal.fields, "lines"))
     ]
     return Item(WATCH, MATCH, [signal], [Body(lines, most=limits.session_lines, head=True)] if lines else [])
 
@@ -263,7 +438,7 @@ def _rest(signals: Sequence[Signal], limits: Limits) -> list[Item]:
         if signal.variant in ("event", "watch", "lifecycle"):
             continue
         if signal.variant in _NEWEST:
-            # Those before it go with it, and it stands where the last one came.
+            # It replaces those before it, at the place of the last one.
             kept = newest.setdefault(signal.variant, [])
             shown = [each for each in shown if each is not kept]
             kept.append(signal)
@@ -283,11 +458,11 @@ def _notice_bodies(signal: Signal, limits: Limits) -> Iterable[Body]:
     fields = signal.fields
     most = limits.session_lines
     if signal.variant == "heartbeat":
-        yield from _tail({"text": fields.get("tail"), "offset": fields.get("offset")}, facts.stream(fields), most)
+        yield from _tail({"text": fields.get("tail"), "offset": fields.get("offset")}, records.stream(fields), most)
     elif signal.variant == "needs_input":
-        yield from _texts([facts.text(fields, "line")], most)
+        yield from _texts([records.text(fields, "line")], most)
     elif signal.variant == "overflow":
-        yield from _texts([_held_back(each) for each in facts.tables(fields, "sessions")], most, head=True)
+        yield from _texts([_held_back(each) for each in records.tables(fields, "sessions")], most, head=True)
     elif signal.variant == "unknown":
         yield from _texts([_as_json(fields)], most)
 
@@ -299,43 +474,43 @@ def _ending(signals: Sequence[Signal], limits: Limits) -> Item:
     item = Item(ENDING, FAILURE if failed else SUCCESS, signals)
     item.lines_max = lines
     item.chars_max = limits.failed_chars if failed else limits.completed_chars
-    metadata = facts.table(signal.snapshot, "metadata")
+    metadata = records.table(signal.snapshot, "metadata")
     if signal.kind in AGENTS:
-        item.bodies = list(_texts(facts.text(metadata, "summary").splitlines(), lines, head=True))
-        item.error = facts.text(metadata, "error")
+        item.bodies = list(_texts(records.text(metadata, "summary").splitlines(), lines, head=True))
+        item.error = records.text(metadata, "error")
     elif signal.kind != "monitor":
-        # Of a monitor every line was told by its events.
-        tails = facts.table(signal.fields, "tail")
+        # The events of a monitor have had every line.
+        tails = records.table(signal.fields, "tail")
         for stream in ("stderr", "stdout", "tty") if failed else ("stdout", "stderr", "tty"):
-            item.bodies += _tail(facts.table(tails, stream), stream, lines)
+            item.bodies += _tail(records.table(tails, stream), stream, lines)
     _find_survivors(item)
     return item
 
 
 def status(signal: Signal) -> str:
-    told = facts.text(signal.fields, "status") or facts.text(signal.snapshot, "status")
-    if told in ("completed", "failed", "killed"):
-        return told
-    return "completed" if facts.number(signal.fields, "code") == 0 else "failed"
+    recorded = records.text(signal.fields, "status") or records.text(signal.snapshot, "status")
+    if recorded in ("completed", "failed", "killed"):
+        return recorded
+    return "completed" if records.number(signal.fields, "code") == 0 else "failed"
 
 
 def _find_survivors(item: Item) -> None:
-    """As the last word on them says, which may be that nobody is left."""
+    """From the last signal about them, which may say that all have ended."""
     for signal in reversed(item.signals):
         if signal.variant == "survivors":
-            item.survivors = facts.tables(signal.fields, "pids")
+            item.survivors = records.tables(signal.fields, "pids")
             item.survivor_count = len(item.survivors)
             return
-    exit = facts.table(item.signal.snapshot, "exit")
-    item.survivors = facts.tables(exit, "survivors")
-    item.survivor_count = facts.count(exit, "survivors") or len(item.survivors)
+    exit = records.table(item.signal.snapshot, "exit")
+    item.survivors = records.tables(exit, "survivors")
+    item.survivor_count = records.count(exit, "survivors") or len(item.survivors)
 
 
 def _tail(tail: Mapping[str, Any], stream: str, most: int) -> list[Body]:
-    text = facts.text(tail, "text").rstrip()
+    text = records.text(tail, "text").rstrip()
     if not text:
         return []
-    offset = facts.number(tail, "offset")
+    offset = records.number(tail, "offset")
     lines = [Line(each, stream, offset if number == 0 else None) for number, each in enumerate(text.split("\n"))]
     return [Body(lines, name=stream, most=most, cut=tail.get("cut") is True)]
 
@@ -347,20 +522,19 @@ def _texts(texts: Sequence[str], most: int, *, head: bool = False) -> Iterable[B
 
 
 def _offsets(cursor: object) -> dict[str, int]:
-    """The text of a cursor, as far as it is one."""
+    """The offsets in the text of a cursor; empty where it is invalid."""
     if not isinstance(cursor, str):
         return {}
     parts = (part.partition(":") for part in cursor.split(","))
     found = {stream: int(digits) for stream, _, digits in parts if digits.isascii() and digits.isdecimal()}
-    return facts.offsets({"cursor": found}, "cursor")
+    return records.offsets({"cursor": found}, "cursor")
 
 
 def _held_back(session: Mapping[str, Any]) -> str:
-    stream = facts.stream(session)
-    where = f" at {stream}:{facts.count(session, 'offset')}" if stream else ""
-    return (
-        f"{facts.text(session, 'id')}: {facts.count(session, 'matches')}, first{where}: {facts.text(session, 'first')}"
-    )
+    stream = records.stream(session)
+    where = f" at {stream}:{records.count(session, 'offset')}" if stream else ""
+    matches = f"{records.text(session, 'id')}: {records.count(session, 'matches')}"
+    return f"{matches}, first{where}: {records.text(session, 'first')}"
 
 
 def _as_json(fields: Mapping[str, Any]) -> str:

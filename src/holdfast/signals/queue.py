@@ -1,102 +1,194 @@
-"""One consumer's queue: what it has not settled, who holds what, and until when.
+"""The queue of one consumer in the index: what it has not settled, which process holds what, and until when.
 
-Each call is one short transaction in the index, or IndexBusy. The rules are those of claiming.py; here they meet the
-rows. Reading never acknowledges: only `settle` takes anything out.
+A signal that a consumer has not settled is free, held, backed off or parked. It becomes free again at once when its
+holder dies, after the lease when its holder is silent, and after a growing wait when its holder gave it back. It is
+parked only after holders died or called it poison. Reading never acknowledges: only `settle` removes anything.
 """
 
 from __future__ import annotations
 
+from ..core import clock as real_clock
+from ..core import failpoints, processes
 from ..errors import BadArgument, ConsumerMismatch
-from ..index import audience, pointers
-from ..runner import clock as real_clock
-from ..runner import points
-from .claiming import DEAD, HOLDS, Delivery, Rules, choose
-from .holders import Holders
-from .pending import Claimed, Pending
+from ..index import signals
 from .records import split_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Callable, Iterable
-    from typing import Any
+    from typing import Protocol, TypeVar
 
-    from ..index.audience import Consumer, Filter
-    from ..index.pointers import Pointer
-    from .claiming import Holder
-    from .holders import Clock
-    from .store import Store
+    from ..config import Config
+    from ..index import Index
+    from ..index.signals import Consumer, Filter, Pointer
+
+    T = TypeVar("T")
+
+    class Clock(Protocol):
+        def mono_ns(self) -> int: ...
+
+        def wall_ns(self) -> int: ...
+
+
+_NS = 1_000_000_000
+
+
+class Holder:
+    """The process that holds a claim, with its namespaces, and until when it may be silent."""
+
+    __slots__ = ("boot", "pid", "pidns", "start", "timens", "until_ns", "until_wall_ns")
+
+    def __init__(
+        self, boot: str, pidns: int, timens: int, pid: int, start: int, until_ns: int = 0, until_wall_ns: int = 0
+    ) -> None:
+        self.boot = boot
+        self.pidns = pidns
+        self.timens = timens
+        self.pid = pid
+        self.start = start
+        self.until_ns = until_ns
+        self.until_wall_ns = until_wall_ns
+
+    def __repr__(self) -> str:
+        return f"<holder {self.pid} of boot {self.boot[:8]}>"
+
+    @property
+    def identity(self) -> tuple[str, int, int, int, int]:
+        return self.boot, self.pidns, self.timens, self.pid, self.start
+
+    @property
+    def clock(self) -> str:
+        """Which monotonic clock its times are on: those of another boot or time namespace cannot be compared."""
+        return f"{self.boot}:{self.timens}"
+
+    def can_see(self, other: Holder) -> bool:
+        """Whether its pids and start times mean the same to both."""
+        return self.identity[:3] == other.identity[:3]
+
+    def remaining_ns(self, other: Holder, now_ns: int, wall_ns: int) -> int:
+        """How long `other` may still be silent. The wall clock decides only where there is no better one."""
+        return other.until_ns - now_ns if other.clock == self.clock else other.until_wall_ns - wall_ns
+
+
+HOLDS = "holds"
+SILENT = "was silent"
+DEAD = "died"
+
+
+def standing(here: Holder, other: Holder, now_ns: int, wall_ns: int, lives: Callable[[int, int], bool]) -> str:
+    """Does another holder still hold its signals, as far as can be seen from here?"""
+    if other.boot != here.boot:
+        return DEAD
+    if here.can_see(other) and not lives(other.pid, other.start):
+        return DEAD
+    return HOLDS if here.remaining_ns(other, now_ns, wall_ns) > 0 else SILENT
+
+
+class Pending(int):
+    """How many signals are due now. `oldest` is the id of the first and `oldest_at` its time; `next_due` is when the
+    next of those that are backed off or held by others may come, on the monotonic clock in seconds."""
+
+    oldest: str | None
+    oldest_at: str | None
+    next_due: float | None
+
+    @staticmethod
+    def of(count: int, oldest: Pointer | None, next_due_ns: int | None) -> Pending:
+        made = Pending(count)
+        made.oldest = None if oldest is None else oldest.id
+        made.oldest_at = None if oldest is None else oldest.at
+        made.next_due = None if next_due_ns is None else next_due_ns / 1e9
+        return made
+
+
+class Claimed:
+    """What one claim took, how many more are due, and the ids of signals that were parked meanwhile."""
+
+    __slots__ = ("parked", "remaining", "taken")
+
+    def __init__(self) -> None:
+        self.taken: list[Pointer] = []
+        self.remaining = 0
+        self.parked: list[str] = []
+
 
 RETAINED = "retained"
 NOW = "now"
 
-_SELECT = "SELECT pos, deliveries, releases, failures, clock, not_before, holder, parked FROM pending"
-_IN_CLAIM = """ WHERE consumer = ? AND claim = ?
-AND pos = (SELECT pos FROM signals WHERE session = ? AND seq = ?)"""
-_COUNT = "SELECT count(*), min(pos) FROM pending"
+_FIND = "SELECT pos FROM pending"
 _NEXT = "SELECT min(not_before) FROM pending"
+_OLDEST = "SELECT pos, failures FROM pending"
+_REMOVE = "DELETE FROM pending"
+_THIS = "consumer = ? AND pos = (SELECT pos FROM signals WHERE session = ? AND seq = ?)"
+_COUNT = "SELECT count(*), min(pos) FROM pending"
 _FREE = "consumer = ? AND parked = 0 AND holder IS NULL"
+# A wait on the clock of another boot has ended.
 _DUE = f"{_FREE} AND (clock IS NULL OR clock != ? OR not_before <= ?)"
-# A consumer's last use is told to the hour: finer would be a write in every call.
-_USED_GRAIN_NS = 3600 * 10**9
+_LET_GO = "UPDATE pending SET holder = NULL, claim = NULL"
+_HOLDERS_OF_NOTHING = """DELETE FROM holders WHERE consumer = ?
+AND NOT EXISTS (SELECT 1 FROM pending WHERE pending.holder = holders.id)"""
+# The last use of a consumer is recorded to the hour: finer would be a write in every call.
+_USED_GRAIN_NS = 3600 * _NS
+# A lease is renewed when this part of it has passed, not in every call.
+_WORN = 0.1
 
 
 class Queue:
+    """A test may give a `clock` of its own, and `here`, another process to act as."""
+
     def __init__(
         self,
-        store: Store,
+        index: Index,
+        config: Config,
         name: str,
         filter: Filter,
         *,
         start: str = RETAINED,
-        rules: Rules,
         clock: Clock = real_clock,
         here: Holder | None = None,
     ) -> None:
         self.name = name
         self.filter = filter
-        self.store = store
+        self.index = index
         self._start = start
-        self._rules = rules
+        self._lease_ns = round(config.signals_lease * _NS)
+        self._waits_ns = [round(wait * _NS) for wait in config.signals_release_waits] or [0]
+        self._alone_after = config.signals_alone_after
+        self._park_after = config.signals_park_after
         self._clock = clock
-        self._holders = Holders(rules, clock, here)
+        self._played = here
 
     @property
     def starts_now(self) -> bool:
         return self._start == NOW
 
-    # Being a consumer.
+    # The consumer in the index.
 
     def open(self, *, replace: bool = False) -> None:
-        """Make the consumer, or see that it is the one that is meant."""
-        if not self.store.ask(lambda db: self._is_open(db, replace)):
-            self.store.write(lambda db: self._open(db, replace))
+        """Make the consumer, or check that its filter is this one."""
+        if not self.index.database.read(lambda db: self._is_open(db, replace)):
+            self.index.database.change(lambda db: self._open(db, replace))
 
     def _is_open(self, db: sqlite3.Connection, replace: bool) -> bool:
-        known = audience.find(db, self.name)
-        if known is None:
-            return False
-        if known.filter != self.filter:
-            if not replace:
-                raise ConsumerMismatch(self.name)
-            return False
-        return known.unused_ns() < _USED_GRAIN_NS
+        known = signals.find_consumer(db, self.name) if replace else self._known(db)
+        return known is not None and known.filter == self.filter and known.unused_ns() < _USED_GRAIN_NS
 
     def _open(self, db: sqlite3.Connection, replace: bool) -> Consumer:
-        known = audience.find(db, self.name)
+        signals.prepare_consumers(db, self.index.home)
+        known = signals.find_consumer(db, self.name)
         if known is not None and known.filter == self.filter:
-            audience.use(db, known)
+            signals.use_consumer(db, known)
             return known
         if known is not None and not replace:
             raise ConsumerMismatch(self.name)
         after = self._first_after(db)
-        # Made anew in mid-life, it has to miss nothing that came since.
+        # If it is made again later, it must not miss what came since.
         self._start = RETAINED
-        former = None if known is None else known.filter
-        made = audience.add(db, self.store.home, self.name, self.filter)
-        pointers.unfill(db, made)
+        made = signals.add_consumer(db, self.index.home, self.name, self.filter)
+        signals.unfill(db, made)
         if after is not None:
-            pointers.fill(db, made, after=after, unless=former)
+            signals.fill(db, made, after=after, unless=None if known is None else known.filter)
         return made
 
     def _first_after(self, db: sqlite3.Connection) -> int | None:
@@ -105,309 +197,287 @@ class Queue:
         if self._start == RETAINED:
             return 0
         wanted = split_id(self._start)
-        after = None if wanted is None else pointers.position(db, *wanted)
+        after = None if wanted is None else signals.position(db, *wanted)
         if after is None:
             fix = f"give `{RETAINED}`, `{NOW}`, or the id of a signal that is retained"
             raise BadArgument("start", f"no signal {self._start!r} is known", fix)
         return after
 
     def _known(self, db: sqlite3.Connection) -> Consumer | None:
-        known = audience.find(db, self.name)
+        known = signals.find_consumer(db, self.name)
         if known is not None and known.filter != self.filter:
             raise ConsumerMismatch(self.name)
         return known
 
-    def _consumer(self, db: sqlite3.Connection) -> Consumer:
-        """As it is now: somebody may have dropped it, or the whole index, since the last call."""
-        return self._known(db) or self._open(db, False)
+    # Looking, without an effect on the queue. Every call, also below, renews the lease of a process that holds signals.
 
-    # Looking: without effect but for the lease, which any call of a holder prolongs.
+    def _ask(self, question: Callable[[sqlite3.Connection, int], T], otherwise: T) -> T:
+        """`otherwise` where the consumer does not exist."""
+
+        def ask(db: sqlite3.Connection) -> tuple[T] | None:
+            known = self._known(db)
+            if known is None:
+                return (otherwise,)
+            return None if self._lease_is_worn(db, known.id) else (question(db, known.id),)
+
+        while (answer := self.index.database.read(ask)) is None:
+            self._change(lambda db, consumer: None)
+        return answer[0]
 
     def pending(self) -> Pending:
-        return self.store.ask(self._pending)
+        return self._ask(self._pending, Pending.of(0, None, None))
 
-    def _pending(self, db: sqlite3.Connection) -> Pending:
-        known = self._known(db)
-        if known is None:
-            return Pending.of(0, None, None)
-        here, now = self._holders.here(), self._clock.mono_ns()
-        count, first = self._due(db, known.id)
+    def _pending(self, db: sqlite3.Connection, consumer: int) -> Pending:
+        here, now = self._here(), self._clock.mono_ns()
+        count, first = self._due(db, consumer, here, now)
         backed_off = f"{_NEXT} WHERE {_FREE} AND clock = ? AND not_before > ?"
-        times = [db.execute(backed_off, (known.id, here.clock, now)).fetchone()[0]]
-        for id, holder in self._holders.all(db, known.id):
-            held, oldest = db.execute(_COUNT + " WHERE holder = ?", (id,)).fetchone()
-            if self._holders.standing(holder) != HOLDS:
+        times = [db.execute(backed_off, (consumer, here.clock, now)).fetchone()[0]]
+        for id, holder in self._holders(db, consumer):
+            held, oldest = db.execute(f"{_COUNT} WHERE holder = ?", (id,)).fetchone()
+            if self._standing(holder) != HOLDS:
                 count += held
                 first = min(filter(None, (first, oldest)), default=None)
             elif holder.identity != here.identity and held:
-                times.append(self._holders.due_ns(holder))
-        due = [time for time in times if time is not None]
-        oldest = pointers.waiting(db, known.id, "pending.pos = ?", first)[0] if first is not None else None
-        return Pending.of(count, oldest, min(due, default=None))
+                times.append(now + here.remaining_ns(holder, now, self._clock.wall_ns()))
+        oldest = signals.waiting(db, consumer, "pending.pos = ?", first)[0] if first is not None else None
+        return Pending.of(count, oldest, min(filter(None, times), default=None))
 
-    def peek(self, limit: int) -> list[tuple[Pointer, int]]:
-        """The oldest that are due, and how often each was delivered so far."""
+    def peek(self, limit: int) -> list[Pointer]:
+        """The oldest that are due. What dead and silent holders have is free with the next claim, and counts as due."""
 
-        def question(db: sqlite3.Connection) -> list[tuple[Pointer, int]]:
-            known = self._known(db)
-            if known is None:
-                return []
-            now = (known.id, self._holders.here().clock, self._clock.mono_ns())
-            # What the dead and the silent hold is free with the next claim, and counts as due.
-            gone = [id for id, each in self._holders.all(db, known.id) if self._holders.standing(each) != HOLDS]
+        def question(db: sqlite3.Connection, consumer: int) -> list[Pointer]:
+            gone = [id for id, each in self._holders(db, consumer) if self._standing(each) != HOLDS]
             left = f"(parked = 0 AND holder IN ({', '.join('?' * len(gone))}))"
-            found = pointers.waiting(db, known.id, f"(({_DUE}) OR {left})", *now, *gone, limit=limit)
-            sql = "SELECT deliveries FROM pending WHERE consumer = ? AND pos = ?"
-            return [(each, db.execute(sql, (known.id, each.pos)).fetchone()[0]) for each in found]
+            now = (consumer, self._here().clock, self._clock.mono_ns())
+            return signals.waiting(db, consumer, f"(({_DUE}) OR {left})", *now, *gone, limit=limit)
 
-        return self.store.ask(question)
+        return self._ask(question, [])
 
     def is_open(self, id: str) -> bool:
-        """Is it still to be settled, in whoever's hands it is?"""
-        sql = "SELECT 1 FROM pending WHERE consumer = ? AND pos = ?"
-
-        def question(db: sqlite3.Connection) -> bool:
-            known, pos = self._known(db), self._position(db, id)
-            return known is not None and db.execute(sql, (known.id, pos)).fetchone() is not None
-
-        return self.store.ask(question)
+        """Is it still to be settled, whichever process holds it?"""
+        this = checked_id(id)
+        return self._ask(lambda db, consumer: self._is_waiting(db, consumer, this), False)
 
     def was_settled(self, id: str) -> bool:
-        """Was it this consumer's, and is it done with? False for what was never meant for its queue."""
-        entered = "SELECT pos, owner, variant, kind FROM signals WHERE session = ? AND seq = ?"
-        open_still = "SELECT 1 FROM pending WHERE consumer = ? AND pos = ?"
+        """Was it in the queue of this consumer, and is it settled? False for a signal that its filter does not want."""
+        this = checked_id(id)
 
-        def question(db: sqlite3.Connection) -> bool:
-            known, row = self._known(db), db.execute(entered, self._split(id)).fetchone()
-            if known is None or row is None or not self.filter.fits(*row[1:]):
-                return False
-            return db.execute(open_still, (known.id, row[0])).fetchone() is None
+        def question(db: sqlite3.Connection, consumer: int) -> bool:
+            row = db.execute("SELECT owner, variant, kind FROM signals WHERE session = ? AND seq = ?", this).fetchone()
+            return row is not None and self.filter.fits(*row) and not self._is_waiting(db, consumer, this)
 
-        return self.store.ask(question)
+        return self._ask(question, False)
 
-    def parked(self) -> list[tuple[Pointer, int, str | None]]:
-        """Those that come no more by themselves, how often each was delivered, and why it was last given back."""
+    def _is_waiting(self, db: sqlite3.Connection, consumer: int, this: tuple[str, int]) -> bool:
+        return db.execute(f"{_FIND} WHERE {_THIS}", (consumer, *this)).fetchone() is not None
 
-        def question(db: sqlite3.Connection) -> list[tuple[Pointer, int, str | None]]:
-            known = self._known(db)
-            found = [] if known is None else pointers.waiting(db, known.id, "parked = 1")
-            sql = "SELECT deliveries, why FROM pending WHERE consumer = ? AND pos = ?"
-            return [(each, *db.execute(sql, (known.id, each.pos)).fetchone()) for each in found if known]
+    def parked(self) -> list[Pointer]:
+        """Those that are not delivered any more; `why` says why each was last given back."""
+        return self._ask(lambda db, consumer: signals.waiting(db, consumer, "parked = 1"), [])
 
-        return self.store.ask(question)
-
-    def untold(self) -> set[str]:
-        """Sessions of which something is not settled: due, in somebody's hands, or to come again later."""
-
-        def question(db: sqlite3.Connection) -> set[str]:
-            known = self._known(db)
-            return set() if known is None else {each.session for each in pointers.waiting(db, known.id, "parked = 0")}
-
-        return self.store.ask(question)
+    def unsettled(self) -> set[str]:
+        """Sessions of which something is not settled: due, held, or backed off."""
+        none: list[Pointer] = []
+        return {each.session for each in self._ask(lambda db, own: signals.waiting(db, own, "parked = 0"), none)}
 
     def visible_others(self) -> list[Holder]:
-        """Whose death would set something free and can be seen from here."""
-
-        def question(db: sqlite3.Connection) -> list[Holder]:
-            known = self._known(db)
-            others = [] if known is None else self._holders.others(db, known.id)
-            return [other for other in others if self._holders.here().can_see(other)]
-
-        return self.store.ask(question)
+        """Other holders whose death would free something and can be seen from here."""
+        here = self._here()
+        found: list[tuple[int, Holder]] = self._ask(self._holders, [])
+        return [each for _, each in found if each.identity != here.identity and here.can_see(each)]
 
     # Acting.
 
+    def _change(self, change: Callable[[sqlite3.Connection, int], T]) -> T:
+        """Inside a transaction, with the id of the consumer: it is made again where another host dropped it, or the
+        whole index, since the last call."""
+
+        def all_of_it(db: sqlite3.Connection) -> T:
+            signals.prepare_consumers(db, self.index.home)
+            consumer = (self._known(db) or self._open(db, False)).id
+            if self._lease_is_worn(db, consumer):
+                self._hold(db, consumer)
+            done = change(db, consumer)
+            db.execute(_HOLDERS_OF_NOTHING, (consumer,))
+            return done
+
+        return self.index.database.change(all_of_it)
+
     def claim(self, limit: int, token: int) -> Claimed:
-        """The next that are due, in the order of the home; none is in two live claims."""
-        if not self.store.ask(self._pending) and self.store.ask(self._known) is not None:
-            self.prolong()
+        """The next that are due, in the order of the home; no signal is in two live claims."""
+        if self._ask(lambda db, consumer: self._pending(db, consumer) == 0, False):
             return Claimed()
-        claimed = self.store.write(lambda db: self._claim(db, limit, token))
-        if points.ACTIVE:
-            points.hit("signals.claimed")
+        claimed = self._change(lambda db, consumer: self._claim(db, consumer, limit, token))
+        failpoints.hit("signals.claimed")
         return claimed
 
-    def _claim(self, db: sqlite3.Connection, limit: int, token: int) -> Claimed:
-        known = self._consumer(db)
+    def _claim(self, db: sqlite3.Connection, consumer: int, limit: int, token: int) -> Claimed:
+        here, now = self._here(), self._clock.mono_ns()
         claimed = Claimed()
-        claimed.parked = self._free(db, known.id)
-        sql = f"{_SELECT} WHERE {_DUE} ORDER BY pos LIMIT ?"
-        rows = db.execute(sql, (known.id, self._holders.here().clock, self._clock.mono_ns(), limit)).fetchall()
-        chosen = choose(map(self._delivery, rows), limit, self._rules)
-        if chosen:
-            holder = self._holders.hold(db, known.id)
-            for delivery in chosen:
-                delivery.take()
-                self._save(db, known.id, delivery, holder, token)
-            taken = {delivery.pos: delivery.deliveries for delivery in chosen}
-            found = pointers.waiting(db, known.id, "holder = ? AND claim = ?", holder, token)
-            claimed.taken = [(each, taken[each.pos]) for each in found if each.pos in taken]
-        claimed.remaining = self._due(db, known.id)[0]
+        claimed.parked = self._free(db, consumer)
+        due = db.execute(f"{_OLDEST} WHERE {_DUE} ORDER BY pos LIMIT ?", (consumer, here.clock, now, limit))
+        positions: list[int] = []
+        for pos, failures in due.fetchall():
+            # One that may be poison comes alone, so that no other is lost with it.
+            alone = failures + 1 >= self._alone_after
+            if not (alone and positions):
+                positions.append(pos)
+            if alone:
+                break
+        if positions:
+            self._take(db, consumer, positions, token)
+            claimed.taken = signals.waiting(db, consumer, "claim = ?", token)
+        claimed.remaining = self._due(db, consumer, here, now)[0]
         return claimed
 
     def join(self, id: str, token: int) -> bool:
-        """Take this one signal into the claim. False: it is settled, another's, or in somebody's hands."""
+        """Take this one signal into the claim. False: it is settled, held, or not in this queue."""
+        this = checked_id(id)
 
-        def change(db: sqlite3.Connection) -> bool:
-            known = self._consumer(db)
-            self._free(db, known.id)
-            pos = self._position(db, id)
-            sql = f"{_SELECT} WHERE consumer = ? AND pos = ? AND holder IS NULL"
-            row = db.execute(sql, (known.id, pos)).fetchone()
-            if row is None:
-                return False
-            delivery = self._delivery(row)
-            delivery.take()
-            self._save(db, known.id, delivery, self._holders.hold(db, known.id), token)
-            return True
+        def change(db: sqlite3.Connection, consumer: int) -> bool:
+            self._free(db, consumer)
+            sql = f"{_FIND} WHERE {_THIS} AND holder IS NULL"
+            row = db.execute(sql, (consumer, *this)).fetchone()
+            if row is not None:
+                self._take(db, consumer, [row[0]], token)
+            return row is not None
 
-        return self.store.write(change)
+        return self._change(change)
+
+    def _take(self, db: sqlite3.Connection, consumer: int, positions: list[int], token: int) -> None:
+        holder = self._hold(db, consumer)
+        sql = """UPDATE pending SET holder = ?, claim = ?, deliveries = deliveries + 1, clock = NULL, not_before = 0
+        WHERE consumer = ? AND pos = ?"""
+        db.executemany(sql, [(holder, token, consumer, pos) for pos in positions])
 
     def move(self, token: int, to: int) -> None:
-        """All of one of our claims into another."""
+        """Move all of one of our claims into another."""
         sql = "UPDATE pending SET claim = ? WHERE consumer = ? AND claim = ?"
-        self.store.write(lambda db: db.execute(sql, (to, self._consumer(db).id, token)))
+        self._change(lambda db, consumer: db.execute(sql, (to, consumer, token)))
 
     def settle(self, ids: Iterable[str]) -> int:
-        """Done, whoever holds them by now: the work was done. How many were still open."""
-        wanted = [self._split(id) for id in ids]
-        sql = "DELETE FROM pending WHERE consumer = ? AND pos = (SELECT pos FROM signals WHERE session = ? AND seq = ?)"
+        """Done, whichever process holds them by now: the work was done. Returns how many were still open."""
+        wanted = [checked_id(id) for id in ids]
 
-        def change(db: sqlite3.Connection) -> int:
-            known = self._consumer(db)
-            settled = sum(db.execute(sql, (known.id, *each)).rowcount for each in wanted)
-            self._holders.tidy(db, known.id)
-            return settled
+        def change(db: sqlite3.Connection, consumer: int) -> int:
+            return sum(db.execute(f"{_REMOVE} WHERE {_THIS}", (consumer, *each)).rowcount for each in wanted)
 
-        if points.ACTIVE:
-            points.hit("signals.settling")
-        settled = self.store.write(change)
-        if points.ACTIVE:
-            points.hit("signals.settled")
+        failpoints.hit("signals.settling")
+        settled = self._change(change)
+        failpoints.hit("signals.settled")
         return settled
 
     def settle_up_to(self, id: str) -> int:
         """Everything of this consumer up to the place of that signal in the order of the home."""
+        this = checked_id(id)
 
-        def change(db: sqlite3.Connection) -> int:
-            known = self._consumer(db)
-            upto = self._position(db, id)
+        def change(db: sqlite3.Connection, consumer: int) -> int:
+            upto = signals.position(db, *this)
             if upto is None:
                 raise BadArgument("upto", f"no signal {id!r} is known", "give the id of a signal that is retained")
-            settled = db.execute("DELETE FROM pending WHERE consumer = ? AND pos <= ?", (known.id, upto)).rowcount
-            self._holders.tidy(db, known.id)
-            return settled
+            return db.execute(f"{_REMOVE} WHERE consumer = ? AND pos <= ?", (consumer, upto)).rowcount
 
-        return self.store.write(change)
+        return self._change(change)
 
     def release(self, ids: Iterable[str], token: int, why: str, *, poison: bool = False) -> list[str]:
-        """Back to the queue, after a while. Which of them that parked."""
-        now = self._clock.mono_ns()
-        return self._give_back(ids, token, lambda delivery: delivery.release(self._rules, now, poison=poison), why)
+        """Back to the queue, after a wait that grows. Returns the ids of those that this parks."""
+        *waits, last = self._waits_ns
+        cases = " ".join(f"WHEN {releases} THEN {wait}" for releases, wait in enumerate(waits))
+        wait = f"CASE releases {cases} ELSE {last} END" if cases else str(last)
+        change = f"""releases = releases + 1, clock = ?, not_before = ? + {wait}, why = ?,
+        failures = failures + ?, parked = ? AND failures + 1 >= ?"""
+        now, failed = (self._here().clock, self._clock.mono_ns()), int(poison)
+        return self._give_back(ids, token, change, *now, why, failed, failed, self._park_after)
 
-    def untake(self, ids: Iterable[str], token: int) -> None:
-        self._give_back(ids, token, Delivery.untake)
+    def unclaim(self, ids: Iterable[str], token: int) -> None:
+        """Back to the queue at once, as if it had not been handed out: the host could not even look at it."""
+        self._give_back(ids, token, "deliveries = deliveries - 1")
 
     def defer(self, ids: Iterable[str], token: int) -> None:
-        now = self._clock.mono_ns()
-        self._give_back(ids, token, lambda delivery: delivery.defer(self._rules, now))
+        """The ownership callback says that another host owns it: not again soon, and not counted."""
+        until = self._clock.mono_ns() + self._waits_ns[-1]
+        self._give_back(ids, token, "deliveries = deliveries - 1, clock = ?, not_before = ?", self._here().clock, until)
 
-    def _give_back(
-        self, ids: Iterable[str], token: int, how: Callable[[Delivery], bool | None], why: str | None = None
-    ) -> list[str]:
-        """What is not in this claim any more (settled, or free since our lease ended) is left as it is."""
-        wanted = [(id, self._split(id)) for id in ids]
+    def _give_back(self, ids: Iterable[str], token: int, how: str, *values: object) -> list[str]:
+        """Only what is still in this claim: what is settled, or free since our lease ended, stays as it is."""
+        wanted = [(id, checked_id(id)) for id in ids]
 
-        def change(db: sqlite3.Connection) -> list[str]:
-            known = self._consumer(db)
-            parked = []
-            for id, each in wanted:
-                row = db.execute(_SELECT + _IN_CLAIM, (known.id, token, *each)).fetchone()
-                if row is not None:
-                    delivery = self._delivery(row)
-                    if how(delivery):
-                        parked.append(id)
-                    self._save(db, known.id, delivery, None, None, why)
-            self._holders.tidy(db, known.id)
-            return parked
+        def change(db: sqlite3.Connection, consumer: int) -> list[str]:
+            sql = f"{_LET_GO}, {how} WHERE {_THIS} AND claim = ? RETURNING parked"
+            rows = [(id, db.execute(sql, (*values, consumer, *this, token)).fetchone()) for id, this in wanted]
+            return [id for id, row in rows if row is not None and row[0]]
 
-        return self.store.write(change)
+        return self._change(change)
 
-    def prolong(self) -> None:
-        """Another word from this holder."""
-
-        def question(db: sqlite3.Connection) -> Holder | None:
-            known = self._known(db)
-            return None if known is None else self._holders.mine(db, known.id)
-
-        mine = self.store.ask(question)
-        if mine is not None and self._holders.is_worn(mine):
-            self.store.write(lambda db: self._holders.hold(db, self._consumer(db).id))
-
-    def count_unread(self, gone: Iterable[Pointer]) -> None:
-        """What these said is gone. They are settled, and counted."""
-        lost = list(gone)
+    def count_unread(self, gone: list[Pointer]) -> None:
+        """The records of these are gone. They are settled, and counted."""
 
         def change(db: sqlite3.Connection) -> None:
-            for each in lost:
-                pointers.count_unread(db, each.session, each.owner, 1)
+            for each in gone:
+                signals.count_unread(db, each.session, each.owner, 1)
                 db.execute("DELETE FROM pending WHERE pos = ?", (each.pos,))
                 db.execute("DELETE FROM signals WHERE pos = ?", (each.pos,))
 
-        if lost:
-            self.store.write(change)
+        self.index.database.change(change)
 
-    # Rows.
-
-    def _due(self, db: sqlite3.Connection, consumer: int) -> tuple[int, int | None]:
-        values = (consumer, self._holders.here().clock, self._clock.mono_ns())
-        count, first = db.execute(f"{_COUNT} WHERE {_DUE}", values).fetchone()
+    def _due(self, db: sqlite3.Connection, consumer: int, here: Holder, now: int) -> tuple[int, int | None]:
+        count, first = db.execute(f"{_COUNT} WHERE {_DUE}", (consumer, here.clock, now)).fetchone()
         return count, first
 
+    # Holders.
+
+    def _here(self) -> Holder:
+        if self._played is not None:
+            return self._played
+        found = processes.here()
+        return Holder(found["boot"], found["pidns"], found["timens"], found["runner"]["pid"], found["runner"]["start"])
+
+    def _holders(self, db: sqlite3.Connection, consumer: int) -> list[tuple[int, Holder]]:
+        sql = "SELECT id, boot, pidns, timens, pid, start, until, until_wall FROM holders WHERE consumer = ?"
+        return [(row[0], Holder(*row[1:])) for row in db.execute(sql, (consumer,))]
+
+    def _standing(self, other: Holder) -> str:
+        return standing(self._here(), other, self._clock.mono_ns(), self._clock.wall_ns(), processes.same)
+
+    def _hold(self, db: sqlite3.Connection, consumer: int) -> int:
+        """This process as a holder, from now for a whole lease."""
+        until = (self._clock.mono_ns() + self._lease_ns, self._clock.wall_ns() + self._lease_ns)
+        sql = """INSERT INTO holders (consumer, boot, pidns, timens, pid, start, until, until_wall)
+        VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (consumer, boot, pidns, timens, pid, start)
+        DO UPDATE SET until = excluded.until, until_wall = excluded.until_wall RETURNING id"""
+        return int(db.execute(sql, (consumer, *self._here().identity, *until)).fetchone()[0])
+
+    def _lease_is_worn(self, db: sqlite3.Connection, consumer: int) -> bool:
+        """Does this process hold something, with a lease that has to be renewed?"""
+        sql = """SELECT until FROM holders WHERE consumer = ?
+        AND boot = ? AND pidns = ? AND timens = ? AND pid = ? AND start = ?"""
+        row = db.execute(sql, (consumer, *self._here().identity)).fetchone()
+        return row is not None and row[0] - self._clock.mono_ns() < (1 - _WORN) * self._lease_ns
+
     def _free(self, db: sqlite3.Connection, consumer: int) -> list[str]:
-        """Take from the dead and the silent what they hold. Which that parked."""
+        """Take from dead and silent holders what they hold. A death counts against the signal, silence does not.
+        Returns the ids of those that this parks."""
         parked: list[str] = []
-        for id, holder in self._holders.all(db, consumer):
-            standing = self._holders.standing(holder)
-            if standing == HOLDS:
+        for id, holder in self._holders(db, consumer):
+            how = self._standing(holder)
+            if how == HOLDS:
                 continue
-            sql = _SELECT + " WHERE holder = ?"
-            for delivery in [self._delivery(row) for row in db.execute(sql, (id,))]:
-                if standing != DEAD:
-                    delivery.expire()
-                elif delivery.orphan(self._rules):
-                    parked += [each.id for each in pointers.waiting(db, consumer, "pending.pos = ?", delivery.pos)]
-                self._save(db, consumer, delivery, None, None, f"process {holder.pid}, which had it, {standing}")
+            failed, most = int(how == DEAD), self._park_after
+            if failed:
+                parked += [
+                    each.id for each in signals.waiting(db, consumer, "holder = ? AND failures + 1 >= ?", id, most)
+                ]
+            why = f"process {holder.pid}, which had it, {how}"
+            sql = f"""{_LET_GO}, clock = NULL, not_before = 0, why = ?, failures = failures + ?,
+            parked = ? AND failures + 1 >= ? WHERE holder = ?"""
+            db.execute(sql, (why, failed, failed, most, id))
             db.execute("DELETE FROM holders WHERE id = ?", (id,))
         return parked
 
-    def _delivery(self, row: tuple[Any, ...]) -> Delivery:
-        pos, deliveries, releases, failures, clock, not_before, holder, parked = row
-        # A wait on the clock of another boot is over.
-        not_before = not_before if clock == self._holders.here().clock else 0
-        held, parked = holder is not None, bool(parked)
-        return Delivery(pos, deliveries, releases, failures, not_before, held=held, parked=parked)
 
-    def _save(
-        self,
-        db: sqlite3.Connection,
-        consumer: int,
-        delivery: Delivery,
-        holder: int | None,
-        token: int | None,
-        why: str | None = None,
-    ) -> None:
-        clock = self._holders.here().clock if delivery.not_before_ns else None
-        state = (delivery.deliveries, delivery.releases, delivery.failures, clock, delivery.not_before_ns)
-        sql = """UPDATE pending SET deliveries = ?, releases = ?, failures = ?, clock = ?, not_before = ?, parked = ?,
-        why = coalesce(?, why), holder = ?, claim = ? WHERE consumer = ? AND pos = ?"""
-        db.execute(sql, (*state, int(delivery.parked), why, holder, token, consumer, delivery.pos))
-
-    def _position(self, db: sqlite3.Connection, id: str) -> int | None:
-        return pointers.position(db, *self._split(id))
-
-    def _split(self, id: str) -> tuple[str, int]:
-        found = split_id(id)
-        if found is None:
-            raise BadArgument("id", f"{ascii(id)[:80]} is no signal", "give the id of a signal, such as b7k2m9qa1.3")
-        return found
+def checked_id(id: str) -> tuple[str, int]:
+    """The session and number in the id of a signal; BadArgument for anything else."""
+    found = split_id(id)
+    if found is None:
+        raise BadArgument("id", f"{ascii(id)[:80]} is not a signal", "give the id of a signal, such as b7k2m9qa1.3")
+    return found

@@ -1,20 +1,24 @@
-"""The one redaction on every way out: what looks like a secret is replaced by a mark, the rest stays as it was.
+"""Foreign text on its way out: secrets are replaced by a mark, and quoting keeps it from acting, hiding or imitating.
 
 Files keep the truth; this is for drains, hooks, webhooks, HTTP and lists. All patterns run in a linear-time engine.
-A secret that nothing tells from other text stays: this is a net, not a wall. Lines stay lines, so that counts and
-cursors still hold, and a text that was redacted once does not change when it is redacted again.
+A secret that looks like any other text stays: this catches most secrets, not all. Lines stay lines, so that counts
+and cursors still hold, and redacting a redacted text changes nothing.
 """
 
 from __future__ import annotations
 
 import re
 
-from ..errors import BadArgument
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from typing import Any, Protocol
+
+
+# The one redaction on every way out: what looks like a secret is replaced by a mark.
+
+
+if TYPE_CHECKING:
 
     class _Match(Protocol):
         @property
@@ -24,19 +28,17 @@ if TYPE_CHECKING:
         def end(self, number: int = ...) -> int: ...
 
     class _Regexp(Protocol):
-        @property
-        def groups(self) -> int: ...
         def sub(self, repl: Callable[[_Match], str], text: str) -> str: ...
 
     Replacement = Callable[[_Match], str]
 
 MARK = "[redacted]"
-# What one rule took out may leave before another what it knows a secret by. More often than twice that is contrived.
+# After one rule replaced something, another may match what is left. More than two rounds are rare.
 _ROUNDS_MAX = 4
-# A record holds far less; who nests deeper hides something.
+# Records are nested far less.
 _DEPTH_MAX = 64
 
-# Keys that tell by their own shape what they are.
+# Keys that can be recognised by their shape.
 _SHAPES = (
     r"(?:AKIA|ASIA|ABIA|ACCA)[0-9A-Z]{16}\b",
     r"gh[pousr]_[A-Za-z0-9]{16,}",
@@ -59,7 +61,7 @@ _SHAPES = (
     r"[0-9]{8,10}:[A-Za-z0-9_-]{35}\b",
     r"eyJ[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]+){1,4}",
 )
-# Words that make what is assigned to them a secret, at the end of a name or before the part that tells of what.
+# A value assigned to such a name is a secret; the word may be followed by a part that says of what.
 _TELLING = (
     r"(?:passw(?:or)?d|passphrase|pwd|secret|token|credentials?"
     r"|(?:api|access|auth|account|private|signing|encryption|master|service)[_-]?key)"
@@ -67,7 +69,7 @@ _TELLING = (
 _NAME = rf"[A-Za-z0-9_.-]*{_TELLING}(?:[_.-][A-Za-z0-9_.-]*)?"
 # Quoted, in some languages behind a letter or two, or bare.
 _VALUE = r"""(?:[bBfFrRuU]{0,2}(?:"(?:[^"\\\n]|\\[^\n])+"|'(?:[^'\\\n]|\\[^\n])+')|`[^`\n]+`|[^\s"',;&]+)"""
-# Names that speak about a secret without holding one.
+# Endings of names whose value is not a secret.
 _HARMLESS_ENDS = frozenset(
     """file path stdin prompt env name url uri type length count id ttl header headers field label placeholder regex
     pattern error errors message msg title hint help format prefix suffix param params column table kind class expires
@@ -75,7 +77,7 @@ _HARMLESS_ENDS = frozenset(
     manager factory required enabled valid policy scheme mode strength rules index offset start end pos""".split()  # noqa: SIM905
 )
 _HARMLESS_VALUES = frozenset(("{}", "include", "omit", "same-origin"))
-# Words of programming languages that stand where a value would: what follows them is one, or they say its type.
+# Words of programming languages in the place of a value: the value follows them, or they are its type.
 _LANGUAGE = frozenset(
     """none null nil true false undefined void any auto const let var mut static final public private readonly new
     await async yield return typeof instanceof not is if else elif unless in for while do function func fn def
@@ -97,7 +99,7 @@ _CASE_CHANGES = re.compile(r"[a-z][A-Z]|[A-Z][a-z]")
 _SENTENCE_MARKS = str.maketrans("", "", " _?!.,'-")
 _PROSE = re.compile(r" +[A-Za-z]+(?:[\s.!?]|$)")
 _CODE_BEHIND = re.compile(r"\s*(?:[,;)}|=?]|$)")
-# So much before and behind a value tells whether it is code.
+# So much text before and after a value decides whether it is code.
 _AROUND_CHARS = 60
 
 _A_COOKIE = re.compile(r"(?:^|[\s;])[\w.-]+=[^\s=;]")
@@ -109,17 +111,12 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 class Redactor:
-    """`extra` are further patterns in RE2 syntax: what their first group matches is taken out, without a group all of
-    the match."""
+    """Compiles its rules when it is first used."""
 
-    __slots__ = ("_extra", "_extra_texts", "_rules")
+    __slots__ = ("_rules",)
 
-    def __init__(self, extra: Iterable[str] = ()) -> None:
-        self._extra_texts = tuple(extra)
-        self._extra: list[tuple[_Regexp, Replacement]] = []
+    def __init__(self) -> None:
         self._rules: list[tuple[_Regexp, Replacement]] = []
-        if self._extra_texts:
-            self._compile()
 
     def __call__(self, text: str) -> str:
         if not text:
@@ -136,17 +133,14 @@ class Redactor:
                 text = regexp.sub(replacement, text)
             if text == before:
                 break
-        if self._extra:
-            # Never inside a mark: it would grow each time.
-            text = MARK.join(map(self._without_extra, text.split(MARK)))
         return text
 
     def lines(self, lines: Sequence[str]) -> list[str]:
-        """Lines that belong together: a key may go over several. As many come back."""
+        """Lines that belong together: a key may take several. Returns as many lines."""
         return self("\n".join(line.replace("\n", " ") for line in lines)).split("\n") if lines else []
 
     def value(self, value: Any, depth: int = 0) -> Any:
-        """A copy of what JSON can say, its texts redacted, and all that stands under the name of a secret."""
+        """A copy of a JSON value, with its texts redacted, and with all values under the name of a secret replaced."""
         if isinstance(value, str):
             return self(value)
         if isinstance(value, dict):
@@ -170,38 +164,12 @@ class Redactor:
             return MARK
         return self.value(value)
 
-    def _without_extra(self, text: str) -> str:
-        for regexp, replacement in self._extra:
-            # Each sees what the ones before it left.
-            text = MARK.join(regexp.sub(replacement, part) for part in text.split(MARK))
-        return text
-
     def _compile(self) -> None:
         import re2  # type: ignore[import-untyped]
 
         options = re2.Options()
         options.log_errors = False
-        self._extra = [_extra_rule(re2, options, text) for text in self._extra_texts]
         self._rules = [(re2.compile(pattern, options), replacement) for pattern, replacement in _RULES]
-
-
-def _extra_rule(re2: Any, options: Any, text: str) -> tuple[_Regexp, Replacement]:
-    try:
-        regexp = re2.compile(text, options)
-    except (re2.error, UnicodeEncodeError) as problem:
-        why = f"{text[:80]!a} is no regular expression: {problem}"
-        raise BadArgument("redact", why, "use RE2 syntax; look-around and back-references are not supported") from None
-
-    def replacement(found: _Match) -> str:
-        whole: str = found.group()
-        secret: str | None = found.group(1) if regexp.groups else whole
-        return whole.replace(secret, _marked(secret), 1) if secret else whole
-
-    return regexp, replacement
-
-
-def _marked(secret: str) -> str:
-    return MARK + "\n" * secret.count("\n")
 
 
 def _second_marked(found: _Match) -> str:
@@ -222,7 +190,7 @@ def _assigned(found: _Match) -> str:
 
 
 def _is_code(found: _Match, name: str, between: str, value: str) -> bool:
-    """Whether a bare value is part of a program, or of a sentence, that speaks about a secret and holds none."""
+    """Whether a bare value is part of a program, or of a sentence, that names a secret without containing it."""
     if (
         any(each in value for each in "()[]{}<>`")
         or "->" in value
@@ -249,7 +217,7 @@ def _is_code(found: _Match, name: str, between: str, value: str) -> bool:
         return "(" in before and behind[:1] in (",", ")")
     if sign in ("=", ":=", "=>"):
         return len(value) <= 3 or _ends_as_code(behind, several=value)
-    return sign == "" and value.isupper()  # an option and what stands for its value in a usage line
+    return sign == "" and value.isupper()  # an option and the placeholder of its value in a usage line
 
 
 def _ends_as_code(behind: str, *, several: str) -> bool:
@@ -320,7 +288,7 @@ def _user(found: _Match) -> str:
 
 _AUTHORIZATION = r"""(?i)(\bauthorization["']?[ \t]*[:=][ \t]*["']?"""
 _RULES: tuple[tuple[str, Replacement], ...] = (
-    # With whatever is glued to it: what stands alone now stood alone before.
+    # With the letters right after it: a second pass must not find a part of it.
     (rf"(^|[^A-Za-z0-9])((?:{'|'.join(_SHAPES)})[A-Za-z0-9_-]*)", _known_by_shape),
     (r"(hooks\.slack\.com/[a-z]+/|/api/webhooks/[0-9]+/)([A-Za-z0-9/_-]+)()", _second_marked),
     (r"(://[^\s/?#@:\"'<>]*:)([^\s/?#@\"'<>]+)(@)", _unless_placeholder),
@@ -337,7 +305,7 @@ _RULES: tuple[tuple[str, Replacement], ...] = (
 
 
 def _without_keys(text: str) -> str:
-    """Private keys: what is between their edges, or next to the one edge that is there, each line for itself."""
+    """Replace each line of a private key: those between its edges, or next to the only edge."""
     lines = text.split("\n")
     last_end = max((n for n, line in enumerate(lines) if "-----END " in line and _KEY_EDGE.search(line)), default=-1)
     inside = False
@@ -369,7 +337,7 @@ def _key_lines(lines: list[str], numbers: Iterable[int]) -> Iterable[int]:
 
 
 def _within_line(line: str, inside: bool) -> str:
-    """What stands on the line of an edge, where it belongs to the key."""
+    """The line of an edge, without the parts that belong to the key."""
     parts, at = [], 0
     for found in _KEY_EDGE.finditer(line):
         parts.append(_hide(line[at : found.start()]) if inside else line[at : found.start()])
@@ -384,3 +352,159 @@ def _hide(text: str) -> str:
 
 
 redact = Redactor()
+
+
+# Quoting foreign text: it cannot act, hide, or look like anything that we wrote.
+#
+# Output, names and commands are data. Quoting removes what a terminal would obey, redacts, shows invisible characters,
+# and keeps the text on its own lines.
+
+
+PREFIX = "| "
+# The longest prefix of a line.
+_BEFORE_CHARACTERS = len(PREFIX + "(stderr) ")
+LINE_CHARACTERS = 500
+LABEL_CHARACTERS = 120
+# A heading of ours: the longest text around its sentence, and the least that the sentence may have.
+_AROUND_SENTENCE = 260
+_SENTENCE_LEAST = 120
+# Longer text is cut first; a record holds less.
+_LOOKED_AT_CHARACTERS = 64 << 10
+
+_SEQUENCES = re.compile(
+    "(?:\x1b\\[|\x9b)[0-?]*[ -/]*[@-~]?"
+    "|(?:\x1b[\\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x18\x1a\x1b\x9c\n]*(?:\x07|\x1b\\\\|\x9c)?"
+    "|\x1b[ -/]*[0-~]?"
+)
+_CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+# Bidi controls, what has no width, selectors and tags that carry hidden text, fillers, halves of a pair. The selector
+# behind an emoji is kept: it is in every second message of a build tool, and says one thing only.
+_HIDDEN = re.compile(
+    "[\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164"
+    "\ud800-\udfff\ufe00-\ufe0e\ufeff\uffa0\ufff0-\ufffb\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
+    "\U000e0000-\U000e0fff]"
+)
+_TAG = re.compile(r"<(?=[^\W\d_]|[/!?])")
+# Half of an escape of ours, or half an entity, at a place where a line is cut.
+_HALF = re.compile(r"(?:&l?t?|\\u?|\\u\{[0-9a-f]{0,6})\Z")
+_PLAIN_WORD = re.compile(r"[\w.:@/+-]+", re.ASCII)
+_BACKTICKS = re.compile("`+")
+
+
+def clean_text(text: str) -> str:
+    """Without escape sequences and control characters but TAB and LF; what a CR overwrote is gone."""
+    text = text[:_LOOKED_AT_CHARACTERS]
+    if text.isprintable():
+        return text
+    text = _CONTROLS.sub("", _SEQUENCES.sub("", text).replace("\r\n", "\n"))
+    if "\r" in text:
+        text = "\n".join(map(_overwritten, text.split("\n")))
+    return text
+
+
+def _overwritten(line: str) -> str:
+    shown = ""
+    for part in line.split("\r"):
+        shown = part + shown[len(part) :]
+    return shown
+
+
+def escape_hidden(text: str) -> str:
+    """With invisible characters as `\\u{...}`."""
+    return text if text.isascii() else _HIDDEN.sub(lambda found: f"\\u{{{ord(found.group()):x}}}", text)
+
+
+def without_tags(text: str) -> str:
+    """No `<` in it opens or closes anything."""
+    return _TAG.sub("&lt;", text) if "<" in text else text
+
+
+def cut(text: str, limit: int) -> str:
+    """At most so long, with a mark where it was longer."""
+    if len(text) <= limit:
+        return text
+    mark = f" ...[{len(text)} characters in all]"
+    if len(mark) > limit:
+        mark = "..."
+    return _HALF.sub("", text[: max(0, limit - len(mark))]) + mark
+
+
+def fence(lines: Sequence[str]) -> str:
+    """Longer than any run of backticks inside."""
+    return "`" * max(3, 1 + max((len(run) for line in lines for run in _BACKTICKS.findall(line)), default=0))
+
+
+class Quoter:
+    """`tags`: the message is made of tags. `guard`: how a line without a prefix may not begin."""
+
+    __slots__ = ("_guard", "_label_chars", "_labels", "_line_chars", "_redact", "_tags", "plain")
+
+    def __init__(
+        self,
+        redact: Redactor | Callable[[str], str],
+        *,
+        tags: bool,
+        guard: re.Pattern[str] | None = None,
+        plain: bool = False,
+        line_chars: int = LINE_CHARACTERS,
+        label_chars: int = LABEL_CHARACTERS,
+    ) -> None:
+        self._redact = redact
+        self._tags = tags
+        self._guard = guard
+        self.plain = plain
+        self._line_chars = line_chars
+        self._label_chars = label_chars
+        self._labels: dict[tuple[str, int], str] = {}
+
+    def lines(self, texts: Sequence[str], limit: int | None = None) -> list[str]:
+        """Each text as one line of a body, without its prefix. Returns as many lines."""
+        if not texts:
+            return []
+        cleaned = [clean_text(text).rstrip().replace("\n", " ") for text in texts]
+        redacted = self._redact("\n".join(cleaned)).split("\n")
+        if len(redacted) != len(texts):
+            # A redaction of the host's own that keeps no lines.
+            redacted = [self._redact(line).replace("\n", " ") for line in cleaned]
+        room = self._line_chars - _BEFORE_CHARACTERS
+        return [self._escaped(line, room if limit is None else min(room, limit)) for line in redacted]
+
+    def label(self, value: object, limit: int | None = None) -> str:
+        """A name, a command, a pattern: on one line, and short."""
+        if not isinstance(value, str):
+            return ""
+        limit = self._label_chars if limit is None else limit
+        # The same few are asked for again and again while it is found out what fits.
+        found = self._labels.get((value, limit))
+        if found is None:
+            text = self._redact(" ".join(clean_text(value).split())).replace("\n", " ")
+            found = self._labels[value, limit] = self._escaped(text, limit)
+        return found
+
+    def word(self, value: object, limit: int | None = None) -> str:
+        """A label between words of ours: in quotes, unless it is a plain word itself."""
+        text = self.label(value, limit)
+        return text if _PLAIN_WORD.fullmatch(text) else self.quoted(value, limit)
+
+    def quoted(self, value: object, limit: int | None = None) -> str:
+        return '"' + self.label(value, limit).replace('"', '\\"') + '"'
+
+    def short(self, sentence: str) -> str:
+        """A sentence of ours, so that the name before it and a cursor behind it still fit on the line."""
+        return cut(sentence, max(_SENTENCE_LEAST, self._line_chars - _AROUND_SENTENCE))
+
+    def before(self, lines: Sequence[str], streams: Sequence[str] = ()) -> list[str]:
+        """Body lines with their prefixes. `streams` are named where they are given."""
+        marks = [f"({stream}) " if stream else "" for stream in streams] or [""] * len(lines)
+        marked = [mark + line for mark, line in zip(marks, lines, strict=True)]
+        if not self.plain:
+            return [PREFIX + line for line in marked]
+        return list(map(self.guarded, marked))
+
+    def guarded(self, line: str) -> str:
+        """Escape a line without a prefix that could be taken for the beginning or the end of a message."""
+        return "\\" + line if self._guard is not None and self._guard.match(line) else line
+
+    def _escaped(self, text: str, limit: int) -> str:
+        text = escape_hidden(text)
+        return cut(without_tags(text) if self._tags else text, limit)

@@ -1,8 +1,8 @@
 """Waiting for signals on one descriptor, without a thread and without a tick.
 
 The descriptor is an epoll over datagram sockets that writers send to, and over pidfds: of the runners whose sessions
-this consumer hears of, and of others who hold its signals. It is readable until `clear`, from the beginning: what
-happened before there was a waker is looked at once.
+this consumer wants, and of other holders of its signals. It is readable until `clear`, from the beginning, so that
+what happened before is looked at once.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import stat
 import time
 from _thread import allocate_lock
 
+from ..core import failpoints, processes, signalfile, sockets
 from ..errors import Busy, HoldfastError, UnsafeDirectory
-from ..host.driver import Blocking, drive
-from ..runner import points, sockets, tree, wake
+from ..sessions.driver import Blocking, drive
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,23 +24,28 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any, Self
 
-    from ..host.driver import Driver
-    from .inbox import Inbox
+    from ..sessions.driver import Driver
+    from .consumer import AsyncConsumer
 
-# A consumer of more owners than this is woken for everybody.
+
+# A consumer of more owners than this is woken for all owners.
 _OWNERS_MAX = 16
 _HINT_BYTES = 64
 _HINTS_AT_ONCE = 10_000
+# Runners whose death wakes a waiting consumer.
+WATCHED_RUNNERS_MAX = 256
+# Wake sockets of one owner.
+WAKE_SOCKETS_MAX = 64
 
 
 class Waker:
     """`fileno` for select and event loops, `wait` for programs that block, `await` for asyncio. One waits at a time."""
 
-    def __init__(self, inbox: Inbox) -> None:
+    def __init__(self, consumer: AsyncConsumer) -> None:
         self._closed = True
         self._pid = os.getpid()
-        self._inbox = inbox
-        self._config = inbox.config
+        self._consumer = consumer
+        self._config = consumer.config
         self._epoll = select.epoll()
         self._closed = False
         self._sockets: dict[int, tuple[socket.socket, str, tuple[int, int]]] = {}
@@ -67,7 +72,7 @@ class Waker:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<Waker of {self._inbox.queue.name}{', closed' if self.closed else ''}>"
+        return f"<Waker of {self._consumer.name}{', closed' if self.closed else ''}>"
 
     @property
     def closed(self) -> bool:
@@ -78,23 +83,23 @@ class Waker:
         return self._epoll.fileno()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Until there is something to claim: True. False when the time is over."""
+        """Wait until something can be claimed: True. False after the timeout."""
         return drive(self.arrival(Blocking(), timeout))
 
     def __await__(self) -> Generator[Any, Any, bool]:
-        from ..host.asyncio_driver import Asynchronous
+        from ..sessions.driver import Asynchronous
 
         return self.arrival(Asynchronous(), None).__await__()
 
     async def arrival(self, driver: Driver, timeout: float | None) -> bool:
-        """Something is due: it came, was backed off, or its holder is gone. A burst is joined before that is said."""
+        """Wait until something is due: it came, its back-off ended, or its holder is gone. A burst is joined first."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             self.clear()
-            pending = await self._inbox.pending()
+            pending = await self._consumer.pending()
             if pending:
                 return True
-            again_ns = self._inbox.catchup.again_ns
+            again_ns = self._consumer.catchup.again_ns
             times = (pending.next_due, again_ns and again_ns / 1e9, deadline)
             until = min((each for each in times if each is not None), default=None)
             if await driver.ready([self.fileno()], (), _left(until)):
@@ -105,7 +110,7 @@ class Waker:
                 return False
 
     async def stirred(self, driver: Driver, until: float | None = None) -> None:
-        """Something may have come since the last `clear`, whoever takes it; or the time `until` has come."""
+        """Wait until something may have come since the last `clear`, or until the time `until`."""
         await driver.ready([self.fileno()], (), _left(until))
 
     def clear(self) -> None:
@@ -116,9 +121,9 @@ class Waker:
                 self._clear()
 
     def hinted(self) -> set[str]:
-        """Clear it; the sessions that it spoke of since somebody last looked at the queue."""
+        """Clear it; the sessions that were named since the last look at the queue."""
         self.clear()
-        return set(self._inbox.hints)
+        return set(self._consumer.hints)
 
     def _clear(self) -> None:
         for each, _, _ in self._sockets.values():
@@ -129,11 +134,11 @@ class Waker:
                     break
                 session = hint.partition(b" ")[0]
                 if session:
-                    self._inbox.hints.add(os.fsdecode(session))
+                    self._consumer.hints.add(os.fsdecode(session))
         ready = {fd for fd, _ in self._epoll.poll(0)}
         for process, fd in list(self._pidfds.items()):
             if fd in ready:
-                self._gone.add(process)
+                self._note_death(process)
                 self._drop(process)
 
     def poke(self) -> None:
@@ -153,8 +158,8 @@ class Waker:
             with_socket.close()
 
     def refresh(self) -> None:
-        """Watch whom there is to watch now. One that died before it could be watched wakes at once."""
-        if self.closed or points.off("pidfd"):
+        """Watch the processes that matter now. One that died before it could be watched wakes at once."""
+        if self.closed or failpoints.off("pidfd"):
             return
         wanted = set(self._wanted())
         with self._lock:
@@ -166,17 +171,17 @@ class Waker:
             self._drop(process)
         self._gone &= wanted
         for process in wanted - self._pidfds.keys() - self._gone:
-            if len(self._pidfds) >= self._config.signals_watched_runners:
+            if len(self._pidfds) >= WATCHED_RUNNERS_MAX:
                 break
             if not self._watch(process):
-                self._gone.add(process)
+                self._note_death(process)
                 self.poke()
 
     def close(self) -> None:
         if self._closed:
             return
         if os.getpid() != self._pid:
-            # The epoll is one for both: whatever is unregistered here is so there.
+            # Parent and child share the epoll: what is unregistered here would be unregistered there.
             self._closed = True
             for fd in self._pidfds.values():
                 os.close(fd)
@@ -204,10 +209,10 @@ class Waker:
         self._epoll.close()
 
     def _wanted(self) -> list[tuple[int, int]]:
-        owners = self._inbox.queue.filter.owners
-        heard = [live for live in list(self._inbox.catchup.live.values()) if owners is None or live.owner in owners]
+        owners = self._consumer.queue.filter.owners
+        heard = [live for live in list(self._consumer.catchup.live.values()) if owners is None or live.owner in owners]
         try:
-            others = [(other.pid, other.start) for other in self._inbox.queue.visible_others()]
+            others = [(other.pid, other.start) for other in self._consumer.queue.visible_others()]
         except HoldfastError:
             others = list(self._pidfds)  # the index is busy: those we know
         return [*others, *(process for live in heard for process in live.watch)]
@@ -219,13 +224,17 @@ class Waker:
         except ProcessLookupError:
             return False
         except OSError:
-            return True  # none is to be had: the next look finds out
-        if not tree.same(pid, start):
+            return True  # no pidfd to be had: the next look notices the death
+        if not processes.same(pid, start):
             os.close(fd)
             return False
         self._epoll.register(fd, select.EPOLLIN)
         self._pidfds[process] = fd
         return True
+
+    def _note_death(self, process: tuple[int, int]) -> None:
+        self._gone.add(process)
+        self._consumer.catchup.dead.add(process)
 
     def _drop(self, process: tuple[int, int]) -> None:
         fd = self._pidfds.pop(process)
@@ -233,11 +242,15 @@ class Waker:
         os.close(fd)
 
     def _bind(self) -> None:
-        directory = wake_directory(self._inbox.catchup.runtime)
-        owners = self._inbox.queue.filter.owners
-        names = [wake.ALL] if owners is None or len(owners) > _OWNERS_MAX else [*map(wake.owner_hash, owners)]
+        directory = wake_directory(self._consumer.catchup.runtime)
+        owners = self._consumer.queue.filter.owners
+        names = (
+            [signalfile.WAKE_ALL]
+            if owners is None or len(owners) > _OWNERS_MAX
+            else [*map(signalfile.owner_hash, owners)]
+        )
         for name in names:
-            make_room(directory, name, self._config.signals_wake_sockets)
+            make_room(directory, name, WAKE_SOCKETS_MAX)
             made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
             path = os.path.join(directory, f"{name}-{os.urandom(6).hex()}")
             try:
@@ -256,19 +269,19 @@ def _left(until: float | None) -> float | None:
 
 def wake_directory(runtime: str) -> str:
     """Where wake sockets are: ours alone, as the runtime directory is."""
-    path = os.path.join(runtime, wake.DIRECTORY)
+    path = os.path.join(runtime, signalfile.WAKE_DIRECTORY)
     try:
         os.mkdir(path, 0o700)
     except FileExistsError:
         pass
     found = os.lstat(path)
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
-        raise UnsafeDirectory(path, "it is not a directory of ours alone", "remove it, and it is made anew")
+        raise UnsafeDirectory(path, "it is not a directory of ours alone", "remove it: it is created again")
     return path
 
 
 def make_room(directory: str, name: str, most: int) -> None:
-    """Where there are too many for one name, those of the dead go."""
+    """Remove the sockets of dead processes where one name has too many."""
     there = [each for each in os.listdir(directory) if each.partition("-")[0] == name]
     if len(there) < most:
         return
@@ -277,7 +290,7 @@ def make_room(directory: str, name: str, most: int) -> None:
 
 
 def sweep(directory: str, names: list[str] | None = None) -> int:
-    """Remove the sockets of those who are gone; how many there were."""
+    """Remove the sockets of processes that are gone. Returns how many."""
     gone = dead(directory, names)
     for path in gone:
         os.unlink(path)
@@ -285,7 +298,7 @@ def sweep(directory: str, names: list[str] | None = None) -> int:
 
 
 def dead(directory: str, names: list[str] | None = None) -> list[str]:
-    """The sockets at which nobody listens any more."""
+    """The sockets at which no process listens any more."""
     found = []
     sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
     try:

@@ -1,43 +1,53 @@
-"""What `avt` has to be told in other words, so that its grid shows what a terminal shows.
+"""Terminal output rewritten for `avt`, so that its grid shows what a terminal shows.
 
-A cell of avt is one character and a pen of few attributes. What does not fit in there (combining characters and
-others without a width, hyperlinks, underline styles and colours, conceal, overline) is kept here: the cell gets a
-*stand-in*, a code point that nobody uses and that stands for text and extras together. avt also fills what it
-erases with the whole pen, where terminals use its background alone: a space that is printed while that would show
-(inverse, underlined, struck) is a stand-in too, and a bare space is an erased cell, whatever its pen. Character
-sets, DECALN and selective erase are translated as well, DEL is dropped, and where avt does otherwise than xterm with
-margins that are out of bounds, inserted lines, DECRC, DECSTR, DECCOLM, RI or a second ?1049, it is told what comes
-out the same.
+A cell of avt is one character and a pen with few attributes. What does not fit (combining characters and others without
+a width, hyperlinks, underline styles and colours, conceal, overline) is kept here: the cell gets a *stand-in*, an
+unassigned code point for text and extras together. avt also fills erased cells with the whole pen, where terminals use
+only its background. So a space that is printed while the pen is visible on it (inverse, underline, strike) is a
+stand-in too, and a bare space is an erased cell, whatever its pen. Character sets, DECALN and selective erase are
+translated, DEL is dropped. Where avt differs from xterm (margins out of bounds, inserted lines, DECRC, DECSTR, DECCOLM,
+RI, a second ?1049) it is fed something else with the same result.
 
-The parser is the runner's, so grid and tracker see the same sequences in the same bytes. It is asked only where that
-is needed: most output is passed on as it is, at memory speed.
+The parser is the runner's, so grid and tracker see the same sequences in the same bytes. Most output needs no parsing
+and is passed on as it is, at memory speed.
 """
 
 from __future__ import annotations
 
 import re
+from copy import copy
 from typing import TYPE_CHECKING
 
-from ..runner import escapes
-from ..runner.characters import COLUMNS, decode, label
-from ..runner.escapes import CONTROL, CSI, ESC, OSC, TEXT, Scanner
-from ..runner.labels import TITLE_MAX_BYTES, URI_MAX_BYTES
-from ..runner.modes import ALLOW_COLUMNS
-from ..runner.modes import COLUMNS as DECCOLM
-from .looks import CHARSETS, DESIGNATES, NO_EXTRAS, ORDINARY, TURN, Extras, Look, Marks, turned
-from .stand_ins import RESERVED, StandIns, clusters, first_odd, is_odd
+from ..core.vt import parser
+from ..core.vt.modes import ALLOW_COLUMNS
+from ..core.vt.modes import COLUMNS as DECCOLM
+from ..core.vt.page import CHARSETS
+from ..core.vt.parser import CONTROL, CSI, ESC, OSC, TEXT, Scanner
+from ..core.vt.sequences import TITLE_MAX_BYTES, URI_MAX_BYTES
+from ..core.vt.widths import COLUMNS, decode, label
+from .stand_ins import (
+    DESIGNATES,
+    NO_EXTRAS,
+    ORDINARY,
+    RESERVED,
+    TURN,
+    Look,
+    StandIns,
+    clusters,
+    first_unfit,
+    is_unfit,
+    turned,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-    from typing import Any
 
-    from ..runner.escapes import Step
+    from ..core.vt.parser import Step
 
 
-# Past these a chunk goes through the parser, sequence by sequence: strings, controls inside of sequences, shifts,
-# DECALN, RIS, DECSTR; insert mode, autowrap, the alternate screen; selective erase; left and right margins, which avt
-# takes for DECSC; counts that are made to hang a terminal. One pattern that begins with ESC is searched for at memory
-# speed.
+# From these on a chunk goes through the parser: strings, controls inside of sequences, shifts, DECALN, RIS, DECSTR;
+# insert mode, autowrap, the alternate screen; selective erase; left and right margins, which avt takes for DECSC;
+# counts large enough to hang a terminal. Searching for one pattern that begins with ESC is fast.
 _SPECIAL = re.compile(
     rb"\x1b(?:[^\[(-+0-MQ-WYZ\\`abd-mp-~]|[(-+][^0-~]|\[(?:\?[0-9;]*[JK]"
     rb"|(?!\?(?!(?:[367]|4[07]|69|104[789])[hl])[0-9]{1,4}[hl]|s|[0-9]{0,3}b)[ -?]*+[^ -?@-ac-gi-km-oqrt-~]))"
@@ -48,32 +58,31 @@ _C1 = re.compile(rb"\xc2[\x80-\x9f]")
 _CURSOR_SAVING = re.compile("\x1b(?:[78]|\\[[0-9;]*[su])")
 _WHOLE = re.compile(rb"\x1b(?:\[[ -?]*[@-~]|[ -/]+[0-~]|[0-Z\\^-~])")
 _SEQUENCE = re.compile("(\x1b(?:\\[[ -?]*[@-~]|[ -/]*[0-Z\\\\-~])|[\x00-\x1a\x1c-\x1f])")
-# What designates G0 to G3, by the first intermediate.
+# The slots G0 to G3, by the first intermediate.
 _SLOTS = {"(": 0, ")": 1, "*": 2, "+": 3, "-": 1, ".": 2, "/": 3}
-# Finals of CSI that mean something here.
+# Finals of CSI that are translated here.
 _HEEDED = frozenset(b"mhlbpsurLM")
 _ESCAPE, _PRIVATE = b"\x1b?"
-# A program has few pens; what they do is looked up again once there were that many.
+# A program uses few pens. Past this many, the memory of what they do is cleared.
 _PENS_MAX = 4096
 _REPEATED_MAX = 9999
-# What goes through the parser at once, before it is looked whether the rest can do without.
+# How much goes through the parser before the next check whether the rest needs it.
 _PARSED_BYTES = 256
-# What one character may carry along; more is of no script.
+# The most characters in one cell; no script needs more.
 _CLUSTER_MAX_CHARS = 16
 
 
 class Dialect:
-    """`column()` tells column and width of the grid, `row()` the row, once all that was yielded is fed. A column as
-    large as the width: the cursor waits at the right edge for the next character."""
+    """`cursor()` gives row and column of the cursor and the width of the grid, once all that was yielded is fed. A
+    column as large as the width: the next character wraps."""
 
-    def __init__(self, rows: int, column: Callable[[], tuple[int, int]], row: Callable[[], int]) -> None:
+    def __init__(self, rows: int, cursor: Callable[[], tuple[int, int, int]]) -> None:
         self.alt = False
         # How often the alternate screen was entered.
         self.entries = 0
         self._rows = rows
         self.stand_ins = StandIns()
-        self._column = column
-        self._row = row
+        self._cursor = cursor
         self._scanner = Scanner()
         self._look = ORDINARY
         self._insert = False
@@ -86,22 +95,20 @@ class Dialect:
         self._origin = False
         # A set for the next character alone.
         self._single_shift = 0
-        # What DECSC kept, on the active screen and on the other.
+        # What DECSC saved on the active screen and on the other.
         self._saved = ORDINARY
         self._other_saved = ORDINARY
-        # The character before the cursor, as it was fed, while one without a width could still join it.
+        # The character before the cursor as it was fed, while a combining one could still join it.
         self._last = ""
         self._turns: dict[Look, dict[str, tuple[Look, str]]] = {}
-        self._harmless: set[str] = set()
 
     def resized(self, rows: int) -> None:
         self._rows = rows
         self._last = ""
         self._turns.clear()
-        self._harmless.clear()
 
     def translate(self, data: bytes) -> Iterator[str]:
-        """What to feed to avt for these bytes, piece by piece; each has to be fed before the next is asked for."""
+        """What to feed to avt for these bytes, piece by piece. Each piece has to be fed before the next is taken."""
         at = 0
         room = _PARSED_BYTES
         while at < len(data):
@@ -119,26 +126,27 @@ class Dialect:
             part = data[at : at + room]
             if part:
                 at += len(part)
-                # Ever more: where much is special, looking for what is not would cost more than it saves.
+                # More each time: where much is special, searching for the rest would cost more than it saves.
                 room *= 2
                 yield from self._steps(self._scanner.steps(part))
 
     @property
     def _is_settled(self) -> bool:
-        """Nothing is in force that only the way through the parser heeds."""
+        """No state is set that only the way through the parser handles."""
         usual = self._autowrap and not (self._insert or self._single_shift or self._sides or self._origin)
         return usual and self._saved == self._other_saved == ORDINARY
 
     # Without the parser.
 
     def _passed(self, data: bytes) -> tuple[str, int]:
-        """What nothing special is in, translated, and how much of it that was: the rest needs the parser."""
+        """Translate data without anything special. Returns the result and how many bytes were translated: the rest
+        needs the parser."""
         end = _end_of_whole(data)
         text = decode(data[:end])
         if not text.isascii():
-            odd = first_odd(text)
+            odd = first_unfit(text)
             if odd < len(text):
-                # The character before it may belong to it. Where a byte was replaced, places cannot be told.
+                # The character before it may belong to it. If a byte was replaced, the position is unknown.
                 before = text[: max(odd - 1, 0)].encode()
                 end = _end_of_whole(before) if data.startswith(before) else 0
                 text = decode(data[:end])
@@ -172,15 +180,10 @@ class Dialect:
         return turns[token]
 
     def _is_harmless(self, text: str) -> bool:
-        """Whether every turn in it means to avt what it means, and leaves the look ordinary."""
-        unknown = set(TURN.findall(text)) - self._harmless
-        for token in unknown:
-            if turned(ORDINARY, token, self._rows) != (ORDINARY, token):
-                return False
-        if len(self._harmless) + len(unknown) > _PENS_MAX:
-            self._harmless.clear()
-        self._harmless |= unknown
-        return True
+        """Whether avt understands every turn in it, and all of them leave the look ordinary."""
+        turns = self._turns_of(ORDINARY)
+        tokens = set(TURN.findall(text))
+        return all((turns.get(token) or self._learn(turns, ORDINARY, token)) == (ORDINARY, token) for token in tokens)
 
     def _turns_of(self, look: Look) -> dict[str, tuple[Look, str]]:
         turns = self._turns.get(look)
@@ -191,7 +194,7 @@ class Dialect:
         return turns
 
     def _between(self, text: str, look: Look) -> str | None:
-        """What stands between two turns: text and other sequences. None: one of them is not well-formed."""
+        """Text and other sequences between two turns. None: one of them is not well-formed."""
         if "\x1b" not in text:
             return self._printed(text, look)
         pieces = _SEQUENCE.split(text)
@@ -202,14 +205,13 @@ class Dialect:
         return "".join(pieces)
 
     def _printed(self, text: str, look: Look) -> str:
-        """Characters as they are fed with this look, controls among them."""
-        extras, shows = look.marks
+        """Text, possibly with controls in it, as it is fed with this look."""
         if look.charset != "B":
             text = text.translate(CHARSETS[look.charset])
-        if extras != NO_EXTRAS:
+        if look.extras != NO_EXTRAS:
             char = self.stand_ins.char
-            return "".join([char(each, extras) if each >= " " else each for each in text])
-        return text.replace(" ", self.stand_ins.space) if shows else text
+            return "".join([char(each, look.extras) if each >= " " else each for each in text])
+        return text.replace(" ", self.stand_ins.space) if look.shows else text
 
     # Through the parser.
 
@@ -223,7 +225,7 @@ class Dialect:
                     self._single_shift = 0
                     if charset != "B":
                         text = text[0].translate(CHARSETS[charset]) + text[1:]
-                if text.isascii() or first_odd(text) == len(text):
+                if text.isascii() or first_unfit(text) == len(text):
                     out.append(self._printed(text, self._look) if self._look != ORDINARY else text)
                 else:
                     yield from self._clusters(text, out)
@@ -232,7 +234,7 @@ class Dialect:
                     self._csi(raw) if raw[-1] in _HEEDED or raw[2] == _PRIVATE or raw[0] != _ESCAPE else decode(raw)
                 )
             elif kind == ESC:
-                intermediates, final = map(decode, escapes.split_esc(raw))
+                intermediates, final = map(decode, parser.split_esc(raw))
                 if self._origin and (intermediates, final) == ("", "M"):
                     yield self._flushed(out)
                     yield from self._reverse_index()
@@ -241,14 +243,14 @@ class Dialect:
             elif kind == CONTROL:
                 out.append(self._control(decode(raw)))
             elif kind == OSC:
-                self._osc(escapes.split_string(raw)[0])
+                self._osc(parser.split_string(raw)[0])
         yield self._flushed(out)
 
     def _reverse_index(self) -> Iterator[str]:
-        """In origin mode avt takes the row above for one counted from the margin. At the margin itself it scrolls."""
-        before = self._row()
+        """In origin mode avt counts the row above from the margin. At the margin itself it scrolls."""
+        before = self._cursor()[0]
         yield "\x1b[A"
-        if self._row() == before:
+        if self._cursor()[0] == before:
             yield "\x1bM"
 
     def _flushed(self, out: list[str]) -> str:
@@ -258,7 +260,7 @@ class Dialect:
         return text
 
     def _clusters(self, text: str, out: list[str]) -> Iterator[str]:
-        """Characters with those without a width that belong to them."""
+        """Characters with the combining ones that belong to them."""
         base = marks = ""
         for match in clusters().finditer(text):
             ordinary, char = match.groups()
@@ -275,8 +277,8 @@ class Dialect:
 
     def _cluster(self, base: str, marks: str, out: list[str]) -> Iterator[str]:
         if marks and not (base and self._autowrap and not self._insert):
-            # They came apart, or are treated as if: with these modes it is only seen afterwards where the character
-            # went, and the result must not depend on how the bytes were cut.
+            # They arrived separately, or are treated so: with these modes only the grid knows where the character
+            # is, and the result must not depend on how the bytes were cut.
             if base:
                 out.append(self._one(base))
             yield self._flushed(out)
@@ -288,13 +290,13 @@ class Dialect:
         charset = self._look.charset
         if charset != "B":
             cluster = cluster[0].translate(CHARSETS[charset]) + cluster[1:]
-        if len(cluster) == 1 and not is_odd(cluster):
+        if len(cluster) == 1 and not is_unfit(cluster):
             return self._printed(cluster, self._look._replace(charsets="BBBB"))
-        return self.stand_ins.char(cluster[:_CLUSTER_MAX_CHARS], self._look.marks.extras)
+        return self.stand_ins.char(cluster[:_CLUSTER_MAX_CHARS], self._look.extras)
 
     def _joined(self, marks: str) -> str:
-        """Prints the character before the cursor again, with these marks on it."""
-        column, columns = self._column()
+        """Print the character before the cursor again, with these marks."""
+        column, columns = self._cursor()[1:]
         if not self._last or (not self._autowrap and column == columns - 1):
             return ""
         text, extras = self.stand_ins.meaning(self._last)
@@ -305,7 +307,7 @@ class Dialect:
         return f"\x1b[{cells}D" + (f"\x1b[{cells}P" if self._insert else "") + char
 
     def _note_last(self, text: str) -> None:
-        """A pen between a character and what joins it does no harm; anything else parts them."""
+        """Note the last character of what is fed. Only an SGR may come between it and a combining character."""
         end = len(text)
         while end:
             start = text.rfind("\x1b", 0, end)
@@ -319,7 +321,7 @@ class Dialect:
             end = start
 
     def _csi(self, sequence: bytes) -> str:
-        prefix, parameters, intermediates, last = map(decode, escapes.split_csi(sequence))
+        prefix, parameters, intermediates, last = map(decode, parser.split_csi(sequence))
         final = intermediates + last
         raw = f"\x1b[{prefix}{parameters}{final}"
         if prefix == "?" and final in ("h", "l"):
@@ -343,7 +345,7 @@ class Dialect:
             self._autowrap = True
             return raw + "\x1b[?7h"
         elif final == "s":
-            # avt has no such margins, and takes it for DECSC; the cursor goes home in any case.
+            # avt has no such margins and takes it for DECSC. The cursor goes home.
             return "\x1b[H" if self._sides else self._save("\x1b[s")
         elif final == "u":
             return self._restored(raw)
@@ -352,7 +354,7 @@ class Dialect:
     def _private_mode(self, number: str, final: str) -> str:
         raw = f"\x1b[?{number}{final}"
         on = final == "h"
-        # As avt counts.
+        # avt has 16 bits for it.
         mode = int(number) & 0xFFFF if number.isdigit() else 0
         if mode == 7:
             self._autowrap = on
@@ -363,7 +365,7 @@ class Dialect:
         elif mode == ALLOW_COLUMNS:
             self._columns = on
         elif mode == DECCOLM:
-            # The width stays; the rest of it is as in xterm.
+            # The width stays; the page is cleared as in xterm.
             return "\x1b[r\x1b[2J\x1b[H" if self._columns else ""
         elif mode == 1048:
             return self._save(raw) if on else self._restored(raw)
@@ -382,7 +384,7 @@ class Dialect:
         raw = f"\x1b{intermediates}{final}"
         slot = _SLOTS.get(intermediates[:1])
         if slot is not None:
-            # Sets with longer names, or of 96 characters, are none that is translated.
+            # Sets with longer names or 96 characters are not translated.
             name = final if intermediates in DESIGNATES else "B"
             self._look, raw = turned(self._look, f"\x1b{DESIGNATES[slot]}{name}", self._rows)
             return raw
@@ -420,7 +422,7 @@ class Dialect:
             self._look = self._look.with_link(f"{label(parameters, TITLE_MAX_BYTES)};{target}" if target else "")
 
     def _save(self, raw: str) -> str:
-        """avt keeps autowrap too, and would restore it."""
+        """avt saves autowrap too, and would restore it."""
         self._saved = self._look
         return raw if self._autowrap else f"\x1b[?7h{raw}\x1b[?7l"
 
@@ -429,62 +431,23 @@ class Dialect:
         self._single_shift = 0
         return raw if self._autowrap else raw + "\x1b[?7l"
 
-    # Kept and taken up again.
-
     def fresh(self) -> Dialect:
-        """The same, but without any stand-in that is not in force."""
-        fresh = Dialect(self._rows, self._column, self._row)
-        fresh.resume(self.state())
-        return fresh
+        """A copy without any stand-in but those of the current state."""
+        other = copy(self)
+        other.stand_ins = StandIns()
+        if self._last:
+            other._last = self.renumbered(self._last, other)
+        return other
 
     def renumbered(self, text: str, dialect: Dialect) -> str:
-        """What was fed to avt, with the stand-ins of another dialect, in the order of their appearance: so equal
-        screens become equal texts, and what is no longer shown is forgotten."""
+        """Text of avt with its stand-ins replaced by those of another dialect, numbered in the order of appearance. So
+        equal screens have equal texts, and stand-ins that are no longer shown are dropped."""
         meaning, char = self.stand_ins.meaning, dialect.stand_ins.char
         return RESERVED.sub(lambda match: char(*meaning(match[0])), text)
 
-    def state(self) -> dict[str, Any]:
-        """What is in force, for JSON."""
-        return {
-            "alt": self.alt,
-            "look": self._look,
-            "insert": self._insert,
-            "autowrap": self._autowrap,
-            "sides": self._sides,
-            "columns": self._columns,
-            "origin": self._origin,
-            "single_shift": self._single_shift,
-            "saved": self._saved,
-            "other_saved": self._other_saved,
-            "last": self.stand_ins.meaning(self._last) if self._last else None,
-            "pending": self._scanner.pending.hex(),
-        }
-
-    def resume(self, state: dict[str, Any]) -> None:
-        self.alt = state["alt"]
-        self._look, self._saved, self._other_saved = map(_look, (state["look"], state["saved"], state["other_saved"]))
-        self._insert = state["insert"]
-        self._autowrap = state["autowrap"]
-        self._sides = state["sides"]
-        self._columns = state.get("columns", False)
-        self._origin = state.get("origin", False)
-        self._single_shift = state["single_shift"]
-        if state["last"]:
-            text, extras = state["last"]
-            self._last = text if len(text) == 1 and not any(extras) else self.stand_ins.char(text, Extras(*extras))
-        for _ in self._scanner.steps(bytes.fromhex(state["pending"])):
-            pass
-
-
-def _look(values: list[Any]) -> Look:
-    (extras, shows), charsets, active = values
-    if not str(extras[0]).isprintable() or any(name not in "B0A" for name in charsets) or active not in range(4):
-        raise ValueError("a look that there is not")
-    return Look(Marks(Extras(*extras), shows), charsets, active)
-
 
 def _first_special(data: bytes, at: int) -> int:
-    """Where the parser is needed, or the end."""
+    """The index from which the parser is needed, or the end."""
     match = _SPECIAL.search(data, at)
     end = match.start() if match is not None else len(data)
     for control in _SPECIAL_CONTROLS:
@@ -499,8 +462,8 @@ def _first_special(data: bytes, at: int) -> int:
 
 
 def _end_of_whole(data: bytes) -> int:
-    """Up to where no sequence and no character is begun and not ended."""
+    """The index before the last sequence or character if that is unfinished, else the end."""
     start = data.rfind(b"\x1b")
     if start >= 0 and _WHOLE.match(data, start) is None:
         return start
-    return len(data) - escapes.unfinished(data[-4:])
+    return len(data) - parser.unfinished(data[-4:])

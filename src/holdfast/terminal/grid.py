@@ -1,57 +1,313 @@
-"""The one seam over the emulator: a screen with cells, fed with what a terminal was sent.
+"""The only module that uses the emulator: a screen with cells, fed with the output for a terminal.
 
-The emulator is asciinema's avt (`pyavt`). `dialect.py` tells it in its own words what terminals understand, and keeps
-what its cells cannot hold; `emulator.py` is about the rest of its ways. What stays unknown to it is not shown: left
-and right margins, double-height lines, protected cells, reverse wrap-around, pictures, the erasing of history
-(`CSI 3 J`), and colours that were changed by OSC 4, 10 or 11 (an index of the palette stays an index). Erasing at the
-right edge while the cursor waits there leaves the last column alone. On the alternate screen too it joins lines when
-the width changes; programs redraw then. A panic inside of it (hostile input can cause one) is `GridFailed`: the
-caller builds a new grid from the log, or says that it gave up.
+The emulator is asciinema's avt (`pyavt`). `dialect.py` rewrites for it what terminals understand, and keeps what its
+cells cannot hold. Not shown: left and right margins, double-height lines, protected cells, reverse wrap-around,
+pictures, the erasing of history (`CSI 3 J`), and colours changed by OSC 4, 10 or 11 (an index of the palette stays an
+index). While the next character wraps, erasing leaves the last column alone. A change of width rewraps lines on the
+alternate screen too; programs redraw then. A panic inside avt, which hostile input can cause, is `GridFailed`: the
+caller builds another grid from the log, or reports the failure.
 """
 
 from __future__ import annotations
 
-import json
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from ..core.vt.widths import COLUMNS
 from ..errors import BadSize
+from .cells import Cell, Color, Row, Style, sgr
 from .dialect import Dialect
-from .emulator import Emulator, GridFailed, Parts, other_pen, style
-from .looks import Extras
-from .rows import Cell, Row, Style
-from .stand_ins import RESERVED
+from .stand_ins import Extras
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+    from typing import ParamSpec, TypeVar
 
-    from avt._avt import Line
+    from avt._avt import Cell as AvtCell
+    from avt._avt import Color as AvtColor
+    from avt._avt import Line, Pen
+    from avt._avt.terminal import Cursor
 
-__all__ = ["Grid", "GridFailed"]
+    P = ParamSpec("P")
+    T = TypeVar("T")
+    Size = tuple[int, int]
+
+
+# avt and the work around its defects: panics, tab stops, wide characters at other widths, and taking a screen apart so
+# that it can be built again with its history. Here a cell is a character with a pen of avt; `Grid` knows what stand-ins
+# mean.
+
+
+# Every eight columns, up to the widest page there is.
+_DEFAULT_STOPS = list(range(8, 1000, 8))
+
+# The dump of avt prints the cells of the main screen first; then an encoded CSI or this follows.
+_BEHIND_CELLS = re.compile("\x9b|\x1b\\[m")
+_ENTER, _LEAVE = "\x9b?1047h", "\x1b[?1047l"
+_REPEATED = re.compile("(.)\x1b\\[([0-9]+)b", re.DOTALL)
+_POSITION = re.compile("\x9b([0-9]+);([0-9]+)H")
+# The dump of changed tab stops.
+_TAB_STOPS = re.compile("\x9b5W((?:\x9b[0-9]+`\x1b\\[W)*)")
+_COLUMN = re.compile("\x9b([0-9]+)`")
+
+
+class GridFailed(Exception):
+    """The emulator failed; this grid cannot be used any more."""
+
+
+class Parts(NamedTuple):
+    """What makes a new emulator equal to another one. `main` is fed at the size of the main screen, which differs if
+    the size changed while the alternate one was shown; then the size changes, and `screen` is fed."""
+
+    main_size: Size
+    main: str
+    size: Size
+    screen: str
+    # Tab stops beyond the current width.
+    stops_beyond: list[int]
+
+
+class Emulator:
+    def __init__(self, rows: int, cols: int, history: int) -> None:
+        from avt._avt import Vt
+        from avt._avt.util import TextUnwrapper
+
+        self._new = Vt
+        self._unwrapper = TextUnwrapper
+        self._limit = history
+        self._vt = Vt(cols, rows, history)
+        self._stops_beyond = _DEFAULT_STOPS
+        # How many rows were dropped from the history.
+        self.dropped = 0
+        # Set by the caller, which knows the screen from the output.
+        self.alt = False
+        self.main_size = (rows, cols)
+
+    def feed(self, text: str) -> None:
+        self.dropped += len(_guarded(self._vt.feed_str, text)[1])
+
+    @property
+    def size(self) -> Size:
+        cols, rows = self._vt.size
+        return rows, cols
+
+    @property
+    def cursor(self) -> Cursor:
+        return self._vt.cursor
+
+    def place(self) -> tuple[int, int, int]:
+        """Row and column of the cursor, and the number of columns. A column as large as that: the next character
+        wraps."""
+        cursor = self._vt.cursor
+        return cursor.row, cursor.col, self._vt.size[0]
+
+    def page(self) -> list[Line]:
+        return _guarded(self._vt.view)
+
+    def lines(self) -> list[Line]:
+        """History and page of the active screen."""
+        return _guarded(self._vt.lines)
+
+    def wrapped(self, lines: Sequence[Line]) -> list[bool]:
+        """Of each line, whether it continues in the next."""
+        unwrapper = self._unwrapper()
+        return [unwrapper.push(line) is None for line in lines]
+
+    # Another size.
+
+    def resize(self, rows: int, cols: int) -> None:
+        if cols == self.size[1]:
+            _guarded(self._vt.resize, cols, rows)
+        else:
+            stops = self._tab_stops()
+            stepped = self._step_off_wide_line()
+            _guarded(self._vt.resize, cols, rows)
+            self._set_tab_stops(stops)
+            if stepped:
+                self._step_back()
+        if not self.alt:
+            self.main_size = rows, cols
+
+    def _step_off_wide_line(self) -> bool:
+        """When avt rewraps a line with wide characters it miscounts where the cursor is, and may drop the end of the
+        line. So at the end of such a line the cursor is moved below the line first."""
+        cursor = self.cursor
+        page = self.page()
+        if self.alt or any(line.text.strip() for line in page[cursor.row + 1 :]):
+            return False
+        # On the last column the cursor may be because of a pending wrap.
+        if any(cell.char != " " for cell in page[cursor.row].cells[cursor.col : -1]):
+            return False
+        above = page[: cursor.row + 1]
+        first = cursor.row
+        wrapped = self.wrapped(above)
+        while first and wrapped[first - 1]:
+            first -= 1
+        if all(COLUMNS[char] < 2 for line in above[first:] for char in set(line.text)):
+            return False
+        self.feed("\r\n")
+        return self.cursor.col == 0
+
+    def _step_back(self) -> None:
+        row = self.cursor.row
+        if row:
+            used = [cell for cell in self._vt[row - 1].cells if cell.width]
+            while used and used[-1].char == " ":
+                used.pop()
+            self.feed(f"\x1b[A\x1b[{sum(cell.width for cell in used) + 1}G")
+
+    def _tab_stops(self) -> list[int]:
+        """The tab stops of all columns, from 0: avt loses some when it gets wider."""
+        changed = _TAB_STOPS.search(_guarded(self._vt.dump))
+        if changed is None:
+            return _DEFAULT_STOPS
+        stops = [int(column) - 1 for column in _COLUMN.findall(changed[1])]
+        # Clearing all of them cleared those beyond the width too.
+        return stops + self._beyond() if stops else []
+
+    def _beyond(self) -> list[int]:
+        return [stop for stop in self._stops_beyond if stop >= self.size[1]]
+
+    def _set_tab_stops(self, stops: list[int]) -> None:
+        _, col, cols = self.place()
+        self._stops_beyond = [stop for stop in stops if stop >= cols]
+        if self._tab_stops() != stops:
+            self.feed(_set_tabs([stop for stop in stops if stop < cols]) + f"\x1b[{col + 1}G")
+
+    # Saved and rebuilt.
+
+    def take_apart(self) -> tuple[Parts, list[Line]]:
+        """The whole state, and the lines of the main screen with its history. Those can only be read while that screen
+        is active: if it is not, the emulator is left on the main screen and rebuilt."""
+        stops = self._tab_stops()
+        state = _guarded(self._vt.dump)
+        cells = _BEHIND_CELLS.search(state)
+        # avt repeats characters by REP, which repeats half of a wide one.
+        state = _REPEATED.sub(lambda match: match[1] * (int(match[2]) + 1), state[cells.start() :] if cells else "")
+        beyond = self._beyond()
+        if not self.alt:
+            lines = self.lines()
+            screen = self._written(lines) + _clamped(state, self.size)
+            return Parts(self.size, "", self.size, screen, beyond), lines
+        of_main, _, of_other = state.partition(_ENTER)
+        if self.main_size == self.size:
+            self.feed(_LEAVE)
+            lines = self.lines()
+            screen = self._written(lines) + _clamped(of_main + _ENTER + of_other, self.size)
+            parts = Parts(self.size, "", self.size, screen, beyond)
+        else:
+            size = self.size
+            _guarded(self._vt.resize, *reversed(self.main_size))
+            self.feed(_LEAVE)
+            main = self._written(self.lines()) + _clamped(_TAB_STOPS.sub("", of_main), self.main_size) + _ENTER
+            # The lines as they will be when the program leaves the alternate screen.
+            _guarded(self._vt.resize, *reversed(size))
+            lines = self.lines()
+            screen = _set_tabs([stop for stop in stops if stop < size[1]]) + _clamped(of_other, size)
+            parts = Parts(self.main_size, main, size, screen, beyond)
+        self.build(parts)
+        return parts, lines
+
+    def build(self, parts: Parts) -> None:
+        self.main_size = parts.main_size
+        self._stops_beyond = parts.stops_beyond
+        self._vt = self._new(parts.main_size[1], parts.main_size[0], self._limit)
+        if parts.main:
+            self.feed(parts.main)
+            _guarded(self._vt.resize, parts.size[1], parts.size[0])
+        self.feed(parts.screen)
+
+    def _written(self, lines: Sequence[Line]) -> str:
+        """The text that prints the lines again."""
+        out: list[str] = []
+        pen: Pen | None = None
+        for line, wrapped in zip(lines, self.wrapped(lines), strict=True):
+            for chunk in line.chunks(other_pen):
+                if pen is None or chunk[0].pen != pen:
+                    pen = chunk[0].pen
+                    out.append(_pen(pen))
+                out.append("".join([cell.char for cell in chunk if cell.width]))
+            if not wrapped:
+                out.append("\r\n")
+        # No line end after the last row, or the page would scroll.
+        if out and out[-1] == "\r\n":
+            out.pop()
+        return "".join(out)
+
+
+def other_pen(one: AvtCell, other: AvtCell) -> bool:
+    return one.pen != other.pen
+
+
+def style(pen: Pen) -> Style:
+    return Style(
+        fg=_color(pen.foreground),
+        bg=_color(pen.background),
+        bold=pen.bold,
+        faint=pen.faint,
+        italic=pen.italic,
+        blink=pen.blink,
+        inverse=pen.inverse,
+        strike=pen.strikethrough,
+        underline=int(pen.underline),
+    )
+
+
+def _color(color: AvtColor | None) -> Color:
+    if color is None:
+        return None
+    # Only the stubs name the classes of its two kinds.
+    parts: Sequence[int] = color  # type: ignore[assignment]
+    if type(color).__name__ == "Indexed":
+        return parts[0]
+    return f"#{parts[0]:02x}{parts[1]:02x}{parts[2]:02x}"
+
+
+def _pen(pen: Pen) -> str:
+    # The bare form ends the cells in a dump of avt.
+    text = sgr(style(pen))
+    return text if text != "\x1b[m" else "\x1b[0m"
+
+
+def _clamped(state: str, size: Size) -> str:
+    """Limit saved positions to the size, which may have become smaller since."""
+    rows, cols = size
+    return _POSITION.sub(lambda at: f"\x9b{min(int(at[1]), rows)};{min(int(at[2]), cols)}H", state)
+
+
+def _set_tabs(stops: list[int]) -> str:
+    return "\x1b[5W" + "".join(f"\x1b[{stop + 1}G\x1b[W" for stop in stops)
+
+
+def _guarded(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    try:
+        return call(*args, **kwargs)
+    except BaseException as error:
+        # Its class is in no module that could be imported, and is not an Exception.
+        if type(error).__name__ != "PanicException":
+            raise
+        raise GridFailed(f"the emulator panicked: {error}") from None
+
 
 ROWS_MAX = 500
 COLS_MAX = 1000
 
-# What is translated at once: one odd sequence sends so much through the parser.
+# How much is translated at once.
 _PIECE_BYTES = 16 << 10
-# Stand-ins that are no longer shown are thrown away only so often, or a hostile stream would cost that each time.
+# Stand-ins that are no longer shown are dropped at most once in this many bytes: that takes long.
 _RENEW_BYTES = 1 << 20
-_DUMP_VERSION = 1
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
-_COLOR = re.compile("#[0-9a-f]{6}")
 
 
 class Grid:
     def __init__(self, rows: int, cols: int, history: int = 1000) -> None:
         _check_size(rows, cols)
-        self._history = history
         self._emulator = Emulator(rows, cols, history)
-        self._dialect = Dialect(rows, self._emulator.column, self._emulator.row)
+        self._dialect = Dialect(rows, self._emulator.place)
         self._fed_since_renewal = 0
-        # Of the main screen, while the other one is active: read once, as that takes the emulator apart.
+        # The main screen while the other one is active: read once, because that rebuilds the emulator.
         self._main: list[Row] | None = None
 
-    # What goes in.
+    # Input.
 
     def feed(self, data: bytes) -> None:
         self._main = None
@@ -69,14 +325,14 @@ class Grid:
             self._renew()
 
     def resize(self, rows: int, cols: int) -> None:
-        """Lines that were wrapped on the main screen are wrapped anew."""
+        """Lines that were wrapped on the main screen are wrapped at the new width."""
         _check_size(rows, cols)
         if (rows, cols) != self.size:
             self._main = None
             self._dialect.resized(rows)
             self._emulator.resize(rows, cols)
 
-    # What is there.
+    # The screen.
 
     @property
     def size(self) -> tuple[int, int]:
@@ -94,13 +350,13 @@ class Grid:
 
     @property
     def pending_wrap(self) -> bool:
-        """The last column is filled: the next character goes to the next row."""
-        column, cols = self._emulator.column()
+        """The last column is filled, and the next character goes to the next row."""
+        _, column, cols = self._emulator.place()
         return column >= cols
 
     @property
     def scrolled(self) -> int:
-        """How many rows have gone off the top of the main screen, whichever is active. Another size makes others."""
+        """How many rows scrolled off the main screen, whichever is active. It changes with the size."""
         rows = len(self._all_main() if self.alt else self._emulator.lines())
         return self._emulator.dropped + rows - self.size[0]
 
@@ -108,74 +364,28 @@ class Grid:
         """The visible page of the active screen."""
         return self._read(self._emulator.page())
 
-    def texts(self) -> list[str]:
-        """The same without styles: a hundred times faster, for those who look often."""
-        meaning = self._dialect.stand_ins.meaning
-        return [RESERVED.sub(lambda found: meaning(found.group())[0], line.text) for line in self._emulator.page()]
-
     def main_rows(self) -> list[Row]:
         """The visible page of the main screen, whichever is active."""
-        return self._all_main()[-self.size[0] :]
+        return self._all_main()[-self.size[0] :] if self.alt else self.rows()
 
     def history(self, count: int) -> list[Row]:
-        """The last rows that went off the top of the main screen, whichever is active."""
+        """The last rows that scrolled off the main screen, whichever is active."""
         if count <= 0:
             return []
         if not self.alt:
             return self._read(self._emulator.lines()[: -self.size[0]][-count:])
         return self._all_main()[: -self.size[0]][-count:]
 
-    # To be kept and rebuilt.
-
-    def dump(self) -> str:
-        """All that has to be known to build this grid again, the same for equal grids. To be taken at a ground
-        offset: of a sequence that has begun only the first 4 KiB are in it."""
-        parts, lines = self._emulator.take_apart()
-        if self.alt:
-            self._main = self._read(lines)
-        dialect = self._dialect.fresh()
-        main, screen = (self._dialect.renumbered(text, dialect) for text in (parts.main, parts.screen))
-        return json.dumps(
-            {
-                "version": _DUMP_VERSION,
-                "history": self._history,
-                **parts._replace(main=main, screen=screen)._asdict(),
-                "stand_ins": dialect.stand_ins.meanings(),
-                "dialect": dialect.state(),
-            },
-            separators=(",", ":"),
-        )
-
-    @classmethod
-    def load(cls, dump: str) -> Grid:
-        """ValueError if it is no dump of this version."""
-        try:
-            kept = json.loads(dump)
-            if kept["version"] != _DUMP_VERSION:
-                raise ValueError(f"a dump of version {kept['version']}")
-            rows, cols = kept["size"]
-            grid = cls(rows, cols, kept["history"])
-            for text, extras in kept["stand_ins"]:
-                grid._dialect.stand_ins.char(_shown(text), _sound(Extras(*extras)))
-            grid._dialect.resume(kept["dialect"])
-            main_rows, main_cols = kept["main_size"]
-            parts = (main_rows, main_cols), kept["main"], (rows, cols), kept["screen"], kept["stops_beyond"]
-            grid._emulator.build(Parts(*parts))
-            grid._emulator.alt = grid.alt
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"no dump of a grid: {error!r}") from None
-        return grid
-
     def _renew(self) -> None:
-        """Forgets the stand-ins that are not shown any more."""
-        parts = self._emulator.parts()
+        """Drop the stand-ins that are no longer shown."""
+        parts, _ = self._emulator.take_apart()
         dialect = self._dialect.fresh()
         main, screen = (self._dialect.renumbered(text, dialect) for text in (parts.main, parts.screen))
         self._dialect = dialect
         self._emulator.build(parts._replace(main=main, screen=screen))
         self._fed_since_renewal = 0
 
-    # How it is read.
+    # Reading cells.
 
     def _all_main(self) -> list[Row]:
         if not self.alt:
@@ -191,7 +401,7 @@ class Grid:
             cells: list[Cell] = []
             for chunk in line.chunks(other_pen):
                 pen = style(chunk[0].pen)
-                # Erased, whatever the pen: of what would show on a space only its background is filled in.
+                # A bare space was erased: it has only the background of the pen.
                 blank = Cell(" ", 1, pen._replace(inverse=False, strike=False, underline=0))
                 for cell in chunk:
                     char, width = cell.char, cell.width
@@ -203,22 +413,6 @@ class Grid:
                     cells.append(Cell(text, width, _with(pen, extras) if any(extras) else pen))
             rows.append(Row(cells, wrapped))
         return rows
-
-
-def _shown(text: str) -> str:
-    """The text of a cell in a dump, which anybody could have edited."""
-    if not text or _CONTROL.search(text):
-        raise ValueError("a cell with a control character")
-    return text
-
-
-def _sound(extras: Extras) -> Extras:
-    color = extras.underline_color
-    if _CONTROL.search(extras.link) or extras.underline not in range(6):
-        raise ValueError("extras that no cell has")
-    if color is not None and not (type(color) is int and 0 <= color < 256) and not _COLOR.fullmatch(str(color)):
-        raise ValueError("a color that there is not")
-    return extras
 
 
 def _check_size(rows: int, cols: int) -> None:

@@ -1,198 +1,354 @@
-"""A screen written to the terminal of a client: what was on it before goes into its scrollback, then history, screen,
-modes and cursor. Nothing is asked, rung, copied or cleared away.
+"""A screen written to the terminal of a client: once, where it has the session's size, or kept up to date.
 
-Rows are written at the bottom, one after the other, so the old page moves up and out by itself and no frame in between
-is blank. Lines that were wrapped are written as one, for the terminal to wrap anew when its width changes. The two
-sizes need not be equal: a larger terminal shows blank space at the right and below, a smaller one the part with the
-cursor (and keeps what is above that in its scrollback).
+`paint` writes rows at the bottom, one after the other, so the old page moves up and out by itself and no frame in
+between is blank. Lines that were wrapped are written as one, so that the terminal wraps them when its width changes.
+Nothing is asked, rung, copied or cleared away. `Crop` draws on a terminal of another size than the session's.
 """
 
 from __future__ import annotations
 
-from . import settings
-from .rows import plainly, trimmed, write
+from ..core.vt.modes import ALTERNATE, DEFAULT, ENCODINGS, MOUSE, REPORTED
+from ..core.vt.tracker import Tracker
+from . import restore
+from .cells import ansi, trimmed
+from .filter import Filter
+from .grid import Grid, GridFailed
+from .scrollback import first_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from typing import Any
 
-    from .grid import Grid
-    from .rows import Cell, Row
+    from ..model.results import Data, Gap, Init
+    from .cells import Row
+    from .client import Undo
+    from .restore import Followed
 
     State = dict[str, Any]
     Size = tuple[int, int]
 
-# A terminal that knows it shows nothing until the end; others skip it.
+# A terminal that knows synchronized updates shows nothing until the end; others ignore them.
 _UPDATE, _UPDATED = "\x1b[?2026h", "\x1b[?2026l"
-# Only what printing depends on. The terminal is taken to be as it was before us but for that.
+# Resets what printing depends on. All else is taken to be as it was before the attach.
 _READY = "\x1b[?6l\x1b[r\x1b[?7h\x1b[4l\x1b(B\x0f\x1b[m"
 
 
-def _emptied(size: Size) -> str:
-    """Row by row: a screen that is erased at once goes into the scrollback of some terminals."""
-    return "".join(settings.to(row, 0) + "\x1b[2K" for row in range(size[0])) + "\x1b[H"
-
-
 def paint(grid: Grid, state: State, size: Size, history_rows: int, *, in_place: bool = False) -> bytes:
-    """What a terminal of this size (rows, cols) is written to show the grid and be in the tracker's state. `in_place`:
-    what it shows now is thrown away."""
-    main = _Window(grid.size, size, _main_cursor(grid, state))
-    out = [_UPDATE, _READY]
-    flow = _flow(grid.history(history_rows), grid.main_rows(), main, size, joined=grid.size[1] == size[1])
-    out.append(_emptied(size) + flow.removeprefix("\r\n") if in_place else settings.to(size[0] - 1, 0) + flow)
-    out.append(settings.keyboard(state["keys"]["kitty"][0]))
-    window = main
+    """The bytes that make a terminal of the session's size (rows, cols) show the grid and put it into the tracker's
+    state. What it shows now moves into its scrollback, or is erased if `in_place`."""
+    if grid.size != size or tuple(state["size"]) != size:
+        # The session got this size at the end of its output.
+        grid.resize(*size)
+        tracker = Tracker.from_snapshot(state)
+        tracker.resize(*size)
+        state = tracker.snapshot()
+    flow = _flow([*grid.history(history_rows), *grid.main_rows()])
+    main_keys, other_keys = state["keys"]["kitty"]
+    out = [
+        *(_UPDATE, _READY),
+        _emptied(size) + flow.removeprefix("\r\n") if in_place else restore.to(size[0] - 1, 0) + flow,
+        restore.keyboard(main_keys),
+    ]
     if grid.alt:
-        window = _Window(grid.size, size, grid.cursor[:2])
-        out.append(_enter(state, main))
-        out.append(_page(grid.rows(), window))
-        out.append(settings.keyboard(state["keys"]["kitty"][1]))
-        out.append(_saved(state["saved"][1], window))
+        out += [
+            _enter(state),
+            _page(grid.rows()),
+            restore.keyboard(other_keys),
+            restore.saved_cursor(state["saved"][1]),
+        ]
     else:
-        out.append(_saved(state["saved"][0], window))
-    out.append(_cursor(grid, state, window))
-    out.append(_settings(state))
-    out.append(_UPDATED)
+        out.append(restore.saved_cursor(state["saved"][0]))
+    out += [restore.tabs(state), restore.margins(state), _cursor(grid, state), _settings(state), _UPDATED]
     return "".join(out).encode()
 
 
 def flow(grid: Grid, size: Size, history_rows: int, until: int) -> bytes:
-    """History and main screen up to this row, counted as `Grid.scrolled` counts, into the scrollback. What the terminal
-    showed before moves up and out, and its page is blank."""
+    """The bytes that put history and main screen, up to this row as `Grid.scrolled` counts, into the scrollback. What
+    the terminal showed moves up and out, and its page is blank."""
     history = grid.history(history_rows)
     rows = [*history, *grid.main_rows()][: max(0, until - grid.scrolled + len(history))]
-    out = [_READY, settings.to(size[0] - 1, 0)]
-    goes_on = False
+    return "".join([_READY, restore.to(size[0] - 1, 0), _flow(rows), "\r\n" * size[0]]).encode()
+
+
+def _emptied(size: Size) -> str:
+    """Erase row by row: some terminals move a screen that is erased at once into the scrollback."""
+    return "".join(restore.to(row, 0) + "\x1b[2K" for row in range(size[0])) + "\x1b[H"
+
+
+def _flow(rows: Sequence[Row]) -> str:
+    """Rows below each other. Each line pushes up what is above it."""
+    out: list[str] = []
+    continues = False
     for i, row in enumerate(rows):
         following = rows[i + 1] if i + 1 < len(rows) else None
-        goes_on = _add(out, row.cells, row.used(), goes_on, row.wrapped, following)
-    return "".join([*out, "\r\n" * size[0]]).encode()
-
-
-class _Window:
-    """The part of a grid's page that a terminal shows: all of it, or as much as goes around the cursor."""
-
-    def __init__(self, page: Size, terminal: Size, cursor: Size) -> None:
-        self.page = page
-        self.rows = min(page[0], terminal[0])
-        self.cols = min(page[1], terminal[1])
-        # The first row and column of it. Above the cursor there is more to see than below.
-        self.top = min(max(cursor[0] - self.rows + 1, 0), page[0] - self.rows)
-        self.left = min(max(cursor[1] - self.cols + 1, 0), page[1] - self.cols)
-
-    def inside(self, row: int, col: int) -> Size:
-        """A place of the page on the terminal."""
-        return min(max(row - self.top, 0), self.rows - 1), min(max(col - self.left, 0), self.cols - 1)
-
-    def cells(self, row: Row) -> list[Cell]:
-        return row.used() if self.cols == self.page[1] else trimmed(row.columns(self.left, self.left + self.cols))
-
-
-def _main_cursor(grid: Grid, state: State) -> Size:
-    if not grid.alt:
-        return grid.cursor[:2]
-    saved = state["saved"][0]
-    return (saved["row"], saved["col"]) if saved is not None else (0, 0)
-
-
-def _flow(history: Sequence[Row], page: Sequence[Row], window: _Window, size: Size, *, joined: bool) -> str:
-    """History and main screen, each line pushing up what is above it."""
-    above = [*history, *page[: window.top]]
-    shown = page[window.top : window.top + window.rows]
-    out: list[str] = []
-    goes_on = False
-    for i, row in enumerate(above):
-        following = above[i + 1] if i + 1 < len(above) else shown[0] if joined else None
-        goes_on = _add(out, row.cells, row.used(), goes_on, row.wrapped, following)
-    for i, row in enumerate(shown):
-        following = shown[i + 1] if joined and i + 1 < len(shown) else None
-        goes_on = _add(out, row.cells, window.cells(row), goes_on and joined, row.wrapped, following)
-    # Below the page: the bottom row of the terminal is its own.
-    out.append("\r\n" * (size[0] - window.rows))
+        begin = "" if continues else "\r\n"
+        continues = row.wrapped and following is not None and bool(following.used())
+        cells = row.used()
+        if continues and following is not None:
+            cells = row.cells
+            if following.cells[0].width == 2 and cells[-1].blank:
+                # Free because the wide character did not fit: at another width this column would not be there.
+                cells = cells[:-1]
+        out += (begin, ansi(cells))
     return "".join(out)
 
 
-def _add(
-    out: list[str], cells: list[Cell], used: list[Cell], goes_on: bool, wrapped: bool, following: Row | None
-) -> bool:
-    """One row, behind the one before if that goes on. Whether the next one does the same to this."""
-    goes_on_next = wrapped and following is not None and bool(following.used())
-    if goes_on_next and following is not None:
-        used = cells
-        if following.cells[0].width == 2 and used[-1].blank:
-            # Left free because the wide character did not fit: at another width it is not to be there.
-            used = used[:-1]
-    text, pen = write(used)
-    # New rows are filled with the background of the pen.
-    out.append(("" if goes_on else "\r\n") + text + plainly(pen))
-    return goes_on_next
+def _page(rows: Sequence[Row]) -> str:
+    """The alternate screen, row by row, on a blank page."""
+    return "".join([restore.to(i, 0) + ansi(cells) for i, row in enumerate(rows) if (cells := row.used())])
 
 
-def _page(rows: Sequence[Row], window: _Window) -> str:
-    """The alternate screen, row by row, onto a blank page."""
-    out: list[str] = []
-    for i, row in enumerate(rows[window.top : window.top + window.rows]):
-        cells = window.cells(row)
-        if cells:
-            text, pen = write(cells)
-            out.append(settings.to(i, 0) + text + plainly(pen))
-    return "".join(out)
-
-
-def _enter(state: State, window: _Window) -> str:
-    """To the alternate screen, with the cursor saved that the program expects to return to. Blank, whatever the
-    background that was saved with it."""
+def _enter(state: State) -> str:
+    """Switch to the alternate screen and save the cursor that the program returns to. The screen is blank, whatever
+    background was saved with the cursor."""
     saved = state["saved"][0]
-    names, shift, pen, where = ["B"] * 4, 0, "", settings.to(0, 0)
+    names, shift, pen, where = ["B"] * 4, 0, "", restore.to(0, 0)
     if saved is not None:
         names, shift = saved.get("charsets", names), saved["shift"]
-        pen = settings.pen(saved["pen"])
-        where = settings.to(*window.inside(saved["row"], saved["col"]))
-    back = settings.ascii_again(names, shift)
-    return f"{where}{pen}{settings.charsets(names, shift)}\x1b[?1049h{back}\x1b[m\x1b[2J"
+        pen = restore.pen(saved["pen"])
+        where = restore.to(saved["row"], saved["col"])
+    back = restore.ascii_again(names, shift)
+    return f"{where}{pen}{restore.charsets(names, shift)}\x1b[?1049h{back}\x1b[m\x1b[2J"
 
 
-def _saved(saved: dict[str, Any] | None, window: _Window) -> str:
-    if saved is None:
-        return ""
-    row, col = window.inside(saved["row"], saved["col"])
-    return settings.saved_cursor({**saved, "row": row, "col": col})
-
-
-def _layout(state: State, window: _Window) -> str:
-    """Tab stops and margins, as far as they fit."""
-    rows, cols = state["size"]
-    top, bottom, left, right = state["margins"]
-    if (top, bottom) == (0, rows - 1):
-        top, bottom = 0, window.rows - 1
-    else:
-        top, bottom = (window.inside(row, 0)[0] for row in (top, bottom))
-    if (left, right) == (0, cols - 1):
-        left, right = 0, window.cols - 1
-    else:
-        left, right = (window.inside(0, col)[1] for col in (left, right))
-    fitting = {**state, "size": [window.rows, window.cols], "margins": [top, bottom, left, right]}
-    return settings.tabs(fitting) + (settings.margins(fitting) if top < bottom and left < right else "")
-
-
-def _cursor(grid: Grid, state: State, window: _Window) -> str:
-    """The cursor comes last of all that moves it. It waits at the right edge again once the last column is printed."""
-    out = _layout(state, window)
+def _cursor(grid: Grid, state: State) -> str:
+    """Set the cursor after everything that moves it. For a pending wrap the last column is printed again."""
     row, col, _ = grid.cursor
-    place = {**state, "margins": [*(window.inside(edge, 0)[0] for edge in state["margins"][:2]), 0, 0]}
-    if not grid.pending_wrap or window.cols < window.page[1]:
-        return out + settings.place(place, *window.inside(row, col))
-    cells = grid.rows()[row].cells
-    text, pen = write(cells[-1:])
-    where = settings.place(place, *window.inside(row, col + 1 - cells[-1].width))
-    return out + where + text + plainly(pen)
+    if not grid.pending_wrap:
+        return restore.place(state, row, col)
+    last = grid.rows()[row].cells[-1]
+    return restore.place(state, row, col + 1 - last.width) + ansi([last])
 
 
 def _settings(state: State) -> str:
-    """What a character that comes next looks like, keys and modes, colours and labels."""
-    out = settings.pen(state["pen"]) if state["pen"] else ""
-    out += settings.link(state["labels"]["link"]) + settings.charsets(state["charsets"], state["shift"])
-    out += settings.protection(state["protected"])
-    out += settings.flags(state) + settings.shape(state) + settings.modified_keys(state)
-    return out + settings.colors(state) + settings.labels(state)
+    """The look of the next character, keys and modes, colours and labels."""
+    out = restore.pen(state["pen"]) if state["pen"] else ""
+    out += restore.link(state["labels"]["link"]) + restore.charsets(state["charsets"], state["shift"])
+    out += restore.protection(state["protected"])
+    out += restore.flags(state) + restore.shape(state) + restore.modified_keys(state)
+    return out + restore.colors(state) + restore.restored_labels(state)
+
+
+# The screen of a session on a terminal of another size: all of it, with a border where it ends, or the part around the
+# cursor, with a dotted border that says which part it is. It is drawn from the screen, because bytes that were printed
+# for one width are wrong at another.
+#
+# Only rows that changed are sent. Rows that scrolled off the main screen go into the terminal's own scrollback. Keys,
+# paste and title are those of the program. The mouse is off where only a part is shown, because its positions would be
+# wrong.
+
+
+_NO_WRAP, _WRAP = "\x1b[?7l", "\x1b[?7h"
+_FAINT, _PLAIN = "\x1b[2m", "\x1b[m"
+_POINTING = frozenset((*MOUSE, *ENCODINGS))
+_KEPT_MODES = REPORTED - {2031, *ALTERNATE}
+_CURSOR = 25
+# A smaller terminal has no row or column to spare for a border.
+_BORDERED_ROWS, _BORDERED_COLS = 5, 20
+
+
+class Crop:
+    """One terminal of this size (rows, cols); `undo` gets what is written to it."""
+
+    def __init__(self, size: Size, undo: Undo) -> None:
+        self.size = size
+        self._undo = undo
+        self._filter = Filter()
+        self._top = self._left = 0
+        # How much of the terminal shows the session where it shows a part of it: all but the border.
+        self._room = size
+        self._page: Size | None = None
+        self._alt = False
+        self._shown: list[str | None] = [None] * size[0]
+        # What was written to the terminal besides its rows; None: nothing yet.
+        self._modes: str | None = None
+        self._cursor: tuple[bool, int] | None = None
+        self._labels: dict[str, Any] = {}
+
+    def frame(self, followed: Followed, *, bordered: bool = False, before: bytes = b"", holds: bool = False) -> bytes:
+        """The bytes that make the terminal show the screen as it is now; `before` is written first. `holds`: lines that
+        would be on the terminal's page if the session had its size do not go into the scrollback yet."""
+        grid, state = followed.grid, followed.state
+        out: list[str] = []
+        page = grid.size
+        is_part = page[0] > self.size[0] or page[1] > self.size[1]
+        modes = _modes(state, pointing=not is_part)
+        if modes != self._modes or state["alt"] != self._alt or page != self._page:
+            if self._modes is not None:
+                before += self._undo.take(self.size[1])
+            out.append(("\x1b[?1049h" if state["alt"] else "") + _NO_WRAP + modes)
+            self._modes, self._alt, self._page, self._cursor = modes, state["alt"], page, None
+            self._labels = {}
+            self._shown = [None] * self.size[0]
+        self._room = self._room_for(page, bordered=bordered)
+        self._look_at_cursor(grid)
+        rows = self._rows(grid, bordered=bordered)
+        above = []
+        if not self._alt:
+            above = followed.scrollback.take(grid, first_of(grid, self.size[0]) if holds else None)
+        if above:
+            out.append(_push(above, rows))
+        else:
+            out += [restore.to(i, 0) + row for i, row in enumerate(rows) if row != self._shown[i]]
+        changed = bool(out)
+        self._shown = list(rows)
+        text = "".join(out) + self._changed_labels(state)
+        row, col, visible = grid.cursor
+        place = restore.to(row - self._top, min(col - self._left, self._room[1] - 1))
+        look = visible, state["shape"]
+        if look != self._cursor:
+            place += f"\x1b[?{_CURSOR}{'h' if visible else 'l'}"
+            place += f"\x1b[{state['shape']} q" if self._cursor is not None or state["shape"] else ""
+            self._cursor = look
+        data = self._undo.feed(self._filter.replay((text + place).encode()))
+        return b"".join((_UPDATE.encode(), before, data, _UPDATED.encode())) if changed or before else data
+
+    def _look_at_cursor(self, grid: Grid) -> None:
+        """Move the shown part so that the cursor is in it, and no further."""
+        row, col, _ = grid.cursor
+        self._top = _moved(self._top, row, grid.size[0], self._room[0])
+        self._left = _moved(self._left, col, grid.size[1], self._room[1])
+
+    def _room_for(self, page: Size, *, bordered: bool) -> Size:
+        rows, cols = self.size
+        if not bordered:
+            return rows, cols
+        return (
+            rows - (page[0] > rows >= _BORDERED_ROWS),
+            cols - (page[1] > cols >= _BORDERED_COLS),
+        )
+
+    def _rows(self, grid: Grid, *, bordered: bool) -> list[str]:
+        """All rows of the terminal as they are written, each from its first column on."""
+        rows, cols = self.size
+        page_cols = grid.size[1]
+        shown = [self._row(row, page_cols, bordered) for row in grid.rows()[self._top : self._top + self._room[0]]]
+        below = rows - len(shown)
+        if self._room[0] < rows:
+            return [*shown, f"{_FAINT}{self._which_part(grid.size).ljust(cols, '┄')[:cols]}{_PLAIN}"]
+        if below and bordered:
+            corner = "┘" if cols > page_cols else ""
+            shown.append(f"{_FAINT}{'─' * min(cols, page_cols)}{corner}{_PLAIN}\x1b[K")
+            below -= 1
+        return shown + ["\x1b[K"] * below
+
+    def _row(self, row: Row, page_cols: int, bordered: bool) -> str:
+        cols, room = self.size[1], self._room[1]
+        cells = row.used() if page_cols <= cols else trimmed(row.columns(self._left, self._left + room))
+        text = ansi(cells)
+        if room < cols:
+            return f"{text}\x1b[K\x1b[{cols}G{_FAINT}┆{_PLAIN}"
+        if page_cols < cols and bordered:
+            return f"{text}\x1b[K\x1b[{page_cols + 1}G{_FAINT}│{_PLAIN}"
+        # If the last column is printed, erasing to the end of the row would erase it.
+        return text if sum(cell.width for cell in cells) >= cols else text + "\x1b[K"
+
+    def _which_part(self, page: Size) -> str:
+        parts = [
+            f"{name} {first + 1}-{first + room} of {whole}"
+            for name, first, room, whole in (
+                ("rows", self._top, self._room[0], page[0]),
+                ("columns", self._left, self._room[1], page[1]),
+            )
+            if whole > room
+        ]
+        return f"┄ {', '.join(parts)} "
+
+    def _changed_labels(self, state: State) -> str:
+        """Title, icon, directory, progress and pointer, where they changed."""
+        labels = {name: state["labels"][name] for name in ("title", "icon", "cwd", "progress", "pointer")}
+        known, self._labels = self._labels, labels
+        changed = {name: value for name, value in labels.items() if (value or None) != (known.get(name) or None)}
+        out = restore.restored_labels({"labels": {**dict.fromkeys(labels), **changed}})
+        for name, gone in (("title", "2;"), ("icon", "1;"), ("progress", "9;4;0"), ("pointer", "22;default")):
+            if name in changed and not changed[name]:
+                out += f"\x1b]{gone}\x1b\\"
+        return out
+
+
+def _push(above: list[Row], rows: list[str]) -> str:
+    """Put rows into the scrollback of the terminal: the page that is written after them moves them up and out."""
+    written = [f"{ansi(row.used())}\x1b[K\r\n" for row in above]
+    return f"{_WRAP}\x1b[H{''.join(written)}{_NO_WRAP}" + "\r\n".join(rows)
+
+
+def _moved(first: int, needed: int, page: int, room: int) -> int:
+    first = min(max(first, needed - room + 1), needed)
+    return max(0, min(first, page - room))
+
+
+def _modes(state: State, *, pointing: bool) -> str:
+    """Set keys, paste, focus, mouse and colours on a terminal in which none of them is set."""
+    kept = _KEPT_MODES if pointing else _KEPT_MODES - _POINTING
+    dec = [mode for mode in state["modes"]["dec"] if mode in kept]
+    plain = {"modes": {"dec": [*dec, *DEFAULT], "ansi": [], "unknown": {}}}
+    return (
+        restore.keyboard(state["keys"]["kitty"][1 if state["alt"] else 0])
+        + restore.flags(plain)
+        + restore.modified_keys(state)
+        + restore.colors(state)
+    )
+
+
+# The screen with which an attached client begins, from the bytes of the log that it is sent.
+
+
+class Restored:
+    """Collects the ranges of an `Init`. Missing bytes are left out of the drawing."""
+
+    def __init__(self, init: Init) -> None:
+        self.init = init
+        self._owed: int = sum(part["to"] - part["from"] for part in init.restore)
+        self._pieces: list[tuple[int, bytes]] = []
+
+    @property
+    def is_whole(self) -> bool:
+        return self._owed == 0
+
+    def take(self, data: Data) -> None:
+        self._pieces.append((data.offset, data.data))
+        self._came(len(data.data))
+
+    def miss(self, gap: Gap) -> bool:
+        """Whether the gap is in these ranges."""
+        if self.is_whole or gap.end > self.init.at:
+            return False
+        self._came(gap.end - gap.begin)
+        return True
+
+    def draw(self, history_rows: int) -> Grid | None:
+        """The screen; can be called once. None if the client begins without one."""
+        init = self.init
+        if init.state is None or not init.restore:
+            return None
+        self._pieces.sort(key=lambda piece: piece[0])
+        plan = {"ranges": init.restore, "exact": init.exact}
+        try:
+            grid = restore.render(plan, self._read, init.resizes, history_rows)
+        except GridFailed:
+            # Hostile output can cause that. The screen is right again when the program next draws it.
+            grid = Grid(*init.size)
+        self._pieces = []
+        return grid
+
+    def paint(self, size: tuple[int, int], history_rows: int, max_bytes: int | None = None) -> bytes:
+        """The bytes that make a terminal of this size show it; can be called once. Empty if the client begins without a
+        screen. With `max_bytes`, only as much history as fits."""
+        grid, state = self.draw(history_rows), self.init.state
+        if grid is None or state is None:
+            return b""
+        painted = paint(grid, state, size, history_rows)
+        while max_bytes is not None and len(painted) > max_bytes and history_rows:
+            history_rows //= 2
+            painted = paint(grid, state, size, history_rows)
+        # Through the same filter as output: a forged state cannot query the terminal and has no side effect.
+        return Filter().replay(painted)
+
+    def _came(self, size: int) -> None:
+        self._owed = max(0, self._owed - size)
+
+    def _read(self, begin: int, end: int) -> Iterator[bytes]:
+        for offset, piece in self._pieces:
+            if offset < end and offset + len(piece) > begin:
+                yield piece[max(0, begin - offset) : end - offset]

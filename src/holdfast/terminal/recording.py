@@ -1,24 +1,32 @@
-"""From what a terminal's log and frames tell to the events of a recording: incrementally, in constant memory.
+"""Recordings: the events of a terminal's log, and the asciicast format.
 
-A character that was cut between two reads moves whole into the later event. Bytes that are no UTF-8 become U+FFFD and
-are counted. What is missing from the log is said by a marker at its place.
+A character that was cut between two reads is in the later event. Invalid UTF-8 becomes U+FFFD and is counted. Missing
+bytes of the log become a marker.
 """
 
 from __future__ import annotations
 
 import codecs
+import json
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from typing import Any
 
-    from .asciicast import Event
+    # Microseconds since the beginning; `o` output, `i` input, `r` COLSxROWS, `m` marker, `x` exit status; the text.
+    Event = tuple[int, str, str]
+
+
+# From the log and frames of a terminal to the events of a recording: incrementally, in constant memory.
+
 
 # Aborts a sequence that a hole in the log left unfinished, so that it swallows nothing of what follows.
 _CANCEL = "\x18"
 _LABEL_MAX_CHARS = 80
-# Prompt, command line accepted, command over: OSC 133. The longest that is looked for over two reads.
+# OSC 133: prompt, command line accepted, command ended. Longer ones are not found across two reads.
 _PROMPT_MAX_BYTES = 4096
 _PROMPT = re.compile(rb"(?:\x1b\]|\xc2\x9d)133;([ACD])((?:;[^\x07\x18\x1a\x1b\xc2]*)?)(?:\x07|\x1b\\|\xc2\x9c)")
 _PROMPT_BEGUN = re.compile(
@@ -51,21 +59,16 @@ class Mark(NamedTuple):
     label: str
 
 
-class Input(NamedTuple):
-    at_ns: int
-    data: bytes
-
-
 class Exit(NamedTuple):
     at_ns: int
     status: int
 
 
-Moment = Output | Resize | Missing | Mark | Input | Exit
+Moment = Output | Resize | Missing | Mark | Exit
 
 
 class Tally:
-    """What a recording could not tell as it was; complete when its last event was taken."""
+    """What a recording could not reproduce. Complete when its last event was taken."""
 
     __slots__ = ("invalid", "missing")
 
@@ -77,10 +80,10 @@ class Tally:
 def events(
     moments: Iterable[Moment], tally: Tally, *, start_ns: int | None = None, idle_limit: float | None = None
 ) -> Iterator[Event]:
-    """Times count from `start_ns`, or else from the first moment, and never run back. `idle_limit` in seconds: no
-    pause is longer."""
+    """Times count from `start_ns`, or else from the first moment, and never decrease. No pause is longer than
+    `idle_limit` seconds."""
     clock = _Clock(start_ns, None if idle_limit is None else round(idle_limit * 1e9))
-    output, typed = _Decoder(tally), _Decoder(tally)
+    output = _Decoder(tally)
     prompts = _Prompts()
     printed = False
     for moment in moments:
@@ -107,9 +110,6 @@ def events(
                 yield at, "m", f"{stop - start} bytes from {start} on are not there: {reason}"
             case Mark(_, label):
                 yield at, "m", " ".join(label.split())[:_LABEL_MAX_CHARS]
-            case Input(_, data):
-                if text := typed.feed(data):
-                    yield at, "i", text
             case Exit(_, status):
                 if text := output.finish():
                     yield at, "o", text
@@ -119,7 +119,7 @@ def events(
 
 
 class _Clock:
-    """Times of a monotonic clock as those of the recording."""
+    """Times of a monotonic clock to times of the recording."""
 
     __slots__ = ("_before", "_limit", "_passed")
 
@@ -151,7 +151,7 @@ class _Decoder:
         held = self._decoder.getstate()[0]
         text = self._decoder.decode(data, final)
         if "\ufffd" in text:
-            # Those that the program printed itself are not among the invalid.
+            # A U+FFFD that the program printed itself is valid.
             rest = self._decoder.getstate()[0]
             taken = held + data
             whole = taken[: len(taken) - len(rest)].count(b"\xef\xbf\xbd")
@@ -163,7 +163,7 @@ class _Decoder:
 
 
 class _Prompts:
-    """Marks that shells set around prompts and commands, found also where a read cut them in two."""
+    """Marks that shells set around prompts and commands, also found where a read cut them in two."""
 
     __slots__ = ("_begun",)
 
@@ -171,7 +171,7 @@ class _Prompts:
         self._begun = b""
 
     def feed(self, data: bytes) -> list[tuple[int, str]]:
-        """Where in the data each ends, and what it says."""
+        """The index in the data after each mark, and its label."""
         before = len(self._begun)
         if not before and b"\x1b" not in data and b"\xc2" not in data:
             return []
@@ -193,3 +193,73 @@ def _label(kind: bytes, rest: bytes) -> str:
         return "output"
     code = rest[1:].partition(b";")[0]
     return f"exit {int(code)}" if code.isdigit() and len(code) < 6 else "end"
+
+
+# The file format of recordings, asciicast 2 and 3: a header, then one event a line.
+#
+# Version 2 has the time since the beginning, version 3 the time since the previous event. Both are written with
+# microseconds, so that neither drifts.
+
+
+_EXIT_SINCE_VERSION = 3
+
+# Some readers take these for the end of a line, and players do not show them.
+_UNPRINTABLE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff]")
+
+
+class Header:
+    """The header of a file. `title`, `command` and `started_at` (seconds of the wall clock) may be None."""
+
+    __slots__ = ("cols", "command", "rows", "started_at", "term", "title")
+
+    def __init__(
+        self,
+        rows: int,
+        cols: int,
+        *,
+        term: str | None = None,
+        started_at: int | None = None,
+        command: str | None = None,
+        title: str | None = None,
+    ) -> None:
+        self.rows = rows
+        self.cols = cols
+        self.term = term
+        self.started_at = started_at
+        self.command = command
+        self.title = title
+
+    def to_json(self, version: int) -> dict[str, Any]:
+        if version == 2:
+            head: dict[str, Any] = {"version": 2, "width": self.cols, "height": self.rows}
+        else:
+            term = {"cols": self.cols, "rows": self.rows, "type": self.term}
+            head = {"version": 3, "term": {name: value for name, value in term.items() if value is not None}}
+        more = {
+            "timestamp": self.started_at,
+            "command": self.command,
+            "title": self.title,
+        }
+        head.update((name, value) for name, value in more.items() if value is not None)
+        if version == 2 and self.term is not None:
+            head["env"] = {"TERM": self.term}
+        return head
+
+
+def written(header: Header, events: Iterable[Event], version: int) -> Iterator[str]:
+    """The lines of a file, each with its end."""
+    yield _line(header.to_json(version))
+    before = 0
+    for at, code, data in events:
+        if code == "x" and version < _EXIT_SINCE_VERSION:
+            continue
+        time = at if version == 2 else at - before
+        yield f"[{time // 1_000_000}.{time % 1_000_000:06d}, {_line([code, data])[1:]}"
+        before = at
+
+
+def _line(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    if not text.isascii():
+        text = _UNPRINTABLE.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
+    return text + "\n"

@@ -1,24 +1,23 @@
 """Which rows of a session are in the scrollback of a client's terminal: each line once, and none is left out.
 
-One number says it: the first row that the terminal was not given, counted as `Grid.scrolled` counts. Another size wraps
-lines anew and moves rows off the page or back onto it, so the number is found again by the lines that follow it. Rows
-that are back on the page, and in the scrollback, are not given again when they leave the page, unless the program
-printed something else in their place.
+One number is enough: the first row that the terminal has not got, as `Grid.scrolled` counts. Another size rewraps lines
+and moves rows off the page or back onto it, so the number is found again by counting the lines after it. A row that is
+in the scrollback and back on the page is not given again when it leaves the page, unless the program changed it.
 """
 
 from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from .cells import Row
     from .grid import Grid
-    from .rows import Row
 
 
 class Scrollback:
     def __init__(self) -> None:
-        # None: not known.
+        # The first row that was not given; None: unknown.
         self.first: int | None = None
-        # What was given and is on the page again, and which row is the first of it.
+        # Rows that were given and are on the page again, and the number of the first of them.
         self._back: list[Row] = []
         self._back_at = 0
 
@@ -27,7 +26,7 @@ class Scrollback:
         return self.first is not None
 
     def begin(self, grid: Grid, first: int | None = None) -> None:
-        """All rows before this one were given; without it, those above the page."""
+        """All rows before `first` were given; by default those above the page."""
         scrolled = grid.scrolled
         self.first = scrolled if first is None else first
         self._back_at = scrolled
@@ -38,7 +37,7 @@ class Scrollback:
         self._back = []
 
     def lines(self, grid: Grid) -> int | None:
-        """How many lines follow what was given, to find the place again at another size."""
+        """How many lines follow the given ones, to find the place again at another size."""
         if self.first is None:
             return None
         self._check(grid)
@@ -53,7 +52,7 @@ class Scrollback:
             self.begin(grid, first_of(grid, lines))
 
     def take(self, grid: Grid, until: int | None = None) -> list[Row]:
-        """The rows above the page that were not given yet, up to this one. They count as given now."""
+        """The rows above the page, up to this one, that were not given yet. They count as given now."""
         scrolled = grid.scrolled
         if self.first is None:
             self.begin(grid)
@@ -79,7 +78,7 @@ class Scrollback:
 
 
 def first_of(grid: Grid, lines: int) -> int:
-    """The row with which the last so many lines begin."""
+    """The row with which the last `lines` lines begin."""
     count = lines
     while True:
         rows, at = _rows(grid, count)
@@ -96,13 +95,13 @@ def first_of(grid: Grid, lines: int) -> int:
 
 
 def _rows(grid: Grid, above: int) -> tuple[list[Row], int]:
-    """The main screen with so many rows above it, and the number of the first of them."""
+    """The main screen with this many rows above it, and the number of the first row."""
     history = grid.history(above)
     return [*history, *grid.main_rows()], grid.scrolled - len(history)
 
 
 def _end(grid: Grid, rows: list[Row]) -> int:
-    """Behind the row of the cursor, and behind the last one in which there is something."""
+    """The index after the row of the cursor and after the last row that is not blank."""
     end = len(rows)
     least = 0 if grid.alt else end - grid.size[0] + grid.cursor[0] + 1
     while end > least and not rows[end - 1].used():

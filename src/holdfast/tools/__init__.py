@@ -5,8 +5,8 @@
     answer = await tools.call("run", {"command": "make test"})
     print(answer.text)
 
-A toolset owns nothing: it calls the library and words what comes back. Another host may open the same one for the same
-owner at any time, also after this one was killed, and goes on where this one was.
+A toolset owns nothing: it calls the library and words the results. Another host may open the same toolset for the same
+owner at any time, also after this one was killed, and continues where this one was.
 """
 
 from __future__ import annotations
@@ -15,37 +15,37 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from ..errors import BadArgument
-from .answer import Answer
-from .toolset import Call, Tool, Toolset
+from .base import Answer, Call, Tool, Toolset
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from ..host.aio import AsyncHoldfast
+    from ..sessions.aio import AsyncHoldfast
+
 
 __all__ = ["TOOLSETS", "Answer", "Call", "Tool", "Toolset", "toolset"]
 
-# Where each is; loaded when it is asked for.
-_PLACES = {
-    "native": ("native", "Native"),
-    "dominds": ("dominds", "Dominds"),
-    "evva": ("evva", "Evva"),
-    "hermes": ("hermes", "Hermes"),
-    "openclaw": ("openclaw", "OpenClaw"),
+# The toolsets: each folder and the class in it, imported when it is asked for. The style of its notices is `DrainStyle`
+# in its `style.py`; that of `native` is in `signals/render.py`.
+_CLASSES = {
+    "native": "Native",
+    "dominds": "Dominds",
+    "evva": "Evva",
+    "hermes": "Hermes",
+    "openclaw": "OpenClaw",
 }
-TOOLSETS = tuple(_PLACES)
+TOOLSETS = tuple(_CLASSES)
 
 
 def toolset(
     name: str, hf: AsyncHoldfast, *, owner: str, redact: bool | Callable[[str], str] = False, **options: Any
 ) -> Toolset:
-    """The tools of one family, for one owner. Options are `approve`, and those of the family. Results show what
+    """The tools of one toolset, for one owner. Options are `approve`, and those of the toolset. Results show what
     commands printed as it is; with `redact` secrets are taken out of them, by the built-in rules or by a function."""
-    if name not in _PLACES:
-        raise BadArgument("toolset", f"{name[:40]!a} is not known", "give " + " or ".join(_PLACES))
-    module, class_name = _PLACES[name]
-    kind: type[Toolset] = getattr(import_module(f"{__name__}.{module}"), class_name)
+    if name not in _CLASSES:
+        raise BadArgument("toolset", f"{name[:40]!a} is not known", "give " + " or ".join(_CLASSES))
+    kind: type[Toolset] = getattr(import_module(f"{__name__}.{name}"), _CLASSES[name])
     if kind.redacts_itself:
         options["redact"] = redact
         return kind(hf, owner, **options)

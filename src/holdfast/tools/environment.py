@@ -1,15 +1,18 @@
-"""Which variables of a host its commands get: those that programs need anywhere, those that were asked for, no secrets.
+"""Which variables of a host its commands get, without secrets, and which shell runs them.
 
-An allow-list, since nobody can list all names of secrets; and below it a floor of names that are never handed on.
+An allow-list, because the names of secrets cannot all be listed; and a list of names that are never passed on.
 """
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
+
 
 # What a program needs to work as it does in its user's shell.
 _ALLOWED = re.compile(
@@ -21,7 +24,7 @@ _ALLOWED = re.compile(
     re.VERBOSE,
 )
 
-# What the tools of a developer read, and what is no secret by its name.
+# Variables that the tools of a developer read; secrets among them are excluded below.
 _OF_TOOLS = re.compile(
     r"""
     (?!(?:HOLDFAST|HERMES|OPENCLAW)_)
@@ -46,7 +49,7 @@ _OF_ONE_SHELL = re.compile(
     r"_|PWD|OLDPWD|SHLVL|TERM|COLUMNS|LINES|PS[0-4]|PROMPT_COMMAND|BASH\w*|HIST\w+|ENV|PPID|UID|EUID"
 )
 
-# What an agent's host holds for itself: whoever had it could speak for that host, or become its user.
+# Secrets of an agent's host: with one of them a command could act as that host, or become its user.
 _DENIED = re.compile(
     r"""
     HOLDFAST_\w*(?: TOKEN | SECRET | PASSWORD )\w* | SUDO_PASSWORD
@@ -68,18 +71,17 @@ FORCE = "_HERMES_FORCE_"
 
 
 def allowed(name: str) -> bool:
-    """Is it handed on without being asked for?"""
+    """Whether it is passed on without being asked for."""
     return _ALLOWED.fullmatch(name) is not None and not denied(name)
 
 
 def of_tools(name: str) -> bool:
-    """Does a developer's tool read it, and is it no secret?"""
+    """Whether a developer's tool reads it and it is not a secret."""
     return _OF_TOOLS.fullmatch(name) is not None and not _SECRET.fullmatch(name) and not denied(name)
 
 
 def exported(profile: Mapping[str, str], deny: Iterable[str] = ()) -> dict[str, str]:
-    """Of what the files of a user's shell export: all but secrets, by name or by value, and what is about that shell
-    alone."""
+    """The exports of a user's shell, without secrets (by name or by value) and without what describes that shell."""
     from ..signals.redact import redact
 
     kept = set(deny)
@@ -95,7 +97,7 @@ def exported(profile: Mapping[str, str], deny: Iterable[str] = ()) -> dict[str, 
 
 
 def denied(name: str) -> bool:
-    """May it never be handed on, whoever asks?"""
+    """Whether it is never passed on, even if it is asked for."""
     return _DENIED.fullmatch(name) is not None
 
 
@@ -128,7 +130,7 @@ def environment(
 
 
 def _clear_traces(found: dict[str, str], host: Mapping[str, str]) -> None:
-    """A value of the caller's own is none of the host's traces."""
+    """Remove traces of the host's interpreter; values that the caller gave stay."""
     for name in _TRACES:
         if name in host and found.get(name) == host[name]:
             del found[name]
@@ -138,3 +140,26 @@ def _clear_traces(found: dict[str, str], host: Mapping[str, str]) -> None:
         found["PYTHONPATH"] = ":".join(left)
         if not left:
             del found["PYTHONPATH"]
+
+
+# The shell of a command: the user's own where it is fit for commands, else bash, else sh.
+
+
+def chosen_shell(environ: Mapping[str, str], is_fit: Callable[[str], bool]) -> str:
+    shell = environ.get("SHELL", "")
+    if os.path.isabs(shell) and os.access(shell, os.X_OK) and is_fit(os.path.basename(shell)):
+        return shell
+    return shutil.which("bash", path=environ.get("PATH")) or "/bin/sh"
+
+
+def choosing_there(names: Iterable[str], *, fit: bool) -> str:
+    """The same in another place: lines for `/bin/sh`, which set `_hf_shell`. `names` are the shells that are fit, or
+    those that are not. The variable has a long name because the command may inherit it."""
+    known = "|".join(names)
+    branches = f"{known}) ;; *) _hf_shell= ;;" if fit else f"{known}) _hf_shell= ;;"
+    return f"""
+_hf_shell=$SHELL
+case ${{_hf_shell##*/}} in {branches} esac
+case $_hf_shell in /*) [ -x "$_hf_shell" ] || _hf_shell= ;; *) _hf_shell= ;; esac
+[ -n "$_hf_shell" ] || _hf_shell=$(command -v bash) || _hf_shell=/bin/sh
+"""

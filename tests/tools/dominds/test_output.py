@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from support import blocks
+from support.agents import block, split_blocks
+from support.faults import kill_runner, wedged
+from support.own_time import QuietTime
 from support.waiting import until, wait_gone
-from support.wounds import kill_runner, wedged
 
 if TYPE_CHECKING:
     from holdfast.daemons.handle import Handle
@@ -32,7 +33,7 @@ def started(agent: Agent, command: str, **arguments: object) -> Answer:
 def ended(world: World, answer: Answer) -> None:
     """Until its command has ended and its runner has left."""
     session = world.open().get(answer.data["session"])
-    assert session.wait(timeout=10).reason == "exit"
+    assert session.wait(timeout=30).reason == "exit"
     if session.runner_pid is not None:
         wait_gone(session.runner_pid)
 
@@ -79,7 +80,7 @@ def test_output_of_another_stream_does_not_end_a_wait(agents: Agents, world: Wor
     gate.release()
     began = time.monotonic()
     waited = agent.call("get_daemon_output", pid=pid, stdout=False, timeout_ms=600)
-    assert 0.6 <= time.monotonic() - began < 3
+    assert 0.6 <= time.monotonic() - began < 20
     assert printed.line() == "yes", "stdout did print meanwhile"
     first, *rest = waited.text.splitlines()
     assert first == f"⏱️ Timed out waiting for new stderr output from daemon {pid} (timeout_ms=600)."
@@ -98,7 +99,7 @@ def test_what_was_not_shown_is_given_at_once_and_a_silent_exit_ends_a_wait(agent
     assert seen.data["wait_status"] == "timeout", "the receipt has shown what there is"
     gate.release()
     session = world.open().get(daemon.data["session"])
-    assert session.wait(match="two", timeout=5).reason == "match"
+    assert session.wait(match="two", timeout=30).reason == "match"
     # One that waited for more would wait without limit: nothing more comes.
     unseen = agent.call("get_daemon_output", pid=pid, wait_for_new_output=True)
     assert unseen.data["wait_status"] == "output"
@@ -125,7 +126,7 @@ async def _answered_after(gate: Gate, agent: Agent, pid: int) -> Answer:
     done, _ = await asyncio.wait([call], timeout=0.3)
     assert not done
     gate.release()
-    answer: Answer = await asyncio.wait_for(call, 5)
+    answer: Answer = await asyncio.wait_for(call, 30)
     return answer
 
 
@@ -218,7 +219,7 @@ def test_no_byte_is_missing_after_all_hosts_were_killed_while_output_flowed(dire
     assert [there.line(20) for _ in hosts] == ["up", "up"]
     go.release(2)
     logs = world.home / "sessions"
-    until(lambda: sum(path.stat().st_size > 100 for path in logs.glob("*/stdout.0*")) == 2, 20, what="the flow")
+    until(lambda: sum(path.stat().st_size > 100 for path in logs.glob("*/stdout.0*")) == 2, what="the flow")
     for host in hosts:
         host.signal(signal.SIGKILL)
         host.wait()
@@ -228,7 +229,7 @@ def test_no_byte_is_missing_after_all_hosts_were_killed_while_output_flowed(dire
     flowing = agent.run(agent.tools.own_sessions())
     assert len(flowing) == 2
     for session in flowing:
-        assert agent.run(session.wait(match="^line 3000$", timeout=20)).reason == "match"
+        assert agent.run(session.wait(match="^line 3000$", timeout=30)).reason == "match"
         lines = agent.run(session.text("stdout")).splitlines()
         assert lines == [f"line {number}" for number in range(1, 3001)]
     until(lambda: len(agent.run(agent.tools.reminders())) == 2, what="their reminders")
@@ -261,7 +262,7 @@ def test_a_long_output_keeps_head_and_tail_in_one_unbroken_block(agents: Agents)
     omitted = done.data["streams"]["stdout"]["omitted"]
     mark = "...[tool_output_truncated_in_tool tool=shell_cmd "
     mark += f"original_chars={original} limit_chars=48000 omitted_chars={omitted['chars']}]..."
-    outside, inside = blocks.split(done.text)
+    outside, inside = split_blocks(done.text)
     assert outside == ["✅ Command completed (exit code: 0)", "", "📤 stdout:"], "nothing inside closes the block"
     shown = inside["📤 stdout:"]
     assert len(shown) <= 48000
@@ -282,7 +283,7 @@ def test_a_character_cut_by_a_read_is_whole_in_a_daemons_output(direct: Agents) 
 def test_progress_is_folded_and_escapes_are_gone(agents: Agents) -> None:
     agent = agents("dominds")
     done = agent.call("shell_cmd", command=r"printf '10%%\r50%%\r100%%\n\033[1mbold\033[0m\a\n'")
-    assert blocks.block(done.text, "stdout") == "100%\nbold"
+    assert block(done.text, "stdout") == "100%\nbold"
 
 
 def test_a_runner_that_stands_still_is_unreachable_and_its_log_is_shown(direct: Agents, world: World) -> None:
@@ -293,9 +294,9 @@ def test_a_runner_that_stands_still_is_unreachable_and_its_log_is_shown(direct: 
         assert read.data["status"] == "partial_failure"
         assert read.text.startswith("State: unreachable: ")
         assert "kept" in read.text
-        began = time.monotonic()
+        passed = QuietTime()
         waited = agent.call("get_daemon_output", pid=daemon.data["pid"], timeout_ms=200)
-        assert time.monotonic() - began < 9, "a silent runner does not lengthen a wait to the bound of its answers"
+        assert passed.seconds() < 9, "a silent runner does not lengthen a wait to the bound of its answers"
         assert waited.data["wait_status"] == "timeout"
 
 
@@ -318,7 +319,7 @@ def test_a_runner_that_stands_still_ends_no_wait(
             done, _ = await asyncio.wait([call], timeout=1.5 if answers else 5)
             assert bool(done) is not answers
             gate.release()
-        answer: Answer = await asyncio.wait_for(call, 10)
+        answer: Answer = await asyncio.wait_for(call, 30)
         return answer
 
     began = time.monotonic()
@@ -360,7 +361,7 @@ def test_a_wait_ends_when_the_runner_dies_although_the_command_lives(direct: Age
         done, _ = await asyncio.wait([call], timeout=0.3)
         assert not done
         await asyncio.to_thread(kill_runner, session)
-        answer: Answer = await asyncio.wait_for(call, 5)
+        answer: Answer = await asyncio.wait_for(call, 30)
         return answer
 
     read = agent.run(waiting())
@@ -370,7 +371,7 @@ def test_a_wait_ends_when_the_runner_dies_although_the_command_lives(direct: Age
     assert "kept" in read.text
 
 
-def test_a_pid_of_nobody_and_of_another_owner_is_not_found(agents: Agents) -> None:
+def test_an_unused_pid_and_a_pid_of_another_owner_are_not_found(agents: Agents) -> None:
     other = agents("dominds", owner="agent-8")
     pid = started(other, "sleep 60").data["pid"]
     agent = agents("dominds")
@@ -384,7 +385,7 @@ def test_a_pid_of_nobody_and_of_another_owner_is_not_found(agents: Agents) -> No
 def test_a_session_that_the_owner_started_elsewhere_is_found_by_its_pid(agents: Agents, world: World) -> None:
     agent = agents("dominds")
     session = world.open().start("echo up; exec sleep 60", owner="agent-7")
-    assert session.wait(match="up", timeout=5).reason == "match"
+    assert session.wait(match="up", timeout=30).reason == "match"
     read = agent.call("get_daemon_output", pid=session.pid)
     assert read.data["session"] == session.id
     assert read.text.splitlines()[:4] == [f"📤 Daemon {session.pid} stdout output:", "```console", "up", "```"]
@@ -455,10 +456,10 @@ def test_more_ways_to_read_are_there_when_asked_for(agents: Agents) -> None:
     daemon = started(agent, "seq 10; sleep 60")
     id, pid = daemon.data["session"], daemon.data["pid"]
     by_id = agent.call("get_daemon_output", session=id, lines=2, stderr=False)
-    assert blocks.block(by_id.text, "stdout") == "9\n10"
+    assert block(by_id.text, "stdout") == "9\n10"
     assert by_id.data["streams"]["stdout"]["linesScrolledOut"] == 8
     since = agent.call("get_daemon_output", pid=pid, since=4, stderr=False)
-    assert blocks.block(since.text, "stdout").splitlines() == [str(number) for number in range(3, 11)]
+    assert block(since.text, "stdout").splitlines() == [str(number) for number in range(3, 11)]
     assert agent.call("get_daemon_output", pid=pid, since=4).error
     assert agent.call("get_daemon_output").error
     assert agent.call("get_daemon_output", session="nobody").error
@@ -470,8 +471,7 @@ def test_what_retention_dropped_and_the_disk_refused_is_said(direct: Agents, wor
     session = agent.run(agent.hf.get(daemon.data["session"]))
     session.metadata["gaps"] = [{"stream": "stdout", "from": 5, "to": 9, "reason": "disk"}]
     session.dropped_before = {"stdout": 4, "stderr": 0}
-    from holdfast.tools.dominds.answers import gap_lines, stream_facts
-    from holdfast.tools.dominds.streams import last_lines
+    from holdfast.tools.dominds.sessions import gap_lines, last_lines, stream_facts
 
     views = [agent.run(last_lines(session, "stdout", 3))]
     views[0].dropped_before = 4

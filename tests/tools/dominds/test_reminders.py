@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast import errors
-from holdfast.runner import clock
-from holdfast.tools.dominds.wording import Texts
+from holdfast.core import clock
+from holdfast.tools.dominds.words import Texts
+from support.faults import kill_runner, wedged
 from support.waiting import until
-from support.wounds import kill_runner, wedged
 
 if TYPE_CHECKING:
     from holdfast.tools import Answer
@@ -54,7 +54,7 @@ def test_a_reminder_is_the_same_bytes_until_something_changes(
     lines = first.render().splitlines()
     assert lines.index("stderr:") < lines.index("stdout:")
     gate.release()
-    assert world.open().get(daemon.data["session"]).wait(match="more", timeout=5).reason == "match"
+    assert world.open().get(daemon.data["session"]).wait(match="more", timeout=30).reason == "match"
     changed = only(agent)
     assert changed.render() != first.render()
     assert changed.fingerprint != first.fingerprint

@@ -1,4 +1,4 @@
-"""`shell_cmd`: what is completed in time, and what goes on as a daemon."""
+"""`shell_cmd`: what is completed in time, and what continues as a daemon."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.runner import clock
+from holdfast.core import clock
 from holdfast.tools import Toolset
-from holdfast.tools.dominds.capture import changes
-from support import blocks, processes
+from holdfast.tools.dominds.tools import capture_changes
+from support import processes
+from support.agents import block, split_blocks
+from support.faults import kill_runner
 from support.own_time import OwnTime
 from support.promised import promised
 from support.waiting import until
-from support.wounds import kill_runner
 
 if TYPE_CHECKING:
     from holdfast.tools import Answer
@@ -54,7 +55,7 @@ def test_a_command_that_ends_in_time_is_completed_and_no_reminder(
 def test_stdout_stands_before_stderr_and_each_in_its_own_block(agents: Agents) -> None:
     done = agents("dominds").call("shell_cmd", command="echo bad >&2; echo good")
     assert done.text.endswith("📤 stdout:\n```console\ngood\n```\n\n📤 stderr:\n```console\nbad\n```")
-    assert blocks.block(done.text, "stderr") == "bad"
+    assert block(done.text, "stderr") == "bad"
 
 
 @pytest.mark.slow
@@ -89,7 +90,7 @@ def test_a_command_has_no_input_no_terminal_and_no_colours(
     began = time.monotonic()
     command = "cat; test -t 1 || echo no terminal; ls --color=auto /; " + _COLOURFUL
     done = agent.call("shell_cmd", command=command, timeoutSeconds=30)
-    assert time.monotonic() - began < 15, "it waits for no input"
+    assert time.monotonic() - began < 25, "it waits for no input"
     assert done.data["status"] == "success"
     assert "no terminal\n" in done.text
     assert "plain\n" in done.text
@@ -99,7 +100,7 @@ def test_a_command_has_no_input_no_terminal_and_no_colours(
 
 
 def test_what_colours_is_taken_away_also_where_only_another_place_has_it() -> None:
-    assert {name for name, value in changes(["term", "HOME"]).items() if value is None} == {
+    assert {name for name, value in capture_changes(["term", "HOME"]).items() if value is None} == {
         *("FORCE_COLOR", "CLICOLOR_FORCE", "COLORTERM", "TERM_PROGRAM", "TERM_PROGRAM_VERSION"),
         *("WT_SESSION", "VTE_VERSION", "ANSICON", "ConEmuANSI", "term"),
     }
@@ -107,11 +108,12 @@ def test_what_colours_is_taken_away_also_where_only_another_place_has_it() -> No
 
 @pytest.mark.slow
 @pytest.mark.covers("dominds:4")
-def test_a_command_that_goes_on_gives_a_receipt_and_one_reminder(direct: Agents) -> None:
+def test_a_command_that_continues_gives_a_receipt_and_one_reminder(direct: Agents) -> None:
     agent = direct("dominds", dialog="talk-1", root="root-1")
-    began = time.monotonic()
+    began, passed = time.monotonic(), OwnTime()
     receipt = agent.call("shell_cmd", command="sleep 60")
-    assert 4.5 <= time.monotonic() - began <= 5.5
+    assert time.monotonic() - began >= 4.5
+    assert passed.stop().seconds(*agent.runners()) <= 5.5
     pid = receipt.data["pid"]
     assert receipt.data["status"] == "success"
     assert receipt.text.startswith(f"🟢 sleep 60 is now running in the background (PID: {pid})\n")
@@ -158,7 +160,7 @@ def test_the_view_has_so_many_lines_and_says_what_scrolled_out(agents: Agents) -
     agent = agents("dominds")
     done = agent.call("shell_cmd", command="seq 800", scrollbackLines=0)
     assert done.text.splitlines()[1] == "⚠️  300 lines scrolled out of view during execution"
-    shown = blocks.block(done.text, "stdout").splitlines()
+    shown = block(done.text, "stdout").splitlines()
     assert shown == [str(number) for number in range(301, 801)]
     for wrong in (-1, 1.5, "5", True):
         for name in ("scrollbackLines", "timeoutSeconds"):
@@ -209,7 +211,7 @@ def test_a_disk_that_refuses_the_spec_makes_it_a_failure_without_a_child(direct:
     assert agent.run(agent.tools.reminders()) == []
 
 
-def test_a_missing_shell_is_named_and_told_once(direct: Agents) -> None:
+def test_a_missing_shell_is_named_and_reported_once(direct: Agents) -> None:
     agent = direct("dominds")
     failed = agent.call("shell_cmd", command="true", shell="no-such-shell")
     assert failed.data["status"] == "failure"
@@ -221,7 +223,7 @@ def test_a_missing_shell_is_named_and_told_once(direct: Agents) -> None:
 
 def test_the_shell_that_was_asked_for_runs_the_command(agents: Agents) -> None:
     done = agents("dominds").call("shell_cmd", command='readlink "/proc/$$/exe"; true', shell="sh")
-    assert os.path.basename(blocks.block(done.text, "stdout")) == os.path.basename(os.path.realpath("/bin/sh"))
+    assert os.path.basename(block(done.text, "stdout")) == os.path.basename(os.path.realpath("/bin/sh"))
 
 
 def test_an_aborted_call_ends_the_waiting_alone(direct: Agents, world: World) -> None:
@@ -241,7 +243,7 @@ def test_an_aborted_call_ends_the_waiting_alone(direct: Agents, world: World) ->
     (session,) = agent.run(agent.tools.own_sessions())
     assert session.state in ("starting", "running")
     gate.release()
-    agent.run(session.wait(timeout=5))
+    agent.run(session.wait(timeout=30))
     until(lambda: agent.run(agent.tools.consumer().pending()) == 1, what="the ending in the queue")
     assert agent.run(session.text()) == "up\ndone\n"
 
@@ -275,7 +277,7 @@ def test_more_parameters_are_there_when_asked_for(agents: Agents, world: World) 
     assert "cwd" in plain.text
     agent = agents("dominds", extended=True)
     done = agent.call("shell_cmd", command="pwd; echo $GREETING $TERM", cwd="/", env={"GREETING": "hello"})
-    assert blocks.block(done.text, "stdout") == "/\nhello dumb"
+    assert block(done.text, "stdout") == "/\nhello dumb"
 
 
 def test_a_runner_that_is_lost_while_it_is_waited_for_is_a_failure_that_says_where_to_look(
@@ -284,7 +286,7 @@ def test_a_runner_that_is_lost_while_it_is_waited_for_is_a_failure_that_says_whe
     agent = direct("dominds", stale_policy="report")
 
     async def lost() -> Answer:
-        arguments = {"command": "echo kept; exec sleep 60", "timeoutSeconds": 30}
+        arguments = {"command": "echo kept; exec sleep 60", "timeoutSeconds": 8}
         call = asyncio.ensure_future(agent.tools.call("shell_cmd", arguments))
         while not [each for each in await agent.tools.own_sessions() if each.ends.get("stdout")]:
             await asyncio.wait([call], timeout=0.01)
@@ -302,7 +304,7 @@ def test_a_runner_that_is_lost_while_it_is_waited_for_is_a_failure_that_says_whe
 
 
 @pytest.mark.slow
-def test_who_wants_progress_is_told_the_last_line(direct: Agents, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_with_progress_reports_the_last_line(direct: Agents, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules[Toolset.__module__], "PROGRESS_S", 0.2)
     agent = direct("dominds")
     told: list[str] = []
@@ -346,7 +348,7 @@ def test_sec_09_output_that_wants_to_be_an_instruction_stays_in_its_block(
         assert "\x1b" not in text
         assert "\x07" not in text
         assert "\u202e" not in text
-        outside, _ = blocks.split(text)
+        outside, _ = split_blocks(text)
         assert not [line for line in outside if "Ignore all" in line or "</system-reminder>" in line]
         assert sum(line.startswith("[System notice]") for line in outside) <= 1
         assert sum(line == "📤 stderr:" for line in outside) <= 1
@@ -357,7 +359,7 @@ def test_sec_09_output_that_wants_to_be_an_instruction_stays_in_its_block(
 def test_another_place_is_not_reached_by_a_pid_of_this_one(direct: Agents) -> None:
     here = direct("dominds")
     pid = here.call("shell_cmd", command="sleep 60", timeoutSeconds=1).data["pid"]
-    elsewhere = direct("dominds", place="node:other")
+    elsewhere = direct("dominds", place="orbit:other")
     assert elsewhere.call("get_daemon_output", pid=pid).text == f"❌ No daemon process found with PID {pid}"
     assert elsewhere.run(elsewhere.tools.reminders()) == []
     assert elsewhere.call("shell_cmd", command="true").text.startswith("❌ Failed to execute command: ")
@@ -381,4 +383,4 @@ def test_a_wait_longer_than_any_clock_counts_is_refused_as_any_wrong_one(agents:
 @pytest.mark.parametrize("lines", [10**12, 10**30])
 def test_a_view_may_be_larger_than_any_log(agents: Agents, lines: int) -> None:
     done = agents("dominds").call("shell_cmd", command="seq 3", scrollbackLines=lines)
-    assert blocks.block(done.text, "stdout") == "1\n2\n3"
+    assert block(done.text, "stdout") == "1\n2\n3"

@@ -51,7 +51,7 @@ class Waiting:
         await asyncio.Event().wait()
 
 
-def told(signals: list[Signal]) -> list[tuple[str, str | None, str, str]]:
+def ends_of(signals: list[Signal]) -> list[tuple[str, str | None, str, str]]:
     """Status, cause, summary and error of each end."""
     ends = [each for each in signals if each.lifecycle is not None and each.snapshot is not None]
     return [
@@ -103,7 +103,7 @@ def test_the_first_end_wins_and_nothing_comes_after_it(world: World) -> None:
         await over(silent)
         signals = list(state.drain_signals())
         assert len(signals) == 13, "one lifecycle each"
-        ends = told(signals)
+        ends = ends_of(signals)
         assert ends[:2] == [
             ("completed", "exit", "found it", ""),
             ("failed", "exit", "broken", "broken: ValueError: no luck"),
@@ -113,7 +113,7 @@ def test_the_first_end_wins_and_nothing_comes_after_it(world: World) -> None:
         assert ends[12] == ("completed", "exit", "(no summary)", "")
         assert [shot for shot in state.snapshot() if not shot.is_terminal] == []
         state.drain_signals()
-        await asyncio.to_thread(lambda: None)  # observers are told on this loop
+        await asyncio.to_thread(lambda: None)  # observers are called on this loop
         mine = [change.op for change in changes if change.id == agents[0].id]
         assert mine == ["added", "running", "phase:reading", "completed", "removed"]
         last = state.recall(agents[0].id)
@@ -124,7 +124,7 @@ def test_the_first_end_wins_and_nothing_comes_after_it(world: World) -> None:
     run(test)
 
 
-def test_a_task_that_ends_without_a_word_has_its_end_told(world: World) -> None:
+def test_a_task_that_reports_no_end_has_its_end_recorded(world: World) -> None:
     async def test(state: AsyncDaemonState) -> None:
         async def says() -> str:
             return "all fine"
@@ -144,7 +144,7 @@ def test_a_task_that_ends_without_a_word_has_its_end_told(world: World) -> None:
         assert with_no_step.task is not None
         with_no_step.task.cancel()
         await over(with_no_step)
-        ends = told(list(state.drain_signals()))
+        ends = ends_of(list(state.drain_signals()))
         assert ends[0] == ("completed", "exit", "all fine", "")
         assert ends[1][:3] == ("failed", "exit", "[subagent crushed]")
         assert ends[1][3] == "[subagent crushed]: ValueError: no luck"
@@ -218,7 +218,7 @@ def test_a_report_after_the_kill_keeps_its_summary_and_the_status(world: World) 
         await waiting.began.wait()
         agent.kill()
         await over(agent)
-        assert told(list(state.drain_signals())) == [("killed", "stop", "half of it", "")]
+        assert ends_of(list(state.drain_signals())) == [("killed", "stop", "half of it", "")]
 
     run(test)
 

@@ -12,10 +12,10 @@ import pytest
 from holdfast import signals
 from holdfast.errors import BadArgument, RunInProgress
 from holdfast.tools.evva import DaemonState, Event, Fold, Lifecycle, Signal
-from holdfast.tools.evva.gate import Folds
+from holdfast.tools.evva.state import FoldGate, Gate
 from support.agents import Agent
 from support.own_daemon import OWNER
-from support.told import endings
+from support.signal_file import endings
 from support.waiting import BOUND_S, until
 from support.world import World
 
@@ -46,13 +46,13 @@ def test_a_background_command_ends_completed_failed_or_killed(library: Library, 
     until(lambda: all(endings(world, id) for id in ids), what="their ends")
     with agent.tools.state.fold() as fold:
         said = blocks(fold.text)
-        told = {each.daemon_id: each.lifecycle for each in fold.batch}
+        found = {each.daemon_id: each.lifecycle for each in fold.batch}
     assert [said for said in said if "| hi" in said] == [
         f"daemon {ids[0]} [local_bash] completed, exit code 0\n| hi\n",
     ]
     assert f"daemon {ids[1]} [local_bash] failed, exit code 7\n(no output)\n" in said
     assert f"daemon {ids[2]} [local_bash] killed, signal SIGTERM, cause=stop, by=agent-7\n(no output)\n" in said
-    lifecycles = [told[id] for id in ids]
+    lifecycles = [found[id] for id in ids]
     assert lifecycles == [
         Lifecycle("completed", cause="exit", exit_code=0),
         Lifecycle("failed", cause="exit", exit_code=7),
@@ -63,9 +63,7 @@ def test_a_background_command_ends_completed_failed_or_killed(library: Library, 
 
 
 @pytest.mark.covers("evva:22")
-def test_events_of_all_come_first_and_ends_after_and_their_fate_is_that_of_the_message(
-    world: World, state: DaemonState
-) -> None:
+def test_events_come_before_ends_and_are_settled_or_released_with_the_message(world: World, state: DaemonState) -> None:
     monitors = [ended(world, state, f"echo {word}", kind="monitor") for word in ("one", "two")]
     command = ended(world, state, "echo three")
     released = state.fold()
@@ -90,7 +88,7 @@ def test_events_of_all_come_first_and_ends_after_and_their_fate_is_that_of_the_m
     assert not state.fold()
 
 
-def test_a_turn_that_fails_has_its_message_again(world: World, state: DaemonState) -> None:
+def test_the_message_of_a_failed_turn_comes_again(world: World, state: DaemonState) -> None:
     ended(world, state, "echo one")
     with pytest.raises(RuntimeError), state.fold() as fold:
         raise RuntimeError("no answer")
@@ -144,14 +142,14 @@ def test_a_watch_that_matched_is_an_event_of_another_variant(world: World, state
 
 
 @pytest.mark.covers("evva:23")
-def test_what_comes_between_the_last_look_and_the_release_of_the_flag_has_its_turn(
+def test_a_signal_between_the_last_look_and_the_release_of_the_flag_gets_a_turn(
     world: World, state: DaemonState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     turns: list[str] = []
-    look = Folds.take
+    look = FoldGate.take
     looks = 0
 
-    async def take(self: Folds) -> object:
+    async def take(self: FoldGate) -> object:
         nonlocal looks
         held = await look(self)
         looks += 1
@@ -161,7 +159,7 @@ def test_what_comes_between_the_last_look_and_the_release_of_the_flag_has_its_tu
             ended(world, state, "echo late")
         return held
 
-    monkeypatch.setattr(Folds, "take", take)
+    monkeypatch.setattr(FoldGate, "take", take)
     assert isinstance(state.gate, signals.Gate)
     assert state.gate.run(lambda fold: turns.append(fold.text)) == 1
     assert len(turns) == 1
@@ -201,7 +199,7 @@ class Enough(Exception):
     """Ends a loop that serves."""
 
 
-def test_two_that_serve_one_gate_take_turns_and_both_live_on(world: World, state: DaemonState) -> None:
+def test_two_threads_can_serve_one_gate(world: World, state: DaemonState) -> None:
     inside, leave = threading.Semaphore(0), threading.Semaphore(0)
     texts: list[str] = []
 
@@ -236,6 +234,56 @@ def test_two_that_serve_one_gate_take_turns_and_both_live_on(world: World, state
     for each in serving:
         each.join(BOUND_S)
         assert not each.is_alive()
+
+
+def test_a_serving_thread_sleeps_while_another_call_runs_the_turns(
+    world: World, state: DaemonState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inside, leave = threading.Semaphore(0), threading.Semaphore(0)
+    turns: list[tuple[str, str]] = []
+    refused: list[str] = []
+    run = Gate.run
+
+    def counted(gate: Gate, turn: Callable[[Fold], object], limit: int | None = None) -> int:
+        try:
+            return run(gate, turn, limit)
+        except RunInProgress:
+            refused.append(threading.current_thread().name)
+            raise
+
+    def turn(fold: Fold) -> None:
+        turns.append((threading.current_thread().name, fold.text))
+        inside.release()
+        assert leave.acquire(timeout=BOUND_S)
+        if "| last" in fold.text:
+            raise Enough
+
+    def serve() -> None:
+        with pytest.raises(Enough):
+            state.gate.serve(turn)
+
+    monkeypatch.setattr(Gate, "run", counted)
+    ended(world, state, "echo one")
+    running = threading.Thread(target=state.gate.run, args=(turn,), name="running")
+    running.start()
+    assert inside.acquire(timeout=BOUND_S)
+    serving = threading.Thread(target=serve, name="serving")
+    serving.start()
+    ended(world, state, "echo two")
+    until(lambda: refused, what="the refusal")
+    ended(world, state, "sleep 0.3; echo three")
+    leave.release()
+    assert inside.acquire(timeout=BOUND_S)
+    leave.release()
+    running.join(BOUND_S)
+    ended(world, state, "echo last")
+    assert inside.acquire(timeout=BOUND_S)
+    leave.release()
+    serving.join(BOUND_S)
+    assert not serving.is_alive()
+    assert [name for name, _ in turns] == ["running", "running", "serving"]
+    assert set(refused) == {"serving"}
+    assert len(refused) < 10, "it sleeps until something else comes"
 
 
 def test_a_closed_state_leaves_no_socket(world: World) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.tools.evva import Batch, DaemonState, Signal
 from support.own_daemon import OWNER
-from support.told import endings
+from support.signal_file import endings
 from support.waiting import BOUND_S, until
 from support.world import World
 
@@ -32,7 +32,7 @@ def lifecycles(batch: Batch) -> list[Signal]:
 
 
 @pytest.mark.covers("evva:9")
-def test_what_a_killed_host_drained_and_did_not_settle_comes_again_once(world: World) -> None:
+def test_signals_that_a_killed_host_did_not_settle_come_again_once(world: World) -> None:
     host = world.host(
         HEAD
         + """
@@ -48,9 +48,9 @@ print(*batch.ids, flush=True)
 threading.Event().wait()
 """
     )
-    ids = host.line(20).split()
+    ids = host.line().split()
     before = state_of(world)
-    assert not before.has_pending(), "they are in the hands of somebody who lives"
+    assert not before.has_pending(), "a living host holds them"
     host.kill()
     again = state_of(world).drain_signals()
     assert [each.id for each in again] == ids
@@ -74,20 +74,20 @@ with holdfast.open() as hf, DaemonState(hf, OWNER) as state:
     starter = state_of(world)
     hosts = [world.host(code) for _ in range(2)]
     for host in hosts:
-        assert host.line(20) == "ready"
+        assert host.line() == "ready"
     shares: list[list[str]] = [[], []]
     expected: set[str] = set()
-    # One of the two takes all that is there; which of them is decided anew each time.
+    # One of the two takes all that is there; which of them differs each time.
     for _ in range(50):
         sessions = [starter.start("true") for _ in range(3)]
         for session in sessions:
-            session.wait(timeout=20)
+            session.wait(timeout=30)
         expected |= {session.refresh().metadata["signal_id"] for session in sessions}
         until(lambda: int(starter.consumer.pending()) == 3, what="all of them in the queue")
         for host in hosts:
             host.send("go\n")
         for host, share in zip(hosts, shares, strict=True):
-            share += host.line(20).split()
+            share += host.line().split()
         if all(shares):
             break
     assert all(shares)
@@ -98,7 +98,7 @@ with holdfast.open() as hf, DaemonState(hf, OWNER) as state:
 
 
 @pytest.mark.covers("evva:12")
-def test_a_background_command_outlives_its_host_and_its_end_is_told_to_the_next(world: World) -> None:
+def test_a_background_command_outlives_its_host_and_the_next_host_gets_its_end(world: World) -> None:
     host = world.host(
         HEAD
         + """
@@ -111,10 +111,10 @@ async def main():
 asyncio.run(main())
 """
     )
-    id = host.line(20)
+    id = host.line()
     host.kill()
     # The next host comes when all is over.
-    until(lambda: endings(world, id), 20, what="the end of the command")
+    until(lambda: endings(world, id), what="the end of the command")
     state = state_of(world)
     with state.fold() as fold:
         assert f"<system-reminder>daemon {id} [local_bash] completed, exit code 0\n| x\n</system-reminder>" in fold.text
@@ -126,7 +126,7 @@ asyncio.run(main())
 
 
 @pytest.mark.covers("evva:27")
-def test_an_agent_whose_host_died_is_told_as_lost_once(world: World) -> None:
+def test_an_agent_whose_host_died_is_reported_lost_once(world: World) -> None:
     host = world.host(
         HEAD
         + """
@@ -139,16 +139,16 @@ async def main():
 asyncio.run(main())
 """
     )
-    id = host.line(20)
+    id = host.line()
     assert id.startswith("a")
     host.kill()
     first, second = state_of(world), state_of(world)
     with first.fold() as fold:
-        told = lifecycles(fold.batch)
-        assert [(each.daemon_id, each.kind) for each in told] == [(id, "local_agent")]
+        ended = lifecycles(fold.batch)
+        assert [(each.daemon_id, each.kind) for each in ended] == [(id, "local_agent")]
         assert f"<system-reminder>daemon {id} [local_agent] failed, cause=lost\n(no summary)" in fold.text
-    assert told[0].lifecycle is not None
-    assert (told[0].lifecycle.status, told[0].lifecycle.cause) == ("failed", "lost")
+    assert ended[0].lifecycle is not None
+    assert (ended[0].lifecycle.status, ended[0].lifecycle.cause) == ("failed", "lost")
     assert len(second.drain_signals()) == 0
     assert len(first.drain_signals()) == 0
     (world.runtime / f"{id}.sock").unlink(missing_ok=True)
@@ -187,16 +187,16 @@ asyncio.run(main())
         done.id,
         running.id,
     )
-    listed = host.line(20)
+    listed = host.line()
     assert f"- {running.id} [local_bash/running] the server" in listed
     assert f"- {done.id} [local_bash/completed] echo hi" in listed
-    assert host.line(20) == f"daemon {done.id} [local_bash/completed] exit=0|---|hi|"
-    assert host.line(20).startswith(f"daemon_stop: {running.id} terminating")
-    digest = host.line(20)
+    assert host.line() == f"daemon {done.id} [local_bash/completed] exit=0|---|hi|"
+    assert host.line().startswith(f"daemon_stop: {running.id} terminating")
+    digest = host.line()
     (line,) = re.findall(rf"<system-reminder>daemon {done.id} [^|]*</system-reminder>", digest)
     assert "completed" in line
     assert "replayed" in line
-    assert host.line(20) == "[True]"
+    assert host.line() == "[True]"
     assert host.wait() == 0
     world.open().get(running.id).wait(timeout=BOUND_S)
 
@@ -221,7 +221,7 @@ def test_the_death_of_a_runner_and_of_a_host_that_held_signals_wakes(world: Worl
     shot = session.refresh()
     assert shot.runner_pid is not None
     assert shot.pid is not None
-    # Only a look tells whom to watch: the start was one.
+    # Only a look finds the processes to watch: the start was one.
     until(lambda: session.id in [each.id for each in state.snapshot()], what="the session")
     for pid in (shot.runner_pid, shot.pid):
         os.kill(pid, signal.SIGKILL)
@@ -244,17 +244,17 @@ print(*batch.ids, flush=True)
 threading.Event().wait()
 """
     )
-    (id,) = host.line(20).split()
+    (id,) = host.line().split()
     woken.clear()
     state.set_wake(woken.set)
-    assert not woken.is_set(), "somebody who lives holds it"
+    assert not woken.is_set(), "a living host holds it"
     host.kill()
     assert woken.wait(BOUND_S)
     (again,) = state.drain_signals()
     assert (again.id, again.redelivered) == (id, True)
 
 
-def test_what_a_host_took_after_we_were_woken_for_it_and_died_with_wakes_again(world: World) -> None:
+def test_signals_of_a_host_that_died_after_claiming_them_wake_again(world: World) -> None:
     state = state_of(world)
     woken = threading.Semaphore(0)
     state.set_wake(woken.release)
@@ -268,14 +268,14 @@ print(*state.drain_signals().ids, flush=True)
 threading.Event().wait()
 """
     )
-    (id,) = host.line(20).split()
-    assert not state.has_pending(), "somebody who lives holds it"
+    (id,) = host.line().split()
+    assert not state.has_pending(), "a living host holds it"
     host.kill()
-    assert woken.acquire(timeout=BOUND_S), "the same signal as before, and due anew"
+    assert woken.acquire(timeout=BOUND_S), "the same signal as before is due again"
     assert [each.id for each in state.drain_signals()] == [id]
 
 
-def test_what_is_backed_off_wakes_when_it_is_due_though_something_else_was_due_before(world: World) -> None:
+def test_a_released_signal_wakes_when_it_is_due_also_after_another_was_due(world: World) -> None:
     state = state_of(world)
     state.start("exit 3").wait(timeout=BOUND_S)
     until(state.has_pending, what="the first end")
@@ -289,5 +289,5 @@ def test_what_is_backed_off_wakes_when_it_is_due_though_something_else_was_due_b
     assert woken.acquire(timeout=BOUND_S)
     with state.fold() as fold:
         assert first not in fold.ids
-    assert woken.acquire(timeout=BOUND_S), "nobody else will ever call"
+    assert woken.acquire(timeout=BOUND_S), "nothing else will wake it"
     assert [each.id for each in state.drain_signals()] == [first]

@@ -11,7 +11,7 @@ import pytest
 from holdfast.tools.evva import DaemonState, Lsp
 from support import lsp_server
 from support.own_daemon import OWNER
-from support.told import endings
+from support.signal_file import endings
 from support.waiting import BOUND_S, until, wait_gone
 from support.world import World
 
@@ -29,7 +29,7 @@ def test_a_killed_server_comes_back_a_failing_one_is_given_up_and_all_go_with_th
     server = state.start_lsp(lsp_server.argv(), server="toy")
     assert server.request("echo", 1) == 1
     assert state.start_lsp(lsp_server.argv(), server="toy") is server, "one at a time"
-    other = world.closing.enter_context(DaemonState(state._hf, "somebody else"))
+    other = world.closing.enter_context(DaemonState(state._hf, "another owner"))
     theirs_too = other.start_lsp(lsp_server.argv(), server="toy")
     assert theirs_too.id != server.id
     theirs_too.stop()
@@ -38,23 +38,23 @@ def test_a_killed_server_comes_back_a_failing_one_is_given_up_and_all_go_with_th
     pid = world.open().get(server.id).pid
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
-    until(lambda: server.restarts == 1, 20, what="the restart")
+    until(lambda: server.restarts == 1, what="the restart")
     assert server.request("echo", 2) == 2
     (again,) = state.snapshot_by_kind("lsp")
     assert (again.id, again.status, again.metadata.restarts_total) == (shot.id, "running", 1)
     assert again.started_at >= shot.started_at
 
     broken = state.start_lsp(lsp_server.argv("fail", 99, world.root / "starts"), server="broken")
-    until(lambda: endings(world, broken.id), 20, what="giving up")
+    until(lambda: endings(world, broken.id), what="giving up")
     gone = state.get(broken.id)
     assert gone is not None
     assert (gone.snapshot().status, gone.snapshot().metadata.restart_count) == ("failed", 3)
 
-    def told() -> str:
+    def message() -> str:
         with state.fold() as fold:
             return fold.text
 
-    text = until(told, what="the message")
+    text = until(message, what="the message")
     (block,) = re.findall(rf"<system-reminder>daemon {broken.id} \[lsp\] failed[^<]*</system-reminder>", text)
     assert ", server=broken, state=error, restarts=3/3" in block
     assert 'lsp server "broken" exceeded max restarts (3)' in block
@@ -69,7 +69,7 @@ def test_a_killed_server_comes_back_a_failing_one_is_given_up_and_all_go_with_th
         "threading.Event().wait()\n",
         *lsp_server.argv(),
     )
-    theirs = world.open().get(host.line(20))
+    theirs = world.open().get(host.line())
     assert theirs.pid is not None
     host.kill()
     wait_gone(theirs.pid)
@@ -80,7 +80,7 @@ def test_a_stopped_server_is_killed_and_its_stderr_is_its_output(world: World, s
     server = state.start_lsp(lsp_server.argv(), server="toy")
     assert server.request("echo", 1) == 1
     assert state.stop(server.id).status == "running"
-    until(lambda: endings(world, server.id), 20, what="the end")
+    until(lambda: endings(world, server.id), what="the end")
     recalled = state.recall(server.id)
     assert recalled is not None
     shot = recalled.snapshot()

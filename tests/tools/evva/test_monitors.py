@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from support.agents import Agent
-from support.logged import logged
 from support.scale import scaled
-from support.told import of, records
+from support.signal_file import of, records
 from support.waiting import BOUND_S, until
 from support.world import World
 
@@ -30,10 +29,10 @@ def monitor(agent: Agent, command: str, *, persistent: bool = False, timeout_ms:
 
 
 def over(agent: Agent, world: World, id: str, bound: float = BOUND_S) -> None:
-    def told() -> bool:
+    def has_ended() -> bool:
         return any(record["lifecycle"]["phase"] == "ended" for record in of(world, id, "lifecycle"))
 
-    until(told, bound, what=f"the end of {id}")
+    until(has_ended, bound, what=f"the end of {id}")
 
 
 def blocks(text: str) -> list[str]:
@@ -44,7 +43,7 @@ def blocks(text: str) -> list[str]:
 @pytest.mark.covers("evva:17")
 def test_lines_come_in_one_block_and_the_end_after_it(library: Library, world: World) -> None:
     agent = library("evva")
-    id = monitor(agent, f"echo a; {logged(world, 'a')}; echo b >&2; {logged(world, 'b')}; echo c")
+    id = monitor(agent, f"echo a; {world.until_logged('a')}; echo b >&2; {world.until_logged('b')}; echo c")
     over(agent, world, id)
     with agent.tools.state.fold() as fold:
         events, end = blocks(fold.text)
@@ -52,10 +51,10 @@ def test_lines_come_in_one_block_and_the_end_after_it(library: Library, world: W
     assert lines[0] == f"daemon {id} [monitor] events:"
     assert [re.sub(r"^\| (\(std\w+\) )?", "", line) for line in lines[1:]] == ["a", "b", "c", "(stream closed)"]
     assert end == f"daemon {id} [monitor] completed, events=3"
-    told = [each for each in fold.batch if each.daemon_id == id]
-    assert [each.event.line for each in told if each.event is not None] == ["a", "b", "c", ""]
-    assert [each.event.closing for each in told if each.event is not None] == [False, False, False, True]
-    assert told[-1].is_lifecycle
+    found = [each for each in fold.batch if each.daemon_id == id]
+    assert [each.event.line for each in found if each.event is not None] == ["a", "b", "c", ""]
+    assert [each.event.closing for each in found if each.event is not None] == [False, False, False, True]
+    assert found[-1].is_lifecycle
     shown = agent.call("daemon_output", daemon_id=id)
     assert shown.text == f"daemon {id} [monitor/completed] events=3\n---\nrecent 3 line(s):\na\nb\nc"
 
@@ -81,7 +80,7 @@ def test_a_monitor_fails_with_its_code_and_is_killed_by_its_limit(library: Libra
 
 
 def test_a_persistent_monitor_has_no_limit(library: Library, world: World) -> None:
-    from holdfast.runner import records as files
+    from holdfast.core import records as files
 
     agent = library("evva")
     id = monitor(agent, "sleep 60", persistent=True, timeout_ms=500)
@@ -108,7 +107,7 @@ def test_a_blank_command_is_refused(library: Library) -> None:
 def test_a_flood_of_a_minute_stays_bounded_and_is_counted_to_the_last_line(library: Library, world: World) -> None:
     agent = library("evva")
     state = agent.tools.state
-    id = monitor(agent, "yes", timeout_ms=scaled(8_000, 60_000))
+    id = monitor(agent, "yes", timeout_ms=scaled(4_000, 60_000))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     shown = suppressed = 0
     ended = ""
@@ -145,7 +144,7 @@ def resident_kb(pid: int) -> int:
 
 
 @pytest.mark.covers("evva:20")
-def test_a_line_of_any_length_comes_in_parts_and_holds_up_nothing(library: Library, world: World) -> None:
+def test_a_line_of_any_length_comes_in_parts_and_blocks_nothing(library: Library, world: World) -> None:
     agent = library("evva")
     gate = world.gate()
     words = world.probe("quiet", "fill", 5 << 20, "hex", "0a", "say", "later", "tell", gate, "done")

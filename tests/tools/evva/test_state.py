@@ -11,14 +11,15 @@ from typing import Any
 
 import pytest
 
+from holdfast.core import failpoints
 from holdfast.daemons import kinds
 from holdfast.daemons.observers import Change as ViewChange
 from holdfast.errors import AlreadyEnded, BadArgument, DiskFull, IndexBusy, KindReserved, NotFound
 from holdfast.home import ID_ALPHABET
-from holdfast.runner import points
 from holdfast.tools.evva import Change, DaemonSnapshot, DaemonState, Event, Lifecycle, Signal, new_id
 from support.own_daemon import OWNER, Own
-from support.told import records
+from support.points import Points
+from support.signal_file import records
 from support.waiting import BOUND_S, until
 from support.world import World
 
@@ -113,7 +114,7 @@ def test_what_is_evicted_leaves_the_catalog_and_can_be_recalled(state: DaemonSta
 
 
 @pytest.mark.covers("evva:5")
-def test_a_stop_of_the_unknown_the_ended_the_running_and_the_stubborn(state: DaemonState) -> None:
+def test_a_stop_of_an_unknown_a_finished_a_running_and_a_failing_daemon(state: DaemonState) -> None:
     with pytest.raises(NotFound):
         state.stop("x99999999")
     over = Own("x00000001")
@@ -141,7 +142,7 @@ def test_a_stop_of_the_unknown_the_ended_the_running_and_the_stubborn(state: Dae
     assert (recalled.snapshot().status, recalled.snapshot().requested_by) == ("killed", OWNER)
 
 
-def test_who_stopped_an_object_of_the_host_is_the_reason_of_its_end(state: DaemonState) -> None:
+def test_a_stop_of_an_object_of_the_host_is_the_cause_of_its_end(state: DaemonState) -> None:
     class Telling(Own):
         def kill(self) -> None:
             super().kill()
@@ -160,7 +161,7 @@ def test_who_stopped_an_object_of_the_host_is_the_reason_of_its_end(state: Daemo
     assert (second.status, second.cause, second.requested_by) == ("completed", "exit", None)
 
 
-def test_an_object_that_is_awaited_to_end_is_ended_by_whoever_asks(world: World, state: DaemonState) -> None:
+def test_an_object_with_an_async_kill_can_be_stopped_by_any_caller(world: World, state: DaemonState) -> None:
     over = threading.Semaphore(0)
 
     class Slow(Own):
@@ -171,20 +172,18 @@ def test_an_object_that_is_awaited_to_end_is_ended_by_whoever_asks(world: World,
     state.emit(line("one"))
     state.stop("x00000001")
     assert over.acquire(timeout=BOUND_S)
-    world.open().daemons.stop("x00000001", by="somebody")
+    world.open().daemons.stop("x00000001", by="another")
     assert over.acquire(timeout=BOUND_S)
     state.emit(ended("killed"))
 
 
-def test_an_object_that_cannot_be_looked_at_hides_no_other(
-    state: DaemonState, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_object_whose_snapshot_fails_hides_no_other(state: DaemonState, caplog: pytest.LogCaptureFixture) -> None:
     broken = Own("x00000001")
     state.register(broken)
     state.register(Own("x00000002", after=1))
     broken.blind = True
     assert [(shot.id, shot.status) for shot in state.snapshot()] == [("x00000001", "running"), ("x00000002", "running")]
-    assert "x00000001 cannot be looked at" in caplog.text
+    assert "the snapshot of x00000001 failed" in caplog.text
 
 
 def test_a_command_without_a_description_is_called_by_its_first_line(state: DaemonState) -> None:
@@ -211,8 +210,8 @@ def test_observers_see_what_is_queued_and_the_wake_comes_after_them(world: World
     state.emit(line("one"))
     assert woken.wait(BOUND_S)
     assert seen == [("event", 1), ("wake", 1)]
-    (told,) = [record for record in records(world, "x00000001") if "event" in record]
-    assert told["event"]["lines"][0]["text"] == "one"
+    (event,) = [record for record in records(world, "x00000001") if "event" in record]
+    assert event["event"]["lines"][0]["text"] == "one"
     del seen[:]
     state.drain_signals().settle()
     session = state.start("exit 3")
@@ -223,9 +222,7 @@ def test_observers_see_what_is_queued_and_the_wake_comes_after_them(world: World
 
 
 @pytest.mark.covers("evva:7")
-def test_an_observer_that_raises_keeps_nobody_from_being_told(
-    state: DaemonState, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_observer_that_raises_stops_no_other_observer(state: DaemonState, caplog: pytest.LogCaptureFixture) -> None:
     heard: list[str] = []
 
     def broken(_change: Change) -> None:
@@ -242,7 +239,7 @@ def test_an_observer_that_raises_keeps_nobody_from_being_told(
     session = state.start("true")
     until(lambda: "a wake of the test" in caplog.text, what="the wake")
     state.set_wake(lambda: heard.append("wake"))
-    assert heard[-1] == "wake", "who comes after one that failed is called"
+    assert heard[-1] == "wake", "a wake after one that failed is called"
     assert session.wait(timeout=BOUND_S).reason == "exit"
     assert "completed" in heard
 
@@ -258,7 +255,7 @@ def test_an_observer_may_wait_for_what_another_thread_emits(world: World) -> Non
             other = threading.Thread(target=state.emit, args=(line("more", id="x00000003"),))
             other.start()
             other.join(BOUND_S)
-            assert not other.is_alive(), "observers are told outside all locks"
+            assert not other.is_alive(), "observers are called outside all locks"
 
     state.register(Own("x00000001"))
     hf.daemons.observe(note)
@@ -267,7 +264,7 @@ def test_an_observer_may_wait_for_what_another_thread_emits(world: World) -> Non
     state.emit(line("one"))
     ops = [op for op, _ in heard]
     assert heard[-1] == ("wake", ""), "after all that was heard"
-    assert ops.index("wake") > max(at for at, told in enumerate(heard) if told == ("event", "x00000001"))
+    assert ops.index("wake") > max(at for at, each in enumerate(heard) if each == ("event", "x00000001"))
 
 
 @pytest.mark.covers("evva:8")
@@ -292,7 +289,7 @@ def test_signals_come_in_order_and_once(state: DaemonState) -> None:
     assert len(state) == 0, "the second drain settled the first"
 
 
-def test_a_signal_has_one_variant_and_an_end_is_told_once(
+def test_a_signal_has_one_variant_and_an_end_is_recorded_once(
     world: World, state: DaemonState, caplog: pytest.LogCaptureFixture
 ) -> None:
     with pytest.raises(ValueError, match="either"):
@@ -311,7 +308,7 @@ def test_a_signal_has_one_variant_and_an_end_is_told_once(
 
 
 def test_a_drain_takes_all_that_is_pending(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOLDFAST_SIGNALS_CLAIM_LIMIT", "3")
+    monkeypatch.setattr("holdfast.signals.consumer.CLAIM_LIMIT", 3)
     state = world.closing.enter_context(DaemonState(world.open(), OWNER))
     for number in range(10):
         state.emit(line(str(number)))
@@ -360,7 +357,7 @@ def test_a_batch_that_could_not_be_settled_is_settled_by_the_next_drain(
 def test_what_is_emitted_is_what_is_drained(state: DaemonState) -> None:
     started = datetime(2026, 1, 31, 8, tzinfo=UTC)
     shot = DaemonSnapshot("x00000001", "webcam", "running", "the webcam", OWNER, started, metadata={"frames": 7})
-    told: list[Event | Lifecycle] = [
+    emitted: list[Event | Lifecycle] = [
         Event("one", stream="stderr", offset=40),
         Event("two", suppressed=3, offset=10, cursor="stdout:4"),
         Event("the light is low", variant="watch", offset=12),
@@ -370,17 +367,17 @@ def test_what_is_emitted_is_what_is_drained(state: DaemonState) -> None:
         Lifecycle("failed", exit_code=0),
         Lifecycle("killed", cause="idle_timeout", exit_code=143),
     ]
-    for number, variant in enumerate(told):
+    for number, variant in enumerate(emitted):
         lifecycle, event = (variant, None) if isinstance(variant, Lifecycle) else (None, variant)
         # Each end is of a daemon of its own.
         id = f"x0000000{max(1, number - 2)}"
         state.emit(Signal(id, "webcam", snapshot=shot, lifecycle=lifecycle, event=event))
     drained = list(state.drain_signals())
-    assert [each.event for each in drained if each.event] == told[:4]
+    assert [each.event for each in drained if each.event] == emitted[:4]
     causes = [each.lifecycle and each.lifecycle.cause for each in drained[4:]]
     assert causes == ["exit", "out_of_memory", "exit", "idle_timeout"]
     assert [each.lifecycle and replace(each.lifecycle, cause=None) for each in drained[4:]] == [
-        replace(each, cause=None) for each in told if isinstance(each, Lifecycle)
+        replace(each, cause=None) for each in emitted if isinstance(each, Lifecycle)
     ]
     for each in drained:
         assert each.snapshot is not None
@@ -390,7 +387,7 @@ def test_what_is_emitted_is_what_is_drained(state: DaemonState) -> None:
             assert each.snapshot.status == each.lifecycle.status
 
 
-def test_what_was_never_registered_is_told_of_and_is_no_daemon(world: World, state: DaemonState) -> None:
+def test_an_unregistered_object_has_signals_and_is_no_daemon(world: World, state: DaemonState) -> None:
     changes: list[tuple[str, str]] = []
     state.subscribe(lambda change: changes.append((change.op, change.id)))
     with world.open() as hf, DaemonState(hf, OWNER) as other:
@@ -398,17 +395,19 @@ def test_what_was_never_registered_is_told_of_and_is_no_daemon(world: World, sta
         assert (len(other), other.get("x00000001"), other.recall("x00000001")) == (0, None, None)
         other.emit(ended("failed", id="x00000002"))
         assert len(other) == 0
-    assert [(each.daemon_id, each.is_event) for each in until(state.drain_signals, what="what it told")] == [
+    assert [(each.daemon_id, each.is_event) for each in until(state.drain_signals, what="its signals")] == [
         ("x00000001", True),
         ("x00000002", False),
     ]
     until(lambda: len(changes) == 2, what="the changes")
-    assert changes == [("event", "x00000001"), ("failed", "x00000002")], "and no end of what was only told of"
+    assert changes == [("event", "x00000001"), ("failed", "x00000002")], (
+        "and no end of an object that was not registered"
+    )
     assert not state.has_pending()
     assert (state.everything(), len(state)) == ([], 0)
 
 
-def test_what_was_registered_is_told_to_be_added_once(state: DaemonState) -> None:
+def test_a_registered_object_is_added_once(state: DaemonState) -> None:
     heard: list[str] = []
     state.subscribe(lambda change: heard.append(change.op))
     state.register(Own("x00000001"))
@@ -418,12 +417,25 @@ def test_what_was_registered_is_told_to_be_added_once(state: DaemonState) -> Non
     assert heard == ["added", "event", "running", "completed"]
 
 
-def test_an_end_that_another_state_told_is_dropped_the_second_time(
+def test_two_states_of_one_host_emit_for_the_same_object_and_another_owner_cannot(world: World) -> None:
+    hf = world.open()
+    one, two = (world.closing.enter_context(DaemonState(hf, OWNER)) for _ in range(2))
+    other = world.closing.enter_context(DaemonState(hf, "another owner"))
+    one.emit(line("one"))
+    two.emit(line("two"))
+    with pytest.raises(ValueError, match="are written by the process that runs it"):
+        other.emit(line("three"))
+    two.emit(ended("completed"))
+    found = [each.event.line if each.event else each.lifecycle for each in one.drain_signals()]
+    assert found == ["one", "two", Lifecycle("completed", cause="exit")]
+
+
+def test_an_end_that_another_state_emitted_is_dropped(
     world: World, state: DaemonState, caplog: pytest.LogCaptureFixture
 ) -> None:
     other = world.closing.enter_context(DaemonState(world.open(), OWNER))
     other.emit(line("one"))
-    with pytest.raises(ValueError, match="told of by whoever runs it"):
+    with pytest.raises(ValueError, match="are written by the process that runs it"):
         state.emit(ended("failed"))
     other.emit(ended("completed"))
     state.emit(ended("failed"))
@@ -433,34 +445,34 @@ def test_an_end_that_another_state_told_is_dropped_the_second_time(
     assert [each.is_event for each in state.drain_signals()] == [True, False]
 
 
-def test_a_full_disk_lets_signals_wait_and_keeps_nobody_from_hearing(
+def test_with_a_full_disk_signals_wait_and_observers_are_still_called(
     state: DaemonState,
 ) -> None:
     heard: list[str] = []
     state.subscribe(lambda change: heard.append(change.op))
     state.set_wake(lambda: heard.append("wake"))
-    points.reload({"HOLDFAST_POINTS": "runner.before_directory=error:ENOSPC"})
+    failpoints.reload({"HOLDFAST_POINTS": "runner.before_directory=error:ENOSPC"})
     try:
         state.emit(line("one"))
         state.emit(ended("failed"))
         assert heard == ["event", "wake", "failed", "wake"]
         assert not state.has_pending()
     finally:
-        points.reload({})
+        failpoints.reload({})
     assert [each.is_event for each in state.drain_signals()] == [True, False]
     # Being recorded late they may wake once more: a wake is a hint.
-    assert [told for told in heard if told != "wake"] == ["event", "failed"], "observers are told once"
-    points.reload({"HOLDFAST_POINTS": "runner.before_directory=error:EROFS"})
+    assert [op for op in heard if op != "wake"] == ["event", "failed"], "observers are called once"
+    failpoints.reload({"HOLDFAST_POINTS": "runner.before_directory=error:EROFS"})
     try:
         with pytest.raises(DiskFull, match="cannot be written"):
             state.emit(line("x", id="x00000002"))
     finally:
-        points.reload({})
+        failpoints.reload({})
 
 
-def test_what_a_runner_tells_nobody_else_does(state: DaemonState) -> None:
+def test_the_signals_of_a_session_are_written_by_its_runner_only(state: DaemonState) -> None:
     session = state.start("sleep 60")
-    with pytest.raises(ValueError, match="told of by whoever runs it"):
+    with pytest.raises(ValueError, match="are written by the process that runs it"):
         state.emit(line("x", id=session.id))
     session.stop(grace=0)
 
@@ -478,7 +490,7 @@ def test_an_unsubscribed_observer_and_no_observer_hear_nothing(state: DaemonStat
     state.subscribe(subscribe_another)
     state.subscribe(None)()
     state.register(Own("x00000001"))
-    assert late == ["subscribed"], "who subscribes during a notification gets the next"
+    assert late == ["subscribed"], "an observer that is added during a notification gets the next"
     leave()
     state.evict("x00000001")
     assert heard == ["added"]
@@ -500,6 +512,20 @@ def test_a_snapshot_stays_that_of_its_moment(world: World, state: DaemonState) -
     assert later.snapshot().metadata.output == "ready\none\ntwo\n"
     with pytest.raises(AttributeError):
         shot.status = "completed"  # type: ignore[misc]
+
+
+def test_a_daemon_whose_end_is_recorded_and_not_yet_signalled_is_in_the_catalog(
+    state: DaemonState, points: Points
+) -> None:
+    points.set("runner.exit_written=pause")
+    session = state.start("true")
+    paused = points.wait("runner.exit_written")
+    daemon = state.get(session.id)
+    paused.release()
+    assert daemon is not None
+    until(state.has_pending, what="the signal of the end")
+    state.drain_signals().settle()
+    assert state.get(session.id) is None
 
 
 def test_of_two_streams_the_last_bytes_are_shown_without_a_hole(world: World, state: DaemonState) -> None:
@@ -526,7 +552,7 @@ def test_sessions_of_the_owner_that_others_started_are_there_and_those_of_others
     state.subscribe(changes.append)
     other = world.open()
     mine = other.start(world.probe("forever"), owner=OWNER, tty=True, description="a\nterminal")
-    other.start(world.probe("exit", "0"), owner="somebody else").wait(timeout=BOUND_S)
+    other.start(world.probe("exit", "0"), owner="another owner").wait(timeout=BOUND_S)
     until(lambda: [change.op for change in changes if change.id == mine.id] == ["added", "running"], what="the change")
     (shot,) = state.snapshot()
     assert (shot.id, shot.kind, shot.description, shot.agent_id) == (mine.id, "terminal", "a terminal", OWNER)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast.errors import BadArgument
-from holdfast.tools.hermes.events import _Events, _told, is_wanted
+from holdfast.tools.hermes.events import _Events, _wanted, is_wanted
 from support.batches import Teller
 from support.hermes import beats_until_the_end, drain, drained, over, process, start
 from support.waiting import until
@@ -141,7 +141,7 @@ def events_of(library: Agents, *signals: Signal) -> list[dict[str, Any]]:
     made = _Events(library("hermes").hf, set(), str)
 
     async def all_of_them() -> list[dict[str, Any] | None]:
-        return [await made.of(signal) for signal in _told(list(signals))]
+        return [await made.of(signal) for signal in _wanted(list(signals))]
 
     return [event for event in asyncio.run(all_of_them()) if event]
 
@@ -182,7 +182,7 @@ def test_a_heartbeat_that_was_overtaken_by_the_end_is_dropped(library: Agents) -
     "variant, options",
     [("watch", {"watch": [{"literal": "ERROR"}], "notify": "exit"}), ("heartbeat", {"heartbeat": 1})],
 )
-def test_what_was_given_back_is_not_told_after_the_end(
+def test_what_was_given_back_is_not_reported_after_the_end(
     library: Agents, monkeypatch: pytest.MonkeyPatch, variant: str, options: dict[str, Any]
 ) -> None:
     monkeypatch.setenv("HOLDFAST_SESSION_HEARTBEAT_FLOOR", "1")
@@ -197,7 +197,7 @@ def test_what_was_given_back_is_not_told_after_the_end(
 
     until(given_back, what=f"a {variant}")
     agent.run(session.send("\n"))
-    agent.run(session.wait(timeout=20))
+    agent.run(session.wait(timeout=30))
     until(lambda: any(event["type"] == "completion" for event in drain(agent)), what="the completion")
     told: list[str] = []
 
@@ -211,7 +211,7 @@ def test_what_was_given_back_is_not_told_after_the_end(
     assert told == []
 
 
-def test_a_match_that_nobody_was_given_is_told_although_the_end_was_read(library: Agents) -> None:
+def test_a_match_that_was_not_delivered_is_reported_although_the_end_was_read(library: Agents) -> None:
     agent = library("hermes")
     options: dict[str, Any] = {"watch": [{"literal": "ERROR"}], "notify": "exit"}
     session = agent.run(agent.hf.start("echo ERROR; exit 3", owner="agent-7", **options))
@@ -245,7 +245,7 @@ def test_a_gateway_passes_on_what_its_mode_says(mode: str, wanted: list[str]) ->
         is_wanted({"type": "completion"}, "loud")
 
 
-def test_a_kill_is_told_with_who_asked(library: Agents) -> None:
+def test_a_kill_is_reported_with_who_asked(library: Agents) -> None:
     agent = library("hermes")
     id = start(agent, "exec sleep 300", notify=True)
     session = agent.run(agent.hf.get(id))
@@ -290,7 +290,9 @@ def is_past(moment: float) -> bool:
 
 @pytest.mark.long
 @pytest.mark.covers("found:10")
-def test_ten_matches_with_pauses_between_them_are_all_told(library: Agents, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ten_matches_with_pauses_between_them_are_all_reported(
+    library: Agents, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HOLDFAST_WATCH_INTERVAL", "1s")
     agent = library("hermes")
     id = start(agent, "cat", watch_patterns=["ERROR"])

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.host import connection
-from holdfast.tools.hermes import texts
+from holdfast.sessions import connection
+from holdfast.tools.hermes import words
 from support import processes
+from support.faults import kill_runner, sweep_up, wedged
 from support.hermes import over, process
 from support.waiting import until
-from support.wounds import kill_runner, sweep_up, wedged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -39,7 +39,7 @@ def orphaned(session: Session) -> Iterator[None]:
 
 
 def only(hf: Holdfast) -> Session:
-    """The one session that runs, once it is known who supervises it."""
+    """The one session that runs, once its runner is known."""
 
     def supervised() -> list[Session]:
         return [each for each in hf.sessions() if each.runner_pid is not None]
@@ -92,19 +92,19 @@ def test_an_interrupt_ends_a_command_whose_supervisor_does_not_answer(library: A
     assert (ended["completion_reason"], ended["termination_source"]) == ("killed", "interrupt")
 
 
-def test_a_command_whose_supervisor_is_gone_goes_on_after_a_yield(library: Agents, world: World) -> None:
+def test_a_command_whose_supervisor_is_gone_continues_after_a_yield(library: Agents, world: World) -> None:
     agent, hf = library("hermes"), world.open()
     pid, told = meanwhile(agent, world, hf, orphaned, "yield_now")
     assert (told["status"], told["error"], told["output"]) == ("yielded_to_background", None, "hi\n")
     assert (told["health"], told["detached"], told["pid"]) == ("stale", True, pid)
-    assert told["note"].startswith(texts.YIELDED)
+    assert told["note"].startswith(words.YIELDED)
     assert "supervisor is gone" in told["note"]
     assert process(agent, "kill", told["session_id"])["status"] in ("killed", "already_exited")
     sweep_up(world, hf)
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_command_whose_supervisor_falls_silent_goes_on_in_the_background(
+def test_a_command_whose_supervisor_falls_silent_continues_in_the_background(
     library: Agents, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "RENEW_S", 0.5)

@@ -126,7 +126,7 @@ def _goes_on(world: World, pid: int) -> bool:
 @pytest.mark.covers("found:16")
 @pytest.mark.parametrize("family", TOOLSETS)
 def test_instructions_are_true_about_a_server_that_dies(world: World, family: str) -> None:
-    """What was started in the background goes on, the next server finds it, and its end waits for `signals`."""
+    """A command in the background continues, the next server finds it, and its end waits for `signals`."""
     gate = world.cwd / "gate"
     tool, more = BACKGROUND[family]
     command = f"echo seen-$((6 * 7)); until [ -e {gate} ]; do sleep 0.05; done; exit 3"

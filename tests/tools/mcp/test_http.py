@@ -1,4 +1,4 @@
-"""The server on HTTP: who may speak to it, from where, and that it serves as over pipes."""
+"""The server on HTTP: which requests it accepts, and that it serves as over pipes."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Served:
             },
         )
         try:
-            with urllib.request.urlopen(request, timeout=10) as answer:
+            with urllib.request.urlopen(request, timeout=BOUND_S) as answer:
                 return int(answer.status)
         except urllib.error.HTTPError as refused:
             with refused:
@@ -89,7 +89,7 @@ def test_a_client_with_the_token_has_the_same_tools(world: World) -> None:
     asyncio.run(main())
 
 
-def test_nobody_else_is_served(world: World) -> None:
+def test_no_other_user_is_served(world: World) -> None:
     served = Served(world)
     port = served.url.rpartition(":")[2].partition("/")[0]
     answers: list[tuple[dict[str, str], int]] = [
@@ -146,6 +146,7 @@ async def main():
         async with mcp.Client(streamable_http_client(url, http_client=http), mode="legacy") as client:
             await client.call_tool("run", {"command": json.loads(command), "wait_s": 0, "name": "job"})
             print("started", flush=True)
+            sys.stdin.readline()
             await client.call_tool("wait", {"ids": ["job"], "timeout_s": 60})
 
 asyncio.run(main())
@@ -161,11 +162,13 @@ def test_a_client_that_vanishes_takes_no_ending_with_it(world: World) -> None:
     session = world.open().get("job")
     # The server has a connection to the runner as long as it waits there.
     endpoint = session.endpoint or ""
+    until(lambda: connections(endpoint) == 0, what="the end of all earlier requests, ours too,")
+    client.send("wait\n")
     until(lambda: connections(endpoint) > 0, what="the wait")
     client.kill()
     until(lambda: connections(endpoint) == 0, what="the end of the wait")
     gate.release()
-    assert session.wait(timeout=10).reason == "exit"
+    assert session.wait(timeout=30).reason == "exit"
 
     async def main() -> None:
         headers = {"Authorization": f"Bearer {served.token}"}
@@ -182,7 +185,7 @@ def test_a_client_that_vanishes_takes_no_ending_with_it(world: World) -> None:
     asyncio.run(main())
 
 
-def test_ports_that_are_none_are_refused(world: World) -> None:
+def test_ports_that_are_invalid_are_refused(world: World) -> None:
     refused = world.hold("mcp", "--http", "--port", 99999)
     assert refused.returncode == 2
-    assert "port: 99999 is none" in refused.stderr
+    assert "port: 99999 is not a port number" in refused.stderr

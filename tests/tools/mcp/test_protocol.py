@@ -20,11 +20,11 @@ import holdfast
 from holdfast.tools import toolset as families
 from holdfast.tools.mcp.server import Bridge
 from support import processes
+from support.faults import halt
 from support.mcp_clients import Ear, connected, server, text
 from support.own_time import OwnTime
 from support.scale import LONG
 from support.waiting import BOUND_S
-from support.wounds import halt
 
 if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
@@ -73,10 +73,10 @@ def test_an_answer_is_text_and_the_same_facts_and_an_error_is_marked(world: Worl
 
 @pytest.mark.covers("native:22", "found:33")
 @pytest.mark.parametrize("era", ERAS)
-def test_while_a_call_waits_the_last_line_is_told(world: World, era: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert sys.modules["holdfast.tools.toolset"].PROGRESS_S <= 5.0, "at least twice in a wait of 10 s"
+def test_while_a_call_waits_the_last_line_is_reported(world: World, era: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert sys.modules["holdfast.tools.base"].PROGRESS_S <= 5.0, "at least twice in a wait of 10 s"
     if not LONG:
-        monkeypatch.setattr(sys.modules["holdfast.tools.toolset"], "PROGRESS_S", 0.1)
+        monkeypatch.setattr(sys.modules["holdfast.tools.base"], "PROGRESS_S", 0.1)
     gate = world.gate()
     told: list[str | None] = []
 
@@ -199,7 +199,7 @@ def test_a_screen_is_a_resource_of_a_terminal(world: World) -> None:
 
 @of_today
 @pytest.mark.covers("native:22")
-def test_a_client_that_subscribed_to_a_log_is_told_of_new_output_and_of_the_end(world: World) -> None:
+def test_a_client_that_subscribed_to_a_log_is_notified_of_new_output_and_of_the_end(world: World) -> None:
     gate = world.gate()
 
     async def main() -> None:
@@ -222,7 +222,7 @@ def test_a_client_that_subscribed_to_a_log_is_told_of_new_output_and_of_the_end(
 @of_today
 @pytest.mark.covers("native:22")
 @pytest.mark.parametrize("before", [True, False])
-def test_who_subscribed_to_a_log_is_told_what_is_printed_after_the_end(world: World, before: bool) -> None:
+def test_a_subscriber_of_a_log_is_notified_of_output_after_the_end(world: World, before: bool) -> None:
     gate, end = world.gate(), world.gate()
 
     async def main() -> None:
@@ -258,7 +258,7 @@ def test_who_subscribed_to_a_log_is_told_what_is_printed_after_the_end(world: Wo
 @of_today
 @pytest.mark.slow
 @pytest.mark.covers("native:22")
-def test_who_subscribed_to_a_log_is_told_of_new_output_also_after_its_runner_stood_still(
+def test_a_subscriber_of_a_log_is_notified_of_new_output_also_after_its_runner_was_stopped(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOLDFAST_HOSTS_REPLY_TIMEOUT", "0.3")
@@ -301,7 +301,7 @@ async def _updated(ear: Ear) -> str:
 
 
 @pytest.mark.covers("native:22")
-def test_a_client_that_listens_is_told_of_new_output_and_of_starts(world: World) -> None:
+def test_a_client_that_listens_is_notified_of_new_output_and_of_starts(world: World) -> None:
     gate = world.gate()
 
     async def main() -> None:
@@ -330,7 +330,7 @@ async def _next_update(events: Any) -> str:
 
 
 @of_today
-def test_nobody_subscribed_to_what_does_not_exist_or_belongs_to_others(world: World) -> None:
+def test_a_subscription_to_a_missing_or_foreign_session_is_refused(world: World) -> None:
     async def main() -> None:
         async with holdfast.open_async() as hf, connected(bridge(hf)) as client:
             theirs = await hf.run("true", owner="agent-8")
@@ -342,7 +342,7 @@ def test_nobody_subscribed_to_what_does_not_exist_or_belongs_to_others(world: Wo
 
 
 @pytest.mark.parametrize("family", ["native", "dominds", "evva", "hermes", "openclaw"])
-def test_an_ending_is_told_and_stays_in_the_queue(world: World, family: str) -> None:
+def test_an_ending_is_reported_and_stays_in_the_queue(world: World, family: str) -> None:
     gate = world.gate()
 
     async def main() -> None:
@@ -372,7 +372,7 @@ def test_an_ending_is_told_and_stays_in_the_queue(world: World, family: str) -> 
     asyncio.run(main())
 
 
-def test_what_is_told_keeps_to_the_limits_that_are_set(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_reported_keeps_to_the_limits_that_are_set(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     config = world.root / "config.toml"
     config.write_text("[drain]\nfailed_lines = 2\n")
     monkeypatch.setenv("HOLDFAST_CONFIG", str(config))
@@ -411,7 +411,7 @@ def test_what_waits_beyond_what_the_signals_show_is_counted(world: World, monkey
 
 
 @pytest.mark.covers("native:18")
-def test_a_server_that_is_killed_while_somebody_waits_loses_nothing(world: World) -> None:
+def test_a_server_that_is_killed_during_a_wait_loses_nothing(world: World) -> None:
     gate = world.gate()
 
     async def started() -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.tools.native.budget import clip, cost, cut
-from holdfast.tools.native.lines import Line
+from holdfast.tools.native.output import Line, clip, cost, cut
 
 LINES = st.lists(st.integers(0, 700), max_size=60)
 

@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.host.log import Log
 from holdfast.runner.log import Log as Writer
-from holdfast.tools.native import excerpt
+from holdfast.sessions.log import Log
+from holdfast.tools.native import output
 from support.scale import scaled
 
 if TYPE_CHECKING:
-    from holdfast.tools.native.lines import Line
+    from holdfast.tools.native.output import Line
 
 # Lines that no folding joins, some longer than what is read at once.
 LINE = st.text("abcdefgh", min_size=1, max_size=40) | st.text("xyz", min_size=300, max_size=700)
@@ -58,9 +58,9 @@ def by_stream(lines: list[Line], stream: str) -> list[str]:
 def test_every_line_is_shown_or_counted(chunks: list[tuple[str, list[str], bool]], whole: bool) -> None:
     head, tail = (1 << 18, 1 << 20) if whole else (200, 500)
     with pytest.MonkeyPatch.context() as patch, written(chunks) as (log, texts):
-        patch.setattr(excerpt, "HEAD_BYTES", head)
-        patch.setattr(excerpt, "TAIL_BYTES", tail)
-        found = excerpt.read(log, None, raw=True)
+        patch.setattr(output, "HEAD_BYTES", head)
+        patch.setattr(output, "TAIL_BYTES", tail)
+        found = output.read_excerpt(log, None, raw=True)
         assert log.parse(found.cursor) == log.ends()
         for stream, lines in texts.items():
             lines = lines if lines[-1] else lines[:-1]
@@ -86,10 +86,10 @@ def test_every_line_is_shown_or_counted(chunks: list[tuple[str, list[str], bool]
 @given(CHUNKS)
 def test_pages_are_the_whole_log(chunks: list[tuple[str, list[str], bool]]) -> None:
     with pytest.MonkeyPatch.context() as patch, written(chunks) as (log, texts):
-        patch.setattr(excerpt, "HEAD_BYTES", 400)
+        patch.setattr(output, "HEAD_BYTES", 400)
         since, seen = "0", []
         for _ in range(200):
-            found = excerpt.begin(log, since, raw=True)
+            found = output.begin_excerpt(log, since, raw=True)
             seen += found.lines
             if found.gap is None:
                 break
@@ -102,7 +102,7 @@ def test_pages_are_the_whole_log(chunks: list[tuple[str, list[str], bool]]) -> N
 
 def test_the_last_lines_are_those_of_the_log() -> None:
     with written([("stdout", [f"{letter}" * 5 for letter in "abcdef"], False)]) as (log, _):
-        found = excerpt.last(log, 2)
+        found = output.last_excerpt(log, 2)
         assert [line.text for line in found.lines] == ["eeeee", "fffff"]
         assert found.begin["stdout"] == 24
 
@@ -114,9 +114,9 @@ def test_the_size_of_a_log_costs_no_memory() -> None:
         assert log.ends()["stdout"] > scaled(16_000_000, 40_000_000)
         tracemalloc.start()
         try:
-            found = excerpt.read(log, None)
-            excerpt.begin(log, None)
-            excerpt.last(log, 100)
+            found = output.read_excerpt(log, None)
+            output.begin_excerpt(log, None)
+            output.last_excerpt(log, 100)
             assert tracemalloc.get_traced_memory()[1] < 25_000_000
         finally:
             tracemalloc.stop()

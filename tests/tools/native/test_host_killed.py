@@ -28,6 +28,7 @@ async def main():
                 pass
             await tools.call("read", {"id": name})
         print("started", flush=True)
+        sys.stdin.readline()
         await tools.call("wait", {"ids": ["one", "two"]})
 
 asyncio.run(main())
@@ -36,13 +37,15 @@ asyncio.run(main())
 
 def kill_while_it_waits(host: Program, world: World) -> None:
     """It is connected to both runners as long as it waits for both."""
-    assert host.line(20) == "started"
+    assert host.line() == "started"
     endpoints = [world.open().get(name).endpoint or "" for name in ("one", "two")]
+    until(lambda: not any(map(connections, endpoints)), what="the end of all earlier requests, ours too,")
+    host.send("wait\n")
     until(lambda: all(connections(each) > 0 for each in endpoints), what="the wait for both")
     host.kill()
 
 
-def test_all_is_there_after_the_host_was_killed_and_the_end_is_told_once(agents: Agents, world: World) -> None:
+def test_all_is_there_after_the_host_was_killed_and_the_end_is_reported_once(agents: Agents, world: World) -> None:
     gate = world.gate()
     host = world.host(WAITS, *world.probe("say", "hello", "await", gate, "say", "bye", "exit", 7))
     kill_while_it_waits(host, world)
@@ -52,7 +55,7 @@ def test_all_is_there_after_the_host_was_killed_and_the_end_is_told_once(agents:
     # It was seen by the host that is gone.
     assert "nothing new" in agent.call("read", id="one").text
     gate.release()
-    (ended,) = until(lambda: agent.call("signals").data["signals"], 10)
+    (ended,) = until(lambda: agent.call("signals").data["signals"])
     answer = agent.call("wait", ids=["one", "two"])
     assert "exit 7" in answer.text
     assert shown(answer).splitlines()[0] == "bye"
@@ -63,16 +66,16 @@ def test_all_is_there_after_the_host_was_killed_and_the_end_is_told_once(agents:
     agent.call("stop", all=True, grace_s=0)
 
 
-def test_an_end_that_came_while_nobody_was_there_is_delivered_to_the_next(agents: Agents, world: World) -> None:
+def test_an_end_that_came_while_no_host_was_running_is_delivered_to_the_next(agents: Agents, world: World) -> None:
     gate = world.gate()
     host = world.host(WAITS, *world.probe("say", "hello", "await", gate, "exit", 7))
     kill_while_it_waits(host, world)
     gate.release(2)
     agent = agents("native")
-    until(lambda: not agent.call("list").data["sessions"], 10)
-    ids = until(lambda: agent.call("signals").data["signals"], 10)
+    until(lambda: not agent.call("list").data["sessions"])
+    ids = until(lambda: agent.call("signals").data["signals"])
     agent.call("signals", ack=ids)
-    ids += until(lambda: agent.call("signals").data["signals"], 10) if len(ids) < 2 else []
+    ids += until(lambda: agent.call("signals").data["signals"]) if len(ids) < 2 else []
     agent.call("signals", ack=ids)
     assert len({each.partition(".")[0] for each in ids}) == 2
     assert agents("native").call("signals").data["signals"] == []

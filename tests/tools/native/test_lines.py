@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.tools.native.lines import DIGITS_RUN, Line, fold, tighten
+from holdfast.tools.native.output import DIGITS_RUN, Line, fold, tighten
 
 WORDS = st.sampled_from(["", " ", "a", "b  ", "item 1", "item 22", "50% [##  ]", "51% [### ]", "}", "\u202ex"])
 PIECES = st.lists(st.tuples(st.sampled_from(["stdout", "stderr"]), WORDS, st.integers(1, 30)), max_size=12)
@@ -23,11 +23,11 @@ def texts(lines: list[Line]) -> list[str]:
     return [line.text for line in fold(lines)]
 
 
-def test_equal_lines_are_told_once_with_their_count() -> None:
+def test_equal_lines_are_reported_once_with_their_count() -> None:
     assert texts(made("before", *["warning: x"] * 7, "after")) == ["before", "warning: x (x7)", "after"]
 
 
-def test_lines_that_differ_in_digits_are_told_once_by_the_last() -> None:
+def test_lines_that_differ_in_digits_are_reported_once_by_the_last() -> None:
     assert texts(made(*(f"item {n}" for n in range(10_000)))) == ["item 9999 (x10,000, digits differ)"]
 
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.tools.native.listing import listed
-from holdfast.tools.native.seen import Seen
+from holdfast.tools.native.report import Seen, listed
 from support.scale import scaled
 from support.waiting import until
 
@@ -44,7 +43,7 @@ def test_twenty_sessions_stay_under_two_thousand_characters(direct: Agents, worl
     (session,) = agent.run(agent.hf.sessions(owner="agent-7"))
     session.needs_input = {"line": "Continue?"}
     session.ends = {"stdout": 123_456}
-    answer = listed([session] * 20, Seen(agent.tools.kept()), all=False)
+    answer = listed([session] * 20, Seen(agent.tools.kept), all=False)
     assert len(answer.text) < 2000
     lines = answer.text.split("\n")[1:]
     assert len(lines) == 20

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.tools.native.wording import Sheet
+from holdfast.tools.native.words import Sheet
 
 if TYPE_CHECKING:
     from support.agents import Agents
@@ -54,7 +54,7 @@ def ours(text: str) -> list[str]:
 
 
 @pytest.mark.covers("native:19", "SEC-09")
-def test_output_that_plays_the_toolset_is_told_from_it(agents: Agents) -> None:
+def test_output_that_plays_the_toolset_is_distinguished_from_it(agents: Agents) -> None:
     agent = agents("native")
     for played in PLAYED:
         for code in (0, 1):

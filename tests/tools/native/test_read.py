@@ -25,7 +25,7 @@ def printed(agent: Agent, id: str, ending: str) -> None:
 
 
 @pytest.mark.covers("native:7")
-def test_new_output_is_shown_once_and_a_new_host_goes_on_there(agents: Agents, world: World) -> None:
+def test_new_output_is_shown_once_and_a_new_host_continues_there(agents: Agents, world: World) -> None:
     agent = agents("native")
     gate = world.gate()
     words = ["await", gate, "say", "one", "await", gate, "say", "two", "await", gate, "say", "three"]
@@ -243,7 +243,7 @@ def test_a_search_over_a_hundred_megabytes_finds_the_newest_with_context(
 
 @pytest.mark.covers("native:8")
 @pytest.mark.parametrize("count", [40, 41, 60])
-def test_more_matches_than_are_told_are_said_to_be_there(agents: Agents, count: int) -> None:
+def test_matches_beyond_the_limit_are_counted(agents: Agents, count: int) -> None:
     agent = agents("native")
     id = agent.call("run", command=f"seq -f 'hit %g' {count}").data["id"]
     answer = agent.call("read", id=id, search="^hit", context=0)
@@ -284,12 +284,13 @@ def test_a_search_without_a_match_says_what_was_searched(agents: Agents) -> None
 
 @pytest.mark.covers("found:1")
 def test_the_cursor_in_the_data_is_the_one_in_the_text(direct: Agents, world: World) -> None:
-    """Also of one stream alone, and where the text stops before the end: whoever reads on from it misses nothing."""
+    """Also of one stream alone, and where the text stops before the end: reading on from it misses nothing."""
     agent = direct("native")
-    up = world.cwd / "up"
-    command = f"seq 1000 1999; echo err >&2; touch {up}; exec sleep 600"
+    command = "seq 1000 1999; echo err >&2; exec sleep 600"
     agent.call("run", command=command, name="web", wait_s=0)
-    until(up.exists)
+    session = world.open().get("web")
+    assert session.wait(match="^1999$", timeout=30).reason == "match"
+    assert session.wait(match="^err$", timeout=30).reason == "match"
     part = agent.call("read", id="web", since="0", stream="stdout", budget=500, raw=True)
     (again,) = re.findall(r'since="([^"]+)"', part.text)
     assert part.data["cursor"] == again

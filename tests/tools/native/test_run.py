@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support.agents import shown
-from support.logged import logged
 
 if TYPE_CHECKING:
     from support.agents import Agents
@@ -183,8 +182,8 @@ def test_a_short_column_of_numbers_is_data(agents: Agents) -> None:
     assert shown(answer) == "\n".join(map(str, range(1, 101)))
 
 
-def test_both_streams_of_a_success_come_in_order_and_are_told_apart(agents: Agents, world: World) -> None:
-    command = f"echo one; {logged(world, 'one')}; echo two >&2; {logged(world, 'two')}; echo three"
+def test_both_streams_of_a_success_come_in_order_and_are_distinguished(agents: Agents, world: World) -> None:
+    command = f"echo one; {world.until_logged('one')}; echo two >&2; {world.until_logged('two')}; echo three"
     answer = agents("native").call("run", command=command)
     assert answer.text.splitlines()[1:] == ["one", "(stderr) two", "three"]
 

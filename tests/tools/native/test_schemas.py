@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Any
 import jsonschema
 import pytest
 
-from holdfast.tools import parameters
+from holdfast.model.options import SWITCH
+from holdfast.sessions.wait import CONDITIONS
+from holdfast.tools import base
+from holdfast.tools.native.words import PATTERNS
 
 if TYPE_CHECKING:
     from support.agents import Agents
@@ -63,12 +66,16 @@ def test_schemas_are_valid_strict_and_short(direct: Agents) -> None:
     assert len(json.dumps(tools.schemas("mcp"), separators=(",", ":"))) < 6000
 
 
+def test_every_condition_with_a_value_says_what_its_pattern_is() -> None:
+    assert set(PATTERNS) == {name for name, row in CONDITIONS.items() if row.takes != SWITCH}
+
+
 def test_the_defaults_of_a_call_fit_its_own_schema(direct: Agents) -> None:
     for tool in direct("native").tools.tools:
         for each in tool.parameters:
             if each.default is not None:
                 jsonschema.validate({each.name: each.default}, {"properties": {each.name: each.schema()}})
-        strict = parameters.strict_schema(tool.parameters)
+        strict = base.schema_of(tool.parameters, strict=True)
         nothing = {each.name: None for each in tool.parameters if not each.required}
         jsonschema.validate(nothing, {**strict, "required": list(nothing)})
 

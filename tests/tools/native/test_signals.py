@@ -1,4 +1,4 @@
-"""`signals`: one drain, for whoever cannot be pushed to; it comes again until it is acknowledged."""
+"""`signals`: one drain, for agents that get no notices; it comes again until it is acknowledged."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ def notice(agent: Agent) -> str:
         text = agent.call("signals").text
         return text if "holdfast-notice" in text else ""
 
-    return until(news, 10)
+    return until(news)
 
 
 def drained(agent: Agent) -> list[str]:
-    found: list[str] = until(lambda: agent.call("signals").data["signals"], 10)
+    found: list[str] = until(lambda: agent.call("signals").data["signals"])
     return found
 
 
 @contextmanager
 def locked(world: World) -> Iterator[None]:
-    """The index, held by somebody else."""
+    """The index, locked by another connection."""
     locker = sqlite3.connect(world.home / "index.db", isolation_level=None)
     try:
         locker.execute("BEGIN EXCLUSIVE")
@@ -46,7 +46,7 @@ def locked(world: World) -> Iterator[None]:
         locker.close()
 
 
-def test_an_end_is_told_until_it_is_acknowledged(agents: Agents, world: World) -> None:
+def test_an_end_is_reported_until_it_is_acknowledged(agents: Agents, world: World) -> None:
     agent = agents("native")
     gate = world.gate()
     id = agent.call("run", command=world.probe("await", gate, "exit", 3), wait_s=0).data["id"]
@@ -85,13 +85,13 @@ def test_many_are_acknowledged_by_the_last(direct: Agents, world: World) -> None
     for _ in range(5):
         agent.call("run", command=world.probe("await", gate, "exit", 1), wait_s=0)
     gate.release(5)
-    until(lambda: agent.run(agent.tools.consumer().pending()) == 5, 10)
+    until(lambda: agent.run(agent.tools.consumer().pending()) == 5)
     upto = re.search(r'signals\(ack=\["(upto:\w+\.\d+)"\]\)', agent.call("signals").text)
     assert upto is not None
     assert agent.call("signals", ack=[upto[1]]).data == {"signals": [], "acknowledged": 5}
 
 
-def test_a_match_is_told(agents: Agents, world: World) -> None:
+def test_a_match_is_reported(agents: Agents, world: World) -> None:
     agent = agents("native")
     gate = world.gate()
     command = world.probe("quiet", "await", gate, "say", "ERROR: disk", "forever")
@@ -102,7 +102,7 @@ def test_a_match_is_told(agents: Agents, world: World) -> None:
     agent.call("stop", ids="web", grace_s=0)
 
 
-def test_what_wait_told_is_not_announced(agents: Agents, world: World) -> None:
+def test_what_wait_reported_is_not_announced(agents: Agents, world: World) -> None:
     agent = agents("native")
     gate = world.gate()
     id = agent.call("run", command=world.probe("await", gate, "exit", 3), wait_s=0).data["id"]
@@ -111,7 +111,7 @@ def test_what_wait_told_is_not_announced(agents: Agents, world: World) -> None:
     assert agent.call("signals").data["signals"] == []
 
 
-def test_an_end_that_a_failed_read_did_not_tell_is_announced(agents: Agents, world: World) -> None:
+def test_an_end_that_a_failed_read_did_not_report_is_announced(agents: Agents, world: World) -> None:
     agent = agents("native")
     gate = world.gate()
     id = agent.call("run", command=world.probe("await", gate, "exit", 3), wait_s=0).data["id"]
@@ -125,13 +125,13 @@ def test_an_end_that_a_failed_read_did_not_tell_is_announced(agents: Agents, wor
         assert agent.call("signals").data["signals"] == []
 
 
-def test_what_an_answer_told_with_the_end_is_not_announced(agents: Agents, world: World) -> None:
+def test_what_an_answer_reported_with_the_end_is_not_announced(agents: Agents, world: World) -> None:
     agent = agents("native")
     answer = agent.call("run", command=world.probe("exit", 1), ready="line:never", wait_s=20)
     assert "exit 1" in answer.text
     assert agent.call("signals").data["signals"] == []
     asked = agent.call("run", command="read -r answer; exit 2", tty=True, name="ask", wait_s=0)
-    until(lambda: "waits for input" in agent.call("list").text, 20)
+    until(lambda: "waits for input" in agent.call("list").text)
     agent.call("send", id="ask", text="yes")
     assert "exit 2" in agent.call("wait", ids=asked.data["id"], timeout_s=20).text
     assert agent.call("signals").data["signals"] == []
@@ -142,7 +142,7 @@ def test_what_a_stop_ended_is_not_announced(agents: Agents, world: World) -> Non
     ran = agent.call("run", command=world.probe("daemon", "{", "forever", "}", "exit", 0), wait_s=20)
     assert "live on" in ran.text
     session = agent.run(agent.hf.get(ran.data["id"]))
-    until(lambda: any(getattr(each, "variant", "") == "survivors" for each in agent.run(session.told())), 20)
+    until(lambda: any(getattr(each, "variant", "") == "survivors" for each in agent.run(session.told())))
     agent.call("stop", ids=ran.data["id"], grace_s=0)
     assert agent.call("signals").data["signals"] == []
 
@@ -152,8 +152,8 @@ def test_that_one_was_unwell_is_not_announced_once_it_was_stopped(agents: Agents
     owner = agent.tools.owner
     health = {"command": "false", "interval": 0.1, "misses": 1}
     session = agent.run(agent.hf.start(world.probe("forever"), owner=owner, health=health))
-    until(lambda: any(getattr(each, "variant", "") == "health" for each in agent.run(session.told())), 20)
-    # It waits there; whoever drained it here would not be told again for a while in any case.
+    until(lambda: any(getattr(each, "variant", "") == "health" for each in agent.run(session.told())))
+    # It waits there; a drain here would not get it again for a while in any case.
     assert agent.run(agent.tools.consumer().pending())
     agent.call("stop", ids=session.id, grace_s=0)
     assert agent.call("signals").text == "no news of your sessions"
@@ -163,12 +163,12 @@ def test_that_one_starts_again_is_not_announced_once_it_was_stopped(agents: Agen
     agent = agents("native")
     restart = {"policy": "on-failure", "delay": 60, "delay_max": 60}
     session = agent.run(agent.hf.start("exit 7", owner=agent.tools.owner, restart=restart))
-    until(lambda: agent.run(agent.tools.consumer().pending()), 20)
+    until(lambda: agent.run(agent.tools.consumer().pending()))
     agent.call("stop", ids=session.id, grace_s=0)
     assert agent.call("signals").text == "no news of your sessions"
 
 
-def test_an_end_that_races_with_the_limit_of_its_run_is_told_once(agents: Agents) -> None:
+def test_an_end_that_races_with_the_limit_of_its_run_is_reported_once(agents: Agents) -> None:
     """In the answer of the run, or in that of the wait, and then not again."""
     agent = agents("native")
     for number in range(24):
@@ -206,7 +206,7 @@ def test_what_a_wait_gives_is_shown_also_where_the_index_is_locked(direct: Agent
 
 
 @pytest.mark.slow
-def test_a_stop_tells_what_it_took_also_where_the_index_is_locked(direct: Agents, world: World) -> None:
+def test_a_stop_reports_what_it_took_also_where_the_index_is_locked(direct: Agents, world: World) -> None:
     agent = direct("native")
     ids = [agent.call("run", command=world.probe("forever"), wait_s=0).data["id"] for _ in range(2)]
     with locked(world):

@@ -46,7 +46,7 @@ def test_a_repl_answers_in_the_same_call_and_is_interrupted(agents: Agents) -> N
     assert "exit 5" in ended.text
 
 
-def test_what_scrolled_by_is_told_from_the_log(agents: Agents) -> None:
+def test_what_scrolled_by_is_reported_from_the_log(agents: Agents) -> None:
     agent = agents("native")
     repl(agent)
     answer = agent.call(
@@ -90,7 +90,7 @@ def test_three_ways_not_to_send_are_three_errors_each_with_a_way_that_works(agen
         keys.text,
     )
     assert re.fullmatch(
-        rf'{id} has ended: exit 3, [\d.]+s ago; read\(id="{id}"\) still works, run starts it anew', ended.text
+        rf'{id} has ended: exit 3, [\d.]+s ago; read\(id="{id}"\) still works, run starts it again', ended.text
     )
     # The calls that were named work.
     assert shown(agent.call("send", id="pipe", text="yes\n")) == "yes"
@@ -104,12 +104,12 @@ def waits_for_input(agent: Agent, id: str) -> dict[str, Any] | None:
 
 
 @pytest.mark.covers("native:15")
-def test_a_screen_shows_text_cursor_and_whether_somebody_is_asked(agents: Agents, world: World) -> None:
+def test_a_screen_shows_text_cursor_and_whether_it_waits_for_input(agents: Agents, world: World) -> None:
     agent = agents("native")
     file = world.cwd / "poem.txt"
     file.write_text("roses are red\nviolets are blue\n")
     agent.call("run", command=["vim", "-u", "NONE", "-N", str(file)], tty=True, name="vim", wait_s=0)
-    until(lambda: "violets" in agent.call("screen", id="vim").text, 20)
+    until(lambda: "violets" in agent.call("screen", id="vim").text)
     moved = agent.call("send", id="vim", keys=["j", "l", "l"], wait_s=2)
     until(lambda: agent.call("screen", id="vim").data["screen"]["cursor"] == {"row": 1, "col": 2, "visible": True})
     vim = agent.call("screen", id="vim")
@@ -122,7 +122,7 @@ def test_a_screen_shows_text_cursor_and_whether_somebody_is_asked(agents: Agents
     menu.write_text(MENU)
     agent.call("run", command=["python3", str(menu)], tty=True, name="menu", wait_s=0)
     agent.call("run", command="sleep 600", tty=True, name="nap", wait_s=0)
-    until(lambda: waits_for_input(agent, "menu"), 20)
+    until(lambda: waits_for_input(agent, "menu"))
     shown = agent.call("screen", id="menu")
     assert shown.data["screen"]["rows"] == ["? Choose a color:", "\u276f red", "  green"]
     assert shown.data["screen"]["cursor"] == {"row": 3, "col": 0, "visible": True}
@@ -142,7 +142,7 @@ def test_changed_rows_of_a_full_screen_program_are_numbered(agents: Agents, worl
     file = world.cwd / "poem.txt"
     file.write_text("roses\nviolets\n")
     agent.call("run", command=["vim", "-u", "NONE", "-N", str(file)], tty=True, name="vim", wait_s=0)
-    until(lambda: "violets" in agent.call("screen", id="vim").text, 20)
+    until(lambda: "violets" in agent.call("screen", id="vim").text)
     answer = agent.call("send", id="vim", text="ired ", submit=False, wait_s=2)
     assert answer.text.splitlines()[1] == "  1 red \u2588roses"
     assert "violets" not in answer.text
@@ -196,7 +196,7 @@ def test_a_full_screen_keeps_to_the_budget(agents: Agents, world: World) -> None
     words = ["write", "\033[?1049h", "await", gate, "repeat", 20, "{", "say", row, "}", "write", "done", "forever"]
     id = agent.call("run", command=world.probe("quiet", *words), tty=True, name="full", wait_s=0).data["id"]
     gate.release()
-    agent.run(agent.run(agent.hf.get(id)).wait(match="done", timeout=20))
+    agent.run(agent.run(agent.hf.get(id)).wait(match="done", timeout=30))
     answer = agent.call("read", id="full", budget=200)
     left = re.search(r'^\.\.\. (\d+) rows above left out; screen\(id="full"\)$', answer.text, re.MULTILINE)
     assert left is not None
@@ -214,7 +214,7 @@ def test_what_is_no_text_is_not_submitted(agents: Agents, wrong: dict[str, Any])
     repl(agent)
     answer = agent.call("send", id="py", submit=True, **wrong)
     assert answer.error
-    assert answer.text == f"submit: goes not together with {next(iter(wrong))}; leave it out, or give text or paste"
+    assert answer.text == f"submit: cannot be combined with {next(iter(wrong))}; leave it out, or give text or paste"
     agent.call("stop", ids="py", grace_s=0)
 
 
@@ -229,7 +229,7 @@ def test_what_is_pasted_may_be_submitted(agents: Agents) -> None:
 def test_an_enter_after_a_paste_that_ended_the_program_is_no_error(agents: Agents) -> None:
     agent = agents("native")
     agent.call("run", command="read -r answer; exit 4", tty=True, name="ask", wait_s=0)
-    answer = agent.call("send", id="ask", paste="yes\n", submit=True, wait_s=20)
+    answer = agent.call("send", id="ask", paste="yes\n", submit=True, wait_s=5)
     assert not answer.error
     assert "exit 4" in answer.text
 
@@ -239,7 +239,7 @@ def test_a_full_screen_that_stands_as_it_stood_is_not_shown_again(agents: Agents
     file = world.cwd / "poem.txt"
     file.write_text("roses are red\n")
     agent.call("run", command=["vim", "-u", "NONE", "-N", str(file)], tty=True, name="vim", wait_s=0)
-    agent.run(agent.run(agent.hf.get("vim")).wait(match="roses", timeout=20))
+    agent.run(agent.run(agent.hf.get("vim")).wait(match="roses", timeout=30))
     agent.call("wait", ids="vim", until="idle", pattern=1, timeout_s=20)
     agent.call("read", id="vim")
     again = agent.call("read", id="vim")

@@ -55,7 +55,7 @@ def test_a_match_counts_only_behind_what_the_agent_saw(agents: Agents, world: Wo
 
     until(lambda: output("token one"))
     # Printed before the call, and not seen yet.
-    first = agent.call("wait", ids="web", until="match", pattern="token", timeout_s=5)
+    first = agent.call("wait", ids="web", until="match", pattern="token", timeout_s=30)
     assert first.data["reason"] == "match"
     assert 'matched "token one"' in first.text
     # Seen: it does not count again.
@@ -63,7 +63,7 @@ def test_a_match_counts_only_behind_what_the_agent_saw(agents: Agents, world: Wo
     gate.release()
     until(lambda: output("token two"))
     # Printed between two calls.
-    second = agent.call("wait", ids="web", until="match", pattern="token", timeout_s=5)
+    second = agent.call("wait", ids="web", until="match", pattern="token", timeout_s=30)
     assert 'matched "token two"' in second.text
     assert shown(second) == "token two"
     agent.call("stop", ids="web", grace_s=0)
@@ -113,7 +113,7 @@ def test_a_match_that_begins_in_what_the_agent_saw_of_a_line_counts(
 def test_a_timeout_is_no_error_and_says_how_it_stands(agents: Agents, world: World) -> None:
     agent = agents("native")
     start(agent, "job", world.probe("say", "still at it", "forever"))
-    until(lambda: "still at it" in agent.call("read", id="job", since="0").text, 20)
+    until(lambda: "still at it" in agent.call("read", id="job", since="0").text)
     agent.call("read", id="job")
     answer = agent.call("wait", ids="job", timeout_s=0.3)
     assert not answer.error
@@ -127,7 +127,7 @@ def test_a_timeout_of_several_says_how_each_stands(agents: Agents, world: World)
     agent = agents("native")
     start(agent, "a", world.probe("say", "here", "forever"))
     start(agent, "b", world.probe("quiet", "forever"))
-    until(lambda: "here" in agent.call("read", id="a", since="0").text, 20)
+    until(lambda: "here" in agent.call("read", id="a", since="0").text)
     answer = agent.call("wait", ids=["a", "b"], timeout_s=0.5)
     assert not answer.error
     assert 'last line "here"' in answer.text
@@ -155,7 +155,7 @@ def test_the_other_conditions(agents: Agents, world: World) -> None:
     agent.call("stop", ids="slow", grace_s=0)
 
 
-def test_who_was_started_without_ready_is_refused_also_among_others(agents: Agents, world: World) -> None:
+def test_a_wait_for_ready_without_a_probe_is_refused_also_beside_other_conditions(agents: Agents, world: World) -> None:
     agent = agents("native")
     start(agent, "with", world.probe("quiet", "forever"), ready="line:^up$")
     start(agent, "without", world.probe("quiet", "forever"))

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.tools.openclaw import executing, settings
-from holdfast.tools.openclaw.policy import Allow, Deny, Pending, Request, Unavailable
-from holdfast.tools.openclaw.supervisor import Withdrawn
+from holdfast.tools.openclaw import execute, settings
+from holdfast.tools.openclaw.runs import Withdrawn
+from holdfast.tools.openclaw.settings import Allow, Deny, Pending, Request, Unavailable
 from support import processes
 from support.own_time import OwnTime
 from support.waiting import until, wait_for_file, wait_gone
@@ -31,9 +31,9 @@ def poll(agent: Agent, running: Any, timeout: int = 10_000, **more: Any) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.covers("openclaw:1", "found:33")
-def test_a_command_that_takes_longer_goes_on_and_is_polled(agents: Agents) -> None:
+def test_a_command_that_takes_longer_keeps_running_and_is_polled(agents: Agents) -> None:
     agent = agents("openclaw")
-    agent.call("exec", command="true")  # whoever is first waits for a launcher
+    agent.call("exec", command="true")  # the first start waits for a launcher
     began, passed = time.monotonic(), OwnTime()
     running = agent.call("exec", command="sleep 5; echo done", yieldMs=1000)
     assert passed.stop().seconds(*agent.runners()) < 1.5
@@ -57,7 +57,7 @@ def test_waits_are_clamped_and_numbers_may_be_text(agents: Agents) -> None:
     assert running.data["status"] == "running"
     began = time.monotonic()
     assert "Process still running." in poll(agent, running, timeout="500").text  # type: ignore[arg-type]
-    assert 0.5 <= time.monotonic() - began < 5
+    assert 0.5 <= time.monotonic() - began < 20
     assert agent.call("exec", command="true", yieldMs=999_999).data["status"] == "completed"
     refused = agent.call("exec", command="true", yieldMs=-1)
     assert (refused.data["status"], refused.data["error"]) == ("failed", "bad-argument")
@@ -65,7 +65,7 @@ def test_waits_are_clamped_and_numbers_may_be_text(agents: Agents) -> None:
 
 
 @pytest.mark.covers("openclaw:3")
-def test_an_ended_command_tells_its_code_and_two_codes_of_the_shell_are_failures(agents: Agents) -> None:
+def test_a_finished_command_reports_its_code_and_two_codes_of_the_shell_are_failures(agents: Agents) -> None:
     agent = agents("openclaw")
     three = agent.call("exec", command="echo out; exit 3")
     assert (three.data["status"], three.data["exitCode"]) == ("completed", 3)
@@ -101,11 +101,11 @@ asyncio.run(main())
 
 
 @pytest.mark.covers("openclaw:4")
-def test_the_time_limit_is_kept_without_any_host_and_zero_is_none(agents: Agents, world: World) -> None:
+def test_the_time_limit_is_enforced_without_any_host_and_zero_means_no_limit(agents: Agents, world: World) -> None:
     limited = world.host(HOST, '{"exec": {"timeoutSec": 1}}', '{"command": "sleep 60", "background": true}', "wait")
     started = json.loads(limited.line(20) or limited.errors())
     limited.kill()
-    wait_gone(started["pid"], 10)
+    wait_gone(started["pid"])
     agent = agents("openclaw")  # the first host since
     polled = agent.call("process", action="poll", sessionId=started["sessionId"], timeout=5000)
     assert (polled.data["exitReason"], polled.data["timedOut"]) == ("overall-timeout", True)
@@ -146,16 +146,16 @@ def test_aborting_the_call_ends_a_foreground_run_alone(direct: Agents, world: Wo
 
 
 @pytest.mark.covers("openclaw:6")
-def test_a_foreground_run_whose_host_was_killed_is_found_and_told_whole(agents: Agents, world: World) -> None:
+def test_a_foreground_run_whose_host_was_killed_is_found_with_all_its_output(agents: Agents, world: World) -> None:
     gate = world.gate()
     mark = world.cwd / "began"
     line = f"echo one; touch {mark}; read -n 1 x < {gate}; echo two; exit 7"
     host = world.host(HOST, "{}", json.dumps({"command": line, "yieldMs": 60000}), "go on")
-    assert host.line(20) == "calling", host.errors()
-    wait_for_file(mark, 10)
+    assert host.line() == "calling", host.errors()
+    wait_for_file(mark)
     host.kill()
     agent = agents("openclaw")  # the next host
-    (row,) = until(lambda: agent.call("process", action="list").data["sessions"], 5)
+    (row,) = until(lambda: agent.call("process", action="list").data["sessions"])
     assert row["status"] == "running"
     said = [agent.call("process", action="poll", sessionId=row["sessionId"], timeout=10_000)]
     gate.release()
@@ -167,11 +167,11 @@ def test_a_foreground_run_whose_host_was_killed_is_found_and_told_whole(agents: 
     assert (said[-1].data["exitCode"], said[-1].text.endswith("Process exited with code 7.")) == (7, True)
 
 
-def test_a_run_that_somebody_waits_for_is_not_to_be_polled(direct: Agents, world: World) -> None:
+def test_a_run_in_the_foreground_cannot_be_polled(direct: Agents, world: World) -> None:
     mark = world.cwd / "began"
     line = f"touch {mark}; sleep 60"
     host = world.host(HOST, "{}", json.dumps({"command": line, "yieldMs": 60000}), "go on")
-    wait_for_file(mark, 10)
+    wait_for_file(mark)
     agent = direct("openclaw")
     (session,) = agent.run(agent.hf.sessions())
     assert agent.call("process", action="list").data["sessions"] == [], "its host still waits for it"
@@ -199,7 +199,7 @@ def test_a_key_starts_nothing_while_its_run_lives(agents: Agents) -> None:
         agents("openclaw", owner=owner).call("process", action="kill", all=True)
 
 
-def test_a_key_that_a_foreground_run_holds_is_told_as_that(direct: Agents, world: World) -> None:
+def test_a_key_that_a_foreground_run_holds_is_reported_as_such(direct: Agents, world: World) -> None:
     agent = direct("openclaw")
     gate = world.gate()
 
@@ -226,7 +226,7 @@ def test_a_key_is_free_when_its_run_was_removed(direct: Agents, world: World) ->
     stubborn = shlex.join(world.probe("ignore", "TERM,HUP", "say", "up", "forever"))
     first = agent.call("exec", command=stubborn, background=True, key="web")
     name = first.data["sessionId"]
-    until(lambda: "up" in agent.call("process", action="log", sessionId=name).text, 10, what="its first line")
+    until(lambda: "up" in agent.call("process", action="log", sessionId=name).text, what="its first line")
     agent.call("process", action="remove", sessionId=name)
     again = agent.call("exec", command=stubborn, background=True, key="web")
     assert "reused" not in again.data
@@ -238,12 +238,12 @@ def test_a_key_is_free_when_its_run_was_removed(direct: Agents, world: World) ->
     agent.call("process", action="kill", all=True)
 
 
-def test_what_cannot_run_is_said_and_nothing_runs(agents: Agents, world: World) -> None:
+def test_a_call_that_cannot_run_says_why_and_runs_nothing(agents: Agents, world: World) -> None:
     agent = agents("openclaw")
     assert agent.call("exec", command="  ").text == "Provide a command to start."
     assert agent.call("exec").text == "Provide a command to start."
     nowhere = agent.call("exec", command="touch x", workdir=str(world.cwd / "none"))
-    assert (nowhere.data["status"], "is no directory" in nowhere.text) == ("failed", True)
+    assert (nowhere.data["status"], "is not a directory" in nowhere.text) == ("failed", True)
     sandbox = agent.call("exec", command="touch x", host="sandbox")
     assert (sandbox.data["status"], sandbox.data["error"]) == ("failed", "place-unsupported")
     assert agent.call("exec", command="touch x", host="node", node="n1").data["error"] == "place-unsupported"
@@ -259,7 +259,7 @@ def test_what_cannot_run_is_said_and_nothing_runs(agents: Agents, world: World) 
     assert agent.call("process", action="list").text == "No running or recent sessions."
 
 
-def test_limits_of_the_foreground_are_told_as_what_they_are(agents: Agents) -> None:
+def test_each_limit_of_the_foreground_is_reported_by_its_name(agents: Agents) -> None:
     agent = agents("openclaw")
     late = agent.call("exec", command="echo begun; sleep 60", timeout=1)
     assert (late.data["failureKind"], late.data["timedOut"], late.error) == ("overall-timeout", True, True)
@@ -314,18 +314,18 @@ def test_a_policy_decides_and_an_approval_is_for_what_was_asked(direct: Agents, 
     assert [path.name for path in world.cwd.iterdir()] == ["here"]
 
 
-def test_what_a_call_told_whole_is_in_no_list_also_for_the_next_host(agents: Agents, world: World) -> None:
+def test_a_run_that_its_call_reported_is_not_listed_by_this_or_the_next_host(agents: Agents, world: World) -> None:
     for notify in ("true", "failure", "false"):
         asked = json.dumps({"command": "echo told", "notifyOnExit": notify})
         host = world.host(HOST, "{}", asked, "wait")
-        assert json.loads(host.line(10) or host.errors())["status"] == "completed"
+        assert json.loads(host.line() or host.errors())["status"] == "completed"
         host.kill()
     agent = agents("openclaw")
     agent.call("exec", command="echo told here too")
     assert agent.call("process", action="list").text == "No running or recent sessions."
 
 
-def test_a_start_that_was_withdrawn_is_said_to_be_aborted(direct: Agents, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_withdrawn_start_is_reported_as_aborted(direct: Agents, monkeypatch: pytest.MonkeyPatch) -> None:
     agent = direct("openclaw")
 
     async def withdrawn(*_: object, **__: object) -> Withdrawn:
@@ -338,7 +338,7 @@ def test_a_start_that_was_withdrawn_is_said_to_be_aborted(direct: Agents, monkey
 
 
 @pytest.mark.parametrize("streams", [1, 2])
-def test_output_that_a_call_leaves_out_is_said_counted_and_still_there(agents: Agents, streams: int) -> None:
+def test_output_that_an_answer_omits_is_mentioned_counted_and_kept(agents: Agents, streams: int) -> None:
     agent = agents("openclaw")
     line = "seq 100000 150000" if streams == 1 else "seq 100000 119999; seq 200000 219999 >&2"
     done = agent.call("exec", command=line)
@@ -365,7 +365,7 @@ def test_a_relative_workdir_is_below_the_agents_own(direct: Agents, world: World
     assert agent.call("exec", command="pwd", workdir=str(world.cwd)).text == str(world.cwd)
 
 
-def test_a_key_of_one_owner_is_none_of_another_however_they_are_spelled(agents: Agents) -> None:
+def test_a_key_of_one_owner_is_never_that_of_another(agents: Agents) -> None:
     first = agents("openclaw", owner="a:b").call("exec", command="sleep 60", background=True, key="c")
     other = agents("openclaw", owner="a").call("exec", command="sleep 61", background=True, key="b:c")
     assert (first.data["status"], other.data["status"]) == ("running", "running"), other.text
@@ -381,7 +381,7 @@ def test_a_long_key_is_a_key_too(agents: Agents) -> None:
     agent.call("process", action="kill", all=True)
 
 
-def test_a_call_that_is_given_a_run_of_another_is_answered_at_once_and_its_abort_ends_nothing(
+def test_a_call_that_gets_the_run_of_another_call_returns_at_once_and_its_abort_stops_nothing(
     direct: Agents, points: Points, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All looked for the key before any of them had a run."""
@@ -391,7 +391,7 @@ def test_a_call_that_is_given_a_run_of_another_is_answered_at_once_and_its_abort
 
     async def not_yet(*_: object) -> None: ...
 
-    monkeypatch.setattr(executing, "_with_key", not_yet)
+    monkeypatch.setattr(execute, "_with_key", not_yet)
 
     async def together() -> Any:
         first = asyncio.ensure_future(agent.tools.call("exec", asked))
@@ -401,7 +401,7 @@ def test_a_call_that_is_given_a_run_of_another_is_answered_at_once_and_its_abort
         await asyncio.to_thread(until, lambda: processes.waiting_for_locks() == 2, 10)
         third.cancel()
         hit.release()
-        answer = await asyncio.wait_for(second, 20)
+        answer = await asyncio.wait_for(second, 30)
         await asyncio.gather(third, return_exceptions=True)
         assert not first.done()
         (session,) = await agent.hf.sessions()
@@ -415,7 +415,7 @@ def test_a_call_that_is_given_a_run_of_another_is_answered_at_once_and_its_abort
     assert answer.data["pid"] == session.pid
 
 
-def test_small_things_are_taken_as_they_are_meant(agents: Agents, world: World) -> None:
+def test_unusual_arguments_are_accepted_or_refused_as_documented(agents: Agents, world: World) -> None:
     agent = agents("openclaw")
     other = agent.call("exec", command="/approved-by-nobody")
     assert other.data["failureKind"] == "shell-command-not-found"

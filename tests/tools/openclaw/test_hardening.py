@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast.errors import NotAllowed
-from holdfast.tools.openclaw import hardening, shell
+from holdfast.tools.openclaw import execute, spawn
 
 if TYPE_CHECKING:
     from support.agents import Agents
@@ -60,32 +60,32 @@ def test_dangerous_variables_are_refused_and_secrets_of_the_host_stay_with_it(
 )
 def test_every_class_of_names_is_refused_in_any_case(name: str) -> None:
     with pytest.raises(NotAllowed, match="Security Violation"):
-        hardening.check({name: "x"})
+        spawn.check_variables({name: "x"})
 
 
 def test_what_looks_similar_may_be_set() -> None:
-    hardening.check({"CCACHE_DIR": "x", "MY_PATH": "x", "ENVIRONMENT": "x", "HOMEPAGE": "x", "TERM": "x"})
+    spawn.check_variables({"CCACHE_DIR": "x", "MY_PATH": "x", "ENVIRONMENT": "x", "HOMEPAGE": "x", "TERM": "x"})
 
 
 def test_after_an_approval_only_the_looks_may_change() -> None:
-    hardening.check({"TERM": "x", "LC_ALL": "C", "NO_COLOR": "1"}, approved=True)
+    spawn.check_variables({"TERM": "x", "LC_ALL": "C", "NO_COLOR": "1"}, approved=True)
     with pytest.raises(NotAllowed):
-        hardening.check({"DEBUG": "1"}, approved=True)
+        spawn.check_variables({"DEBUG": "1"}, approved=True)
 
 
 def test_directories_may_be_put_in_front_of_the_path() -> None:
-    env = hardening.environment({"PATH": "/usr/bin", "XDG_DATA_HOME": "/x"}, {"A": "b"}, ["/opt/a", "/opt/b"])
+    env = spawn.environment({"PATH": "/usr/bin", "XDG_DATA_HOME": "/x"}, {"A": "b"}, ["/opt/a", "/opt/b"])
     assert env == {"PATH": "/opt/a:/opt/b:/usr/bin", "XDG_DATA_HOME": "/x", "A": "b", "OPENCLAW_SHELL": "exec"}
 
 
 @pytest.mark.parametrize("unfit", ["", "/usr/sbin/nologin", "/bin/false", "/usr/bin/fish", "/no/such/shell", "bash"])
 def test_a_shell_that_cannot_take_commands_is_replaced(unfit: str) -> None:
-    found = shell.words({"SHELL": unfit})
+    found = execute.shell_words({"SHELL": unfit})
     assert found[0].endswith(("/bash", "/sh"))
     assert found[-1] == "-c"
 
 
 def test_shells_read_none_of_their_files() -> None:
     bash = next(path for path in ("/bin/bash", "/usr/bin/bash") if os.access(path, os.X_OK))
-    assert shell.words({"SHELL": bash}) == [bash, "--noprofile", "--norc", "-c"]
-    assert shell.words({"SHELL": "/bin/sh"}) == ["/bin/sh", "-c"]
+    assert execute.shell_words({"SHELL": bash}) == [bash, "--noprofile", "--norc", "-c"]
+    assert execute.shell_words({"SHELL": "/bin/sh"}) == ["/bin/sh", "-c"]

@@ -9,15 +9,14 @@ import re
 import shlex
 import signal
 import socket
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from support import processes
-from support.own_time import OwnTime
+from support.faults import sweep_up
+from support.own_time import OwnTime, QuietTime
 from support.waiting import until, wait_gone
-from support.wounds import sweep_up
 
 if TYPE_CHECKING:
     from support.agents import Agent, Agents
@@ -37,7 +36,7 @@ def act(agent: Agent, action: str, run: Any, **more: Any) -> Any:
 
 def shown(agent: Agent, run: Any, text: str) -> str:
     """All that it printed, once that is there."""
-    until(lambda: text in act(agent, "log", run).text, 10, what=f"{text!r} in the log")
+    until(lambda: text in act(agent, "log", run).text, what=f"{text!r} in the log")
     log: str = act(agent, "log", run).text
     return log
 
@@ -56,12 +55,12 @@ def test_what_outlives_a_command_is_named_and_can_be_killed(agents: Agents) -> N
     killed = act(agent, "kill", done)
     assert killed.data["status"] == "completed"
     for pid in pids:
-        wait_gone(pid, 1)
+        wait_gone(pid)
 
 
 @pytest.mark.slow
 @pytest.mark.covers("openclaw:14")
-def test_a_kill_is_told_when_it_is_done(agents: Agents, world: World) -> None:
+def test_a_kill_returns_when_it_is_done(agents: Agents, world: World) -> None:
     agent = agents("openclaw")
     server = start(agent, world.probe("serve", 0))
     port = int(re.findall(r"port (\d+)", shown(agent, server, "port "))[0])
@@ -80,9 +79,9 @@ def test_a_kill_is_told_when_it_is_done(agents: Agents, world: World) -> None:
     shown(agent, stubborn, "up")
     tree = {row.pid for row in processes.descendants(processes.look(stubborn.data["pid"]).ppid)}  # type: ignore[union-attr]
     assert len(tree) >= 2
-    began = time.monotonic()
+    passed = QuietTime()
     ended = act(agent, "kill", stubborn)
-    assert time.monotonic() - began < 5 + 4
+    assert passed.seconds() < 5 + 4
     assert (ended.data["status"], ended.data["exitSignal"]) == ("completed", "SIGKILL")
     assert all(processes.is_gone(pid) for pid in tree)
 
@@ -99,9 +98,9 @@ def test_what_cannot_be_killed_is_named_and_kept(direct: Agents, points: Points,
 
     async def settle() -> tuple[Any, float]:
         managed = await agent.tools.supervisor.adopt(run.data["sessionId"])
-        began = time.monotonic()
+        passed = QuietTime()
         await managed.cancel()
-        return await managed.wait(), time.monotonic() - began
+        return await managed.wait(), passed.seconds()
 
     exit, took = agent.run(settle())
     assert took < 9.5
@@ -117,7 +116,7 @@ def test_what_cannot_be_killed_is_named_and_kept(direct: Agents, points: Points,
         left = processes.look(pid)
         assert left is not None
         processes.end(left)
-    until(lambda: act(agent, "poll", run).data["status"] == "killed", 10)
+    until(lambda: act(agent, "poll", run).data["status"] == "killed")
 
 
 @pytest.mark.slow
@@ -133,14 +132,14 @@ def test_a_descendant_that_cannot_be_killed_is_named_though_its_command_is_dead(
 
     async def settle() -> tuple[Any, float]:
         managed = await agent.tools.supervisor.adopt(run.data["sessionId"])
-        began = time.monotonic()
+        passed = QuietTime()
         cancelling = asyncio.ensure_future(managed.cancel())
         seen = await agent.hf.get(run.data["sessionId"])
         while not seen.stopping:
             await seen.refresh()
         os.kill(run.data["pid"], signal.SIGTERM)  # which the point keeps its runner from
         exit = await managed.wait()
-        took = time.monotonic() - began
+        took = passed.seconds()
         await cancelling
         return exit, took
 
@@ -159,7 +158,9 @@ def test_a_descendant_that_cannot_be_killed_is_named_though_its_command_is_dead(
 
 
 @pytest.mark.covers("openclaw:16")
-def test_without_a_runner_only_what_is_proven_is_killed(direct: Agents, world: World, bystander: Bystanders) -> None:
+def test_without_a_runner_only_verified_processes_are_killed(
+    direct: Agents, world: World, bystander: Bystanders
+) -> None:
     agent = direct("openclaw", exec={"killGraceMs": 300})
     orphan, other = start(agent, "sleep 600"), start(agent, "sleep 600")
     sessions = {each.name: each for each in agent.run(agent.hf.sessions())}
@@ -206,8 +207,8 @@ def test_removing_hides_at_once_and_keeps_the_name_until_nothing_lives(direct: A
     assert act(agent, "poll", run).text == f"No session found for {name}"
     assert agent.run(agent.tools.active()) == 1
     assert not agent.tools.supervisor._is_free(name)
-    wait_gone(run.data["pid"], 10)
-    until(lambda: agent.run(agent.tools.active()) == 0, 10)
+    wait_gone(run.data["pid"])
+    until(lambda: agent.run(agent.tools.active()) == 0)
     assert not agent.tools.supervisor._is_free(name), "what it printed is still kept under that name"
 
     async def told() -> str:
@@ -229,7 +230,7 @@ def test_only_what_has_ended_can_be_cleared(agents: Agents) -> None:
     assert act(agent, "clear", run).text == f"No finished session found for {name}"
     assert agent.call("process", action="list").text == "No running or recent sessions."
     again = start(agent, "true")
-    until(lambda: act(agent, "poll", again, timeout=1000).data["status"] == "completed", 10)
+    until(lambda: act(agent, "poll", again, timeout=1000).data["status"] == "completed")
     assert act(agent, "remove", again).text == f"Removed session {again.data['sessionId']}."
     assert act(agent, "kill", again).text == f"No active session found for {again.data['sessionId']}"
 
@@ -262,10 +263,10 @@ def test_keys_paste_and_submit_reach_a_terminal(agents: Agents) -> None:
     wrong = act(agent, "send-keys", run, keys=["Entre"])
     assert (wrong.data["error"], "Enter" in wrong.text) == ("bad-key", True)
     assert act(agent, "write", run, data="", eof=True).text == f"Wrote 0 bytes to session {name} (EOF sent)."
-    until(lambda: act(agent, "poll", run, timeout=1000).data["status"] == "completed", 10)
+    until(lambda: act(agent, "poll", run, timeout=1000).data["status"] == "completed")
 
 
-def test_what_is_to_know_of_typed_text_is_said(agents: Agents) -> None:
+def test_warnings_about_typed_text_are_shown(agents: Agents) -> None:
     agent = agents("openclaw")
     run = start(agent, "cat > /dev/null", pty=True)
     name = run.data["sessionId"]

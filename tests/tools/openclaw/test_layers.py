@@ -8,8 +8,8 @@ from pathlib import Path
 import holdfast.tools.openclaw
 
 PACKAGE = Path(holdfast.tools.openclaw.__file__).parent
-FACADE = {"supervisor", "managed", "runs", "scopes", "slugs", "spawning", "hardening"}
-# Which variables of a host may be handed on is one list for everybody, and knows of no tool.
+FACADE = {"supervisor", "spawn", "runs"}
+# One list for all toolsets says which variables of a host commands get.
 SHARED = {"..environment"}
 
 

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast.errors import PlaceUnsupported, Unsupported
-from holdfast.tools.openclaw.policy import Allow
-from holdfast.tools.openclaw.spawning import SecretInput, SpawnInput
+from holdfast.tools.openclaw.settings import Allow
+from holdfast.tools.openclaw.spawn import SecretInput, SpawnInput
 from support.waiting import until
 
 if TYPE_CHECKING:
-    from holdfast.tools.openclaw.policy import Request, Verdict
+    from holdfast.tools.openclaw.settings import Request, Verdict
     from support.agents import Agents
     from support.containers import Container
     from support.world import World
 
-BOUND_S = 20.0
+BOUND_S = 30.0
 
 
 @pytest.mark.parametrize("host", [None, "auto", "sandbox"])
@@ -131,7 +131,7 @@ def test_the_supervisor_runs_what_it_is_asked_to_in_a_place(direct: Agents, cont
     ended = agent.run(spawned())
     assert (ended.reason, ended.exit_code, ended.stdout, "".join(heard)) == ("exit", 0, "said", "said")
     with pytest.raises(PlaceUnsupported):
-        agent.run(one.spawn(SpawnInput(argv=["true"], place="node:n1")))
+        agent.run(one.spawn(SpawnInput(argv=["true"], place="orbit:n1")))
     secret = SecretInput(5, lambda: bytearray(b"x"))
     with pytest.raises(Unsupported):
         agent.run(one.spawn(SpawnInput(argv=["true"], place=container.place, secret_input=secret)))

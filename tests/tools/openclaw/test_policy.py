@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast.errors import BadArgument
-from holdfast.tools.openclaw.policy import Allow, AllowList, Deny, Request
-from holdfast.tools.openclaw.settings import Settings
+from holdfast.tools.openclaw.settings import Allow, AllowList, Deny, Request, Settings
 
 if TYPE_CHECKING:
     from support.agents import Agents

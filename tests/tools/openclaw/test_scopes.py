@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.tools.openclaw import slugs
-from holdfast.tools.openclaw.scopes import Scope
-from holdfast.tools.openclaw.spawning import SpawnInput
-from holdfast.tools.openclaw.supervisor import Supervisor, Withdrawn
-from support import processes, told
+from holdfast.tools.openclaw import supervisor as slugs
+from holdfast.tools.openclaw.runs import Withdrawn
+from holdfast.tools.openclaw.spawn import SpawnInput
+from holdfast.tools.openclaw.supervisor import Supervisor
+from support import processes, signal_file
 from support.agents import Agent
-from support.waiting import until, wait_gone
+from support.waiting import wait_gone
 
 if TYPE_CHECKING:
     from support.points import Points
@@ -38,13 +38,13 @@ REPLACING = """
 import asyncio, json, sys, holdfast
 from contextvars import ContextVar
 from holdfast.errors import HoldfastError
-from holdfast.tools.openclaw import scopes
-from holdfast.tools.openclaw.spawning import SpawnInput
+from holdfast.sessions.find import Claim
+from holdfast.tools.openclaw.spawn import SpawnInput
 from holdfast.tools.openclaw.supervisor import Supervisor
 
 drawn = ContextVar("drawn")
-draw = scopes.Scope.ticket
-scopes.Scope.ticket = lambda scope: drawn.get().setdefault("ticket", draw(scope))
+draw = Claim.ticket
+Claim.ticket = lambda claim: drawn.get().setdefault("ticket", draw(claim))
 
 async def replace(one, number, fails):
     facts = {"fails": fails}
@@ -68,7 +68,7 @@ async def main():
         await asyncio.to_thread(sys.stdin.readline)
         living = json.loads(await asyncio.to_thread(sys.stdin.readline))
         waits = [run.wait() for facts, run in made if run is not None and facts["run"] not in living]
-        exits = await asyncio.wait_for(asyncio.gather(*waits), 20)
+        exits = await asyncio.wait_for(asyncio.gather(*waits), 30)
         print(json.dumps([exit.reason for exit in exits]), flush=True)
 
 asyncio.run(main())
@@ -81,7 +81,7 @@ asyncio.run(main())
 def test_of_64_replacements_by_4_hosts_the_newest_lives(agent: Agent, world: World, every: int) -> None:
     hosts = [world.host(REPLACING, every) for _ in range(4)]
     for host in hosts:
-        assert host.line(20) == "ready", host.errors()
+        assert host.line() == "ready", host.errors()
     for host in hosts:
         host.send("go\n")
     made = [facts for host in hosts for facts in json.loads(host.line(40) or host.errors())]
@@ -93,7 +93,7 @@ def test_of_64_replacements_by_4_hosts_the_newest_lives(agent: Agent, world: Wor
         host.send("\n" + json.dumps([each.run_id for each in living]) + "\n")
         reasons = json.loads(host.line(30) or host.errors())
         assert set(reasons) <= {"manual-cancel"}
-        assert host.wait(10) == 0
+        assert host.wait(30) == 0
     for each in made:
         if each.get("pid") and each is not newest:
             assert processes.is_gone(each["pid"])
@@ -108,15 +108,15 @@ def test_a_replacement_that_is_cancelled_before_its_turn_never_begins(agent: Age
     async def fenced() -> tuple[Any, Any, list[Any]]:
         stubborn = SpawnInput(argv=world.probe("ignore", "TERM", "say", "up", "forever"), scope_key="busy")
         first = await one.spawn(stubborn)
-        assert (await first.session.wait(match="up", timeout=5)).reason == "match"
+        assert (await first.session.wait(match="up", timeout=30)).reason == "match"
         again = SpawnInput(argv=SLEEPER, scope_key="busy", replace_existing_scope=True, run_id="never-born")
         replacing = asyncio.ensure_future(one.spawn(again))
-        assert (await first.session.wait(idle=0.1, timeout=5)).reason == "idle"
+        assert (await first.session.wait(idle=0.1, timeout=30)).reason == "idle"
         others = [SpawnInput(argv=SLEEPER, scope_key=f"other {n}", replace_existing_scope=True) for n in range(24)]
         started = await asyncio.gather(*map(one.spawn, others))
         assert not replacing.done() or (await replacing).pid is None
         await one.cancel("never-born")
-        withdrawn = await asyncio.wait_for(replacing, 20)
+        withdrawn = await asyncio.wait_for(replacing, 30)
         for run in started:
             await run.cancel()
         return first, withdrawn, started
@@ -131,7 +131,7 @@ def test_a_replacement_that_is_cancelled_before_its_turn_never_begins(agent: Age
 
 
 @pytest.mark.parametrize("scope_key", [None, "alone"])
-def test_a_forced_cancel_of_what_starts_leaves_it_no_time(agent: Agent, points: Points, scope_key: str | None) -> None:
+def test_a_forced_cancel_of_a_starting_run_gives_no_grace(agent: Agent, points: Points, scope_key: str | None) -> None:
     points.set("runner.before_spawn=pause")
     one = supervisor(agent)
 
@@ -149,7 +149,7 @@ def test_a_forced_cancel_of_what_starts_leaves_it_no_time(agent: Agent, points: 
 
 
 @pytest.mark.covers("openclaw:29")
-def test_cancelling_a_scope_takes_what_starts_and_no_later_arrival(agent: Agent, points: Points) -> None:
+def test_cancelling_a_scope_stops_starting_runs_and_no_later_ones(agent: Agent, points: Points) -> None:
     points.set("runner.before_spawn=pause")
     one = supervisor(agent)
 
@@ -205,10 +205,8 @@ def test_starts_at_the_same_time_are_given_different_names(
 
 
 @pytest.mark.parametrize("asked", ["cancel", "replacement"])
-def test_starts_that_come_later_hold_up_neither_a_cancel_nor_a_replacement(
-    agent: Agent, points: Points, asked: str
-) -> None:
-    """Each of a stream of starts is in flight before the one in front of it is done: what they share is never free."""
+def test_later_starts_delay_neither_a_cancel_nor_a_replacement(agent: Agent, points: Points, asked: str) -> None:
+    """Each of a stream of starts is in flight before the one in front of it is done."""
     points.set("runner.before_spawn=pause")
     one, other = supervisor(agent), supervisor(agent)
     plain = SpawnInput(argv=SLEEPER, scope_key="busy")
@@ -222,14 +220,15 @@ def test_starts_that_come_later_hold_up_neither_a_cancel_nor_a_replacement(
         replacing = SpawnInput(argv=SLEEPER, scope_key="busy", replace_existing_scope=True)
         waits = other.spawn(replacing) if asked == "replacement" else other.cancel_scope("busy")
         waiting: Any = asyncio.ensure_future(waits)
-        await asyncio.to_thread(until, processes.waiting_for_locks, 10)
+        # Its first step draws the ticket.
+        await asyncio.wait({waiting}, timeout=0)
         second, second_hit = await begin()
         first_hit.release()
         await first
         if asked == "replacement":
             # It comes to its own start while the second stands still.
             (await asyncio.to_thread(points.wait, "runner.before_spawn", 20)).release()
-        done = await asyncio.wait_for(waiting, 20)
+        done = await asyncio.wait_for(waiting, 30)
         assert not second.done()
         second_hit.release()
         points.clear()
@@ -242,24 +241,31 @@ def test_starts_that_come_later_hold_up_neither_a_cancel_nor_a_replacement(
         agent.run(run.cancel())
 
 
-def test_two_who_wait_for_the_same_starts_both_wait_to_their_end(agent: Agent) -> None:
-    scope = Scope(agent.hf.home, "busy")
+@pytest.mark.parametrize("asked", ["cancel", "replacement"])
+def test_a_start_that_no_other_host_can_see_yet_stops_itself(agent: Agent, points: Points, asked: str) -> None:
+    points.set("runner.before_directory=pause")
+    one, other = supervisor(agent), supervisor(agent)
 
-    async def waited() -> None:
-        async with scope.startup():
-            waiting = [asyncio.ensure_future(scope.startups_done()) for _ in range(2)]
-            await asyncio.to_thread(until, lambda: processes.waiting_for_locks() == 2, 10)
-            async with scope.startup():
-                assert not any(each.done() for each in waiting)
-            waiting[0].cancel()
-            assert not waiting[1].done()
-        await asyncio.wait_for(waiting[1], 10)
+    async def overtaken() -> tuple[Any, Any]:
+        spawning = asyncio.ensure_future(one.spawn(SpawnInput(argv=SLEEPER, scope_key="busy")))
+        hit = await asyncio.to_thread(points.wait, "runner.before_directory", 20)
+        points.clear()
+        if asked == "replacement":
+            newer = await other.spawn(SpawnInput(argv=SLEEPER, scope_key="busy", replace_existing_scope=True))
+        else:
+            newer = None
+            assert await other.cancel_scope("busy") == 0
+        hit.release()
+        return await spawning, newer
 
-    agent.run(waited())
-    assert processes.waiting_for_locks() == 0
+    older, newer = agent.run(overtaken())
+    assert agent.run(older.wait()).reason == "manual-cancel"
+    if newer is not None:
+        assert not processes.is_gone(newer.pid)
+        agent.run(newer.cancel())
 
 
-def test_a_run_without_the_flag_starts_beside_others_and_what_is_superseded_is_not_told(
+def test_a_run_without_the_flag_starts_beside_others_and_a_replaced_run_is_not_notified(
     agent: Agent, world: World
 ) -> None:
     one = supervisor(agent)
@@ -268,6 +274,6 @@ def test_a_run_without_the_flag_starts_beside_others_and_what_is_superseded_is_n
     third = agent.run(one.spawn(SpawnInput(argv=SLEEPER, scope_key="s", replace_existing_scope=True)))
     assert [each.run_id for each in agent.run(one.list_by_scope("s")) if each.state != "exited"] == [third.run_id]
     for run in (first, second):
-        (record,) = told.endings(world, run.session.id)
+        (record,) = signal_file.endings(world, run.session.id)
         assert record["routed"] is False
     agent.run(third.cancel())

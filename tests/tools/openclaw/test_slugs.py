@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from holdfast.tools.openclaw.slugs import new_slug
+from holdfast.tools.openclaw.supervisor import new_slug
 
 
-def test_a_slug_is_two_words_that_nobody_bears() -> None:
+def test_a_slug_is_two_words_that_are_free() -> None:
     taken: set[str] = set()
     for _ in range(500):
         slug = new_slug(lambda name: name not in taken)
@@ -14,5 +14,5 @@ def test_a_slug_is_two_words_that_nobody_bears() -> None:
         taken.add(slug)
 
 
-def test_a_number_tells_apart_what_two_words_cannot() -> None:
+def test_a_number_is_appended_when_two_words_are_taken() -> None:
     assert new_slug(lambda name: name.endswith("-3")).endswith("-3")

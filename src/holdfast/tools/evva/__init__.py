@@ -1,4 +1,4 @@
-"""The tools of evva: one record, one queue and one drain for everything in the background.
+"""evva's tools: one record, one queue and one drain for everything in the background.
 
 `Evva` is the toolset; `DaemonState` and `AsyncDaemonState` are the background of one owner, for programs that run the
 agent themselves. A stop may raise `NotFound` and `AlreadyEnded`.
@@ -6,17 +6,12 @@ agent themselves. A stop may raise `NotFound` and `AlreadyEnded`.
 
 from __future__ import annotations
 
+from ...daemons.observers import DOMAIN
 from ...errors import AlreadyEnded, NotFound
 from ...home import new_id
-from .agent import Agent
-from .batch import Batch, Fold
-from .change import Change
-from .signal import Event, Lifecycle, Signal, new_event_signal, new_lifecycle_signal
-from .snapshot import DaemonSnapshot, LocalAgent, LocalBash, Lsp, Monitor, Other
-from .state import AsyncDaemonState, DaemonState
-from .toolset import Evva
-from .words import (
-    DOMAIN,
+from .emitting import Agent
+from .signal import Batch, Event, Fold, Lifecycle, Signal, new_event_signal, new_lifecycle_signal
+from .snapshot import (
     KIND_DREAM,
     KIND_IN_PROCESS_TEAMMATE,
     KIND_LOCAL_AGENT,
@@ -35,9 +30,18 @@ from .words import (
     STATUS_PENDING,
     STATUS_RUNNING,
     STATUSES,
+    Change,
+    DaemonSnapshot,
+    LocalAgent,
+    LocalBash,
+    Lsp,
+    Monitor,
+    Other,
     is_terminal,
     names,
 )
+from .state import AsyncDaemonState, DaemonState
+from .toolset import Evva
 
 __all__ = [
     "DOMAIN",

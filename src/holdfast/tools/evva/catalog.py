@@ -1,7 +1,7 @@
-"""Which daemons an owner has now: what runs, what ended and is not settled, and what the host registered itself.
+"""The daemons of an owner: those that run, those whose end is not settled, and the objects that the host registered.
 
-Sessions are not remembered here: the home tells, so every host of the owner sees the same. Only a host's own objects,
-and what was taken out on purpose, are this process's.
+Sessions are read from the home, so every host of the owner sees the same. Only the registered objects and the list of
+evicted daemons belong to this process.
 """
 
 from __future__ import annotations
@@ -11,27 +11,30 @@ import threading
 from typing import TYPE_CHECKING
 
 from ...daemons import kinds
-from ...daemons.listing import dressed, listed, stopped
+from ...daemons.view import dressed, listed, stopped
 from ...errors import DamagedRecord, NotFound, Removed
 from ...home import is_id
-from ...host.driver import drive
-from ...host.observe import from_files, read_files
+from ...sessions.driver import drive
+from ...sessions.observe import from_files, read_files
+from ...signals.records import is_coming
 from . import snapshot
-from .output import Tail
-from .words import TERMINAL
+from .snapshot import TERMINAL, Tail
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
     from typing import Protocol
 
     from ...daemons.view import View
-    from ...host.core import Core
     from ...model import Snapshot
+    from ...sessions.core import Core
     from ...signals.consumer import Consumer
     from .snapshot import DaemonSnapshot
 
+
+if TYPE_CHECKING:
+
     class Daemon(Protocol):
-        """What a host may register: anything with an id that can be looked at, ended and read."""
+        """What a host may register."""
 
         @property
         def id(self) -> str: ...
@@ -45,14 +48,14 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("holdfast.tools.evva")
 
-# So many of a host's own objects are remembered after they were taken out.
+# The number of evicted daemons that are remembered.
 _REMEMBERED = 1000
-# In the metadata of what a host told of and never registered: there is a directory for its signals, and no daemon.
+# In the metadata of a directory that only holds the signals of something the host never registered.
 SIGNALS_ONLY = "signals_only"
 
 
 class SessionDaemon:
-    """A session, or a task of some host, as a daemon."""
+    """A session or in-process task as a daemon."""
 
     def __init__(self, catalog: Catalog, id: str, kind: str) -> None:
         self._catalog = catalog
@@ -76,12 +79,12 @@ class SessionDaemon:
         return self.text().text
 
     def text(self, tail: int | None = None) -> Tail:
-        """The text of its kind, or the last lines of it."""
+        """Its output as its kind shows it, or the last lines of that."""
         return self._catalog.text(self.id, tail)
 
 
 class Catalog:
-    """Blocking: `core` waits in the calling thread."""
+    """`core` blocks the calling thread."""
 
     def __init__(self, core: Core, view: View, owner: str, consumer: Consumer) -> None:
         self.core = core
@@ -90,12 +93,12 @@ class Catalog:
         self._consumer = consumer
         self._lock = threading.Lock()
         self._registered: dict[str, Daemon] = {}
-        # Taken out on purpose; of a host's own objects, which nobody else can find again, the object itself.
+        # Evicted daemons; for objects of the host the object itself, which cannot be found otherwise.
         self._evicted: dict[str, Daemon | None] = {}
-        # What they last were, for one that cannot say it.
+        # The last snapshot of each object, for when it cannot give one.
         self._last: dict[str, DaemonSnapshot] = {}
 
-    # What a host does.
+    # Registered objects.
 
     def register(self, daemon: Daemon) -> None:
         with self._lock:
@@ -103,7 +106,7 @@ class Catalog:
             self._evicted.pop(daemon.id, None)
 
     def evict(self, id: str) -> DaemonSnapshot | None:
-        """The last that is known of it; None where it is not in the catalog."""
+        """Its last snapshot; None if it is not in the catalog."""
         daemon = self.get(id)
         if daemon is None:
             return None
@@ -118,37 +121,37 @@ class Catalog:
         return last
 
     def shot(self, daemon: Daemon) -> DaemonSnapshot | None:
-        """What it is, or last was where it cannot say that; None where it never could."""
+        """Its snapshot, or the last one if it cannot give any."""
         try:
             shot = daemon.snapshot()
-        except Exception:  # one object of the host's must not hide all the others
+        except Exception:  # one broken object must not hide the others
             if isinstance(daemon, SessionDaemon):
                 raise
-            _log.exception("%s cannot be looked at", daemon.id)
+            _log.exception("the snapshot of %s failed", daemon.id)
             return self._last.get(daemon.id)
         if not isinstance(daemon, SessionDaemon):
             self._last[daemon.id] = shot
         return shot
 
     def settled(self, id: str, last: DaemonSnapshot | None) -> DaemonSnapshot | None:
-        """Its end was told: an object of the host's own goes now, a session is gone by that. None: it is still here."""
+        """Its end is settled: evict a registered object. Returns the last snapshot if it left the catalog."""
         if id in self._registered:
             return self.evict(id)
         return last if self.get(id) is None else None
 
-    # What there is.
+    # All daemons.
 
     def get(self, id: str) -> Daemon | None:
         own = self._registered.get(id)
         if own is not None:
             return own
         shot = None if id in self._evicted else self._session(id)
-        if shot is None or not self._belongs(shot, untold=None):
+        if shot is None or not self._belongs(shot, unsettled=None):
             return None
         return SessionDaemon(self, id, shot.kind)
 
     def recall(self, id: str) -> Daemon | None:
-        """Also what was evicted, or is long over and kept."""
+        """As `get`, but also finds evicted and finished daemons."""
         found = self.get(id)
         if found is not None:
             return found
@@ -168,7 +171,7 @@ class Catalog:
         return in_order(shots)
 
     def everything(self) -> list[DaemonSnapshot]:
-        """With all that is kept, but without calls that left nothing behind."""
+        """Also finished daemons that are kept, except calls that left no process behind."""
         now = self.snapshots()
         known = {shot.id for shot in now}
         kept, _ = drive(listed(self.core, None, self._owner, True))
@@ -177,70 +180,72 @@ class Catalog:
         own = [shot for shot in map(self.shot, gone) if shot is not None and shot.is_terminal]
         known |= {shot.id for shot in own}
         ended = [shot for shot in kept if shot.id not in known and shot.status in TERMINAL]
-        told = [self.of(shot) for shot in ended if not self.is_call(shot.id) and not shot.metadata.get(SIGNALS_ONLY)]
-        return in_order([*now, *own, *told])
+        finished = [
+            self.of(shot) for shot in ended if not self.is_call(shot.id) and not shot.metadata.get(SIGNALS_ONLY)
+        ]
+        return in_order([*now, *own, *finished])
 
     def _sessions(self) -> list[Snapshot]:
-        live, silent = drive(listed(self.core, None, self._owner, False))
-        self._view.look_back(live, silent)
-        untold = self._consumer.untold()
+        live, unreachable = drive(listed(self.core, None, self._owner, False))
+        self._view.compare(live, unreachable)
+        unsettled = self._consumer.untold()
         known = {shot.id for shot in live}
-        ended = [shot for id in sorted(untold - known) if (shot := self._session(id)) is not None]
-        return [shot for shot in [*live, *ended] if self._belongs(shot, untold)]
+        ended = [shot for id in sorted(unsettled - known) if (shot := self._session(id)) is not None]
+        return [shot for shot in [*live, *ended] if self._belongs(shot, unsettled)]
 
     def registered(self, id: str) -> Daemon | None:
-        """A host's own object, also when it was taken out."""
+        """The registered object, also after it was evicted."""
         return self._registered.get(id) or self._evicted.get(id)
 
-    def _belongs(self, shot: Snapshot, untold: set[str] | None) -> bool:
-        """Does it run as a daemon, has it survivors, or is its end still to be told? A call that somebody waits for
-        is none."""
+    def _belongs(self, shot: Snapshot, unsettled: set[str] | None) -> bool:
+        """Whether it runs as a daemon, has survivors, or its end is not settled. A foreground call is no daemon."""
         if shot.metadata.get(SIGNALS_ONLY):
             return False
         if shot.status in TERMINAL:
             left = shot.exit is not None and (shot.exit.survivors or shot.exit.survivors_more)
-            return bool(left) or shot.id in (self._consumer.untold() if untold is None else untold)
+            waits = bool(left) or shot.id in (self._consumer.untold() if unsettled is None else unsettled)
+            return waits or self._is_signal_due(shot)
         return not self.is_call(shot.id)
+
+    def _is_signal_due(self, shot: Snapshot) -> bool:
+        """Whether its runner has written the exit record, which names the signal of the end, but not yet the signal."""
+        ended = shot.metadata.get("signal_id")
+        return isinstance(ended, str) and is_coming(self.core.home, ended) and not self.is_call(shot.id)
 
     def is_call(self, id: str) -> bool:
         try:
-            return bool(read_files(self.core.home, id).now().get("lifetime") == "call")
+            return bool(read_files(self.core.home, id).current().get("lifetime") == "call")
         except (NotFound, DamagedRecord):
             return False
 
-    def is_mine(self, id: str) -> bool:
-        return self._session(id) is not None
-
     def _session(self, id: str) -> Snapshot | None:
-        """One of the owner's daemons, from its files."""
+        """A session of the owner, from its files."""
         shot = self.written(id)
         return None if shot is None or shot.metadata.get(SIGNALS_ONLY) else shot
 
     def written(self, id: str) -> Snapshot | None:
-        """The same also for what is none."""
+        """As `_session`, but also a directory that only holds signals."""
         if not is_id(id):
             return None
         try:
             files = read_files(self.core.home, id)
-            if files.now().get("owner") != self._owner:
+            if files.current().get("owner") != self._owner:
                 return None
             return dressed(self.core, from_files(files).snapshot())
         except (NotFound, DamagedRecord, Removed):
             return None
 
     def look(self, id: str) -> DaemonSnapshot:
-        """One session, its runner asked."""
+        """The snapshot of one session, from its runner."""
         return self.of(self._looked(id))
 
     def _looked(self, id: str) -> Snapshot:
         return dressed(self.core, drive(self.core.look_up(id, self._owner)))
 
     def text(self, id: str, tail: int | None) -> Tail:
-        shot, log = self._looked(id), self.core.log(id)
-        if shot.kind == "local_bash":
-            return Tail.of(log, lines=tail)
-        told = kinds.of(shot.kind).output(log, shot, tail, None)
-        return Tail(told.text, told.cut if tail is None else 0)
+        shot = self._looked(id)
+        output = kinds.of(shot.kind).output(self.core.log(id), shot, tail, None)
+        return Tail(output.text, output.cut if tail is None else 0)
 
     def kill(self, id: str) -> None:
         drive(stopped(self.core, id, None, self._owner, self._view.servers))
@@ -248,7 +253,7 @@ class Catalog:
     def of(self, shot: Snapshot) -> DaemonSnapshot:
         server = self._view.servers.get(shot.id)
         if server is not None:
-            # Only the host that speaks to it knows.
+            # Only the host that is connected to it knows.
             shot.metadata["state"] = server.state
         return snapshot.of(shot, lambda: self.core.log(shot.id))
 

@@ -1,7 +1,7 @@
-"""A daemon at one moment, by value: frozen, and with nothing copied that the log keeps anyway.
+"""Snapshots of daemons, their output, changes, and the constants that programs import.
 
-`output` and `recent_lines` are read when somebody asks for them, below the ends of that moment: a log only grows, so
-they stay what they were.
+`output` and `recent_lines` are read from the log when asked for, up to the ends of the snapshot: a log only grows, so
+they do not change.
 """
 
 from __future__ import annotations
@@ -11,17 +11,99 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from ...signals.quoting import Quoter
-from .output import Tail, lines_of
-from .words import is_terminal
+from ...daemons.kinds import last_page
+from ...daemons.observers import DOMAIN
+from ...model import COMPLETED, FAILED, KILLED, PENDING, RUNNING
+from ...signals.redact import Quoter
+from ...terminal.text import all_visible
+from .style import DrainStyle as Style
 
 if TYPE_CHECKING:
-    from ...host.log import Log
     from ...model import Snapshot
+    from ...sessions.log import Log
+
+
+# Constants: kinds, statuses, ops of a change, and the names of the daemon tools.
+
+
+KIND_LOCAL_BASH = "local_bash"
+KIND_MONITOR = "monitor"
+KIND_LOCAL_AGENT = "local_agent"
+KIND_LSP = "lsp"
+# Reserved: a host may register objects of these kinds; this toolset starts none.
+KIND_REMOTE_AGENT = "remote_agent"
+KIND_IN_PROCESS_TEAMMATE = "in_process_teammate"
+KIND_LOCAL_WORKFLOW = "local_workflow"
+KIND_DREAM = "dream"
+RESERVED = (KIND_REMOTE_AGENT, KIND_IN_PROCESS_TEAMMATE, KIND_LOCAL_WORKFLOW, KIND_DREAM)
+KINDS = (KIND_LOCAL_BASH, KIND_MONITOR, KIND_LOCAL_AGENT, KIND_LSP, *RESERVED)
+
+STATUS_PENDING = PENDING
+STATUS_RUNNING = RUNNING
+STATUS_COMPLETED = COMPLETED
+STATUS_FAILED = FAILED
+STATUS_KILLED = KILLED
+TERMINAL = (STATUS_COMPLETED, STATUS_FAILED, STATUS_KILLED)
+STATUSES = (STATUS_PENDING, STATUS_RUNNING, *TERMINAL)
+
+OP_ADDED = "added"
+OP_REMOVED = "removed"
+OP_EVENT = "event"
+
+_TOOLS = ("daemon_list", "daemon_output", "daemon_stop")
+
+
+def is_terminal(status: str) -> bool:
+    return status in TERMINAL
+
+
+def names() -> list[str]:
+    """The names of the tools that list, read and stop daemons."""
+    return list(_TOOLS)
+
+
+# The output shown to an agent: the end of the log.
+
 
 RECENT_LINES = 200
+
+
+class Tail:
+    """The last output; the log has `cut` bytes before it."""
+
+    __slots__ = ("cut", "text")
+
+    def __init__(self, text: str, cut: int) -> None:
+        self.text = text
+        self.cut = cut
+
+    def shown(self) -> Tail:
+        return Tail(shown(self.text), self.cut)
+
+
+def tail_of(log: Log, kind: str, lines: int | None = None, until: Mapping[str, int] | None = None) -> Tail:
+    """The output of a daemon of this kind: of a monitor its last lines, of a language server its stderr."""
+    if kind == KIND_MONITOR:
+        lines = min(lines or RECENT_LINES, RECENT_LINES)
+    page, cut = last_page(log, lines, stream="stderr" if kind == KIND_LSP else None, until=until)
+    return Tail(page.text, cut if lines is None or page.more else 0)
+
+
+def shown(text: str) -> str:
+    """Text of a program or agent for an answer: hidden characters are spelled, imitations of our words defused."""
+    return Style.harmless(all_visible(text))
+
+
+def lines_of(text: str) -> list[str]:
+    """The lines of a text; only LF separates them, not Unicode's line separators."""
+    return text.removesuffix("\n").split("\n") if text else []
+
+
+# Snapshots: frozen, with no copy of the log.
+
+
 DESCRIPTION_CHARACTERS = 120
-# What has another name in the view.
+# Names that differ in the view.
 _VIEW_NAMES = {
     "async_": "async",
     "err": "error",
@@ -32,16 +114,22 @@ _VIEW_NAMES = {
 }
 
 
-@dataclass(frozen=True)
-class LocalBash:
-    command: str
-    exit_code: int | None
-    exit_signal: str | None
-    read: Callable[[], Tail] = field(repr=False, compare=False)
+class _Printing:
+    """A daemon whose output is in its log."""
+
+    read: Callable[[], Tail]
 
     @property
     def output(self) -> str:
         return self.read().text
+
+
+@dataclass(frozen=True)
+class LocalBash(_Printing):
+    command: str
+    exit_code: int | None
+    exit_signal: str | None
+    read: Callable[[], Tail] = field(repr=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -72,7 +160,7 @@ class LocalAgent:
 
 
 @dataclass(frozen=True)
-class Lsp:
+class Lsp(_Printing):
     server_name: str
     command: str
     state: str
@@ -82,21 +170,13 @@ class Lsp:
     restarts_total: int
     read: Callable[[], Tail] = field(repr=False, compare=False)
 
-    @property
-    def output(self) -> str:
-        return self.read().text
-
 
 @dataclass(frozen=True)
-class Other:
-    """Of a kind that is not one of this family's: what the view tells, and the log."""
+class Other(_Printing):
+    """A daemon of another kind: the facts of the view, and the log."""
 
     facts: Mapping[str, Any]
     read: Callable[[], Tail] = field(repr=False, compare=False)
-
-    @property
-    def output(self) -> str:
-        return self.read().text
 
 
 Metadata = LocalBash | Monitor | LocalAgent | Lsp | Other
@@ -104,7 +184,7 @@ Metadata = LocalBash | Monitor | LocalAgent | Lsp | Other
 
 @dataclass(frozen=True)
 class DaemonSnapshot:
-    """`metadata` is that of the kind; a host's own objects bring their own. `survivors` is how many live on."""
+    """`metadata` is that of the kind; objects of a host bring their own. `survivors` is a number of processes."""
 
     id: str
     kind: str
@@ -120,7 +200,7 @@ class DaemonSnapshot:
     survivors: int = 0
     place: str = "local"
     ends: Mapping[str, int] = field(default_factory=dict)
-    # Why it could not even be started.
+    # Why it could not be started.
     error: str | None = None
 
     @property
@@ -129,7 +209,7 @@ class DaemonSnapshot:
 
 
 def of(shot: Snapshot, log: Callable[[], Log]) -> DaemonSnapshot:
-    """From the view's picture. `log` is opened only when somebody reads."""
+    """The snapshot of a session. `log` is called only to read output."""
     exit = shot.exit
     return DaemonSnapshot(
         id=shot.id,
@@ -151,59 +231,59 @@ def of(shot: Snapshot, log: Callable[[], Log]) -> DaemonSnapshot:
 
 
 def _started_at(shot: Snapshot) -> datetime:
-    """A language server is one daemon through all its restarts, and each of them has a start of its own."""
+    """A language server is one daemon through all its restarts: its start is that of the first."""
     times = (shot.created_at, shot.started_at) if shot.kind == "lsp" else (shot.started_at, shot.created_at)
     return moment(times[0]) or moment(times[1]) or datetime.now(UTC)
 
 
 def _description(shot: Snapshot) -> str:
-    """Its own, or its name; of a command that has neither, the first line."""
+    """Its description or name, or the first line of its command."""
     if shot.description != shot.command:
         return shot.description
     return next((line for line in shot.command.split("\n") if line.strip()), shot.id)
 
 
 def _metadata(shot: Snapshot, log: Callable[[], Log]) -> Metadata:
-    told, exit, ends = shot.metadata, shot.exit, dict(shot.ends)
+    facts, exit, ends = shot.metadata, shot.exit, dict(shot.ends)
     code = exit.code if exit else None
 
-    def read(lines: int | None = None, stream: str | None = None) -> Tail:
-        return Tail.of(log(), lines=lines, stream=stream, until=ends)
+    def read() -> Tail:
+        return tail_of(log(), shot.kind, until=ends)
 
     if shot.kind == "local_bash":
         return LocalBash(shot.command, code, exit.signal if exit else None, read)
     if shot.kind == "monitor":
-        events = _number(told.get("events"))
-        persistent = bool(told.get("persistent"))
-        return Monitor(shot.command, events, persistent, code, told.get("level"), lambda: read(RECENT_LINES))
+        events = _number(facts.get("events"))
+        persistent = bool(facts.get("persistent"))
+        return Monitor(shot.command, events, persistent, code, facts.get("level"), read)
     if shot.kind == "local_agent":
         return LocalAgent(
-            agent_type=_text(told.get("agent_type")),
-            prompt=_text(told.get("prompt")),
-            async_=told.get("async") is not False,
-            phase=_text(told.get("phase")),
-            summary=_text(told.get("summary")),
-            err=_text(told.get("error")),
-            name=_text(told.get("name")),
-            worktree_path=told.get("worktree_path"),
-            worktree_branch=told.get("worktree_branch"),
+            agent_type=_text(facts.get("agent_type")),
+            prompt=_text(facts.get("prompt")),
+            async_=facts.get("async") is not False,
+            phase=_text(facts.get("phase")),
+            summary=_text(facts.get("summary")),
+            err=_text(facts.get("error")),
+            name=_text(facts.get("name")),
+            worktree_path=facts.get("worktree_path"),
+            worktree_branch=facts.get("worktree_branch"),
         )
     if shot.kind == "lsp":
         return Lsp(
-            server_name=_text(told.get("server")),
+            server_name=_text(facts.get("server")),
             command=shot.command,
-            state=_text(told.get("state")),
+            state=_text(facts.get("state")),
             exit_code=code,
-            restart_count=_number(told.get("failed_starts")),
-            max_restarts=_number(told.get("max_restarts")),
-            restarts_total=_number(told.get("restarts")),
-            read=lambda: read(stream="stderr"),
+            restart_count=_number(facts.get("failed_starts")),
+            max_restarts=_number(facts.get("max_restarts")),
+            restarts_total=_number(facts.get("restarts")),
+            read=read,
         )
-    return Other(dict(told), read)
+    return Other(dict(facts), read)
 
 
-def told_facts(metadata: object) -> dict[str, object]:
-    """Of the metadata that a host gives: what a record can keep, under the names of the view."""
+def plain_facts(metadata: object) -> dict[str, object]:
+    """The plain values in the metadata of a host, under the names of the view."""
     found: Mapping[Any, Any]
     if isinstance(metadata, Other):
         found = metadata.facts
@@ -227,12 +307,12 @@ def _is_plain(value: object) -> bool:
 
 
 def one_line(text: str | None) -> str:
-    """As it may stand in a list or a message: harmless, short."""
+    """Short and harmless, for a list or a message."""
     return Quoter(str, tags=True).label(text or "", DESCRIPTION_CHARACTERS)
 
 
 def moment(text: str | None) -> datetime | None:
-    """A recorded time, aware and in UTC."""
+    """A recorded time as an aware datetime in UTC."""
     return datetime.fromisoformat(text).astimezone(UTC) if text else None
 
 
@@ -245,7 +325,21 @@ def _text(value: object) -> str:
 
 
 def _number(value: object) -> int:
-    # Of an ended monitor the view's `events` may still be its counts.
+    # The `events` of a finished monitor may be a mapping of counts.
     if isinstance(value, Mapping):
         value = value.get("count")
     return value if isinstance(value, int) else 0
+
+
+# Changes, for observers of a state.
+
+
+@dataclass(frozen=True)
+class Change:
+    """`op` is added, removed, a status, `event`, `phase:<text>` or another op of the view; ignore unknown ones."""
+
+    op: str
+    id: str
+    snapshot: DaemonSnapshot | None
+    at: datetime
+    domain: str = DOMAIN

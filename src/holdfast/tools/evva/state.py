@@ -1,6 +1,6 @@
-"""The background of one owner: its daemons, what happened to them, who is told, who is woken.
+"""The background of one owner: its daemons, signals and observers, and the loop of turns over the signals.
 
-A thin face over the daemon view and the consumer `evva:<owner>`. Several hosts may hold one for the same owner.
+It uses the daemon view and the consumer `evva:<owner>`. Several hosts may have one for the same owner.
 """
 
 from __future__ import annotations
@@ -8,53 +8,150 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, cast
 
-from ...daemons.observers import DOMAIN, shown
-from ...errors import AlreadyEnded, BadArgument, KindReserved, NotFound
-from ...index.kept import Kept
+from ...daemons.observers import DOMAIN, Observers
+from ...errors import AlreadyEnded, BadArgument, KindReserved, NotFound, RunInProgress
+from ...index import Kept
+from ...sessions.driver import Asynchronous, Blocking, drive
+from ...signals import loop
 from ...signals.consumer import Consumer
-from ...signals.names import default_name
+from ...signals.consumers import default_name
 from ...signals.records import Signal as Record
 from . import signal as signals
-from .agent import spawn
-from .batch import Batch, Fold
 from .catalog import SIGNALS_ONLY, Catalog, SessionDaemon
-from .change import Change, Listeners
-from .emitting import Emitting, kill
-from .folding import Folding
-from .gate import AsyncGate, Gate
-from .words import KIND_LOCAL_BASH, KIND_MONITOR, OP_ADDED, OP_REMOVED, RESERVED
+from .emitting import Emitting, kill, spawn
+from .signal import Batch, Fold, Folding
+from .snapshot import KIND_LOCAL_BASH, KIND_MONITOR, OP_ADDED, OP_REMOVED, RESERVED, Change, moment
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Sequence
     from typing import Any, Self, Unpack
 
-    from ...daemons.aiolsp import AsyncLanguageServer
-    from ...daemons.lsp import LanguageServer
+    from ...daemons.lsp import AsyncLanguageServer, LanguageServer, Server
     from ...daemons.observers import Change as ViewChange
+    from ...daemons.observers import Waking
     from ...daemons.view import View
-    from ...daemons.waking import Waking
-    from ...host.aio import AsyncHoldfast, AsyncSession
-    from ...host.api import Holdfast, Session
-    from ...host.core import Core
-    from ...host.request import Command
     from ...model import StartOptions
-    from .agent import Agent, Work
+    from ...sessions.aio import AsyncHoldfast, AsyncSession
+    from ...sessions.api import Holdfast, Session
+    from ...sessions.core import Core
+    from ...sessions.start import Command
+    from ...signals.waker import Waker
     from .catalog import Daemon
+    from .emitting import Agent, Work
     from .signal import Signal
     from .snapshot import DaemonSnapshot
 
+
+# One turn at a time over the pending signals. A second `run` is refused.
+
+
+class _Held:
+    def __init__(self, fold: Fold) -> None:
+        self.fold = fold
+
+    async def settle(self) -> None:
+        self.fold.batch.settle()
+
+    async def release(self, reason: str) -> None:
+        self.fold.batch.release(reason)
+
+
+class FoldGate:
+    """What both gates have in common: the folds of a state are the source of turns."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._turns = loop.Turns(self)
+        self._waker: Waker | None = None
+
+    @property
+    def waker(self) -> Waker:
+        """Made when it is first asked for: most hosts use the wake of the state instead."""
+        if self._waker is None:
+            self._waker = self._state.consumer.waker()
+        return self._waker
+
+    def close(self) -> None:
+        waker, self._waker = self._waker, None
+        if waker is not None:
+            waker.close()
+
+    def clear(self) -> None:
+        if self._waker is not None:
+            self._waker.clear()
+
+    def poke(self) -> None:
+        self.look_again()
+        self._state.wake_again()
+
+    def look_again(self) -> None:
+        """Have the waker look again when the next signal is due."""
+        if self._waker is not None:
+            self._waker.poke()
+
+    async def pending(self) -> int:
+        return int(self._state.has_pending())
+
+    async def take(self) -> _Held | None:
+        while True:
+            fold = self._state.fold()
+            if fold:
+                return _Held(fold)
+            if not fold.ids:
+                return None
+            fold.batch.settle()
+
+    def _inside(self, turn: Callable[[Fold], object], limit: int | None) -> Coroutine[Any, Any, int]:
+        async def taken(held: object) -> None:
+            assert isinstance(held, _Held)
+            answer = turn(held.fold)
+            if inspect.isawaitable(answer):
+                await answer
+
+        if not self._turns.enter():
+            raise RunInProgress
+        return self._turns.inside(taken, limit)
+
+
+class AsyncGate(FoldGate, loop.AsyncGate):
+    """`run(turn)` calls `turn(fold)` until nothing is pending, leaves, and looks again."""
+
+    def __init__(self, state: State) -> None:
+        super().__init__(state)
+        self._serving = asyncio.Lock()
+
+    async def run(self, turn: Callable[[Fold], Awaitable[object]], limit: int | None = None) -> int:  # type: ignore[override]
+        return await self._inside(turn, limit)
+
+    async def serve(self, turn: Callable[[Fold], Awaitable[object]]) -> None:  # type: ignore[override]
+        """Wait and run until a turn raises. A second caller waits for the first to leave."""
+        async with self._serving:
+            while True:
+                await self.waker
+                self.waker.clear()
+                try:
+                    await self.run(turn)
+                except RunInProgress:
+                    # The run in progress takes everything that came before `clear`.
+                    await self.waker.stirred(Asynchronous())
+
+
+# The state.
+
+
 FAMILY = "evva"
 STARTED_HERE = (KIND_LOCAL_BASH, KIND_MONITOR)
-# In what is kept of a session: an answer named its survivors.
+# The topic of a session that records that an answer named its survivors.
 _SURVIVORS = "survivors_told"
-# From the first signal to the next rung.
+# Between the first signal of a stop and the next.
 GRACE_S = 2.0
 
 
 class State:
-    """What both have in common. Thread-safe; `core` waits in the calling thread."""
+    """What both states have in common. Thread-safe; `core` blocks the calling thread."""
 
     domain = DOMAIN
     gate: Gate | AsyncGate
@@ -67,11 +164,11 @@ class State:
         self.consumer = Consumer(core.consumers.open(default_name(owner, FAMILY), [owner]))
         self._catalog = Catalog(core, view, owner, self.consumer)
         self._emitting = Emitting(view, owner, self._catalog)
-        # What answers said already; every host of the owner knows.
+        # What answers have reported, kept for all hosts of the owner.
         self._answered = Kept(core.index, f"{FAMILY}:{owner}")
-        self._listeners = Listeners()
+        self._observers = Observers()
         self._lock = threading.Lock()
-        # Emissions of which observers may still have to hear, and whether somebody is to be woken after that.
+        # Emissions in progress, and whether to wake when their observers have been called.
         self._under_way = 0
         self._wake_due = False
         self._draining = threading.Lock()
@@ -80,7 +177,7 @@ class State:
         self._waking: Waking | None = None
         self._latest: Batch | None = None
         self._parked: list[str] = []
-        # Calls that somebody waits for: they are no daemons, as long as nothing of them is left behind.
+        # Foreground calls: not daemons unless they leave processes behind.
         self._outside: set[str] = set()
 
     def __repr__(self) -> str:
@@ -93,7 +190,7 @@ class State:
         self.close()
 
     def close(self) -> None:
-        """Let go: nobody is told or woken any more. What runs, runs on; what was not settled comes again."""
+        """Call no observer and no wake any more. Daemons continue; signals that were not settled come again."""
         with self._lock:
             waking, self._waking = self._waking, None
             unobserve, self._unobserve = self._unobserve, None
@@ -116,23 +213,23 @@ class State:
         return True
 
     def register(self, daemon: Daemon | None) -> None:
-        """A host's own object; the same id again takes the place of the former."""
+        """Add an object of the host; the same id again replaces the former."""
         if daemon is None or not daemon.id:
             return
         self._catalog.register(daemon)
-        self._listeners.tell(Change(OP_ADDED, daemon.id, self._catalog.shot(daemon)))
+        self._notify(OP_ADDED, daemon.id, self._catalog.shot(daemon))
 
     def evict(self, id: str) -> None:
-        """Out of the catalog. Directory, log and signals stay."""
+        """Remove from the catalog. Directory, log and signals stay."""
         last = self._catalog.evict(id)
         if last is not None:
-            self._listeners.tell(Change(OP_REMOVED, id, last))
+            self._notify(OP_REMOVED, id, last)
 
     def get(self, id: str) -> Daemon | None:
         return self._catalog.get(id)
 
     def recall(self, id: str) -> Daemon | None:
-        """Also one that is evicted, or over and kept."""
+        """As `get`, but also finds evicted and finished daemons."""
         return self._catalog.recall(id)
 
     def snapshot(self) -> list[DaemonSnapshot]:
@@ -142,20 +239,20 @@ class State:
         return [shot for shot in self.snapshot() if shot.kind == kind]
 
     def everything(self) -> list[DaemonSnapshot]:
-        """The catalog, and what is over and kept."""
+        """The catalog, and the finished daemons that are kept."""
         return self._catalog.everything()
 
     # The queue.
 
     def emit(self, signal: Signal) -> None:
-        """Queue, then observers, then wake. Of a daemon that ended before, nothing more is told."""
+        """Queue, then observers, then wake. A signal of a daemon that has ended is dropped."""
         with self._lock:
             self._under_way += 1
         try:
             queued = self._emitting.emit(signal)
             if not queued:
-                # Nobody else hears of it before there is room on the disk.
-                self._listeners.tell(Change(signals.op(signal), signal.daemon_id, signal.snapshot))
+                # Other hosts see it when the disk has room again.
+                self._notify(signals.op(signal), signal.daemon_id, signal.snapshot)
         finally:
             with self._lock:
                 self._under_way -= 1
@@ -168,14 +265,14 @@ class State:
             self._waking.look(heard=True)
 
     def drain_signals(self) -> Batch:
-        """All that is pending, claimed. The batch before it is settled, unless it was released."""
+        """Claim all pending signals. This settles the batch before, unless it was released."""
         self._emitting.catch_up()
         with self._draining:
             before = self._latest
-            # One that cannot be settled is tried again by the next drain.
+            # If this fails, the next drain settles it.
             settled = before is not None and before.acknowledge()
             self._latest = None
-            # All of them: what is shown of many is bounded by the message.
+            # All of them: the message is bounded.
             claimed = self.consumer.claim(max(1, int(self.consumer.pending())))
             if self._waking is not None:
                 self._waking.taken()
@@ -191,7 +288,7 @@ class State:
         return bool(self.consumer.pending())
 
     def fold(self) -> Fold:
-        """All that is pending, as one message."""
+        """All pending signals as one message."""
         batch = self.drain_signals()
         try:
             with self._lock:
@@ -203,38 +300,36 @@ class State:
         return Fold(message.text, batch)
 
     def _settled(self, batch: Batch) -> None:
-        """What ended and was told leaves the catalog, unless something of it lives on."""
+        """Evict the daemons whose end is settled, unless they have survivors."""
         for each in batch:
             if each.lifecycle is not None:
                 last = self._catalog.settled(each.daemon_id, each.snapshot)
                 if last is not None:
-                    self._listeners.tell(Change(OP_REMOVED, each.daemon_id, last))
+                    self._notify(OP_REMOVED, each.daemon_id, last)
 
     def _released(self, batch: Batch) -> None:
         with self._lock:
             self._parked += batch.parked
-        self.gate.stir()
+        self.gate.look_again()
         if self._waking is not None:
             self._waking.look()
 
     def _shot(self, record: Record) -> DaemonSnapshot | None:
         if not record.session or not record.snapshot:
             return None
-        from ...daemons.listing import dressed
+        return self._catalog.of(self._view.shot_of(record.snapshot))
 
-        return self._catalog.of(dressed(self._core, shown(record.snapshot)))
-
-    # Who is told.
+    # Observers and the wake.
 
     def subscribe(self, callback: Callable[[Change], object] | None) -> Callable[[], None]:
-        """Be told of every change; returns what ends that."""
+        """Call this for every change; returns a function that ends that."""
         if callback is None:
             return lambda: None
         self._listen()
-        return self._listeners.add(callback)
+        return self._observers.add(callback)
 
     def set_wake(self, callback: Callable[[], object] | None) -> None:
-        """Called when something is pending; at once, when something is already."""
+        """Call this when a signal is pending; immediately if one is pending already."""
         self._wake = callback
         if callback is None:
             return
@@ -246,18 +341,21 @@ class State:
         self._waking.look(heard=True)
 
     def wake_again(self) -> None:
-        """Something is left for a later turn."""
+        """Signals are left for a later turn."""
         if self._waking is not None:
             self._waking.taken()
             self._waking.look()
 
     def _call_wake(self) -> None:
         with self._lock:
-            # Not between the queue and the observers of an emission that is under way: its end calls then.
+            # Not before the observers of an emission in progress; the end of the emission wakes.
             self._wake_due = self._under_way > 0
             wake = None if self._wake_due else self._wake
         if wake is not None:
             wake()
+
+    def _notify(self, op: str, id: str, snapshot: DaemonSnapshot | None, at: str | None = None) -> None:
+        self._observers.notify(Change(op, id, snapshot, moment(at) or datetime.now(UTC)))
 
     def _listen(self) -> None:
         with self._lock:
@@ -265,44 +363,44 @@ class State:
                 self._unobserve = self._view.observe(self._heard)
 
     def _heard(self, change: ViewChange) -> None:
-        """From the view, after the queue has it; what is another owner's is none of ours."""
+        """A change from the view, after the signal is in the queue."""
         shot = change.snapshot
         if shot is None or shot.owner != self.owner or self._emitting.is_hushed(change.id):
             return
         if shot.metadata.get(SIGNALS_ONLY) and shot.exit is not None and shot.exit.cause == "owner_gone":
-            return  # nobody told an end: its host went, and with it what there was to tell
-        told = self._catalog.of(shot)
-        if told.survivors or not self._catalog.is_call(change.id):
+            return  # its host exited without reporting an end
+        seen = self._catalog.of(shot)
+        if seen.survivors or not self._catalog.is_call(change.id):
             if change.op != OP_ADDED:
-                self._enter(change.id, told, change.at)
-            self._listeners.tell(Change(change.op, change.id, told, change.at))
-        elif told.is_terminal:
+                self._enter(change.id, seen, change.at)
+            self._notify(change.op, change.id, seen, change.at)
+        elif seen.is_terminal:
             self._outside.discard(change.id)
         else:
             self._outside.add(change.id)
 
-    def survivors_told(self, id: str) -> None:
-        """An answer has named what this call left behind."""
+    def note_survivors(self, id: str) -> None:
+        """Record that an answer named the processes that this call left behind."""
         self._answered.put(id, _SURVIVORS, True)
 
     def _shorten(self, records: Sequence[Record]) -> None:
-        """What an answer said is not said again by the notice that follows."""
+        """Keep the notice of survivors short where an answer has named them."""
         for record in records:
             if record.variant == "survivors" and record.session and self._answered.get(record.session, _SURVIVORS):
                 record.fields["answered"] = True
 
     def entered(self, id: str) -> None:
-        """A call that nobody waits for any more is a daemon from now on."""
+        """A call that runs on in the background is a daemon from now on."""
         daemon = self._catalog.get(id)
         if daemon is not None and self._unobserve is not None:
             self._enter(id, daemon.snapshot(), None)
 
-    def _enter(self, id: str, told: DaemonSnapshot, at: str | None) -> None:
+    def _enter(self, id: str, seen: DaemonSnapshot, at: str | None) -> None:
         with self._lock:
             late = id in self._outside
             self._outside.discard(id)
         if late:
-            self._listeners.tell(Change(OP_ADDED, id, told, at))
+            self._notify(OP_ADDED, id, seen, at)
 
     # Starting.
 
@@ -329,7 +427,7 @@ class State:
         worktree_path: str | None = None,
         worktree_branch: str | None = None,
     ) -> Agent | Awaitable[Any]:
-        """A task of the running loop. Its agent; or, when not `async_mode`, what to await for its result."""
+        """Run a subagent as a task of the running loop. Without `async_mode`, await the result."""
         facts = {
             "name": name,
             "agent_type": agent_type,
@@ -354,52 +452,39 @@ class State:
             return await agent.task
         finally:
             last = self._catalog.of(agent.snapshot())
-            # After its end, which observers may still have to be told.
-            self._view.deliver(lambda: self._listeners.tell(Change(OP_REMOVED, agent.id, last)))
+            # After the observers of its end.
+            self._view.deliver(lambda: self._notify(OP_REMOVED, agent.id, last))
 
-    def _server(self, name: str) -> LanguageServer | None:
-        """The owner's of that name, where this host speaks to it."""
+    def _server(self, name: str) -> Server | None:
+        """The owner's language server of that name, if this host is connected to it."""
         found = [each for each in self._view.servers.values() if each.server == name and not each.over]
-        return next((each for each in found if self._catalog.is_mine(each.id)), None)
+        return next((each for each in found if self._catalog.recall(each.id)), None)
 
+    def _to_stop(self, id: str) -> tuple[Daemon, DaemonSnapshot]:
+        daemon = self.recall(id)
+        if daemon is None:
+            raise NotFound(id)
+        before = daemon.snapshot()
+        if before.is_terminal and not before.survivors:
+            problem = AlreadyEnded(id, before.status)
+            problem.snapshot = before  # type: ignore[assignment]
+            raise problem
+        return daemon, before
 
-class DaemonState(State):
-    """For programs that block."""
-
-    def __init__(self, hf: Holdfast, owner: str, *, quote: str = "prefix", ended_tail_chars: int | None = None) -> None:
-        super().__init__(hf._core, hf.daemons, owner, quote, ended_tail_chars)
-        self._hf = hf
-        self.gate: Gate = Gate(self)
-        self._one_server = threading.Lock()
-
-    def start(self, command: Command, **options: Unpack[StartOptions]) -> Session:
-        return self._hf.start(command, **self._options(options))
-
-    def start_lsp(self, command: Command, *, server: str, **options: Any) -> LanguageServer:
-        """The language server of that name, started if this host has none."""
-        with self._one_server:
-            return self._server(server) or self._hf.daemons.lsp(command, server=server, owner=self.owner, **options)
-
-    def stop(self, id: str) -> DaemonSnapshot:
-        """Ask for its end; what it was before. Its owner tells the ending, never this call."""
-        daemon, before = _to_stop(self, id)
-        if isinstance(daemon, SessionDaemon):
-            daemon.kill()
-        else:
-            with self._emitting.stopping(id):
-                kill(daemon)
-        return before
+    async def _kill(self, daemon: Daemon) -> None:
+        kill(daemon)
 
 
 class AsyncDaemonState(State):
-    """For asyncio: the same, and what may take long is awaited. The rest asks the index, and `snapshot` the runners: it
-    holds the loop up as long as that takes, which is bounded."""
+    """The background of one owner, for asyncio. Calls that are not awaited block while they ask the index or, for
+    `snapshot`, the runners."""
 
     def __init__(
         self, hf: AsyncHoldfast, owner: str, *, quote: str = "prefix", ended_tail_chars: int | None = None
     ) -> None:
         super().__init__(hf._core.blocking(), hf.daemons, owner, quote, ended_tail_chars)
         self._hf = hf
+        self._driver = hf._core.driver
         self.gate: AsyncGate = AsyncGate(self)
         self._one_server = asyncio.Lock()
 
@@ -407,33 +492,82 @@ class AsyncDaemonState(State):
         return await self._hf.start(command, **self._options(options))
 
     async def start_lsp(self, command: Command, *, server: str, **options: Any) -> AsyncLanguageServer:
-        from ...daemons.aiolsp import AsyncLanguageServer
-
+        """The language server of that name; started if this host has none."""
         async with self._one_server:
             found = self._server(server)
             if found is not None:
-                return AsyncLanguageServer(found)
+                return cast("AsyncLanguageServer", found)
             return await self._hf.daemons.lsp(command, server=server, owner=self.owner, **options)
 
     async def stop(self, id: str) -> DaemonSnapshot:
-        daemon, before = await asyncio.to_thread(_to_stop, self, id)
+        """Request a stop and return the snapshot before it. The end itself comes as a signal."""
+        daemon, before = await self._driver.call(lambda: self._to_stop(id))
         if isinstance(daemon, SessionDaemon):
-            await asyncio.to_thread(daemon.kill)
+            await self._driver.call(daemon.kill)
         else:
             with self._emitting.stopping(id):
-                answer = daemon.kill()
-                if inspect.isawaitable(answer):
-                    await answer
+                await self._kill(daemon)
         return before
 
+    async def _kill(self, daemon: Daemon) -> None:
+        answer = daemon.kill()
+        if inspect.isawaitable(answer):
+            await answer
 
-def _to_stop(state: State, id: str) -> tuple[Daemon, DaemonSnapshot]:
-    daemon = state.recall(id)
-    if daemon is None:
-        raise NotFound(id)
-    before = daemon.snapshot()
-    if before.is_terminal and not before.survivors:
-        problem = AlreadyEnded(id, before.status)
-        problem.snapshot = before  # type: ignore[assignment]
-        raise problem
-    return daemon, before
+
+# The blocking classes. tools/blocking.py writes them from those above: edit those.
+
+
+class Gate(FoldGate, loop.Gate):
+    """`run(turn)` calls `turn(fold)` until nothing is pending, leaves, and looks again."""
+
+    def __init__(self, state: State) -> None:
+        super().__init__(state)
+        self._serving = threading.Lock()
+
+    def run(self, turn: Callable[[Fold], object], limit: int | None = None) -> int:  # type: ignore[override]
+        return drive(self._inside(turn, limit))
+
+    def serve(self, turn: Callable[[Fold], object]) -> None:  # type: ignore[override]
+        """Wait and run until a turn raises. A second caller waits for the first to leave."""
+        with self._serving:
+            while True:
+                self.waker.wait()
+                self.waker.clear()
+                try:
+                    self.run(turn)
+                except RunInProgress:
+                    # The run in progress takes everything that came before `clear`.
+                    drive(self.waker.stirred(Blocking()))
+
+
+class DaemonState(State):
+    """The background of one owner, for programs that block."""
+
+    def __init__(self, hf: Holdfast, owner: str, *, quote: str = "prefix", ended_tail_chars: int | None = None) -> None:
+        super().__init__(hf._core, hf.daemons, owner, quote, ended_tail_chars)
+        self._hf = hf
+        self._driver = hf._core.driver
+        self.gate: Gate = Gate(self)
+        self._one_server = threading.Lock()
+
+    def start(self, command: Command, **options: Unpack[StartOptions]) -> Session:
+        return self._hf.start(command, **self._options(options))
+
+    def start_lsp(self, command: Command, *, server: str, **options: Any) -> LanguageServer:
+        """The language server of that name; started if this host has none."""
+        with self._one_server:
+            found = self._server(server)
+            if found is not None:
+                return cast("LanguageServer", found)
+            return self._hf.daemons.lsp(command, server=server, owner=self.owner, **options)
+
+    def stop(self, id: str) -> DaemonSnapshot:
+        """Request a stop and return the snapshot before it. The end itself comes as a signal."""
+        daemon, before = drive(self._driver.call(lambda: self._to_stop(id)))
+        if isinstance(daemon, SessionDaemon):
+            drive(self._driver.call(daemon.kill))
+        else:
+            with self._emitting.stopping(id):
+                drive(self._kill(daemon))
+        return before

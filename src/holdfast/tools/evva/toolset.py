@@ -8,29 +8,26 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ...daemons.kinds import names
-from ...errors import AlreadyEnded, BadArgument, HoldfastError, NotFound, SpawnError
+from ...errors import AlreadyEnded, BadArgument, HoldfastError, NotFound, SpawnError, Unreachable
 from ...model import UNREACHABLE
-from ...signals.consumer import AsyncConsumer
-from ...signals.names import default_name
-from ..answer import Answer
-from ..parameters import BOOLEAN, INTEGER, STRING, Parameter
-from ..toolset import Tool, Toolset
-from . import texts
+from ..base import BOOLEAN, INTEGER, STRING, Answer, Parameter, Tool, Toolset
+from ..sessions import Running
+from . import words
 from .catalog import SessionDaemon
-from .output import Tail, lines_of
-from .snapshot import RECENT_LINES, Lsp, Monitor, Other
+from .snapshot import KIND_LOCAL_BASH, Other, Tail, lines_of, tail_of
 from .state import FAMILY, GRACE_S, AsyncDaemonState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from ...host.aio import AsyncHoldfast, AsyncSession
-    from ...host.log import Log
     from ...model import Exit, StartOptions
-    from ..toolset import Approve
+    from ...sessions.aio import AsyncHoldfast, AsyncSession
+    from ...sessions.log import Log
+    from ..base import Approve
     from .catalog import Daemon
     from .snapshot import DaemonSnapshot
+
 
 BASH_MS, BASH_MOST_MS = 120_000, 600_000
 MONITOR_MS, MONITOR_LEAST_MS, MONITOR_MOST_MS = 300_000, 1_000, 3_600_000
@@ -38,10 +35,8 @@ TERMINAL_LISTED = 50
 KILL, BACKGROUND = "kill", "background"
 UNKNOWN = "unknown"
 
-# So long after its limit a command may be on its way out before its runner is looked at.
-_OVERDUE_S = 0.1
-# A call that is cancelled waits no longer than this for its runner.
-_HUSHED_S = 1.0
+# How long a cancelled call waits for its runner.
+_SILENCE_S = 1.0
 
 _ID = Parameter("daemon_id", STRING, "The id of the daemon, such as b7k2m9qa1.", required=True)
 
@@ -77,7 +72,7 @@ TOOLS = (
         "daemon_list",
         "List your daemons: background commands, monitors, subagents, language servers.",
         (
-            # No list to choose from: a host may register kinds of its own at any time.
+            # Not an enum: a host may register its own kinds at any time.
             Parameter("kind", STRING, f"Only those of this kind, such as {', '.join(names())}; unknown: any other."),
             Parameter("include_terminal", BOOLEAN, "Also those that have ended.", default=False),
         ),
@@ -100,8 +95,9 @@ TOOLS = (
 
 
 class Evva(Toolset):
-    """Options: `cwd`, `env` and `shell` of commands; `on_timeout="background"` lets a command that takes too long run
-    on; `quote` and `ended_tail_chars` shape the messages of `state.fold()`; `daemon_host=False` has no background."""
+    """Options: `cwd`, `env` and `shell` of commands; `on_timeout="background"` continues a command in the background
+    after its timeout; `quote` and `ended_tail_chars` shape the messages of `state.fold()`; `daemon_host=False` has no
+    background."""
 
     name = FAMILY
     tools = TOOLS
@@ -138,13 +134,10 @@ class Evva(Toolset):
 
     @property
     def state(self) -> AsyncDaemonState:
-        """What happened to the daemons: fold it into the conversation, be woken by it."""
+        """The background of this agent."""
         if self._state is None:
             raise BadArgument("daemon_host", "this toolset has no background", "open it with daemon_host=True")
         return self._state
-
-    def consumer(self) -> AsyncConsumer:
-        return self.hf.consumer(default_name(self.owner, FAMILY), [self.owner])
 
     async def close(self) -> None:
         if self._state is not None:
@@ -152,7 +145,7 @@ class Evva(Toolset):
 
     # Running.
 
-    async def _bash(
+    async def tool_bash(
         self,
         command: str,
         description: str | None,
@@ -161,7 +154,7 @@ class Evva(Toolset):
         dangerouslyDisableSandbox: bool,  # noqa: N803  the name is evva's
     ) -> Answer:
         if not command.strip():
-            return _refused(texts.COMMAND_REQUIRED.format(tool="bash"))
+            return _refused(words.COMMAND_REQUIRED.format(tool="bash"))
         if run_in_background:
             return await self._background(command, description)
         limit_s = (BASH_MS if timeout <= 0 else min(timeout, BASH_MOST_MS)) / 1000
@@ -172,120 +165,97 @@ class Evva(Toolset):
         try:
             session = await self._run(command, limit_s if lets_go else None, limit_s, options)
         except asyncio.CancelledError:
-            # The connection is closed by now, and with it the call that the command lived in.
-            raise asyncio.CancelledError(texts.CANCELLED) from None
+            # The connection is closed by now, which ended the command.
+            raise asyncio.CancelledError(words.CANCELLED) from None
         if session.exit is not None:
             return await self._ended(session, session.exit, limit_s)
         if lets_go and session.state != UNREACHABLE:
             await asyncio.to_thread(self.state.entered, session.id)
             return self._in_background(session)
-        return _refused(texts.out_of_reach(session.id, session.state))
+        return _refused(words.out_of_reach(session.id, session.state))
 
     async def _run(self, command: str, wait_s: float | None, limit_s: float, options: StartOptions) -> AsyncSession:
-        """Until it ends; whoever asked for progress is told how it goes."""
-        began: asyncio.Future[AsyncSession] = asyncio.get_running_loop().create_future()
-        outcome = asyncio.ensure_future(self.hf.run(command, wait=wait_s, started=began.set_result, **options))
+        """Run it until it ends, and report progress. Leaving early ends the command, which lives as long as its
+        call."""
+        start = Running(self.hf, command, wait=wait_s, **options)
         try:
-            await asyncio.wait([began, outcome], return_when=asyncio.FIRST_COMPLETED)
-            if not began.done():
-                return await outcome
-            return await self.waiting([began.result()], self._in_reach(began.result(), outcome, limit_s))
-        except asyncio.CancelledError:
-            # The caller may be cancelled again meanwhile: what was begun here goes on, and is short.
-            await asyncio.shield(asyncio.ensure_future(self._cancelled(began, outcome)))
-            raise
+            async with start as running:
+                try:
+                    return await self.with_progress(running.sessions, running.outcome(limit_s))
+                except asyncio.CancelledError:
+                    # Shielded: the caller may be cancelled again meanwhile.
+                    await asyncio.shield(asyncio.ensure_future(self._silence(running)))
+                    raise
+        except Unreachable:
+            if start.session is None:
+                raise
+            return start.session
 
-    async def _in_reach(
-        self, session: AsyncSession, outcome: asyncio.Task[AsyncSession], limit_s: float
-    ) -> AsyncSession:
-        """How it ended. Its runner keeps the limit; where none answers when that is over, nobody does."""
-        done, _ = await asyncio.wait([outcome], timeout=limit_s + _OVERDUE_S)
-        while not done:
-            if (await session.refresh()).state == UNREACHABLE:
-                outcome.cancel()
-                await asyncio.wait([outcome])
-                return session
-            # It answers: the command is being ended.
-            done, _ = await asyncio.wait([outcome], timeout=_OVERDUE_S)
-        return outcome.result()
-
-    async def _cancelled(self, began: asyncio.Future[AsyncSession], outcome: asyncio.Task[AsyncSession]) -> None:
-        """The agent knows that its call was cancelled: the end that follows from that is not told. What the command
-        leaves behind is."""
-        await asyncio.wait([began, outcome], return_when=asyncio.FIRST_COMPLETED)
-        session = began.result() if began.done() else None
-        if session is not None:
-            with suppress(HoldfastError, TimeoutError):
-                async with asyncio.timeout(_HUSHED_S):
-                    await session.update(notify="never")
-        outcome.cancel()  # closes the connection, and with it the call that the command lives in
-        await asyncio.wait([outcome])
-        if session is not None:
-            with suppress(HoldfastError):
-                await self._acknowledge(await session.refresh())
-
-    async def _acknowledge(self, session: AsyncSession) -> None:
-        """Its end, where it is on record, is not announced any more."""
-        if session.exit is None:
+    async def _silence(self, running: Running) -> None:
+        """Cause no notice of the end: the agent knows that it cancelled the call. Survivors are still reported."""
+        await running.started()
+        if running.session is None:
             return
-        ended = session.metadata.get("signal_id") or (await session.wait(timeout=0)).signal_id
-        if ended:
-            await self.consumer().ack(ended)
+        with suppress(HoldfastError, TimeoutError):
+            async with asyncio.timeout(_SILENCE_S):
+                await running.session.update(notify="never")
+        with suppress(HoldfastError):
+            await self.acknowledge(await running.session.refresh())
 
     async def _ended(self, session: AsyncSession, exit: Exit, limit_s: float) -> Answer:
-        tail = (await asyncio.to_thread(Tail.of, self._log(session.id))).shown()
+        tail = (await asyncio.to_thread(tail_of, self._log(session.id), KIND_LOCAL_BASH)).shown()
         left = len(exit.survivors) + exit.survivors_more
         data = {"daemon_id": session.id, "status": session.status, "exit_code": exit.code, "exit_signal": exit.signal}
         data |= {"cause": exit.cause, "survivors": left, "output": tail.text, "bytes_cut": tail.cut}
         failed = session.status != "completed"
         before, after = [], []
         if exit.cause == "overall_timeout":
-            before.append(texts.timed_out(limit_s))
+            before.append(words.timed_out(limit_s))
         elif exit.cause in ("stop", "owner_gone"):
-            before.append(texts.CANCELLED)
+            before.append(words.CANCELLED)
         elif failed:
-            after.append(texts.ended(exit))
+            after.append(words.ended(exit))
         if tail.cut:
-            before.append(texts.beginning_cut(tail, session.id))
+            before.append(words.beginning_cut(tail, session.id))
         if not tail.text and (exit.cause == "overall_timeout" or not (before or after or left)):
-            after.insert(0, texts.NO_OUTPUT)
+            after.insert(0, words.NO_OUTPUT)
         if left and session.stopping:
-            after.append(texts.dying(left))
+            after.append(words.dying(left))
         elif left:
-            after.append(texts.survivors(left, session.id))
+            after.append(words.survivors(left, session.id))
             if self._state is not None:
-                self._state.survivors_told(session.id)
+                self._state.note_survivors(session.id)
         data["message"] = "\n".join((*before, *after))
         output = tail.text.removesuffix("\n") if after else tail.text
         return Answer("\n".join(filter(None, (*before, output, *after))), data, error=failed)
 
     async def _background(self, command: str, description: str | None) -> Answer:
         if self._state is None:
-            return _refused(texts.NO_BACKGROUND)
+            return _refused(words.NO_BACKGROUND)
         options: StartOptions = {**self._base, "description": description}
         return self._in_background(await self._state.start(command, **options))
 
     def _in_background(self, session: AsyncSession) -> Answer:
-        return Answer(texts.background(session.id), {"daemon_id": session.id, "status": session.status})
+        return Answer(words.background(session.id), {"daemon_id": session.id, "status": session.status})
 
-    async def _monitor(self, command: str, description: str, persistent: bool, timeout_ms: int) -> Answer:
+    async def tool_monitor(self, command: str, description: str, persistent: bool, timeout_ms: int) -> Answer:
         if not command.strip():
-            return _refused(texts.COMMAND_REQUIRED.format(tool="monitor"))
+            return _refused(words.COMMAND_REQUIRED.format(tool="monitor"))
         if self._state is None:
-            return _refused(texts.NO_HOST)
+            return _refused(words.NO_HOST)
         limit_ms = MONITOR_MS if timeout_ms <= 0 else min(max(timeout_ms, MONITOR_LEAST_MS), MONITOR_MOST_MS)
-        note = texts.clamped(timeout_ms, limit_ms) if timeout_ms > 0 and limit_ms != timeout_ms else ""
+        note = words.clamped(timeout_ms, limit_ms) if timeout_ms > 0 and limit_ms != timeout_ms else ""
         options: StartOptions = {**self._base, "kind": "monitor", "description": description}
         options["monitor"] = {"persistent": persistent}
         if not persistent:
             options["timeout"] = limit_ms / 1000
         session = await self._state.start(command, **options)
         data = {"daemon_id": session.id, "status": session.status, "timeout_ms": None if persistent else limit_ms}
-        return Answer(texts.monitor(session.id, "" if persistent else note), data)
+        return Answer(words.monitor(session.id, "" if persistent else note), data)
 
     # Looking and ending.
 
-    async def _daemon_list(self, kind: str | None, include_terminal: bool) -> Answer:
+    async def tool_daemon_list(self, kind: str | None, include_terminal: bool) -> Answer:
         shots = await asyncio.to_thread(self.state.everything if include_terminal else self.state.snapshot)
         wanted = [shot for shot in shots if kind is None or _is_of(shot, kind)]
         if kind is not None and not wanted:
@@ -294,32 +264,32 @@ class Evva(Toolset):
         hidden = set(over[:-TERMINAL_LISTED] if include_terminal else over)
         left_out = len(hidden) if include_terminal else 0
         found = [shot for shot in wanted if shot.id not in hidden]
-        return Answer(texts.listed(found, left_out), {"daemons": [_told(shot) for shot in found], "more": left_out})
+        return Answer(words.listed(found, left_out), {"daemons": [_facts(shot) for shot in found], "more": left_out})
 
-    async def _daemon_output(self, daemon_id: str, tail: int | None) -> Answer:
+    async def tool_daemon_output(self, daemon_id: str, tail: int | None) -> Answer:
         def read(daemon: Daemon) -> tuple[DaemonSnapshot, Tail]:
             shot = daemon.snapshot()
             return shot, self._body(daemon, shot, tail).shown()
 
         shot, body = await asyncio.to_thread(read, self._found(daemon_id))
-        message, output = texts.head(shot), texts.body(shot, body, tail)
-        data = {**_told(shot), "message": message, "output": output, "bytes_cut": body.cut}
+        message, output = words.head(shot), words.body(shot, body, tail)
+        data = {**_facts(shot), "message": message, "output": output, "bytes_cut": body.cut}
         return Answer(f"{message}\n---\n{output}", data)
 
-    async def _daemon_stop(self, daemon_id: str) -> Answer:
+    async def tool_daemon_stop(self, daemon_id: str) -> Answer:
         id = self._found(daemon_id).id
         try:
             before = await self.state.stop(id)
         except AlreadyEnded as ended:
-            return Answer(texts.already(id, ended.status), {"daemon_id": id, "status": ended.status})
+            return Answer(words.already(id, ended.status), {"daemon_id": id, "status": ended.status})
         except NotFound:
             raise
         except Exception as problem:  # noqa: BLE001  a host's own object may fail in any way
             return _refused(f"daemon_stop: kill failed: {problem}")
-        return Answer(texts.stopping(before), {**_told(before), "stopping": True})
+        return Answer(words.stopping(before), {**_facts(before), "stopping": True})
 
     def _check_kind(self, kind: str) -> None:
-        """That there are none of a kind is no answer where there is no such kind: `bash`, for instance."""
+        """Refuse an unknown kind, such as `bash`, instead of an empty list."""
         known = dict.fromkeys((*names(), *(shot.kind for shot in self.state.everything()), UNKNOWN))
         if kind not in known:
             raise BadArgument("kind", f"{kind[:40]!a} is not known", "give " + " or ".join(known))
@@ -336,16 +306,13 @@ class Evva(Toolset):
         if shot.metadata is None or not hasattr(shot.metadata, "read"):
             text = "" if shot.kind == "local_agent" else daemon.output()
             return Tail("\n".join(lines_of(text)[-tail:]) if tail else text, 0)
-        if isinstance(shot.metadata, Monitor):
-            return Tail.of(self._log(shot.id), lines=min(tail or RECENT_LINES, RECENT_LINES))
-        stream = "stderr" if isinstance(shot.metadata, Lsp) else None
-        return Tail.of(self._log(shot.id), lines=tail, stream=stream)
+        return tail_of(self._log(shot.id), shot.kind, tail)
 
     def _log(self, id: str) -> Log:
         return self.hf._core.log(id)
 
     def _take(self, tool: Tool, arguments: object) -> dict[str, Any]:
-        """Also as JSON text, as a model wrote it; no text at all is no arguments."""
+        """Also accepts the arguments as JSON text; blank text is no arguments."""
         if isinstance(arguments, (str, bytes)):
             try:
                 arguments = json.loads(arguments) if arguments.strip() else {}
@@ -359,24 +326,23 @@ class Evva(Toolset):
 
     async def _failed(self, tool: Tool, problem: HoldfastError) -> Answer:
         if isinstance(problem, SpawnError) and "id" in problem.facts:
-            # What the agent is told by this answer is not announced to it again. Where that cannot be noted it comes
-            # twice, which is better than no answer.
+            # This answer reports the failure. If the acknowledgement fails, a notice reports it again.
             with suppress(HoldfastError):
-                await self._acknowledge(await self.find(problem.facts["id"]))
+                await self.acknowledge(await self.find(problem.facts["id"]))
         return Answer(_in_words(tool, problem), {"error": problem.to_json()}, error=True)
 
 
 def _in_words(tool: Tool, problem: HoldfastError) -> str:
     if isinstance(problem, NotFound):
-        found = texts.not_found(tool.name, problem.ref)
-        return found if problem.ref.strip() else texts.ID_REQUIRED.format(tool=tool.name)
+        found = words.not_found(tool.name, problem.ref)
+        return found if problem.ref.strip() else words.ID_REQUIRED.format(tool=tool.name)
     if isinstance(problem, BadArgument):
         if problem.argument == "daemon_host":
-            return texts.NO_STATE.format(tool=tool.name)
+            return words.NO_STATE.format(tool=tool.name)
         if problem.argument == "daemon_id" and problem.why == "is required":
-            return texts.ID_REQUIRED.format(tool=tool.name)
+            return words.ID_REQUIRED.format(tool=tool.name)
         if problem.argument == "command" and problem.why == "is required":
-            return texts.COMMAND_REQUIRED.format(tool=tool.name)
+            return words.COMMAND_REQUIRED.format(tool=tool.name)
         return f"{tool.name}: decode: {problem}"
     if isinstance(problem, SpawnError):
         return f"{tool.name}: {problem.message}"
@@ -388,19 +354,19 @@ def _refused(text: str) -> Answer:
 
 
 def _is_of(shot: DaemonSnapshot, kind: str) -> bool:
-    """Kinds that nobody registered have one name together, beside the one that their host gave them."""
+    """`unknown` means all kinds that are not built in."""
     return kind == shot.kind or (kind == UNKNOWN and shot.kind not in names())
 
 
-def _told(shot: DaemonSnapshot) -> dict[str, Any]:
+def _facts(shot: DaemonSnapshot) -> dict[str, Any]:
     """The facts of a snapshot as JSON, without its output."""
     return {
         "daemon_id": shot.id,
         "kind": shot.kind,
         "status": shot.status,
         "description": shot.description,
-        "started_at": texts.instant(shot.started_at),
-        "ended_at": None if shot.ended_at is None else texts.instant(shot.ended_at),
+        "started_at": words.instant(shot.started_at),
+        "ended_at": None if shot.ended_at is None else words.instant(shot.ended_at),
         "state": shot.state,
         "cause": shot.cause,
         "requested_by": shot.requested_by,

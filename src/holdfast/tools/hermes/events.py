@@ -5,20 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...errors import BadArgument, HoldfastError
-from ...runner.watch import CUT_MARK
-from ...signals import facts
-from ...signals.styles.hermes import Hermes as Style
-from . import limits, scope, texts, views
+from ...runner.features.watch import CUT_MARK
+from ...signals import records
+from . import process, sessions, settings, words
 from .settings import ORIGIN
+from .style import DrainStyle as Style
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
     from typing import Any, Self
 
-    from ...host.aio import AsyncHoldfast, AsyncSession
-    from ...signals.consumer import AsyncNotice
+    from ...sessions.aio import AsyncHoldfast, AsyncSession
+    from ...signals.consumer import AsyncConsumer, AsyncNotice
     from ...signals.records import Signal
-    from .consuming import Consuming
     from .settings import Settings
 
     Event = dict[str, Any]
@@ -27,11 +26,11 @@ MODES = ("concise", "all", "result", "error", "off")
 
 
 class Drained:
-    """What was claimed: `events` for programs, `text` for the agent. A clean `async with`, or a loop that came to its
-    end, settles it; anything else gives it back."""
+    """The claimed signals: `events` for programs, `text` for the agent. A clean `async with`, or a loop that came to
+    its end, settles them; anything else releases them."""
 
     def __init__(self, notice: AsyncNotice, events: Sequence[Event]) -> None:
-        self._notice = notice
+        self.notice = notice
         self.events = list(events)
         self.text = notice.text
 
@@ -43,14 +42,14 @@ class Drained:
 
     @property
     def ids(self) -> list[str]:
-        """Of all signals in it: they belong into whatever is stored of the turn, for `seen`."""
-        return self._notice.ids
+        """The ids of all its signals, to be stored with the turn, for `seen`."""
+        return self.notice.ids
 
     async def settle(self) -> None:
-        await self._notice.settle()
+        await self.notice.settle()
 
     async def release(self, reason: str) -> None:
-        await self._notice.release(reason)
+        await self.notice.release(reason)
 
     async def __aenter__(self) -> Self:
         return self
@@ -69,19 +68,21 @@ class Drained:
 
 async def drain(
     hf: AsyncHoldfast,
-    consuming: Consuming,
+    consumer: AsyncConsumer,
+    observed: set[str],
     settings: Settings,
     *,
     limit: int | None = None,
     seen: Callable[[str], bool] | None = None,
     owns: Callable[[Signal], bool] | None = None,
 ) -> Drained:
-    style = Style(observed=frozenset(consuming.observed))
-    notice = await consuming.consumer.drain(
+    """`observed`: sessions whose end a poll has shown."""
+    style = Style(observed=frozenset(observed))
+    notice = await consumer.drain(
         style, limit=limit, seen=seen, owns=owns, passing=_is_passing, redact=settings.without_secrets
     )
-    made = _Events(hf, consuming.observed, settings.shown_in_notice)
-    return Drained(notice, [each for each in [await made.of(signal) for signal in _told(notice.signals)] if each])
+    made = _Events(hf, observed, settings.shown_in_notice)
+    return Drained(notice, [each for each in [await made.of(signal) for signal in _wanted(notice.signals)] if each])
 
 
 def is_wanted(event: Event, mode: str = "concise") -> bool:
@@ -97,13 +98,13 @@ def is_wanted(event: Event, mode: str = "concise") -> bool:
 
 
 def _is_passing(signal: Signal) -> bool:
-    """What says nothing any more once the end was told. A match that nobody was given yet is told all the same: it is
-    not consumed by a reply that told the end."""
+    """Signals that say nothing new once the end was reported. A match that was not delivered before is delivered
+    all the same: a reply that reports the end does not consume it."""
     return signal.variant == "heartbeat" or (signal.variant == "watch" and signal.redelivered)
 
 
-def _told(signals: Sequence[Signal]) -> list[Signal]:
-    """A heartbeat that was overtaken by the end is none any more."""
+def _wanted(signals: Sequence[Signal]) -> list[Signal]:
+    """Without heartbeats that the end has overtaken."""
     over = {signal.session for signal in signals if signal.ends_session}
     return [each for each in signals if each.variant != "heartbeat" or each.session not in over]
 
@@ -115,7 +116,7 @@ class _Events:
         self._shown = shown
 
     async def of(self, signal: Signal) -> Event | None:
-        """None for what this toolset has no event for."""
+        """None for a signal that this toolset has no event for."""
         if signal.variant == "lifecycle":
             return (
                 {**self._head("completion", signal), **await self._completion(signal)} if signal.ends_session else None
@@ -123,99 +124,97 @@ class _Events:
         if signal.variant == "watch":
             return {**self._head("watch_match", signal), **self._match(signal)}
         if signal.variant == "watch_disabled":
-            suppressed = facts.count(signal.fields, "suppressed")
-            hits = facts.count(signal.fields, "hits")
-            message = texts.watch_off(facts.text(signal.fields, "reason"), hits, suppressed)
+            suppressed = records.count(signal.fields, "suppressed")
+            hits = records.count(signal.fields, "hits")
+            message = words.watch_off(records.text(signal.fields, "reason"), hits, suppressed)
             return {**self._head("watch_disabled", signal), "suppressed": suppressed, "message": message}
         if signal.variant == "overflow":
             tripped = signal.fields.get("state") == "tripped"
-            suppressed = facts.count(signal.fields, "suppressed")
+            suppressed = records.count(signal.fields, "suppressed")
             event = self._head(f"watch_overflow_{'tripped' if tripped else 'released'}", signal)
             if tripped:
-                limits = self._hf.config
-                most, window_s, cooldown_s = limits.breaker_max, limits.breaker_window, limits.breaker_cooldown
-                return {**event, "message": texts.overflow_tripped(most, window_s, cooldown_s)}
-            return {**event, "message": texts.overflow_released(suppressed), "suppressed": suppressed}
+                return {**event, "message": words.OVERFLOW_TRIPPED}
+            return {**event, "message": words.OVERFLOW_RELEASED.format(suppressed=suppressed), "suppressed": suppressed}
         if signal.variant == "heartbeat":
             return {**self._head("heartbeat", signal), **self._heartbeat(signal)}
         return None
 
     def _head(self, type: str, signal: Signal) -> Event:
         shot = signal.snapshot
-        labels = facts.table(shot, "labels")
-        origin = facts.table(facts.table(facts.table(shot, "metadata"), "hermes"), "origin")
+        labels = records.table(shot, "labels")
+        origin = records.table(records.table(records.table(shot, "metadata"), "hermes"), "origin")
         event = {
             "type": type,
             "event_id": signal.id,
-            "session_id": facts.text(labels, scope.ID) or facts.text(shot, "name") or signal.session or "",
+            "session_id": records.text(labels, sessions.ID) or records.text(shot, "name") or signal.session or "",
             "session_key": signal.owner or "",
-            "command": self._shown(facts.text(shot, "command")),
-            "task_id": facts.text(labels, scope.TASK),
-            "owner_task_id": facts.text(labels, scope.OWNER_TASK),
-            **{name: facts.text(labels, scope.ORIGIN + name) or facts.text(origin, name) for name in ORIGIN},
+            "command": self._shown(records.text(shot, "command")),
+            "task_id": records.text(labels, sessions.TASK),
+            "owner_task_id": records.text(labels, sessions.OWNER_TASK),
+            **{name: records.text(labels, sessions.ORIGIN + name) or records.text(origin, name) for name in ORIGIN},
             "ts": signal.at,
         }
         return event | ({"redelivered": True} if signal.redelivered else {})
 
     async def _completion(self, signal: Signal) -> Event:
         fields, shot = signal.fields, signal.snapshot
-        cause, by = facts.text(fields, "cause"), facts.text(fields, "by") or None
-        mode = facts.text(facts.table(shot, "labels"), scope.MODE)
+        cause, by = records.text(fields, "cause"), records.text(fields, "by") or None
+        mode = records.text(records.table(shot, "labels"), sessions.MODE)
         session = await self._session(signal)
         text, cut = await self._output(signal, session)
         return {
-            "exit_code": views.exit_code(facts.number(fields, "code"), facts.text(fields, "signal") or None),
-            "completion_reason": views.reason(cause),
-            "termination_source": views.source(cause, by, foreground=mode in (scope.FOREGROUND, scope.YIELDED)),
+            "exit_code": process.exit_code(records.number(fields, "code"), records.text(fields, "signal") or None),
+            "completion_reason": process.reason(cause),
+            "termination_source": process.source(cause, by, foreground=mode in (sessions.FOREGROUND, sessions.YIELDED)),
             "output": text,
             "output_cut": cut,
-            "started_at": facts.text(shot, "started_at"),
+            "started_at": records.text(shot, "started_at"),
             "observed": signal.session in self._observed,
             # The signal only counts them.
-            "survivors": [] if session is None else views.survivors(session.exit).get("survivors", []),
+            "survivors": [] if session is None else process.survivors(session.exit).get("survivors", []),
         }
 
     async def _session(self, signal: Signal) -> AsyncSession | None:
-        """None where nothing is left of it but the signal."""
+        """None where only the signal is left of it."""
         try:
             return await self._hf.get(signal.session)
         except HoldfastError:
             return None
 
     async def _output(self, signal: Signal, session: AsyncSession | None) -> tuple[str, bool]:
-        """From the log; where that is gone, what the record of the end keeps of it."""
-        asked = facts.table(facts.table(signal.snapshot, "metadata"), "hermes")
-        characters = facts.number(asked, "completion_output_chars") or limits.EVENT_CHARS
+        """From the log; where that is gone, from the record of the end."""
+        asked = records.table(records.table(signal.snapshot, "metadata"), "hermes")
+        characters = records.number(asked, "completion_output_chars") or settings.EVENT_CHARS
         if session is not None:
             try:
-                return await views.tail(session, characters, self._shown)
+                return await process.tail(session, characters, self._shown)
             except HoldfastError:
                 pass
-        tails = facts.table(signal.fields, "tail")
-        kept = [facts.text(facts.table(tails, stream), "text") for stream in ("stdout", "stderr", "tty")]
-        text, _ = views.last(self._shown("".join(kept)), characters)
+        tails = records.table(signal.fields, "tail")
+        kept = [records.text(records.table(tails, stream), "text") for stream in ("stdout", "stderr", "tty")]
+        text, _ = process.last(self._shown("".join(kept)), characters)
         return text, True
 
     def _match(self, signal: Signal) -> Event:
         fields = signal.fields
-        text = "\n".join(facts.texts(fields, "lines"))
+        text = "\n".join(records.texts(fields, "lines"))
         # A line that alone is too long was cut by the runner.
         short = text.removesuffix(CUT_MARK)
-        cut = short != text or len(text) > limits.EVENT_CHARS or bool(facts.count(fields, "more"))
-        text = self._shown(short)[: limits.EVENT_CHARS]
+        cut = short != text or len(text) > settings.EVENT_CHARS or bool(records.count(fields, "more"))
+        text = self._shown(short)[: settings.EVENT_CHARS]
         return {
-            "pattern": facts.text(fields, "text") or facts.text(fields, "pattern"),
-            "output": f"{text}\n{texts.TRUNCATED}" if cut else text,
-            "suppressed": facts.count(fields, "suppressed"),
-            "offset": facts.number(fields, "offset"),
+            "pattern": records.text(fields, "text") or records.text(fields, "pattern"),
+            "output": f"{text}\n{words.TRUNCATED}" if cut else text,
+            "suppressed": records.count(fields, "suppressed"),
+            "offset": records.number(fields, "offset"),
         }
 
     def _heartbeat(self, signal: Signal) -> Event:
         fields = signal.fields
         return {
-            "seq": facts.count(fields, "n"),
+            "seq": records.count(fields, "n"),
             "interval": fields.get("interval_s"),
             "elapsed": fields.get("elapsed_s"),
-            "output": views.last(self._shown(facts.text(fields, "tail")), limits.EVENT_CHARS)[0],
-            "started_at": facts.text(signal.snapshot, "started_at"),
+            "output": process.last(self._shown(records.text(fields, "tail")), settings.EVENT_CHARS)[0],
+            "started_at": records.text(signal.snapshot, "started_at"),
         }

@@ -1,5 +1,6 @@
 """A background process as programs written against hermes-agent know it: an object with attributes, which can be read
-as a mapping too; and their queue of completions."""
+as a mapping too; and their queue of completions.
+"""
 
 from __future__ import annotations
 
@@ -14,27 +15,38 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ...errors import NotFound, Removed, RunnerGone, SessionEnded
-from ...host.driver import Blocking, drive
-from . import limits, scope, views
+from ...sessions.driver import drive
+from . import process, sessions, settings
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
     from typing import Any
 
-    from ...host.aio import AsyncSession
-    from ...model import Woke
+    from ...sessions.aio import AsyncSession
     from ...signals.waker import Waker
     from .events import Drained, Event
 
 
 class ProcessSession(dict[str, "Any"]):
-    """The mapping is what the spawn answered. The attributes are looked up when they are read: `exited`, `exit_code`
-    and `output_buffer` are those of this moment. A start that failed has no session, and `id` is empty."""
+    """The mapping is what the spawn answered. `exited`, `exit_code` and `output_buffer` are looked up when they are
+    read. A start that failed has no session, and `id` is empty."""
 
-    # Who is to be told, kept for the program that set it.
+    # Recipients, kept for the program that set them.
     watcher_platform = watcher_chat_id = watcher_user_id = watcher_user_name = watcher_thread_id = ""
     watcher_message_id = ""
     watcher_interval = 0
+
+    id = ""
+    # The id in the rest of the library, and for `hold`.
+    native_id = ""
+    command = ""
+    task_id = ""
+    owner: str | None = None
+    pid: int | None = None
+    cwd: str | None = None
+    # Seconds since the epoch.
+    started_at = 0.0
+    pid_scope = "host"
 
     def __init__(self, facts: dict[str, Any], session: AsyncSession | None, shown: Callable[[str], str] = str) -> None:
         super().__init__(facts)
@@ -42,65 +54,35 @@ class ProcessSession(dict[str, "Any"]):
         self._session = session
         self._watched: list[str] = list(facts.get("watch_patterns") or [])
         self._notifies = bool(facts.get("notify_on_complete"))
+        if session is not None:
+            self.id, self.native_id = sessions.called(session), session.id
+            self.command, self.pid, self.cwd = session.command, sessions.pid_of(session), session.cwd
+            self.owner, self.task_id = session.owner, session.labels.get(sessions.TASK, "")
+            self.started_at = sessions.began_at(session)
+            self.pid_scope = process.place(session).get("pid_scope", "host")
 
     def __repr__(self) -> str:
         return f"<ProcessSession {self.id or 'that failed to start'}>"
 
     @property
+    def session_key(self) -> str:
+        """Empty where the task itself owns it."""
+        return "" if self.owner in (None, f"task:{self.task_id}") else str(self.owner)
+
+    @property
     def _now(self) -> AsyncSession | None:
-        if self._session is not None and not scope.is_over(self._session):
+        """As it is now: one that has ended does not change."""
+        if self._session is not None and not sessions.is_over(self._session):
             try:
                 drive(self._session.refresh())
             except (NotFound, Removed):
-                pass  # what was last known of it
+                pass  # its last known state
         return self._session
-
-    @property
-    def id(self) -> str:
-        return "" if self._session is None else scope.called(self._session)
-
-    @property
-    def native_id(self) -> str:
-        """By which `hold` and the rest of the library know it."""
-        return "" if self._session is None else self._session.id
-
-    @property
-    def command(self) -> str:
-        return "" if self._session is None else self._session.command
-
-    @property
-    def task_id(self) -> str:
-        return "" if self._session is None else self._session.labels.get(scope.TASK, "")
-
-    @property
-    def session_key(self) -> str:
-        """Empty where the task itself owns it."""
-        owner = "" if self._session is None else self._session.owner or ""
-        return "" if owner == f"task:{self.task_id}" else owner
-
-    @property
-    def owner(self) -> str | None:
-        return None if self._session is None else self._session.owner
-
-    @property
-    def pid(self) -> int | None:
-        return None if self._session is None else self._session.pid
-
-    @property
-    def cwd(self) -> str | None:
-        return None if self._session is None else self._session.cwd
-
-    @property
-    def started_at(self) -> float:
-        """Seconds since the epoch."""
-        shot = self._session
-        found = None if shot is None else scope.moment(shot.started_at or shot.created_at)
-        return 0.0 if found is None else found.timestamp()
 
     @property
     def exited(self) -> bool:
         shot = self._now
-        return shot is None or scope.is_over(shot)
+        return shot is None or sessions.is_over(shot)
 
     @property
     def exit_code(self) -> int | None:
@@ -108,7 +90,7 @@ class ProcessSession(dict[str, "Any"]):
         shot = self._now
         if shot is None:
             return self.get("exit_code")
-        return None if shot.exit is None else views.exit_code(shot.exit.code, shot.exit.signal)
+        return None if shot.exit is None else process.exit_code(shot.exit.code, shot.exit.signal)
 
     @property
     def output_buffer(self) -> str:
@@ -117,18 +99,14 @@ class ProcessSession(dict[str, "Any"]):
         if shot is None:
             return ""
         try:
-            return drive(views.tail(shot, limits.REPLY_CHARS, self._shown))[0]
+            return drive(process.tail(shot, settings.REPLY_CHARS, self._shown))[0]
         except (NotFound, Removed):
             return ""
 
     @property
     def detached(self) -> bool:
         shot = self._now
-        return shot is not None and bool(views.health(shot).get("detached"))
-
-    @property
-    def pid_scope(self) -> str:
-        return "host" if self._session is None else views.place(self._session).get("pid_scope", "host")
+        return shot is not None and bool(process.health(shot).get("detached"))
 
     @property
     def notify_on_complete(self) -> bool:
@@ -136,6 +114,9 @@ class ProcessSession(dict[str, "Any"]):
 
     @notify_on_complete.setter
     def notify_on_complete(self, wanted: bool) -> None:
+        self._set_notifies(wanted)
+
+    def _set_notifies(self, wanted: bool) -> None:
         self._notifies = bool(wanted)
         self._try(lambda session: session.update(notify="exit" if wanted else "never"))
 
@@ -146,11 +127,11 @@ class ProcessSession(dict[str, "Any"]):
     @watch_patterns.setter
     def watch_patterns(self, wanted: Iterable[str]) -> None:
         for pattern in [each for each in wanted if each not in self._watched]:
-            self._watched.append(pattern)
             self._try(partial(_watch, pattern))
+            self._watched.append(pattern)
 
     def _try(self, change: Callable[[AsyncSession], Any]) -> None:
-        """Too late for one that has ended."""
+        """Without effect on a session that has ended."""
         if self._session is not None:
             try:
                 drive(change(self._session))
@@ -162,51 +143,20 @@ def _watch(pattern: str, session: AsyncSession) -> Awaitable[str]:
     return session.watch({"literal": pattern})
 
 
-class Interrupted(Exception):
-    pass
-
-
-class Interruptible(Blocking):
-    """Waits in the calling thread; what is awaited through `waiting` until another thread writes to `fd`."""
-
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
-        self._is_armed = False
-
-    async def ready(self, readers: Iterable[int], writers: Iterable[int], timeout: float | None) -> set[int]:
-        if not self._is_armed:
-            return await super().ready(readers, writers, timeout)
-        found = await super().ready([*readers, self._fd], writers, timeout)
-        if self._fd in found:
-            self._is_armed = False
-            raise Interrupted
-        return found
-
-    async def waiting(self, _session: AsyncSession, outcome: Awaitable[Woke]) -> Woke | None:
-        """None where it was interrupted."""
-        self._is_armed = True
-        try:
-            return await outcome
-        except Interrupted:
-            return None
-        finally:
-            self._is_armed = False
-
-
 class CompletionQueue:
-    """What hermes-agent has a `queue.Queue` for: the events of every owner that this registry started something for. An
-    event that was taken is settled with the others that were drained with it; what was not taken comes again."""
+    """In place of hermes-agent's `queue.Queue`: the events of every owner that this registry started something for. An
+    event that was taken is settled with the others of its drain; events that were not taken come again."""
 
     def __init__(self, drain: Callable[[], list[Drained]], wakers: Callable[[], list[Waker]]) -> None:
         self._drain = drain
         self._wakers = wakers
         self._lock = threading.Lock()
         self._events: deque[tuple[Event, Drained | None]] = deque()
-        # Of those that wait here for what the program itself puts in.
+        # Wakes the threads that wait here when the program itself puts an event in.
         self._bells: set[int] = set()
 
     def put(self, event: Event, block: bool = True, timeout: float | None = None) -> None:
-        """One of the program's own, for as long as this object lives."""
+        """An event of the program's own, kept as long as this object lives."""
         with self._lock:
             self._events.append((event, None))
             for bell in self._bells:

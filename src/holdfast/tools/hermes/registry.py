@@ -3,105 +3,67 @@
 from __future__ import annotations
 
 import math
-import os
 import threading
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ...errors import BadArgument, HoldfastError, NotFound, PlaceUnreachable, SpawnError
-from ...host.aio import AsyncHoldfast, coroutines
-from ...host.driver import drive
-from . import limits, scope, texts
-from .consuming import Consuming
+from ...errors import BadArgument, HoldfastError, NotFound, PlaceUnreachable, SpawnError, StdinClosed, Unsupported
+from ...model import UNREACHABLE, Stopped
+from ...sessions.aio import coroutines, over
+from ...sessions.driver import Interrupted, Interruptible, drive
+from ...signals.consumer import Notice
+from . import sessions, settings, words
 from .events import drain
-from .handles import CompletionQueue, Interruptible, ProcessSession
-from .place import LOCAL
+from .handles import CompletionQueue, ProcessSession
 from .process import Process, unknown
+from .sessions import Owner, Owners
 from .settings import Settings
-from .starting import Starting, Wanted
+from .start import LOCAL, Starting, Wanted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
-    from typing import Any, Self
+    from contextlib import AbstractContextManager
+    from typing import Any
 
-    from ...host.aio import AsyncSession
-    from ...host.api import Holdfast
     from ...model import Snapshot
+    from ...sessions.aio import AsyncSession
+    from ...sessions.api import Holdfast
     from ...signals.records import Signal
     from ...signals.waker import Waker
     from .events import Drained, Event
-    from .sandbox import Environment, Sandbox, SandboxProcess
+    from .process import Find
+    from .sandbox import Box, Environment, Sandbox
 
+
+if TYPE_CHECKING:
     Facts = dict[str, Any]
 
-# Where the owners that a registry started something for are kept, and how many of them.
+# Where the other owners that a registry started something for are kept, and how many of them.
 _SERVED = ("registry", "owners")
 _SERVED_MAX = 1000
 
 
-class Events:
-    """What was drained. A loop that comes to its end, or a clean `with`, settles it; anything else gives it back."""
+class Events(Notice):
+    """Drained events. A loop that comes to its end, or a clean `with`, settles them; anything else releases them."""
 
     def __init__(self, drained: Drained) -> None:
-        self._drained = drained
+        super().__init__(drained.notice)
         self.events = drained.events
-        self.text = drained.text
-        self.ids = drained.ids
 
     def __len__(self) -> int:
         return len(self.events)
 
-    def __iter__(self) -> Iterator[Event]:
+    def __iter__(self) -> Iterator[Event]:  # type: ignore[override]
         yield from self.events
         self.settle()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if kind is None:
-            self.settle()
-        else:
-            self.release(f"{kind.__name__}: {error}")
-
-    def settle(self) -> None:
-        drive(self._drained.settle())
-
-    def release(self, reason: str) -> None:
-        drive(self._drained.release(reason))
-
-
-class _Consumings:
-    """That of whichever owner a session has."""
-
-    def __init__(self, hf: AsyncHoldfast, settings: Settings) -> None:
-        self._hf = hf
-        self._settings = settings
-        self._made: dict[str, Consuming] = {}
-        self.observed: set[str] = set()
-
-    def of(self, owner: str) -> Consuming:
-        if owner not in self._made:
-            made = Consuming(self._hf, owner, self._settings, self._hf.kept(f"hermes:{owner}"))
-            made.observed = self.observed
-            self._made.setdefault(owner, made)
-        return self._made[owner]
-
-    async def event_of(self, session: AsyncSession) -> str | None:
-        return await self.of(session.owner or "").event_of(session)
-
-    async def told(self, session: AsyncSession, event_id: str | None, *, at_once: bool = False) -> None:
-        await self.of(session.owner or "").told(session, event_id, at_once=at_once)
-
-    async def is_told(self, session: AsyncSession, event_id: str | None) -> bool:
-        return await self.of(session.owner or "").is_told(session, event_id)
 
 
 class Registry:
     """Over a home, for one `session_key` (absent: the task's own). Owns nothing: any number of them, in any number of
-    processes, see the same sessions. Results are those of the tools, also for an id that nobody knows; other errors
-    are raised. What it started for other tasks and session keys it knows too, after a restart as well."""
+    processes, see the same sessions. Results are those of the tools, also for an unknown id; other errors are raised.
+    It also knows what it started for other tasks and session keys, after a restart as well."""
 
     def __init__(
         self, hf: Holdfast, *, task_id: str = "default", session_key: str | None = None, **options: Any
@@ -111,18 +73,14 @@ class Registry:
         self.owner = _owner(session_key, task_id)
         self.settings = Settings(task_id, **options)
         self._kept = self._hf.kept(f"hermes:{self.owner}")
-        self._consumings = _Consumings(self._hf, self.settings)
         self._lock = threading.Lock()
-        # Whose sessions are found by their ids.
-        self._found: list[str] = list(dict.fromkeys([*self._owners(task_id), *(self._kept.get(*_SERVED) or [])]))
-        self._process = Process(self._hf, self._found, self.settings, self._consumings)
-        self._waits: set[int] = set()
-        # Processes in sandboxes that only this program has, by id; the sandboxes; whose end a reply has told.
-        self._boxed: dict[str, SandboxProcess] = {}
-        self._boxes: dict[int, Sandbox] = {}
-        self._boxed_waits: list[threading.Event] = []
-        self._consumed: set[str] = set()
-        self._announced: set[str] = set()
+        served = [*self._of_registry(task_id), *(self._kept.get(*_SERVED) or [])]
+        self._owners = Owners(self._hf, self.settings, [Owner(self._hf, each) for each in served])
+        self._process = Process(self._owners, self.settings, find=self._finding(self._owners), stop=self._stop)
+        self._waits: set[Interruptible] = set()
+        # Processes in sandboxes that only this program has, by the id of their session; and the sandboxes.
+        self._boxes: dict[str, Box] = {}
+        self._sandboxes: dict[int, Sandbox] = {}
         self.completion_queue = CompletionQueue(self._drained, self._all_wakers)
         # For programs that keep here which processes they look after themselves.
         self.pending_watchers: list[dict[str, Any]] = []
@@ -153,7 +111,7 @@ class Registry:
         cwd: str | None = None,
         task_id: str = "",
         session_key: str = "",
-        timeout: float = limits.ENV_TIMEOUT_S,
+        timeout: float = settings.ENV_TIMEOUT_S,
         *,
         env_vars: Mapping[str, str] | None = None,
         use_pty: bool = False,
@@ -178,10 +136,10 @@ class Registry:
             about: Any = {"owner": owner, "task_id": task, "cwd": cwd, "env_vars": env_vars, "use_pty": use_pty}
             about |= {"deadline": deadline, "persists": persist_on_release}
             refuse(watch_patterns=watch_patterns, heartbeat=heartbeat, stdin=stdin)
+            self._serve(owner)
             return self._spawn_boxed(env, command, timeout, notify_on_complete, **about)
         place = self.settings.place if env is None else env
         settings = replace(self.settings, task_id=task, env_vars=env_vars, place=place)
-        starting = Starting(self._hf, owner, settings, self._hf.kept(f"hermes:{owner}"))
         wanted = Wanted(
             command,
             background=True,
@@ -195,169 +153,137 @@ class Registry:
             stdin=stdin,
         )
         self._serve(owner)
-        facts = drive(starting.in_background(wanted))
+        facts = drive(Starting(self._owners.of(owner), settings).in_background(wanted))
         session = drive(self._process.find(facts["session_id"])) if "session_id" in facts else None
         return ProcessSession(facts, session, self.settings.redacted)
 
     def _spawn_boxed(
         self, env: Environment, command: str, timeout: float, notifies: bool, **about: Any
     ) -> ProcessSession:
-        from .sandbox import Sandbox, SandboxProcess
+        from .sandbox import Sandbox, SandboxProcess, start
 
         Wanted(command, background=True, workdir=about["cwd"]).check()
         core = self._blocking._core
         with self._lock:
-            sandbox = self._boxes.setdefault(id(env), Sandbox(env, timeout))
-        common: Any = {
-            "tell": self._tell_end,
-            "config": core.config,
-            "author": core.author,
-            "settings": self.settings,
-        }
+            sandbox = self._sandboxes.setdefault(id(env), Sandbox(env, timeout))
+        common: Any = {"config": core.config, "author": core.author, "settings": self.settings}
         try:
-            process = SandboxProcess(sandbox, command, **common, **about)
+            box = start(sandbox, command, relay=self._blocking.daemons.relay, **common, **about)
         except SpawnError as problem:
-            said = texts.cannot_start(str(problem))
+            said = words.CANNOT_START.format(why=str(problem))
             return ProcessSession({"output": "", "exit_code": -1, "error": said, "error_code": problem.code}, None)
-        with self._lock:
-            self._boxed[process.id] = process
+        self._boxes[box.id] = box
+        process = SandboxProcess(box, drive(self._owners.find(box.id)), self.settings.redacted)
         process.notify_on_complete = notifies
         return process
 
-    def _tell_end(self, process: SandboxProcess) -> None:
-        """Nobody in its sandbox can call us: we look until it has ended."""
-        from .sandbox import pauses_s
+    def _finding(self, owners: Owners) -> Find:
+        """Looks into the sandbox of a process that is in one."""
 
-        delays, failures = pauses_s(), 0
-        retries = pauses_s(limits.ENV_RETRY_S, limits.ENV_RETRY_MAX_S)
-        while process.notify_on_complete:
-            try:
-                process.look()
-                if process.is_over:
-                    process.catch_up()
-                    break
-            except HoldfastError as problem:
-                failures += 1
-                if failures > limits.ENV_RETRIES:
-                    process.stop_notices()
-                    self.completion_queue.put(process.given_up(str(problem)))
-                    return
-                time.sleep(next(retries))
-                continue
-            if failures:
-                failures, retries = 0, pauses_s(limits.ENV_RETRY_S, limits.ENV_RETRY_MAX_S)
-            time.sleep(next(delays))
-        with self._lock:
-            # Notices that were switched off and on again have two threads that see the end.
-            is_due = process.notify_on_complete and process.id not in self._consumed | self._announced
-            if is_due:
-                self._announced.add(process.id)
-        if is_due:
-            self.completion_queue.put(process.event())
+        async def find(ref: object) -> AsyncSession:
+            session = await owners.find(ref)
+            box = self._boxes.get(session.id)
+            if box is None or box.is_over:
+                return session
+            box.look()
+            return await session.refresh()
 
-    def _in_box(self, session_id: object) -> SandboxProcess | None:
-        found = [each for name, each in list(self._boxed.items()) if scope.begins(name, session_id)]
-        return found[0] if len(found) == 1 else None
+        return find
+
+    async def _stop(self, session: AsyncSession, by: str) -> Stopped:
+        box = self._boxes.get(session.id)
+        if box is None:
+            return await self.settings.stop(session, by)
+        already, survivors = box.is_over, box.stop(by)
+        await session.refresh()
+        return Stopped(session.id, already=already, survivors=[{"pid": pid} for pid in survivors])
 
     def _serve(self, owner: str) -> None:
-        """Its sessions are found by their ids from now on."""
+        """From now on its sessions are found by their ids."""
         with self._lock:
-            if owner not in self._found:
-                self._found.append(owner)
+            if owner not in self._owners.names():
+                self._owners.of(owner)
                 served = [*(self._kept.get(*_SERVED) or []), owner]
                 self._kept.put(*_SERVED, list(dict.fromkeys(served))[-_SERVED_MAX:])
 
-    def _served(self) -> list[str]:
-        own = self._owners(self.settings.task_id)
-        return [each for each in self._found if each not in own]
-
     def get(self, session_id: str) -> ProcessSession | None:
-        """None where there is none."""
-        if boxed := self._in_box(session_id):
-            return boxed
+        """None if there is no such process."""
         try:
             session = drive(self._process.find(session_id))
         except NotFound:
             return None
-        asked = session.metadata.get("hermes") or {}
-        facts = self.poll(scope.called(session))
+        if box := self._boxes.get(session.id):
+            from .sandbox import SandboxProcess
+
+            return SandboxProcess(box, session, self.settings.redacted)
+        asked = sessions.facts(session)
+        facts = self.poll(sessions.called(session))
         facts |= {key: asked[key] for key in ("notify_on_complete", "watch_patterns") if key in asked}
         return ProcessSession(facts, session, self.settings.redacted)
 
     def poll(self, session_id: str, *, since: str | None = None, acknowledge: bool = False) -> Facts:
-        if boxed := self._in_box(session_id):
-            return boxed.polled()
         return self._of_one(self._process.poll(session_id, since=since, acknowledge=acknowledge))
 
-    def read_log(self, session_id: str, offset: int | None = None, limit: int = limits.LOG_LINES) -> Facts:
+    def read_log(self, session_id: str, offset: int | None = None, limit: int = settings.LOG_LINES) -> Facts:
         if (offset or 0) < 0 or limit < 1:
-            raise BadArgument("offset", "or limit is out of bounds", f"give 0 or more, and 1 to {limits.LOG_LINES_MAX}")
-        if boxed := self._in_box(session_id):
-            return boxed.log(offset, min(limit, limits.LOG_LINES_MAX))
-        return self._of_one(self._process.log(session_id, offset=offset, limit=min(limit, limits.LOG_LINES_MAX)))
+            raise BadArgument(
+                "offset", "or limit is out of bounds", f"give 0 or more, and 1 to {settings.LOG_LINES_MAX}"
+            )
+        return self._of_one(self._process.log(session_id, offset=offset, limit=min(limit, settings.LOG_LINES_MAX)))
 
     def wait(self, session_id: str, timeout: int | None = None) -> Facts:
         """Until it ends, `timeout` is over, or another thread calls `interrupt`."""
-        if boxed := self._in_box(session_id):
-            return self._wait_boxed(boxed, timeout)
-        wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        driver = Interruptible()
         core = self._blocking._core.blocking()
-        core.driver = driver = Interruptible(wake)
-        process = Process(AsyncHoldfast(core=core), self._found, self.settings, self._consumings)
+        core.driver = driver
+        hf = over(core)
+        find = self._finding(Owners(hf, self.settings, [Owner(hf, each) for each in self._owners.names()]))
         with self._lock:
-            self._waits.add(wake)
+            self._waits.add(driver)
         try:
-            return self._of_one(process.wait(session_id, timeout=timeout, waiting=driver.waiting))
+            with self._watched(session_id):
+                return self._of_one(Process(self._owners, self.settings, find=find).wait(session_id, timeout=timeout))
+        except Interrupted:
+            return self._of_one(self._process.interrupted(session_id))
         finally:
             with self._lock:
-                self._waits.discard(wake)
-                os.close(wake)
+                self._waits.discard(driver)
+                driver.close()
 
-    def _wait_boxed(self, boxed: SandboxProcess, timeout: int | None) -> Facts:
-        is_interrupted = threading.Event()
-        with self._lock:
-            self._boxed_waits.append(is_interrupted)
+    def _watched(self, session_id: str) -> AbstractContextManager[None]:
         try:
-            facts = boxed.waited(timeout, is_interrupted)
-        finally:
-            with self._lock:
-                self._boxed_waits.remove(is_interrupted)
-        if facts["status"] == "exited":
-            self._consumed.add(boxed.id)
-        return facts
+            box = self._boxes.get(drive(self._owners.find(session_id)).id)
+        except HoldfastError:
+            box = None  # the wait itself says what is wrong
+        return nullcontext() if box is None else box.watched()
 
     def interrupt(self) -> None:
-        """End every `wait` that is under way in other threads; the processes go on."""
+        """End every `wait` in other threads; the processes run on."""
         with self._lock:
-            for event in self._boxed_waits:
-                event.set()
-            for wake in self._waits:
-                os.eventfd_write(wake, 1)
+            for driver in self._waits:
+                driver.interrupt()
 
     def kill_process(self, session_id: str) -> Facts:
-        if boxed := self._in_box(session_id):
-            self._consumed.add(boxed.id)
-            return boxed.killed("process.kill")
         return self._of_one(self._process.kill(session_id))
 
     def write_stdin(self, session_id: str, data: str) -> Facts:
-        if boxed := self._in_box(session_id):
-            return boxed.no_input()
-        return self._of_one(self._process.write(session_id, data))
+        return self._typed(session_id, self._process.write(session_id, data))
 
     def submit_stdin(self, session_id: str, data: str = "") -> Facts:
-        if boxed := self._in_box(session_id):
-            return boxed.no_input()
-        return self._of_one(self._process.submit(session_id, data))
+        return self._typed(session_id, self._process.submit(session_id, data))
 
     def close_stdin(self, session_id: str) -> Facts:
-        if boxed := self._in_box(session_id):
-            return boxed.no_input()
-        return self._of_one(self._process.close(session_id))
+        return self._typed(session_id, self._process.close(session_id))
+
+    def _typed(self, session_id: str, action: Coroutine[Any, Any, Facts]) -> Facts:
+        try:
+            return self._of_one(action)
+        except (StdinClosed, Unsupported):
+            if not sessions.facts(drive(self._owners.find(session_id))).get("sandbox"):
+                raise
+            return {"status": "error", "error": words.NO_INPUT_THERE, "error_code": StdinClosed.code}
 
     def is_completion_consumed(self, session_id: str) -> bool:
-        if boxed := self._in_box(session_id):
-            return boxed.id in self._consumed
         return drive(self._process.is_consumed(session_id))
 
     def _of_one(self, action: Coroutine[Any, Any, Facts]) -> Facts:
@@ -376,122 +302,110 @@ class Registry:
         owns: Callable[[Signal], bool] | None = None,
     ) -> Events:
         """What happened since the last drain that was settled."""
-        consuming = self._consumings.of(self.owner)
-        return Events(drive(drain(self._hf, consuming, self.settings, limit=limit, seen=seen, owns=owns)))
+        return Events(self._drain(self.owner, limit=limit, seen=seen, owns=owns))
+
+    def _drain(self, owner: str, **options: Any) -> Drained:
+        consumer = self._owners.of(owner).consumer()
+        return drive(drain(self._hf, consumer, self._owners.observed, self.settings, **options))
 
     def _drained(self) -> list[Drained]:
-        """Of every owner that this registry starts something for."""
-        owners = list(self._found)
-        return [drive(drain(self._hf, self._consumings.of(owner), self.settings)) for owner in owners]
+        return [self._drain(owner) for owner in self._owners.names()]
 
     def _all_wakers(self) -> list[Waker]:
-        return [self._consumings.of(owner).consumer.waker() for owner in list(self._found)]
+        return [self._owners.of(owner).consumer().waker() for owner in self._owners.names()]
 
     def list_sessions(self, task_id: str | None = None, session_key: str | None = None) -> list[Facts]:
-        """Those of the task, and those of the same session key under other tasks. Without either: all that this
-        registry knows."""
+        """The sessions of the task, and those of the same session key under other tasks. Without either: all that
+        this registry knows."""
         keys = [] if session_key is None else [session_key]
         everything = task_id is None and session_key is None
         if everything:
-            task_id, keys = self.settings.task_id, [self.owner, *self._served()]
-        owners = {*self._owners(task_id or ""), *keys}
+            task_id = self.settings.task_id
+            others = [each for each in self._owners.names() if each not in self._of_registry(task_id)]
+            keys = [self.owner, *others]
+        owners = {*self._of_registry(task_id or ""), *keys}
+        away = self._look_at_all()
         rows: list[Facts] = drive(self._process.listed(task_id or "", owners, keys))["processes"]
-        boxed = [each for each in self._boxed_of(task_id) if each.owner in owners or session_key is None]
-        boxed = [each for each in self._boxed_of(None) if everything or each in boxed or each.owner in keys]
-        away = self._look_at(boxed)
-        for each in boxed:
-            unknown = {"health": "unreachable", "note": texts.SANDBOX_AWAY} if each in away else {}
-            rows.insert(0, each.row(task_id) | unknown)
+        boxes = {box.name: box for box in list(self._boxes.values())}
+        for row in rows:
+            if row["session_id"] in away:
+                row |= {"health": UNREACHABLE, "note": words.AWAY}
+            if row["session_id"] in boxes and boxes[row["session_id"]].notifies:
+                row["notify_on_complete"] = True
         return rows
 
-    def _look_at(self, boxed: Iterable[SandboxProcess]) -> list[SandboxProcess]:
-        """How they stand now; those whose sandbox does not answer, which is tried once."""
-        away: list[SandboxProcess] = []
-        for each in boxed:
+    def _look_at_all(self) -> set[str]:
+        """Look at the processes in sandboxes. Returns those whose sandbox does not answer; it is tried once."""
+        silent: list[Sandbox] = []
+        boxes = [each for each in list(self._boxes.values()) if not each.is_over]
+        for box in boxes:
             try:
-                if each.sandbox in [other.sandbox for other in away] and not each.is_over:
-                    away.append(each)
-                elif not each.is_over:
-                    each.look()
+                if box.sandbox not in silent:
+                    box.look()
             except PlaceUnreachable:
-                away.append(each)
-        return away
+                silent.append(box.sandbox)
+        return {box.name for box in boxes if box.sandbox in silent}
 
     def has_active_processes(self, task_id: str | None, descendants: bool = False) -> bool:
-        """Has a session of the task not ended, whoever owns it? With `descendants`, what it started counts as well."""
-        if any(not each.exited for each in self._boxed_of(task_id or "")):
-            return True
-        found = drive(scope.of_task(self._hf, task_id or ""))
-        return any(not scope.is_over(each) or (descendants and _survivors(each)) for each in found)
+        """Whether a session of the task, of any owner, has not ended. With `descendants`, survivors count too."""
+        self._look_at_all()
+        found = drive(sessions.of_task(self._hf, task_id or ""))
+        return any(not sessions.is_over(each) or (descendants and _survivors(each)) for each in found)
 
     def has_active_for_session(self, session_key: str | None, max_age: float | None = None) -> bool:
         """The same by session key; `max_age` leaves out what was started earlier, in seconds."""
         if session_key is None or not session_key.strip():
             return False
-        if any(each.owner == session_key and not each.exited for each in self._boxed_of(None)):
-            return True
-        found = drive(scope.of_owner(self._hf, session_key))
-        return any(not scope.is_over(each) and (max_age is None or _age(each) <= max_age) for each in found)
+        self._look_at_all()
+        found = drive(Owner(self._hf, session_key).listed())
+        since = -math.inf if max_age is None else time.time() - max_age
+        return any(not sessions.is_over(each) and sessions.began_at(each) >= since for each in found)
 
     def kill_all(self, task_id: str | None = None, exclude_ids: Iterable[str] = ()) -> int:
         """Stop those of a task, or this registry's own; how many are verified dead."""
-        excluded = set(exclude_ids)
-        boxed = [each for each in self._boxed_of(task_id) if not any(scope.begins(each.id, ref) for ref in excluded)]
-        return self._sweep_boxed(boxed, "kill_all") + self._sweep(self._those(task_id), excluded, by="kill_all")
-
-    def _sweep_boxed(self, boxed: Iterable[SandboxProcess], by: str) -> int:
-        """Those that cannot be reached are not counted, and keep no other from being stopped."""
-        dead = 0
-        for each in boxed:
-            try:
-                dead += each.killed(by)["status"] == "killed"
-            except PlaceUnreachable:
-                continue
-        return dead
-
-    def _boxed_those(self, task_id: str) -> list[SandboxProcess]:
-        """As `_those`."""
-        return [each for each in self._boxed_of(task_id) if each.owner in self._owners(task_id)]
-
-    def _boxed_of(self, task_id: str | None) -> list[SandboxProcess]:
-        return [each for each in list(self._boxed.values()) if task_id is None or each.task_id == task_id]
+        return self._sweep(self._those(task_id), set(exclude_ids), by="kill_all")
 
     def kill_started_since(self, ts: float, task_id: str | None) -> int:
         """Stop what an abandoned turn started: those of the task that were started at or after `ts`."""
-        # When something began is told to the millisecond.
+        # Start times are recorded in milliseconds.
         since = math.floor(ts * 1000) / 1000
-        begun = [each for each in self._those(task_id or "") if _began(each) >= since]
-        boxed = [each for each in self._boxed_those(task_id or "") if each.started_at >= since]
-        return self._sweep_boxed(boxed, "kill_all") + self._sweep(begun, set(), by="kill_all")
+        begun = [each for each in self._those(task_id or "") if sessions.began_at(each) >= since]
+        return self._sweep(begun, set(), by="kill_all")
 
     def release(self, task_id: str | None) -> int:
         """The end of a task: as `kill_all`, but for those that persist."""
-        kept = [each for each in self._those(task_id or "") if scope.PERSIST not in each.labels]
-        boxed = [each for each in self._boxed_those(task_id or "") if not each.persists]
-        return self._sweep_boxed(boxed, "release") + self._sweep(kept, set(), by="release")
+        ending = [each for each in self._those(task_id or "") if sessions.PERSIST not in each.labels]
+        return self._sweep(ending, set(), by="release")
 
     def recover_from_checkpoint(self) -> int:
         """Look at everything that is not known to be over; how many sessions run. Ends nothing."""
         found = drive(self._hf.recover())
         running = [*found.live, *found.unreachable, *found.stale]
-        return sum(scope.ID in each.to_json()["labels"] for each in running)
+        return sum(sessions.ID in each.to_json()["labels"] for each in running)
 
     def _those(self, task_id: str | None) -> list[AsyncSession]:
         if task_id is None:
-            return drive(scope.of_owner(self._hf, self.owner))
-        owners = self._owners(task_id)
-        return [each for each in drive(scope.of_task(self._hf, task_id)) if each.owner in owners]
+            return drive(self._owners.of(self.owner).listed())
+        owners = self._of_registry(task_id)
+        return [each for each in drive(sessions.of_task(self._hf, task_id)) if each.owner in owners]
 
-    def _owners(self, task_id: str) -> list[str]:
-        """Whose sessions of a task are this registry's to see and to end: its own, and those that the task itself owns.
-        Another session key may have work in the same task, and no part in what happens here."""
+    def _of_registry(self, task_id: str) -> list[str]:
+        """The owners whose sessions of a task this registry sees and ends: itself and the task. Another session key may
+        have work in the same task, which is left alone."""
         return list(dict.fromkeys([self.owner, _owner(None, task_id)]))
 
-    def _sweep(self, sessions: Iterable[AsyncSession], excluded: set[str], *, by: str) -> int:
-        left = [each for each in sessions if not any(scope.is_meant(each, ref) for ref in excluded)]
+    def _sweep(self, found: Iterable[AsyncSession], excluded: set[str], *, by: str) -> int:
+        """How many are verified dead. A sandbox that does not answer keeps no other session from being stopped."""
+        left = [each for each in found if not any(sessions.is_meant(each, ref) for ref in excluded)]
         dead = 0
+        for each in [each for each in left if each.id in self._boxes]:
+            left.remove(each)
+            try:
+                dead += drive(self._stop(each, by)).done and sessions.is_over(each)
+            except PlaceUnreachable:
+                continue
         while left:
-            # Usually all in one go: only those of a host that never kills are stopped in another way.
+            # Usually all at once: only sessions of a host that never kills are stopped differently.
             ladder = self.settings.ladder_for(left[0])
             alike = [each.id for each in left if self.settings.ladder_for(each) == ladder]
             left = [each for each in left if each.id not in alike]
@@ -505,12 +419,3 @@ def _owner(session_key: str | None, task_id: str) -> str:
 
 def _survivors(shot: Snapshot) -> bool:
     return shot.exit is not None and bool(shot.exit.survivors)
-
-
-def _began(shot: Snapshot) -> float:
-    found = scope.moment(shot.started_at or shot.created_at)
-    return 0.0 if found is None else found.timestamp()
-
-
-def _age(shot: Snapshot) -> float:
-    return scope.since(shot.started_at or shot.created_at) or 0.0

@@ -1,53 +1,59 @@
 """Processes in a sandbox of any make: an object with `execute(command, timeout=...)` that runs a command to its end.
 
 The runner's archive is sent there once. Each request is one call: it starts a runner that stays, looks at a session, or
-stops it. Output, exit code and the end of the whole tree come from that runner; what needs a stream, live input, is
-missing. The processes are known as long as the registry lives, for nobody else has the object.
+stops it. Output, exit code and the end of the whole tree come from that runner; live input, which needs a stream, is
+missing. What is known of a process is in a session that this host keeps. That session ends with the host, because only
+the host has the object; the process itself continues.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import math
+import logging
 import shlex
 import threading
 import time
 import zlib
+from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
-from ... import wire
-from ...errors import BadArgument, PlaceNoPython, PlaceUnreachable, SpawnError, StdinClosed
-from ...host.request import build
-from ...host.text import clean
-from ...places.bundle import runner_archive
-from ...runner.once import MARK
-from . import limits, scope, texts, views
+from ...core import wire
+from ...core.command import status_of
+from ...errors import BadArgument, HoldfastError, PlaceNoPython, PlaceUnreachable, ShuttingDown, SpawnError
+from ...places.kinds import runner_archive
+from ...places.remote_end import MARK
+from ...sessions.start import build
+from . import process, sessions, words
+from . import settings as limits
 from .handles import ProcessSession
+from .sessions import SANDBOX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import Any, Protocol
 
     from ...config import Config
+    from ...daemons.handle import Relay
+    from ...sessions.aio import AsyncSession
     from .settings import Settings
-    from .views import Shown
 
+
+if TYPE_CHECKING:
     Facts = dict[str, Any]
 
     class Environment(Protocol):
         def execute(self, command: str, *, timeout: float) -> Any: ...
 
 
-NAME = "sandbox"
 # One argument of a command may have 128 KiB.
 _CHUNK_CHARS = 90_000
-# As much of the output is kept here.
-_KEPT_BYTES = 4 * limits.REPLY_CHARS
-# In so much of it the last characters of a reply are looked for.
-_NEWEST_BYTES = 32 << 10
+# How long a stop may take there after its grace.
+_STOP_S = 10.0
+_log = logging.getLogger("holdfast.tools.hermes")
 _HAVE, _PYTHON = "holdfast-have", "holdfast-python:"
-# A directory of our own, in a home that may be missing.
+# A directory of our own, in a home that may not exist.
 _DIRECTORY = """
 umask 077
 d=${HOME:-/nowhere}/.local/state/holdfast/runner
@@ -61,7 +67,7 @@ done
 echo "holdfast-python:$p:$v"
 [ -d "$d/NAME" ] && echo holdfast-have
 """
-# Into a directory, where the interpreter keeps what it has compiled. It appears in one step; another may be quicker.
+# Into a directory, where the interpreter keeps compiled files. It appears in one step; another host may be faster.
 _UNPACK = """
 import base64, io, os, shutil, sys, zipfile, zlib
 new, path = sys.argv[1:]
@@ -75,15 +81,8 @@ except OSError:
 """
 
 
-def pauses_s(first: float = limits.ENV_PAUSE_S, most: float = limits.ENV_PAUSE_MAX_S) -> Iterator[float]:
-    """Each half as long again as the one before."""
-    while True:
-        yield first
-        first = min(1.5 * first, most)
-
-
 def refuse(*, watch_patterns: object = None, heartbeat: int = 0, stdin: str | None = None) -> None:
-    """What needs a stream from the sandbox, or to it."""
+    """Refuse what needs a stream from or to the sandbox."""
     why = "does not work in a sandbox that only executes commands"
     if watch_patterns:
         raise BadArgument("watch_patterns", why, "leave it out, and read new output with poll or read_log")
@@ -110,13 +109,13 @@ class Sandbox:
             said = self._execute(f"{self._command} ask {packed}", wait_s)
         found = [line[len(MARK) :] for line in said.splitlines() if line.startswith(MARK)]
         if not found:
-            raise PlaceUnreachable(NAME, f"it did not answer: {said.strip()[-200:]!a}")
+            raise PlaceUnreachable(SANDBOX, f"it did not answer: {said.strip()[-200:]!a}")
         try:
             answer: Facts = json.loads(wire.from_text(found[-1]) or b"{}")
         except ValueError as problem:
-            raise PlaceUnreachable(NAME, f"its answer cannot be read: {problem}") from problem
+            raise PlaceUnreachable(SANDBOX, f"its answer cannot be read: {problem}") from problem
         if answer.get("error"):
-            raise PlaceUnreachable(NAME, answer["error"])
+            raise PlaceUnreachable(SANDBOX, answer["error"])
         return answer
 
     def _send_runner(self) -> str:
@@ -128,7 +127,7 @@ class Sandbox:
             (line[len(_PYTHON) :] for line in said.splitlines() if line.startswith(_PYTHON)), ":"
         ).partition(":")
         if not version or tuple(map(int, version.split("."))) < (3, 9):
-            raise PlaceNoPython(NAME, f"found {version}" if version else "none was found")
+            raise PlaceNoPython(SANDBOX, f"found {version}" if version else "none was found")
         if _HAVE not in said.splitlines():
             packed = wire.as_text(zlib.compress(code, 9))
             part = f'"$d/.{name}.{id(self):x}"'
@@ -143,200 +142,190 @@ class Sandbox:
         try:
             done = self._environment.execute(command, timeout=wait_s + self._timeout_s)
         except Exception as problem:
-            raise PlaceUnreachable(NAME, f"{type(problem).__name__}: {problem}") from problem
+            raise PlaceUnreachable(SANDBOX, f"{type(problem).__name__}: {problem}") from problem
         if isinstance(done, str):
             return done
         facts = done if isinstance(done, dict) else {key: getattr(done, key, None) for key in ("output", "stdout")}
         return str(facts.get("output") or facts.get("stdout") or "")
 
 
-class SandboxProcess(ProcessSession):
-    """As its runner there last told."""
+class Box:
+    """A process in a sandbox. This host keeps a session for it, which is found, read and waited for like any other, and
+    puts into it what the sandbox answers."""
 
-    def __init__(
-        self,
-        sandbox: Sandbox,
-        command: str,
-        *,
-        settings: Settings,
-        config: Config,
-        author: str,
-        owner: str,
-        task_id: str,
-        cwd: str | None,
-        env_vars: Mapping[str, str],
-        use_pty: bool,
-        deadline: int | None,
-        persists: bool,
-        tell: Callable[[SandboxProcess], None],
-    ) -> None:
-        name = scope.new_id()
-        options: Any = {
-            "cwd": cwd,
-            "env": dict(env_vars),
-            "place": f"docker:{NAME}",
-            "shell": "/bin/sh",
-            "grace": settings.grace_s,
-            "notify": "never",
-            "timeout": deadline,
-            **({"tty": True, "size": limits.PTY_SIZE} if use_pty else {"merge_stderr": True, "stdin": "closed"}),
-        }
-        request = build(command, options, config=config, author=author, environ={})
-        request.spec["place"] = "local"
-        frame = {"type": "start", "spec": request.spec, "env": request.env, "claims": 0, "then": None}
-        told = sandbox.ask({"do": "start", "request": frame})
-        problem = told.get("spawn_error")
-        if problem is not None:
-            raise SpawnError(problem["errno"], problem["step"], problem["path"])
-        super().__init__({}, None)
+    def __init__(self, sandbox: Sandbox, relay: Callable[..., Relay], name: str, where: Facts, grace_s: float) -> None:
         self.sandbox = sandbox
-        self._where = {"id": request.spec["id"], "home": told["home"], "endpoint": told["endpoint"]}
-        self._settings = settings
-        self.persists = persists
-        self._grace_s = settings.grace_s
-        self._lock = threading.Lock()
-        self._name, self._command, self._owner, self._task = name, command, owner, task_id
-        self._cwd, self._began = cwd, time.time()
-        self._pid: int | None = told["pid"]
-        self._tell = tell
-        self._raw, self._read_to, self._dropped_lines = b"", 0, 0
-        self._exit: Facts | None = None
-        # Whether it has ended, and whether all its output is here: a call brings only a piece.
-        self._over = self._is_lost = self._is_whole = self._is_cut = False
-        self._ended: float | None = None
-        self.update(
-            output=texts.STARTED,
-            session_id=name,
-            pid=self._pid,
-            exit_code=0,
-            error=None,
-            place=NAME,
-            pid_scope="sandbox",
-        )
+        self.id: str = where["id"]
+        self.name = name
+        self._where = where
+        self._grace_s = grace_s
+        self._lock = threading.RLock()  # observers of a change may look again
+        self._read_to = 0
+        # How many callers want to learn of its end without asking.
+        self._watchers = 0
+        self._watching: threading.Thread | None = None
+        self.is_over = False
+        # Is a notice of its end wanted?
+        self.notifies = False
+        self._relay = relay(self.id, self.stop)
 
     def look(self) -> None:
-        """One call: how it stands, and what it printed since the last."""
-        if not self._is_whole:
-            self._take(self.sandbox.ask({"do": "look", **self._asked()}))
+        """Fetch its state and its new output: one call, and more only for long output."""
+        with self._lock:
+            while not self.is_over and not self._take(self.sandbox.ask({"do": "look", **self._asked()})):
+                pass
 
-    def stop(self, by: str) -> list[int]:
-        """Through its runner; the pids of what survived."""
-        if self._over:
-            return []
-        told = self.sandbox.ask({"do": "stop", "grace": self._grace_s, "by": by, **self._asked()}, self._grace_s + 10)
-        self._take(told)
-        return list(told["survivors"])
+    def stop(self, by: str = "stop") -> list[int]:
+        """End its tree, by its runner there. Returns the pids that survived."""
+        asked = {"do": "stop", "grace": self._grace_s, "by": by}
+        with self._lock:
+            if self.is_over:
+                return []
+            reply = self.sandbox.ask({**asked, **self._asked()}, self._grace_s + _STOP_S)
+            self._take(reply, by)
+        self.look()
+        survivors: list[int] = reply["survivors"]
+        return survivors
 
     def _asked(self) -> Facts:
         return {**self._where, "since": self._read_to, "limit": limits.REPLY_CHARS}
 
-    def _take(self, told: Facts) -> None:
-        data = wire.from_text(told["data"]) or b""
+    def _take(self, reply: Facts, by: str | None = None) -> bool:
+        """False if there is more output to fetch."""
+        data = wire.from_text(reply["data"]) or b""
+        if data:
+            self._relay.printed(data)
+            self._read_to += len(data)
+        if len(data) == limits.REPLY_CHARS:
+            return False
+        exit = reply["exit"] or ({"code": None, "signal": None, "cause": "lost"} if reply["lost"] else None)
+        if exit is not None:
+            self.is_over = True
+            self._relay.end(
+                status_of(exit),
+                code=exit["code"],
+                signal=exit["signal"],
+                cause=exit["cause"],
+                survivors=len(exit.get("survivors", ())),
+                asked_by=by if exit["cause"] == "stop" else None,
+            )
+        return True
+
+    # Nothing in the sandbox can call us: while a caller waits, or wants a notice of the end, a thread looks.
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        self.watch(True)
+        try:
+            yield
+        finally:
+            self.watch(False)
+
+    def watch(self, wanted: bool) -> None:
         with self._lock:
-            if told["since"] + len(data) > self._read_to:
-                self._raw += data[max(0, self._read_to - told["since"]) :]
-                self._read_to = told["since"] + len(data)
-                self._forget()
-            ended = told["exit"] is not None or told["lost"]
-            if ended and not self._over:
-                self._exit, self._is_lost, self._ended = told["exit"], told["lost"], time.time()
-                self._over = True
-            # An answer from before the end says nothing of that: answers may be taken in another order.
-            self._is_whole = self._is_whole or (ended and len(data) < limits.REPLY_CHARS)
+            self._watchers += 1 if wanted else -1
+            if self._watchers and self._watching is None and not self.is_over:
+                self._watching = threading.Thread(target=self._watch, name=f"holdfast {self.id}", daemon=True)
+                self._watching.start()
 
-    def _forget(self) -> None:
-        """Keep the newest of the output: whole lines, or a part of a line that is very long."""
-        border = len(self._raw) - _KEPT_BYTES
-        if border <= 0:
-            return
-        cut = self._raw.rfind(b"\n", 0, border) + 1
-        if len(self._raw) - cut > 2 * _KEPT_BYTES:
-            cut = border
-            while self._raw[cut] & 0xC0 == 0x80 and cut < border + 3:
-                cut += 1  # not within a character
-        self._dropped_lines += self._raw.count(b"\n", 0, cut)
-        self._raw = self._raw[cut:]
-        self._is_cut = self._is_cut or cut > 0
+    def _watch(self) -> None:
+        pause_s, is_silent = limits.ENV_PAUSE_S, False
+        while True:
+            with self._lock:
+                if self.is_over or not self._watchers:
+                    self._watching = None
+                    return
+            time.sleep(pause_s)
+            pause_s = min(1.5 * pause_s, limits.ENV_PAUSE_MAX_S)
+            try:
+                self.look()
+                is_silent = False
+            except ShuttingDown:
+                return
+            except HoldfastError as problem:
+                if not is_silent:
+                    _log.warning("the sandbox of %s does not answer and is asked again: %s", self.id, problem)
+                is_silent = True
 
-    def catch_up(self, until: float = math.inf) -> None:
-        """Fetch the output that is there, call by call, until it is whole or the time is over."""
-        before = -1
-        while not self._is_whole and self._read_to != before and time.monotonic() < until:
-            before = self._read_to
-            self.look()
 
-    # What programs read.
+def start(
+    sandbox: Sandbox,
+    command: str,
+    *,
+    relay: Callable[..., Relay],
+    settings: Settings,
+    config: Config,
+    author: str,
+    owner: str,
+    task_id: str,
+    cwd: str | None,
+    env_vars: Mapping[str, str],
+    use_pty: bool,
+    deadline: int | None,
+    persists: bool,
+) -> Box:
+    options: Any = {
+        "cwd": cwd,
+        "env": dict(env_vars),
+        "place": f"docker:{sessions.SANDBOX}",
+        "shell": "/bin/sh",
+        "grace": settings.grace_s,
+        "notify": "never",
+        "timeout": deadline,
+        **({"tty": True, "size": limits.PTY_SIZE} if use_pty else {"merge_stderr": True, "stdin": "closed"}),
+    }
+    request = build(command, options, config=config, author=author, environ={})
+    request.spec["place"] = "local"
+    frame = {"type": "start", "spec": request.spec, "env": request.env, "claims": 0, "then": None}
+    reply = sandbox.ask({"do": "start", "request": frame})
+    problem = reply.get("spawn_error")
+    if problem is not None:
+        raise SpawnError(problem["errno"], problem["step"], problem["path"])
+    id = sessions.new_id()
+    labels = {sessions.ID: id, sessions.TASK: task_id, sessions.MODE: sessions.BACKGROUND}
+    labels |= {sessions.PERSIST: "1"} if persists else {}
+    kept = partial(
+        relay,
+        announced=False,
+        command=command,
+        cwd=cwd,
+        kind="local_bash",
+        name=id,
+        owner=owner,
+        labels=labels,
+        metadata={"hermes": {"sandbox": True, "pid": reply["pid"]}},
+        notify="never",
+        # A stop by other tools waits for the sandbox.
+        grace=settings.grace_s + _STOP_S,
+    )
+    where = {"id": request.spec["id"], "home": reply["home"], "endpoint": reply["endpoint"]}
+    return Box(sandbox, kept, id, where, settings.grace_s)
+
+
+class SandboxProcess(ProcessSession):
+    """Its attributes ask its sandbox."""
+
+    def __init__(self, box: Box, session: AsyncSession, shown: Callable[[str], str]) -> None:
+        pid, place = sessions.pid_of(session), process.place(session)
+        facts = {"output": words.STARTED, "session_id": sessions.called(session), "pid": pid}
+        super().__init__({**facts, "exit_code": 0, "error": None, **place}, session, shown)
+        self._box = box
 
     @property
-    def id(self) -> str:
-        return self._name
-
-    @property
-    def native_id(self) -> str:
-        return str(self._where["id"])
-
-    @property
-    def command(self) -> str:
-        return self._command
-
-    @property
-    def task_id(self) -> str:
-        return self._task
-
-    @property
-    def owner(self) -> str:
-        return self._owner
-
-    @property
-    def session_key(self) -> str:
-        return "" if self._owner == f"task:{self._task}" else self._owner
-
-    @property
-    def pid(self) -> int | None:
-        return self._pid
-
-    @property
-    def cwd(self) -> str | None:
-        return self._cwd
-
-    @property
-    def started_at(self) -> float:
-        return self._began
-
-    @property
-    def exited(self) -> bool:
-        self.look()
-        return self._over
-
-    @property
-    def exit_code(self) -> int | None:
-        self.look()
-        return None if self._exit is None else views.exit_code(self._exit.get("code"), self._exit.get("signal"))
-
-    @property
-    def output_buffer(self) -> str:
-        self.look()
-        return self.tail(limits.REPLY_CHARS, self._settings.redacted)[0]
-
-    @property
-    def detached(self) -> bool:
-        return False
-
-    @property
-    def pid_scope(self) -> str:
-        return "sandbox"
+    def _now(self) -> AsyncSession | None:
+        self._box.look()
+        return super()._now
 
     @property
     def notify_on_complete(self) -> bool:
-        return self._notifies
+        return self._box.notifies
 
     @notify_on_complete.setter
     def notify_on_complete(self, wanted: bool) -> None:
-        if not wanted:
-            self.stop_notices()
-        elif not self._notifies:
-            self["notify_on_complete"] = self._notifies = True
-            threading.Thread(target=self._tell, args=(self,), daemon=True).start()
+        if wanted != self._box.notifies:
+            self._box.notifies = wanted
+            self._set_notifies(wanted)
+            self._box.watch(wanted)
 
     @property
     def watch_patterns(self) -> list[str]:
@@ -344,159 +333,4 @@ class SandboxProcess(ProcessSession):
 
     @watch_patterns.setter
     def watch_patterns(self, wanted: Iterable[str]) -> None:
-        refuse(watch_patterns=list(wanted))
-
-    def stop_notices(self) -> None:
-        """None will come any more; setting `notify_on_complete` again makes another attempt."""
-        self["notify_on_complete"] = self._notifies = False
-
-    @property
-    def is_over(self) -> bool:
-        """As last told: `exited` asks."""
-        return self._over
-
-    def text(self) -> str:
-        with self._lock:
-            return clean(self._raw)
-
-    def tail(self, characters: int, shown: Shown | None = None) -> tuple[str, bool]:
-        """The last so many characters as results show them, and whether there is more before them."""
-        with self._lock:
-            raw = self._raw
-        # Colours and progress are left out of the text.
-        part = raw[-max(_NEWEST_BYTES, 4 * characters) :]
-        if len(part) < len(raw) and b"\n" in part[:-1]:
-            part = part.partition(b"\n")[2]
-        text, cut = views.last((shown or self._settings.shown)(clean(part)), characters)
-        return text, cut or len(part) < len(raw) or self._is_cut
-
-    # What the tools answer.
-
-    def head(self) -> Facts:
-        command = self._settings.shown(self._command)
-        return {"session_id": self._name, "command": command, "status": "exited" if self._over else "running"}
-
-    def uptime_s(self) -> int:
-        return int((self._ended or time.time()) - self._began)
-
-    def ended(self) -> Facts:
-        if not self._over:
-            return {}
-        exit = self._exit or {"cause": "lost"}
-        facts: Facts = {
-            "exit_code": None if self._exit is None else views.exit_code(exit.get("code"), exit.get("signal")),
-            "completion_reason": views.reason(exit["cause"]),
-            "termination_source": views.source(exit["cause"], exit.get("by"), foreground=False),
-        }
-        left = [each["pid"] for each in exit.get("survivors") or []]
-        return facts | ({"survivors": left} if left else {})
-
-    def more(self) -> Facts:
-        """Of an end that is known before all of the output is here."""
-        return {"output_cut": True, "note": texts.REST_FOLLOWS} if self._over and not self._is_whole else {}
-
-    def polled(self) -> Facts:
-        self.look()
-        preview, cut = self.tail(limits.POLL_CHARS)
-        facts = self.head() | {"pid": self._pid, "uptime_seconds": self.uptime_s(), "output_preview": preview}
-        facts |= {"output_cut": True} if cut else {}
-        return facts | self.ended() | self.more() | {"place": NAME, "pid_scope": "sandbox"}
-
-    def row(self, task_id: str | None) -> Facts:
-        preview, _ = self.tail(limits.LIST_PREVIEW_CHARS)
-        row = self.head() | {"cwd": self._cwd, "pid": self._pid, "uptime_seconds": self.uptime_s()}
-        row |= {
-            "started_at": time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(self._began)),
-            "output_preview": preview,
-        }
-        row |= {"notify_on_complete": True} if self._notifies else {}
-        row |= {"persist_on_release": True} if self.persists else {}
-        row |= {"session_scoped": True} if task_id and task_id != self._task else {}
-        return row | self.ended() | {"place": NAME, "pid_scope": "sandbox"}
-
-    def log(self, offset: int | None, limit: int) -> Facts:
-        self.catch_up()
-        lines = self.text().split("\n")
-        if not lines[-1]:
-            lines.pop()
-        total = self._dropped_lines + len(lines)
-        first = max(self._dropped_lines, total - limit if offset is None else offset)
-        kept = lines[first - self._dropped_lines :][:limit]
-        # As one text, for a key may stand on several lines.
-        output = self._settings.shown("\n".join(kept))
-        facts = self.head() | {"output": output, "total_lines": total, "showing": f"{len(kept)} lines"}
-        facts |= {"first_line": first} | ({"lines_dropped": self._dropped_lines} if self._dropped_lines else {})
-        return facts | ({"next_offset": first + len(kept)} if first + len(kept) < total else {})
-
-    def waited(self, timeout: int | None, is_interrupted: threading.Event) -> Facts:
-        allowed = limits.timeout_s()
-        if timeout is not None and timeout < 1:
-            raise BadArgument("timeout", f"{timeout} is out of bounds", "give a whole number of at least 1")
-        limit = min(timeout or allowed, allowed)
-        until = time.monotonic() + limit
-        delays = pauses_s()
-        self.look()
-        while not self._over and not is_interrupted.is_set():
-            left = until - time.monotonic()
-            if left <= 0:
-                break
-            is_interrupted.wait(min(left, next(delays)))
-            self.look()
-        if self._over:
-            self.catch_up(until)
-            text, cut = self.tail(limits.WAIT_EXITED_CHARS)
-            return self.head() | {"output": text} | ({"output_cut": True} if cut else {}) | self.ended() | self.more()
-        facts = self.head()
-        text, _ = self.tail(limits.WAIT_RUNNING_CHARS)
-        facts |= {"process_running": True, "output": text}
-        if is_interrupted.is_set():
-            return facts | {"status": "interrupted", "note": texts.WAIT_INTERRUPTED}
-        return facts | {"status": "timeout", "timeout_note": texts.wait_over(limit)}
-
-    def killed(self, by: str) -> Facts:
-        self.look()
-        before = self._over
-        survivors = self.stop(by)
-        self.catch_up()
-        if survivors or not self._over:
-            said = {"error": texts.still_there(survivors), "error_code": "still-running", "survivors": survivors}
-            return {"status": "error", "session_id": self._name, "process_running": not self._over, **said}
-        text, cut = self.tail(limits.WAIT_EXITED_CHARS)
-        ended = self.ended()
-        status = "already_exited" if before or ended["completion_reason"] != "killed" else "killed"
-        return {"status": status, "session_id": self._name, **ended, "output": text, "output_cut": cut}
-
-    def no_input(self) -> Facts:
-        self.look()
-        if self._over:
-            return {"status": "already_exited", "error": texts.FINISHED}
-        said = f"stdin of {self._name} is closed: its sandbox runs commands to their end and has no stream for input"
-        return {"status": "error", "error": said, "error_code": StdinClosed.code}
-
-    def given_up(self, why: str) -> Facts:
-        """The event where an end was to be announced and cannot be seen."""
-        return {
-            "type": "watch_disabled",
-            "event_id": f"{self._where['id']}.unreachable",
-            "session_id": self._name,
-            "session_key": self._owner,
-            "command": self._settings.shown_in_notice(self._command),
-            "task_id": self._task,
-            "message": texts.sandbox_given_up(self._name, self._settings.shown_in_notice(why)),
-            "error_code": PlaceUnreachable.code,
-        }
-
-    def event(self) -> Facts:
-        text, cut = self.tail(self._settings.completion_output_chars, self._settings.shown_in_notice)
-        return {
-            "type": "completion",
-            "event_id": f"{self._where['id']}.end",
-            "session_id": self._name,
-            "session_key": self._owner,
-            "command": self._settings.shown_in_notice(self._command),
-            "task_id": self._task,
-            "output": text,
-            "output_cut": cut,
-            "observed": False,
-            **self.ended(),
-        }
+        refuse(watch_patterns=wanted)

@@ -1,52 +1,294 @@
-"""The tools `terminal` and `process`."""
+"""The tools `terminal` and `process`, and a command in the foreground."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import os
+import re
 from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
-from ...errors import AmbiguousId, BadArgument, HoldfastError, NotFound
-from ..answer import Answer
-from ..parameters import BOOLEAN, INTEGER, STRING, STRINGS, Parameter
-from ..toolset import Tool, Toolset
-from . import limits, texts
-from .consuming import Consuming
+from ...core.command import LIMIT
+from ...core.processes import SETTLE_S
+from ...errors import (
+    AmbiguousId,
+    BadArgument,
+    HoldfastError,
+    NotFound,
+    RunnerGone,
+    SessionEnded,
+    SpawnError,
+    Unreachable,
+)
+from ..base import BOOLEAN, INTEGER, STRING, STRINGS, Answer, Parameter, Tool, Toolset
+from ..sessions import Running
+from . import process, sessions, words
+from . import settings as limits
 from .events import drain
-from .foreground import in_foreground
 from .process import Process, unknown
-from .racing import INTERRUPT, YIELD, Race, raced
+from .sessions import Owners
 from .settings import Settings
-from .starting import Starting, Wanted, spelled
+from .start import LOCAL, Starting, Wanted, moved_to, reporting_directory, spelled
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
-    from typing import Any
+    from typing import Any, TypeVar
 
-    from ...host.aio import AsyncHoldfast, AsyncSession
-    from ...model import Woke
-    from ...signals.consumer import AsyncConsumer
+    from ...model import Snapshot, Woke
+    from ...sessions.aio import AsyncHoldfast, AsyncSession
     from ...signals.records import Signal
-    from ..toolset import Approve
+    from ..base import Approve
     from .events import Drained
+
+
+if TYPE_CHECKING:
+    T = TypeVar("T")
+    Facts = dict[str, Any]
+
+INTERRUPT = "interrupt"
+YIELD = "yield"
+
+
+async def _unless(stop: asyncio.Future[str], outcome: Awaitable[T]) -> T | None:
+    """The outcome; None if `stop` is set before. Then only the waiting ends."""
+    work = asyncio.ensure_future(outcome)
+    try:
+        both: set[asyncio.Future[Any]] = {work, stop}
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        return work.result() if work.done() else None
+    finally:
+        if not work.done():
+            work.cancel()
+            await asyncio.gather(work, return_exceptions=True)
+
+
+# A foreground command: started like any other, and left running when the caller stops waiting.
+
+
+# Between the end of a command and the report of it.
+_MARGIN_S = 1.0
+_SERVERS = re.compile(
+    r"""(?x) (?:^|[;&|(\n])\s*
+    (?: (?:env|exec|sudo|time|nice|nohup|uv\ run|poetry\ run|npx|pnpm\ exec|yarn\ exec)\s+
+      | [A-Za-z_]\w*=(?:"[^"]*"|'[^']*'|[^\s"'])*\s+ )*
+    (?: (?:npm|pnpm|yarn|bun)\s+(?:run\s+)?(?:dev|start|serve|watch|preview)\b
+      | (?:next|nuxt|astro|remix|vite|webpack)\s+(?:dev|serve|start|preview)\b | vite(?:\s+--|\s*$)
+      | webpack-dev-server\b
+      | (?:uvicorn|gunicorn|hypercorn|daphne|flask\s+run|fastapi\s+(?:dev|run)|nodemon|http-server|live-server)\b
+      | python[0-9.]*\s+-m\s+(?:http\.server|uvicorn|flask|gunicorn)\b | python[0-9.]*\s+\S*manage\.py\s+runserver\b
+      | (?:rails|rackup|bin/rails)\s+(?:s|server)\b | php\s+-S\b | jupyter\s+(?:lab|notebook)\b | ng\s+serve\b
+      | docker(?:-compose|\s+compose)(?:\s+-\S+(?:\s+(?!up\b)[^\s-]\S*)?)*\s+up\b(?!.*\s(?:-d|--detach)\b)
+      | cargo\s+watch\b | tail\s+(?:-\S*f|--follow)
+    )"""
+)
+_ONLY_ASKS = re.compile(r"\s(?:--help|--version)\b")
+
+
+def is_server(command: str) -> bool:
+    """Whether it looks like a command that does not end by itself."""
+    return _SERVERS.search(command) is not None and _ONLY_ASKS.search(command) is None
+
+
+async def in_foreground(tools: Hermes, wanted: Wanted, stop: asyncio.Future[str]) -> Facts:
+    """`stop` may be set before there is a command."""
+    hf, settings, starting = tools.hf, tools.settings, tools.starting
+    wanted.check()
+    server = is_server(wanted.command)
+    if server and settings.foreground_guard == "refuse":
+        said = words.REFUSED_SERVER.format(command=wanted.command)
+        return {"output": "", "exit_code": -1, "error": said, "error_code": "bad-argument", "status": "error"}
+    limit, cap = wanted.timeout or limits.timeout_s(), limits.foreground_cap_s()
+    wait_s = min(settings.server_wait_s, cap) if server else cap
+    if limit <= wait_s:
+        # Its deadline comes first: the answer says how that ended it, and a stop may take its time.
+        wait_s = limit + settings.grace_s + SETTLE_S + _MARGIN_S
+
+    async def begin(place: str, started: Callable[[], None]) -> Facts:
+        options, hints = await starting.options(wanted, place)
+        if stop.done() and stop.result() == INTERRUPT:
+            return {"output": words.INTERRUPTED, "exit_code": 130, "error": None}
+        options |= {**reporting_directory(options["shell"]), "notify": "auto", "timeout": limit}
+        waited = True
+        async with Running(hf, wanted.command, on_start=started, wait=wait_s, **options) as running:
+            try:
+                outcome = tools.with_progress(running.sessions, running.outcome(min(limit, wait_s)))
+                if await _unless(stop, outcome) is None:
+                    await running.started()  # a start that is under way is not aborted
+                session = running.result()
+            except Unreachable:
+                if running.session is None:
+                    raise
+                # It runs on without an answer from there, and its end is queued.
+                session, waited = await running.session.refresh(), False
+        if session is None:
+            (session,) = running.sessions
+            if stop.result() == INTERRUPT:
+                return await _interrupted(session, settings)
+            return await _yielded(session, settings, wanted)
+        if (session.stopping or {}).get("by") == LIMIT:
+            return await _overdue(session, settings, limit)
+        if not sessions.is_over(session):
+            facts = await _yielded(session, settings, wanted)
+            return facts | ({"promoted_from_foreground": words.promoted(server, wait_s)} if waited else {})
+        moved = moved_to(hf, session)
+        if moved is not None:
+            starting.place.move(place, moved)
+        return await _ended(hf, session, settings, wanted, limit, moved, hints)
+
+    try:
+        async with starting.alone() as started:
+            if settings.max_running is not None:
+                await starting.must_have_room()
+            facts, recreated = await starting.place.begin(lambda place: begin(place, started))
+    except SpawnError as problem:
+        starting.lost_directory(problem, wanted)
+        raise
+    return facts | ({"environment_recreated": True} if recreated else {})
+
+
+async def _interrupted(session: AsyncSession, settings: Settings) -> Facts:
+    with contextlib.suppress(HoldfastError):
+        # This reply reports the end. If no runner takes this, the command is stopped all the same.
+        await session.update(notify="never")
+    stopped = await settings.stop(session, "interrupt")
+    text, _, _ = await _output(session, settings)
+    facts: Facts = {"output": _with_line(text, words.INTERRUPTED), "exit_code": 130, "error": None}
+    facts["session_id"] = sessions.called(session)
+    if stopped.survivors:
+        facts["survivors"] = [each["pid"] for each in stopped.survivors]
+    if not sessions.is_over(session):
+        # It survived, or its end is not recorded yet: from now on it is a background process, and its end is due.
+        await _to_background(session)
+        facts |= {"process_running": True, "hint": words.SURVIVED} if stopped.survivors else process.health(session)
+    return facts
+
+
+async def _overdue(session: AsyncSession, settings: Settings, limit: int) -> Facts:
+    """Its time is over and it survived: from now on it is a background process, and its end is due."""
+    await _to_background(session)
+    text, _, _ = await _output(session, settings)
+    facts: Facts = {"output": _with_line(text, words.TIMED_OUT.format(limit_s=limit)), "exit_code": 124, "error": None}
+    facts |= {"cause": "overall_timeout", "session_id": sessions.called(session), "survivors": [session.pid]}
+    return facts | {"process_running": True, "hint": words.SURVIVED}
+
+
+async def _yielded(session: AsyncSession, settings: Settings, wanted: Wanted) -> Facts:
+    # A limit that was not asked for is lifted.
+    await _to_background(session, **({"timeout": None} if wanted.timeout is None else {}))
+    text, _, _ = await _output(session, settings)
+    facts: Facts = {
+        "output": text,
+        "exit_code": None,
+        "error": None,
+        "status": "yielded_to_background",
+        "session_id": sessions.called(session),
+        "pid": session.pid,
+        **process.place(session),
+    }
+    if not settings.drains:
+        facts |= {"notify_unsupported": words.NO_DELIVERY, "note": words.YIELDED_SILENTLY}
+    else:
+        facts |= {"notify_on_complete": True, "note": words.YIELDED}
+    return process.with_health(facts, session)
+
+
+async def _to_background(session: AsyncSession, **changes: Any) -> None:
+    """From now on its end is queued."""
+    labels = {**session.labels, sessions.MODE: sessions.YIELDED}
+    try:
+        await session.update(labels=labels, notify="exit", **changes)
+    except SessionEnded:
+        pass  # just now: no call waited any more, so its end is queued
+    except (RunnerGone, Unreachable):
+        await session.refresh()  # the same; and the answer says so
+
+
+async def _ended(
+    hf: AsyncHoldfast,
+    session: AsyncSession,
+    settings: Settings,
+    wanted: Wanted,
+    limit: int,
+    moved: str | None,
+    hints: list[str],
+) -> Facts:
+    exit = session.exit
+    code = None if exit is None else process.exit_code(exit.code, exit.signal)
+    text, cut, characters = await _output(session, settings)
+    late = exit is not None and exit.cause == "overall_timeout"
+    facts: Facts = {
+        "output": _with_line(text, words.TIMED_OUT.format(limit_s=limit)) if late else text,
+        "exit_code": 124 if late else code,
+        "error": None,
+    }
+    if late:
+        facts["cause"] = "overall_timeout"
+    if exit is not None and exit.cause == "lost":
+        facts |= {"error": "the command and its supervisor are gone; no exit code was seen", "error_code": "lost"}
+    if moved is not None:
+        facts["cwd"] = moved
+    survivors = process.survivors(exit)
+    if survivors:
+        hints = [*hints, words.HINT_SURVIVORS]
+    if cut:
+        facts |= {
+            "output_total_chars": characters,
+            "truncation_note": words.READ_THE_REST.format(id=sessions.called(session)),
+        }
+        facts |= {"full_output_path": _log_path(hf, session)} if session.place == LOCAL else {}
+    if cut or survivors or late:
+        facts["session_id"] = sessions.called(session)
+    meaning = None if late else process.meaning(wanted.command, code)
+    facts |= {"exit_code_meaning": meaning} if meaning else {}
+    return facts | survivors | ({"hint": "; ".join(hints)} if hints else {})
+
+
+async def _output(session: AsyncSession, settings: Settings) -> tuple[str, bool, int]:
+    """The shown part, whether something is left out, and how many characters there are."""
+    gone = sum(session.dropped_before.values())
+    whole = await session.text()
+    whole = whole if gone else process.without_noise(whole)
+    total = gone + len(whole)
+    if gone and "\n" in whole[:-1]:
+        # It was dropped by bytes: the first line may be only the end of one.
+        whole = whole.partition("\n")[2]
+    text, cut = process.window(await process.aside(session, lambda: settings.shown(whole)))
+    return (f"{words.DROPPED.format(count=gone)}\n{text}", True, total) if gone else (text, cut, total)
+
+
+def _log_path(hf: AsyncHoldfast, session: AsyncSession) -> str:
+    """The file with all bytes, or the directory if there are several."""
+    directory = hf.home.session(session.id)
+    stream = "tty." if session.tty else "stdout."
+    files = [name for name in os.listdir(directory) if name.startswith(stream)]
+    return os.path.join(directory, files[0]) if len(files) == 1 else directory
+
+
+def _with_line(text: str, line: str) -> str:
+    return f"{text}{'' if not text or text.endswith(chr(10)) else chr(10)}{line}"
+
+
+# The tools `terminal` and `process`.
+
 
 _TERMINAL = Tool(
     "terminal",
-    texts.TERMINAL,
+    words.TERMINAL,
     (
-        Parameter("command", STRING, texts.COMMAND, required=True),
-        Parameter("background", BOOLEAN, texts.BACKGROUND, default=False),
-        Parameter("timeout", INTEGER, texts.TIMEOUT, minimum=1),
-        Parameter("deadline", INTEGER, texts.DEADLINE, minimum=1),
-        Parameter("workdir", STRING, texts.WORKDIR),
-        Parameter("pty", BOOLEAN, texts.PTY, default=False),
-        Parameter("notify", BOOLEAN, texts.NOTIFY, default=False, aliases=("notify_on_complete",)),
-        Parameter("watch_patterns", STRINGS, texts.WATCH_PATTERNS),
-        Parameter("heartbeat", INTEGER, texts.HEARTBEAT, default=0, minimum=0),
-        Parameter("persist_on_release", BOOLEAN, texts.PERSIST, default=False),
-        Parameter("stdin", STRING, texts.STDIN, choices=("open", "closed")),
+        Parameter("command", STRING, words.COMMAND, required=True),
+        Parameter("background", BOOLEAN, words.BACKGROUND, default=False),
+        Parameter("timeout", INTEGER, words.TIMEOUT, minimum=1),
+        Parameter("deadline", INTEGER, words.DEADLINE, minimum=1),
+        Parameter("workdir", STRING, words.WORKDIR),
+        Parameter("pty", BOOLEAN, words.PTY, default=False),
+        Parameter("notify", BOOLEAN, words.NOTIFY, default=False, aliases=("notify_on_complete",)),
+        Parameter("watch_patterns", STRINGS, words.WATCH_PATTERNS),
+        Parameter("heartbeat", INTEGER, words.HEARTBEAT, default=0, minimum=0),
+        Parameter("persist_on_release", BOOLEAN, words.PERSIST, default=False),
+        Parameter("stdin", STRING, words.STDIN, choices=("open", "closed")),
     ),
     title="Terminal",
     destroys=True,
@@ -54,21 +296,30 @@ _TERMINAL = Tool(
 )
 _PROCESS = Tool(
     "process",
-    texts.PROCESS,
+    words.PROCESS,
     (
-        Parameter("action", STRING, texts.ACTION, required=True, choices=texts.ACTIONS),
-        Parameter("session_id", STRING, texts.SESSION_ID),
-        Parameter("data", STRING, texts.DATA),
-        Parameter("timeout", INTEGER, texts.WAIT_TIMEOUT, minimum=1),
-        Parameter("offset", INTEGER, texts.OFFSET, minimum=0),
-        Parameter("limit", INTEGER, texts.LIMIT, default=limits.LOG_LINES, minimum=1, maximum=limits.LOG_LINES_MAX),
-        Parameter("since", STRING, texts.SINCE),
-        Parameter("acknowledge", BOOLEAN, texts.ACKNOWLEDGE, default=False),
-        Parameter("raw", BOOLEAN, texts.RAW, default=False),
+        Parameter("action", STRING, words.ACTION, required=True, choices=words.ACTIONS),
+        Parameter("session_id", STRING, words.SESSION_ID),
+        Parameter("data", STRING, words.DATA),
+        Parameter("timeout", INTEGER, words.WAIT_TIMEOUT, minimum=1),
+        Parameter("offset", INTEGER, words.OFFSET, minimum=0),
+        Parameter("limit", INTEGER, words.LIMIT, default=limits.LOG_LINES, minimum=1, maximum=limits.LOG_LINES_MAX),
+        Parameter("since", STRING, words.SINCE),
+        Parameter("acknowledge", BOOLEAN, words.ACKNOWLEDGE, default=False),
+        Parameter("raw", BOOLEAN, words.RAW, default=False),
     ),
     title="Background processes",
     destroys=True,
 )
+
+# What each action of `process` uses beside the id.
+_USED = {
+    "poll": ("since", "acknowledge"),
+    "log": ("offset", "limit", "raw"),
+    "wait": ("timeout",),
+    "write": ("data",),
+    "submit": ("data",),
+}
 
 
 class Hermes(Toolset):
@@ -76,10 +327,11 @@ class Hermes(Toolset):
 
     name = "hermes"
     tools = (_TERMINAL, _PROCESS)
+    variants = sessions.VARIANTS
     redacts_itself = True
     instructions = (
         "Commands run here outlive this connection: a `terminal` call that is aborted, a client that restarts or a "
-        "server that dies ends the waiting; a foreground command goes on until its timeout, a background one until it "
+        "server that dies ends the waiting; a foreground command runs on until its timeout, a background one until it "
         "ends. `process` lists them, shows their output and waits for them: do not poll. The notices asked for with "
         "notify, watch_patterns or heartbeat stay in a queue until you acknowledge them with `signals`."
     )
@@ -95,18 +347,18 @@ class Hermes(Toolset):
     ) -> None:
         super().__init__(hf, owner, approve=approve)
         self.settings = Settings(task_id or owner, **options)
-        self._consuming = Consuming(hf, owner, self.settings, self.kept())
-        self._starting = Starting(hf, owner, self.settings, self.kept())
-        self._process_actions = Process(hf, [owner], self.settings, self._consuming, asyncio.to_thread)
-        # Calls that wait for something right now, to be told why they should stop.
+        self._owners = Owners(hf, self.settings, [self])
+        self.starting = Starting(self, self.settings)
+        self._actions = Process(self._owners, self.settings)
+        # One for each call that waits right now, set with the reason why it should stop.
         self._waiting: set[asyncio.Future[str]] = set()
 
     async def open(self) -> None:
         if self.settings.drains:
-            self._consuming.consumer  # noqa: B018  from now on what is promised to the owner is kept for it
+            self.consumer()  # from now on signals are kept for the owner
 
-    def consumer(self) -> AsyncConsumer:
-        return self._consuming.consumer
+    def is_own(self, session: Snapshot) -> bool:
+        return sessions.is_ours(session)
 
     def hides(self) -> Callable[[str], str] | None:
         return self.settings.without_secrets if self.settings.redact else None
@@ -118,68 +370,44 @@ class Hermes(Toolset):
         seen: Callable[[str], bool] | None = None,
         owns: Callable[[Signal], bool] | None = None,
     ) -> Drained:
-        """What happened, as events and as one message. `owns` may leave signals to others; where it fails, all stay."""
-        return await drain(self.hf, self._consuming, self.settings, limit=limit, seen=seen, owns=owns)
+        """What happened, as events and as one message. `owns` may leave signals to others; if it fails, all stay."""
+        observed = self._owners.observed
+        return await drain(self.hf, self.consumer(), observed, self.settings, limit=limit, seen=seen, owns=owns)
 
     async def is_completion_consumed(self, session_id: str) -> bool:
-        return await self._process_actions.is_consumed(session_id)
+        return await self._actions.is_consumed(session_id)
 
     def interrupt(self) -> None:
         """The user wants it to stop: foreground commands are ended, waits end."""
-        self._tell(INTERRUPT)
+        self._stop_waiting(INTERRUPT)
 
     def yield_now(self) -> None:
-        """The user has written: foreground commands go on in the background, waits end."""
-        self._tell(YIELD)
+        """The user has written: foreground commands continue in the background, waits end."""
+        self._stop_waiting(YIELD)
 
-    def _tell(self, why: str) -> None:
+    def _stop_waiting(self, why: str) -> None:
         for call in self._waiting:
             if not call.done():
                 call.set_result(why)
 
     # The tools.
 
-    async def _terminal(self, **arguments: Any) -> Answer:
+    async def tool_terminal(self, **arguments: Any) -> Answer:
         wanted = Wanted(**arguments)
         if wanted.background:
-            return _answer(await self._starting.in_background(wanted))
-        with self._listening() as told:  # before anything else: a start may take a while
-            race = Race(told, self.waiting)
-            return _answer(await in_foreground(self.hf, self._starting, self.settings, wanted, race))
+            return _answer(await self.starting.in_background(wanted))
+        with self._interruptible() as stop:  # before anything else: a start may take a while
+            return _answer(await in_foreground(self, wanted, stop))
 
-    async def _process(self, action: str, session_id: str | None, **arguments: Any) -> Answer:
+    async def tool_process(self, action: str, session_id: str | None, **arguments: Any) -> Answer:
         if action == "list":
-            return _answer(await self._process_actions.listed(self.settings.task_id, [self.owner], [self.owner]))
+            return _answer(await self._actions.listed(self.settings.task_id, [self.owner], [self.owner]))
         if session_id is None or not session_id.strip():
-            return _answer({"error": texts.no_session_id(action), "error_code": BadArgument.code})
-        return _answer(await self._act(action, session_id, **arguments))
-
-    async def _act(
-        self,
-        action: str,
-        id: str,
-        *,
-        data: str | None,
-        timeout: int | None,
-        offset: int | None,
-        limit: int,
-        since: str | None,
-        acknowledge: bool,
-        raw: bool,
-    ) -> dict[str, Any]:
-        process = self._process_actions
-        if action == "poll":
-            return await process.poll(id, since=since, acknowledge=acknowledge)
-        if action == "log":
-            return await process.log(id, offset=offset, limit=limit, raw=raw)
+            return _answer({"error": words.NO_SESSION_ID.format(action=action), "error_code": BadArgument.code})
+        used = {name: arguments[name] for name in _USED.get(action, ())}
         if action == "wait":
-            return await process.wait(id, timeout=timeout, waiting=self._wait)
-        if action == "write":
-            return await process.write(id, data or "")
-        if action == "submit":
-            return await process.submit(id, data or "")
-        one = {"kill": process.kill, "close": process.close, "ack": process.ack}[action]
-        return await one(id)
+            used["waiting"] = self._wait
+        return _answer(await getattr(self._actions, action)(session_id, **used))
 
     def _take(self, tool: Tool, arguments: object) -> dict[str, Any]:
         if tool is _PROCESS and isinstance(arguments, dict):
@@ -207,38 +435,37 @@ class Hermes(Toolset):
             said = {"status": "error", **said}
         return _answer(said)
 
-    # Waiting, until something happens or somebody wants to go on.
+    # Waiting, until something happens or the user wants to continue.
 
     @contextmanager
-    def _listening(self) -> Iterator[asyncio.Future[str]]:
-        """What is set with the word of whoever wants the call to stop waiting."""
-        told: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._waiting.add(told)
+    def _interruptible(self) -> Iterator[asyncio.Future[str]]:
+        """Set with the reason when the call should stop waiting."""
+        stop: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._waiting.add(stop)
         try:
-            yield told
+            yield stop
         finally:
-            self._waiting.discard(told)
-            told.cancel()
+            self._waiting.discard(stop)
+            stop.cancel()
 
     async def _wait(self, session: AsyncSession, outcome: Awaitable[Woke]) -> Woke | None:
-        with self._listening() as told:
-            woke = await raced(self.waiting([session], outcome), told)
-        return None if isinstance(woke, str) else woke
+        with self._interruptible() as stop:
+            return await _unless(stop, self.with_progress([session], outcome))
 
 
 def _checked(given: dict[str, Any]) -> dict[str, Any]:
-    """Of the tool `process`: a known action, and no more lines than there may be."""
+    """For the tool `process`: a known action, and `limit` within its bounds."""
     action, limit = given.get("action"), given.get("limit")
-    if isinstance(action, str) and action not in texts.ACTIONS:
+    if isinstance(action, str) and action not in words.ACTIONS:
         problem = BadArgument("action", "is not known")
-        problem.message, problem.fix = texts.unknown_action(action), ""
+        problem.message, problem.fix = words.unknown_action(action), ""
         raise problem
     many = isinstance(limit, int) and limit > limits.LOG_LINES_MAX
     return {**given, "limit": limits.LOG_LINES_MAX} if many else given
 
 
 def _mended(given: dict[str, Any]) -> dict[str, Any]:
-    """What models write instead of what was meant."""
+    """Accept what models write instead of what they mean."""
     mended = dict(given)
     for name in ("notify", "notify_on_complete"):
         if isinstance(mended.get(name), list):
@@ -247,7 +474,7 @@ def _mended(given: dict[str, Any]) -> dict[str, Any]:
                 mended["watch_patterns"] = [*watched, *meant]
     patterns = mended.get("watch_patterns")
     if isinstance(patterns, list) and not all(isinstance(each, str) for each in patterns):
-        raise BadArgument("watch_patterns", "holds something that is no text", 'give texts, such as ["ERROR"]')
+        raise BadArgument("watch_patterns", "has an item that is not text", 'give texts, such as ["ERROR"]')
     if mended.get("command") is None:
         for name in ("code", "cmd"):
             if name in mended:
@@ -257,7 +484,7 @@ def _mended(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_call(problem: BadArgument, given: dict[str, Any]) -> str:
-    """How to mend it, with the call as it would be right: without what was wrong, or with what was meant."""
+    """The fix with a corrected call: without the wrong argument, or with what was meant."""
     wrong = problem.argument
     if wrong == "command" or "terminal(" in problem.fix:
         return problem.fix

@@ -1,4 +1,4 @@
-"""What to write into the configuration of common MCP clients, so that they start or reach our server."""
+"""Configurations of common MCP clients, and the address and token of our server."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import json
 import os
 import shlex
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...errors import BadArgument
+from ...home import Home
+from ...serving import listener
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -17,22 +19,20 @@ if TYPE_CHECKING:
     Entry = dict[str, Any]
     Env = dict[str, str]
 
+
+# What to write into the configuration of common MCP clients, so that they start or reach our server.
+
+
 NAME = "holdfast"
 _TOKEN_VARIABLE = "HOLDFAST_MCP_TOKEN"  # noqa: S105  the name of a variable
 
 
-class Client:
-    """`then` says what to do with it; `started` and `reached` make what belongs there, for stdio and for HTTP."""
+class Client(NamedTuple):
+    """`then` says what to do with the configuration; `started` and `reached` make it, for stdio and for HTTP."""
 
-    def __init__(
-        self,
-        then: str,
-        started: Callable[[Sequence[str], Env], str],
-        reached: Callable[[str, str], str] | None,
-    ) -> None:
-        self.then = then
-        self.started = started
-        self.reached = reached
+    then: str
+    started: Callable[[Sequence[str], Env], str]
+    reached: Callable[[str, str], str] | None
 
 
 def _json(*path: str, **entry: Any) -> str:
@@ -141,14 +141,14 @@ def named(name: str) -> Client:
         raise BadArgument("client", f"{name[:40]!a} is not known", "give " + " or ".join(CLIENTS)) from None
 
 
-def command(family: str, owner: str | None, *, redact: bool = False) -> list[str]:
+def command(toolset: str, owner: str | None, *, redact: bool = False) -> list[str]:
     """The command line that starts our server, also where the client has another PATH than we."""
     script = os.path.join(os.path.dirname(sys.executable), "hold")
     start = [script] if os.access(script, os.X_OK) else [sys.executable, "-m", "holdfast.cli"]
     return [
         *start,
         "mcp",
-        *(() if family == "native" else ("--toolset", family)),
+        *(() if toolset == "native" else ("--toolset", toolset)),
         *(() if owner is None else ("--owner", owner)),
         *(("--redact",) if redact else ()),
     ]
@@ -161,3 +161,23 @@ def config(name: str, command: Sequence[str], env: Env, *, url: str | None = Non
     if client.reached is None:
         raise BadArgument("client", f"{name} starts its servers itself", "leave out --http")
     return client.reached(url, token)
+
+
+# Where the server is reached over HTTP, and the token that it asks for.
+
+
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+PATH = "/mcp"
+
+
+def address(host: str, port: int) -> str:
+    return listener.url("http", host, port, PATH)
+
+
+def token(file: str | None) -> str:
+    """The token in a file of the user's, or the home's own, made when first asked for."""
+    if file:
+        return listener.read_token(file, follow=True)
+    home = Home()
+    home.create()
+    return listener.token_of(home, "mcp-token")

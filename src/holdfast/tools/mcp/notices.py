@@ -1,7 +1,7 @@
-"""What happened to the sessions, told to clients as it comes, and to those who connect later.
+"""Signals, sent to MCP clients as they come, and to clients that connect later.
 
-Told is not acknowledged: signals stay in the queue until the agent takes them with a tool, so a client that cannot be
-pushed to, or looked away, loses nothing. Each is told once to each connection.
+Sending does not acknowledge: signals stay in the queue until the agent acknowledges them with a tool. So a client
+that cannot be pushed to loses nothing. Each signal is sent once to each connection.
 """
 
 from __future__ import annotations
@@ -14,12 +14,10 @@ from typing import TYPE_CHECKING
 from mcp.shared.exceptions import MCPDeprecationWarning
 
 from ...errors import HoldfastError
-from ...host.asyncio_driver import Asynchronous
-from ...signals.budget import Limits
-from ...signals.drain import render
-from .connections import of
-from .resources import SIGNALS
-from .sound import sound
+from ...sessions.driver import Asynchronous
+from ...signals.items import Limits
+from ...signals.render import render
+from .resources import SIGNALS, News, accepted, connection_of, without_surrogates
 
 if TYPE_CHECKING:
     from mcp.server.session import ServerSession
@@ -28,15 +26,13 @@ if TYPE_CHECKING:
     from ...signals.consumer import AsyncConsumer
     from ...signals.records import Signal
     from ...signals.waker import Waker
-    from ..toolset import Toolset
-    from .news import News
+    from ..base import Toolset
 
-# More than so many that wait are not looked through; whoever has so many to deal with need not hear of the next.
+
+# At most this many signals in the queue are looked at; an agent with more of them does not need the next one.
 _MOST = 1_000
-# From here on what is known to be told is looked through for what is settled.
+# With more remembered signals than this, settled ones are forgotten.
 _REMEMBERED = 2 * _MOST
-# A client that takes nothing for so long is told no more.
-_SEND_S = 5.0
 _AGAIN_S = 1.0
 _LOGGER = "holdfast"
 _LEVELS: tuple[LoggingLevel, ...] = (
@@ -55,7 +51,7 @@ class _Client:
     def __init__(self, session: ServerSession) -> None:
         self.session = session
         self.level: LoggingLevel = "debug"
-        self.told: set[str] = set()
+        self.sent: set[str] = set()
 
 
 class Notices:
@@ -63,13 +59,13 @@ class Notices:
         self._toolset = toolset
         self._news = news
         self._clients: dict[object, _Client] = {}
-        # What was said of the queue itself, to whoever listens for that.
+        # The signals that updates of the resource `signals` have announced.
         self._known: set[str] = set()
         self._waker: Waker | None = None
         self._task: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
-        self._task = asyncio.ensure_future(self._tell_all())
+        self._task = asyncio.ensure_future(self._deliver())
 
     async def close(self) -> None:
         if self._task is not None:
@@ -77,23 +73,23 @@ class Notices:
             await asyncio.wait([self._task])
 
     def add(self, session: ServerSession) -> None:
-        connection = of(session)
+        connection = connection_of(session)
         self._clients[connection] = _Client(session)
         connection.exit_stack.callback(self._clients.pop, connection, None)
         if self._waker is not None:
             self._waker.poke()
 
     def set_level(self, session: ServerSession, level: LoggingLevel) -> None:
-        client = self._clients.get(of(session))
+        client = self._clients.get(connection_of(session))
         if client is not None:
             client.level = level
 
-    async def _tell_all(self) -> None:
+    async def _deliver(self) -> None:
         while True:
             try:
                 await self._follow(self._toolset.consumer())
             except HoldfastError as problem:
-                # The index is locked, say: what waits there waits on.
+                # For example, the index is locked: the signals wait there.
                 logging.getLogger(__name__).warning("notices are late: %s", problem)
             await asyncio.sleep(_AGAIN_S)
 
@@ -107,10 +103,10 @@ class Notices:
                     pending = await consumer.pending()
                     waiting = await consumer.peek(min(_MOST, pending))
                     if any(signal.id not in self._known for signal in waiting):
-                        await self._news.tell(SIGNALS)
+                        await self._news.announce(SIGNALS)
                     await self._remember(self._known, waiting, consumer)
-                    await asyncio.gather(*(self._tell(client, waiting, consumer) for client in self._all()))
-                    # What was given back is due later.
+                    await asyncio.gather(*(self._send_to(client, waiting, consumer) for client in self._all()))
+                    # Released signals are due later.
                     await waker.stirred(driver, pending.next_due)
             finally:
                 self._waker = None
@@ -118,28 +114,26 @@ class Notices:
     def _all(self) -> list[_Client]:
         return list(self._clients.values())
 
-    async def _tell(self, client: _Client, waiting: list[Signal], consumer: AsyncConsumer) -> None:
-        new = [signal for signal in waiting if signal.id not in client.told]
-        await self._remember(client.told, waiting, consumer)
+    async def _send_to(self, client: _Client, waiting: list[Signal], consumer: AsyncConsumer) -> None:
+        new = [signal for signal in waiting if signal.id not in client.sent]
+        await self._remember(client.sent, waiting, consumer)
         message = render(new, self._toolset.name, limits=Limits.of(self._toolset.hf.config)) if new else None
         level: LoggingLevel = "warning" if any(map(_is_bad, new)) else "info"
         if not message or _LEVELS.index(level) < _LEVELS.index(client.level):
             return
-        data = {"text": sound(message.text), "signals": message.ids}
-        try:
-            async with asyncio.timeout(_SEND_S):
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore", MCPDeprecationWarning)
-                    await client.session.send_log_message(level, data, logger=_LOGGER)
-        except TimeoutError:
-            self._clients.pop(of(client.session), None)
+        data = {"text": without_surrogates(message.text), "signals": message.ids}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", MCPDeprecationWarning)
+            sending = client.session.send_log_message(level, data, logger=_LOGGER)
+            if not await accepted(sending):
+                self._clients.pop(connection_of(client.session), None)
 
-    async def _remember(self, told: set[str], waiting: list[Signal], consumer: AsyncConsumer) -> None:
-        told.update(signal.id for signal in waiting)
-        if len(told) > _REMEMBERED:
-            for id in list(told):
+    async def _remember(self, known: set[str], waiting: list[Signal], consumer: AsyncConsumer) -> None:
+        known.update(signal.id for signal in waiting)
+        if len(known) > _REMEMBERED:
+            for id in list(known):
                 if not await consumer.is_open(id):
-                    told.discard(id)
+                    known.discard(id)
 
 
 def _is_bad(signal: Signal) -> bool:

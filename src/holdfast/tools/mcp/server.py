@@ -1,40 +1,55 @@
-"""One toolset as an MCP server: its tools with progress and cancellation, its sessions as resources."""
+"""A toolset as an MCP server, on stdio and on HTTP."""
 
 from __future__ import annotations
 
 import asyncio
+import hmac
+import logging
+import os
 import warnings
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING
 
 import mcp_types as types
+import uvicorn
 from mcp.server.lowlevel import Server
+from mcp.server.stdio import stdio_server
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
+from mcp.server.transport_security import TransportSecuritySettings
 from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
 
 from ... import __version__
-from ...errors import HoldfastError
-from ...host.text import all_visible
-from .connections import left
-from .news import News
+from ...errors import BadArgument, HoldfastError
+from ...serving.door import HEADER_BYTES, PROVEN, Waiting, on_signals
+from ...serving.door import Server as DoorServer
+from ...serving.listener import bound, check_port
+from ...sessions.aio import AsyncHoldfast
+from ...terminal.text import all_visible
+from .. import toolset
+from .clients import LOOPBACK, PATH, address
 from .notices import Notices
-from .resources import Resources
-from .sound import sound
+from .resources import News, Resources, disconnected, without_surrogates
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    import socket
+    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
     from typing import Any
 
     from mcp.server.context import ServerRequestContext
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from ..answer import Answer
-    from ..toolset import Toolset
+    from ..base import Answer, Toolset
 
+
+# One toolset as an MCP server: its tools with progress and cancellation, its sessions as resources.
+
+
+if TYPE_CHECKING:
     Context = ServerRequestContext[None, Any]
 
 
 class Bridge:
-    """What the protocol asks, asked of the toolset."""
+    """Requests of the protocol, answered by the toolset."""
 
     def __init__(self, toolset: Toolset) -> None:
         toolset.offer_signals()
@@ -47,7 +62,7 @@ class Bridge:
 
     def server(self) -> Server[None]:
         with warnings.catch_warnings():
-            # Clients of today are told by log messages; those of tomorrow by resources alone.
+            # Clients of today get log messages; those of tomorrow only updates of resources.
             warnings.simplefilter("ignore", MCPDeprecationWarning)
             server: Server[None] = Server(
                 "holdfast",
@@ -62,14 +77,14 @@ class Bridge:
                 on_read_resource=self._read_resource,
                 on_subscribe_resource=self._subscribe,
                 on_unsubscribe_resource=self._unsubscribe,
-                on_subscriptions_listen=self._listened,
+                on_subscriptions_listen=self._on_listen,
                 on_set_logging_level=self._set_level,
             )
         server.add_notification_handler("notifications/initialized", types.NotificationParams, self._connected)
         return server
 
     async def close(self) -> None:
-        """Let go of what is waited for. Clients are left to find out."""
+        """Stop waiting for news. Clients are not informed."""
         await self._notices.close()
         await self._news.close()
 
@@ -86,33 +101,33 @@ class Bridge:
         return types.ListToolsResult(tools=[types.Tool.model_validate(each) for each in self._toolset.schemas("mcp")])
 
     async def _call_tool(self, context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
-        told = 0
+        reports = 0
 
         async def progress(line: str) -> None:
-            nonlocal told
-            told += 1
-            await context.session.report_progress(told, message=sound(all_visible(line)))
+            nonlocal reports
+            reports += 1
+            await context.session.report_progress(reports, message=without_surrogates(all_visible(line)))
 
         call = asyncio.ensure_future(self._toolset.call(params.name, params.arguments, progress=progress))
         try:
-            await self._while_there(context, call)
+            await self._wait_while_connected(context, call)
         finally:
-            # Whoever asked gave up, or is gone: the waiting ends, and what it would have told is not told yet.
+            # The client cancelled or is gone: the waiting ends, and nothing counts as reported.
             if not call.done():
                 call.cancel()
                 await asyncio.wait([call])
         answer = await self._toolset.reminding(call.result())
         return types.CallToolResult(
-            content=[types.TextContent(type="text", text=sound(answer.text))],
-            structured_content=sound(answer.structured(self._toolset.said_in_text)),
+            content=[types.TextContent(type="text", text=without_surrogates(answer.text))],
+            structured_content=without_surrogates(answer.structured(self._toolset.said_in_text)),
             is_error=answer.error,
         )
 
-    async def _while_there(self, context: Context, call: asyncio.Future[Answer]) -> None:
-        if context.request is None:
+    async def _wait_while_connected(self, context: Context, call: asyncio.Future[Answer]) -> None:
+        if context.request is None:  # on stdio the process ends with its client
             await asyncio.wait([call])
             return
-        gone = asyncio.ensure_future(left(context.request))
+        gone = asyncio.ensure_future(disconnected(context.request))
         try:
             both: list[asyncio.Future[Any]] = [call, gone]
             await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
@@ -120,7 +135,7 @@ class Bridge:
             gone.cancel()
             await asyncio.wait([gone])
         if not call.done():
-            raise MCPError(types.CONNECTION_CLOSED, "whoever asked is gone")
+            raise MCPError(types.CONNECTION_CLOSED, "the client is gone")
 
     async def _list_resources(self, _context: Context, _params: object) -> types.ListResourcesResult:
         return types.ListResourcesResult(resources=await self._resources.listed())
@@ -145,7 +160,7 @@ class Bridge:
         self._news.unsubscribe(context.session, str(params.uri))
         return types.EmptyResult()
 
-    async def _listened(
+    async def _on_listen(
         self, context: Context, params: types.SubscriptionsListenRequestParams
     ) -> types.SubscriptionsListenResult:
         wanted = [str(uri) for uri in params.notifications.resource_subscriptions or ()]
@@ -164,8 +179,135 @@ class Bridge:
 
 @contextmanager
 def _refusing() -> Iterator[None]:
-    """Errors of ours as errors of the protocol: the same message, code and facts."""
+    """Our errors as errors of the protocol, with the same message, code and facts."""
     try:
         yield
     except HoldfastError as problem:
-        raise MCPError(types.INVALID_PARAMS, sound(str(problem)), sound(problem.to_json())) from None
+        raise MCPError(
+            types.INVALID_PARAMS, without_surrogates(str(problem)), without_surrogates(problem.to_json())
+        ) from None
+
+
+# The server on a transport: stdio for one client, HTTP on loopback for several.
+
+
+async def over_stdio(name: str, owner: str, author: str, *, redact: bool = False) -> None:
+    """Serve until the client closes our input or a signal arrives."""
+    async with AsyncHoldfast(author=author) as hf:
+        bridge = Bridge(toolset(name, hf, owner=owner, redact=redact))
+        server = bridge.server()
+
+        async def leave(number: int) -> None:
+            # A thread reads our input and cannot be woken: close everything here and exit.
+            await bridge.close()
+            await hf.close()
+            os._exit(128 + number)
+
+        on_signals(lambda number: asyncio.ensure_future(leave(number)))
+        async with stdio_server() as (reading, writing):
+            await server.run(reading, writing, server.create_initialization_options())
+
+
+async def over_http(
+    name: str,
+    owner: str,
+    author: str,
+    *,
+    host: str,
+    port: int,
+    token: str,
+    hosts: Sequence[str] = (),
+    origins: Sequence[str] = (),
+    redact: bool = False,
+    listening: Callable[[str], None],
+) -> int | None:
+    """Serve until a signal arrives, which is returned. `listening` gets the address, with the actual port if it was
+    0."""
+    if host not in LOOPBACK:
+        raise BadArgument(
+            "host", f"{host} is not this machine alone", f"give {' or '.join(LOOPBACK)}; ssh -L reaches it"
+        )
+    check_port(port)
+    with _bound(host, port) as listener:
+        port = listener.getsockname()[1]
+        async with AsyncHoldfast(author=author) as hf:
+            server = Bridge(toolset(name, hf, owner=owner, redact=redact)).server()
+            app = server.streamable_http_app(
+                streamable_http_path=PATH, transport_security=security(port, hosts, origins), host=host
+            )
+            guarded = Guarded(app, token)
+            config = uvicorn.Config(
+                guarded,
+                http=Waiting,
+                h11_max_incomplete_event_size=HEADER_BYTES,
+                # Below that, it logs every client that does not speak HTTP.
+                log_level="error",
+                lifespan="on",
+                ws="none",
+                server_header=False,
+            )
+            http = _Server(config)
+            on_signals(http.leave)
+            listening(address(host, port))
+            await http.serve(sockets=[listener])
+            return http.signal
+
+
+def security(port: int, hosts: Sequence[str] = (), origins: Sequence[str] = ()) -> TransportSecuritySettings:
+    """Named hosts and origins only, so that a page in a browser cannot reach us."""
+    here = [f"127.0.0.1:{port}", f"localhost:{port}", f"[::1]:{port}"]
+    return TransportSecuritySettings(
+        enable_dns_rebinding_protection=True,
+        allowed_hosts=[*here, *hosts],
+        allowed_origins=[*(f"http://{each}" for each in here), *origins],
+    )
+
+
+class _Server(DoorServer):
+    signal: int | None = None
+
+    def leave(self, number: int) -> None:
+        self.signal = number
+        # Streams that clients keep open would delay the exit for ever. Cutting them is not worth a log line.
+        logging.disable(logging.CRITICAL)
+        self.should_exit = self.force_exit = True
+
+
+class Guarded:
+    """Refuses requests without the token. Being on this machine is no proof: several users may share it."""
+
+    def __init__(self, app: ASGIApp, token: str) -> None:
+        self._app = app
+        self._expected = token.encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        if self._is_known(scope):
+            scope["extensions"][PROVEN]()
+            await self._app(scope, receive, send)
+            return
+        from starlette.responses import JSONResponse
+
+        problem = {
+            "type": "/problems/unauthenticated",
+            "title": "no valid token",
+            "status": 401,
+            "detail": "the request has no token, or another one",
+            "fix": "send `Authorization: Bearer TOKEN`; `hold mcp --http --print-config CLIENT` shows it",
+        }
+        answer = JSONResponse(problem, 401, {"WWW-Authenticate": "Bearer"}, media_type="application/problem+json")
+        await answer(scope, receive, send)
+
+    def _is_known(self, scope: Scope) -> bool:
+        given = [value for name, value in scope["headers"] if name == b"authorization"]
+        scheme, _, token = given[0].partition(b" ") if len(given) == 1 else (b"", b"", b"")
+        return scheme.lower() == b"bearer" and hmac.compare_digest(token, self._expected)
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    try:
+        return bound(host, port)
+    except OSError as problem:
+        raise BadArgument("port", f"{host}:{port} cannot be had ({problem.strerror})", "give another --port") from None

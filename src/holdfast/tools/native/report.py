@@ -1,272 +1,57 @@
-"""One session in an answer: how it stands, then its output as far as it fits, then what to do next. Pure."""
+"""Matches, a list of sessions, and a stop in an answer; and how far an agent has seen each session."""
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
-from ...model import COMPLETED, FINAL_STATES
-from .budget import BUDGET, BUDGET_MAX, clip, cost, cut
-from .lines import shown
-from .wording import Sheet, call, called, cursor, ending, lines_and_bytes, quoted, ref, size, standing, waits
+from ...errors import BadCursor, HoldfastError
+from ...model import FINAL_STATES, format_cursor
+from ...sessions.log import parse_cursor
+from ...sessions.segments import STREAMS
+from ...signals.wording import spell
+from ..base import Answer
+from .output import clip, shown
+from .words import Sheet, ago, call, called, ending, facts, label, ref, size, state_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from ...host.search import Hit
-    from ...model import Snapshot
-    from .budget import Cut
-    from .excerpt import Excerpt
-    from .lines import Line
+    from ...index import Kept
+    from ...model import Snapshot, Stopped
+    from ...sessions.search import Hit
 
-# What worked needs no reading.
-SUCCESS_BUDGET = 2000
+
+# Matches of a search.
+
 
 _OLDER_NAMED = 5
-# What is longer in a line than it was in the log: characters that were spelled out, and those for bytes that are none.
-_SPELLED = re.compile(r"\\x[0-9a-f]{2}|\\u\{|\ufffd|\t")
-
-# How test runners, compilers and interpreters begin the line that says what is wrong.
-TROUBLE = (
-    r"^(?:E  |\s*(?:FAIL|FAILED|ERROR|not ok|--- FAIL|Traceback|panic|fatal|[Ee]rror|[A-Za-z.]+Error)\b"
-    r"|.{0,120}\b(?:error|fatal|panicked)(?:\[\w+\])?: |.*\bFAILED$|\s*(?:\x{2717}|\x{2715}|\x{d7}|\x{25cf}) )"
-)
-
-
-def status(session: Snapshot, *said: str) -> str:
-    """The line about a session: who, how it stands, what was found, where its output ends."""
-    parts = [f"{called(session)} {standing(session)}", *filter(None, said)]
-    if session.exit is None:
-        parts += filter(None, [readiness(session), waits(session)])
-    elif session.exit.survivors:
-        count = len(session.exit.survivors) + session.exit.survivors_more
-        ended = "are being ended" if session.stopping else f"live on, {call('stop', ids=session.id)} ends them"
-        parts.append(f"{count} of its processes {ended}")
-    return ", ".join(parts)
-
-
-def readiness(session: Snapshot) -> str:
-    found: dict[str, Any] | None = session.metadata.get("ready")
-    if not found:
-        return ""
-    if found.get("ok"):
-        return f"ready on {str(found.get('probe')).replace(':', ' ', 1)}"
-    return f"not ready: {quoted(str(found['detail']), 160)}" if found.get("ok") is False else "not ready yet"
-
-
-def failed(session: Snapshot) -> bool:
-    return session.state in FINAL_STATES and session.status != COMPLETED
-
-
-def budget_for(session: Snapshot) -> int:
-    return SUCCESS_BUDGET if session.status == COMPLETED else BUDGET
-
-
-def next_step(session: Snapshot) -> str:
-    """What a model does with a session that runs on; empty where it is over."""
-    if session.state in FINAL_STATES:
-        return ""
-    name = ref(session)
-    if session.needs_input or session.metadata.get("input_state") == "at_prompt":
-        return call("send", id=name, text="...", **({} if session.tty else {"submit": True}))
-    if session.tty:
-        return f"{call('send', id=name, text='...')} or {call('wait', ids=name)}"
-    ready = session.metadata.get("ready")
-    if not ready:
-        return call("wait", ids=name)
-    return call("wait", ids=name, until="ready") if ready.get("ok") is None else ""
-
-
-def facts(session: Snapshot, **more: Any) -> dict[str, Any]:
-    """The same for programs."""
-    found: dict[str, Any] = {
-        "id": session.id,
-        "name": session.name,
-        "status": session.status,
-        "state": session.state,
-        "exit": None if session.exit is None else _exit(session),
-        "cursor": session.cursor,
-    }
-    if session.needs_input:
-        found["needs_input"] = session.needs_input
-    if "ready" in session.metadata:
-        found["ready"] = session.metadata["ready"]
-    return {**found, **more}
-
-
-def _exit(session: Snapshot) -> dict[str, Any]:
-    exit = session.exit
-    assert exit is not None
-    survivors = [{"pid": each.get("pid"), "command": each.get("command")} for each in exit.survivors]
-    return {
-        "code": exit.code,
-        "signal": exit.signal,
-        "cause": exit.cause,
-        "by": exit.by,
-        "text": ending(session),
-        "survivors": survivors,
-    }
-
-
-class Output:
-    """Puts an excerpt on a sheet, and says what it left out."""
-
-    def __init__(self, sheet: Sheet, session: Snapshot) -> None:
-        self._sheet = sheet
-        self._session = session
-        self._both = sum(end > 0 for end in session.ends.values()) > 1
-        self.left: list[dict[str, Any]] = []
-
-    def add(self, found: Excerpt, budget: int, *, trouble: Sequence[Hit] = (), raw: bool = False) -> None:
-        """In the order of arrival; of a failure, what it said on stderr first. Streams are told apart where both
-        spoke. `trouble`: lines that look like the reason of a failure; the first that would be left out is shown."""
-        self._tell_lost(found)
-        if not raw:
-            found.fit(budget)
-        if len(found.streams) > 1 and failed(self._session):
-            for stream, share in _shares(found, budget):
-                self._sheet.add(f"{stream}:")
-                self._cut(found.only(stream), share, stream, [hit for hit in trouble if hit.stream == stream])
-        else:
-            self._cut(self._told_apart(found, None), budget, "", trouble)
-
-    def first(self, found: Excerpt, budget: int, stream: str | None, *, raw: bool = False) -> None:
-        """From the beginning on, as much as fits, and how to go on."""
-        self._tell_lost(found)
-        if not raw:
-            found.fit(budget)
-        parts = cut(self._told_apart(found, stream).lines, budget, ahead=1, gap=found.gap)
-        self._sheet.output([line.text for line in parts.head])
-        if left := self._left(found, parts):
-            self._sheet.add(f"... {lines_and_bytes(left['lines'], left['bytes'])} more; {self._again(left, stream)}")
-        self._tell_clipped(parts)
-
-    def last(self, found: Excerpt, budget: int, stream: str | None, *, raw: bool = False) -> None:
-        """From the end back, as much as fits."""
-        if not raw:
-            found.fit(budget)
-        parts = cut(self._told_apart(found, stream).lines, budget, ahead=0, gap=found.gap)
-        if left := self._left(found, parts):
-            said = f"... {lines_and_bytes(left['lines'], left['bytes'])} left out; {self._again(left, stream)}"
-            self._sheet.add(said)
-        self._sheet.output([line.text for line in parts.tail or parts.head])
-        self._tell_clipped(parts)
-
-    def _told_apart(self, found: Excerpt, stream: str | None) -> Excerpt:
-        if self._both and stream is None:
-            found.lines = [_marked(line) for line in found.lines]
-        return found
-
-    def _tell_lost(self, found: Excerpt) -> None:
-        if found.lost:
-            self._sheet.add(f"... {size(found.lost)} before this are gone: the log keeps the newest only")
-
-    def _cut(self, found: Excerpt, budget: int, stream: str, trouble: Sequence[Hit] = ()) -> None:
-        parts = cut(found.lines, budget, gap=found.gap)
-        reason: list[str] = []
-        if trouble and (hit := _first_left(found, parts, trouble)) is not None:
-            reason = [clip(shown(line), budget // 16) for line in (*hit.before, hit.text, *hit.after)]
-            while sum(len(line) + 1 for line in reason) > budget // 4:
-                reason.pop()
-            parts = cut(found.lines, budget - sum(len(line) + 1 for line in reason), gap=found.gap)
-        self._sheet.output([line.text for line in parts.head])
-        if left := self._left(found, parts):
-            search = call("read", id=ref(self._session), search="...")
-            said = f"... {lines_and_bytes(left['lines'], left['bytes'])} left out"
-            self._sheet.add(f"{said}; {self._again(left, stream)} or {search}")
-            if reason:
-                self._sheet.add("... among them:")
-                self._sheet.output(reason)
-                self._sheet.add("... and so on")
-        self._sheet.output([line.text for line in parts.tail])
-        self._tell_clipped(parts)
-
-    def _left(self, found: Excerpt, parts: Cut) -> dict[str, Any] | None:
-        lines = sum(line.times for line in parts.left) + sum(count for count, _ in found.passed.values())
-        if not lines:
-            return None  # less than a line is what overwrote itself
-        count = sum(line.end - line.begin for line in parts.left) + sum(each for _, each in found.passed.values())
-        left = {"lines": lines, "bytes": count, "since": cursor(_behind(found, parts.head))}
-        self.left.append(left)
-        return left
-
-    def _tell_clipped(self, parts: Cut) -> None:
-        """The way into the middle of the first line that was cut."""
-        if not parts.clipped:
-            return
-        line, ahead = parts.clipped[0]
-        marked = len(Sheet.STDERR) if line.text.startswith(Sheet.STDERR) else 0
-        before = line.text[marked:ahead]
-        spelled = line.times > 1 or _SPELLED.search(before) is not None
-        # What was cleaned away takes bytes too: it may begin before what is missing, never behind it.
-        begin = line.begin if spelled else line.begin + len(before.encode())
-        since = f"{line.stream}:{begin}"
-        self.left.append({"lines": 0, "bytes": line.end - begin, "since": since})
-        more: dict[str, Any] = {"stream": line.stream} if self._both else {}
-        if spelled:
-            more["budget"] = min(BUDGET_MAX, len(line.text) + 1000)
-        count = len(parts.clipped)
-        said = "1 line is cut" if count == 1 else f"{count} lines are cut, the first"
-        self._sheet.add(f"... {said} here: {call('read', id=ref(self._session), since=since, **more)}")
-
-    def _again(self, left: Mapping[str, Any], stream: str | None) -> str:
-        again = {"id": ref(self._session), "since": left["since"]}
-        return call("read", **again, **({"stream": stream} if stream else {}))
-
-
-def _behind(found: Excerpt, head: Sequence[Line]) -> dict[str, int]:
-    """Where the first line that is left out begins."""
-    return {**found.begin, **{line.stream: line.end for line in head}}
-
-
-def _first_left(found: Excerpt, parts: Cut, hits: Sequence[Hit]) -> Hit | None:
-    """The first of them that nobody would see."""
-    begin = _behind(found, parts.head)
-    end = {line.stream: line.begin for line in reversed(parts.tail)}
-    if not parts.left and not found.passed:
-        return None
-    left = (hit for hit in hits if begin.get(hit.stream, 0) <= hit.offset < end.get(hit.stream, hit.offset + 1))
-    return next(left, None)
-
-
-def _marked(line: Line) -> Line:
-    return line._replace(text=Sheet.STDERR + line.text) if line.stream == "stderr" else line
-
-
-def _shares(found: Excerpt, budget: int) -> list[tuple[str, int]]:
-    """Half each; what one does not need goes to the other."""
-    first, second = found.streams[:2]
-    needs = [cost(found.only(stream).lines) if stream not in found.passed else budget for stream in (first, second)]
-    half = budget // 2
-    mine = max(half, budget - needs[1]) if needs[0] > half else needs[0]
-    return [(first, max(1, mine)), (second, max(1, budget - mine))]
 
 
 def hits(sheet: Sheet, session: Snapshot, found: Sequence[Hit], budget: int, limit: int) -> int:
-    """Matches with the lines around them, newest first, so many at most; where older ones are. How many are shown. One
-    more than `limit` in `found` tells that there may be others."""
+    """Matches with the lines around them, newest first, and where older ones are. Returns how many are shown. One
+    more than `limit` in `found` means that there may be others."""
     room = budget
-    told = 0
+    count = 0
     for hit in found:
         block = [f"  {line}" for line in hit.before] + [f"> {hit.text}"] + [f"  {line}" for line in hit.after]
         block = [_short(line, max(80, budget // 4)) for line in block]
-        if told == limit or (told and _price(block) > room):
+        if count == limit or (count and _price(block) > room):
             break
-        near = block if told else _nearest(block, len(hit.before), room)
+        near = block if count else _nearest(block, len(hit.before), room)
         room -= _price(near)
         sheet.add(f"at {hit.stream}:{hit.offset}")
         sheet.output(near)
         if left := len(block) - len(near):
             sheet.add(f"... {left} line{'' if left == 1 else 's'} around it left out")
-        told += 1
-    older = found[told:]
+        count += 1
+    older = found[count:]
     if older:
         places = ", ".join(f"{hit.stream}:{hit.offset}" for hit in older[:_OLDER_NAMED])
         more = ", ..." if len(older) > _OLDER_NAMED or len(found) > limit else ""
         step = call("read", id=ref(session), since=f"{older[0].stream}:{older[0].offset}", stream=older[0].stream)
         sheet.add(f"... older matches at {places}{more}; {step}")
-    return told
+    return count
 
 
 def _price(block: Sequence[str]) -> int:
@@ -288,3 +73,177 @@ def _nearest(block: list[str], at: int, room: int) -> list[str]:
 
 def _short(line: str, limit: int) -> str:
     return clip(shown(line), limit)
+
+
+# All sessions of an agent, a line each.
+
+
+# Of those that ended; the rest are counted, and found by their names.
+_ENDED_MAX = 50
+# A line is this long, so that twenty are less than 2,000 characters; the command gets what is left of it.
+_LINE_CHARACTERS = 96
+_COMMAND_LEAST = 12
+_NAME_CHARACTERS = 24
+
+
+def listed(sessions: Sequence[Snapshot], seen: Seen, *, all: bool) -> Answer:
+    live = [each for each in sessions if not _over(each)]
+    ended = [each for each in sessions if _over(each)]
+    running = sum(each.exit is None for each in live)
+    shown = [*live, *ended[-_ENDED_MAX:]] if all else live
+    known = seen.all()
+    sheet = Sheet(_heading(running, len(live) - running, len(ended), len(shown), all))
+    data = []
+    for each in shown:
+        unread = seen.unread(each, known)
+        sheet.add(_line(each, unread))
+        data.append(facts(each, command=each.command, unread=unread))
+    return Answer(sheet.text(), {"sessions": data, "running": running, "ended": len(ended) + len(live) - running})
+
+
+def _over(session: Snapshot) -> bool:
+    return session.state in FINAL_STATES and not (session.exit and session.exit.survivors)
+
+
+def _heading(running: int, outlived: int, ended: int, shown: int, all: bool) -> str:
+    """`outlived`: of those that ended, the ones with processes that live on; they are shown with those that run."""
+    said = f"{running} running" if running else "nothing runs"
+    if outlived:
+        said += f", {outlived} ended with processes that live on"
+    if not ended:
+        return said
+    if not all:
+        return f"{said}; {ended} ended, list(all=true) shows them"
+    left = running + outlived + ended - shown
+    return f"{said}, {ended} ended" + (f"; the {left} oldest are not shown" if left else "")
+
+
+def _line(session: Snapshot, unread: int) -> str:
+    name = f" {label(session.name, _NAME_CHARACTERS)}" if session.name else ""
+    head = f"{session.id}{name} {state_of(session)}: "
+    said = []
+    if session.exit is not None and session.exit.survivors:
+        count = len(session.exit.survivors) + session.exit.survivors_more
+        if session.stopping:
+            said.append("; 1 process is being ended" if count == 1 else f"; {count} processes are being ended")
+        else:
+            said.append("; 1 process lives on" if count == 1 else f"; {count} processes live on")
+    if session.needs_input:
+        said.append("; waits for input")
+    elif session.exit is None and (session.metadata.get("ready") or {}).get("ok", True) is None:
+        said.append("; not ready yet")
+    if unread:
+        said.append(f"; {size(unread)} unread")
+    beside = "".join(said)
+    return head + label(session.command, max(_COMMAND_LEAST, _LINE_CHARACTERS - len(head) - len(beside))) + beside
+
+
+# What a stop took and what it left, in words.
+
+
+_NAMED = 5
+
+
+def stopped(sessions: Sequence[Snapshot], answers: Sequence[Stopped | BaseException]) -> Answer:
+    lines, data = [], []
+    for session, answer in zip(sessions, answers, strict=True):
+        if isinstance(answer, HoldfastError):
+            lines.append(f"{called(session)} not stopped: {answer.message}")
+            data.append(facts(session, error=answer.to_json()))
+        elif not isinstance(answer, BaseException):
+            lines.append(f"{called(session)} {_said(session, answer)}")
+            data.append(facts(session, **_facts(answer)))
+    failed = [answer for answer in answers if isinstance(answer, HoldfastError) or answer_left(answer)]
+    if len(lines) == 1:
+        return Answer(Sheet(lines[0]).text(), data[0], error=bool(failed))
+    sheet = Sheet(f"{len(lines) - len(failed)} of {len(lines)} stopped" if lines else "nothing of yours runs")
+    for line in lines:
+        sheet.add(line)
+    return Answer(sheet.text(), {"sessions": data}, error=bool(failed))
+
+
+def answer_left(answer: Stopped | BaseException) -> bool:
+    return not isinstance(answer, BaseException) and bool(answer.survivors)
+
+
+def _said(session: Snapshot, answer: Stopped) -> str:
+    if answer.already:
+        return f"had ended: {ending(session)}, {ago(session.ended_at, session.observed_at)}; nothing to stop"
+    count = len(answer.found) + answer.found_more
+    how = ending(session) if session.exit is not None else "NOT ended"
+    took = f"{how} in {spell(answer.took_s)}, {count} process{'' if count == 1 else 'es'}"
+    if answer.rung:
+        took += f", {answer.rung}"
+    if not answer.survivors:
+        return took
+    named = [f"{each.get('pid')} {label(str(each.get('command') or ''), 100)}" for each in answer.survivors[:_NAMED]]
+    more = len(answer.survivors) - _NAMED + answer.survivors_more
+    return f"{took}; SURVIVED: {', '.join(named)}" + (f" and {more} more" if more > 0 else "")
+
+
+def _facts(answer: Stopped) -> dict[str, Any]:
+    def named(each: Any) -> dict[str, Any]:
+        return {"pid": each.get("pid"), "command": each.get("command")}
+
+    return {
+        "already": answer.already,
+        "took_s": answer.took_s,
+        "found": len(answer.found) + answer.found_more,
+        "survivors": [named(each) for each in answer.survivors],
+        "how": answer.rung,
+    }
+
+
+# How far an agent has seen each of its sessions, and which ends were reported to it. It survives hosts.
+
+
+_TOPIC = "seen"
+
+
+class Seen:
+    def __init__(self, kept: Kept) -> None:
+        self._kept = kept
+
+    def cursor(self, id: str) -> str | None:
+        """None: nothing was shown yet."""
+        offsets = _offsets(self._kept.get(id, _TOPIC))
+        return format_cursor(offsets) if offsets else None
+
+    def is_reported(self, id: str) -> bool:
+        return (self._kept.get(id, _TOPIC) or {}).get("told") is True
+
+    def reported_upto(self, id: str) -> int:
+        """The number of the last signal of a running session that an answer reported."""
+        return int((self._kept.get(id, _TOPIC) or {}).get("upto") or 0)
+
+    def move(self, id: str, cursor: str | None, *, reported: bool = False, upto: int = 0) -> None:
+        """Forward only: two calls at once may end in any order. `reported`: an answer reported its end."""
+        known = self._kept.get(id, _TOPIC) or {}
+        before, after = _offsets(known), _offsets({"at": cursor})
+        furthest = {name: max(before.get(name, 0), after.get(name, 0)) for name in STREAMS if name in {*before, *after}}
+        changed = {
+            "at": format_cursor(furthest),
+            "told": reported or known.get("told") is True,
+            "upto": max(upto, known.get("upto") or 0),
+        }
+        if changed != known:
+            self._kept.put(id, _TOPIC, changed)
+
+    def all_shown(self, id: str, cursor: str) -> None:
+        """The answer of the call that started it shows its end and all of its output."""
+        self._kept.put(id, _TOPIC, {"at": cursor, "told": True, "upto": 0})
+
+    def unread(self, session: Snapshot, known: Mapping[str, Any] | None = None) -> int:
+        """Bytes that it printed and the agent was not shown. `known`: what is kept of all, asked for once."""
+        at = _offsets((self.all() if known is None else known).get(session.id))
+        return sum(max(0, end - at.get(stream, 0)) for stream, end in session.ends.items())
+
+    def all(self) -> dict[str, Any]:
+        return self._kept.all(_TOPIC)
+
+
+def _offsets(known: Mapping[str, Any] | None) -> dict[str, int]:
+    try:
+        return parse_cursor((known or {}).get("at"), STREAMS)
+    except BadCursor:
+        return {}

@@ -1,60 +1,69 @@
-"""Waiting for the first of several sessions: what is asked of each, and what it was that came true."""
+"""Waiting for the first of several sessions; input and what to wait for after it; screens."""
 
 from __future__ import annotations
 
 import asyncio
+import time
+from difflib import SequenceMatcher
 from typing import TYPE_CHECKING
 
+from ...core.vt.text import clean
 from ...errors import BadArgument
-from ...host.patterns import Pattern
-from ...host.segments import TERMINAL
-from ...host.text import clean
 from ...model import Woke, format_cursor
-from ...signals.words import spell
-from .catalogue import WAIT_MAX_S
-from .wording import quoted
+from ...model.options import DURATION, NUMBER, SWITCH
+from ...sessions.search import Pattern
+from ...sessions.segments import TERMINAL
+from ...sessions.wait import CONDITIONS
+from ...signals.wording import spell
+from .words import PATTERNS, WAIT_MAX_S, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
-    from ...host.aio import AsyncSession
-    from ...host.log import Log
+    from ...model import Typed
+    from ...sessions.aio import AsyncSession
+    from ...sessions.log import Log
+    from ...terminal.cells import Row
+    from ...terminal.screen import Screen
 
-# So long a session is silent that is called idle.
+
+# Waiting for the first of several sessions.
+
+
+# A session that is silent for this long is idle.
 IDLE_S = 2.0
-# Of a line without an end no more is looked at for a match that begins in what was seen of it.
+# The most of an unfinished line that is searched for a match that begins in its seen part.
 _LINE_MAX_BYTES = 64 << 10
 
 
 def conditions(
     until: str, pattern: str | None, timeout_s: float, cursors: Sequence[str | None]
 ) -> list[dict[str, Any]]:
-    """What to ask of each session; `cursors` is how far the agent has seen them."""
-    common: dict[str, Any] = {"timeout": timeout_s}
-    if pattern is not None and until in ("output", "ready"):
-        raise BadArgument("pattern", f"goes not together with until={until}", "give until=match to wait for a regex")
-    if until == "match":
+    """The arguments of the wait for each session; `cursors` is how far the agent has seen them."""
+    row = CONDITIONS[until]
+    value: Any
+    if row.takes == SWITCH:
+        value = True
+        if pattern is not None:
+            raise BadArgument(
+                "pattern", f"cannot be combined with until={until}", "give until=match to wait for a regex"
+            )
+    elif row.takes == DURATION:
+        value = _number(pattern, IDLE_S, (0, WAIT_MAX_S), PATTERNS[until])
+    elif row.takes == NUMBER:
+        value = int(_number(pattern, None, (row.low, row.high), PATTERNS[until]))
+    else:
+        value = pattern
         if pattern is None:
-            raise BadArgument("pattern", "is required with until=match", "give a regex")
-        common["match"] = pattern
-    elif until == "output":
-        common["output"] = True
-    elif until == "ready":
-        common["ready"] = True
-    elif until == "idle":
-        common["idle"] = _number("pattern", pattern, IDLE_S, (0, WAIT_MAX_S), "how many seconds of silence, such as 2")
-    elif until == "port":
-        common["port"] = int(_number("pattern", pattern, None, (1, 65535), "the number of the port, such as 3000"))
-    if until in ("match", "output"):
-        return [{**common, "since": cursor or "0"} for cursor in cursors]
-    return [common] * len(cursors)
+            raise BadArgument("pattern", f"is required with until={until}", f"give {PATTERNS[until]}")
+    return [{until: value, "since": cursor or "0", "timeout": timeout_s} for cursor in cursors]
 
 
 async def first(
     sessions: Sequence[AsyncSession], conditions: Sequence[dict[str, Any]], log_of: Callable[[AsyncSession], Log]
 ) -> tuple[AsyncSession, Woke] | None:
-    """The first of them for which it came true; None when the time was over for several."""
+    """The first of them whose condition came true; None when the time was over for several."""
     waits = {
         asyncio.ensure_future(_met(each, asked, log_of(each))): each
         for each, asked in zip(sessions, conditions, strict=True)
@@ -68,7 +77,7 @@ async def first(
             for each in (each for each in waits if each in done):
                 problem = each.exception()
                 if isinstance(problem, BadArgument) and waits[each].exit is None:
-                    raise problem  # nobody need wait for the others to learn what was asked wrongly
+                    raise problem  # a wrong argument is reported at once
                 if problem is not None:
                     trouble = problem
                     continue  # the others can still be waited for
@@ -85,63 +94,24 @@ async def first(
 
 
 async def _met(session: AsyncSession, asked: dict[str, Any], log: Log) -> Woke:
-    """A match may begin in what the agent has seen of a line, and end in what it has not."""
-    begun = _Begun(session, log, asked["match"], asked["since"]) if "match" in asked else None
-    if begun is None or not begun.lines:
-        return await session.wait(**asked)
-    plain = asyncio.ensure_future(session.wait(**asked))
-    joined = asyncio.ensure_future(begun.wait())
-    try:
-        await asyncio.wait((plain, joined), return_when=asyncio.FIRST_COMPLETED)
-        if joined.done() and (found := joined.result()) is not None:
-            return found
-        woke = await plain
-        return woke if woke.reason == "match" else begun.look() or woke
-    finally:
-        plain.cancel()
-        joined.cancel()
-        await asyncio.gather(plain, joined, return_exceptions=True)
+    if "match" in asked:
+        asked = {**asked, "since": _unmatched(log, asked["match"], asked["since"])}
+    return await session.wait(**asked)
 
 
-class _Begun:
-    """Lines that the agent has seen the beginning of: where each began, and what was seen of it, by stream."""
-
-    def __init__(self, session: AsyncSession, log: Log, pattern: str, since: str) -> None:
-        self._session = session
-        self._pattern = Pattern(pattern, ignore_case=False)
-        self._log = log
-        self._looked = since
-        self.lines: dict[str, tuple[int, int]] = {}
-        # A terminal's line is what is drawn there in the end, not what was printed one after the other.
-        seen = {stream: at for stream, at in self._log.parse(since).items() if at and stream != TERMINAL}
-        for stream, at in seen.items():
-            page = self._log.tail(1, stream=stream, limit=_LINE_MAX_BYTES, until=seen)
-            if page.data and not page.data.endswith(b"\n"):
-                self.lines[stream] = (at - len(page.data), len(clean(page.data)))
-
-    async def wait(self) -> Woke | None:
-        """None where they all ended without a match."""
-        while self.lines:
-            if (found := self.look()) is not None:
-                return found
-            woke = await self._session.wait(output=True, since=self._looked)
-            if woke.reason != "output":
-                break
-        return self.look()
-
-    def look(self) -> Woke | None:
-        # Before they are read: what is printed meanwhile is looked at again.
-        self._looked = self._log.cursor()
-        for stream, (begin, seen) in list(self.lines.items()):
-            page = self._log.read(format_cursor({stream: begin}), stream=stream, limit=_LINE_MAX_BYTES)
-            line, ended, _ = page.data.partition(b"\n")
-            text = clean(line)
-            dropped = bool(page.gaps)
-            if not dropped and any(end > seen for _, end in self._pattern.spans(text.encode())):
-                return Woke("match", cursor=format_cursor({stream: begin + len(line + ended)}), match=text)
-            if ended or page.more or dropped:
-                del self.lines[stream]
-        return None
+def _unmatched(log: Log, pattern: str, since: str) -> str:
+    """A match may begin in the seen part of an unfinished line: such a line is searched from its beginning, unless the
+    seen part matches by itself and so does not count."""
+    matcher = Pattern(pattern, ignore_case=False)
+    seen = log.parse(since)
+    begin = dict(seen)
+    for stream, at in seen.items():
+        # A line of a terminal is what is drawn in the end, not the bytes in sequence.
+        if at and stream != TERMINAL:
+            line = log.tail(1, stream=stream, limit=_LINE_MAX_BYTES, until=seen).data
+            if not line.endswith(b"\n") and not matcher.spans(clean(line).encode()):
+                begin[stream] = at - len(line)
+    return since if begin == seen else format_cursor(begin)
 
 
 def why(woke: Woke, pattern: str | None) -> str:
@@ -152,13 +122,141 @@ def why(woke: Woke, pattern: str | None) -> str:
     return f"port {pattern} is open" if woke.reason == "port" else ""
 
 
-def _number(argument: str, given: str | None, default: float | None, bounds: tuple[float, float], wanted: str) -> float:
+def _number(given: str | None, default: float | None, bounds: tuple[float, float], wanted: str) -> float:
     try:
         found = default if given is None else float(given)
     except ValueError:
         found = None
     if found is None:
-        raise BadArgument(argument, f"{given!a} is no number" if given else "is required", f"give {wanted}")
+        raise BadArgument("pattern", f"{given!a} is not a number" if given else "is required", f"give {wanted}")
     if not bounds[0] <= found <= bounds[1]:
-        raise BadArgument(argument, f"{given} is not from {bounds[0]} to {bounds[1]}", f"give {wanted}")
+        raise BadArgument("pattern", f"{given} is not from {bounds[0]} to {bounds[1]}", f"give {wanted}")
     return found
+
+
+# A terminal's screen in an answer: its rows, the cursor in them, and which rows changed. Pure.
+
+
+CURSOR = "\u2588"
+
+
+def screen_rows(screen: Screen, *, marked: bool = True) -> list[str]:
+    """The rows, with the cursor as a block before its cell; without blank rows at the end."""
+    found = [_text(row).rstrip() for row in screen.rows]
+    if marked and screen.cursor.visible and screen.cursor.row < len(found):
+        found[screen.cursor.row] = _with_cursor(screen.rows[screen.cursor.row], screen.cursor.col)
+    while found and not found[-1]:
+        found.pop()
+    return found
+
+
+def history_rows(screen: Screen) -> list[str]:
+    return [_text(row).rstrip() for row in screen.history]
+
+
+def fitting_rows(rows: list[str], room: int) -> list[str]:
+    """The last of them, as many as fit."""
+    first = len(rows)
+    while first and (room := room - len(rows[first - 1]) - 1) >= 0:
+        first -= 1
+    return rows[first:]
+
+
+def prompt_row(screen: Screen) -> str:
+    """The text left of the cursor."""
+    return _with_cursor(screen.rows[screen.cursor.row], screen.cursor.col).partition(CURSOR)[0]
+
+
+def changed_rows(before: Screen, after: Screen, *, live: bool = True) -> list[tuple[int, str]]:
+    """The rows that were not there before, with their numbers from 1 on. Rows that only moved up are not among them;
+    the one with the cursor is, where the session is `live`."""
+    old, new = screen_rows(before, marked=False), screen_rows(after, marked=False)
+    marked = screen_rows(after, marked=live)
+    if before.alt != after.alt or before.size != after.size:
+        return [(number, text) for number, text in enumerate(marked, 1) if text]
+    found: list[tuple[int, str]] = []
+    for tag, _, _, begin, end in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        if tag in ("insert", "replace"):
+            found += [(number + 1, marked[number]) for number in range(begin, end)]
+    at = after.cursor.row
+    if live and after.cursor.visible and at < len(marked) and all(number != at + 1 for number, _ in found):
+        found.append((at + 1, marked[at]))
+        found.sort()
+    return found
+
+
+def _text(row: Row) -> str:
+    return "".join(" " * cell.width if cell.style.conceal else cell.text for cell in row.cells)
+
+
+def _with_cursor(row: Row, col: int) -> str:
+    at = 0
+    before = after = ""
+    for cell in row.cells:
+        text = " " * cell.width if cell.style.conceal else cell.text
+        if at < col:
+            before += text
+        else:
+            after += text
+        at += cell.width
+    return (before + CURSOR + after).rstrip()
+
+
+# Input, and waiting for the reaction to it.
+
+
+# After input, the output of a pipe is complete when it pauses for this long, or for a quarter of the time.
+_PIPE_QUIET_S = 0.4
+# On a terminal the prompt shows that; it is looked for after this time.
+_TERMINAL_QUIET_S = 0.1
+# More than this is more than a screen.
+_SCREENFUL_BYTES = 64 << 10
+
+
+async def typed(
+    session: AsyncSession,
+    text: str | None,
+    keys: Sequence[str] | None,
+    paste: str | None,
+    submit: bool | None,
+) -> tuple[Typed, str]:
+    """Send one of them, or the end of input if none is given; with a note for the agent."""
+    if text is not None and session.tty and submit is not False:
+        return await session.submit(text.removesuffix("\n")), ""
+    if text is not None:
+        bare = not submit and not session.tty and not text.endswith("\n")
+        note = "sent without a newline; submit=true adds one" if bare else ""
+        return await session.send(text + "\n" if submit else text), note
+    if keys is not None:
+        return await session.keys(*keys), ""
+    if paste is None:
+        return await session.eof(), ""
+    return await session.paste(paste, submit=bool(submit)), ""
+
+
+async def settled(session: AsyncSession, cursor: str, wait_s: float, before: Screen | None) -> None:
+    """Wait until the reaction is complete, as far as that can be known, at most `wait_s`."""
+    until = time.monotonic() + wait_s
+    woke = await session.wait(output=True, since=cursor, timeout=wait_s)
+    while woke.reason == "output" and (left := until - time.monotonic()) > 0:
+        quiet = max(_PIPE_QUIET_S, wait_s / 4) if before is None else _TERMINAL_QUIET_S
+        woke = await session.wait(idle=min(quiet, left), timeout=left)
+        if woke.reason != "idle" or before is None or await _asks_again(session, before):
+            return
+        woke = await session.wait(output=True, since=woke.cursor, timeout=max(0.0, until - time.monotonic()))
+
+
+async def _asks_again(session: AsyncSession, before: Screen) -> bool:
+    """Whether the same prompt is there again, or input is asked for."""
+    if session.metadata.get("input_state") in ("at_prompt", "needs_input"):
+        return True
+    after = await session.screen()
+    asked = prompt_row(before)
+    moved = (after.cursor.row, after.rows[0].cells) != (before.cursor.row, before.rows[0].cells)
+    return bool(asked.strip()) and moved and prompt_row(after) == asked
+
+
+async def scrolled_by(session: AsyncSession, cursor: str, after: Screen) -> bool:
+    """Whether more was printed than the screen holds."""
+    page = await session.read(cursor, limit=_SCREENFUL_BYTES)
+    return page.more or page.data.count(b"\n") >= after.size[0]

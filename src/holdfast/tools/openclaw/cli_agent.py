@@ -1,4 +1,4 @@
-"""Command lines that are agents themselves: one run per conversation, watched for silence, found again by any host.
+"""Runs command-line agents: one run per conversation, with a watchdog for silence. Any host can take the answer.
 
 A client of the supervisor, with no process code of its own.
 """
@@ -12,19 +12,73 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...errors import HoldfastError
-from . import runs, watchdogs
-from .runs import NO_OUTPUT_TIMEOUT, OVERALL_TIMEOUT
-from .spawning import SpawnInput
-from .supervisor import Withdrawn
+from . import runs
+from .runs import NO_OUTPUT_TIMEOUT, OVERALL_TIMEOUT, Withdrawn
+from .spawn import SpawnInput
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ...host.aio import AsyncSession
-    from .managed import ManagedRun
-    from .runs import RunExit
+    from ...sessions.aio import AsyncSession
+    from .runs import ManagedRun, RunExit
     from .supervisor import Supervisor
-    from .watchdogs import Configured, Profile
+
+
+# How long an agent may be silent. All the numbers are here.
+
+
+# Once added to the limit while an agent compacts its conversation, which prints nothing.
+COMPACTION_GRACE_MS = 300_000
+
+_MARGIN_MS = 1000
+_LEAST_MS = 1000
+_RATIO_MIN, _RATIO_MAX = 0.05, 0.95
+
+
+@dataclass(frozen=True)
+class Profile:
+    name: str
+    ratio: float
+    min_ms: int
+    max_ms: int
+
+
+FRESH = Profile("fresh", 0.8, 180_000, 600_000)
+RESUME = Profile("resume", 0.3, 60_000, 180_000)
+
+
+@dataclass(frozen=True)
+class Configured:
+    """A backend's own numbers. They do not change which profile applies. `no_output_ms` of 0 turns the watchdog off."""
+
+    no_output_ms: int | None = None
+    ratio: float | None = None
+    min_ms: int | None = None
+    max_ms: int | None = None
+
+
+def profile_for(*, resumed: bool, explicit_timeout: bool = False, scheduled: bool = False) -> Profile:
+    """A resumed conversation answers soon, unless it has an explicit timeout or is scheduled."""
+    return RESUME if resumed and not explicit_timeout and not scheduled else FRESH
+
+
+def no_output_ms(timeout_ms: int, profile: Profile, configured: Configured | None = None) -> int | None:
+    """The watchdog's limit; None for no watchdog. A timeout of 0 means no timeout."""
+    own = configured or Configured()
+    if own.no_output_ms == 0:
+        return None
+    if own.no_output_ms is not None:
+        wanted = own.no_output_ms
+    else:
+        ratio = profile.ratio if own.ratio is None else min(max(own.ratio, _RATIO_MIN), _RATIO_MAX)
+        least = profile.min_ms if own.min_ms is None else own.min_ms
+        most = profile.max_ms if own.max_ms is None else own.max_ms
+        wanted = min(max(round(timeout_ms * ratio), least), most) if timeout_ms else most
+    return max(min(wanted, timeout_ms - _MARGIN_MS) if timeout_ms else wanted, _LEAST_MS)
+
+
+# The agent.
+
 
 DEFAULT_TIMEOUT_MS = 600_000
 _TAIL_LINES, _TAIL_CHARS = 20, 4000
@@ -32,7 +86,7 @@ _TAIL_LINES, _TAIL_CHARS = 20, 4000
 
 @dataclass(frozen=True)
 class Backend:
-    """`resume` are the words in the place of `command` for a conversation that goes on."""
+    """`resume` replaces `command` for a conversation that is resumed."""
 
     id: str
     command: Sequence[str]
@@ -41,12 +95,12 @@ class Backend:
     watchdogs: Mapping[str, Configured] | None = None
 
     def no_output_ms(self, timeout_ms: int, profile: Profile) -> int | None:
-        return watchdogs.no_output_ms(timeout_ms, profile, (self.watchdogs or {}).get(profile.name))
+        return no_output_ms(timeout_ms, profile, (self.watchdogs or {}).get(profile.name))
 
 
 @dataclass(frozen=True)
 class Turn:
-    """One message to one conversation. A timeout that somebody gave is `timeout_ms`."""
+    """One message to one conversation. `timeout_ms` is an explicit timeout."""
 
     conversation: str
     prompt: str
@@ -59,7 +113,7 @@ class Turn:
 
 @dataclass(frozen=True)
 class Result:
-    """`trouble` says in full what went wrong; None is an answer. `retried`: the second attempt, begun afresh."""
+    """`trouble` says what went wrong; None for an answer. `retried`: this is the second, fresh attempt."""
 
     run_id: str
     exit: RunExit
@@ -81,12 +135,12 @@ class CliAgent:
         return f"<CliAgent {self._backend.id}>"
 
     def scope(self, conversation: str) -> str:
-        """Fresh and resumed runs of a conversation are never two at once."""
+        """One scope for fresh and resumed runs of a conversation: only one runs at a time."""
         return f"cli:{self._backend.id}:{os.path.basename(self._backend.command[0])}:{conversation}"
 
     async def answer(self, turn: Turn) -> Result:
-        """Ask, and wait for the answer. Silence from a resumed conversation that said nothing is tried once more, as a
-        fresh one; whatever else went wrong may have had effects, and is not."""
+        """Ask, and wait for the answer. A resumed conversation that printed nothing until its silence limit is retried
+        once as a fresh one. Other failures may have had effects and are not retried."""
         result = await self._asked(turn, resumed=turn.resumed)
         silent = result.exit.reason == NO_OUTPUT_TIMEOUT and not (result.exit.stdout or result.exit.stderr)
         if turn.resumed and silent:
@@ -95,10 +149,10 @@ class CliAgent:
         return result
 
     async def ask(self, turn: Turn, *, resumed: bool | None = None) -> ManagedRun:
-        """Ask, and let any host take the answer."""
-        goes_on = turn.resumed if resumed is None else resumed
-        limit_ms, profile, silence_ms = self.limits(turn, resumed=goes_on)
-        words = self._backend.resume if goes_on and self._backend.resume else self._backend.command
+        """Ask; any host can `take` the answer."""
+        resumes = turn.resumed if resumed is None else resumed
+        limit_ms, profile, silence_ms = self.limits(turn, resumed=resumes)
+        words = self._backend.resume if resumes and self._backend.resume else self._backend.command
         spawn = SpawnInput(
             argv=list(words),
             input=turn.prompt,
@@ -115,15 +169,14 @@ class CliAgent:
         return await self._supervisor.spawn(spawn)
 
     def limits(self, turn: Turn, *, resumed: bool) -> tuple[int, Profile, int | None]:
-        """How long it may take, by which profile, and how long it may be silent."""
+        """The timeout, the profile, and the limit of silence."""
         explicit = turn.timeout_ms is not None
         limit_ms = self._backend.timeout_ms if turn.timeout_ms is None else turn.timeout_ms
-        profile = watchdogs.profile_for(resumed=resumed, explicit_timeout=explicit, scheduled=turn.scheduled)
+        profile = profile_for(resumed=resumed, explicit_timeout=explicit, scheduled=turn.scheduled)
         return limit_ms, profile, self._backend.no_output_ms(limit_ms, profile)
 
     async def take(self, conversation: str) -> Result | None:
-        """The answer of a run that another host asked for; it is waited for where it is not there yet. None: there is
-        none, or somebody took it."""
+        """Wait for the answer that any host asked for. None: there is none, or it was taken."""
         found = await self._supervisor.list_by_scope(self.scope(conversation))
         if not found:
             return None
@@ -135,11 +188,11 @@ class CliAgent:
         return Result(run.run_id, exit, await self._trouble(run, exit)) if taken is not None and taken.first else None
 
     async def compacts(self, run: ManagedRun) -> None:
-        """It is silent with good reason for a while: one renewal, until it prints again."""
+        """Allow one longer silence, until the run prints again."""
         usual_s = (await run.session.records())["spec"].get("idle_timeout")
         if usual_s is None:
-            return  # it may be silent as long as it likes
-        await run.session.update(idle_timeout=usual_s + watchdogs.COMPACTION_GRACE_MS / 1000)
+            return  # there is no watchdog
+        await run.session.update(idle_timeout=usual_s + COMPACTION_GRACE_MS / 1000)
         ending = asyncio.ensure_future(self._compacted(run.session, run.session.cursor, usual_s))
         self._compacting.add(ending)
         ending.add_done_callback(self._compacting.discard)
@@ -157,7 +210,7 @@ class CliAgent:
         return Result(run.run_id, exit, await self._trouble(run, exit))
 
     async def _trouble(self, run: ManagedRun, exit: RunExit) -> str | None:
-        """What it is, and not merely that something failed."""
+        """What exactly went wrong."""
         if isinstance(run, Withdrawn):
             return "a newer message of the same conversation, or a cancel, came first"
         if exit.reason == "exit" and exit.exit_code == 0:

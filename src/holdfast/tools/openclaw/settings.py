@@ -1,45 +1,195 @@
-"""The numbers of this toolset: defaults, bounds, and the names under which openclaw's users know them."""
+"""The settings of this toolset, and the policy that decides whether a command may run."""
 
 from __future__ import annotations
 
+import json
 import os
+import re
+import shutil
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from ...errors import BadArgument
-from .policy import AllowList
-from .spawning import KILL_GRACE_MAX_MS, KILL_GRACE_MS
+from .spawn import KILL_GRACE_MAX_MS, KILL_GRACE_MS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
     from typing import Any
 
-TIMEOUT_S = 1800
-YIELD_MS, YIELD_MIN_MS, YIELD_MAX_MS = 10_000, 10, 120_000
+
+# The policy: an allow-list or a hook decides, and an approval is bound to the request.
+
+
+if TYPE_CHECKING:
+    Decide = Callable[["Request"], "Verdict | Awaitable[Verdict]"]
+
+_SLUG_CHARACTERS = 8
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be decided. `id` is a hash of all fields."""
+
+    command: str
+    cwd: str
+    env_names: tuple[str, ...]
+    place: str
+    elevated: bool
+    security: str
+    ask: str
+
+    @property
+    def id(self) -> str:
+        parts = [self.command, self.cwd, self.env_names, self.place, self.elevated, self.security, self.ask]
+        return sha256(json.dumps(parts).encode()).hexdigest()[:32]
+
+    @property
+    def slug(self) -> str:
+        return self.id[:_SLUG_CHARACTERS]
+
+
+@dataclass(frozen=True)
+class Allow:
+    """`approval` is the id of the request that a person approved; it must be this one."""
+
+    approval: str | None = None
+
+
+@dataclass(frozen=True)
+class Deny:
+    text: str
+
+
+@dataclass(frozen=True)
+class Pending:
+    """A person was asked; the question expires at this time (milliseconds since 1970)."""
+
+    expires_at_ms: int
+
+
+@dataclass(frozen=True)
+class Unavailable:
+    """An approval is needed, and no person can be asked."""
+
+    reason: str
+
+
+Verdict = Allow | Deny | Pending | Unavailable
+
+
+# A first word that is the name of a program: without expansion, quoting or assignment.
+_PROGRAM = re.compile(r"[A-Za-z0-9_./+@%:,-]+")
+# A line as far as its programs can be read from its text: what joins two commands, blanks, and words. What redirects,
+# groups or expands outside single quotes is none of these, because it may run something that the line does not name.
+_PART = re.compile(
+    r"""(?xs) (?P<joint> && | \|\| | [|;] ) | [ \t]+
+    | (?P<word> (?: \\[^\n\r] | '[^']*' | "(?: \\. | [^"\\$`] )*" | [^\s\\'"$`()<>{}&|;\0] )+ )"""
+)
+
+
+class AllowList:
+    """The programs that may run without a question. A pattern with a slash is compared with the path of the program
+    (`~/bin/*`, `/usr/bin/git`), one without with the name in the line. A line passes when all its commands can be
+    read from its text and each of them passes."""
+
+    def __init__(self, patterns: Sequence[str] = ()) -> None:
+        self._patterns = [os.path.expanduser(pattern) for pattern in patterns]
+
+    def __bool__(self) -> bool:
+        return bool(self._patterns)
+
+    def has(self, command: str, cwd: str, path: str | None) -> bool:
+        """`path` is the search path; None in another place, where only names and full paths count."""
+        programs = _programs(command)
+        return bool(programs) and all(self._has(program, cwd, path) for program in programs)
+
+    def _has(self, program: str, cwd: str, path: str | None) -> bool:
+        if not _PROGRAM.fullmatch(program):
+            return False
+        called = None if "/" in program else program
+        if called is None:
+            found = os.path.normpath(os.path.join(cwd, program)) if cwd or program.startswith("/") else None
+        else:
+            found = None if path is None else shutil.which(called, path=path)
+        return any(
+            found is not None and fnmatchcase(found, pattern) if "/" in pattern else pattern == called
+            for pattern in self._patterns
+        )
+
+
+def _programs(command: str) -> list[str]:
+    """The first word of each command of the line; empty if they cannot be read from its text."""
+    found: list[list[str]] = [[]]
+    at = 0
+    while at < len(command):
+        part = _PART.match(command, at)
+        if part is None:
+            return []
+        if part["joint"]:
+            found.append([])
+        elif part["word"]:
+            found[-1].append(part["word"])
+        at = part.end()
+    return [words[0] for words in found] if all(found) else []
+
+
+def by_list(request: Request, allowed: AllowList, path: str | None) -> Verdict | None:
+    """`Allow` where the allow-list applies and has every program of the line."""
+    strict = request.security == "allowlist" or request.ask == "on-miss"
+    if not strict or request.security == "deny" or request.ask == "always" or request.elevated:
+        return None
+    return Allow() if allowed.has(request.command, request.cwd, path) else None
+
+
+def without_hook(request: Request, allowed: AllowList) -> Verdict:
+    """The verdict of a host without a policy hook, after the allow-list did not allow the command."""
+    if request.security == "deny":
+        return Deny("exec was not allowed: its security is deny; nothing has run.")
+    if request.elevated:
+        return Unavailable("elevated has to be permitted by a policy hook, and this host has none; leave elevated out")
+    if request.security == "full" and request.ask == "off":
+        return Allow()
+    if allowed and request.ask == "off":
+        return Deny("exec was not allowed: the allow-list does not have every program of this line; nothing has run.")
+    asked = f"security is {request.security}, ask is {request.ask}"
+    listed = "the allow-list does not have every program of this line" if allowed else "the allow-list is empty"
+    return Unavailable(f"{asked}, this host has no policy hook, and {listed}")
+
+
+# The settings.
+
+
 POLL_MAX_MS = 30_000
-POLL_CHARS, AGGREGATED_CHARS = 30_000, 200_000
-CHARS_MIN, CHARS_MAX = 1000, 200_000
 LOG_LINES, LOG_CHARS = 200, 200_000
 TAIL_CHARS = 2000
-INPUT_WAIT_MS, INPUT_WAIT_MIN_MS, INPUT_WAIT_MAX_MS = 15_000, 1000, 600_000
-ROWS_MS, ROWS_MIN_MS, ROWS_MAX_MS = 1_800_000, 60_000, 10_800_000
 ROWS = 50
 NAME_CHARACTERS = 48
-# Empty polls in a row: when it makes sense to come again.
+# When to poll again, by the number of empty polls in a row.
 RETRY_MS = (5000, 10_000, 30_000, 60_000)
+
+_YIELD_MS = 10, 120_000
 
 SECURITY = ("deny", "allowlist", "full")  # from the strictest on
 ASK = ("off", "on-miss", "always")  # the last asks most
 
-_KNOWN = frozenset(
-    (
-        *("backgroundMs", "timeoutSec", "notifyOnExit", "notifyOnExitEmptySuccess", "cleanupMs", "pathPrepend"),
-        *("security", "ask", "allowlist", "maxOutputChars", "pendingMaxOutputChars", "inputWaitIdleMs", "killGraceMs"),
-    )
-)
+# By name under `tools.exec`: the variable of the environment, the default, the least and the most.
+_NUMBERS = {
+    "backgroundMs": ("OPENCLAW_BASH_YIELD_MS", 10_000, *_YIELD_MS),
+    "timeoutSec": ("", 1800, 0, 10**9),
+    "pendingMaxOutputChars": ("OPENCLAW_BASH_PENDING_MAX_OUTPUT_CHARS", 30_000, 1000, 200_000),
+    "maxOutputChars": ("OPENCLAW_BASH_MAX_OUTPUT_CHARS", 200_000, 1000, 200_000),
+    "inputWaitIdleMs": ("OPENCLAW_PROCESS_INPUT_WAIT_IDLE_MS", 15_000, 1000, 600_000),
+    "cleanupMs": ("OPENCLAW_BASH_JOB_TTL_MS", 1_800_000, 60_000, 10_800_000),
+    "killGraceMs": ("", KILL_GRACE_MS, 0, KILL_GRACE_MAX_MS),
+}
+_OTHERS = ("notifyOnExit", "notifyOnExitEmptySuccess", "pathPrepend", "security", "ask", "allowlist")
+_KNOWN = frozenset((*_NUMBERS, *_OTHERS))
 
 
 class Settings:
-    """`given` is what openclaw has under `tools.exec`; a variable of the environment comes before the default."""
+    """`given` are openclaw's settings under `tools.exec`; a variable of the environment replaces a default."""
 
     def __init__(self, given: Mapping[str, Any] | None = None, environ: Mapping[str, str] = os.environ) -> None:
         own = dict(given or {})
@@ -47,30 +197,21 @@ class Settings:
         if unknown:
             raise BadArgument("tools.exec", f"there is no {unknown[0]!a}", "there is " + ", ".join(sorted(_KNOWN)))
 
-        def number(key: str, variable: str, default: int, low: int, high: int) -> int:
+        def number(key: str) -> int:
+            variable, default, low, high = _NUMBERS[key]
             value = own.get(key, environ.get(variable, default))
             try:
                 return min(max(int(value), low), high)
             except (TypeError, ValueError):
-                raise BadArgument(key, f"{str(value)[:40]!a} is no whole number", f"give {low} to {high}") from None
+                raise BadArgument(key, f"{str(value)[:40]!a} is not a whole number", f"give {low} to {high}") from None
 
-        self.yield_ms = number("backgroundMs", "OPENCLAW_BASH_YIELD_MS", YIELD_MS, YIELD_MIN_MS, YIELD_MAX_MS)
-        self.timeout_s = number("timeoutSec", "", TIMEOUT_S, 0, 10**9)
-        self.poll_chars = number(
-            "pendingMaxOutputChars", "OPENCLAW_BASH_PENDING_MAX_OUTPUT_CHARS", POLL_CHARS, CHARS_MIN, CHARS_MAX
-        )
-        self.aggregated_chars = number(
-            "maxOutputChars", "OPENCLAW_BASH_MAX_OUTPUT_CHARS", AGGREGATED_CHARS, CHARS_MIN, CHARS_MAX
-        )
-        self.input_wait_ms = number(
-            "inputWaitIdleMs",
-            "OPENCLAW_PROCESS_INPUT_WAIT_IDLE_MS",
-            INPUT_WAIT_MS,
-            INPUT_WAIT_MIN_MS,
-            INPUT_WAIT_MAX_MS,
-        )
-        self.rows_ms = number("cleanupMs", "OPENCLAW_BASH_JOB_TTL_MS", ROWS_MS, ROWS_MIN_MS, ROWS_MAX_MS)
-        self.kill_grace_ms = number("killGraceMs", "", KILL_GRACE_MS, 0, KILL_GRACE_MAX_MS)
+        self.yield_ms = number("backgroundMs")
+        self.timeout_s = number("timeoutSec")
+        self.poll_chars = number("pendingMaxOutputChars")
+        self.aggregated_chars = number("maxOutputChars")
+        self.input_wait_ms = number("inputWaitIdleMs")
+        self.rows_ms = number("cleanupMs")
+        self.kill_grace_ms = number("killGraceMs")
         self.notify_on_exit = _one_of(own, "notifyOnExit", (True, False, "failure"), True)
         self.notify_empty_success = _one_of(own, "notifyOnExitEmptySuccess", (True, False), False)
         self.security = _one_of(own, "security", SECURITY, "full")
@@ -88,7 +229,7 @@ def _one_of(own: Mapping[str, Any], key: str, allowed: tuple[Any, ...], default:
 
 
 def _patterns(given: object) -> list[str]:
-    """Each as text, or as openclaw stores it: an object with a `pattern`."""
+    """Each is text, or an object with a `pattern`, as openclaw stores it."""
     entries = list(given) if isinstance(given, (list, tuple)) else [None]
     found: list[Any] = [each.get("pattern") if isinstance(each, dict) else each for each in entries]
     wrong = [each for each in found if not isinstance(each, str) or not each.strip()]
@@ -99,7 +240,8 @@ def _patterns(given: object) -> list[str]:
 
 
 def yield_ms(asked: int) -> int:
-    return min(max(asked, YIELD_MIN_MS), YIELD_MAX_MS)
+    low, high = _YIELD_MS
+    return min(max(asked, low), high)
 
 
 def poll_ms(asked: int) -> int:

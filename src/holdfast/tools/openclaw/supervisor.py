@@ -1,82 +1,82 @@
-"""The supervisor as openclaw knows it, over sessions: spawn, cancel, scopes, records.
+"""openclaw's supervisor over sessions: spawn, cancel, scopes, records.
 
-It holds no process: any host may cancel, adopt and wait for what another one has spawned. Agents and tools use it; it
-knows nothing of them.
+It holds no process: any host can cancel, adopt and wait for a run that another host spawned. Agents and tools use it;
+it does not depend on them.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import secrets
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
-from ...errors import AmbiguousId, HoldfastError, NameTaken, NotFound, Removed, ShuttingDown, StdinClosed
-from ...host.claims import Claim
+from ...core import records
+from ...errors import AmbiguousId, Busy, HoldfastError, NameTaken, NotFound, Removed, ShuttingDown
 from ...model import FINAL_STATES
-from ...runner import records
-from . import runs, slugs
-from .managed import ManagedRun, Stdin, check_reason
-from .runs import MANUAL_CANCEL, METADATA, SCOPE_LABEL, RunExit
-from .scopes import Scope, label, moment
-from .spawning import KILL_GRACE_MAX_MS, KILL_GRACE_MS, Secret
+from ...sessions.find import Claim
+from . import runs
+from .runs import MANUAL_CANCEL, METADATA, SCOPE_LABEL, ManagedRun, Withdrawn, check_reason, moment, scope_label
+from .spawn import KILL_GRACE_MAX_MS, KILL_GRACE_MS, Secret
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
     from typing import Any
 
-    from ...host.aio import AsyncHoldfast, AsyncSession
+    from ...home import Home
     from ...model import Snapshot
+    from ...sessions.aio import AsyncHoldfast, AsyncSession
+    from ...sessions.find import Held
     from .runs import RunRecord
-    from .spawning import SpawnInput
+    from .spawn import SpawnInput
+
+
+# Names that a model can remember: an adjective and a noun.
+
+
+_ADJECTIVES = (
+    "amber azure bold brave brisk calm clear cool coral crisp dawn deep eager faint fast fleet fresh gentle glad "
+    "golden grand hazel hidden humble ivory jolly keen kind lively lucid lunar marine mellow mild misty neat noble "
+    "oaken olive patient plain proud quick quiet rapid royal rustic salty sharp silent silver sleek smooth solar "
+    "steady still stone sunny swift tender tidal vivid warm wild winter"
+)
+_NOUNS = (
+    "atlas badger basin beacon birch bloom breeze brook canyon cedar cliff cloud comet coral cove crane creek delta "
+    "dune eagle ember falcon fern field fjord forest fox galaxy garden glade grove harbor haven hawk heron island "
+    "lagoon lark lotus maple meadow mesa nebula nova oasis ocean orchard otter peak pebble pine prairie raven reef "
+    "ridge river sable sage shore sparrow spruce summit thicket trail valley willow wren"
+)
+
+_PLAIN_TRIES = 12
+
+
+def new_slug(is_free: Callable[[str], bool]) -> str:
+    """A free name, with a number appended where two words do not suffice."""
+    for _ in range(_PLAIN_TRIES):
+        slug = f"{secrets.choice(_ADJECTIVES.split())}-{secrets.choice(_NOUNS.split())}"
+        if is_free(slug):
+            return slug
+    number = 2
+    while not is_free(f"{slug}-{number}"):
+        number += 1
+    return f"{slug}-{number}"
+
 
 _FINALIZED = "finalized.json"
 _NAME_TRIES = 3
-# Of those that ended, so many are shown.
+# `list_by_scope` shows this many finished runs.
 _RECORDS = 2000
 _SHUT_DOWN = "process supervisor is shut down"
-
-
-class _NoStdin(Stdin):
-    def __init__(self, run_id: str) -> None:
-        self._run_id = run_id
-
-    async def write(self, data: str | bytes) -> int:
-        raise StdinClosed(self._run_id, "it was withdrawn before it began")
-
-    async def end(self) -> None:
-        """Nobody reads it."""
-
-
-class Withdrawn(ManagedRun):
-    """A spawn that a newer replacement or a cancel overtook: it has no session, and never had a process."""
-
-    def __init__(self, run_id: str) -> None:
-        self.run_id = run_id
-        self.pid = None
-        self.started_at_ms = None
-        self.stdin = _NoStdin(run_id)
-        self.reused = False
-        self._exit = RunExit(MANUAL_CANCEL)
-        self._foreground = None
-        self._stopping = None
-        self._forced = False
-        self._telling = None
-
-    async def begin_cancel(self) -> None:
-        """It has ended already."""
-
-    async def captured(self) -> tuple[str, str]:
-        return "", ""
-
-    async def wait_for_extinction(self) -> None:
-        """Nothing of it ever lived."""
+# How often a replacement looks whether it is its turn.
+_LOOK_S = 0.05
 
 
 @dataclass(frozen=True)
 class Finalized:
-    """`first` is true for whoever finalized it; `metadata` is what that one said."""
+    """`first` is true for the call that finalized the run; `metadata` is what that call recorded."""
 
     first: bool
     record: RunRecord
@@ -84,19 +84,25 @@ class Finalized:
 
 
 class _Startup:
-    """A spawn that has no session yet."""
+    """A spawn that has no session yet. In a scope, every replacement and every cancel draws a ticket, and overtakes all
+    spawns that were asked for before."""
 
-    def __init__(self, scope: str) -> None:
+    def __init__(self, home: Home, scope: str, *, replaces: bool) -> None:
         self.scope = scope
+        self.replaces = replaces and bool(scope)
         self.cancelled = asyncio.Event()
-        # By somebody who gives it no time to leave.
+        # Whether the cancel gives it no grace.
         self.forced = False
-        # From here on there may be a session: it is ended, not withdrawn.
-        self.launching = False
+        self.claim = _claim(home, scope)
+        self._ticket = self.claim.ticket() if self.replaces else self.claim.tickets()
+        self.asked = moment()
+
+    def is_overtaken(self) -> bool:
+        return self.cancelled.is_set() or not self.claim.newest(self._ticket)
 
 
 class Supervisor:
-    """With an owner, only that owner's runs exist. `by` is who asks, as a record will say."""
+    """With an owner, only that owner's runs are visible. `by` is recorded as the requester of stops."""
 
     def __init__(
         self,
@@ -111,9 +117,9 @@ class Supervisor:
         self._by = by or owner
         self._grace_ms = min(max(kill_grace_ms, 0), KILL_GRACE_MAX_MS)
         self._startups: dict[str, _Startup] = {}
-        # By this its own runs are known.
+        # Marks the runs that this object spawned.
         self._instance = os.urandom(8).hex()
-        # Who waits and who cancels in the same host share a handle.
+        # A wait and a cancel in the same host share a handle.
         self._handles: WeakValueDictionary[str, ManagedRun] = WeakValueDictionary()
         self._shut_down = False
 
@@ -121,29 +127,28 @@ class Supervisor:
         return f"<Supervisor of {self._owner or 'everybody'}>"
 
     async def spawn(self, input: SpawnInput, *, wait_s: float | None = 0.0) -> ManagedRun:
-        """Start it; with `replace_existing_scope` after everything earlier in its scope has ended. Whoever will wait
-        for its end says how long (None: until it comes) and goes on with `first_wait`."""
+        """Start a run; with `replace_existing_scope` after everything earlier in its scope has ended. A caller that
+        waits for the end gives `wait_s` (None: no limit) and then calls `first_wait`."""
         if self._shut_down:
             raise HoldfastError.from_wire({"code": ShuttingDown.code, "message": _SHUT_DOWN, "fix": "open another"})
         input.check()
         for attempt in range(_NAME_TRIES):
-            run_id = input.run_id or slugs.new_slug(self._is_free)
-            startup = self._startups[run_id] = _Startup(input.scope)
+            run_id = input.run_id or new_slug(self._is_free)
+            startup = _Startup(self._hf.home, input.scope, replaces=input.replace_existing_scope)
+            self._startups[run_id] = startup
             try:
-                run = await self._in_scope(input, run_id, startup, wait_s)
+                return await self._start(input, run_id, startup, wait_s)
             except NameTaken:
-                # Another host was quicker with the same two words.
+                # Another host just took the same two words.
                 if input.run_id is not None or attempt + 1 == _NAME_TRIES:
                     raise
-                continue
             finally:
                 self._startups.pop(run_id, None)
-            return run
         raise AssertionError
 
     async def cancel(self, run_id: str, reason: str = MANUAL_CANCEL, *, force: bool = False) -> bool:
-        """End a run of any host, or withdraw a spawn of this one. False where there is nothing to end. With `force` it
-        is given no time to leave."""
+        """Stop a run of any host, or withdraw a spawn of this one. False if there is nothing to stop. `force` kills
+        without grace."""
         check_reason(reason)
         startup = self._startups.get(run_id)
         if startup is not None:
@@ -156,16 +161,15 @@ class Supervisor:
         return True
 
     async def cancel_scope(self, scope_key: str, reason: str = MANUAL_CANCEL) -> int:
-        """End what is starting or running there at this moment; how many that were."""
+        """Stop everything that is starting or running in the scope now; return the number of runs."""
         check_reason(reason)
         if not scope_key.strip():
             return 0
-        scope = Scope(self._hf.home, scope_key)
+        _claim(self._hf.home, scope_key).ticket()
+        now = moment()
         starting = [run_id for run_id, each in self._startups.items() if each.scope == scope_key]
-        now = scope.cancel()
         for run_id in starting:
             self._startups[run_id].cancelled.set()
-        await scope.startups_done()
         found = [each for each in await self._members(scope_key) if _asked(each) < now]
         await _all([self._managed(each).cancel(reason) for each in found])
         return len({*starting, *map(runs.run_id, found)})
@@ -178,12 +182,12 @@ class Supervisor:
         startup, handle = self._startups.get(run_id), self._handles.get(run_id)
         asked = (startup is not None and startup.cancelled.is_set()) or (handle is not None and handle.is_cancelled)
         if asked and found.state != "exited":
-            # Its runner may not have heard of it yet.
+            # The runner may not have received the request yet.
             return replace(found, state="exiting", termination_reason=found.termination_reason or MANUAL_CANCEL)
         return found
 
     async def list_by_scope(self, scope_key: str) -> list[RunRecord]:
-        """Newest last; of those that ended the newest 2000."""
+        """Newest last; of finished runs the newest 2000."""
         if not scope_key.strip():
             return []
         found = await self._members(scope_key, all=True)
@@ -192,12 +196,12 @@ class Supervisor:
         return [runs.record(each) for each in found if each.id in shown or not _is_over(each)]
 
     async def adopt(self, run_id: str) -> ManagedRun | None:
-        """A run that this or another host spawned, to wait for."""
+        """The handle of a run that any host spawned."""
         session = await self._find(run_id)
         return None if session is None else self._managed(session)
 
     async def finalize(self, run_id: str, **metadata: Any) -> Finalized | None:
-        """Say once, for all hosts, what became of a run's result. None: there is no such run, or it has not ended."""
+        """Record once, for all hosts, what became of a run's result. None: no such run, or it has not ended."""
         session = await self._find(run_id)
         if session is None or session.state not in FINAL_STATES:
             return None
@@ -205,7 +209,7 @@ class Supervisor:
         return Finalized(first, runs.record(session), said)
 
     async def reconcile_orphans(self) -> dict[str, list[str]]:
-        """What became of the runs while nobody looked. Kills nothing."""
+        """What became of the runs while no host was there. Kills nothing."""
         found = await self._hf.recover()
 
         def mine(sessions: list[Any]) -> list[str]:
@@ -219,8 +223,8 @@ class Supervisor:
         }
 
     async def shutdown(self, stop: bool = False) -> None:
-        """No more spawns. Runs live on, also those that are just starting, unless their lifetime is that of their
-        owner; with `stop` all of this object are ended."""
+        """Refuse further spawns. Runs continue, including those that are starting, unless their lifetime is `owner`;
+        with `stop` all runs of this object are stopped."""
         self._shut_down = True
         if stop:
             for startup in self._startups.values():
@@ -234,68 +238,55 @@ class Supervisor:
 
     # Spawning.
 
-    async def _in_scope(self, input: SpawnInput, run_id: str, startup: _Startup, wait_s: float | None) -> ManagedRun:
-        if not input.scope:
-            return await self._wanted(await self._launch(input, run_id, moment(), wait_s), None, startup, 0)
-        scope = Scope(self._hf.home, input.scope)
-        if input.replace_existing_scope:
-            return await self._unless_cancelled(self._replace(scope, input, run_id, startup, wait_s), run_id, startup)
-        asked = moment()
-        async with scope.startup():
-            if startup.cancelled.is_set() or scope.cancelled_since(asked):
-                return Withdrawn(run_id)
-            run = await self._launch(input, run_id, asked, wait_s)
-        return await self._wanted(run, scope, startup, asked)
-
-    async def _replace(
-        self, scope: Scope, input: SpawnInput, run_id: str, startup: _Startup, wait_s: float | None
-    ) -> ManagedRun:
-        ticket = scope.ticket()
-        asked = moment()
-
-        def is_overtaken() -> bool:
-            return startup.cancelled.is_set() or scope.cancelled_since(asked) or not scope.is_newest(ticket)
-
-        async with scope.fence():
-            if is_overtaken():
-                return Withdrawn(run_id)
-            await scope.startups_done()
-            await self._end_earlier(scope.key, asked)
-            if is_overtaken():
-                return Withdrawn(run_id)
-            startup.launching = True
-            run = await self._launch(input, run_id, asked, wait_s)
-        return await self._wanted(run, scope, startup, asked)
-
-    async def _unless_cancelled(
-        self, work: Coroutine[Any, Any, ManagedRun], run_id: str, startup: _Startup
-    ) -> ManagedRun:
-        """A cancel need not wait until it is our turn."""
-        cancelled = asyncio.ensure_future(startup.cancelled.wait())
-        replacing = asyncio.ensure_future(work)
-        try:
-            await asyncio.wait({replacing, cancelled}, return_when=asyncio.FIRST_COMPLETED)
-            if replacing.done() or startup.launching:
-                return await replacing
+    async def _start(self, input: SpawnInput, run_id: str, startup: _Startup, wait_s: float | None) -> ManagedRun:
+        held: contextlib.AbstractContextManager[object] | None = contextlib.nullcontext()
+        if startup.replaces:
+            held = await self._replace(startup)
+        if held is None:
             return Withdrawn(run_id)
-        finally:
-            cancelled.cancel()
-            replacing.cancel()
-            await asyncio.gather(cancelled, replacing, return_exceptions=True)
-
-    async def _wanted(self, run: ManagedRun, scope: Scope | None, startup: _Startup, asked: int) -> ManagedRun:
-        """A cancel that came while it started may have seen no session to end."""
-        if run.reused:
-            return run  # not ours to end; a cancel of its scope finds it
-        if startup.cancelled.is_set() or (scope is not None and scope.cancelled_since(asked)):
+        with held:
+            if startup.is_overtaken():
+                return Withdrawn(run_id)
+            run = await self._launch(input, run_id, startup.asked, wait_s)
+        if not run.reused and startup.is_overtaken():
+            # A cancel during the start may have found no session to stop.
             await run.cancel(force=startup.forced)
         return run
 
-    async def _end_earlier(self, scope_key: str, asked: int) -> None:
-        """What was asked for before; one that cannot be ended blocks nobody. None of them is told of."""
-        earlier = [each for each in await self._members(scope_key) if _asked(each) < asked]
-        await _all([each.update(notify="never") for each in earlier if not _is_over(each)])
-        await _all([self._managed(each).cancel() for each in earlier])
+    async def _replace(self, startup: _Startup) -> Held | None:
+        """The scope's lock, when every earlier run has ended; None if the spawn was overtaken while it waited."""
+        while not startup.is_overtaken():
+            try:
+                held = startup.claim.acquire(0)
+            except Busy:
+                await _event(startup.cancelled, _LOOK_S)
+                continue
+            try:
+                await self._end_earlier(startup)
+            except BaseException:
+                held.close()
+                raise
+            return held
+        return None
+
+    async def _end_earlier(self, startup: _Startup) -> None:
+        """Stop, without a notice, everything in the scope that was asked for before; a run that cannot be stopped
+        blocks nothing. A cancel of this spawn ends the waiting, not the stops."""
+
+        async def end() -> None:
+            earlier = [each for each in await self._members(startup.scope) if _asked(each) < startup.asked]
+            await _all([each.update(notify="never") for each in earlier if not _is_over(each)])
+            await _all([self._managed(each).cancel() for each in earlier])
+
+        ending, cancelled = asyncio.ensure_future(end()), asyncio.ensure_future(startup.cancelled.wait())
+        try:
+            await asyncio.wait({ending, cancelled}, return_when=asyncio.FIRST_COMPLETED)
+            if ending.done():
+                await ending
+        finally:
+            ending.cancel()
+            cancelled.cancel()
+            await asyncio.gather(ending, cancelled, return_exceptions=True)
 
     async def _launch(self, input: SpawnInput, run_id: str, asked: int, wait_s: float | None) -> ManagedRun:
         options = input.options(run_id, self._owner, self._grace_ms, {"asked": asked, "instance": self._instance})
@@ -313,15 +304,14 @@ class Supervisor:
     # Finding.
 
     def _is_free(self, name: str) -> bool:
-        """Nobody bears it, not even one whose output is still kept, for so long its claim stands; and nobody is just
-        being given it here."""
+        """Whether no kept session has the name, and no spawn here is about to take it."""
         if name in self._startups:
             return False
         holder = Claim(self._hf.home, "name", name).peek()
         return holder is None or not os.path.lexists(self._hf.home.session(holder))
 
     async def _find(self, run_id: str) -> AsyncSession | None:
-        """By what it is called alone: a pid, or the beginning of an id, may be another's tomorrow."""
+        """By name or full id only: a pid or a prefix may mean another run tomorrow."""
         try:
             session = await self._hf.get(run_id, owner=self._owner)
         except (NotFound, AmbiguousId, Removed):
@@ -329,7 +319,7 @@ class Supervisor:
         return session if METADATA in session.metadata and run_id in (session.id, session.name) else None
 
     async def _members(self, scope_key: str, *, all: bool = False) -> list[AsyncSession]:
-        labels = {SCOPE_LABEL: label(scope_key)}
+        labels = {SCOPE_LABEL: scope_label(scope_key)}
         return await self._hf.sessions(all=all, owner=self._owner, labels=labels)
 
     def _managed(self, session: AsyncSession) -> ManagedRun:
@@ -343,8 +333,13 @@ class Supervisor:
         return self._owner is None or shot.owner == self._owner
 
 
+def _claim(home: Home, scope: str) -> Claim:
+    """Its lock admits one replacement at a time; its tickets order replacements and cancels of all hosts."""
+    return Claim(home, "key", f"openclaw.scope:{scope}")
+
+
 def _say_once(directory: str, metadata: dict[str, Any]) -> tuple[dict[str, Any], bool]:
-    """What the first who finalized it said, and whether that is us."""
+    """What the first call recorded, and whether that was this one."""
     mark = os.urandom(8).hex()
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -360,13 +355,19 @@ def _is_over(shot: Snapshot) -> bool:
 
 
 def _asked(shot: Snapshot) -> int:
-    """When it was asked for; of another boot, before everything."""
+    """When the run was asked for."""
     asked = runs.facts(shot).get("asked")
     return asked if isinstance(asked, int) else 0
 
 
+async def _event(event: asyncio.Event, timeout_s: float) -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(timeout_s):
+            await event.wait()
+
+
 async def _all(work: list[Coroutine[Any, Any, Any]]) -> None:
-    """At once, and what fails for one is its own affair."""
+    """Concurrently; a run that fails does not affect the others."""
     for outcome in await asyncio.gather(*work, return_exceptions=True):
         if isinstance(outcome, BaseException) and not isinstance(outcome, HoldfastError):
             raise outcome

@@ -1,30 +1,26 @@
-"""The toolset `openclaw`: its two tools, and what a host does with it beside calling them."""
+"""The toolset `openclaw`: the tools `exec` and `process`."""
 
 from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING
 
-from ... import places
-from ...errors import BadArgument
-from ...model import FINAL_STATES
-from ...signals.names import default_name
-from ...signals.styles.openclaw import OpenClaw as Style
-from ..answer import Answer
-from ..parameters import BOOLEAN, INTEGER, MAP, NUMBER, STRING, STRINGS, Parameter
-from ..toolset import Tool, Toolset
-from . import executing, process, rows, settings, texts
+from ...errors import BadArgument, HoldfastError
+from ...places import kinds
+from ..base import BOOLEAN, INTEGER, MAP, NUMBER, STRING, STRINGS, Answer, Parameter, Tool, Toolset
+from . import execute, process, settings, views, words
+from .style import DrainStyle as Style
 from .supervisor import Supervisor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from ...errors import HoldfastError
-    from ...host.aio import AsyncHoldfast, AsyncSession
-    from ...signals.consumer import AsyncConsumer, AsyncNotice
-    from ..toolset import Approve
-    from .policy import Decide
+    from ...sessions.aio import AsyncHoldfast
+    from ...signals.consumer import AsyncNotice
+    from ..base import Approve
+    from .settings import Decide
+
 
 _EXEC = Tool(
     "exec",
@@ -48,9 +44,12 @@ _EXEC = Tool(
         Parameter(
             "stdin", STRING, "without pty: closed (default), or open for process write", choices=("closed", "open")
         ),
-        Parameter("key", STRING, "while a run with the same key lives, that one is answered and none is started"),
+        Parameter("key", STRING, "while a run with the same key is alive, return that one and start nothing"),
         Parameter(
-            "notifyOnExit", STRING, "whether its end in the background is told", choices=("true", "false", "failure")
+            "notifyOnExit",
+            STRING,
+            "whether you are notified of its end in the background",
+            choices=("true", "false", "failure"),
         ),
         Parameter("elevated", BOOLEAN, "ask for elevated permissions"),
         Parameter("host", STRING, "where to run", choices=("auto", "gateway", "sandbox", "node")),
@@ -67,7 +66,7 @@ _PROCESS = Tool(
     "Manage commands that run in the background: list, poll (new output), log (by line), write, send-keys, submit, "
     "paste, kill, clear, remove.",
     (
-        Parameter("action", STRING, ", ".join(texts.ACTIONS), required=True),
+        Parameter("action", STRING, ", ".join(words.ACTIONS), required=True),
         Parameter("sessionId", STRING, "for every action but list"),
         Parameter("timeout", INTEGER, "poll: milliseconds to wait for output or exit, at most 30000", minimum=0),
         Parameter("cursor", STRING, "poll: read from here and move nothing"),
@@ -88,18 +87,18 @@ _PROCESS = Tool(
 
 
 class OpenClaw(Toolset):
-    """`exec` are settings as openclaw has them under `tools.exec`; `policy` decides what may run
-    (without one: what `security: full` with `ask: off` or the allow-list permits); `offered` are the
-    tools that the agent has; `cwd` is where it is; `sandbox` is the container (`podman:NAME`) that commands run in
-    unless they ask for the gateway, that of OPENCLAW_SANDBOX where none is given."""
+    """`exec` are openclaw's settings under `tools.exec`. `policy` decides what may run; without one only
+    `security: full` with `ask: off`, or what the allow-list permits. `offered` are the agent's tools, `cwd` its
+    directory. `sandbox` is the container (`podman:NAME`, default OPENCLAW_SANDBOX) for commands that do not ask for the
+    gateway."""
 
     name = "openclaw"
     tools: tuple[Tool, ...] = (_EXEC, _PROCESS)
     instructions = (
         "An `exec` that is aborted while it waits is stopped. One that still runs after yieldMs, or was started with "
-        "background, goes on when the client restarts or the server dies, until its timeout. `process` lists these, "
-        "shows their output and types into them; its poll takes a timeout and waits: do not call it again and again. "
-        "How they end stays in a queue until you acknowledge it with `signals`."
+        "background, keeps running until its timeout when the client restarts or the server dies. `process` lists "
+        "these, shows their output and types into them; its poll takes a timeout and waits: do not call it again and "
+        "again. How they end stays in a queue until you acknowledge it with `signals`."
     )
     said_in_text = ("aggregated",)
 
@@ -126,52 +125,36 @@ class OpenClaw(Toolset):
         self.policy = policy
         self.offered = tuple(offered)
         self.cwd = os.path.abspath(cwd or os.getcwd())
-        place = places.check(sandbox or self.environ.get("OPENCLAW_SANDBOX") or None)
-        self.sandbox = None if place == places.LOCAL else place
+        place = kinds.check(sandbox or self.environ.get("OPENCLAW_SANDBOX") or None)
+        self.sandbox = None if place == kinds.LOCAL else place
         self.supervisor = Supervisor(hf, owner, kill_grace_ms=self.settings.kill_grace_ms)
-        # Rows and read positions; they survive this host.
-        self.notes = self.kept()
-        self._consumer: AsyncConsumer | None = None
 
     async def open(self) -> None:
-        """Be known as somebody who wants to hear of endings."""
+        """Register the consumer of endings."""
         self.consumer()
 
-    def consumer(self) -> AsyncConsumer:
-        """Where endings wait until they are drained, or were polled."""
-        if self._consumer is None:
-            self._consumer = self.hf.consumer(default_name(self.owner, "openclaw"), owners=[self.owner])
-        return self._consumer
-
     async def drain(self) -> AsyncNotice:
-        """What happened in the background, as one message; settled by a clean `async with`."""
+        """The endings in the background as one message; a clean `async with` settles it."""
         return await self.consumer().drain(Style(self.settings.notify_empty_success))
 
     async def active(self) -> int:
-        """How many runs are not extinct, those included whose row was removed."""
-        return len(await rows.of_scope(self))
+        """The number of runs with live processes, including those whose row was removed."""
+        return len(await views.of_scope(self))
 
-    async def acknowledge(self, session: AsyncSession) -> None:
-        """The agent is being told of its end: it need not hear of it again."""
-        if session.state in FINAL_STATES:
-            woke = await session.wait(timeout=0)
-            if woke.signal_id is not None:
-                await self.consumer().ack(woke.signal_id)
+    async def tool_exec(self, **asked: Any) -> Answer:
+        return await execute.execute(self, **asked)
 
-    async def _exec(self, **asked: Any) -> Answer:
-        return await executing.execute(self, **asked)
-
-    async def _process(self, **asked: Any) -> Answer:
+    async def tool_process(self, **asked: Any) -> Answer:
         return await process.act(self, **asked)
 
     def _take(self, tool: Tool, arguments: object) -> dict[str, Any]:
         if isinstance(arguments, dict):
             if isinstance(arguments.get("notifyOnExit"), bool):
                 arguments = {**arguments, "notifyOnExit": str(arguments["notifyOnExit"]).lower()}
-            # What is missing is answered as what is blank.
+            # A missing value gets the same answer as a blank one.
             missing = [each.name for each in tool.parameters if each.required and arguments.get(each.name) is None]
             arguments = {**arguments, **dict.fromkeys(missing, "")}
         return super()._take(tool, arguments)
 
     async def _failed(self, tool: Tool, problem: HoldfastError) -> Answer:
-        return executing.failed(str(problem), problem.code)
+        return execute.failed(str(problem), problem.code)

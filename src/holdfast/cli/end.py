@@ -1,0 +1,217 @@
+"""`hold stop`, `kill` and `rm`."""
+
+from __future__ import annotations
+
+from .host import here
+from .look import process_words
+from .output import complain, note, printable, say, say_json, span
+from .parsing import Namespace, Parser, add_json, add_sessions, duration, pair, usage
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any
+
+    from ..model import Stopped
+    from ..sessions.api import Holdfast
+
+
+SURVIVED = 1
+
+
+def _end_all(hf: Holdfast, refs: Iterable[str], grace: float | None, *, as_json: bool) -> int:
+    """Stop sessions in parallel and print a line for each. Not zero if one was not found or a process survived."""
+    from ..errors import HoldfastError
+
+    ids: dict[str, None] = {}
+    worst = 0
+    answers: list[dict[str, Any]] = []
+    for ref in refs:
+        try:
+            ids[hf.get(ref).id] = None
+        except HoldfastError as problem:
+            worst = worst or problem.exit_code
+            answers.append({"ref": ref, "error": problem.to_json()})
+            if not as_json:
+                say(f"{printable(ref)}: {printable(problem.message)}; {printable(problem.fix)}")
+    for stopped in hf.stop_all(list(ids), grace) if ids else ():
+        if not stopped.done:
+            worst = worst or getattr(stopped.error, "exit_code", SURVIVED)
+        answers.append(stopped.to_json())
+        if not as_json:
+            say(f"{stopped.id}: {in_words(stopped)}")
+    if as_json:
+        say_json(answers)
+    return worst
+
+
+def _each(
+    args: Namespace, act: Callable[[str], tuple[dict[str, Any], str]], failed: dict[str, Any], option: str = ""
+) -> int:
+    """Do `act` for each session, which returns a record and a line. Returns the exit code of the first error."""
+    from ..errors import HoldfastError
+
+    worst = 0
+    answers: list[dict[str, Any]] = []
+    for ref in args.sessions:
+        try:
+            record, line = act(ref)
+        except HoldfastError as problem:
+            worst = worst or problem.exit_code
+            answers.append({"ref": ref, **failed, "error": problem.to_json()})
+            if not args.json:
+                complain(problem, as_json=False, options=(option,))
+        else:
+            answers.append({"ref": ref, **record, "error": None})
+            if not args.json:
+                say(line)
+    if args.json:
+        say_json(answers)
+    return worst
+
+
+def in_words(answer: Stopped) -> str:
+    if answer.error is not None:
+        message = getattr(answer.error, "message", str(answer.error))
+        return f"{printable(message)}; {printable(getattr(answer.error, 'fix', ''))}"
+    if answer.survivors:
+        left = [printable(process_words(each)) for each in answer.survivors]
+        left += [f"and {answer.survivors_more} more"] if answer.survivors_more else []
+        return "NOT ended, still there: " + ", ".join(left)
+    if answer.already:
+        return "already over"
+    count = len(answer.found) + answer.found_more
+    processes = "1 process" if count == 1 else f"{count} processes"
+    return f"stopped, {processes} gone after {span(answer.took_s)}" + (f" ({answer.rung})" if answer.rung else "")
+
+
+STOP_HELP = """\
+Stop sessions gently, with everything they started: SIGTERM first, and SIGKILL after the grace.
+
+Sessions are stopped in parallel. A line for each says which processes were found and which survived; the exit code is
+not 0 if one survived. A session that had already ended is no error.
+"""
+
+STOP_USAGE = "ID... [--grace T] [--json]\n       hold stop (--all | --owner KEY | --label K=V) [--grace T] [--json]"
+STOP_EXAMPLES = """
+hold stop web
+hold stop web worker --grace 30s
+hold stop --owner agent-7
+hold stop --all
+"""
+
+
+def stop_arrange(parser: Parser) -> None:
+    add_sessions(parser, "*")
+    parser.add_argument(
+        "--grace", type=duration("--grace"), metavar="T", help="how long to wait before it is killed (default: 5s)"
+    )
+    parser.add_argument("--all", action="store_true", help="every running session of this home")
+    parser.add_argument("--owner", metavar="KEY", help="every running session of this owner")
+    parser.add_argument(
+        "--label", action="append", type=pair("--label"), metavar="K=V", help="every running session with this label"
+    )
+    add_json(parser, "the processes found and the survivors, one entry for each session")
+
+
+def stop_main(args: Namespace) -> int:
+    wanted = args.all or args.owner is not None or bool(args.label)
+    if wanted and args.sessions:
+        raise usage("give ids, or one of --all, --owner and --label", "hold stop")
+    if not wanted and not args.sessions:
+        raise usage("no session given", "hold stop")
+    with here(skip_unsafe=True) as hf:
+        refs = args.sessions
+        if wanted:
+            refs = [session.id for session in hf.sessions(owner=args.owner, labels=dict(args.label or ()))]
+            if not refs:
+                if args.json:
+                    say_json([])
+                else:
+                    note("no such session is running")
+                return 0
+        return _end_all(hf, refs, args.grace, as_json=args.json)
+
+
+KILL_HELP = """\
+Kill sessions at once, with everything they started; with -s, only send an operating-system signal."""
+
+KILL_USAGE = "[-s SIGNAL | -SIGNAL] [--target command|group|tree] ID... [--json]"
+KILL_EXAMPLES = """
+hold kill web
+hold kill -HUP web                  as -s HUP or -1
+hold kill -s USR1 --target tree web
+"""
+
+
+def kill_understood(words: list[str]) -> list[str]:
+    """Accept `-9`, `-HUP` and `-SIGHUP` for `-s`, like every other `kill`."""
+    from ..core.kernel_signals import NUMBERS
+
+    found: list[str] = []
+    for number, word in enumerate(words):
+        if word == "--":
+            return [*found, *words[number:]]
+        name = word[1:].upper()
+        named = name.isalnum() and ("SIG" + name in NUMBERS or name in NUMBERS)
+        # Only names and numbers of signals; everything else stays an option.
+        if word[:1] == "-" and word[1:2] != "-" and (word[1:].isdecimal() or named):
+            found += ["-s", name]
+        else:
+            found.append(word)
+    return found
+
+
+def kill_arrange(parser: Parser) -> None:
+    parser.add_argument("-s", "--signal", metavar="SIGNAL", help="name or number, such as HUP, SIGUSR1 or 10")
+    parser.add_argument(
+        "--target",
+        choices=("command", "group", "tree"),
+        default="command",
+        metavar="TARGET",
+        help="which processes get it: command (default), group (its process group) or tree (all it started)",
+    )
+    add_sessions(parser)
+    add_json(parser, "the result, one entry for each session")
+
+
+def kill_main(args: Namespace) -> int:
+    with here(skip_unsafe=True) as hf:
+        if args.signal is None:
+            return _end_all(hf, args.sessions, 0.0, as_json=args.json)
+        signal: str | int = int(args.signal) if args.signal.isdecimal() else args.signal
+
+        def send(ref: str) -> tuple[dict[str, Any], str]:
+            session = hf.get(ref)
+            sent = session.send_signal(signal, args.target)
+            return {"id": session.id, "sent": sent}, f"{session.id}: sent to {sent} process{'' if sent == 1 else 'es'}"
+
+        return _each(args, send, {"sent": 0}, "--signal")
+
+
+RM_HELP = """\
+Remove finished sessions, with their records and logs.
+
+A session is refused while it or a process that it started is running.
+"""
+
+RM_USAGE = "ID... [--json]"
+RM_EXAMPLES = """
+hold rm last
+hold rm $(hold ls -aq --status completed)
+"""
+
+
+def rm_arrange(parser: Parser) -> None:
+    add_sessions(parser)
+    add_json(parser, "the result, one entry for each session")
+
+
+def rm_main(args: Namespace) -> int:
+    with here() as hf:
+
+        def remove(ref: str) -> tuple[dict[str, Any], str]:
+            id = hf.remove(ref)
+            return {"id": id, "removed": True}, f"removed {id}"
+
+        return _each(args, remove, {"removed": False})

@@ -1,0 +1,608 @@
+"""`hold ls`, `status`, `logs`, `search` and `wait`."""
+
+from __future__ import annotations
+
+from ..model import STATES, STATUSES
+from .host import here
+from .output import (
+    DIM,
+    RED,
+    age,
+    epoch,
+    facts,
+    is_terminal,
+    lost_bytes,
+    megabytes,
+    note,
+    outcome,
+    printable,
+    say,
+    say_json,
+    span,
+    state_words,
+    stop_words,
+    style,
+    table,
+    write,
+)
+from .parsing import Namespace, Parser, add_json, add_option, add_session, add_streams, count, pair
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from typing import Any
+
+    from ..core.vt.text import Cleaner
+    from ..model import Exit, Woke
+    from ..model.session import Record
+    from ..sessions.api import Session
+    from ..sessions.core import Core
+    from ..sessions.log import Log, Page
+    from ..sessions.search import Hit
+    from ..sessions.terminal_log import Reading
+    from .output import Style
+
+
+LS_HELP = """\
+List the running sessions, oldest first; with -a also finished ones that are still kept."""
+
+LS_USAGE = "[-a] [-q] [--owner KEY] [--label K=V] [--status STATUS] [--search TEXT] [--json]"
+LS_EXAMPLES = """
+hold ls
+hold ls -a --status failed
+hold ls --label app=web --json | jq -r '.[].id'
+hold stop $(hold ls -q --search pytest)
+"""
+
+
+def ls_arrange(parser: Parser) -> None:
+    parser.add_argument("-a", "--all", action="store_true", help="also finished sessions")
+    parser.add_argument("-q", "--quiet", action="store_true", help="print only ids")
+    parser.add_argument("--owner", metavar="KEY", help="only sessions of this owner")
+    parser.add_argument(
+        "--label", action="append", type=pair("--label"), metavar="K=V", help="only sessions with this label"
+    )
+    parser.add_argument("--name", help="only sessions with this name")
+    parser.add_argument("--status", choices=STATUSES, metavar="STATUS", help="one of " + ", ".join(STATUSES))
+    parser.add_argument("--state", choices=STATES, metavar="STATE", help="one of " + ", ".join(STATES))
+    parser.add_argument("--search", metavar="TEXT", help="in id, name, command, directory, description or labels")
+    add_json(parser, "the sessions")
+
+
+def ls_main(args: Namespace) -> int:
+    with here() as hf:
+        found = hf.sessions(
+            all=args.all or args.status in ("completed", "failed", "killed") or args.state in ("exited", "lost"),
+            owner=args.owner,
+            labels=dict(args.label or ()),
+            status=args.status,
+            state=args.state,
+            name=args.name,
+            search=args.search,
+        )
+        if args.json:
+            say_json(_with_pending(hf._core, found))
+        elif args.quiet:
+            for session in found:
+                say(session.id)
+        elif found:
+            say(listing(found, style(hf.config)))
+        elif is_terminal(1):
+            note("no session is running; `hold ls -a` shows finished ones" if not args.all else "no sessions")
+        for id, problem in hf.damaged.items():
+            note(f"{id} is damaged: {problem.message}; {problem.fix}")
+        if hf.trouble is not None:
+            note(hf.trouble)
+    return 0
+
+
+def _with_pending(core: Core, sessions: Sequence[Session]) -> list[dict[str, Any]]:
+    """As JSON, with the number of signals that wait; null if the index is busy."""
+    from ..errors import IndexBusy
+    from ..sessions.driver import drive
+
+    try:
+        waiting = drive(core.pending_signals(sessions))
+    except IndexBusy:
+        waiting = {}
+    return [{**session.to_json(), "pending_signals": waiting.get(session.id)} for session in sessions]
+
+
+def listing(sessions: Sequence[Session], style: Style) -> str:
+    head = ("ID", "NAME", "STATE", "AGE", "OWNER", "LABELS", "COMMAND")
+    rows = []
+    for session in sessions:
+        labels = " ".join(f"{key}={value}" for key, value in session.labels.items())
+        rows.append(
+            (
+                (session.id, ""),
+                (session.name or "", ""),
+                state_words(session),
+                (age(session.ended_at or session.started_at or session.created_at), DIM),
+                (session.owner or "", ""),
+                (labels, DIM),
+                (session.command, ""),
+            )
+        )
+    return table(head, rows, style)
+
+
+STATUS_HELP = """\
+Everything known about one session, with the evidence for its state and the time of the observation."""
+
+STATUS_USAGE = "ID [--json]"
+STATUS_EXAMPLES = """
+hold status web
+hold status last --json | jq .exit
+"""
+
+
+# Metadata that is shown in words instead of JSON.
+_ATTENTION = ("notes", "watch", "monitor", "ready")
+
+
+def status_arrange(parser: Parser) -> None:
+    add_session(parser)
+    add_json(parser, "the session")
+
+
+def status_main(args: Namespace) -> int:
+    with here() as hf:
+        session = hf.get(args.session)
+        if args.json:
+            say_json(_with_pending(hf._core, [session])[0])
+        else:
+            say(facts(described(session), style(hf.config)))
+    return 0
+
+
+def described(session: Session) -> list[tuple[str, str]]:
+    extra = dict(session.metadata)
+    evidence = extra.pop("evidence", None)
+    extra.pop("lost_bytes", None)  # shown as words below
+    lines: list[tuple[str, str | None]] = [
+        ("id", session.id),
+        ("name", session.name),
+        ("state", f"{session.state} ({state_words(session)[0]})" if session.exit else state_words(session)[0]),
+        ("status", session.status),
+        ("evidence", evidence),
+        ("observed", session.observed_at),
+        ("command", session.command),
+        ("directory", session.cwd),
+        ("description", session.description if session.description not in (session.name, session.command) else None),
+        ("owner", session.owner),
+        ("labels", " ".join(f"{key}={value}" for key, value in session.labels.items())),
+        ("kind", session.kind),
+        ("pid", None if session.pid is None else str(session.pid)),
+        ("runner", None if session.runner_pid is None else f"pid {session.runner_pid}"),
+        ("endpoint", session.endpoint),
+        ("created", _time(session.created_at)),
+        ("started", _time(session.started_at)),
+        ("ended", _time(session.ended_at)),
+        ("ran for", _ran_for(session)),
+        *_ending(session),
+        ("stopping", _stopping(session)),
+        *_output(session),
+    ]
+    for name, value in extra.items():
+        lines.append((name.replace("_", " "), _in_words(value) if name in _ATTENTION else _as_text(value)))
+    return [(key, value) for key, value in lines if value]
+
+
+def _time(text: str | None) -> str | None:
+    return None if text is None else f"{text} ({age(text)} ago)"
+
+
+def _ran_for(session: Session) -> str | None:
+    began, ended = epoch(session.started_at), epoch(session.ended_at)
+    return None if began is None or ended is None else span(ended - began)
+
+
+def _ending(session: Session) -> list[tuple[str, str | None]]:
+    exit = session.exit
+    if exit is None:
+        return []
+    return [
+        ("exit", outcome(exit) if exit.code is not None or exit.signal is not None else None),
+        ("cause", _cause(exit)),
+        (
+            "output",
+            "a descendant may still add to it" if not exit.complete else None if lost_bytes(session) else "complete",
+        ),
+        *(("survivor", process_words(each)) for each in exit.survivors),
+        ("survivors", f"and {exit.survivors_more} more" if exit.survivors_more else None),
+    ]
+
+
+def _cause(exit: Exit) -> str:
+    if exit.cause == "signal":
+        return f"signal, sent by {exit.by}" if exit.by else "signal, not by a stop or `hold kill`"
+    parts = [exit.cause + (f" by {exit.by}" if exit.by else ""), stop_words(exit), "out of memory" if exit.oom else ""]
+    return ", ".join(filter(None, parts))
+
+
+def process_words(process: Record) -> str:
+    """A process in words: pid, command line, why it could not be signalled."""
+    error = f" ({process['error']})" if process.get("error") else ""
+    return f"pid {process.get('pid')} {process.get('command') or ''}".rstrip() + error
+
+
+def _stopping(session: Session) -> str | None:
+    stop = session.stopping
+    if stop is None:
+        return None
+    by = f" by {stop['by']}" if stop.get("by") else ""
+    return f"since {stop.get('since')}{by}" + (f", now {stop['stage']}" if stop.get("stage") else "")
+
+
+def _output(session: Session) -> list[tuple[str, str | None]]:
+    lines: list[tuple[str, str | None]] = []
+    for stream, end in session.ends.items():
+        dropped = session.dropped_before.get(stream, 0)
+        lines.append((stream, megabytes(end) + (f", the first {megabytes(dropped)} dropped" if dropped else "")))
+    lost = lost_bytes(session)
+    lines.append(("output", f"incomplete: the disk refused {megabytes(lost)} of it" if lost else None))
+    lines.append(("last output", _time(session.last_output_at)))
+    lines.append(("cursor", session.cursor))
+    return lines
+
+
+def _in_words(value: object) -> str:
+    """`hits 2, patterns ERROR`, without empty values."""
+    if isinstance(value, dict):
+        if set(value) == {"id", "text"}:
+            return str(value["text"])
+        parts = [f"{key.replace('_', ' ')} {_in_words(each)}" for key, each in value.items() if each]
+        return ", ".join(parts) or "nothing yet"
+    if isinstance(value, list):
+        return "; ".join(map(_in_words, value))
+    return "yes" if value is True else str(value)
+
+
+def _as_text(value: object) -> str:
+    import json
+
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+LOGS_HELP = """\
+Print the output of a session that is kept: both streams in their order, as clean text.
+
+Reading changes nothing. Colours and other control sequences are removed, except with --raw. With --json:
+{id, status, text, cursor, dropped_before, gaps}; with --raw too, `chunks` of base64 instead of `text`; with -f, one
+such object a line.
+"""
+
+LOGS_USAGE = "ID [-f] [-n N | --since CURSOR] [--stdout | --stderr] [--raw] [--json]"
+LOGS_EXAMPLES = """
+hold logs web
+hold logs -f -n 20 web
+hold logs web --json | jq -r .cursor      then: hold logs web --since stdout:88412,stderr:0
+hold logs last --raw --stdout > output.bin
+"""
+
+
+def logs_arrange(parser: Parser) -> None:
+    add_session(parser)
+    parser.add_argument("-f", "--follow", action="store_true", help="follow new output until the command ends")
+    part = parser.add_group(exclusive=True)
+    part.add_argument("-n", "--lines", type=count("-n"), metavar="N", help="only the last N lines")
+    part.add_argument("--since", metavar="CURSOR", help="only output after this cursor; 0 is the beginning")
+    add_streams(parser)
+    parser.add_argument("--raw", action="store_true", help="the bytes, unchanged")
+    add_json(parser, "text and cursor")
+
+
+def logs_main(args: Namespace) -> int:
+    from ..sessions.log import Log
+
+    with here() as hf:
+        session = hf.get(args.session)
+        log = Log(hf.home.session(session.id))
+        if args.json:
+            _say_json(session, log, args)
+            return 0
+        show = _Raw() if args.raw else _Clean(log, follow=args.follow, live=args.follow and is_terminal(1))
+        for page in _pages(session, log, args):
+            for stream, start, stop, reason in page.gaps:
+                note(f"{stop - start} bytes of {stream} from byte {start} are missing: {reason}")
+            show.page(page)
+        show.end()
+    return 0
+
+
+def _pages(session: Session, log: Log, args: Namespace) -> Iterator[Page]:
+    cursor = args.since
+    if args.lines is not None:
+        page = log.tail(args.lines, stream=args.stream)
+        yield page
+        cursor = page.cursor
+    elif not args.follow:
+        while True:
+            page = session.read(cursor, stream=args.stream)
+            yield page
+            cursor = page.cursor
+            if not page.more:
+                return
+    if args.follow:
+        yield from session.follow(cursor, stream=args.stream)
+
+
+def _say_json(session: Session, log: Log, args: Namespace) -> None:
+    if args.follow:
+        for page in _pages(session, log, args):
+            say_json(_record(session, log, [page], args.raw), lines=True)
+    else:
+        say_json(_record(session, log, list(_pages(session, log, args)), args.raw))
+
+
+def _record(session: Session, log: Log, pages: list[Page], raw: bool) -> dict[str, Any]:
+    record: dict[str, Any] = {
+        "id": session.id,
+        "status": session.status,
+        "cursor": pages[-1].cursor,
+        "dropped_before": pages[-1].dropped_before,
+        "gaps": [
+            {"stream": stream, "from": start, "to": stop, "reason": reason}
+            for page in pages
+            for stream, start, stop, reason in page.gaps
+        ],
+    }
+    if raw:
+        import base64
+
+        record["chunks"] = [
+            {"stream": stream, "offset": offset, "data": base64.b64encode(data).decode("ascii")}
+            for page in pages
+            for stream, offset, data in page.chunks
+        ]
+    elif len(pages) == 1:
+        record["text"] = pages[0].text
+    else:
+        clean = Cleaners(log)
+        text = [clean.feed(*chunk) for page in pages for chunk in page.chunks]
+        record["text"] = "".join([*text, clean.rest()])
+    return record
+
+
+class _Raw:
+    def page(self, page: Page) -> None:
+        for _, _, data in page.chunks:
+            write(1, data)
+
+    def end(self) -> None:
+        pass
+
+
+class Cleaners:
+    """Finished lines in the order in which they were finished: streams never mix within a line. With `follow`, lines
+    of a terminal come at once, and again if they are rewritten."""
+
+    def __init__(self, log: Log, *, follow: bool = False) -> None:
+        self._log = log
+        self._follow = follow
+        self._by_stream: dict[str, Cleaner] = {}
+        self._terminal: Reading | None = None
+
+    def feed(self, stream: str, offset: int, data: bytes) -> str:
+        if stream == "tty":
+            return self._feed_terminal(offset, data)
+        if stream not in self._by_stream:
+            from ..core.vt.text import Cleaner
+
+            self._by_stream[stream] = Cleaner()
+        return self._by_stream[stream].feed(data)
+
+    def _feed_terminal(self, offset: int, data: bytes) -> str:
+        if self._terminal is None:
+            from ..sessions.terminal_log import Reading
+
+            with self._log.look() as look:
+                self._terminal = Reading(look, offset, live=self._follow)
+        text = "".join([text for _, text in self._terminal.feed(offset, data)])
+        return text + self._terminal.settled() if self._follow else text
+
+    def unfinished(self, stream: str) -> str:
+        if self._terminal is not None:
+            return self._terminal.unfinished()
+        return self._by_stream[stream].peek()
+
+    def rest(self) -> str:
+        rest = [cleaner.flush() for cleaner in self._by_stream.values()]
+        if self._terminal is not None:
+            rest.append("".join([text for _, text in self._terminal.finish()]))
+        return "\n".join(filter(None, rest))
+
+
+class _Clean:
+    """Clean text as it comes; with `live`, a line is shown before it is finished."""
+
+    def __init__(self, log: Log, *, follow: bool, live: bool) -> None:
+        from .output import columns
+
+        self._clean = Cleaners(log, follow=follow)
+        self._room = (columns() or 80) - 1 if live else 0
+        self._showing = False
+
+    def page(self, page: Page) -> None:
+        if page.told:
+            self._put(page.text)
+            return
+        for stream, offset, data in page.chunks:
+            text = self._clean.feed(stream, offset, data)
+            if text:
+                self._put(text)
+        if self._room and page.chunks:
+            begun = self._clean.unfinished(page.chunks[-1][0])[: self._room]
+            self._put(begun)
+            self._showing = bool(begun)
+
+    def end(self) -> None:
+        rest = self._clean.rest()
+        self._put(rest + "\n" if rest and self._room else rest)
+
+    def _put(self, text: str) -> None:
+        if self._showing:
+            # Replace the unfinished line.
+            write(1, b"\r\x1b[K")
+            self._showing = False
+        write(1, text.encode("utf-8", "replace"))
+
+
+SEARCH_HELP = """\
+Find lines in the output of a session, as clean text. Patterns are RE2. Exits with 1 if nothing matches."""
+
+SEARCH_USAGE = "ID PATTERN [-C N] [-i] [-n N] [--newest] [--stdout | --stderr] [--json]"
+SEARCH_EXAMPLES = """
+hold search web 'ERROR|WARN' -C 2
+hold search last -i timeout --newest -n 5
+hold search web 'listening on (.*)' --json | jq -r '.[0].text'
+"""
+
+NO_MATCH = 1
+
+
+def search_arrange(parser: Parser) -> None:
+    add_session(parser)
+    parser.add_argument("pattern", metavar="PATTERN", help="a regular expression")
+    parser.add_argument("-C", "--context", type=count("-C"), default=0, metavar="N", help="lines around each match")
+    parser.add_argument("-i", "--ignore-case", action="store_true", help="ignore case")
+    parser.add_argument("-n", "--limit", type=count("-n", 1), metavar="N", help="at most N matches")
+    parser.add_argument("--newest", action="store_true", help="search backwards from the end")
+    add_streams(parser)
+    add_json(parser, "the matches: stream, offset, line, text, spans, before, after")
+
+
+def search_main(args: Namespace) -> int:
+    with here() as hf:
+        session = hf.get(args.session)
+        hits = session.search(
+            args.pattern,
+            context=args.context,
+            stream=args.stream,
+            newest=args.newest,
+            limit=args.limit,
+            ignore_case=args.ignore_case,
+        )
+        if args.json:
+            say_json([_hit_record(hit) for hit in hits])
+        else:
+            _show(hits, style(hf.config), context=args.context, newest=args.newest)
+    return 0 if hits else NO_MATCH
+
+
+def _hit_record(hit: Hit) -> dict[str, Any]:
+    return {
+        "stream": hit.stream,
+        "offset": hit.offset,
+        "line": hit.line,
+        "text": hit.text,
+        "spans": hit.spans,
+        "before": hit.before,
+        "after": hit.after,
+    }
+
+
+def _show(hits: list[Hit], style: Style, *, context: int, newest: bool) -> None:
+    """Like grep: `number:line`, context as `number-line`, `--` between groups; no line twice."""
+    shown: tuple[str, int] | None = None
+    for n, hit in enumerate(hits):
+        line = hit.line or 0
+        following = hits[n + 1] if n + 1 < len(hits) and not newest else None
+        first = line - len(hit.before)
+        if shown is not None and shown[0] == hit.stream and first <= shown[1] + 1 and not newest:
+            skip = shown[1] + 1 - first
+        else:
+            skip = 0
+            if shown is not None and context:
+                say(style.paint("--", DIM))
+        for at, text in list(enumerate(hit.before, first))[skip:]:
+            say(style.paint(f"{at}-", DIM) + text)
+        say(style.paint(f"{line}:", DIM) + _marked(hit, style))
+        last = line
+        for at, text in enumerate(hit.after, line + 1):
+            if following is not None and following.stream == hit.stream and at >= (following.line or 0):
+                break
+            say(style.paint(f"{at}-", DIM) + text)
+            last = at
+        shown = (hit.stream, last)
+
+
+def _marked(hit: Hit, style: Style) -> str:
+    parts, at = [], 0
+    for low, high in hit.spans:
+        parts.append(hit.text[at:low])
+        parts.append(style.paint(hit.text[low:high], RED, "1"))
+        at = high
+    return "".join([*parts, hit.text[at:]])
+
+
+WAIT_HELP = """\
+Wait until one of the conditions holds, and print which one. Without a condition, wait until the command has ended.
+Without --since, --match also finds a line that was printed earlier.
+
+Without a condition, exit with the code of the command (128+n for signal n). With a condition, exit with 0 when it
+holds. If the command ends first, exit with its code, or with 1 if that is 0. Exit with 124 on timeout, 5 if the runner
+is gone.
+"""
+
+WAIT_USAGE = "ID [CONDITION...] [--timeout T] [--since CURSOR] [--propagate] [--json]"
+WAIT_EXAMPLES = """
+hold wait web --match 'Local:.*http' --timeout 30s
+hold wait web --port 3000 && curl localhost:3000
+hold wait last --exit --propagate
+"""
+
+
+def wait_arrange(parser: Parser) -> None:
+    from ..sessions.wait import WAIT_OPTIONS
+
+    add_session(parser)
+    for option in WAIT_OPTIONS.values():
+        if option.flag:
+            add_option(parser, option)
+    parser.add_argument("--propagate", action="store_true", help="with --exit: exit with the code of the command")
+    add_json(parser, "reason, cursor, match and session")
+
+
+def wait_main(args: Namespace) -> int:
+    from ..errors import NOT_REACHED, TIMED_OUT
+    from ..sessions.wait import CONDITIONS, WAIT_OPTIONS
+
+    options: Any = {name: getattr(args, name) for name, row in WAIT_OPTIONS.items() if row.flag}
+    options = {name: value for name, value in options.items() if value is not None}
+    asked_more = any(name in CONDITIONS and name != "exit" for name in options)
+    with here() as hf:
+        session = hf.get(args.session)
+        woke = session.wait(**options)
+    if args.json:
+        say_json(woke)
+    else:
+        say(woke.reason + _detail(woke, session.exit))
+    if woke.reason == "timeout":
+        return TIMED_OUT
+    if woke.reason == "not_ready":
+        note("it did not become ready in time, and is still running")
+        return 1
+    if woke.reason in ("stale", "lost"):
+        return NOT_REACHED
+    if woke.reason == "exit":
+        if args.propagate or not (asked_more or args.exit):
+            return exit_code(session.exit)
+        if not args.exit:
+            note("the command ended first")
+            return exit_code(session.exit) or 1
+    return 0
+
+
+def _detail(woke: Woke, exit: Exit | None) -> str:
+    if woke.match:
+        return f": {printable(woke.match)}"
+    ended = woke.reason == "exit" and exit is not None and exit.cause != "spawn_error"
+    return f": {outcome(exit)}" if ended and exit else ""
+
+
+def exit_code(exit: Exit | None) -> int:
+    """The exit code as a shell would report it."""
+    code = None if exit is None else exit.shell_code
+    return 1 if code is None else code

@@ -1,0 +1,1 @@
+"""Many machines, one view: nodes, views, and the fabric between them (NATS)."""

@@ -1,0 +1,235 @@
+"""The fabric: one connection to a NATS server, one subscription, reconnected for ever. No other module knows NATS.
+
+The library's own reconnection gives up after 60 tries and keeps what it could not send; both are switched off. A lost
+connection ends every exchange that used it, and the next connection starts without any.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import ssl
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import nats.errors
+from nats.aio.client import Client
+
+from .exchange import MESSAGE_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from nats.aio.msg import Msg
+
+
+_log = logging.getLogger("holdfast.nodes")
+
+_PING_S = 20
+_CONNECT_S = 5
+_RETRY_S, _RETRY_MAX_S = 1.0, 60.0
+# The library drops what a subscription has not taken beyond these. Credit keeps exchanges far below.
+_WAITING_MESSAGES = 64 << 10
+_WAITING_BYTES = 128 << 20
+_NO_RESPONDERS = "503"
+_STATUS = "Status"
+# The oldest server whose behaviour we rely on: it reports at once that nobody listens.
+_OLDEST = (2, 2)
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a fabric is and how we log in there."""
+
+    url: str
+    fleet: str
+    user: str
+    password: str
+    # The certificate that its own server uses, in PEM; None for one that this machine trusts anyway.
+    certificate: str | None = None
+
+    def subject(self, side: str, name: str, exchange: str) -> str:
+        return f"hf1.{self.fleet}.{side}.{name}.{exchange}"
+
+
+class Unfit(Exception):
+    """The server, or our login there, cannot carry what we need."""
+
+
+class Fabric:
+    """The messages for one node or view, or for one `exchange` of it.
+
+    `heard(exchange, message, reply)` is called for each; the message is None when nobody listens to what was sent with
+    that exchange as its reply. `changed()` is called after each change of `why`.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        side: str,
+        name: str,
+        heard: Callable[[str, bytes | None, str], None],
+        changed: Callable[[], None] = lambda: None,
+        *,
+        exchange: str = ">",
+    ) -> None:
+        self.address = address
+        self._ours = address.subject(side, name, exchange)
+        # A message that nobody hears shows whether we may publish; a login that has not joined yet may not.
+        self._probe = address.subject("v" if side == "n" else "n", "-", "probe") if exchange == ">" else None
+        self._heard = heard
+        self._changed = changed
+        self._client: Client | None = None
+        self._refusals: list[str] = []
+        self.ready = asyncio.Event()
+        self.lost = asyncio.Event()
+        # Why there is no connection; None while there is one.
+        self.why: str | None = "not connected yet"
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Fabric:
+        self._task = asyncio.create_task(self._keep())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._task is not None
+        self._task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._task
+
+    async def publish(self, subject: str, message: bytes, reply: str = "") -> bool:
+        """False where it cannot have been sent: there is no connection."""
+        client = self._client
+        if client is None or not client.is_connected:
+            return False
+        try:
+            await client.publish(subject, message, reply)
+        except (nats.errors.Error, OSError):
+            return False
+        return True
+
+    async def flush(self) -> None:
+        """What was published has reached the server."""
+        if self._client is not None:
+            with suppress(nats.errors.Error, OSError):
+                await self._client.flush()
+
+    async def _keep(self) -> None:
+        retry_s = _RETRY_S
+        while True:
+            try:
+                await self._connection()
+                retry_s = _RETRY_S
+            except (nats.errors.Error, OSError, Unfit, ValueError) as problem:
+                self._set(_in_words(problem))
+            # A thousand nodes whose server was away must not come back at one moment.
+            await asyncio.sleep(random.uniform(0.5, 1.0) * retry_s)
+            retry_s = min(2 * retry_s, _RETRY_MAX_S)
+
+    async def _connection(self) -> None:
+        """One connection, until it is lost."""
+        client, closed = Client(), asyncio.Event()
+        self._refusals = []
+
+        async def on_closed() -> None:
+            closed.set()
+
+        address = self.address
+        try:
+            await client.connect(
+                address.url,
+                user=address.user,
+                password=address.password,
+                tls=_tls(address),
+                name="holdfast",
+                allow_reconnect=False,
+                connect_timeout=_CONNECT_S,
+                ping_interval=_PING_S,
+                max_outstanding_pings=2,
+                closed_cb=on_closed,
+                disconnected_cb=on_closed,
+                error_cb=self._complain,
+            )
+            _check(client)
+            await client.subscribe(
+                self._ours, cb=self._take, pending_msgs_limit=_WAITING_MESSAGES, pending_bytes_limit=_WAITING_BYTES
+            )
+            if self._probe is not None:
+                await client.publish(self._probe)
+            # One flush may overtake the subscription; two in a row do not.
+            await client.flush()
+            await client.flush()
+            if self._refusals:
+                raise Unfit(self._refusals[0])
+            self._client = client
+            self.lost = asyncio.Event()
+            self._set(None)
+            await closed.wait()
+        finally:
+            self._client = None
+            self.ready.clear()
+            self.lost.set()
+            with suppress(nats.errors.Error, OSError, asyncio.CancelledError):
+                await client.close()
+        self._set(self._refusals[0] if self._refusals else "the connection broke off")
+
+    def _set(self, why: str | None) -> None:
+        if why is None:
+            self.ready.set()
+        if why != self.why:
+            self.why = why
+            _log.log(logging.INFO if why is None else logging.WARNING, "fabric %s: %s", self.address.url, why or "ok")
+            self._changed()
+
+    async def _take(self, message: Msg) -> None:
+        exchange = message.subject.rpartition(".")[2]
+        if message.headers:
+            if message.headers.get(_STATUS) == _NO_RESPONDERS:
+                self._heard(exchange, None, "")
+            return
+        self._heard(exchange, message.data, message.reply)
+
+    async def _complain(self, problem: Exception) -> None:
+        self._refusals.append(_in_words(problem))
+
+
+def _tls(address: Address) -> ssl.SSLContext | None:
+    parts = urlsplit(address.url)
+    if parts.scheme != "tls":
+        if parts.hostname not in _LOOPBACK:
+            raise Unfit(f"{parts.hostname} is another machine, and the address has no TLS: use tls://")
+        return None
+    context = ssl.create_default_context()
+    if address.certificate is not None:
+        context = ssl.create_default_context(cadata=address.certificate)
+        # It is the very certificate that the invitation names, whatever host it was made for.
+        context.check_hostname = False
+    return context
+
+
+def _check(client: Client) -> None:
+    info: dict[str, Any] = client._server_info  # the library has no other way to ask
+    if info.get("max_payload", 0) < MESSAGE_BYTES:
+        raise Unfit(f"its max_payload is {info.get('max_payload')} bytes: set it to {MESSAGE_BYTES} or more")
+    version = str(info.get("version", "0"))
+    if tuple(int(part) for part in version.split(".")[:2] if part.isdigit()) < _OLDEST or not info.get("headers"):
+        raise Unfit(f"nats-server {version} is too old: it needs 2.2 or later, with headers")
+
+
+def _in_words(problem: Exception) -> str:
+    text = str(problem).removeprefix("nats: ").strip().strip("'")
+    lowered = text.lower()
+    if "permissions violation" in lowered:
+        return f"a permission is missing: {text}"
+    if "authorization" in lowered:
+        return "it refuses our login: the invitation was taken back, or the credentials are wrong"
+    if isinstance(problem, ssl.SSLError):
+        return f"its certificate is not the expected one: {getattr(problem, 'verify_message', '') or text}"
+    if isinstance(problem, (TimeoutError, nats.errors.TimeoutError)):
+        return "no answer"
+    return text or type(problem).__name__

@@ -1,0 +1,256 @@
+"""The view's side: exchanges with nodes, and an ASGI application that is somewhere else."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from ..core import jsontext
+from ..errors import HoldfastError, NodeRefused, NodeTwice, NodeUnreachable
+from . import sealing
+from .conversation import BODY, BYTES, HEADERS, LAST, TEXT, Conversation
+from .exchange import FORGOTTEN, HEAD, OPEN, OPENED, REVOKED, Broken
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+    from starlette.types import Message, Receive, Scope, Send
+
+    from ..server.tokens import Caller
+    from .fabric import Fabric
+    from .joining import Node, Viewing
+
+
+_OPEN_S = 10.0
+# The server says at once that nobody listens; a node that is just coming back is asked once more.
+_AGAIN_S = 0.5
+_REVOKED_CODE = 1008
+
+
+class Calls:
+    """Opens exchanges with nodes over one fabric. `heard` takes its messages."""
+
+    def __init__(self, viewing: Viewing) -> None:
+        self._viewing = viewing
+        self.fabric: Fabric | None = None
+        # Writes to the audit of this home, in a server.
+        self.note: Callable[..., None] = lambda *_, **__: None
+        # Other processes of this home are views too; each has subjects of its own.
+        self.process = secrets.token_hex(8)
+        self._opening: dict[str, asyncio.Queue[bytes | None]] = {}
+        self._open: dict[str, tuple[str, Conversation]] = {}
+
+    def heard(self, exchange: str, message: bytes | None, _reply: str) -> None:
+        if exchange in self._opening:
+            self._opening[exchange].put_nowait(message)
+        elif exchange in self._open and message is not None:
+            name, talk = self._open[exchange]
+            if message[:1] == bytes([OPENED]):
+                # Two nodes answered one question: a home was copied.
+                self._viewing.note_twice(name)
+                talk.lose(Broken("two nodes have this key", NodeTwice(name).to_json()))
+            else:
+                talk.heard(message)
+
+    def lost(self) -> None:
+        for _, talk in list(self._open.values()):
+            talk.lose(Broken("the fabric was lost"))
+
+    async def forgotten(self, node: str) -> None:
+        """End what is open with it, and say why."""
+        for name, talk in list(self._open.values()):
+            if name == node:
+                await talk.close({"code": FORGOTTEN, "message": "the view has forgotten this node"})
+
+    async def open(self, name: str) -> Conversation:
+        """A new exchange. NodeUnreachable where nothing was asked of the node."""
+        node = self._viewing.node(name)
+        for _ in range(2):
+            answer = await self._greet(node)
+            if answer is not None:
+                return answer
+            await asyncio.sleep(_AGAIN_S)
+        raise NodeUnreachable(name, "not connected", False)
+
+    def _over(self, node: str, exchange: str, problem: Broken) -> None:
+        self._open.pop(exchange, None)
+        if (problem.problem or {}).get("code") == REVOKED:
+            self.note("revoked_by_node", node=node)
+
+    async def _greet(self, node: Node) -> Conversation | None:
+        fabric = self.fabric
+        if fabric is None or not fabric.ready.is_set():
+            raise NodeUnreachable(node.name, "no fabric" if fabric is None else f"no fabric: {fabric.why}", False)
+        exchange = secrets.token_hex(16)
+        address = fabric.address
+        reply = address.subject("v", f"{self._viewing.name}.{self.process}", exchange)
+        subject = address.subject("n", node.name, exchange)
+        facts = {"exchange": exchange, "node": node.name, "view": self._viewing.name, "reply": reply}
+        opening = sealing.Opening(self._viewing.key, node.public, facts)
+        answers: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._opening[exchange] = answers
+        try:
+            if not await fabric.publish(subject, HEAD.pack(OPEN, 0) + opening.message, reply):
+                raise NodeUnreachable(node.name, "no fabric", False)
+            async with asyncio.timeout(_OPEN_S):
+                answer = await answers.get()
+        except TimeoutError:
+            raise NodeUnreachable(node.name, "no answer", False) from None
+        finally:
+            del self._opening[exchange]
+        if answer is None:
+            return None
+        try:
+            seal, _said = opening.finish(answer[HEAD.size :])
+        except sealing.BadSeal:
+            raise NodeRefused(node.name, "another key answers under its name") from None
+
+        async def publish(raw: bytes) -> bool:
+            return await fabric.publish(subject, raw)
+
+        talk = Conversation(seal, publish)
+        self._open[exchange] = node.name, talk
+        talk.on_over(lambda problem: self._over(node.name, exchange, problem))
+        return talk
+
+
+class FarApp:
+    """The server of a node as an application of ours: every request is one exchange."""
+
+    def __init__(self, calls: Calls, node: str) -> None:
+        self._calls = calls
+        self._node = node
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send, *, path: str, caller: Caller) -> None:
+        talk = await self._calls.open(self._node)
+        try:
+            await _Request(talk, self._calls, self._node).run(scope, receive, send, path, caller.claims())
+        finally:
+            with suppress(Broken):
+                await talk.close()
+
+
+class _Request:
+    def __init__(self, talk: Conversation, calls: Calls, node: str) -> None:
+        self._talk = talk
+        self._calls = calls
+        self._node = node
+        self._parts = bytearray()
+        self._is_answered = False
+
+    async def run(self, scope: Scope, receive: Receive, send: Send, path: str, claims: Mapping[str, Any]) -> None:
+        is_socket = scope["type"] == "websocket"
+        headers = [
+            [name.decode("latin-1"), value.decode("latin-1")]
+            for name, value in scope["headers"]
+            if name.lower() in HEADERS
+        ]
+        asked = {"type": scope["type"], "path": path, "query": scope["query_string"].decode("latin-1")}
+        asked |= {"headers": headers, "caller": dict(claims)}
+        asked |= {"subprotocols": scope["subprotocols"]} if is_socket else {"method": scope["method"]}
+        try:
+            await self._talk.send(asked)
+        except Broken as problem:
+            raise self._as_error(problem) from None
+        asking = asyncio.ensure_future(self._ask(receive))
+        try:
+            await self._answer(send)
+        except Broken as problem:
+            if is_socket and self._is_answered and _is_distrust(problem):
+                await send({"type": "websocket.close", "code": _REVOKED_CODE, "reason": "revoked"})
+                return
+            raise self._as_error(problem) from None
+        finally:
+            asking.cancel()
+            with suppress(asyncio.CancelledError, Broken):
+                await asking
+
+    async def _ask(self, receive: Receive) -> None:
+        talk = self._talk
+        while True:
+            event = await receive()
+            kind = event["type"]
+            if kind == "http.request":
+                more = event.get("more_body", False)
+                await talk.send_body(BODY, event.get("body", b""), is_last=not more)
+            elif kind == "websocket.receive":
+                text = event.get("text")
+                await talk.send_body(*((BYTES, event["bytes"]) if text is None else (TEXT, text.encode())))
+            elif kind == "websocket.disconnect":
+                await talk.send({"type": "disconnect", "code": event.get("code")})
+                return
+            elif kind == "http.disconnect":
+                await talk.close()
+                return
+
+    async def _answer(self, send: Send) -> None:
+        """Events of the node until the last."""
+        prefix = ""
+        while True:
+            frame = await self._talk.receive()
+            if isinstance(frame, dict):
+                kind = str(frame["type"])
+                event: Message = {name: value for name, value in frame.items() if name != "headers"}
+                event["headers"] = [(str(n).encode("latin-1"), str(v).encode("latin-1")) for n, v in frame["headers"]]
+                self._is_answered = True
+                if kind.startswith("websocket.http"):
+                    prefix = "websocket."
+                await send(event)
+                if kind == "websocket.close":
+                    if frame.get("code") == _REVOKED_CODE:
+                        self._calls.note("revoked_by_node", node=self._node)
+                    return
+            else:
+                number, raw = frame
+                if number in (BODY, BODY + LAST):
+                    await send({"type": f"{prefix}http.response.body", "body": raw, "more_body": number == BODY})
+                    if number == BODY + LAST:
+                        return
+                    continue
+                self._parts += raw
+                if number & LAST:
+                    whole = bytes(self._parts)
+                    self._parts.clear()
+                    content = {"bytes": whole} if number == BYTES + LAST else {"text": whole.decode()}
+                    await send({"type": "websocket.send", **content})
+
+    def _as_error(self, problem: Broken) -> HoldfastError:
+        if problem.problem is not None:
+            return HoldfastError.from_wire(problem.problem)
+        return NodeUnreachable(self._node, str(problem), True)
+
+
+def _is_distrust(problem: Broken) -> bool:
+    return (problem.problem or {}).get("code") in (REVOKED, FORGOTTEN)
+
+
+async def ask(calls: Calls, node: str, path: str, caller: Caller, query: str, send: Send) -> None:
+    """One `GET` of a node; the events of its answer go to `send`."""
+    scope = {"type": "http", "method": "GET", "headers": [], "query_string": query.encode()}
+    requests = [{"type": "http.request", "body": b"", "more_body": False}]
+
+    async def receive() -> Message:
+        if not requests:
+            await asyncio.Event().wait()
+        return requests.pop()
+
+    await FarApp(calls, node)(scope, receive, send, path=path, caller=caller)
+
+
+async def fetch(calls: Calls, node: str, path: str, caller: Caller, query: str = "") -> tuple[int, dict[str, Any]]:
+    """The status and the JSON of the answer to one `GET` of a node."""
+    status, body = 0, bytearray()
+
+    async def send(event: Message) -> None:
+        nonlocal status
+        if event["type"] == "http.response.start":
+            status = event["status"]
+        else:
+            body.extend(event["body"])
+
+    await ask(calls, node, path, caller, query, send)
+    found = jsontext.read(bytes(body))
+    return status, found if isinstance(found, dict) else {}

@@ -1,0 +1,88 @@
+"""The program of a link to `node:NAME`: carries its stdin and stdout to a far end on that node.
+
+python -m holdfast.nodes.link NAME DIGEST SIZE
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from contextlib import suppress
+
+from ..errors import HoldfastError
+from ..home import Home
+from .conversation import BYTES, ERRORS, LAST
+from .exchange import Broken
+from .fabric import Fabric
+from .far_app import Calls
+from .joining import Viewing
+
+_READ_BYTES = 64 << 10
+_CONNECT_S = 10.0
+_NO_LINK = 255
+
+
+async def carry(name: str, digest: str, size: int) -> int:
+    viewing = Viewing(Home())
+    address = viewing.address
+    if address is None:
+        sys.stderr.write("holdfast: this home has no fabric: see `hold node --help`\n")
+        return _NO_LINK
+    calls = Calls(viewing)
+    async with Fabric(address, "v", f"{viewing.name}.{calls.process}", calls.heard, calls.lost) as fabric:
+        calls.fabric = fabric
+        with suppress(TimeoutError):
+            await asyncio.wait_for(fabric.ready.wait(), _CONNECT_S)
+        talk = await calls.open(name)
+        await talk.send({"type": "far", "digest": digest, "size": size})
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader()
+        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+
+        async def outwards() -> None:
+            while raw := await reader.read(_READ_BYTES):
+                await talk.send_body(BYTES, raw)
+            await talk.close()
+
+        moving = asyncio.ensure_future(outwards())
+        try:
+            while True:
+                frame = await talk.receive()
+                if isinstance(frame, dict):
+                    return int(frame.get("code") or 0)
+                number, raw = frame
+                if number in (ERRORS, ERRORS + LAST):
+                    sys.stderr.buffer.write(raw)
+                    sys.stderr.flush()
+                else:
+                    await asyncio.to_thread(_write_all, raw)
+        except Broken as problem:
+            error = HoldfastError.from_wire(problem.problem) if problem.problem else None
+            sys.stderr.write(f"holdfast: {error or problem}\n")
+            return _NO_LINK
+        finally:
+            moving.cancel()
+            with suppress(asyncio.CancelledError, Broken):
+                await moving
+
+
+def _write_all(raw: bytes) -> None:
+    while raw:
+        raw = raw[os.write(1, raw) :]
+
+
+def main() -> None:
+    try:
+        code = asyncio.run(carry(sys.argv[1], sys.argv[2], int(sys.argv[3])))
+    except HoldfastError as problem:
+        sys.stderr.write(f"holdfast: {problem}\n")
+        code = _NO_LINK
+    except (BrokenPipeError, KeyboardInterrupt):
+        code = _NO_LINK
+    sys.stderr.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main()

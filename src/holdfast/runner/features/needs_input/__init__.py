@@ -1,0 +1,1 @@
+"""Whether the command waits for input at its terminal."""

@@ -1,0 +1,1 @@
+"""The terminal half of a session: the PTY, attached clients, the keyboard, marks."""

@@ -1,0 +1,276 @@
+"""One row for each route: its scope, what it takes and what it gives.
+
+From these rows come the router, the check of every request and `/openapi.json`. What a route takes is described by rows
+of the same kind as the options of a start (model/options.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+
+from .. import __version__
+from ..core import jsontext
+from ..errors import BadArgument, BadRequest, TooLarge
+from ..model import SESSION_KEYS
+from ..model.options import CHOICE, DURATION, NUMBER, OTHER, PAIRS, SIZE, SWITCH, TEXT, Option
+from ..signals.redact import Redactor, redact
+from .responses import WrongMediaType, reached
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+    from typing import Any
+
+    from starlette.datastructures import QueryParams
+    from starlette.requests import Request
+
+    from ..config import Config
+    from ..model import Snapshot
+
+    Handler = Callable[[Any], Awaitable[Response | dict[str, Any]]]
+
+
+def takes(name: str, kind: str, doc: str, **more: Any) -> Option:
+    """A parameter of a query or a field of a body."""
+    if kind == TEXT:
+        more.setdefault("high", 4096)
+    return Option(name, kind, "", "", doc, **more)
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    method: str
+    path: str
+    # None: public. Every scope contains those before it.
+    scope: str | None
+    does: str
+    run: Handler
+    # None: it is not looked at.
+    query: tuple[Option, ...] | None = ()
+    # None: it takes no body.
+    body: tuple[Option, ...] | None = None
+    # Whether a value of the body is checked here; the library checks those of a start and an update itself.
+    is_checked: bool = True
+    # What the audit file calls it.
+    audit: str | None = None
+    # An example of the body, or of the query.
+    example: dict[str, Any] = field(default_factory=dict)
+    status: int = 200
+    media: str = "application/json"
+    # The names of the members of the answer.
+    gives: tuple[str, ...] = ()
+    # Not for a token that is narrowed to some sessions.
+    is_for_all: bool = False
+
+
+ENDPOINTS: list[Endpoint] = []
+
+
+def endpoint(method: str, path: str, scope: str | None, does: str, **more: Any) -> Callable[[Handler], Handler]:
+    def add(run: Handler) -> Handler:
+        ENDPOINTS.append(Endpoint(method, path, scope, does, run, **more))
+        return run
+
+    return add
+
+
+def by_path() -> dict[str, dict[str, Endpoint]]:
+    """The routes of each address by method."""
+    found: dict[str, dict[str, Endpoint]] = {}
+    for each in ENDPOINTS:
+        found.setdefault(each.path, {})[each.method] = each
+    return found
+
+
+def as_json(value: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    # In ASCII, for half characters of a title or a path cannot be sent otherwise.
+    return Response(json.dumps(value, default=str).encode(), status, headers, "application/json")
+
+
+# The record of a session, for every answer that has one.
+
+
+# Text without a secret, by its form: our own words, ids and times.
+_OURS = re.compile(r"[a-z0-9_.-]{0,16}|\d{4}-\d\d-\d\dT[\d:.]+Z")
+
+
+class _Remembering(Redactor):
+    """Redaction costs more than all else in an answer, and most texts come again."""
+
+    __slots__ = ()
+
+    def __call__(self, text: str) -> str:
+        return text if _OURS.fullmatch(text) else _redacted(text)
+
+
+@lru_cache(maxsize=4096)
+def _redacted(text: str) -> str:
+    return redact(text)
+
+
+redacted = _Remembering().value
+
+
+def record(shot: Snapshot) -> dict[str, Any]:
+    """The keys of a session. Secrets in what people and programs wrote are removed."""
+    found = shot.to_json()
+    for key in ("command", "description", "labels", "metadata", "needs_input"):
+        found[key] = redacted(found[key])
+    return found
+
+
+# What was sent.
+
+
+_BODY_S = 10.0
+
+
+def read_query(query: QueryParams, rows: Iterable[Option]) -> dict[str, Any]:
+    """The parameters by name. One that may be repeated is a list."""
+    known = {row.name: row for row in rows}
+    found: dict[str, Any] = {}
+    for name, text in query.multi_items():
+        row = known.get(name)
+        if row is None:
+            raise BadArgument(name[:80], "there is no such parameter", _one_of("give", known))
+        if name in found and not row.repeated:
+            raise BadRequest(f"{name} is given more than once", "give it once")
+        value = row.check(_value(row, text))
+        found[name] = [*found.get(name, ()), value] if row.repeated else value
+    return found
+
+
+def _value(row: Option, text: str) -> object:
+    if row.takes == NUMBER and text.isascii() and text.removeprefix("-").isdigit() and len(text) <= 17:
+        return int(text)
+    if row.takes == SWITCH and text in ("true", "false"):
+        return text == "true"
+    return text
+
+
+async def read_body(request: Request, row: Endpoint, config: Config) -> dict[str, Any]:
+    """The JSON object that was sent, with no other fields than these. Nothing at all is the same as an empty one."""
+    known = {each.name: each for each in row.body or ()}
+    sent = await _sent(request, config.server_body_bytes)
+    if not sent and "content-type" not in request.headers:
+        return {}
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        raise WrongMediaType
+    try:
+        value = jsontext.read_finite(sent)
+    except (ValueError, RecursionError):
+        raise BadRequest("the body is not JSON", "send one JSON object") from None
+    if not isinstance(value, dict):
+        raise BadRequest("the body is not a JSON object", "send one JSON object")
+    depth = config.server_body_depth
+    if jsontext.is_deeper(value, depth):
+        error = TooLarge("the nesting of the body", depth, "send a flatter object", unit="levels")
+        raise reached(error, "body_depth", depth)
+    unknown = sorted(value.keys() - known.keys())
+    if unknown:
+        raise BadArgument(unknown[0][:80], "there is no such field", _one_of("give", known))
+    if row.is_checked:
+        return {name: given if given is None else known[name].check(given) for name, given in value.items()}
+    return value
+
+
+async def _sent(request: Request, most: int) -> bytes:
+    sent = bytearray()
+    try:
+        async with asyncio.timeout(_BODY_S):
+            async for chunk in request.stream():
+                sent += chunk
+                if len(sent) > most:
+                    raise reached(TooLarge("the body", most), "body_bytes", most)
+    except TimeoutError:
+        raise BadRequest(f"the body did not come within {_BODY_S:g} s", "send it at once") from None
+    except ClientDisconnect:
+        raise BadRequest("the body broke off", "send all of it") from None
+    return bytes(sent)
+
+
+def _one_of(verb: str, known: Iterable[str]) -> str:
+    names = ", ".join(known)
+    return f"{verb} {names}" if names else "it takes none"
+
+
+# The description of all routes.
+
+
+_TYPES: dict[str, dict[str, Any]] = {
+    TEXT: {"type": "string"},
+    DURATION: {"type": ["number", "string"]},
+    SIZE: {"type": ["integer", "string"]},
+    NUMBER: {"type": "integer"},
+    SWITCH: {"type": "boolean"},
+    CHOICE: {"type": "string"},
+    PAIRS: {"type": "object", "additionalProperties": {"type": ["string", "null"]}},
+    OTHER: {},
+}
+
+
+def _schema(row: Option, *, is_checked: bool = True) -> dict[str, Any]:
+    schema = dict(_TYPES[row.takes]) if is_checked or row.takes not in (SWITCH, CHOICE) else {}
+    if row.takes == CHOICE:
+        schema["enum"] = list(row.words)
+    if row.takes == NUMBER:
+        schema |= {"minimum": row.low, "maximum": row.high}
+    return {**schema, "description": row.doc}
+
+
+def openapi() -> dict[str, Any]:
+    paths = {
+        path: {method.lower(): _operation(row) for method, row in rows.items()} for path, rows in by_path().items()
+    }
+    problem: dict[str, Any] = {name: {} for name in ("type", "title", "status", "detail", "fix")}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Holdfast", "version": __version__},
+        "paths": paths,
+        "components": {
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+            "schemas": {
+                "Problem": {"type": "object", "properties": problem, "required": list(problem)},
+                "Session": {"type": "object", "required": list(SESSION_KEYS)},
+            },
+        },
+    }
+
+
+def _operation(each: Endpoint) -> dict[str, Any]:
+    parts = [part[1:-1] for part in each.path.split("/") if part.startswith("{")]
+    parameters = [{"name": part, "in": "path", "required": True, "schema": {"type": "string"}} for part in parts]
+    for row in each.query or ():
+        example = {"example": each.example[row.name]} if each.body is None and row.name in each.example else {}
+        parameters.append({"name": row.name, "in": "query", "schema": _schema(row), "description": row.doc, **example})
+    content: dict[str, Any] = {}
+    if each.media == "application/json" and each.status != 204:
+        whole = {"$ref": "#/components/schemas/Session"} if each.gives == SESSION_KEYS else None
+        content = {"schema": whole or {"type": "object", "required": list(each.gives)}}
+    problem = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    operation: dict[str, Any] = {
+        "summary": each.does,
+        "parameters": parameters,
+        "responses": {
+            str(each.status): {
+                "description": each.does,
+                **({} if each.status == 204 else {"content": {each.media: content}}),
+            },
+            "default": {"description": "a problem", "content": problem},
+        },
+    }
+    if each.scope is not None:
+        operation |= {"security": [{"token": []}], "x-scope": each.scope}
+    if each.body is not None:
+        fields = {row.name: _schema(row, is_checked=each.is_checked) for row in each.body}
+        schema = {"type": "object", "additionalProperties": False, "properties": fields}
+        media = {"schema": schema, **({"example": each.example} if each.example else {})}
+        operation["requestBody"] = {"content": {"application/json": media}}
+    return operation

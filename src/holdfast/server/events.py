@@ -1,0 +1,384 @@
+"""The stream of events: sessions as they change, and every signal once, in order.
+
+One watch of the home serves all readers, and runs only while there is one. For sessions the last value wins, so what
+waits for a reader is bounded by their number; signals are read from the index, at the reader's own position.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from ..errors import HoldfastError, NotFound, Removed
+from ..home import is_id
+from ..model import FINAL_STATES
+from ..sessions.aio import AsyncSession
+from .endpoints import record, redacted
+from .gate import LOST
+from .responses import TooManyConnections
+from .watching import CONTENTS, NAMES, Watching
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+    from typing import Any
+
+    from starlette.types import Scope
+
+    from ..sessions.aio import AsyncHoldfast
+    from ..signals.consumers import Listing
+    from ..signals.records import Signal
+    from ..signals.waker import Waker
+    from .metrics import Metrics
+    from .tokens import Caller, Tokens
+
+
+TYPES = ("session", "signal")
+_RETRY_MS = 2000
+_COMMENT_S = 15.0
+# A session is shown at most four times a second.
+_PAUSE_S = 0.25
+# A reader that is further behind lists again.
+_BEHIND = 1000
+_PAGE = 50
+# A burst of changes is looked at together.
+_GATHER_S = 0.02
+# A reader that left most often comes back at once.
+_LINGER_S = 5.0
+_HOME, _SESSIONS = "/", "/sessions"
+
+
+def signal_json(signal: Signal) -> dict[str, Any]:
+    return {**redacted(signal.record), "id": signal.id, "variant": signal.variant}
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What one reader wants, and may see."""
+
+    types: frozenset[str]
+    session: str | None
+    owner: str | None
+    labels: Mapping[str, str]
+    caller: Caller
+
+    def fits(self, id: str | None, owner: str | None, labels: Mapping[str, str]) -> bool:
+        return (
+            self.session in (None, id)
+            and self.owner in (None, owner)
+            and all(labels.get(key) == value for key, value in self.labels.items())
+            and self.caller.sees(id, owner, labels)
+        )
+
+
+class _Reader:
+    def __init__(self, wanted: Wanted) -> None:
+        self.wanted = wanted
+        self.stirred = asyncio.Event()
+        self.has_missed = False
+        # By session: what it has not been sent yet.
+        self._waiting: dict[str, list[tuple[str, dict[str, Any]]]] = {}
+
+    def put(self, change: str, shown: dict[str, Any]) -> None:
+        """`created`, `ended` and `removed` are each sent; of several updates only the last is."""
+        if "session" not in self.wanted.types:
+            return
+        waiting = self._waiting.setdefault(shown["id"], [])
+        if waiting and change == "updated" and waiting[-1][0] in ("created", "updated"):
+            change = waiting.pop()[0]
+        elif waiting and waiting[-1][0] == "updated":
+            waiting.pop()
+        waiting.append((change, shown))
+        if len(self._waiting) > _BEHIND:
+            self._waiting.clear()
+            self.has_missed = True
+        self.stirred.set()
+
+    def take(self) -> list[dict[str, Any]]:
+        waiting, self._waiting = self._waiting, {}
+        return [{**shown, "change": change} for each in waiting.values() for change, shown in each]
+
+
+class Events:
+    def __init__(
+        self, hf: AsyncHoldfast, instance: str, metrics: Metrics, tokens: Tokens, leaving: asyncio.Event
+    ) -> None:
+        self._hf = hf
+        self._core = hf._core
+        self._instance = instance
+        self._metrics = metrics
+        self._tokens = tokens
+        self._leaving = leaving
+        self._readers: set[_Reader] = set()
+        self._watch: asyncio.Task[None] | None = None
+        self._closing: asyncio.Task[None] | None = None
+        # Set when the watch has seen everything once.
+        self._is_watching = asyncio.Event()
+        # By session: whether it is over, what was last shown of it (hashed), its owner and its labels.
+        self._known: dict[str, tuple[bool, int, str | None, dict[str, str]]] = {}
+        self._changed: set[str] = set()
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    # One reader.
+
+    def check(self) -> None:
+        """Refuse a reader too many, before its answer begins."""
+        most = self._hf.config.server_sse_readers
+        if len(self._readers) >= most:
+            raise TooManyConnections("sse_readers", most)
+
+    async def stream(self, wanted: Wanted, last: str | None, scope: Scope) -> AsyncIterator[bytes]:
+        reader = _Reader(wanted)
+        self._readers.add(reader)
+        connected = self._metrics.clients
+        connected["sse", "observe"] += 1
+        try:
+            await self._begin()
+            lost: asyncio.Event = scope["extensions"][LOST]
+            with self._tokens.in_use(wanted.caller):
+                async for text in self._written(reader, last, (self._leaving, wanted.caller.revoked, lost)):
+                    yield text.encode()
+                    # Its end is seen only when others have their turn.
+                    await asyncio.sleep(0)
+                    if lost.is_set():
+                        return
+            if self._leaving.is_set():
+                yield _event("bye", {"retry_ms": _RETRY_MS}).encode()
+            elif wanted.caller.revoked.is_set():
+                yield _event("bye", {"retry_ms": None, "reason": "revoked"}).encode()
+        finally:
+            connected["sse", "observe"] -= 1
+            self._readers.discard(reader)
+            asyncio.get_running_loop().call_later(_LINGER_S, self._close_unless_read)
+
+    async def _written(self, reader: _Reader, last: str | None, ends: tuple[asyncio.Event, ...]) -> AsyncIterator[str]:
+        listing = self._core.consumers.listing()
+        await listing.look()
+        generation, at = self._generation(), await listing.newest()
+        facts = {"instance": self._instance, "generation": generation, "pos": at, "features": TYPES}
+        yield f"retry: {_RETRY_MS}\n\n" + _event("hello", facts)
+        if last is not None:
+            known, pos = _parsed(last)
+            oldest = await listing.oldest()
+            if known != generation:
+                yield self._reset("new_generation", generation, at)
+            elif oldest is not None and pos < oldest - 1:
+                yield self._reset("too_old", generation, at)
+            else:
+                async for text in self._changed_since(reader, await listing.time_of(pos)):
+                    yield text
+                async for text in self._signals(reader, listing, generation, pos, at):
+                    yield text
+        while not any(each.is_set() for each in ends):
+            if self._generation() != generation:
+                await listing.look()
+                generation, at = self._generation(), await listing.newest()
+                yield self._reset("new_generation", generation, at)
+            newest = await listing.newest()
+            if reader.has_missed or newest - at > _BEHIND:
+                reader.has_missed, at = False, newest
+                reader.take()
+                yield self._reset("overflow", generation, at)
+            for shown in reader.take():
+                yield _event("session", shown)
+            if newest > at:
+                async for text in self._signals(reader, listing, generation, at, newest):
+                    yield text
+                at = newest
+            if not await _happens((reader.stirred, *ends), _COMMENT_S):
+                yield ":\n\n"
+            reader.stirred.clear()
+
+    async def _signals(
+        self, reader: _Reader, listing: Listing, generation: str | None, at: int, upto: int
+    ) -> AsyncIterator[str]:
+        """Those behind one position and up to another."""
+        if "signal" not in reader.wanted.types:
+            return
+        following: int | None = at
+        while following is not None and following < upto:
+            found, following = await listing.after(following, _PAGE)
+            events = []
+            for each in found:
+                signal = each.signal
+                if each.pos <= upto and reader.wanted.fits(signal.session, signal.owner, self._labels(signal)):
+                    self._metrics.delivered(_seconds(signal.at))
+                    events.append(_event("signal", signal_json(signal), f"{generation}:{each.pos}"))
+            if events:
+                yield "".join(events)
+
+    async def _changed_since(self, reader: _Reader, since: str | None) -> AsyncIterator[str]:
+        """One event for each session that may have changed since then."""
+        if "session" not in reader.wanted.types:
+            return
+        for shot in await self._hf.sessions(all=True):
+            is_new = since is None or shot.state not in FINAL_STATES or (shot.ended_at or "") >= since
+            if is_new and reader.wanted.fits(shot.id, shot.owner, shot.labels):
+                change = "ended" if shot.state in FINAL_STATES else "updated"
+                reader.put(change, record(shot))
+        for id in self._core.index.removed_since(since or ""):
+            if not reader.wanted.caller.is_narrowed:
+                reader.put("removed", {"id": id})
+        for shown in reader.take():
+            yield _event("session", shown)
+
+    def _labels(self, signal: Signal) -> Mapping[str, str]:
+        known = self._known.get(signal.session or "")
+        return known[3] if known is not None else signal.snapshot.get("labels") or {}
+
+    def _reset(self, reason: str, generation: str | None, at: int) -> str:
+        self._metrics.add("sse_resets_total", reason)
+        return _event("reset", {"reason": reason}, f"{generation}:{at}")
+
+    def _generation(self) -> str | None:
+        return self._core.index.generation()
+
+    # The watch of the home.
+
+    async def _begin(self) -> None:
+        if self._watch is None or self._watch.done():
+            self._is_watching.clear()
+            self._watch = asyncio.ensure_future(self._watch_home())
+        waited = asyncio.ensure_future(self._is_watching.wait())
+        await asyncio.wait([waited, self._watch], return_when=asyncio.FIRST_COMPLETED)
+        waited.cancel()
+        if self._watch.done():
+            self._watch.result()
+
+    def _close_unless_read(self) -> None:
+        if not self._readers:
+            self._closing = asyncio.ensure_future(self.close())
+
+    async def close(self) -> None:
+        """End the watch of the home."""
+        tasks = [task for task in (self._watch, *self._tasks.values()) if task is not None]
+        self._watch = None
+        self._tasks.clear()
+        self._known.clear()
+        self._changed.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _watch_home(self) -> None:
+        core = self._core
+        listing = core.consumers.listing()
+        with listing.waker() as waker, Watching() as watching:
+            watching.watch(core.home.path, _HOME, NAMES)
+            watching.watch(core.home.sessions, _SESSIONS, NAMES)
+            await self._look_at_all(watching)
+            self._is_watching.set()
+            while True:
+                ready = await core.driver.ready([waker.fileno(), watching.fileno()], (), listing.again_s)
+                try:
+                    await self._look_again(listing, waker, watching, is_woken=ready != {watching.fileno()})
+                except HoldfastError:
+                    pass  # the index is busy: the next change is looked at with this one
+                await asyncio.sleep(_GATHER_S)
+
+    async def _look_again(self, listing: Listing, waker: Waker, watching: Watching, *, is_woken: bool) -> None:
+        home = self._core.home
+        found = watching.read()
+        hinted = waker.hinted()
+        for directory, entry in found or ():
+            if directory == _SESSIONS and is_id(entry):
+                watching.watch(home.session(entry), entry, CONTENTS)
+                self._look_at(entry)
+            elif is_id(directory):
+                self._look_at(directory)
+        for id in hinted:
+            self._look_at(id)
+        if found is None:
+            await self._look_at_all(watching)
+        # Output alone brings no signal.
+        if is_woken or found is None or any(where == _HOME or entry.startswith("signals") for where, entry in found):
+            await listing.look()
+            for reader in self._readers:
+                reader.stirred.set()
+
+    async def _look_at_all(self, watching: Watching) -> None:
+        shots = await self._hf.sessions(all=True)
+        for shot in shots:
+            if shot.state not in FINAL_STATES:
+                watching.watch(self._core.home.session(shot.id), shot.id, CONTENTS)
+            if self._is_watching.is_set():
+                self._look_at(shot.id)
+            else:
+                self._note(record(shot), is_over=shot.state in FINAL_STATES)
+        for id in self._known.keys() - {shot.id for shot in shots}:
+            self._look_at(id)
+
+    def _look_at(self, id: str) -> None:
+        """Look at a session soon, and not more than four times a second."""
+        if not is_id(id):
+            return
+        self._changed.add(id)
+        if id not in self._tasks:
+            self._tasks[id] = asyncio.ensure_future(self._follow(id))
+            self._tasks[id].add_done_callback(lambda _: self._tasks.pop(id, None))
+
+    async def _follow(self, id: str) -> None:
+        while id in self._changed:
+            self._changed.discard(id)
+            try:
+                seen = await self._core.observe(id)
+                shot = AsyncSession(self._core, seen.snapshot())
+            except (NotFound, Removed):
+                known = self._known.pop(id, None)
+                if known is not None:
+                    self._send("removed", {"id": id, "owner": known[2], "labels": known[3]})
+                return
+            except HoldfastError:
+                return
+            shown, is_over = record(shot), shot.state in FINAL_STATES
+            before = self._known.get(id)
+            if self._note(shown, is_over=is_over):
+                change = "created" if before is None else "ended" if is_over and not before[0] else "updated"
+                self._send(change, shown)
+                if before is None and is_over:
+                    self._send("ended", shown)
+            await asyncio.sleep(_PAUSE_S)
+
+    def _note(self, shown: dict[str, Any], *, is_over: bool) -> bool:
+        """Remember what was shown; whether it is new."""
+        facts = {key: value for key, value in shown.items() if key != "observed_at"}
+        now = is_over, hash(json.dumps(facts, sort_keys=True, default=str)), shown["owner"], shown["labels"]
+        is_new = self._known.get(shown["id"]) != now
+        self._known[shown["id"]] = now
+        return is_new
+
+    def _send(self, change: str, shown: dict[str, Any]) -> None:
+        for reader in self._readers:
+            if reader.wanted.fits(shown["id"], shown["owner"], shown["labels"]):
+                reader.put(change, shown)
+
+
+def _event(name: str, data: dict[str, Any], id: str | None = None) -> str:
+    # In ASCII, and so in one line.
+    numbered = "" if id is None else f"id: {id}\n"
+    return f"event: {name}\n{numbered}data: {json.dumps(data, default=str)}\n\n"
+
+
+def _parsed(last: str) -> tuple[str, int]:
+    generation, _, pos = last.rpartition(":")
+    return generation, int(pos) if pos.isascii() and pos.isdigit() and len(pos) <= 16 else 1 << 53
+
+
+def _seconds(at: str) -> float | None:
+    try:
+        return datetime.fromisoformat(at).timestamp()
+    except ValueError:
+        return None
+
+
+async def _happens(events: tuple[asyncio.Event, ...], timeout: float) -> bool:
+    """Whether one of them is set within the time."""
+    tasks = [asyncio.ensure_future(event.wait()) for event in events]
+    try:
+        done, _ = await asyncio.wait(tasks, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        return bool(done)
+    finally:
+        for task in tasks:
+            task.cancel()

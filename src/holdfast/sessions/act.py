@@ -1,0 +1,301 @@
+"""Act on a session through its runner, or from its records where the runner is gone: update, signal, stop, remove."""
+
+from __future__ import annotations
+
+from ..errors import (
+    BadArgument,
+    DamagedRecord,
+    HoldfastError,
+    MalformedAnswer,
+    NameTaken,
+    NotFound,
+    Removed,
+    RunnerGone,
+    SessionEnded,
+    StillRunning,
+    Unreachable,
+)
+from ..home import check_labels, check_name, check_owner
+from ..model import EXITED, STALE, STARTING, UNREACHABLE, Stopped, seconds
+from .core import row_of
+from .find import CLAIM_S, Claim, live_holder, name_of
+from .observe import Observed, from_files, halted, read_files, record_here, stopped_away
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from typing import Any
+
+    from .connection import Connection
+    from .core import Core
+    from .observe import Files
+
+    Rungs = Sequence[Mapping[str, Any]]
+
+
+_NOTIFY = ("never", "exit", "failure", "auto")
+# On top of the ladder's own time: its last rung, the drain, and a busy machine.
+_STOP_MARGIN_S = 10.0
+
+
+async def update(core: Core, id: str, changes: dict[str, Any]) -> None:
+    """Change the name, owner, labels, description, notifications and limits of a session."""
+    for name, check in (("name", check_name), ("owner", check_owner), ("labels", check_labels)):
+        if changes.get(name) is not None:
+            changes[name] = check(changes[name])
+    for name in ("timeout", "idle_timeout", "ttl", "soft"):
+        if changes.get(name) is not None:
+            changes[name] = seconds(changes[name])
+    wanted = changes.get("name")
+    files = read_files(core.home, id)
+    if halted(files):
+        # Fail at once: a stopped runner cannot answer.
+        raise Unreachable(id, (files.runner or {}).get("pid"), 0.0)
+    if wanted is None:
+        try:
+            await core.request(id, "update", **changes)
+            record_here(files, changes)
+        except (SessionEnded, RunnerGone):
+            if not _update_record(core, id, changes):
+                raise
+        return
+    claim = Claim(core.home, "name", wanted)
+    with await core.driver.call(lambda: claim.acquire(CLAIM_S)) as held:
+        holder = live_holder(core.home, held.holder)
+        if holder is not None and holder.files.id != id and name_of(core.home, holder.files.id) == wanted:
+            raise NameTaken(wanted, holder.files.id)
+        await core.request(id, "update", **changes)
+        record_here(files, changes)
+        held.set(id)
+
+
+def _update_record(core: Core, id: str, changes: dict[str, Any]) -> bool:
+    """Without a runner the owner can still change, and `notify` of a session that has not ended. False for anything
+    else."""
+    from .control import hand_over, set_notify
+
+    files = read_files(core.home, id)
+    if files.state is None:
+        return False  # no command ever ran
+    if set(changes) == {"notify"} and changes["notify"] in _NOTIFY and files.exit is None and not files.away:
+        return set_notify(files, changes["notify"])
+    if set(changes) != {"owner"}:
+        return False
+    owner: str | None = changes["owner"]
+    core.note(from_files(files))
+    core.note_all()
+    try:
+        hand_over(core.consumers, files, owner, lambda: row_of(from_files(read_files(core.home, id))))
+    except BlockingIOError:
+        return False
+    return True
+
+
+async def send_signal(core: Core, id: str, signal: str | int, target: str) -> int:
+    """One operating-system signal; returns how many processes got it."""
+    from ..core.kernel_signals import NAMES, NUMBERS
+
+    name = NAMES.get(signal, "") if isinstance(signal, int) else signal.upper()
+    if name not in NUMBERS and f"SIG{name}" not in NUMBERS:
+        from difflib import get_close_matches
+
+        near = get_close_matches(name[:20].removeprefix("SIG"), [each.removeprefix("SIG") for each in NUMBERS], 1)
+        fix = f"did you mean {near[0]}?" if near else "give a name such as HUP, TERM or USR1, or a number such as 15"
+        raise BadArgument("signal", f"no signal {ascii(signal)[:40]}", fix)
+    reply = await core.request(id, "send_signal", signal=name, target=target)
+    sent: int = reply["sent"]
+    return sent
+
+
+async def stop(
+    core: Core, id: str, *, grace: float | str | None, by: str | None = None, ladder: Rungs | None = None
+) -> Stopped:
+    """Stop a session through its runner, or from the records where the runner is gone or does not answer. `ladder`
+    replaces the session's own."""
+    stopping = Stop(core, id, grace, by, ladder)
+    await stopping.begin()
+    return await stopping.finish()
+
+
+async def stop_all(
+    core: Core, refs: Iterable[object], grace: float | str | None, by: str | None = None, ladder: Rungs | None = None
+) -> list[Stopped]:
+    """All at once: every runner climbs its own ladder while the next is asked."""
+    wanted, under_way, answers = [], [], []
+    for ref in refs:
+        try:
+            wanted.append(Stop(core, core.find(ref), grace, by, ladder))
+        except Removed as problem:
+            answers.append(Stopped(str(ref), error=problem))  # it was there when the caller listed it
+    for stopping in wanted:
+        try:
+            await stopping.begin()
+            under_way.append(stopping)
+        except HoldfastError as problem:
+            answers.append(Stopped(stopping.id, error=problem))
+    for stopping in under_way:
+        try:
+            answers.append(await stopping.finish())
+        except HoldfastError as problem:
+            answers.append(Stopped(stopping.id, error=problem))
+    return answers
+
+
+async def end(core: Core, id: str, *, grace: float | None, by: str | None = None) -> None:
+    """Stop a session to start another in its place: StillRunning if a process survives."""
+    stopped = await stop(core, id, grace=grace, by=by)
+    if stopped.survivors:
+        raise StillRunning(id, stopped.survivors)
+
+
+class Stop:
+    """One stop of one session: `begin` asks its runner, `finish` waits for the result. Without a runner, `finish`
+    stops it from the records."""
+
+    def __init__(
+        self, core: Core, id: str, grace: float | str | None, by: str | None = None, ladder: Rungs | None = None
+    ) -> None:
+        if ladder is not None:
+            from .start import check_ladder
+
+            ladder = check_ladder(ladder)
+        self._core = core
+        self.id = id
+        self._asked_grace = None if grace is None else seconds(grace)
+        self._by = by or core.author
+        self._ladder = ladder
+        self._connection: Connection | None = None
+
+    async def begin(self) -> None:
+        """Ask the runner to stop, and do not wait for it."""
+        try:
+            _, connection = await self._core.connect(self.id)
+        except (SessionEnded, RunnerGone, Unreachable):
+            return
+        try:
+            ladder = {} if self._ladder is None else {"ladder": self._ladder}
+            reply_s = self._core.config.hosts_reply_timeout
+            await connection.ask("stop", reply_s, grace=self._asked_grace, by=self._by, **ladder)
+        except (RunnerGone, Unreachable):
+            connection.close()
+            return
+        self._connection = connection
+
+    async def accepted(self) -> None:
+        """Wait until the runner has begun to stop it; without a runner, until it was stopped from the records."""
+        if self._connection is not None:
+            try:
+                # Requests are answered in their order: when this is, the stop is under way.
+                await self._connection.request("ping", self._core.config.hosts_reply_timeout)
+                return
+            except RunnerGone:
+                pass  # it may be over by now, or its runner was killed just now
+            finally:
+                self._connection.close()
+                self._connection = None
+        await self.finish()
+
+    async def finish(self) -> Stopped:
+        self._files = read_files(self._core.home, self.id)
+        self._grace: float = self._files.spec["grace"] if self._asked_grace is None else self._asked_grace
+        if self._connection is None:
+            return await self._without_runner()
+        try:
+            reply = await self._answer(self._connection)
+        except (RunnerGone, Unreachable):
+            return await self._without_runner()
+        finally:
+            self._connection.close()
+        return Stopped(
+            self.id,
+            found=reply["found"],
+            found_more=reply.get("found_more", 0),
+            survivors=reply["survivors"],
+            survivors_more=reply.get("survivors_more", 0),
+            rung=reply.get("rung"),
+            took_s=reply.get("took_s") or 0.0,
+            already=reply.get("already", False),
+            signal_id=reply.get("signal_id"),
+        )
+
+    def _bound_s(self) -> float:
+        climb: float = sum(rung["wait_s"] for rung in self._ladder or self._files.spec.get("stop_ladder") or ())
+        return max(self._grace, climb) + _STOP_MARGIN_S
+
+    async def _answer(self, connection: Connection) -> dict[str, Any]:
+        """An earlier stop may have granted more grace than ours: while the runner answers, it is at work."""
+        while True:
+            try:
+                return await connection.answer(self._bound_s())
+            except Unreachable:
+                try:
+                    await self._core.request(self.id, "ping")
+                except SessionEnded:
+                    # It is done and has left meanwhile; its answer came before.
+                    return await connection.answer(self._core.config.hosts_reply_timeout)
+
+    async def _without_runner(self) -> Stopped:
+        """The session ended and its runner left; or the runner was killed; or it lives and does not answer, and records
+        the end when it wakes. The processes are found and verified from the records."""
+        from .control import refuse_unproven, stop_from_records
+
+        core, id = self._core, self.id
+        seen = from_files(read_files(core.home, id))
+        reply_s = core.config.hosts_reply_timeout
+        if seen.state == STARTING:
+            raise Unreachable(id, None, reply_s)
+        if seen.files.away and not seen.final:
+            if seen.has_survivors:
+                # They live in its place, without a runner that could end them.
+                left = seen.files.exit["exit"] if seen.files.exit is not None else {}
+                more = left.get("survivors_more") or 0
+                return Stopped(id, survivors=left["survivors"], survivors_more=more, signal_id=core.ended_signal(id))
+            if seen.state != STALE:
+                raise seen.no_runner(reply_s)
+            return await self._away(seen.files)
+        if seen.state != EXITED:
+            refuse_unproven(seen.files)
+        if seen.final:
+            return Stopped(id, already=True, signal_id=core.ended_signal(id))
+        if seen.files.in_process:
+            raise Observed(seen.files, UNREACHABLE, seen.evidence).no_runner(reply_s)
+        stopped = await stop_from_records(core.driver, seen.files, grace=self._grace, by=self._by, ladder=self._ladder)
+        stopped.signal_id = core.ended_signal(id)
+        return stopped
+
+    async def _away(self, files: Files) -> Stopped:
+        """A deputy ends what still runs in another place without its runner."""
+        from .control import record_intent
+        from .launch import send_deputies
+
+        core = self._core
+        record_intent(files, self._by)
+        asked = self._ladder or (files.spec.get("stop_ladder") if self._grace > 0 else None)
+        end = {"grace": self._grace, "ladder": asked, "within": self._bound_s()}
+        await core.driver.call(lambda: send_deputies(core, [files.spec], end))
+        seen = from_files(read_files(core.home, files.id))
+        done = stopped_away(files)
+        if done is None and not seen.final:
+            raise seen.no_runner(core.config.hosts_reply_timeout)
+        return Stopped(files.id, **(done or {"already": True}), signal_id=core.ended_signal(files.id))
+
+
+async def remove(core: Core, id: str) -> None:
+    """Remove a session that has ended, or a damaged one without any live process."""
+    from .gc import remove
+
+    try:
+        is_over = (await core.observe(id)).final
+    except MalformedAnswer:
+        raise
+    except DamagedRecord:
+        is_over = not core.lives_on(id)
+    if not is_over:
+        raise StillRunning(id)
+    core.note_all()
+    try:
+        asked = read_files(core.home, id).current()
+    except (NotFound, DamagedRecord):
+        asked = {}
+    claims = [Claim(core.home, kind, asked[kind]) for kind in ("key", "name") if asked.get(kind) is not None]
+    remove(core.home, core.index, id, claims)

@@ -1,0 +1,149 @@
+"""How hosts wait: the one difference between blocking hosts and those on an event loop.
+
+All host logic is written once, as coroutines that only await a driver. The blocking driver never suspends, so `drive`
+runs such a coroutine to its end without an event loop.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+
+from ..core import failpoints
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+    from typing import Any, Protocol, TypeVar
+
+    from ..core.processes import Process
+
+
+if TYPE_CHECKING:
+    T = TypeVar("T")
+
+    class Driver(Protocol):
+        async def ready(self, readers: Iterable[int], writers: Iterable[int], timeout: float | None) -> set[int]:
+            """The descriptors that can be read or written; empty after the timeout."""
+
+        async def call(self, work: Callable[[], T]) -> T:
+            """Run something that may take long on disk, without blocking an event loop."""
+
+
+class Blocking:
+    async def ready(self, readers: Iterable[int], writers: Iterable[int], timeout: float | None) -> set[int]:
+        poll = select.poll()
+        for fd in readers:
+            poll.register(fd, select.POLLIN)
+        for fd in writers:
+            poll.register(fd, select.POLLOUT)
+        return {fd for fd, _ in poll.poll(None if timeout is None else max(0.0, timeout) * 1000)}
+
+    async def call(self, work: Callable[[], T]) -> T:
+        return work()
+
+
+class Asynchronous:
+    """Descriptors are watched by the running event loop."""
+
+    async def ready(self, readers: Iterable[int], writers: Iterable[int], timeout: float | None) -> set[int]:
+        import asyncio  # only for hosts that have it: it takes longer to load than `hold ls` takes
+
+        loop = asyncio.get_running_loop()
+        ready: set[int] = set()
+        first = loop.create_future()
+
+        def note(fd: int) -> None:
+            ready.add(fd)
+            if not first.done():
+                first.set_result(None)
+
+        readers, writers = list(readers), list(writers)
+        for fd in readers:
+            loop.add_reader(fd, note, fd)
+        for fd in writers:
+            loop.add_writer(fd, note, fd)
+        try:
+            async with asyncio.timeout(timeout):
+                await first
+        except TimeoutError:
+            pass
+        finally:
+            for fd in readers:
+                loop.remove_reader(fd)
+            for fd in writers:
+                loop.remove_writer(fd)
+        return ready
+
+    async def call(self, work: Callable[[], T]) -> T:
+        import asyncio
+
+        return await asyncio.to_thread(work)
+
+
+class Interrupted(Exception):
+    """Another thread ended this wait."""
+
+
+class Interruptible(Blocking):
+    """A blocking driver whose waits another thread can end."""
+
+    def __init__(self) -> None:
+        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+
+    def interrupt(self) -> None:
+        """From any thread: end the present wait, and every later one at once."""
+        os.eventfd_write(self._bell, 1)
+
+    def close(self) -> None:
+        os.close(self._bell)
+
+    async def ready(self, readers: Iterable[int], writers: Iterable[int], timeout: float | None) -> set[int]:
+        found = await super().ready([*readers, self._bell], writers, timeout)
+        if self._bell in found:
+            raise Interrupted
+        return found
+
+
+def drive(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run host logic over the blocking driver."""
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    coroutine.close()
+    raise RuntimeError("host logic awaited something other than its driver")
+
+
+def each(items: AsyncIterator[T]) -> Iterator[T]:
+    """Iterate over host logic with the blocking driver."""
+
+    async def following() -> tuple[T, ...]:
+        async for item in items:
+            return (item,)
+        return ()
+
+    try:
+        while item := drive(following()):
+            yield item[0]
+    finally:
+        drive(items.aclose())  # type: ignore[attr-defined]
+
+
+async def first_death(driver: Driver, processes: Iterable[Process], bound_s: float | None, *, look_s: float) -> None:
+    """Wait until one of them has died, or for `bound_s`. Without pidfds the caller has to look itself, after `look_s`
+    at the latest."""
+    pidfds: list[int] = []
+    try:
+        for process in () if failpoints.off("pidfd") else processes:
+            try:
+                pidfds.append(os.pidfd_open(process.pid))
+            except OSError:
+                return
+        if not pidfds:
+            bound_s = look_s if bound_s is None else min(look_s, bound_s)
+        await driver.ready(pidfds, (), None if bound_s is None else max(0.0, bound_s))
+    finally:
+        for fd in pidfds:
+            os.close(fd)

@@ -1,0 +1,1 @@
+"""Notifying people: which signals, by which channel, and the status of each channel."""

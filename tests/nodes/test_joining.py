@@ -1,0 +1,142 @@
+"""Invitations: two commands on each machine, and what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from support.serving import START_BOUND_S
+from support.waiting import until
+
+if TYPE_CHECKING:
+    from support.fleets import Fleet
+
+FINGERPRINT = re.compile(r"fingerprint ((?:[0-9a-f]{4}-){5}[0-9a-f]{4})")
+
+
+def test_an_invited_machine_joins_and_both_sides_print_the_same_fingerprint(fleet: Fleet) -> None:
+    machine = fleet.machine("build-box")
+    inviting, code = fleet.invite("build-box")
+    joined = machine.hold("node", "join", code)
+    there = FINGERPRINT.search(joined.stdout)
+    here = FINGERPRINT.search(inviting.line())
+    assert there
+    assert here
+    assert there[1] == here[1]
+    assert inviting.wait() == 0
+    assert machine.file("key").stat().st_mode & 0o777 == 0o600
+    machine.serve()
+    fleet.until_connected("build-box")
+    assert fleet.listed()["build-box"]["fingerprint"] == here[1]
+
+
+@pytest.mark.covers("nodes:11")
+def test_an_expired_a_used_and_a_tampered_invitation_are_refused_and_leave_nothing(fleet: Fleet) -> None:
+    used = fleet.join("first")
+    before = {path.name: path.read_bytes() for path in used.file("").iterdir()}
+    machine = fleet.machine("second")
+    inviting, code = fleet.invite("second")
+    coded = code.removeprefix("hf.")
+    raw = base64.urlsafe_b64decode(coded + "=" * (-len(coded) % 4))
+    changed = bytearray(raw)
+    changed[len(raw) // 2] ^= 1
+    invitation = json.loads(raw[6:])
+
+    tampered = machine.hold("node", "join", "hf." + base64.urlsafe_b64encode(changed).decode(), check=False)
+    assert tampered.returncode == 2
+    assert "incomplete or was changed" in tampered.stderr
+
+    # With its checksum put right it is another secret, which the view does not know.
+    forged = machine.hold("node", "join", _coded({**invitation, "secret": "0" * 64}), check=False)
+    assert forged.returncode == 2
+    assert "no answer" in forged.stderr
+
+    expired = machine.hold("node", "join", _coded({**invitation, "until_s": 1.0}), check=False)
+    assert expired.returncode == 2
+    assert "it has expired" in expired.stderr
+
+    machine.hold("node", "join", code)
+    assert inviting.wait() == 0
+    again = fleet.machine("third").hold("node", "join", code, check=False)
+    assert again.returncode == 2
+    assert "used already" in again.stderr
+    withdrawn, late = fleet.invite("late")
+    withdrawn.kill()
+    logins = json.loads(fleet.view.file("fabric.json").read_text())["logins"]
+    assert any(each.get("node") == "late" for each in logins.values())
+    _expire(fleet, "late")
+    until(lambda: "late" not in fleet.view.file("nats.conf").read_text(), what="the end of the login of an invitation")
+    refused = fleet.machine("fifth").hold("node", "join", late, check=False)
+    assert "refuses our login" in refused.stderr
+    assert {path.name: path.read_bytes() for path in used.file("").iterdir()} == before
+
+
+@pytest.mark.covers("nodes:9")
+def test_the_login_of_a_node_may_hear_and_ask_nothing_of_others(fleet: Fleet) -> None:
+    """Against the real server, with the login that the node has."""
+    import nats
+
+    machine = fleet.join("a")
+    fleet.join("b")
+    address = json.loads(machine.file("joined.json").read_text())["fabric"]
+    fleet_id = address["fleet"]
+    view = json.loads(fleet.view.file("fabric.json").read_text())["view"]
+
+    async def tried() -> list[str]:
+        refused: list[str] = []
+
+        async def complained(problem: Exception) -> None:
+            if "permissions violation" in str(problem).lower():
+                refused.append(str(problem))
+
+        client = await nats.connect(
+            address["url"], user=address["user"], password=address["password"], error_cb=complained
+        )
+        for subject in (f"hf1.{fleet_id}.n.b.>", f"hf1.{fleet_id}.v.{view}.>", f"hf1.{fleet_id}.>", ">"):
+            await client.subscribe(subject)
+            await client.flush()
+        for subject in (f"hf1.{fleet_id}.n.b.x", f"hf1.{fleet_id}.n.a.x", "other"):
+            await client.publish(subject, b"x")
+            await client.flush()
+        # The server's answer to each of the seven.
+        async with asyncio.timeout(START_BOUND_S):
+            while len(refused) < 7:
+                await client.flush()
+        await client.subscribe(f"hf1.{fleet_id}.n.a.>")
+        await client.publish(f"hf1.{fleet_id}.v.{view}.x", b"x")
+        await client.flush()
+        await client.flush()
+        assert len(refused) == 7
+        await client.close()
+        return refused
+
+    refused = asyncio.run(tried())
+    assert len([each for each in refused if "subscription" in each.lower()]) == 4
+    assert len([each for each in refused if "publish" in each.lower()]) == 3
+
+
+def _coded(invitation: dict[str, object]) -> str:
+    import hashlib
+
+    body = json.dumps(invitation).encode()
+    return "hf." + base64.urlsafe_b64encode(hashlib.sha256(body).digest()[:6] + body).decode()
+
+
+def _expire(fleet: Fleet, node: str) -> None:
+    """As if fifteen minutes had passed: the fabric looks at the time of each login when it reads them."""
+    import os
+    import signal
+
+    path = fleet.view.file("fabric.json")
+    record = json.loads(path.read_text())
+    record.pop("check", None)
+    for each in record["logins"].values():
+        if each.get("node") == node:
+            each["until_s"] = 1.0
+    path.write_text(json.dumps(record))
+    os.kill(fleet.fabric.pid, signal.SIGHUP)

@@ -1,0 +1,263 @@
+"""The list: every state as it happens, a thousand rows by keyboard, filters in the address, rows that stay put."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import holdfast
+from support.browser import until
+from support.own_time import QuietTime
+from support.scale import LONG, scaled
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast import Session
+    from support.browser import Chromium, Tab
+    from support.points import Points
+    from support.world import World
+
+    Start = Callable[..., Session]
+
+COUNT = scaled(200, 1000)
+_STUBBORN = "trap '' TERM; echo working; while :; do sleep 1; done"
+
+
+def state(tab: Tab, name: str, glyph: str, word: str, beside: str = "") -> None:
+    """Wait until the row of a session has this state, and this text beside its name."""
+    tab.page.wait_for_function(
+        """([row, glyph, word, beside]) => [...document.querySelectorAll("a.row")].some((each) => {
+            const [name, state] = [each.querySelector(".name"), each.querySelector(".state")];
+            return name.firstChild.textContent === row && state.firstChild.textContent === glyph
+                && state.textContent.includes(word) && name.textContent.includes(beside);
+        })""",
+        arg=[name, glyph, word, beside],
+    )
+
+
+@pytest.mark.long
+def test_what_happens_elsewhere_is_in_the_list_within_a_second(chromium: Chromium, start: Start, world: World) -> None:
+    """Counted from the moment in which the library knows it."""
+    tab = chromium.signed_in()
+    tab.shows("Nothing runs here yet")
+    document = tab.page.evaluate("window.same = Math.random()")
+    hf = world.open()
+    steady = start("sleep 600", name="steady")
+    world.closing.callback(world.hold, "gc", check=True)
+    passed = QuietTime()
+
+    def shown(*facts: str) -> None:
+        nonlocal passed
+        state(tab, *facts)
+        assert passed.seconds() <= 1, facts
+
+    shown("steady", "●", "running")
+    asks = hf.start("read start; printf 'Overwrite? [y/N] '; read answer; exit 3", tty=True, name="asks")
+    asks.submit("")
+    until(lambda: asks.refresh().needs_input)
+    passed = QuietTime()
+    shown("asks", "◆", "needs input", "Overwrite? [y/N]")
+    assert tab.page.title().startswith("(1)")
+    asks.submit("y")
+    asks.wait(exit=True, timeout=60)
+    passed = QuietTime()
+    shown("asks", "✗", "exit 3")
+    assert tab.page.title() == "Holdfast"
+    steady.stop(by="agent-7")
+    passed = QuietTime()
+    shown("steady", "■", "stopped by agent-7")
+    dies = start("exec sleep 60", name="dies")
+    until(lambda: dies.refresh().runner_pid)
+    for pid in (dies.runner_pid, dies.pid):
+        os.kill(pid or 0, signal.SIGKILL)
+    until(lambda: hf.get(dies.id).state == "lost")
+    passed = QuietTime()
+    shown("dies", "?", "lost")
+    asks.remove()
+    passed = QuietTime()
+    tab.page.wait_for_selector(tab.row("asks"), state="detached")
+    assert passed.seconds() <= 1
+    assert tab.page.evaluate("window.same") == document, "the page was loaded again"
+    assert tab.problems == []
+
+
+@pytest.mark.timeout(600)
+def test_every_state_has_its_glyph_and_its_word(chromium: Chromium, start: Start, world: World, points: Points) -> None:
+    # Killed runners leave their sockets behind.
+    world.closing.callback(world.hold, "gc", check=True)
+    points.set("runner.spec_written=pause")
+    starter = world.program(world.hold_argv("start", "--name", "begins", "--", "true"))
+    held = points.wait("runner.spec_written")
+    points.clear()
+    start("echo hello; sleep 600", name="runs")
+    secret = start("stty -echo; printf 'Password: '; read secret", tty=True, name="secret")
+    question = start("printf 'Continue? [y/N] '; read answer", tty=True, name="question")
+    for name, command, options in (
+        ("fine", "exit 0", {}),
+        ("failed", "exit 3", {}),
+        ("crashed", "kill -SEGV $$", {}),
+        ("late", "sleep 60", {"timeout": 0.1}),
+        ("silent", "sleep 60", {"idle_timeout": 0.1}),
+        ("parent", "sleep 600 >/dev/null 2>&1 & echo started", {}),
+    ):
+        start(command, name=name, **options).wait(exit=True, timeout=60)
+    stubborn = start(_STUBBORN, name="stubborn")
+    stubborn.wait(match="working", timeout=60)
+    stopper = threading.Thread(target=_stop, args=(world, stubborn.id))
+    stopper.start()
+    start("sleep 600", name="stopped").stop(by="agent-7")
+    orphan, gone, frozen = (start("echo hello; exec sleep 600", name=name) for name in ("orphan", "gone", "frozen"))
+    for session, number in ((orphan, signal.SIGKILL), (gone, signal.SIGKILL), (frozen, signal.SIGSTOP)):
+        session.wait(match="hello", timeout=60)
+        os.kill(session.runner_pid or 0, number)
+    world.closing.callback(os.kill, frozen.runner_pid or 0, signal.SIGCONT)
+    os.kill(gone.pid or 0, signal.SIGKILL)
+    for asking in (secret, question):
+        until(lambda asking=asking: asking.refresh().needs_input)  # type: ignore[misc]
+
+    tab = chromium.signed_in(viewport={"width": 1280, "height": 1600})
+    state(tab, "begins", "◌", "starting")
+    state(tab, "runs", "●", "running")
+    state(tab, "question", "◆", "needs input", "Continue? [y/N]")
+    state(tab, "secret", "◆", "needs input", "asks for a secret")
+    assert "Password" not in tab.page.inner_text(f"{tab.row('secret')} .name")
+    state(tab, "stubborn", "◐", "stopping, asked by ada", "ada asked it to stop")
+    state(tab, "fine", "✓", "exit 0")
+    state(tab, "failed", "✗", "exit 3")
+    state(tab, "crashed", "✗", "SIGSEGV")
+    state(tab, "late", "■", "timed out")
+    state(tab, "silent", "■", "idle timeout")
+    state(tab, "stopped", "■", "stopped by agent-7")
+    state(tab, "parent", "✓", "exit 0, +1 left")
+    for name, glyph, why in (
+        ("frozen", "!", "does not answer"),
+        ("orphan", "!", "Stop ends it"),
+        ("gone", "?", "log so far"),
+    ):
+        word = {"frozen": "unreachable", "orphan": "stale", "gone": "lost"}[name]
+        state(tab, name, glyph, word, why)
+        tab.page.click(tab.row(name))
+        tab.shows(why, ".note")
+        tab.shows("hello", ".terminal")
+        tab.page.go_back()
+    if LONG:
+        tab.page.wait_for_function(
+            "() => [...document.querySelectorAll('.state')].some((each) => each.textContent.includes('quiet'))",
+            timeout=400_000,
+        )
+    stubborn.kill()
+    stopper.join()
+    held.release()
+    starter.wait(30)
+
+
+def _stop(world: World, id: str) -> None:
+    with holdfast.open() as hf, suppress(holdfast.HoldfastError):
+        hf.get(id).stop(grace=300, by="ada")
+
+
+@pytest.mark.root
+@pytest.mark.long
+def test_a_command_that_the_kernel_took_for_its_memory_says_so(chromium: Chromium, start: Start, world: World) -> None:
+    start(world.probe("alloc", 300), memory=64 << 20, name="greedy").wait(exit=True, timeout=60)
+    tab = chromium.signed_in()
+    state(tab, "greedy", "✗", "out of memory")
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.long
+def test_a_thousand_sessions_by_keyboard_and_by_address(chromium: Chromium, start: Start, world: World) -> None:
+    """Twenty sessions ran; the others are copies of their records, with ids of their own."""
+    hf = world.open()
+    made = [hf.run("echo hi", wait=60, owner=f"agent-{n % 3}", labels={"n": str(n % 2)}) for n in range(20)]
+    for n in range(COUNT - len(made)):
+        copied(world, made[n % len(made)].id, f"bcopy{n:04}")
+    last = hf.run("echo first", wait=60, name="zz-last")
+    (world.home / "index.db").unlink()
+    assert hf.get("zz-last").id == last.id
+    tab = chromium.signed_in()
+    tab.shows(str(COUNT + 1), ".chips")
+    page = tab.page
+    page.select_option("select[aria-label=sort]", "name")
+    page.focus(".rows")
+    page.keyboard.press("End")
+    page.wait_for_function(
+        "() => document.activeElement.matches('.row') && !document.activeElement.textContent.includes('zz-last')"
+    )
+    rows = page.eval_on_selector("a.row[data-current]", "row => [row.getBoundingClientRect().bottom, innerHeight]")
+    assert rows[0] <= rows[1]
+    assert page.eval_on_selector_all("a.row", "rows => rows.length") < 100
+    page.keyboard.press("Home")
+    page.wait_for_function("() => document.activeElement.textContent.includes('zz-last')")
+    for _ in range(50):
+        page.keyboard.press("j")
+    assert page.evaluate("document.activeElement.dataset.id") != last.id
+
+    page.fill("#filter", "echo hi")
+    tab.shows(f"{COUNT} of {COUNT + 1}", ".count")
+    page.select_option("select[aria-label=owner]", "agent-1")
+    page.select_option("select[aria-label=group]", "label")
+    page.wait_for_selector(".heading:has-text('n=0')")
+    shown = order(tab)
+    assert len(shown) > 10
+    page.reload()
+    until(lambda: order(tab) == shown, what="the same rows after a reload")
+    page.go_back()
+    page.wait_for_selector(".heading:has-text('Ended')")
+    assert page.input_value("select[aria-label=owner]") == "agent-1"
+    page.go_back()
+    tab.shows(f"{COUNT} of {COUNT + 1}", ".count")
+    for _ in range(2):
+        page.go_forward()
+    until(lambda: order(tab) == shown, what="the same rows after going back and forward")
+
+
+def order(tab: Tab) -> Any:
+    return tab.page.eval_on_selector_all(
+        "a.row, .heading", "all => all.map((each) => each.dataset.id ?? each.textContent)"
+    )
+
+
+def copied(world: World, id: str, new: str) -> None:
+    """Records in another spelling than the runner's need no check sum."""
+    target = world.session(new)
+    shutil.copytree(world.session(id), target)
+    (target / "signals.jsonl").unlink()
+    for path in target.glob("*.json"):
+        record = json.loads(path.read_bytes().replace(id.encode(), new.encode()))
+        record.pop("check")
+        path.write_text(json.dumps(record, indent=1))
+
+
+def test_a_row_stays_under_the_pointer_while_it_is_pressed(chromium: Chromium, start: Start, world: World) -> None:
+    start("sleep 600", name="above")
+    pressed = start("until [ -e go ]; do sleep 0.1; done; printf 'Sure? [y/N] '; read answer", tty=True, name="pressed")
+    newest = start("sleep 600", name="newest")
+    tab = chromium.signed_in()
+    page = tab.page
+    row = page.wait_for_selector(tab.row("pressed"))
+    assert row is not None
+    box = row.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 200, box["y"] + 10)
+    page.mouse.down()
+    (world.cwd / "go").touch()
+    until(lambda: pressed.refresh().needs_input)
+    start("sleep 600", name="even newer")
+    state(tab, "pressed", "◆", "needs input", "Sure?")
+    assert row.bounding_box() == box
+    assert page.query_selector(tab.row("even newer")) is None
+    page.mouse.up()
+    page.wait_for_url(f"**/s/{pressed.id}")
+    page.go_back()
+    page.wait_for_selector(tab.row("even newer"))
+    until(lambda: (page.query_selector(tab.row("pressed")) or row).bounding_box() != box)
+    assert newest.refresh().state == "running"

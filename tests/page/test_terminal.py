@@ -1,0 +1,78 @@
+"""A terminal session in the page: what is typed, what is shown, and the way back after the connection broke."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from support.browser import until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast import Session
+    from support.browser import Chromium
+    from support.serving import Serving
+    from support.world import World
+
+    Start = Callable[..., Session]
+
+_COUNTING = "i=0; while :; do i=$((i+1)); echo line-$i; sleep 0.05; done"
+
+
+def test_typing_reaches_the_program_and_its_answer_is_drawn(chromium: Chromium, start: Start) -> None:
+    session = start([sys.executable, "-q"], tty=True, name="repl", size=(24, 80))
+    tab = chromium.signed_in()
+    tab.page.click(tab.row("repl"))
+    tab.terminal_shows(">>>")
+    tab.page.keyboard.type("6 * 7\n")
+    tab.terminal_shows("42")
+    assert "42" in session.screen().text
+    assert tab.problems == []
+
+
+def test_a_server_that_was_killed_is_followed_at_the_next_byte(
+    chromium: Chromium, serving: Serving, world: World, start: Start
+) -> None:
+    start(_COUNTING, tty=True, name="counter", size=(24, 80))
+    tab = chromium.signed_in()
+    tab.page.click(tab.row("counter"))
+    tab.terminal_shows("line-5")
+    serving.kill()
+    tab.shows("offline", ".connection")
+    serving.start()
+    tab.shows("resumed at", ".connection")
+    seen = _lines(tab.buffer())
+    until(lambda: len(_lines(tab.buffer())) > len(seen))
+    lines = _lines(tab.buffer())
+    assert lines == list(range(1, len(lines) + 1))
+    # The server that was killed left its socket for hints behind.
+    world.hold("gc", check=True)
+
+
+def _lines(text: str) -> list[int]:
+    return [int(line.removeprefix("line-")) for line in text.splitlines() if line.startswith("line-")][:-1]
+
+
+@pytest.mark.covers("page:6")
+def test_previews_tiles_and_the_inbox_attach_to_nothing(chromium: Chromium, start: Start) -> None:
+    ask = "printf 'Continue? [y/N] '; read answer; echo got $answer; sleep 60"
+    session = start(ask, tty=True, name="asks", size=(17, 63))
+    until(lambda: session.refresh().needs_input is not None)
+    tab = chromium.signed_in()
+    tab.page.wait_for_selector(tab.row("asks"))
+    tab.page.keyboard.press("j")
+    tab.shows("Continue? [y/N]", ".preview pre")
+    tab.page.keyboard.press("g")
+    tab.page.keyboard.press("g")
+    tab.shows("Continue? [y/N]", ".tile pre")
+    tab.page.keyboard.press("g")
+    tab.page.keyboard.press("i")
+    tab.shows("Continue? [y/N]", ".question")
+    session.refresh()
+    assert session.attached == {"control": 0, "observe": 0}
+    assert tuple(session.size or ()) == (17, 63)
+    assert tab.sockets == []
+    assert tab.problems == []

@@ -1,0 +1,277 @@
+"""What goes wrong: each problem says what it is and what to do, and the page goes on when the server does."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.sync_api import Error
+
+import holdfast
+from support.browser import until
+from support.levers import namespace_argv
+from support.serving import Serving
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from holdfast import Session
+    from support.browser import Chromium, Tab
+    from support.world import World
+
+    Start = Callable[..., Session]
+
+_COUNTING = "i=0; while :; do i=$((i+1)); echo line-$i; sleep 0.05; done"
+_BAD_GATEWAY = b"HTTP/1.1 502 Bad Gateway\r\nContent-Type: text/html\r\nContent-Length: 11\r\n\r\n<h1>Oh</h1>"
+
+
+def trouble(tab: Tab, title: str, detail: str, fix: str, within: str = ".trouble") -> None:
+    for text in (title, detail, fix):
+        try:
+            tab.shows(text, within)
+        except Error:
+            raise AssertionError((text, tab.page.inner_text("body"))) from None
+
+
+def start_by_dialog(tab: Tab, command: str) -> None:
+    tab.page.keyboard.press("n")
+    tab.page.fill("textarea[name=command]", command)
+    tab.page.click("dialog button.primary")
+
+
+@pytest.mark.covers("page:34")
+@pytest.mark.timeout(300)
+def test_each_problem_says_what_to_do_and_passes(
+    chromium: Chromium, serving: Serving, world: World, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start("sleep 600", name="steady")
+    asks = start("printf 'Sure? [y/N] '; read answer; echo got $answer; sleep 600", tty=True, name="asks")
+    doomed = world.open().start("exit 0", name="doomed")
+    tab = chromium.signed_in()
+    page = tab.page
+    page.wait_for_selector(".top .primary")
+    marked = page.evaluate("window.same = Math.random()")
+
+    def restarted() -> None:
+        """Another server at the same address; the page finds it by itself."""
+        assert serving.leave() == 0
+        tab.shows("The server does not answer", ".lost")
+        # Nothing that would write.
+        page.wait_for_selector(".top .primary", state="detached")
+        tab.shows("steady", ".rows")
+        serving.start()
+        page.wait_for_selector(".lost", state="detached")
+        page.wait_for_selector(".top .primary")
+
+    # The server gone: a bar that says since when and when it tries again, and a button to try now.
+    serving.kill()
+    trouble(tab, "The server does not answer", "What is shown is", "Next try in", ".lost")
+    page.wait_for_selector(".top .primary", state="detached")
+    page.keyboard.press("n")
+    assert page.query_selector("dialog") is None
+    serving.start()
+    with suppress(Error):
+        # It may have come back by itself.
+        page.click(".lost button:text-is('Try now')", timeout=2000)
+    page.wait_for_selector(".lost", state="detached")
+    page.wait_for_selector(".top .primary")
+
+    # 413
+    fix = serving.call("POST", "/v1/sessions", {"command": "x" * (1 << 20)}).json["fix"]
+    start_by_dialog(tab, "x" * (1 << 20))
+    trouble(tab, "too large", "1048576", fix)
+    page.keyboard.press("Escape")
+
+    # 429
+    monkeypatch.setenv("HOLDFAST_SERVER_STARTS_PER_MINUTE", "1")
+    restarted()
+    assert serving.call("POST", "/v1/sessions", {"command": "true"}).status == 201
+    secret = page.evaluate("sessionStorage.getItem('token')")
+    assert serving.call("POST", "/v1/sessions", {"command": "true"}, token=secret).status == 201
+    start_by_dialog(tab, "sleep 1")
+    trouble(tab, "busy", "too many starts within a minute", "try again")
+    page.keyboard.press("Escape")
+    monkeypatch.delenv("HOLDFAST_SERVER_STARTS_PER_MINUTE")
+
+    restarted()
+
+    # A runner that does not answer
+    page.click("header.top a:text('Inbox')")
+    page.wait_for_selector(".question input")
+    os.kill(asks.runner_pid or 0, signal.SIGSTOP)
+    page.fill(".question input", "y")
+    page.keyboard.press("Enter")
+    trouble(tab, "unreachable", "did not answer within", "try again")
+    os.kill(asks.runner_pid or 0, signal.SIGCONT)
+    page.fill(".question input", "y")
+    page.keyboard.press("Enter")
+    assert asks.wait(match="got y", timeout=60).reason == "match"
+
+    # Removed elsewhere, while it is shown
+    page.click("header.top a.brand")
+    page.click(tab.row("doomed"))
+    page.wait_for_selector("main.session nav")
+    until(lambda: doomed.refresh().state == "exited")
+    doomed.remove()
+    trouble(tab, "removed", doomed.id, "hold")
+    assert page.evaluate("window.same") == marked, "the page was loaded again"
+    world.hold("gc", check=True)
+
+
+@pytest.mark.covers("page:34")
+@pytest.mark.namespaces
+@pytest.mark.timeout(300)
+def test_a_full_disk_is_said_where_something_is_started(chromium: Chromium, world: World) -> None:
+    """In a namespace of its own the server has a small disk for its sessions."""
+    sessions = world.home / "sessions"
+    mount = f"mount -t tmpfs -o size=1m,mode=700 tmpfs {sessions}"
+    small = Serving(world, prefix=[*namespace_argv("--mount"), "sh", "-c", f'{mount} && exec "$@"', "sh"])
+    command = f"head -c 2000000 /dev/zero > {sessions}/fill; until [ -e go ]; do sleep 0.1; done; rm {sessions}/fill"
+    assert small.call("POST", "/v1/sessions", {"command": command, "cwd": str(world.cwd)}).status == 201
+    tab = chromium.tab()
+    tab.open(f"{small.url}/#code={small.code}")
+    tab.page.wait_for_selector(".top .primary")
+    until(lambda: small.call("POST", "/v1/sessions", {"command": "true"}).status == 507)
+    start_by_dialog(tab, "true")
+    trouble(tab, "disk full", "space", "free")
+    (world.cwd / "go").touch()
+    until(lambda: small.call("POST", "/v1/sessions", {"command": "true"}).status == 201)
+    tab.page.click("dialog button.primary")
+    tab.page.wait_for_selector("dialog", state="detached")
+    tab.shows("exit 0", ".state")
+    world.end_launchers()
+
+
+class Proxy:
+    """What stands between a browser and the server, and now and then answers in its place."""
+
+    def __init__(self) -> None:
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self.listener.getsockname()[1]
+        self.to = 0
+        self.is_broken = False
+        self._open: list[socket.socket] = [self.listener]
+        self._threads = [threading.Thread(target=self._accept)]
+        self._threads[0].start()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                here, _ = self.listener.accept()
+                there = socket.create_connection(("127.0.0.1", self.to))
+                self._open += [here, there]
+                for one, other in ((here, there), (there, here)):
+                    self._threads.append(threading.Thread(target=self._pass, args=(one, other)))
+                    self._threads[-1].start()
+
+    def _pass(self, one: socket.socket, other: socket.socket) -> None:
+        with suppress(OSError):
+            while data := one.recv(65536):
+                if self.is_broken and data.startswith((b"GET ", b"POST ")):
+                    one.sendall(_BAD_GATEWAY)
+                else:
+                    other.sendall(data)
+        with suppress(OSError):
+            other.shutdown(socket.SHUT_RDWR)
+
+    def cut(self) -> None:
+        for each in self._open[1:]:
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self.listener.shutdown(socket.SHUT_RDWR)
+        self.cut()
+        for thread in self._threads:
+            thread.join()
+        for each in self._open:
+            each.close()
+
+
+@pytest.fixture
+def proxy() -> Iterator[Proxy]:
+    made = Proxy()
+    yield made
+    made.close()
+
+
+@pytest.mark.covers("page:34")
+@pytest.mark.timeout(300)
+def test_a_broken_answer_is_said_and_passes(chromium: Chromium, serving: Serving, start: Start, proxy: Proxy) -> None:
+    """Something between browser and server answers for it in HTML."""
+    start("sleep 600", name="steady")
+    proxy.to = serving.port
+    serving.leave()
+    serving.words = ("--public-url", f"http://127.0.0.1:{proxy.port}")
+    serving.start()
+    tab = chromium.tab()
+    tab.open(f"{serving.url}/#code={serving.code}")
+    tab.page.wait_for_selector(tab.row("steady"))
+    proxy.is_broken = True
+    tab.page.click("header.top a:text-is('Grid')")
+    trouble(tab, "broken answer", "(502)", "hold serve")
+    proxy.cut()
+    trouble(tab, "another program answers", "Nothing secret was sent to it", "hold serve", ".lost")
+    proxy.is_broken = False
+    proxy.cut()
+    tab.page.wait_for_selector(".lost", state="detached")
+    tab.page.wait_for_selector(".trouble", state="detached")
+
+
+def other_version(world: World, version: str, feature: str) -> Path:
+    """A copy of this package that has another version, and calls a feature by another name."""
+    root = world.root / version
+    source = Path(holdfast.__file__).parent
+    shutil.copytree(source, root / "holdfast", ignore=shutil.ignore_patterns("__pycache__"))
+    edits = {
+        "__init__.py": (f'"{holdfast.__version__}"', f'"{version}"'),
+        "server/routes/home.py": ('("attach", ', f'("{feature}", '),
+    }
+    for name, (old, new) in edits.items():
+        path = root / "holdfast" / name
+        text = path.read_text()
+        assert old in text
+        path.write_text(text.replace(old, new))
+    return root
+
+
+@pytest.mark.covers("page:35")
+@pytest.mark.timeout(300)
+def test_a_server_of_another_version_offers_its_page_and_reloads_nothing(
+    chromium: Chromium, serving: Serving, world: World, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start(_COUNTING, tty=True, name="counter", size=(24, 80))
+    tab = chromium.signed_in()
+    page = tab.page
+    page.click(tab.row("counter"))
+    tab.terminal_shows("line-5")
+    marked = page.evaluate("window.same = Math.random()")
+    for version, feature in (("9.9.0", "attach"), ("10.0.0", "attach-2")):
+        serving.leave()
+        monkeypatch.setenv("PYTHONPATH", str(other_version(world, version, feature)))
+        serving.start()
+        assert serving.call("GET", "/v1/info").json["version"] == version
+        tab.shows(f"The server has version {version}", ".lost")
+        seen = len(numbers(tab))
+        until(lambda seen=seen: len(numbers(tab)) > seen + 5)  # type: ignore[misc]
+        assert "from=" in tab.sockets[-1].url
+        lines = numbers(tab)
+        assert lines == list(range(1, len(lines) + 1))
+        assert page.evaluate("window.same") == marked, "the page was loaded again"
+    tab.shows("This page is older than what the server speaks (attach)", ".lost")
+    page.click(".lost button:text-is('Reload')")
+    page.wait_for_function("() => window.same === undefined")
+    page.wait_for_selector("header.top")
+
+
+def numbers(tab: Tab) -> list[int]:
+    lines = [line for line in tab.buffer().splitlines() if line.startswith("line-")]
+    return [int(line.removeprefix("line-")) for line in lines][:-1]

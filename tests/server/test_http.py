@@ -1,0 +1,579 @@
+"""The calls of the library over HTTP: what is asked for happens, and every answer says what it is."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import re
+import signal
+from base64 import b64decode
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING
+
+import pytest
+from websockets.sync.client import connect
+
+from holdfast.config.settings import Settings
+from holdfast.model import SESSION_KEYS
+from support.own_time import QuietTime
+from support.serving import START_BOUND_S, EventReader, Serving, closed_with, ended, filled, started
+from support.waiting import until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from typing import Any
+
+    from support.serving import Answer
+    from support.world import World
+
+
+def test_a_session_is_started_read_changed_and_removed(serving: Serving) -> None:
+    session = started(serving, "echo one; echo two", name="job", labels={"team": "web"}, owner="agent-7")
+    assert set(session) == set(SESSION_KEYS)
+    assert ended(serving, session["id"])["status"] == "completed"
+    one = serving.call("GET", "/v1/sessions/job").json
+    listed = serving.call("GET", "/v1/sessions?label=team:web&owner=agent-7&q=echo").json
+    assert [each["id"] for each in listed["items"]] == [session["id"]]
+    assert {**listed["items"][0], "observed_at": 0} == {**one, "observed_at": 0}
+    assert serving.call("GET", "/v1/sessions?label=team:other").json["items"] == []
+    assert serving.call("GET", "/v1/sessions?state=running").json["items"] == []
+    assert serving.call("PATCH", f"/v1/sessions/{session['id']}", {"owner": "agent-8"}).json["owner"] == "agent-8"
+    assert serving.call("DELETE", f"/v1/sessions/{session['id']}").status == 204
+    assert serving.call("GET", f"/v1/sessions/{session['id']}").slug == "removed"
+    assert serving.call("GET", "/v1/sessions").json["items"] == []
+
+
+def test_sessions_are_listed_by_the_time_of_their_creation(serving: Serving) -> None:
+    session = started(serving, "true")
+    ended(serving, session["id"])
+    at = session["created_at"]
+    east = datetime.fromisoformat(at).astimezone(timezone(timedelta(hours=9))).isoformat().replace("+", "%2B")
+    for query, is_listed in (
+        (f"since={at}", True),
+        (f"until={at}", True),
+        (f"since={east}&until={east}", True),
+        ("since=2001-01-01", True),
+        ("until=2001-01-01T00:00:00Z", False),
+        ("since=9000-01-01", False),
+    ):
+        assert bool(serving.call("GET", f"/v1/sessions?{query}").json["items"]) == is_listed, query
+    for name in ("since", "until"):
+        for wrong in ("yesterday", "", "2026-13-01", "zz", "0001-01-01T00:00:00%2B09:00"):
+            refused = serving.call("GET", f"/v1/sessions?{name}={wrong}")
+            assert (refused.status, refused.slug) == (400, "bad-argument"), wrong
+
+
+def test_the_access_log_has_a_line_for_each_request_and_nothing_of_its_content(world: World) -> None:
+    serving = Serving(world, "--verbose")
+    session = started(serving, "true", name="hidden")
+    serving.call("GET", "/v1/sessions?q=hidden")
+    assert serving.leave() == 0
+    first, second = serving.program.errors().splitlines()
+    form = r"\d{4}-\d\d-\d\dT[\d:.]+Z %s /v1/sessions %d [\d.]+ ms \d+ bytes home [0-9a-f]{16}"
+    assert re.fullmatch(form % ("POST", 201), first)
+    assert re.fullmatch(form % ("GET", 200), second)
+    assert session["id"] not in first
+    quiet = Serving(world)
+    quiet.call("GET", "/v1/sessions")
+    assert quiet.leave() == 0
+    assert quiet.program.errors() == ""
+
+
+def test_a_session_has_few_variables_unless_those_of_the_server_are_asked_for(serving: Serving) -> None:
+    for base, options in (("clean", {}), ("server", {"env_base": "server"})):
+        id = started(serving, "env", env={"GIVEN": "1"}, **options)["id"]
+        ended(serving, id)
+        text = serving.call("GET", f"/v1/sessions/{id}/output").json["text"]
+        names = {line.partition("=")[0] for line in text.splitlines()}
+        assert {"GIVEN", "PATH", "HOME"} <= names
+        assert ("HOLDFAST_HOME" in names or "XDG_RUNTIME_DIR" in names) == (base == "server")
+
+
+def test_a_running_session_is_typed_into_signalled_and_stopped(serving: Serving) -> None:
+    id = started(serving, "cat", stdin="open")["id"]
+    assert serving.call("DELETE", f"/v1/sessions/{id}").slug == "still-running"
+    typed = serving.call(
+        "POST", f"/v1/sessions/{id}/input", {"write": "hello\n", "wait_for": {"output": True, "timeout": 10}}
+    )
+    assert typed.json["accepted"] == 6
+    assert typed.json["woke"]["reason"] == "output"
+    raw = serving.call("POST", f"/v1/sessions/{id}/input", {"write": {"data": "/wo="}})
+    assert raw.json["accepted"] == 2
+    assert serving.call("POST", f"/v1/sessions/{id}/input", {"write": "a", "eof": True}).slug == "bad-request"
+    assert serving.call("POST", f"/v1/sessions/{id}/input", {"keys": ["Enter"]}).slug == "not-a-tty"
+    assert serving.call("POST", f"/v1/sessions/{id}/send-signal", {"signal": "CONT"}).json["sent"] == 1
+    wrong = serving.call("POST", f"/v1/sessions/{id}/send-signal", {"signal": "NOPE"})
+    assert wrong.slug == "bad-argument"
+    assert wrong.json["errors"][0]["pointer"] == "/signal"
+    stopped = serving.call("POST", f"/v1/sessions/{id}/stop", {"grace": 5, "reason": "enough"})
+    assert stopped.status == 200
+    assert stopped.json["survivors"] == []
+    assert stopped.json["signal_id"] == f"{id}.2"
+    assert stopped.json["exit"]["by"] == "web:home: enough"
+    again = serving.call("POST", f"/v1/sessions/{id}/stop", {})
+    assert (again.status, again.json["state"]) == (200, "exited")
+    assert serving.call("POST", f"/v1/sessions/{id}/input", {"write": "x"}).slug == "session-ended"
+
+
+def test_output_is_read_by_cursor_and_the_log_by_range(serving: Serving) -> None:
+    id = started(serving, "printf 'a\\303\\251\\n'; printf 'err\\n' >&2; printf 'z\\n'")["id"]
+    ended(serving, id)
+    page = serving.call("GET", f"/v1/sessions/{id}/output?limit=4").json
+    assert (page["text"], page["cursor"], page["end"]) == ("aé\n", "stdout:4", 6)
+    assert page["more"]
+    rest = serving.call("GET", f"/v1/sessions/{id}/output?since={page['cursor']}&format=raw").json
+    assert b64decode(rest["data"]) == b"z\n"
+    assert rest["output_complete"]
+    assert rest["signal_id"] == f"{id}.2"
+    both = serving.call("GET", f"/v1/sessions/{id}/output?stream=all").json
+    assert sorted({chunk["stream"] for chunk in both["chunks"]}) == ["stderr", "stdout"]
+    assert serving.call("GET", f"/v1/sessions/{id}/tail?lines=1").json["text"] == "z\n"
+    whole = serving.call("GET", f"/v1/sessions/{id}/log/stdout")
+    assert whole.body == b"a\xc3\xa9\nz\n"
+    assert (
+        serving.call("GET", f"/v1/sessions/{id}/log/stdout", **{"If-None-Match": whole.headers["etag"]}).status == 304
+    )
+    part = serving.call("GET", f"/v1/sessions/{id}/log/stdout", Range="bytes=1-3")
+    assert (part.status, part.body) == (206, b"\xc3\xa9\n")
+    assert part.headers["content-range"] == "bytes 1-3/6"
+    assert serving.call("GET", f"/v1/sessions/{id}/log/stdout", Range="bytes=-2").body == b"z\n"
+    assert serving.call("GET", f"/v1/sessions/{id}/log/stdout", Range="bytes=6-").slug == "offset-ahead"
+    assert serving.call("HEAD", f"/v1/sessions/{id}/log/stdout").status == 200
+
+
+def test_lines_before_a_cursor_are_those_of_that_moment_on_all_streams(serving: Serving, world: World) -> None:
+    steps = ("echo a", world.until_logged("a"), "echo b >&2", world.until_logged("b"), "echo c")
+    id = started(serving, "; ".join(steps), env_base="server")["id"]
+    ended(serving, id)
+    ask = f"/v1/sessions/{id}/tail?stream=all&before="
+    assert [serving.call("GET", ask + at).json["text"] for at in ("stdout:2", "stderr:0", "stdout:0")] == [
+        *("a\nb\n", "a\n", "")
+    ]
+    page = serving.call("GET", ask + "stdout:2&lines=1").json
+    assert (page["text"], page["cursor"]) == ("b\n", "stdout:2,stderr:2")
+    assert serving.call("GET", ask + "stdout:99").slug == "offset-ahead"
+
+
+def test_the_spec_names_what_was_given_and_no_value_of_a_variable(serving: Serving) -> None:
+    id = started(serving, ["true"], env={"HIDDEN": "value"}, labels={"a": "b"}, timeout=30)["id"]
+    spec = serving.call("GET", f"/v1/sessions/{id}/spec")
+    assert spec.json["env_names"] == ["HIDDEN"]
+    assert {"command": ["true"], "labels": {"a": "b"}, "timeout": 30}.items() <= spec.json["options"].items()
+    assert b"value" not in spec.body
+
+
+def test_output_is_waited_for(serving: Serving, world: World) -> None:
+    gate = world.gate()
+    id = started(serving, world.probe("quiet", "await", gate.path, "lines", 1), env_base="server")["id"]
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(serving.call, "GET", f"/v1/sessions/{id}/output?wait=20")
+        gate.release()
+        assert waiting.result(30).json["text"] == "line 1\n"
+    assert serving.call("GET", f"/v1/sessions/{id}/output?wait=61").slug == "bad-argument"
+    assert serving.call("GET", f"/v1/sessions/{id}/wait?until=never").slug == "bad-argument"
+    assert serving.call("GET", f"/v1/sessions/{id}/wait?until=match&match=lin.&timeout=30").json["match"] == "line 1"
+
+
+def test_the_screen_of_a_terminal_is_shown_in_every_format_and_resized(serving: Serving) -> None:
+    id = started(serving, "printf '\\033[31mred\\033[0m'; exec cat", tty=True, size=[10, 40])["id"]
+    serving.call("GET", f"/v1/sessions/{id}/wait?until=match&match=red&timeout=30")
+    shown = serving.call("GET", f"/v1/sessions/{id}/screen")
+    assert shown.body == b"red"
+    assert shown.headers["etag"] == '"12"'
+    assert serving.call("GET", f"/v1/sessions/{id}/screen?format=json").json["size"] == [10, 40]
+    assert b"31mred" in serving.call("GET", f"/v1/sessions/{id}/screen?format=ansi").body
+    assert serving.call("GET", f"/v1/sessions/{id}/screen?format=svg").body.startswith(b"<svg")
+    assert serving.call("GET", f"/v1/sessions/{id}/screen?at=99").slug == "offset-ahead"
+    restored = serving.call("GET", f"/v1/sessions/{id}/screen?format=restore&at=3")
+    assert (restored.headers["holdfast-offset"], restored.headers["holdfast-size"]) == ("3", "10x40")
+    # In the middle of a sequence: the output behind it completes it.
+    assert restored.body.endswith(b"\x1b[3")
+    resized = serving.call("POST", f"/v1/sessions/{id}/resize", {"rows": 20, "cols": 50})
+    assert resized.json["size"] == [20, 50]
+    assert serving.call("POST", f"/v1/sessions/{id}/resize", {"rows": 0, "cols": 50}).slug == "bad-size"
+    several = serving.call("GET", f"/v1/screens?ids={id},nobody")
+    assert several.json["items"][0]["text"] == "red"
+    assert several.json["items"][1]["problem"]["status"] == 404
+    assert (
+        serving.call("GET", f"/v1/screens?ids={id},nobody", **{"If-None-Match": several.headers["etag"]}).status == 304
+    )
+    serving.call("POST", f"/v1/sessions/{id}/stop", {"grace": 0})
+    recorded = serving.call("GET", f"/v1/sessions/{id}/export")
+    assert json.loads(recorded.body.splitlines()[0])["version"] == 3
+    frames = serving.call("GET", f"/v1/sessions/{id}/frames").json["items"]
+    assert [each["kind"] for each in frames].count("resize") >= 1
+    slices = serving.call("GET", f"/v1/sessions/{id}/frames?buckets=4").json["items"]
+    assert sum(each["bytes"] for each in slices) == frames[-1]["offset"] + frames[-1].get("length", 0)
+    assert "end" in [mark["kind"] for each in slices for mark in each["marks"]]
+
+
+@pytest.mark.parametrize("direction", ["newest", "oldest"])
+def test_a_search_that_finds_nothing_in_its_time_says_where_it_goes_on(
+    world: World, monkeypatch: pytest.MonkeyPatch, direction: str
+) -> None:
+    monkeypatch.setenv("HOLDFAST_SERVER_SEARCH_TIME", "0.1")
+    serving = Serving(world)
+    lines = "yes \"$(printf '\\033[31ma line in red\\033[0m')\" | head -n 500000"
+    id = started(serving, f"echo; echo wanted; {lines}; echo wanted; echo")["id"]
+    ended(serving, id)
+    bound = ("after", 8) if direction == "oldest" else ("before", 23 * 500_000)
+    target = f"/v1/sessions/{id}/search?text=wanted&direction={direction}&limit=1"
+    at, pages = bound[1], 0
+    while True:
+        page = serving.call("GET", f"{target}&{bound[0]}={at}").json
+        pages += 1
+        if page["hits"] or page["complete"]:
+            break
+        assert page["next"] >= at if direction == "oldest" else page["next"] <= at
+        at = page["next"]
+    assert [hit["text"] for hit in page["hits"]] == ["wanted"]
+    assert pages > 1
+
+
+def test_a_log_is_searched_newest_first_and_page_by_page(serving: Serving) -> None:
+    id = started(serving, "for n in 1 2 3 4 5; do echo line $n; done")["id"]
+    ended(serving, id)
+    page = serving.call("GET", f"/v1/sessions/{id}/search?re=line.[0-9]&limit=2&context=1").json
+    assert [hit["text"] for hit in page["hits"]] == ["line 5", "line 4"]
+    assert [hit["line"] for hit in page["hits"]] == [5, 4]
+    assert page["hits"][1]["before"] == ["line 3"]
+    assert not page["complete"]
+    rest = serving.call("GET", f"/v1/sessions/{id}/search?re=line.[0-9]&before={page['next']}").json
+    assert [hit["text"] for hit in rest["hits"]] == ["line 3", "line 2", "line 1"]
+    assert rest["complete"]
+    literal = serving.call("GET", f"/v1/sessions/{id}/search?text=e%205&direction=oldest").json
+    assert literal["hits"][0]["spans"] == [[3, 6]]
+    assert serving.call("GET", f"/v1/sessions/{id}/search?re=(").slug == "bad-argument"
+    assert serving.call("GET", f"/v1/sessions/{id}/search?re=a&text=b").slug == "bad-argument"
+
+
+@pytest.mark.covers("server:14")
+def test_one_idempotency_key_is_one_session(serving: Serving) -> None:
+    body = {"command": "true", "name": None}
+
+    def ask(_: int) -> Answer:
+        return serving.call("POST", "/v1/sessions", body, **{"Idempotency-Key": "k1"})
+
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(ask, range(8)))
+    assert {answer.status for answer in answers} == {201}
+    (id,) = {answer.json["id"] for answer in answers}
+    ended(serving, id)
+    # Also after its end, and after the end of the server.
+    serving.leave()
+    serving.start()
+    assert ask(0).json["id"] == id
+    other = serving.call(
+        "POST", "/v1/sessions", {"command": "true", "description": "another"}, **{"Idempotency-Key": "k1"}
+    )
+    assert (other.status, other.slug) == (409, "key-reused")
+    assert len(serving.call("GET", "/v1/sessions").json["items"]) == 1
+
+
+@pytest.mark.covers("server:16")
+def test_pages_neither_miss_nor_repeat_what_lived_throughout(serving: Serving) -> None:
+    kept = [started(serving, "true")["id"] for _ in range(6)]
+    for sort in ("created", "ended", "activity", "name"):
+        gone = [started(serving, "true")["id"] for _ in range(3)]
+        for id in (*kept, *gone):
+            ended(serving, id)
+        seen: list[str] = []
+        after = ""
+        while True:
+            page = serving.call("GET", f"/v1/sessions?limit=2&sort={sort}{after}").json
+            seen += [each["id"] for each in page["items"]]
+            if page["next"] is None:
+                break
+            after = f"&after={page['next']}"
+            started(serving, "true")
+            if gone:
+                assert serving.call("DELETE", f"/v1/sessions/{gone.pop()}").status == 204
+        assert not gone
+        assert len(seen) == len(set(seen))
+        assert set(kept) <= set(seen)
+    assert serving.call("GET", "/v1/sessions?after=nonsense").slug == "bad-cursor"
+
+
+@pytest.mark.covers("server:17")
+def test_a_stopped_runner_is_unreachable_and_the_others_answer(serving: Serving) -> None:
+    stuck, other = (started(serving, "exec cat", stdin="open") for _ in range(2))
+    os.kill(stuck["runner_pid"], signal.SIGSTOP)
+    try:
+        with ThreadPoolExecutor() as pool:
+            passed = QuietTime()
+            slow = pool.submit(serving.call, "GET", f"/v1/sessions/{stuck['id']}")
+            assert serving.call("GET", f"/v1/sessions/{other['id']}").json["state"] == "running"
+            assert (slow.result().status, slow.result().json["state"]) == (200, "unreachable")
+            assert passed.seconds() < Settings.hosts_sweep_timeout
+            target = f"/v1/sessions/{stuck['id']}/input"
+            headers = {**serving.bearer, "Content-Type": "application/json"}
+            sent = {"method": "POST", "body": b'{"write": "x"}', "bound": 30}
+            write = pool.submit(serving.ask, target, headers, **sent)
+            assert serving.call("POST", f"/v1/sessions/{other['id']}/input", {"write": "x"}).status == 200
+            assert (write.result().status, write.result().slug) == (504, "unreachable")
+    finally:
+        os.kill(stuck["runner_pid"], signal.SIGCONT)
+    for id in (stuck["id"], other["id"]):
+        serving.call("POST", f"/v1/sessions/{id}/stop", {"grace": 0})
+
+
+# Tokens.
+
+
+def minted(serving: Serving, **options: Any) -> str:
+    answer = serving.call("POST", "/v1/tokens", options)
+    assert answer.status == 201, answer.body
+    return str(answer.json["token"])
+
+
+@pytest.mark.covers("server:11")
+def test_a_token_that_observes_changes_nothing(serving: Serving, world: World) -> None:
+    session = started(serving, "stty -echo; exec cat", tty=True)
+    token = minted(serving, label="eye", scope="observe")
+    paths = serving.call("GET", "/openapi.json").json["paths"]
+    refused = 0
+    for path, methods in paths.items():
+        for method, operation in methods.items():
+            if operation.get("x-scope") in ("control", "manage"):
+                example = (operation.get("requestBody") or {}).get("content", {}).get("application/json", {})
+                body = example.get("example", {}) if "requestBody" in operation else None
+                target = filled(path, id=session["id"])
+                answer = serving.call(method.upper(), target, body, token=token)
+                assert answer.status in (403, 404), (method, path)
+                refused += 1
+    assert refused >= 20
+    assert serving.call("GET", f"/v1/sessions/{session['id']}", token=token).json["state"] == "running"
+    assert serving.call("POST", f"/v1/sessions/{session['id']}/tickets", {"role": "control"}, token=token).status == 403
+    url = f"ws://127.0.0.1:{serving.port}/v1/sessions/{session['id']}/attach?role=observe"
+    headers = {"Authorization": f"Bearer {token}"}
+    with connect(url, subprotocols=["holdfast.v1.json"], additional_headers=headers, proxy=None) as viewer:  # type: ignore[list-item]
+        assert json.loads(viewer.recv(START_BOUND_S))["role"] == "observe"
+        viewer.send(json.dumps({"type": "input", "id": 1, "data": "typed\n"}))
+        while (message := json.loads(viewer.recv(START_BOUND_S)))["type"] != "written":
+            pass
+        assert message["problem"]["type"] == "/problems/observe-only"
+    assert not (world.session(session["id"]) / "inputs.jsonl").exists()
+    serving.call("POST", f"/v1/sessions/{session['id']}/stop", {"grace": 0})
+    assert serving.call("GET", f"/v1/sessions/{session['id']}/output").json["text"] == ""
+
+
+def test_a_narrowed_token_knows_of_nothing_else(serving: Serving) -> None:
+    mine = started(serving, "true", owner="agent-7", name="mine")
+    other = started(serving, "true", owner="agent-8", name="other")
+    token = minted(serving, label="seven", scope="manage", owner="agent-7")
+    listed = serving.call("GET", "/v1/sessions", token=token).json["items"]
+    assert [each["id"] for each in listed] == [mine["id"]]
+    for ref in (other["id"], other["id"][:5], "other"):
+        for method, path, body in (
+            ("GET", "", None),
+            ("DELETE", "", None),
+            ("GET", "/output", None),
+            ("POST", "/stop", {}),
+            ("POST", "/tickets", {"role": "observe"}),
+        ):
+            assert serving.call(method, f"/v1/sessions/{ref}{path}", body, token=token).slug == "not-found"
+    assert serving.call("POST", "/v1/tokens", {}, token=token).slug == "scope-missing"
+    assert serving.call("POST", "/v1/sessions", {"command": "true", "owner": "agent-8"}, token=token).status == 403
+    own = serving.call("POST", "/v1/sessions", {"command": "true"}, token=token).json
+    assert own["owner"] == "agent-7"
+    for id in (mine["id"], other["id"], own["id"]):
+        ended(serving, id)
+    signals = serving.call("GET", "/v1/signals", token=token).json["items"]
+    assert {each["owner"] for each in signals} == {"agent-7"}
+
+
+@pytest.mark.covers("server:12")
+def test_a_revoked_link_closes_what_it_opened(serving: Serving) -> None:
+    session = started(serving, "exec cat", tty=True)
+    other = started(serving, "exec cat", tty=True)
+    made = serving.call("POST", f"/v1/sessions/{session['id']}/links", {"ttl": "1h"}).json
+    token = made["url"].partition("#token=")[2]
+    assert serving.call("GET", f"/v1/sessions/{session['id']}", token=token).status == 200
+    assert serving.call("GET", f"/v1/sessions/{other['id']}", token=token).slug == "not-found"
+    (listed,) = serving.call("GET", f"/v1/sessions/{session['id']}/links").json["items"]
+    assert (listed["id"], "token" in listed) == (made["id"], False)
+    ticket = serving.call("POST", f"/v1/sessions/{session['id']}/tickets", {"role": "observe"}, token=token).json
+    url = f"ws://127.0.0.1:{serving.port}/v1/sessions/{session['id']}/attach?ticket={ticket['ticket']}"
+    with connect(url, subprotocols=["holdfast.v1.json"], proxy=None) as viewer:  # type: ignore[list-item]
+        assert json.loads(viewer.recv(START_BOUND_S))["type"] == "init"
+        assert serving.call("DELETE", f"/v1/sessions/{session['id']}/links/{made['id']}").status == 204
+        assert closed_with(viewer) == (1008, "revoked")
+    assert serving.call("GET", f"/v1/sessions/{session['id']}", token=token).slug == "unauthenticated"
+    for id in (session["id"], other["id"]):
+        serving.call("POST", f"/v1/sessions/{id}/stop", {"grace": 0})
+
+
+@pytest.mark.parametrize("ended_by", ["its own time", "another server"])
+def test_a_link_that_is_over_closes_what_it_opened(serving: Serving, world: World, ended_by: str) -> None:
+    session = started(serving, "exec cat", tty=True)
+    links = f"/v1/sessions/{session['id']}/links"
+    made = serving.call("POST", links, {"ttl": 5 if ended_by == "its own time" else "1h"}).json
+    token = made["url"].partition("#token=")[2]
+    bearer = {"Authorization": f"Bearer {token}"}
+    url = f"ws://127.0.0.1:{serving.port}/v1/sessions/{session['id']}/attach?role=observe"
+    attached = connect(url, additional_headers=bearer, subprotocols=["holdfast.v1.json"], proxy=None)  # type: ignore[list-item]
+    with EventReader(serving, token=token) as reader, attached as viewer:
+        assert json.loads(viewer.recv(START_BOUND_S))["type"] == "init"
+        reader.until("hello")
+        if ended_by == "another server":
+            other = Serving(world)
+            assert other.call("DELETE", f"{links}/{made['id']}").status == 204
+            assert other.leave() == 0
+        # Nothing asks the first server anything from here on.
+        assert closed_with(viewer) == (1008, "revoked")
+        assert reader.until("bye") == {"retry_ms": None, "reason": "revoked"}
+    serving.call("POST", f"/v1/sessions/{session['id']}/stop", {"grace": 0})
+
+
+def test_a_code_is_exchanged_once_and_the_server_proves_itself(serving: Serving, world: World) -> None:
+    own = {"Host": serving.address, "Content-Type": "application/json", "Origin": serving.url}
+
+    def post(path: str, body: dict[str, str], **more: str) -> Answer:
+        return serving.ask(path, {**own, **more}, method="POST", body=json.dumps(body).encode())
+
+    login = post("/v1/auth/exchange", {"code": serving.code})
+    assert login.status == 200
+    token = login.json["token"]
+    assert serving.call("GET", "/v1/info", token=token).json["scopes"] == ["observe", "control", "manage"]
+    assert post("/v1/auth/exchange", {"code": serving.code}).slug == "unauthenticated"
+    again = world.hold("open", check=True).stdout.strip()
+    url, _, code = again.partition("/#code=")
+    assert url == serving.url
+    assert post("/v1/auth/exchange", {"code": code}).status == 200
+    _, id, secret = token.split("_", 2)
+    proof = post("/v1/auth/prove", {"id": id, "nonce": "n1"}).json
+    key = hashlib.sha256(secret.encode()).digest()
+    expected = hmac.new(key, f"holdfast-server{serving.url}n1".encode(), hashlib.sha256).hexdigest()
+    assert proof == {"proof": expected, "origin": serving.url}
+    assert post("/v1/auth/prove", {"id": id, "nonce": "n1"}, Origin="http://evil.test").slug == "bad-origin"
+    assert post("/v1/auth/prove", {"id": "nobody", "nonce": "n1"}).status == 200
+    # Neither a code nor a secret is kept as it is.
+    kept = (world.home / "server" / "tokens.json").read_text()
+    assert secret not in kept
+    assert serving.code not in kept
+    assert serving.call("DELETE", f"/v1/tokens/{id}").status == 204
+    assert serving.call("GET", "/v1/info", token=token).slug == "unauthenticated"
+
+
+@pytest.mark.covers("server:23")
+def test_inputs_and_the_audit_file_name_authors_and_contain_no_password(serving: Serving, world: World) -> None:
+    token = minted(serving, label="ops", scope="manage")
+    script = "stty -echo; printf 'Password: '; read p; stty echo; printf 'got %s\\n' ${#p}; exec cat"
+    session = serving.call("POST", "/v1/sessions", {"command": script, "tty": True}, token=token).json
+    serving.call("GET", f"/v1/sessions/{session['id']}/wait?until=match&match=Password:&timeout=30")
+    serving.call("POST", f"/v1/sessions/{session['id']}/input", {"submit": "tr0ub4dor-3"}, token=token)
+    serving.call("GET", f"/v1/sessions/{session['id']}/wait?until=match&match=got.11&timeout=30")
+    inputs = serving.call("GET", f"/v1/sessions/{session['id']}/inputs").json["items"]
+    assert [(each["by"], each["bytes"]) for each in inputs][:1] == [("web:ops", 12)]
+    assert inputs[0]["offset"] == len("Password: ")
+    serving.call("POST", f"/v1/sessions/{session['id']}/stop", {"grace": 0, "reason": "done"})
+    audit = [json.loads(line) for line in (world.home / "server" / "audit.jsonl").read_text().splitlines()]
+    acted = [(each["action"], each["by"]) for each in audit if each.get("session") == session["id"]]
+    assert acted == [("start", "web:ops"), ("stop", "web:home")]
+    assert ("token", "web:home") in [(each["action"], each["by"]) for each in audit]
+    assert all(each["at"].endswith("Z") for each in audit)
+    assert os.stat(world.home / "server" / "audit.jsonl").st_mode & 0o777 == 0o600
+    for path in _files(world.home):
+        assert b"tr0ub4dor-3" not in path.read_bytes(), path
+
+
+def _files(root: Path) -> list[Path]:
+    return [path for path in root.rglob("*") if path.is_file()]
+
+
+# The description, and counters.
+
+
+def test_what_is_unknown_is_named(serving: Serving) -> None:
+    assert "flavour" in serving.call("GET", "/v1/sessions?flavour=1").json["detail"]
+    assert serving.call("GET", "/v1/sessions?limit=1&limit=2").slug == "bad-request"
+    assert serving.call("GET", "/v1/sessions?limit=0").slug == "bad-argument"
+    assert serving.call("POST", "/v1/sessions", {"command": "true", "pass_fds": [3]}).slug == "bad-argument"
+    assert serving.call("POST", "/v1/sessions", {"command": ""}).slug == "empty-command"
+    assert serving.call("POST", "/v1/sessions", {"command": "true", "lifetime": "owner"}).slug == "bad-argument"
+    assert serving.call("POST", "/v1/sessions", {"command": ["/nonexistent"]}).slug == "spawn-error"
+    deep: object = {}
+    for _ in range(40):
+        deep = {"a": deep}
+    assert serving.call("POST", "/v1/sessions", {"command": "true", "metadata": deep}).slug == "too-large"
+    started(serving, "exec cat", stdin="open", name="taken")
+    assert serving.call("POST", "/v1/sessions", {"command": "true", "name": "taken"}).slug == "name-taken"
+    serving.call("POST", "/v1/sessions/taken/stop", {"grace": 0})
+    for slug in ("name-taken", "ticket-spent", "wrong-host"):
+        page = serving.ask(f"/problems/{slug}", {"Host": serving.address})
+        assert (page.status, page.headers["content-type"].partition(";")[0]) == (200, "text/plain")
+    assert serving.ask("/problems/nonsense", {"Host": serving.address}).status == 404
+
+
+@pytest.mark.covers("server:24")
+def test_the_series_of_the_metrics_do_not_grow_with_the_sessions(serving: Serving, world: World) -> None:
+    def series() -> set[str]:
+        answer = serving.ask("/metrics", bound=40)
+        assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+        lines = answer.body.decode().splitlines()
+        for line in lines:
+            assert re.fullmatch(
+                r"# (HELP|TYPE) holdfast_\w+ .+|holdfast_\w+(\{(\w+=\"[^\"]*\",?)+\})? [0-9.e+-]+", line
+            ), line
+        return {line.rpartition(" ")[0] for line in lines if not line.startswith("#")}
+
+    def start() -> None:
+        id = started(serving, "true")["id"]
+        ended(serving, id)
+
+    start()
+    series()
+    few = series()
+    (one,) = (world.home / "sessions").iterdir()
+    for number in range(499):
+        copied(one, f"b{number:08d}")
+    assert series() == few
+    assert 'holdfast_sessions{state="exited",place="local"} 500' in serving.call("GET", "/metrics").body.decode()
+
+
+def copied(session: Path, id: str) -> None:
+    """Another session with the same past."""
+    target = session.with_name(id)
+    target.mkdir(mode=0o700)
+    for name in ("spec.json", "state.json", "exit.json"):
+        record = json.loads((session / name).read_text().replace(session.name, id))
+        record.pop("check", None)
+        (target / name).write_text(json.dumps(record))
+    (target / "signals.jsonl").write_text((session / "signals.jsonl").read_text().replace(session.name, id))
+    for path in target.iterdir():
+        path.chmod(0o600)
+
+
+def test_old_sessions_are_collected_and_places_listed(serving: Serving) -> None:
+    ended(serving, started(serving, "true")["id"])
+    collected = serving.call("POST", "/v1/gc", {"dry_run": True}).json
+    assert (collected["dry_run"], collected["removed"]) == (True, [])
+    places = serving.call("GET", "/v1/places").json["items"]
+    assert places == [{"place": "local", "sessions": {"exited": 1}}]
+
+
+def test_a_consumer_is_made_read_and_acknowledged(serving: Serving) -> None:
+    assert serving.call("GET", "/v1/consumers/mine").slug == "not-found"
+    assert serving.call("PUT", "/v1/consumers/mine", {"owners": ["agent-7"]}).json["waiting"] == 0
+    ids = [started(serving, "true", owner="agent-7")["id"] for _ in range(3)]
+    for id in ids:
+        ended(serving, id)
+
+    def waiting() -> list[str]:
+        return [each["id"] for each in serving.call("GET", "/v1/consumers/mine").json["items"]]
+
+    until(lambda: len(waiting()) == 3)
+    first, *rest = waiting()
+    assert serving.call("POST", "/v1/consumers/mine/settle", {"ids": [first]}).json == {"settled": 1}
+    assert waiting() == rest
+    assert serving.call("POST", "/v1/consumers/mine/ack", {"upto": rest[-1]}).json == {"settled": 2}
+    assert waiting() == []
+    assert serving.call("PUT", "/v1/consumers/mine", {"owners": ["agent-8"]}).slug == "consumer-mismatch"
+    assert serving.call("DELETE", "/v1/consumers/mine").status == 204
+    page = serving.call("GET", "/v1/signals?owner=agent-7&limit=2").json
+    assert len(page["items"]) == 2
+    rest_page = serving.call("GET", f"/v1/signals?owner=agent-7&after={page['next']}").json
+    assert sorted(each["session"] for each in (*page["items"], *rest_page["items"])) == sorted(ids)

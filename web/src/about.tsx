@@ -1,0 +1,106 @@
+// What happened to a session, and what is known about it.
+import type { JSX } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import { get, sessionPath, type SignalRecord } from "./api";
+import { useCell } from "./cell";
+import { SignalLine, signalsSeen } from "./inbox";
+import { age, bytes, commandLine, type Session } from "./model";
+import { Link, Text, Trouble, useAnswer } from "./ui";
+
+export function Signals({ session, now }: { session: Session; now: number }): JSX.Element {
+  const [items, setItems] = useState<SignalRecord[] | null>(null);
+  const [error, setError] = useState<unknown>(null);
+  const seen = useCell(signalsSeen);
+  useEffect(() => void signalsOf(session.id).then(setItems, setError), [session.id, seen]);
+  return (
+    <section class="padded">
+      <Trouble error={error} />
+      {items?.length === 0 && <p class="dim">Nothing happened that was recorded.</p>}
+      <ul class="signals">
+        {items?.toReversed().map((each) => (
+          <SignalLine key={each.id} signal={each} now={now} within />
+        ))}
+      </ul>
+    </section>
+  );
+}
+
+async function signalsOf(id: string): Promise<SignalRecord[]> {
+  const found: SignalRecord[] = [];
+  for (let after = "0"; ; ) {
+    const page = await get<{ items: SignalRecord[]; next: string }>(`/v1/signals?session=${id}&limit=200&after=${after}`);
+    found.push(...page.items);
+    if (page.items.length < 200) return found;
+    after = page.next;
+  }
+}
+
+interface Input {
+  at: string;
+  by: string | null;
+  bytes: number;
+  offset: number;
+}
+
+interface Spec {
+  options: Record<string, unknown>;
+  env_names: string[];
+}
+
+// Options that are among the facts of the session already.
+const SHOWN = new Set(["command", "cwd", "owner", "labels", "place"]);
+
+export function About({ session, now }: { session: Session; now: number }): JSX.Element {
+  const inputs = useAnswer<{ items: Input[] }>(sessionPath(session.id, "/inputs?limit=200"));
+  const { answer: spec, error } = useAnswer<Spec>(sessionPath(session.id, "/spec"));
+  useEffect(inputs.again, [session.last_output_at]);
+  const wrote = inputs.answer?.items ?? [];
+  const { exit } = session;
+  const facts: [string, string][] = [
+    ["id", session.id],
+    ["command", commandLine(session)],
+    ["directory", session.cwd],
+    ["owner", session.owner ?? ""],
+    ["labels", Object.entries(session.labels).map((pair) => pair.join("=")).join(" ")],
+    ["place", session.place],
+    ["pid", String(session.pid ?? "")],
+    ["attempt", String(session.attempt)],
+    ["created", `${session.created_at} (${age(session.created_at, now)} ago)`],
+    ["ended", session.ended_at ?? ""],
+    ["log", bytes(session.log_bytes)],
+    ["exit", exit ? `${exit.signal ?? exit.code}, cause ${exit.cause}${exit.by ? `, by ${exit.by}` : ""}` : ""],
+    ["survivors", exit?.survivors.length ? JSON.stringify(exit.survivors) : ""],
+    ["variables set", spec?.env_names.join(" ") ?? ""],
+    ...Object.entries(spec?.options ?? {})
+      .filter(([name]) => !SHOWN.has(name))
+      .map(([name, value]): [string, string] => [name.replaceAll("_", " "), typeof value === "string" ? value : JSON.stringify(value)]),
+  ];
+  return (
+    <section class="padded">
+      <Trouble error={error ?? inputs.error} />
+      <dl class="about">
+        {facts
+          .filter(([, value]) => value)
+          .map(([name, value]) => (
+            <div key={name}>
+              <dt>{name}</dt>
+              <dd>
+                <Text longest={2000}>{value}</Text>
+              </dd>
+            </div>
+          ))}
+      </dl>
+      {wrote.length > 0 && <h2>Inputs</h2>}
+      <ul class="signals">
+        {wrote.toReversed().map((each, index) => (
+          <li key={index}>
+            <span class="age">{age(each.at, now)}</span>
+            <Link to={`/s/${session.id}?at=${each.offset}`}>
+              <Text>{`${each.by ?? "unknown"} wrote ${bytes(each.bytes)}`}</Text>
+            </Link>
+          </li>
+        ))}
+      </ul>
+    </section>
+  );
+}

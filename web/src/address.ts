@@ -1,0 +1,37 @@
+// The address holds what is shown, so that it survives a reload and can be shared.
+import { Cell } from "./cell";
+
+export interface Address {
+  path: string;
+  query: URLSearchParams;
+}
+
+const read = (): Address => ({ path: location.pathname, query: new URLSearchParams(location.search) });
+
+/** Opened by an observer link: one session and nothing else. */
+export const isLink = location.pathname === "/link";
+
+export const address = new Cell<Address>(read());
+addEventListener("popstate", () => address.set(read()));
+
+export function go(path: string, query: Record<string, string> = {}, how: "push" | "replace" = "push"): void {
+  const text = new URLSearchParams(query).toString();
+  history[`${how}State`](null, "", text ? `${path}?${text}` : path);
+  address.set(read());
+}
+
+/** Change one part of the query; an empty value removes it. */
+export function setQuery(changes: Record<string, string>, how: "push" | "replace" = "replace"): void {
+  const query = new URLSearchParams(location.search);
+  for (const [name, value] of Object.entries(changes)) {
+    if (value) query.set(name, value);
+    else query.delete(name);
+  }
+  go(location.pathname, Object.fromEntries(query), how);
+}
+
+/** The session that the address names. */
+export function sessionOf(path: string): string | null {
+  const found = /^\/s\/([^/]+)$/.exec(path);
+  return found ? decodeURIComponent(found[1]!) : null;
+}

@@ -1,0 +1,363 @@
+// Dialogs: start, stop, share, tokens, keys, and the palette that finds every action and session.
+import type { ComponentChildren, JSX } from "preact";
+import { useMemo, useState } from "preact/hooks";
+import { go, isLink } from "./address";
+import { can, info, post, remove, sessionPath } from "./api";
+import { Cell, useCell } from "./cell";
+import { age, isLive, oneLine, type Session, title } from "./model";
+import { announce, labelsOf, sessions } from "./sessions";
+import { Copy, Dialog, Text, Trouble, useAnswer, useNow } from "./ui";
+
+export type Open =
+  | { is: "start"; like?: Session }
+  | { is: "stop"; session: Session }
+  | { is: "share"; session: Session }
+  | { is: "tokens" }
+  | { is: "keys" }
+  | { is: "palette"; session?: Session };
+
+export const dialog = new Cell<Open | null>(null);
+export const openPalette = (session?: Session): void => (isLink ? undefined : dialog.set({ is: "palette", session }));
+const close = (): void => dialog.set(null);
+
+export function Dialogs(): JSX.Element | null {
+  const open = useCell(dialog);
+  switch (open?.is) {
+    case "start":
+      return <Start like={open.like} />;
+    case "stop":
+      return <Stop session={open.session} />;
+    case "share":
+      return <Share session={open.session} />;
+    case "tokens":
+      return <Tokens />;
+    case "keys":
+      return <Keys />;
+    case "palette":
+      return <Palette session={open.session} />;
+    default:
+      return null;
+  }
+}
+
+/** The fields of a form that have a text. */
+function filled(event: SubmitEvent): Record<string, string> {
+  event.preventDefault();
+  const fields = new FormData(event.currentTarget as HTMLFormElement);
+  return Object.fromEntries([...fields].map(([name, value]) => [name, String(value).trim()]).filter(([, value]) => value)) as Record<string, string>;
+}
+
+function Field(props: { name: string; label: string; value?: string; hint?: string; lines?: number; of?: string[]; required?: boolean }): JSX.Element {
+  const { name, label, value = "", hint, lines, of, required } = props;
+  const common = { name, required, placeholder: hint, spellcheck: false, autoComplete: "off" as const };
+  return (
+    <label class="field">
+      {label}
+      {of ? (
+        <select name={name} defaultValue={value}>
+          {of.map((each) => (
+            <option key={each}>{each}</option>
+          ))}
+        </select>
+      ) : lines ? (
+        <textarea rows={lines} defaultValue={value} {...common} />
+      ) : (
+        <input defaultValue={value} {...common} />
+      )}
+    </label>
+  );
+}
+
+function Buttons({ children, last = "Cancel" }: { children?: ComponentChildren; last?: string }): JSX.Element {
+  return (
+    <div class="buttons">
+      {children}
+      <button type="button" onClick={close}>
+        {last}
+      </button>
+    </div>
+  );
+}
+
+const pairs = (text: string): Record<string, string> =>
+  Object.fromEntries(text.split("\n").filter(Boolean).map((pair) => [pair.split("=")[0]!.trim(), pair.split("=").slice(1).join("=")]));
+
+interface Spec {
+  options: { command: string | string[]; timeout?: number | null; lifetime?: string | null };
+  env_names: string[];
+}
+
+function Start({ like }: { like?: Session }): JSX.Element {
+  const { answer, error, fail } = useAnswer<Spec>(like ? sessionPath(like.id, "/spec") : null);
+  return (
+    <Dialog title={like ? "Start again" : "Start a command"} close={close}>
+      {(!like || answer || error) && <StartForm like={like} spec={answer} fail={fail} />}
+      <Trouble error={error} />
+    </Dialog>
+  );
+}
+
+function StartForm({ like, spec, fail }: { like?: Session; spec: Spec | null; fail: (error: unknown) => void }): JSX.Element {
+  const known = spec?.options.command ?? like?.command ?? "";
+  const isWords = typeof known !== "string";
+  const text = isWords ? known.join("\n") : known;
+  const isRedacted = text.includes("[redacted]");
+  const start = (event: SubmitEvent): void => {
+    const { command: typed = "", words, tty, env, labels, ...rest } = filled(event);
+    const body = {
+      ...rest,
+      command: words ? typed.split("\n") : typed,
+      tty: tty === "on",
+      ...(labels && { labels: pairs(labels.replace(/\s+/g, "\n")) }),
+      // A variable that was listed and got no value is not set.
+      ...(env && { env: Object.fromEntries(Object.entries(pairs(env)).filter(([name, value]) => value || !spec?.env_names.includes(name))) }),
+    };
+    post<Session>("/v1/sessions", body).then((session) => {
+      close();
+      go(`/s/${session.id}`);
+    }, fail);
+  };
+  return (
+    <form onSubmit={start}>
+      <Field name="command" label="Command" value={isRedacted ? "" : text} hint="npm run dev" lines={2} required />
+      {isRedacted && <p class="note">The command contained a secret, which is not shown: type it again.</p>}
+      <span class="field">
+        <span />
+        <span>
+          <label class="check">
+            <input type="checkbox" name="tty" defaultChecked={like?.tty ?? true} /> on a terminal
+          </label>
+          <label class="check">
+            <input type="checkbox" name="words" defaultChecked={isWords} /> one word a line, without a shell
+          </label>
+        </span>
+      </span>
+      <Field name="cwd" label="Directory" value={like?.cwd} hint="where the server was started" />
+      <Field name="name" label="Name" value={like?.name ?? ""} hint="web" />
+      <details open={like !== undefined}>
+        <summary>More</summary>
+        <Field name="env" label="Variables" value={spec?.env_names.map((each) => `${each}=`).join("\n")} hint={"PORT=3000\nDEBUG=1"} lines={2} />
+        <Field name="labels" label="Labels" value={like && labelsOf(like).join(" ")} hint="team=web stage=dev" />
+        <Field name="owner" label="Owner" value={like?.owner ?? ""} hint="who is notified" />
+        <Field name="timeout" label="Time limit" value={spec?.options.timeout ? `${spec.options.timeout}s` : ""} hint="10m" />
+        <Field name="lifetime" label="Lifetime" of={["detached", "call"]} value={spec?.options.lifetime ?? "detached"} />
+        <Field name="place" label="Place or node" value={like && like.place !== "local" ? like.place : ""} hint="local, ssh:HOST, docker:NAME, node:NAME" />
+      </details>
+      <Buttons>
+        <button class="primary">Start</button>
+      </Buttons>
+    </form>
+  );
+}
+
+function Stop({ session }: { session: Session }): JSX.Element {
+  const [error, setError] = useState<unknown>(null);
+  return (
+    <Dialog title="Stop this session?" close={close}>
+      <p>
+        This ends <Text class="command">{oneLine(session)}</Text> and every process that it started. Its log stays.
+      </p>
+      <Trouble error={error} />
+      <Buttons>
+        <button class="danger" onClick={() => void post(sessionPath(session.id, "/stop")).then(close, setError)} autofocus>
+          Stop
+        </button>
+      </Buttons>
+    </Dialog>
+  );
+}
+
+interface Minted {
+  id: string;
+  label: string;
+  scope: string;
+  kind: string;
+  created_at: string;
+  expires_at: string | null;
+}
+
+/** Tokens or links: make one, see it once, list them, revoke. */
+function Secrets(props: { title: string; path: string; make: string; secret: "url" | "token"; children: ComponentChildren }): JSX.Element {
+  const { answer, error, again, fail } = useAnswer<{ items: Minted[] }>(props.path);
+  const [made, setMade] = useState("");
+  const now = useNow();
+  const make = (event: SubmitEvent): void => {
+    post<Record<string, string>>(props.path, filled(event)).then((found) => {
+      setMade(found[props.secret]!);
+      again();
+    }, fail);
+  };
+  return (
+    <Dialog title={props.title} close={close}>
+      <form onSubmit={make}>
+        {props.children}
+        {made && (
+          <div class="target">
+            <p class="dim">Shown once:</p>
+            <Copy text={made} />
+          </div>
+        )}
+        <Trouble error={error} />
+        <ul class="plain">
+          {answer?.items.map((each) => (
+            <li key={each.id}>
+              <span>
+                <Text>{`${each.label} (${each.scope})`}</Text>, made {age(each.created_at, now)} ago{each.expires_at && `, valid until ${each.expires_at.slice(0, 16).replace("T", " ")}`}
+              </span>
+              <button type="button" class="right" onClick={() => void remove(`${props.path}/${each.id}`).then(again, fail)}>
+                Revoke
+              </button>
+            </li>
+          ))}
+        </ul>
+        <Buttons last="Close">
+          <button class="primary">{props.make}</button>
+        </Buttons>
+      </form>
+    </Dialog>
+  );
+}
+
+const Share = ({ session }: { session: Session }): JSX.Element => (
+  <Secrets title="Share as an observer link" path={sessionPath(session.id, "/links")} make="Make a link" secret="url">
+    <p>
+      The link shows <Text class="command">{title(session)}</Text> and nothing else. It cannot type, stop or start anything.
+    </p>
+    <Field name="ttl" label="Valid for" of={["1h", "24h", "7d"]} value="24h" />
+  </Secrets>
+);
+
+const Tokens = (): JSX.Element => (
+  <Secrets title="Tokens" path="/v1/tokens" make="Make a token" secret="token">
+    <Field name="label" label="Label" hint="ci" required />
+    <Field name="scope" label="May" of={["observe", "control", "manage"]} />
+    <Field name="ttl" label="Valid for" value="24h" />
+  </Secrets>
+);
+
+const KEYS: [string, string][] = [
+  ["j k ↓ ↑", "move in the list"],
+  ["Enter", "open"],
+  ["o", "observe"],
+  ["/", "filter"],
+  ["n", "start a command"],
+  ["x", "stop"],
+  ["s", "share"],
+  ["[ ]", "previous and next that needs somebody"],
+  ["g l, g i, g g", "list, inbox, grid"],
+  ["Ctrl-K", "every action and session"],
+  ["Esc", "back"],
+  ["Ctrl-] then d", "in a terminal: to the list"],
+  ["Ctrl-] then o r z", "observe, repaint, size"],
+  ["Ctrl-] then b l /", "back in time, live, find"],
+  ["Ctrl-] then n p k", "next and previous that needs somebody, palette"],
+  ["Ctrl-] then Esc or Tab", "leave the terminal"],
+  ["Ctrl-] twice", "Ctrl-] itself"],
+];
+
+const Keys = (): JSX.Element => (
+  <Dialog title="Keys" close={close}>
+    <dl class="keys">
+      {KEYS.map(([keys, what]) => (
+        <div key={keys}>
+          <dt>
+            <kbd>{keys}</kbd>
+          </dt>
+          <dd>{what}</dd>
+        </div>
+      ))}
+    </dl>
+    <p class="dim">Holdfast {info.value?.version}</p>
+    <Buttons last="Close" />
+  </Dialog>
+);
+
+interface Action {
+  text: string;
+  run: () => void;
+}
+
+function actions(session?: Session): Action[] {
+  const open = (text: string, next: Open): Action => ({ text, run: () => dialog.set(next) });
+  const found: Action[] = [
+    ...[["list", "/"], ["inbox", "/inbox"], ["grid", "/grid"]].map(([name, to]) => ({ text: `Go to the ${name}`, run: () => go(to!) })),
+    open("Show the keys", { is: "keys" }),
+  ];
+  if (can("manage")) found.unshift(open("Start a command", { is: "start" }), open("Tokens", { is: "tokens" }));
+  if (session && can("manage")) found.unshift(open("Share this session", { is: "share", session }), open("Start this again", { is: "start", like: session }));
+  if (session && isLive(session) && can("control")) found.unshift(open("Stop this session", { is: "stop", session }));
+  return found;
+}
+
+function settings(): Action[] {
+  const set = (text: string, key: string, value: string): Action => ({ text, run: () => { localStorage.setItem(key, value); dispatchEvent(new Event("settings")); announce(text); } });
+  return [
+    ...["system", "light", "dark"].map((each) => set(`Theme: ${each}`, "theme", each)),
+    ...[11, 13, 15, 18].map((each) => set(`Font size: ${each}`, "font", String(each))),
+    set("Notifications: with output text", "notify", "text"),
+    set("Notifications: without output text", "notify", ""),
+  ];
+}
+
+const MOST = 12;
+
+function Palette({ session }: { session?: Session }): JSX.Element {
+  const all = useCell(sessions);
+  const [typed, setTyped] = useState("");
+  const [at, setAt] = useState(0);
+  const found = useMemo(() => {
+    const each: Action[] = [
+      ...actions(session),
+      ...[...all.values()].map((one) => ({ text: `${title(one)} · ${one.id}`, run: () => go(`/s/${one.id}`) })),
+      ...settings(),
+    ];
+    return each.filter((action) => hasLetters(action.text.toLowerCase(), typed.toLowerCase())).slice(0, MOST);
+  }, [all, typed]);
+  const run = (action: Action | undefined): void => {
+    close();
+    action?.run();
+  };
+  const key = (event: KeyboardEvent): void => {
+    if (event.key === "ArrowDown") setAt(Math.min(at + 1, found.length - 1));
+    else if (event.key === "ArrowUp") setAt(Math.max(at - 1, 0));
+    else if (event.key === "Enter") run(found[at]);
+    else return;
+    event.preventDefault();
+  };
+  return (
+    <Dialog title="Go to or do" close={close}>
+      <input
+        class="wide"
+        role="combobox"
+        aria-label="Action or session"
+        aria-expanded="true"
+        aria-controls="found"
+        aria-activedescendant={found[at] ? `found-${at}` : undefined}
+        autofocus
+        value={typed}
+        onKeyDown={key}
+        onInput={(event) => {
+          setTyped(event.currentTarget.value);
+          setAt(0);
+        }}
+      />
+      <ul id="found" class="plain" role="listbox" aria-label="Found">
+        {found.map((action, index) => (
+          <li key={action.text} id={`found-${index}`} role="option" aria-selected={index === at} onClick={() => run(action)}>
+            <Text longest={80}>{action.text}</Text>
+          </li>
+        ))}
+      </ul>
+    </Dialog>
+  );
+}
+
+/** Whether the letters stand in the text in this order. */
+function hasLetters(text: string, letters: string): boolean {
+  let from = 0;
+  for (const letter of letters) {
+    from = text.indexOf(letter, from) + 1;
+    if (from === 0) return false;
+  }
+  return true;
+}

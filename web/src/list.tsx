@@ -1,0 +1,291 @@
+// The list: one row a session under the headings of what needs a person, runs, failed and ended.
+import { type JSX } from "preact";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+import { address, go, setQuery } from "./address";
+import { can } from "./api";
+import { useCell } from "./cell";
+import { dialog } from "./dialogs";
+import { age, look, oneLine, plain, ran, type Session, title } from "./model";
+import { chosen, type Filter, FILTERS, filterOf, groupOf, GROUPS, isLoaded, labelsOf, ORDERS, SECTIONS, sectionOf, sessions, useFound, useScreens } from "./sessions";
+import { Copy, isTyping, Link, State, Text, Trouble, useNow, Waiting } from "./ui";
+
+const SPARE_PX = 320;
+const HEADING_PX = 32;
+const WIDE = matchMedia("(min-width: 1100px)");
+const TOUCH = matchMedia("(pointer: coarse), (max-width: 640px)");
+
+export function List(): JSX.Element {
+  const all = useCell(sessions);
+  const loaded = useCell(isLoaded);
+  const filter = filterOf(useCell(address).query);
+  const now = useNow();
+  const found = useFound(filter.q, all.size);
+  const fresh = useMemo(() => chosen(all.values(), filter, found), [all, found, JSON.stringify(filter)]);
+  const pressed = useRef<Session[] | null>(null);
+  // A row must not move away under the pointer while it is pressed; what it says may change.
+  const rows = pressed.current?.map((each) => all.get(each.id) ?? each) ?? fresh;
+  const [selected, select] = useState<string | null>(null);
+  const current = rows.find((each) => each.id === selected) ?? rows[0] ?? null;
+  const hold = (): void => {
+    pressed.current = fresh;
+    const release = (): void => void (pressed.current = null);
+    for (const end of ["pointerup", "pointercancel"]) addEventListener(end, release, { once: true });
+  };
+  return (
+    <main class="list" onPointerDown={hold}>
+      <h1 class="hidden">Sessions</h1>
+      <Filters filter={filter} all={[...all.values()]} shown={rows.length} />
+      <div class="split">
+        {rows.length > 0 ? (
+          <Rows key={JSON.stringify(filter)} rows={rows} group={filter.group} now={now} current={current!} isChosen={selected !== null} select={select} isHeld={pressed.current !== null} />
+        ) : loaded && (!filter.q || found) ? (
+          <Empty isFiltered={all.size > 0} />
+        ) : (
+          <Waiting what="the list of sessions" />
+        )}
+        {WIDE.matches && current && <Preview session={current} now={now} />}
+      </div>
+    </main>
+  );
+}
+
+export function Filters({ filter, all, shown }: { filter: Filter; all: Session[]; shown: number }): JSX.Element {
+  const values = (of: (session: Session) => (string | null)[]): string[] => [...new Set(all.flatMap(of).filter((each) => each !== null))].sort();
+  const counts = new Map<string, number>();
+  for (const each of all) counts.set(sectionOf(each), (counts.get(sectionOf(each)) ?? 0) + 1);
+  return (
+    <div class="filters" role="search">
+      <span class="chips">
+        {SECTIONS.map(([key, name, glyph, tone]) => (
+          <button
+            key={key}
+            class={`chip ${counts.get(key) ? tone : "quiet"}`}
+            aria-pressed={filter.state === key}
+            onClick={() => setQuery({ state: filter.state === key ? "" : key }, "push")}
+          >
+            <span aria-hidden="true">{glyph}</span> {name} <b>{counts.get(key) ?? 0}</b>
+          </button>
+        ))}
+      </span>
+      <input
+        id="filter"
+        type="search"
+        placeholder="Filter   /"
+        aria-label="Filter sessions by name, command, directory or label"
+        value={filter.q}
+        onInput={(event) => setQuery({ q: event.currentTarget.value })}
+        onKeyDown={(event) => (event.key === "Escape" || event.key === "Enter") && event.currentTarget.blur()}
+      />
+      <span class="choices">
+        <Choice name="owner" value={filter.owner} values={values((each) => [each.owner])} />
+        <Choice name="label" value={filter.label} values={values(labelsOf)} />
+        <Choice name="place" value={filter.place} values={values((each) => [each.place])} />
+        <Choice name="group" value={filter.group} values={GROUPS} empty="by state" />
+        <Choice name="sort" value={filter.sort} values={ORDERS} empty="newest first" />
+        {shown !== all.length && <span class="count">{`${shown} of ${all.length}`}</span>}
+        {FILTERS.some((name) => filter[name]) && <button onClick={() => go(location.pathname)}>Clear</button>}
+      </span>
+    </div>
+  );
+}
+
+function Choice(props: { name: string; value: string; values: string[]; empty?: string }): JSX.Element | null {
+  if (props.values.length < 2 && !props.value) return null;
+  const words: Record<string, string> = { group: "by", sort: "order:" };
+  return (
+    <select aria-label={props.name} value={props.value} onChange={(event) => setQuery({ [props.name]: event.currentTarget.value }, "push")}>
+      <option value="">{props.empty ?? `any ${props.name}`}</option>
+      {props.values.map((value) => (
+        <option key={value} value={value}>
+          {value === "none" ? "no headings" : `${words[props.name] ?? ""} ${plain(value, 60)}`}
+        </option>
+      ))}
+    </select>
+  );
+}
+
+interface RowsProps {
+  rows: Session[];
+  group: string;
+  now: number;
+  current: Session;
+  isChosen: boolean;
+  isHeld: boolean;
+  select: (id: string) => void;
+}
+
+/** Rows and headings with the place of each. While a row is pressed, the headings stay where they were too. */
+function usePlaces(rows: Session[], group: string, rowHeight: number, isHeld: boolean): { tops: number[]; heads: [string, number][]; height: number } {
+  const places = useMemo(() => {
+    const tops: number[] = [];
+    const heads: [string, number][] = [];
+    let top = 0;
+    for (const row of rows) {
+      const name = groupOf(row, group);
+      if (name && name !== heads.at(-1)?.[0]) {
+        heads.push([name, top]);
+        top += HEADING_PX;
+      }
+      tops.push(top);
+      top += rowHeight;
+    }
+    return { tops, heads, height: top };
+  }, [rows, group, rowHeight]);
+  const before = useRef(places);
+  if (!isHeld) before.current = places;
+  return before.current;
+}
+
+/** Only the rows in view are in the document. */
+function Rows({ rows, group, now, current, isChosen, isHeld, select }: RowsProps): JSX.Element {
+  const box = useRef<HTMLDivElement>(null);
+  const [view, setView] = useState({ top: 0, height: 800 });
+  const wantsFocus = useRef(false);
+  const rowHeight = TOUCH.matches ? 64 : 32;
+  const { tops, heads, height } = usePlaces(rows, group, rowHeight, isHeld);
+  const measure = (): void => {
+    if (box.current) setView({ top: box.current.scrollTop, height: box.current.clientHeight });
+  };
+  useLayoutEffect(() => {
+    measure();
+    addEventListener("resize", measure);
+    return () => removeEventListener("resize", measure);
+  }, []);
+  const at = rows.indexOf(current);
+  useEffect(() => {
+    if (!wantsFocus.current) return;
+    wantsFocus.current = false;
+    const row = box.current?.querySelector<HTMLElement>("a[data-current]");
+    row?.focus({ preventScroll: true });
+    row?.scrollIntoView({ block: "nearest" });
+  });
+  useEffect(() => {
+    const key = (event: KeyboardEvent): void => {
+      if (isTyping(event) || event.ctrlKey || event.altKey || event.metaKey) return;
+      const page = Math.max(1, Math.floor(view.height / rowHeight) - 1);
+      const steps: Record<string, number> = { j: 1, ArrowDown: 1, k: -1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -rows.length, End: rows.length };
+      const step = steps[event.key];
+      if (step === undefined) return;
+      event.preventDefault();
+      const to = isChosen ? Math.max(0, Math.min(rows.length - 1, at + step)) : Math.abs(step) === 1 ? 0 : Math.max(0, Math.min(rows.length - 1, step));
+      wantsFocus.current = true;
+      select(rows[to]!.id);
+    };
+    addEventListener("keydown", key);
+    return () => removeEventListener("keydown", key);
+  });
+  const isShown = (top: number): boolean => top > view.top - SPARE_PX && top < view.top + view.height + SPARE_PX;
+  return (
+    <div class="rows" ref={box} onScroll={measure} tabIndex={-1}>
+      <div class="columns" aria-hidden="true">
+        {["State", "Session", "Owner", "Labels", "", "Ran", "Output"].map((name) => (
+          <span key={name}>{name}</span>
+        ))}
+      </div>
+      <ul style={{ height: `${height}px` }} aria-label="Sessions">
+        {heads.map(([name, top]) => isShown(top) && (
+          <li key={`h ${name}`} class="heading" style={{ top: `${top}px`, height: `${HEADING_PX}px` }}>
+            <h2>{plain(name, 60)}</h2>
+          </li>
+        ))}
+        {rows.map((session, index) => (isShown(tops[index]!) || index === at) && (
+          <li key={session.id} style={{ top: `${tops[index]}px`, height: `${rowHeight}px` }}>
+            <Row session={session} now={now} isCurrent={index === at} select={select} />
+          </li>
+        ))}
+      </ul>
+    </div>
+  );
+}
+
+function Row({ session, now, isCurrent, select }: { session: Session; now: number; isCurrent: boolean; select: (id: string) => void }): JSX.Element {
+  const viewers = session.attached.control + session.attached.observe;
+  return (
+    <Link to={`/s/${session.id}`} class="row" row={session.id} isCurrent={isCurrent} onFocus={() => select(session.id)}>
+      <State session={session} now={now} />
+      <span class="name">
+        <Text>{title(session)}</Text>
+        <Why session={session} now={now} />
+      </span>
+      <span class="owner">{session.owner && <Text longest={40}>{session.owner}</Text>}</span>
+      <span class="labels">
+        <Text longest={80}>{[...labelsOf(session), ...(session.place === "local" ? [] : [session.place])].join("  ")}</Text>
+      </span>
+      <span class="viewers" title={viewers ? `${viewers} attached` : undefined}>
+        {viewers ? `⌨ ${viewers}` : ""}
+      </span>
+      <span class="age" title={`started ${session.created_at}`}>
+        {ran(session, now)}
+      </span>
+      <span class="age last" title={session.last_output_at ? `last output ${session.last_output_at}` : "no output"}>
+        {session.last_output_at ? age(session.last_output_at, now) : "–"}
+      </span>
+    </Link>
+  );
+}
+
+/** Beside the name: what it asks, why it is in its state, or what runs. */
+function Why({ session, now }: { session: Session; now: number }): JSX.Element | null {
+  const { note } = look(session, now);
+  const asks = session.needs_input;
+  if (asks) return asks.secret ? <span class="ask">asks for a secret</span> : <Text class="line">{asks.line ?? ""}</Text>;
+  if (note) return <span class="why">{note}</span>;
+  return session.name ? <Text class="command">{oneLine(session)}</Text> : null;
+}
+
+const FIRST_LINES = ["hold start --name web -- npm run dev", "hold run -- make test", "hold start --tty -- python3"];
+
+function Empty({ isFiltered }: { isFiltered: boolean }): JSX.Element {
+  if (isFiltered) {
+    return (
+      <div class="empty">
+        <p>No session matches the filter.</p>
+        <button onClick={() => go(location.pathname)}>Clear the filter</button>
+      </div>
+    );
+  }
+  return (
+    <div class="empty">
+      <h2>Nothing runs here yet</h2>
+      <p>Start something in a terminal, and it appears here:</p>
+      {FIRST_LINES.map((line) => (
+        <Copy key={line} text={line} />
+      ))}
+      {can("manage") && (
+        <p>
+          or <button class="primary" onClick={() => dialog.set({ is: "start" })}>Start a command</button>
+        </p>
+      )}
+    </div>
+  );
+}
+
+/** The screen or the last lines, by reading: it attaches to nothing. */
+function Preview({ session, now }: { session: Session; now: number }): JSX.Element {
+  const { texts, error } = useScreens([session]);
+  const { note } = look(session, now);
+  return (
+    <aside class="preview" aria-label="Preview">
+      <header>
+        <h2>
+          <Text>{title(session)}</Text>
+        </h2>
+        <State session={session} now={now} />
+        <Link to={`/s/${session.id}`} class="button">
+          Open
+        </Link>
+      </header>
+      <p class="command">
+        <Text>{oneLine(session)}</Text>
+      </p>
+      <p class="dim">
+        <Text>{session.cwd}</Text>
+      </p>
+      {note && <p class="note">{note}</p>}
+      <Trouble error={error} />
+      <pre tabIndex={0} role="region" aria-label="Last output">
+        {texts[session.id] ?? ""}
+      </pre>
+    </aside>
+  );
+}

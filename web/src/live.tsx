@@ -1,0 +1,265 @@
+// A terminal session, attached.
+import type { JSX } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { go, setQuery } from "./address";
+import { can, distrust, Gone, may, post, Refused, sessionPath } from "./api";
+import { dialog, openPalette } from "./dialogs";
+import { bytes, isLive, type Session } from "./model";
+import { nextThatAsks } from "./sessions";
+import type { Attachment, Role, Status, Unsent } from "./term/attach";
+import { Dialog, State, Text, Trouble, useNow } from "./ui";
+
+// How long the keys behind the prefix are listed.
+const PREFIX_MS = 2000;
+
+export const fontSize = (): number => Number(localStorage.getItem("font") ?? 13);
+
+export function LiveTerminal({ session }: { session: Session }): JSX.Element {
+  const box = useRef<HTMLDivElement>(null);
+  const [status, setStatus] = useState<Status>({ is: "connecting" });
+  const [unsent, setUnsent] = useState<Unsent[]>([]);
+  const [gap, setGap] = useState<{ from: number; text: string } | null>(null);
+  const [size, setSize] = useState("");
+  const [prefix, setPrefix] = useState(false);
+  const [link, setLink] = useState<string | null>(null);
+  const [role, setRole] = useState<Role>(may("control") && !location.search.includes("observe") ? "control" : "observe");
+  const [reader, setReader] = useState(localStorage.getItem("reader") === "on");
+  const [note, setNote] = useState("");
+  const attachment = useRef<Attachment | null>(null);
+  const observe = (next: Role): void => {
+    setRole(next);
+    setNote("");
+    attachment.current?.setRole(next);
+  };
+  const read = (on: boolean): void => {
+    setReader(on);
+    localStorage.setItem("reader", on ? "on" : "off");
+    attachment.current?.setReader(on);
+  };
+  const command = (key: string): void => {
+    const attached = attachment.current!;
+    if (key === "d") go("/");
+    else if (key === "o") observe("observe");
+    else if (key === "r") attached.repaint();
+    else if (key === "z") attached.toggleFit();
+    else if (key === "l") attached.terminal.scrollToBottom();
+    else if (key === "/") setQuery({ find: "1" });
+    else if (key === "b") setQuery({ at: String(attached.offset) }, "push");
+    else if (key === "?") dialog.set({ is: "keys" });
+    else if (key === "k") openPalette(session);
+    else if (key === "n" || key === "p") nextThatAsks(session.id, key === "n" ? 1 : -1);
+    else if (key === "Escape") document.querySelector<HTMLElement>("nav button")?.focus();
+  };
+  useEffect(() => {
+    let isOpen = true;
+    void import("./term").then((term) => {
+      if (!isOpen || !box.current) return;
+      attachment.current = new term.Attachment(box.current, {
+        session: session.id,
+        role,
+        fontSize: fontSize(),
+        reader,
+        ticket: async (wanted) => (await post<{ ticket: string }>(sessionPath(session.id, "/tickets"), { role: wanted })).ticket,
+        isFinal: (error) => error instanceof Refused && error.problem.status >= 400 && error.problem.status < 429,
+        broke: distrust,
+        status: setStatus,
+        unsent: setUnsent,
+        gap: (from, to, reason) => setGap({ from, text: `${bytes(to - from)} ${reason}: show them in the log` }),
+        size: (rows, cols, ours) => setSize(ours ? "" : `${cols}×${rows}`),
+        note: setNote,
+        command,
+        prefix: setPrefix,
+        askLink: setLink,
+      });
+      attachment.current.terminal.focus();
+    });
+    return () => {
+      isOpen = false;
+      attachment.current?.close();
+      attachment.current = null;
+    };
+  }, [session.id]);
+  useEffect(() => attachment.current?.grown(session.ends["tty"] ?? 0));
+  useEffect(() => {
+    const timer = setTimeout(() => setPrefix(false), PREFIX_MS);
+    return () => clearTimeout(timer);
+  }, [prefix]);
+  // That the server is gone stands below already.
+  const error = status.is === "refused" || (status.is === "offline" && !(status.error instanceof Gone)) ? status.error : null;
+  return (
+    <section class="terminal-box">
+      <div class="bar">
+        <Connection status={status} />
+        {size && <span class="dim">{size}</span>}
+        {gap && (
+          <button class="gap" onClick={() => setQuery({ tab: "log", at: String(gap.from) }, "push")}>
+            {gap.text}
+          </button>
+        )}
+        <label class="check right">
+          <input type="checkbox" checked={reader} onChange={(event) => read(event.currentTarget.checked)} />
+          Screen reader
+        </label>
+        {can("control") && isLive(session) && (
+          <button onClick={() => observe(role === "control" ? "observe" : "control")}>{role === "control" ? "Observe" : "Take control"}</button>
+        )}
+      </div>
+      {/* Over the terminal, whose size does not change with what is said. */}
+      <div class="over">
+        {prefix && <p class="prefix">d list · o observe · r repaint · z size · b back · l live · / find · n p asking · k palette · ? keys · Esc Tab leave · Ctrl-] itself</p>}
+        {note && (
+          <p class="unsent" role="status">
+            <Text>{note}</Text>
+            <button onClick={() => setNote("")}>Close</button>
+          </p>
+        )}
+        <Trouble error={error} />
+        <NotTaken inputs={unsent} attachment={() => attachment.current} />
+      </div>
+      {!isLive(session) && <TheEnd session={session} />}
+      <div class="terminal" ref={box} />
+      {role === "control" && isLive(session) && <TouchBar session={session} attachment={() => attachment.current} />}
+      {link && <LinkDialog target={link} close={() => setLink(null)} />}
+    </section>
+  );
+}
+
+/** Inputs that the session has not taken: text typed in a row is one of them. */
+function NotTaken({ inputs, attachment }: { inputs: Unsent[]; attachment: () => Attachment | null }): JSX.Element | null {
+  if (!inputs.length) return null;
+  const runs: Unsent[][] = [];
+  for (const input of inputs) {
+    const last = runs.at(-1);
+    if (last?.at(-1)!.state === input.state) last!.push(input);
+    else runs.push([input]);
+  }
+  return (
+    <div role="status">
+      {runs.map((run) => {
+        const ids = run.map((each) => each.id);
+        const isBroken = run[0]!.state === "broken";
+        return (
+          <p class="unsent" key={ids[0]}>
+            {isBroken ? "Not confirmed: " : "Not taken yet: "}
+            <Text>{run.map((each) => ("data" in each.message ? each.text : ` ${each.text} `)).join("")}</Text>
+            {isBroken && <button onClick={() => attachment()?.sendAgain(ids)}>Send again</button>}
+            {isBroken && <button onClick={() => attachment()?.forget(ids)}>Forget</button>}
+          </p>
+        );
+      })}
+    </div>
+  );
+}
+
+/** What is known of the end, above the last screen. */
+function TheEnd({ session }: { session: Session }): JSX.Element {
+  const { exit } = session;
+  const facts = exit ? [`cause ${exit.cause}`, exit.by && `by ${exit.by}`, exit.survivors.length && `${exit.survivors.length} processes left`] : [];
+  return (
+    <p class="unsent ended">
+      <State session={session} now={Date.now()} /> <Text>{facts.filter(Boolean).join(", ")}</Text>
+      <button onClick={() => setQuery({ tab: "log" }, "push")}>Log</button>
+      <button onClick={() => setQuery({ at: String(session.dropped_before["tty"] ?? 0) }, "push")}>Replay</button>
+      {can("manage") && <button onClick={() => dialog.set({ is: "start", like: session })}>Start again</button>}
+    </p>
+  );
+}
+
+export function LinkDialog({ target, close }: { target: string; close: () => void }): JSX.Element {
+  return (
+    <Dialog title="Open this address?" close={close}>
+      <p>
+        <Text class="target" longest={2000}>
+          {URL.parse(target)?.href ?? target}
+        </Text>
+      </p>
+      <div class="buttons">
+        <a class="button" href={target} target="_blank" rel="noopener noreferrer" onClick={close}>
+          Open in a new tab
+        </a>
+        <button onClick={close}>Cancel</button>
+      </div>
+    </Dialog>
+  );
+}
+
+function Connection({ status }: { status: Status }): JSX.Element {
+  const now = useNow();
+  return <span class={`connection ${status.is}`}>{words(status, now)}</span>;
+}
+
+function words(status: Status, now: number): string {
+  switch (status.is) {
+    case "live":
+      return status.role === "observe" ? "observing" : "live";
+    case "resumed":
+      return `${status.role === "observe" ? "observing, " : ""}resumed at ${status.at}`;
+    case "behind":
+      return `${bytes(status.bytes)} behind`;
+    case "offline":
+      return status.again ? `offline, again in ${Math.max(0, Math.ceil((status.again - now) / 1000))} s` : "offline";
+    case "refused":
+      return "not attached";
+    default:
+      return status.is;
+  }
+}
+
+const BAR = ["Escape", "Tab", "Enter", "Up", "Down", "Left", "Right", "Home", "End", "PageUp", "PageDown"];
+const SHORT: Record<string, string> = { Escape: "Esc", Up: "↑", Down: "↓", Left: "←", Right: "→", PageUp: "PgUp", PageDown: "PgDn" };
+const FUNCTION_KEYS = Array.from({ length: 12 }, (_, index) => `F${index + 1}`);
+type Sticky = "off" | "once" | "locked";
+const AFTER: Record<Sticky, Sticky> = { off: "once", once: "locked", locked: "off" };
+
+/** Over the soft keyboard: keys that it does not have, and a field whose text is sent with Enter. */
+function TouchBar({ session, attachment }: { session: Session; attachment: () => Attachment | null }): JSX.Element {
+  const draft = `draft:${session.id}`;
+  const [text, setText] = useState(localStorage.getItem(draft) ?? "");
+  const [held, setHeld] = useState<Record<string, Sticky>>({ C: "off", M: "off", S: "off" });
+  const [more, setMore] = useState(false);
+  const press = (key: string): void => {
+    const prefix = Object.keys(held)
+      .filter((name) => held[name] !== "off")
+      .map((name) => `${name}-`)
+      .join("");
+    attachment()?.sendKeys([prefix + key]);
+    setHeld(Object.fromEntries(Object.entries(held).map(([name, state]) => [name, state === "once" ? "off" : state])));
+  };
+  const change = (value: string): void => {
+    // A letter typed while Ctrl or Alt sticks is that key, not text.
+    if (value.length === text.length + 1 && (held["C"] !== "off" || held["M"] !== "off")) return press(value.at(-1)!);
+    setText(value);
+    localStorage.setItem(draft, value);
+  };
+  const send = (event: SubmitEvent): void => {
+    event.preventDefault();
+    attachment()?.submit(text);
+    change("");
+    localStorage.removeItem(draft);
+  };
+  return (
+    <div class="touch">
+      <div class="keys-row">
+        {(["C", "M", "S"] as const).map((name) => (
+          <button key={name} aria-pressed={held[name] !== "off"} class={held[name]} onClick={() => setHeld({ ...held, [name]: AFTER[held[name]!] })}>
+            {{ C: "Ctrl", M: "Alt", S: "Shift" }[name]}
+          </button>
+        ))}
+        {(more ? FUNCTION_KEYS : BAR).map((key) => (
+          <button key={key} onClick={() => press(key)}>
+            {SHORT[key] ?? key}
+          </button>
+        ))}
+        <button onClick={() => attachment()?.sendKeys(["C-c"])}>C-c</button>
+        <button onClick={() => attachment()?.sendKeys(["C-d"])}>C-d</button>
+        <button aria-pressed={more} onClick={() => setMore(!more)}>
+          Fn
+        </button>
+      </div>
+      <form onSubmit={send}>
+        <input value={text} onInput={(event) => change(event.currentTarget.value)} aria-label="Text to send" autoComplete="off" autocapitalize="off" />
+        <button>Send</button>
+      </form>
+    </div>
+  );
+}

@@ -1,0 +1,176 @@
+// What the server answers, and how a session is shown: glyph, word and tone for every state.
+
+export interface Exit {
+  code: number | null;
+  signal: string | null;
+  cause: string;
+  by: string | null;
+  oom: boolean;
+  complete: boolean;
+  survivors: unknown[];
+}
+
+export interface NeedsInput {
+  kind: string;
+  line: string | null;
+  secret: boolean;
+  since: string;
+  offset: number;
+  confidence: string;
+  evidence: string[];
+}
+
+export interface Session {
+  id: string;
+  kind: string;
+  name: string | null;
+  description: string | null;
+  owner: string | null;
+  labels: Record<string, string>;
+  command: string | string[];
+  cwd: string;
+  tty: boolean;
+  size: [number, number] | null;
+  state: string;
+  status: string;
+  stopping: { by?: string | null; since?: string; stage?: string } | null;
+  pid: number | null;
+  place: string;
+  created_at: string;
+  started_at: string | null;
+  ended_at: string | null;
+  attempt: number;
+  exit: Exit | null;
+  ends: Record<string, number>;
+  dropped_before: Record<string, number>;
+  log_bytes: number;
+  last_output_at: string | null;
+  attached: { control: number; observe: number };
+  needs_input: NeedsInput | null;
+  health: { state?: string } | null;
+  metadata: Record<string, unknown>;
+}
+
+export type Tone = "busy" | "good" | "quiet" | "ask" | "bad" | "off";
+
+export interface Look {
+  glyph: string;
+  word: string;
+  tone: Tone;
+  /** One sentence: why, and what can be done. */
+  note?: string;
+}
+
+const QUIET_MS = 5 * 60_000;
+
+const UNKNOWN: Record<string, Look> = {
+  unreachable: { glyph: "!", word: "unreachable", tone: "ask", note: "Its runner does not answer. The command may still run; the log so far can be read. Try again, or look with `hold doctor`." },
+  stale: { glyph: "!", word: "stale", tone: "ask", note: "Its runner is gone and the command still runs. Stop ends it; what it prints now is not kept." },
+  lost: { glyph: "?", word: "lost", tone: "bad", note: "Runner and command are gone and no exit was recorded. The log so far can be read; start it again if it is still needed." },
+};
+
+const LIMITS: Record<string, string> = {
+  overall_timeout: "timed out",
+  idle_timeout: "idle timeout",
+  ttl: "time to live over",
+  owner_gone: "owner gone",
+};
+
+export function look(session: Session, now = Date.now()): Look {
+  const unknown = UNKNOWN[session.state];
+  if (unknown) return unknown;
+  if (session.exit) return ended(session.exit);
+  if (session.state === "exited") return { glyph: "?", word: "ended", tone: "off" };
+  if (session.stopping) {
+    const { by, since, stage } = session.stopping;
+    const note = `${by ?? "Somebody"} asked it to stop${since ? ` ${age(since, now)} ago` : ""}${stage ? `; now: ${stage}` : ""}.`;
+    return { glyph: "◐", word: by ? `stopping, asked by ${by}` : "stopping", tone: "quiet", note };
+  }
+  if (session.needs_input) return { glyph: "◆", word: "needs input", tone: "ask" };
+  if (session.state === "starting") return { glyph: "◌", word: "starting", tone: "quiet" };
+  const last = Date.parse(session.last_output_at ?? session.started_at ?? session.created_at);
+  const silent = now - last > QUIET_MS;
+  return silent ? { glyph: "○", word: "running, quiet", tone: "busy" } : { glyph: "●", word: "running", tone: "busy" };
+}
+
+function ended(exit: Exit): Look {
+  const left = exit.survivors.length ? `, +${exit.survivors.length} left` : "";
+  const limit = LIMITS[exit.cause];
+  if (exit.oom || exit.cause === "out_of_memory") return { glyph: "✗", word: `out of memory${left}`, tone: "bad" };
+  if (limit) return { glyph: "■", word: limit + left, tone: "off" };
+  if (exit.cause === "stop") return { glyph: "■", word: `stopped${exit.by ? ` by ${exit.by}` : ""}${left}`, tone: "off" };
+  if (exit.cause === "spawn_error") return { glyph: "✗", word: "could not start", tone: "bad" };
+  if (exit.signal) return { glyph: "✗", word: exit.signal + left, tone: "bad" };
+  if (exit.code === 0) return { glyph: "✓", word: `exit 0${left}`, tone: "good" };
+  return { glyph: "✗", word: `exit ${exit.code}${left}`, tone: "bad" };
+}
+
+export function isLive(session: Session): boolean {
+  return !session.exit && session.state !== "exited" && session.state !== "lost";
+}
+
+/** Sessions that a person should look at come first. */
+export function needsSomebody(session: Session): boolean {
+  return session.needs_input !== null || session.state === "unreachable" || session.state === "stale";
+}
+
+export function title(session: Session): string {
+  return session.name ?? oneLine(session);
+}
+
+/** The command for one line: its line ends and indentation as single spaces. */
+export const oneLine = (session: Session): string => commandLine(session).trim().replace(/\s+/g, " ");
+
+/** How long it ran, or has run. */
+export function ran(session: Session, now: number): string {
+  const from = Date.parse(session.started_at ?? session.created_at);
+  return span(Math.max(0, ((session.ended_at ? Date.parse(session.ended_at) : now) - from) / 1000));
+}
+
+export function commandLine(session: Session): string {
+  const { command } = session;
+  if (typeof command === "string") return command;
+  return command.map((word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`)).join(" ");
+}
+
+const LONGEST = 200;
+
+/** Text from a program, for one line: control pictures for control characters, and never longer than 200 characters. */
+export function plain(text: string, longest = LONGEST): string {
+  const shown = text.replace(/[\u0000-\u001f\u007f-\u009f]/g, (c) => {
+    const code = c.charCodeAt(0);
+    return code < 0x20 ? String.fromCharCode(0x2400 + code) : code === 0x7f ? "\u2421" : "\ufffd";
+  });
+  return shown.length > longest ? shown.slice(0, longest - 1) + "…" : shown;
+}
+
+export function age(from: string | null, now = Date.now()): string {
+  if (!from) return "";
+  const seconds = Math.max(0, Math.floor((now - Date.parse(from)) / 1000));
+  return span(seconds);
+}
+
+export function span(seconds: number): string {
+  if (seconds < 60) return `${Math.floor(seconds)}s`;
+  if (seconds < 3600) return `${Math.floor(seconds / 60)}m`;
+  if (seconds < 86_400) return `${Math.floor(seconds / 3600)}h`;
+  return `${Math.floor(seconds / 86_400)}d`;
+}
+
+export function bytes(count: number): string {
+  const units = ["B", "KiB", "MiB", "GiB"];
+  let unit = 0;
+  while (count >= 1024 && unit < units.length - 1) {
+    count /= 1024;
+    unit++;
+  }
+  return `${unit === 0 ? count : count.toFixed(1)} ${units[unit]}`;
+}
+
+/** The time of day, as this person's clock shows it. */
+export function clock(at: string): string {
+  return new Date(at).toLocaleTimeString("en-GB");
+}
+
+/** The stream that an offset counts unless another is named. */
+export const mainStream = (session: Session): string => (session.tty ? "tty" : "stdout");

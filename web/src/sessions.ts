@@ -1,0 +1,224 @@
+// Every session the page knows, kept up to date by the server's events; which of them are shown, and in which order.
+import { useEffect, useRef, useState } from "preact/hooks";
+import { go, sessionOf } from "./address";
+import { Gone, get, type Listener, Refused } from "./api";
+import { Cell } from "./cell";
+import { isLive, look, needsSomebody, type Session, title } from "./model";
+
+interface Page {
+  items: Session[];
+  next: string | null;
+}
+
+export const sessions = new Cell<ReadonlyMap<string, Session>>(new Map());
+export const isLoaded = new Cell(false);
+export const announcement = new Cell("");
+
+const FLUSH_MS = 100;
+const PAGE = 200;
+let changed = new Map<string, Session | null>();
+let timer = 0;
+
+/** The session that the address names by id or name. */
+export function current(): Session | undefined {
+  const reference = sessionOf(location.pathname);
+  return sessions.value.get(reference ?? "") ?? [...sessions.value.values()].find((each) => reference && each.name === reference);
+}
+
+async function* pages(query: Record<string, string> = {}): AsyncGenerator<Session[]> {
+  let after: string | null = null;
+  do {
+    const asked: URLSearchParams = new URLSearchParams({ ...query, limit: String(PAGE), ...(after && { after }) });
+    const page: Page = await get<Page>(`/v1/sessions?${asked}`);
+    yield page.items;
+    after = page.next;
+  } while (after);
+}
+
+function change(id: string, session: Session | null): void {
+  changed.set(id, session);
+  timer ||= window.setTimeout(flush, FLUSH_MS);
+}
+
+function flush(): void {
+  timer = 0;
+  const next = new Map(sessions.value);
+  for (const [id, session] of changed) {
+    if (session) next.set(id, session);
+    else next.delete(id);
+  }
+  changed = new Map();
+  show(next);
+}
+
+function show(next: ReadonlyMap<string, Session>): void {
+  sessions.set(next);
+  const asking = [...next.values()].filter(needsSomebody).length;
+  document.title = asking ? `(${asking}) Holdfast` : "Holdfast";
+}
+
+export const listener: Pick<Listener, "reset" | "session"> = {
+  async reset() {
+    const found = new Map<string, Session>();
+    for await (const items of pages()) {
+      for (const each of items) found.set(each.id, each);
+      // The first time, rows are shown as they come.
+      if (!isLoaded.value) show(new Map(found));
+    }
+    changed = new Map();
+    show(found);
+    isLoaded.set(true);
+  },
+  session({ change: what, ...session }) {
+    const before = changed.get(session.id) ?? sessions.value.get(session.id);
+    change(session.id, what === "removed" ? null : (session as Session));
+    const word = look(session as Session).word;
+    if (what === "removed") announce(`${title(session as Session)}: removed`);
+    else if (!before || look(before).word !== word) announce(`${title(session as Session)}: ${word}`);
+  },
+};
+
+const SENTENCE_MS = 1000;
+const MOST_SENTENCES = 5;
+let waiting: string[] = [];
+let speaking = 0;
+
+/** For screen readers, at most one sentence a second; what would come too late is counted. */
+export function announce(text: string): void {
+  waiting.push(text);
+  speaking ||= window.setTimeout(speak, 0);
+}
+
+function speak(): void {
+  speaking = waiting.length ? window.setTimeout(speak, SENTENCE_MS) : 0;
+  if (waiting.length > MOST_SENTENCES) waiting = [`${waiting.length} changes of sessions`];
+  const next = waiting.shift();
+  if (next) announcement.set(next);
+}
+
+/** Open the next session that needs somebody, or the one before. */
+export function nextThatAsks(current: string | null, step: 1 | -1): void {
+  const asking = [...sessions.value.values()].filter(needsSomebody).map((each) => each.id).sort();
+  const at = current ? asking.indexOf(current) : -1;
+  const next = asking.at((at + step + asking.length) % Math.max(1, asking.length));
+  if (next) go(`/s/${next}`);
+}
+
+// Filters
+
+export const FILTERS = ["q", "state", "owner", "label", "place", "sort", "group"] as const;
+export type Filter = Record<(typeof FILTERS)[number], string>;
+export const ORDERS = ["activity", "ended", "name"];
+export const GROUPS = ["owner", "label", "place", "none"];
+
+/** Sections of the list and chips above it: what a person looks for first comes first. */
+export const SECTIONS: [key: string, name: string, glyph: string, tone: string][] = [
+  ["waiting", "Needs you", "◆", "ask"],
+  ["running", "Running", "●", "busy"],
+  ["failed", "Failed", "✗", "bad"],
+  ["ended", "Ended", "✓", "off"],
+];
+
+export function sectionOf(session: Session): string {
+  if (needsSomebody(session)) return "waiting";
+  return isLive(session) ? "running" : look(session).tone === "bad" ? "failed" : "ended";
+}
+
+export function filterOf(query: URLSearchParams): Filter {
+  return Object.fromEntries(FILTERS.map((name) => [name, query.get(name) ?? ""])) as Filter;
+}
+
+/** What the server's own search finds, asked again when sessions come or go; null without a search. */
+export function useFound(q: string, count: number): Set<string> | null {
+  const [found, setFound] = useState<Set<string> | null>(null);
+  useEffect(() => {
+    let isCurrent = true;
+    const ask = async (): Promise<void> => {
+      const ids = new Set<string>();
+      for await (const items of pages({ q })) for (const each of items) ids.add(each.id);
+      if (isCurrent) setFound(ids);
+    };
+    if (q) ask().catch((error) => error instanceof Gone || error instanceof Refused || Promise.reject(error));
+    return () => void (isCurrent = false);
+  }, [q, count]);
+  return q ? found : null;
+}
+
+export const labelsOf = (session: Session): string[] => Object.entries(session.labels).map((pair) => pair.join("="));
+
+export function chosen(all: Iterable<Session>, filter: Filter, found: Set<string> | null): Session[] {
+  const rows = [...all].filter(
+    (each) =>
+      (!found || found.has(each.id)) &&
+      (!filter.state || sectionOf(each) === filter.state) &&
+      (!filter.owner || each.owner === filter.owner) &&
+      (!filter.place || each.place === filter.place) &&
+      (!filter.label || labelsOf(each).includes(filter.label)),
+  );
+  const key = KEYS[filter.sort] ?? KEYS["created"]!;
+  const ranked = new Map(rows.map((each) => [each, [rank(each, filter.group), each.needs_input ? 0 : needsSomebody(each) ? 1 : 2, key(each)] as const]));
+  return rows.sort((a, b) => {
+    const [one, other] = [ranked.get(a)!, ranked.get(b)!];
+    return compare(one[0], other[0]) || one[1] - other[1] || compare(one[2], other[2]) || compare(b.created_at, a.created_at) || compare(a.id, b.id);
+  });
+}
+
+function rank(session: Session, by: string): string {
+  return by ? groupOf(session, by) : String(SECTIONS.findIndex(([key]) => key === sectionOf(session)));
+}
+
+/** The heading that a row stands under. */
+export function groupOf(session: Session, by: string): string {
+  if (by === "owner") return session.owner ?? "no owner";
+  if (by === "place") return session.place;
+  if (by === "label") return labelsOf(session)[0] ?? "no label";
+  return by ? "" : SECTIONS.find(([key]) => key === sectionOf(session))![1];
+}
+
+const compare = (a: string | number, b: string | number): number => (a < b ? -1 : a > b ? 1 : 0);
+const newest = (time: string | null): number => -Date.parse(time ?? "1970-01-01");
+
+const KEYS: Record<string, (session: Session) => string | number> = {
+  created: (each) => newest(each.created_at),
+  activity: (each) => newest(each.last_output_at),
+  ended: (each) => newest(each.ended_at),
+  name: (each) => each.name ?? "\uffff",
+};
+
+// Text of screens, by reading
+
+const MOST_SCREENS = 32;
+const PAUSE_MS = 1000;
+
+interface Screens {
+  texts: Record<string, string>;
+  error: unknown;
+}
+
+/** The screens or last lines of these sessions: one request a second for all of them, none while nothing grew. */
+export function useScreens(wanted: Session[]): Screens {
+  const [shown, setShown] = useState<Screens>({ texts: {}, error: null });
+  const { current: known } = useRef({ read: new Map<string, string>(), asked: 0, busy: false });
+  useEffect(() => {
+    const grown = wanted.filter((each) => known.read.get(each.id) !== grownTo(each)).slice(0, MOST_SCREENS);
+    if (!grown.length || known.busy || document.visibilityState !== "visible") return;
+    const ask = (): void => {
+      known.asked = Date.now();
+      known.busy = true;
+      get<{ items: { id: string; text?: string }[] }>(`/v1/screens?ids=${grown.map((each) => each.id).join(",")}`)
+        .then(
+          ({ items }) => {
+            for (const each of grown) known.read.set(each.id, grownTo(each));
+            setShown(({ texts }) => ({ texts: { ...texts, ...Object.fromEntries(items.map((each) => [each.id, each.text ?? ""])) }, error: null }));
+          },
+          (error) => setShown(({ texts }) => ({ texts, error })),
+        )
+        .finally(() => (known.busy = false));
+    };
+    const timer = setTimeout(ask, Math.max(0, known.asked + PAUSE_MS - Date.now()));
+    return () => clearTimeout(timer);
+  });
+  return shown;
+}
+
+const grownTo = (session: Session): string => `${Object.values(session.ends)} ${session.size}`;

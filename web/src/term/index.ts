@@ -1,0 +1,3 @@
+export { Attachment } from "./attach";
+export { LogView } from "./log";
+export { Replay } from "./replay";

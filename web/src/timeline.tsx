@@ -1,0 +1,174 @@
+// Output over the whole time of a session, with marks. A click shows the screen or the log of that moment.
+import type { JSX } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { setQuery } from "./address";
+import { get, sessionPath } from "./api";
+import { Cell, useCell } from "./cell";
+import { bytes, clock, mainStream, type Session } from "./model";
+import { Text } from "./ui";
+
+const SLICES = 160;
+const PAUSE_MS = 4000;
+const HEIGHT = 40;
+const BARS = 21;
+
+export interface Mark {
+  kind: "signal" | "input" | "resize" | "end" | "gap";
+  at: string;
+  stream: string;
+  offset: number | null;
+  variant?: string;
+  by?: string;
+  rows?: number;
+  cols?: number;
+  bytes?: number;
+  reason?: string;
+}
+
+interface Slice {
+  from: string;
+  bytes: number;
+  last: Record<string, number> | null;
+  marks: Mark[];
+}
+
+/** The marks of the session that is shown, in order. */
+export const marks = new Cell<Mark[]>([]);
+
+/** Show the session as it was at an offset. The address names the stream where it is not the usual one. */
+export function showAt(session: Session, offset: number, stream: string): void {
+  setQuery({ at: String(offset), of: stream === mainStream(session) ? "" : stream }, "push");
+}
+
+export function Timeline({ session, at, of }: { session: Session; at: number | null; of: string }): JSX.Element | null {
+  const slices = useSlices(session);
+  const all = useCell(marks);
+  if (slices.length === 0) return null;
+  const most = Math.max(1, ...slices.map((each) => each.bytes));
+  const end = (index: number, stream: string): number => slices[index]!.last?.[stream] ?? -1;
+  const current = at === null ? SLICES - 1 : slices.findIndex((_, index) => end(index, of) >= at);
+  const goTo = (index: number): void => {
+    for (let back = Math.min(index, slices.length - 1); back >= 0; back--) {
+      const last = slices[back]!.last;
+      const stream = last && (of in last ? of : Object.keys(last)[0]!);
+      if (stream) return showAt(session, last[stream]!, stream);
+    }
+    showAt(session, 0, of);
+  };
+  const follow = (mark: Mark): void => (mark.offset === null ? goTo(sliceOf(slices, mark.at)) : showAt(session, mark.offset, mark.stream));
+  const click = (event: MouseEvent & { currentTarget: SVGElement }): void => {
+    const mark = (event.target as SVGElement).dataset["mark"];
+    const box = event.currentTarget.getBoundingClientRect();
+    if (mark) follow(all[Number(mark)]!);
+    else goTo(Math.floor(((event.clientX - box.left) / box.width) * slices.length));
+  };
+  const key = (event: KeyboardEvent): void => {
+    const from = current < 0 ? 0 : current;
+    const to = { ArrowLeft: from - 1, ArrowRight: from + 1, Home: 0, End: slices.length - 1 }[event.key];
+    if (to === undefined) return;
+    event.preventDefault();
+    event.stopPropagation();
+    goTo(Math.max(0, to));
+  };
+  const drawn = placed(all, slices);
+  return (
+    <section class="timeline" aria-label="Timeline">
+      <span class="dim">{clock(slices[0]!.from)}</span>
+      <svg
+        viewBox={`0 0 ${SLICES} ${HEIGHT}`}
+        preserveAspectRatio="none"
+        role="slider"
+        tabIndex={0}
+        aria-label="Moment"
+        aria-valuemin={0}
+        aria-valuemax={SLICES - 1}
+        aria-valuenow={Math.max(0, current)}
+        aria-valuetext={at === null ? "now" : clock(slices[Math.max(0, current)]!.from)}
+        onClick={click}
+        onKeyDown={key}
+      >
+        {slices.map((slice, index) => {
+          const height = slice.bytes ? 2 + (BARS - 2) * (Math.log1p(slice.bytes) / Math.log1p(most)) : 0.5;
+          return (
+            <rect key={index} x={index} y={HEIGHT - height} width={0.8} height={height} class={at !== null && index <= current ? "bar passed" : "bar"}>
+              <title>{`${clock(slice.from)} · ${bytes(slice.bytes)}`}</title>
+            </rect>
+          );
+        })}
+        {at !== null && <rect x={current + 0.9} y={0} width={0.2} height={HEIGHT} class="now" />}
+        {drawn.map(({ mark, x, y, width }, index) => (
+          <rect key={`m${index}`} data-mark={index} x={x} y={y} width={width} height={5} class={`mark ${mark.kind}`}>
+            <title>{nameOf(mark)}</title>
+          </rect>
+        ))}
+      </svg>
+      <span class="dim">{at === null ? clock(all.at(-1)?.kind === "end" ? all.at(-1)!.at : new Date().toISOString()) : clock(slices.at(-1)!.from)}</span>
+      <details onKeyDown={(event) => event.key === "Escape" && ((event.currentTarget.open = false), event.stopPropagation())}>
+        <summary>{all.length === 1 ? "1 mark" : `${all.length} marks`}</summary>
+        <ol class="plain" aria-label="Marks">
+          {all.map((mark, index) => (
+            <li key={index}>
+              <button aria-current={mark.offset !== null && mark.offset === at ? "true" : undefined} onClick={() => follow(mark)}>
+                <span class="dim">{clock(mark.at)}</span> <Text longest={80}>{nameOf(mark)}</Text>
+                {mark.offset !== null && <span class="dim"> at {mark.offset}</span>}
+              </button>
+            </li>
+          ))}
+        </ol>
+      </details>
+    </section>
+  );
+}
+
+/** Read again after the session printed or ended, at most every few seconds. */
+function useSlices(session: Session): Slice[] {
+  const [slices, setSlices] = useState<Slice[]>([]);
+  const asked = useRef(0);
+  const end = Object.values(session.ends).join() + session.state + session.needs_input?.since;
+  useEffect(() => {
+    setSlices([]);
+    asked.current = 0;
+    return () => marks.set([]);
+  }, [session.id]);
+  useEffect(() => {
+    const timer = setTimeout(async () => {
+      asked.current = Date.now();
+      const { items } = await get<{ items: Slice[] }>(sessionPath(session.id, `/frames?buckets=${SLICES}`)).catch(() => ({ items: null }));
+      if (!items) return;
+      setSlices(items);
+      marks.set(items.flatMap((each) => each.marks).sort((a, b) => Date.parse(a.at) - Date.parse(b.at)));
+    }, Math.max(0, asked.current + PAUSE_MS - Date.now()));
+    return () => clearTimeout(timer);
+  }, [session.id, end]);
+  return slices;
+}
+
+/** Three marks of a slice stand above each other, more beside them. */
+function placed(all: Mark[], slices: Slice[]): { mark: Mark; x: number; y: number; width: number }[] {
+  const places = all.map((mark) => sliceOf(slices, mark.at));
+  const before = new Map<number, number>();
+  return all.map((mark, index) => {
+    const slice = places[index]!;
+    const nth = before.get(slice) ?? 0;
+    before.set(slice, nth + 1);
+    const width = 0.9 / Math.ceil(places.filter((each) => each === slice).length / 3);
+    return { mark, x: slice + Math.floor(nth / 3) * width, y: (nth % 3) * 6, width };
+  });
+}
+
+function sliceOf(slices: Slice[], at: string): number {
+  const behind = slices.findIndex((each) => Date.parse(each.from) > Date.parse(at));
+  return behind < 0 ? slices.length - 1 : Math.max(0, behind - 1);
+}
+
+const DROPS: Record<string, string> = { dropped: "dropped by the cap", disk: "refused by the disk", skipped: "skipped" };
+
+export const dropWords = (count: number, reason: string): string => `${bytes(count)} ${DROPS[reason] ?? "missing"}`;
+
+function nameOf(mark: Mark): string {
+  if (mark.kind === "signal") return { needs_input: "question" }[mark.variant!] ?? mark.variant!.replaceAll("_", " ");
+  if (mark.kind === "input") return `input by ${mark.by ?? "unknown"}`;
+  if (mark.kind === "resize") return `size ${mark.cols}×${mark.rows}`;
+  if (mark.kind === "gap") return dropWords(mark.bytes!, mark.reason!);
+  return "the end";
+}
