@@ -52,6 +52,8 @@ def counts_on(tab: Tab, session: Session) -> None:
     """The terminal shows what the session's screen was at that byte, goes on, and has no number twice or not at all."""
     last = until(lambda: numbers(tab.buffer()))[-1]
     until(lambda: max(numbers(tab.buffer()), default=0) > last + 5, what="more numbers")
+    # A resize between two bytes reaches the session first and the page a moment later, at the same offset.
+    until(tab.is_fitted, what="the page's own size")
     offset, text = tab.screen()
     assert text == plain_rows(session.screen(at=offset).text)
     counted = numbers(tab.buffer())

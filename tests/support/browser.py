@@ -58,6 +58,11 @@ _SCREEN = """() => {
     const row = (_, row) => buffer.getLine(buffer.baseY + row).translateToString(true);
     return [attachment.offset, Array.from({length: terminal.rows}, row).join("\\n")];
 }"""
+_IS_FITTED = """() => {
+    const {attachment, terminal} = document.querySelector(".terminal");
+    const room = attachment.screen.fit.proposeDimensions();
+    return terminal.rows === room.rows && terminal.cols === room.cols;
+}"""
 # Of the devtools protocol, by the modifier that it is.
 _MODIFIERS = {"M-": 1, "C-": 2, "S-": 8}
 
@@ -123,6 +128,10 @@ class Tab:
         """The offset behind the last byte that the attached terminal shows, and its rows."""
         offset, text = self.page.evaluate(_SCREEN)
         return offset, plain_rows(text)
+
+    def is_fitted(self) -> bool:
+        """The attached terminal has the size that fills its room: the session's last answer to a resize has come."""
+        return bool(self.page.evaluate(_IS_FITTED))
 
     def attach(self, session: Session, query: str = "", status: str = "live") -> None:
         self.open(f"/s/{session.id}{query}")

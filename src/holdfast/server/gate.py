@@ -244,6 +244,10 @@ class _WayOut:
             dressed = MutableHeaders(raw=list(message.get("headers", ())))
             for name, value in {**standard.headers_of_every_answer(tls=self._tls), **self._added}.items():
                 dressed.setdefault(name, value)
+            if kind == "http.response.start" and not self._tls:
+                # A browser repeats a request, secret included, whose reused connection breaks: to any program that has
+                # taken the port meanwhile. It does not repeat one whose connection is new.
+                dressed["Connection"] = "close"
             message = {**message, "headers": dressed.raw}
         self.bytes += len(message.get("body") or message.get("bytes") or message.get("text") or ())
         await self._send(message)
