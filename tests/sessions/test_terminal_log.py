@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast.runner.log import FRAME_BYTES
+from holdfast.sessions import terminal_log
 from holdfast.sessions.recording import Recording
 from holdfast.sessions.search import Matcher, search
 from holdfast.sessions.terminal_log import Reading
@@ -202,6 +203,51 @@ def test_searching_reads_a_large_log_once_in_blocks(session: TerminalFiles) -> N
         "line 09997", "line 09998", "line 10000", "line 10001",
     ]  # fmt: skip
     assert (hits[0].line, hits[0].offset) == (10_000, 9999 * 73)
+
+
+def _eventful(session: TerminalFiles) -> None:
+    """Lines, rewritten ones, coloured ones, wrapped ones, screens of programs, sizes; some of all in each part."""
+    for part in range(60):
+        session.prints(b"".join(b"part %d line %d\r\n" % (part, n) for n in range(part * 7 % 90)))
+        session.prints(b"\x1b[32mok\x1b[0m " + b"wrapped " * 40 + b"%d\r\n" % part)
+        session.prints(b"above %d\r\nbelow\r\n\x1b[2A\x1b[K above again %d\r\n\n" % (part, part))
+        session.prints(b"".join(b"\rload %d %d%%" % (part, percent) for percent in range(0, 101, 20)) + b"\r\n")
+        if part % 3 == 0:
+            frames = b"".join(b"\x1b[H panel %d %d \x1b[5;5H%s" % (part, n, b"x" * 60) for n in range(part * 4))
+            session.prints(FULL + frames + LEAVE + b"closed %d\r\n" % part)
+        if part % 10 == 5:
+            session.resizes(24 + part, 80 - part // 2)
+
+
+@pytest.mark.parametrize("block", [300, 2000, 1 << 20])
+def test_the_newest_hits_are_those_of_the_whole_log_in_the_other_order(
+    session: TerminalFiles, monkeypatch: pytest.MonkeyPatch, block: int
+) -> None:
+    _eventful(session)
+    oldest = search(session.read, "^", context=2)
+    monkeypatch.setattr(terminal_log, "_BLOCK_BYTES", block)
+    monkeypatch.setattr(terminal_log, "_TAIL_BYTES", 20_000)
+    newest = search(session.read, "^", context=2, newest=True)
+    fields = ("offset", "text", "spans", "before", "after")
+    assert [[getattr(hit, name) for name in fields] for hit in reversed(newest)] == [
+        [getattr(hit, name) for name in fields] for hit in oldest
+    ]
+
+
+def test_the_newest_hits_come_before_the_rest_is_read(session: TerminalFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(50_000):
+        session.prints(b"line %05d of a build that prints quite a lot, and then some more of it\r\n" % number)
+    read: list[int] = []
+    feed = Reading.feed
+
+    def counted(reading: Reading, offset: int, data: bytes) -> list[tuple[int, str]]:
+        read.append(len(data))
+        return feed(reading, offset, data)
+
+    monkeypatch.setattr(Reading, "feed", counted)
+    hits = search(session.read, "of a build", context=1, newest=True, limit=100)
+    assert [hit.text[:10] for hit in hits] == [f"line {n:05}" for n in range(49_999, 49_899, -1)]
+    assert sum(read) < 200_000
 
 
 def test_a_match_is_found_on_the_screen_wherever_the_reads_were_cut(session: TerminalFiles) -> None:

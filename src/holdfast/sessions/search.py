@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Protocol
 
+    from ..core.vt.page import Line
     from .log import Log
     from .segments import Look
     from .terminal_log import Reading
@@ -238,11 +239,8 @@ def search(
     found: list[list[Hit]] = []
     for name in (stream,) if stream else log.streams():
         with log.look() as look:
-            if name == TERMINAL:
-                hits = _terminal_hits(log, look, compiled, context, newest)
-            else:
-                hits = _hits(log, look, name, compiled, context, newest)
-            found.append(list(itertools.islice(hits, limit)))
+            hits = _hits(log, look, name, compiled, context, newest)
+            found.append(list(itertools.islice((hit for hit in hits if isinstance(hit, Hit)), limit)))
     found = [hits for hits in found if hits]
     merged = list(itertools.chain.from_iterable(found))
     if len(found) > 1:
@@ -266,22 +264,29 @@ def hits(
     offsets that the search has come to."""
     with log.look() as look:
         compiled = Pattern(pattern, ignore_case)
-        found: Iterator[Hit | int]
-        if stream == TERMINAL:
-            found = _terminal_hits(log, look, compiled, context, newest)
-        else:
-            bodies = _bodies_back(look, stream, before) if newest else _bodies(look, stream, after)
-            found = _hits_in(log, look, stream, compiled, context, newest, bodies)
-        for hit in found:
+        for hit in _hits(log, look, stream, compiled, context, newest, before, after):
             at = hit if isinstance(hit, int) else hit.offset
             if (before is None or at < before) and (after is None or at > after):
                 yield hit
 
 
-def _hits(log: Log, look: Look, stream: str, pattern: Pattern, context: int, newest: bool) -> Iterator[Hit]:
-    bodies = _bodies_back(look, stream) if newest else _bodies(look, stream)
-    found = _hits_in(log, look, stream, pattern, context, newest, bodies)
-    return (hit for hit in found if isinstance(hit, Hit))
+def _hits(
+    log: Log,
+    look: Look,
+    stream: str,
+    pattern: Pattern,
+    context: int,
+    newest: bool,
+    before: int | None = None,
+    after: int | None = None,
+) -> Iterator[Hit | int]:
+    if stream == TERMINAL:
+        numbers = _Numbers(log, TERMINAL)
+        if newest:
+            return _terminal_hits_back(look, pattern, context, numbers, before)
+        return _terminal_hits_in_order(look, pattern, context, numbers)
+    bodies = _bodies_back(look, stream, before) if newest else _bodies(look, stream, after)
+    return _hits_in(log, look, stream, pattern, context, newest, bodies)
 
 
 def _hits_in(
@@ -300,13 +305,6 @@ def _hits_in(
         yield body.begin if newest else body.end - 1
 
 
-def _terminal_hits(log: Log, look: Look, pattern: Pattern, context: int, newest: bool) -> Iterator[Hit]:
-    """From the beginning on in any case: what a line says depends on what came before it."""
-    numbers = _Numbers(log, TERMINAL)
-    forward = _terminal_hits_in_order(look, pattern, context, numbers)
-    yield from reversed(list(forward)) if newest else forward
-
-
 def _terminal_hits_in_order(look: Look, pattern: Pattern, context: int, numbers: _Numbers) -> Iterator[Hit]:
     from .terminal_log import all_lines
 
@@ -314,20 +312,12 @@ def _terminal_hits_in_order(look: Look, pattern: Pattern, context: int, numbers:
     # Hits that wait for the lines behind them.
     waiting: list[Hit] = []
     for lines in all_lines(look):
-        texts = [text.removesuffix("\n") for _, text in lines]
-        if lines and not lines[-1][1]:
-            # Nothing of the next line is there yet.
-            texts.pop()
+        texts = _texts(lines)
         for hit in waiting:
             hit.after += texts[: context - len(hit.after)]
         while waiting and len(waiting[0].after) >= context:
             yield waiting.pop(0)
-        encoded = [text.encode() for text in texts]
-        starts = list(itertools.accumulate((len(text) + 1 for text in encoded), initial=0))
-        body = b"\n".join(encoded)
-        for begin, end, low, high in pattern.lines(body, 0, len(body)) if texts else ():
-            at = bisect_right(starts, begin) - 1
-            text, spans = pattern.shown(body, begin, end, low, high)
+        for at, text, spans in _matches(pattern, texts):
             above = [*before, *texts[max(0, at - context) : at]][-context:] if context else []
             numbers.offsets.add(lines[at][0])
             waiting.append(Hit(TERMINAL, lines[at][0], text, spans, above, texts[at + 1 : at + 1 + context], numbers))
@@ -335,6 +325,37 @@ def _terminal_hits_in_order(look: Look, pattern: Pattern, context: int, numbers:
             yield waiting.pop(0)
         before = [*before, *texts][-context:] if context else []
     yield from waiting
+
+
+def _terminal_hits_back(
+    look: Look, pattern: Pattern, context: int, numbers: _Numbers, before: int | None
+) -> Iterator[Hit | int]:
+    from .terminal_log import lines_back
+
+    for begin, end, lines in lines_back(look, before):
+        texts = _texts(lines)
+        for at, text, spans in reversed(list(_matches(pattern, texts))):
+            offset = lines[at][0]
+            if begin <= offset < end:
+                numbers.offsets.add(offset)
+                above, below = texts[max(0, at - context) : at], texts[at + 1 : at + 1 + context]
+                yield Hit(TERMINAL, offset, text, spans, above, below, numbers)
+        yield begin
+
+
+def _texts(lines: list[Line]) -> list[str]:
+    texts = [text.removesuffix("\n") for _, text in lines]
+    # Of the line behind the last one nothing may be there yet.
+    return texts[:-1] if lines and not lines[-1][1] else texts
+
+
+def _matches(pattern: Pattern, texts: list[str]) -> Iterator[tuple[int, str, list[tuple[int, int]]]]:
+    """The place of each line that matches, what is shown of it, and where in that it matches."""
+    encoded = [text.encode() for text in texts]
+    starts = list(itertools.accumulate((len(text) + 1 for text in encoded), initial=0))
+    body = b"\n".join(encoded)
+    for begin, end, low, high in pattern.lines(body, 0, len(body)) if texts else ():
+        yield bisect_right(starts, begin) - 1, *pattern.shown(body, begin, end, low, high)
 
 
 def _line_from(look: Look, stream: str, at: int) -> int:

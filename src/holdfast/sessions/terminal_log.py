@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 _BLOCK_BYTES = 1 << 20
 # The first part of the end that is read for the last lines; then four times as much, and so on.
 _TAIL_BYTES = 64 << 10
+# What is read behind a block, to see which rows it leaves.
+_FOLLOWED_BYTES = 8 << 10
 # How far back a full-screen stretch is looked for and drawn from its beginning.
 _STRETCH_MAX_BYTES = 8 << 20
 # Long enough for any sequence that switches screens.
@@ -93,6 +95,10 @@ class Reading:
             if offset <= at < end:
                 self._text.resize(rows, cols)
         return lines + self._text.feed_lines(data[self._text.offset - offset :])
+
+    @property
+    def is_full_screen(self) -> bool:
+        return self._text.full_screen
 
     def settled(self) -> str:
         return self._text.settled()
@@ -163,9 +169,8 @@ def last_lines(look: Look, count: int, limit: int) -> tuple[int, str, bool]:
         at = _line_start(look, begin, end) if begin > look.begin(TERMINAL) and size < limit else begin
         lines: list[Line] = []
         reading = Reading(look, at)
-        for since, to in _parts(at, end, skips):
-            for offset, data in pieces(look, since, to):
-                lines += reading.feed(offset, data)
+        for offset, data in _pieces_between(look, at, end, skips, _BLOCK_BYTES):
+            lines += reading.feed(offset, data)
         lines += reading.finish(cut=_is_over(look))
         if lines and not lines[-1][1]:
             lines.pop()
@@ -214,6 +219,50 @@ def all_lines(look: Look) -> Iterator[list[Line]]:
     for offset, data in pieces(look, begin, end):
         yield reading.feed(offset, data)
     yield reading.finish(cut=False)
+
+
+def lines_back(look: Look, before: int | None) -> Iterator[tuple[int, int, list[Line]]]:
+    """Every line that is kept and begins before an offset, a block at a time from the newest back: where the block
+    begins and ends, and its lines between some of those around it, which its reading needs too. The rows above a block
+    are drawn first, and those that it leaves on the screen are followed until they can no longer be rewritten."""
+    first, last = look.begin(TERMINAL), look.ends.get(TERMINAL, 0)
+    end = last if before is None else min(before, last)
+    skips = _long_sequences(look.directory)
+    size = _TAIL_BYTES
+    while end > first:
+        begin = _block_start(look, max(first, _before(end, size, skips)), end)
+        lead = max(first, _before(begin, _TAIL_BYTES, skips))
+        reading = Reading(look, _line_start(look, lead, begin) if first < lead < begin else lead)
+        lines: list[Line] = []
+        for offset, data in _pieces_between(look, reading.offset, end, skips, _BLOCK_BYTES):
+            lines += reading.feed(offset, data)
+        is_inside = reading.is_full_screen and end < last
+        for offset, data in _pieces_between(look, end, min(last, end + _TAIL_BYTES), skips, _FOLLOWED_BYTES):
+            lines += reading.feed(offset, data)
+            if lines and lines[-1][0] >= end:
+                break
+        rest = reading.finish(cut=False)
+        # The frames of a stretch that goes on are told of with its end.
+        yield begin, end, lines if is_inside else lines + rest
+        end, size = begin, min(size * 4, _BLOCK_BYTES)
+
+
+def _block_start(look: Look, begin: int, end: int) -> int:
+    """Where to begin a block that ends at `end`: with a line, and not in a full-screen stretch if that is short."""
+    if begin <= look.begin(TERMINAL):
+        return begin
+    entry = _full_screen_since(look, begin)
+    if entry is not None and entry >= max(look.begin(TERMINAL), begin - _STRETCH_MAX_BYTES):
+        return entry
+    start = _line_start(look, begin, end)
+    return start if start < end else begin
+
+
+def _pieces_between(
+    look: Look, begin: int, end: int, skips: list[tuple[int, int]], size: int
+) -> Iterator[tuple[int, bytes]]:
+    for since, to in _parts(begin, end, skips):
+        yield from pieces(look, since, to, size)
 
 
 def pieces(look: Look, begin: int, end: int, size: int = _BLOCK_BYTES) -> Iterator[tuple[int, bytes]]:
