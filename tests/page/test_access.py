@@ -116,7 +116,6 @@ def test_every_screen_and_dialog_passes_an_accessibility_check(chromium: Chromiu
     assert not found, "\n".join(found)
 
 
-@pytest.mark.long
 def test_the_live_region_says_each_change_once(
     chromium: Chromium, serving: Serving, world: World, start: Start
 ) -> None:
@@ -160,7 +159,6 @@ def test_the_live_region_says_each_change_once(
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.long
 def test_everything_by_keyboard_alone(chromium: Chromium, start: Start) -> None:
     asks = start("printf 'Sure? [y/N] '; read answer; echo got $answer; sleep 600", tty=True, name="asks")
     until(lambda: asks.refresh().needs_input)

@@ -78,7 +78,6 @@ def measured(tab: Tab) -> dict[str, Any]:
 
 
 @pytest.mark.timeout(2400)
-@pytest.mark.long
 def test_hours_of_coming_and_going_leave_nothing_in_the_browser(
     chromium: Chromium, serving: Serving, start: Start
 ) -> None:
@@ -101,15 +100,15 @@ def test_hours_of_coming_and_going_leave_nothing_in_the_browser(
         visit(number)
     tab.passes(1)
     before = measured(tab)
-    rounds = int(MINUTES * 10)
+    rounds = max(10, int(MINUTES * 10))
     for number in range(rounds):
         visit(number)
-        tab.passes(scaled(0.2, 5.0))
+        tab.passes(scaled(0.0, 5.0))
     tab.passes(1)
     after = measured(tab)
     assert after["JSHeapUsedSize"] - before["JSHeapUsedSize"] < 20_000_000
-    assert after["JSEventListeners"] <= before["JSEventListeners"] + 5, (before, after)
-    assert after["Nodes"] <= before["Nodes"] * 1.5 + 100, (before, after)
+    assert after["JSEventListeners"] <= before["JSEventListeners"], (before, after)
+    assert after["Nodes"] <= before["Nodes"] * 1.2, (before, after)
     assert len(tab.sockets) >= rounds + 3
     until(lambda: tab.page.evaluate("1") and all(each.is_closed() for each in tab.sockets))
     nobody = {"control": 0, "observe": 0}

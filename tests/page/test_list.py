@@ -43,7 +43,6 @@ def state(tab: Tab, name: str, glyph: str, word: str, beside: str = "") -> None:
     )
 
 
-@pytest.mark.long
 def test_what_happens_elsewhere_is_in_the_list_within_a_second(chromium: Chromium, start: Start, world: World) -> None:
     """Counted from the moment in which the library knows it."""
     tab = chromium.signed_in()
@@ -165,7 +164,6 @@ def _stop(world: World, id: str) -> None:
 
 
 @pytest.mark.root
-@pytest.mark.long
 def test_a_command_that_the_kernel_took_for_its_memory_says_so(chromium: Chromium, start: Start, world: World) -> None:
     start(world.probe("alloc", 300), memory=64 << 20, name="greedy").wait(exit=True, timeout=60)
     tab = chromium.signed_in()
@@ -173,7 +171,6 @@ def test_a_command_that_the_kernel_took_for_its_memory_says_so(chromium: Chromiu
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.long
 def test_a_thousand_sessions_by_keyboard_and_by_address(chromium: Chromium, start: Start, world: World) -> None:
     """Twenty sessions ran; the others are copies of their records, with ids of their own."""
     hf = world.open()

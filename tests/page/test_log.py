@@ -70,7 +70,6 @@ def _at_the_end(tab: Tab) -> int:
     return max(numbers(tab), default=0)
 
 
-@pytest.mark.long
 def test_a_long_log_is_read_from_any_offset_both_ways(
     chromium: Chromium, serving: Serving, world: World, start: Start
 ) -> None:

@@ -108,3 +108,65 @@ def test_list_terminal_inbox_and_replay_by_touch(chromium: Chromium, start: Star
     page.tap("header.top .primary")
     page.wait_for_selector("dialog")
     fits(tab)
+
+
+def _touch(tab: Tab, kind: str, *points: tuple[float, float]) -> None:
+    touches = [{"x": x, "y": y, "id": number} for number, (x, y) in enumerate(points)]
+    tab.devtools.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": touches})
+
+
+def _drag(tab: Tab, begin: list[tuple[float, float]], end: list[tuple[float, float]]) -> None:
+    """Fingers from here to there in ten steps."""
+    _touch(tab, "touchStart", *begin)
+    for step in range(1, 11):
+        between = [(x + (u - x) * step / 10, y + (v - y) * step / 10) for (x, y), (u, v) in zip(begin, end, strict=True)]
+        _touch(tab, "touchMove", *between)
+    _touch(tab, "touchEnd")
+
+
+def test_one_finger_scrolls_a_long_press_selects_and_two_change_the_font(chromium: Chromium, start: Start) -> None:
+    session = start("seq -f 'row number %03.0f' 200; read answer; tput smcup; exec od -An -tx1 -v -w1", tty=True, name="rows")
+    context = chromium.context(**_PHONE, permissions=["clipboard-read", "clipboard-write"])
+    tab = chromium.signed_in(context)
+    page = tab.page
+    tab.attach(session)
+    tab.terminal_shows("number 200")
+    box = page.locator(".xterm-screen").bounding_box()
+    assert box is not None
+    x, top, bottom = box["x"] + 60, box["y"] + 20, box["y"] + box["height"] - 20
+    terminal = "document.querySelector('.terminal').terminal"
+    end = page.evaluate(f"{terminal}.buffer.active.viewportY")
+
+    _drag(tab, [(x, top)], [(x, bottom)])
+    until(lambda: page.evaluate(f"{terminal}.buffer.active.viewportY") < end - 5)
+    place = page.evaluate(f"{terminal}.buffer.active.viewportY")
+    _drag(tab, [(x, bottom)], [(x, bottom - 60)])
+    until(lambda: place < page.evaluate(f"{terminal}.buffer.active.viewportY") < end)
+
+    # The word under the finger, and what it passes then.
+    _touch(tab, "touchStart", (x, top))
+    until(lambda: page.evaluate(f"{terminal}.getSelection()") == "number")
+    _touch(tab, "touchMove", (x, top + 40))
+    until(lambda: page.evaluate(f"{terminal}.getSelection()").startswith("number"))
+    picked = until(lambda: (text := page.evaluate(f"{terminal}.getSelection()")).count("row") > 0 and text)
+    _touch(tab, "touchEnd")
+    page.tap(".bar button:text-is('Copy')")
+    until(lambda: page.evaluate("navigator.clipboard.readText()") == picked)
+
+    cols = page.evaluate(f"{terminal}.cols")
+    _drag(tab, [(150, top), (200, top)], [(100, top), (250, top)])
+    until(lambda: page.evaluate(f"{terminal}.options.fontSize") >= 20)
+    assert page.evaluate("localStorage.font") == str(page.evaluate(f"{terminal}.options.fontSize"))
+    page.tap(".terminal")
+    until(lambda: (session.refresh().size or (0, cols))[1] < cols)
+    fits(tab)
+
+    # Where a program has the screen, it gets arrows.
+    session.submit("")
+    page.wait_for_function(f"() => {terminal}.buffer.active.type === 'alternate'")
+    until(lambda: page.evaluate("document.querySelector('.terminal').attachment.modes.alternateScreen"))
+    _drag(tab, [(x, top)], [(x, top + 100)])
+    page.keyboard.press("Control+d")
+    page.keyboard.press("Control+d")
+    assert session.wait(match="1b", timeout=60).reason == "match"
+    assert tab.problems == []

@@ -30,6 +30,11 @@ def test_typing_reaches_the_program_and_its_answer_is_drawn(chromium: Chromium, 
     tab.page.keyboard.type("6 * 7\n")
     tab.terminal_shows("42")
     assert "42" in session.screen().text
+    # One of 16 million colours, which xterm.js sets as a style of the element.
+    tab.page.keyboard.type("print('\\x1b[38;2;1;200;3mgreen\\x1b[0m')\n")
+    green = tab.page.wait_for_selector(".xterm-rows span:text-is('green')")
+    assert green is not None
+    assert green.evaluate("span => getComputedStyle(span).color") == "rgb(1, 200, 3)"
     assert tab.problems == []
 
 

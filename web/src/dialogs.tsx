@@ -1,11 +1,11 @@
 // Dialogs: start, stop, share, tokens, keys, and the palette that finds every action and session.
 import type { ComponentChildren, JSX } from "preact";
 import { useMemo, useState } from "preact/hooks";
-import { go, isLink } from "./address";
+import { go, isLink, setQuery } from "./address";
 import { can, info, post, remove, sessionPath } from "./api";
 import { Cell, useCell } from "./cell";
 import { age, isLive, oneLine, type Session, title } from "./model";
-import { announce, labelsOf, sessions } from "./sessions";
+import { announce, labelsOf, nextThatAsks, sessions } from "./sessions";
 import { Copy, Dialog, Text, Trouble, useAnswer, useNow } from "./ui";
 
 export type Open =
@@ -272,10 +272,13 @@ const Keys = (): JSX.Element => (
   </Dialog>
 );
 
-interface Action {
+export interface Action {
   text: string;
   run: () => void;
 }
+
+/** What can be done in the terminal that is attached. */
+export const terminalActions = new Cell<Action[]>([]);
 
 function actions(session?: Session): Action[] {
   const open = (text: string, next: Open): Action => ({ text, run: () => dialog.set(next) });
@@ -283,6 +286,10 @@ function actions(session?: Session): Action[] {
     ...[["list", "/"], ["inbox", "/inbox"], ["grid", "/grid"]].map(([name, to]) => ({ text: `Go to the ${name}`, run: () => go(to!) })),
     open("Show the keys", { is: "keys" }),
   ];
+  for (const [text, step] of [["Next that needs somebody", 1], ["Previous that needs somebody", -1]] as const) {
+    found.push({ text, run: () => nextThatAsks(session?.id ?? null, step) });
+  }
+  if (session) found.unshift({ text: "Find in this session", run: () => setQuery({ find: "1" }) }, ...terminalActions.value);
   if (can("manage")) found.unshift(open("Start a command", { is: "start" }), open("Tokens", { is: "tokens" }));
   if (session && can("manage")) found.unshift(open("Share this session", { is: "share", session }), open("Start this again", { is: "start", like: session }));
   if (session && isLive(session) && can("control")) found.unshift(open("Stop this session", { is: "stop", session }));

@@ -28,8 +28,12 @@ export function List(): JSX.Element {
   const current = rows.find((each) => each.id === selected) ?? rows[0] ?? null;
   const hold = (): void => {
     pressed.current = fresh;
-    const release = (): void => void (pressed.current = null);
-    for (const end of ["pointerup", "pointercancel"]) addEventListener(end, release, { once: true });
+    const over = new AbortController();
+    const release = (): void => {
+      pressed.current = null;
+      over.abort();
+    };
+    for (const end of ["pointerup", "pointercancel"]) addEventListener(end, release, over);
   };
   return (
     <main class="list" onPointerDown={hold}>

@@ -3,16 +3,23 @@ import type { JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { go, setQuery } from "./address";
 import { can, distrust, Gone, may, post, Refused, sessionPath } from "./api";
-import { dialog, openPalette } from "./dialogs";
+import { dialog, openPalette, terminalActions } from "./dialogs";
 import { bytes, isLive, type Session } from "./model";
 import { nextThatAsks } from "./sessions";
 import type { Attachment, Role, Status, Unsent } from "./term/attach";
 import { Dialog, State, Text, Trouble, useNow } from "./ui";
 
+// Keys behind the prefix that the palette has too, and keys that the browser takes for itself.
+const COMMANDS: [key: string, text: string][] = [
+  ["b", "Go back in time"],
+  ["l", "Show the live screen"],
+  ["o", "Observe only"],
+  ["r", "Paint the screen anew"],
+  ["z", "Fit the session to this window, or show its true size"],
+];
+const BROWSERS = ["C-w", "C-t", "C-n"];
 // How long the keys behind the prefix are listed.
 const PREFIX_MS = 2000;
-
-export const fontSize = (): number => Number(localStorage.getItem("font") ?? 13);
 
 export function LiveTerminal({ session }: { session: Session }): JSX.Element {
   const box = useRef<HTMLDivElement>(null);
@@ -25,6 +32,7 @@ export function LiveTerminal({ session }: { session: Session }): JSX.Element {
   const [role, setRole] = useState<Role>(may("control") && !location.search.includes("observe") ? "control" : "observe");
   const [reader, setReader] = useState(localStorage.getItem("reader") === "on");
   const [note, setNote] = useState("");
+  const [selected, setSelected] = useState(false);
   const attachment = useRef<Attachment | null>(null);
   const observe = (next: Role): void => {
     setRole(next);
@@ -42,7 +50,7 @@ export function LiveTerminal({ session }: { session: Session }): JSX.Element {
     else if (key === "o") observe("observe");
     else if (key === "r") attached.repaint();
     else if (key === "z") attached.toggleFit();
-    else if (key === "l") attached.terminal.scrollToBottom();
+    else if (key === "l") (attached.terminal.scrollToBottom(), setQuery({ at: "" }));
     else if (key === "/") setQuery({ find: "1" });
     else if (key === "b") setQuery({ at: String(attached.offset) }, "push");
     else if (key === "?") dialog.set({ is: "keys" });
@@ -57,7 +65,6 @@ export function LiveTerminal({ session }: { session: Session }): JSX.Element {
       attachment.current = new term.Attachment(box.current, {
         session: session.id,
         role,
-        fontSize: fontSize(),
         reader,
         ticket: async (wanted) => (await post<{ ticket: string }>(sessionPath(session.id, "/tickets"), { role: wanted })).ticket,
         isFinal: (error) => error instanceof Refused && error.problem.status >= 400 && error.problem.status < 429,
@@ -67,14 +74,20 @@ export function LiveTerminal({ session }: { session: Session }): JSX.Element {
         gap: (from, to, reason) => setGap({ from, text: `${bytes(to - from)} ${reason}: show them in the log` }),
         size: (rows, cols, ours) => setSize(ours ? "" : `${cols}×${rows}`),
         note: setNote,
+        selected: setSelected,
         command,
         prefix: setPrefix,
         askLink: setLink,
       });
       attachment.current.terminal.focus();
+      terminalActions.set([
+        ...COMMANDS.map(([key, text]) => ({ text, run: () => command(key) })),
+        ...(can("control") ? BROWSERS.map((key) => ({ text: `Type ${key.replace("C-", "Ctrl-")} in the terminal`, run: () => attachment.current?.sendKeys([key]) })) : []),
+      ]);
     });
     return () => {
       isOpen = false;
+      terminalActions.set([]);
       attachment.current?.close();
       attachment.current = null;
     };
@@ -96,6 +109,7 @@ export function LiveTerminal({ session }: { session: Session }): JSX.Element {
             {gap.text}
           </button>
         )}
+        {selected && <button onClick={() => navigator.clipboard.writeText(attachment.current!.terminal.getSelection()).catch((error) => setNote(String(error)))}>Copy</button>}
         <label class="check right">
           <input type="checkbox" checked={reader} onChange={(event) => read(event.currentTarget.checked)} />
           Screen reader
@@ -250,8 +264,11 @@ function TouchBar({ session, attachment }: { session: Session; attachment: () =>
             {SHORT[key] ?? key}
           </button>
         ))}
-        <button onClick={() => attachment()?.sendKeys(["C-c"])}>C-c</button>
-        <button onClick={() => attachment()?.sendKeys(["C-d"])}>C-d</button>
+        {["C-c", "C-d", ...(more ? BROWSERS : [])].map((key) => (
+          <button key={key} onClick={() => attachment()?.sendKeys([key])}>
+            {key}
+          </button>
+        ))}
         <button aria-pressed={more} onClick={() => setMore(!more)}>
           Fn
         </button>

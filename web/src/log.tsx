@@ -3,7 +3,7 @@ import type { JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { setQuery } from "./address";
 import { get, send, sessionPath } from "./api";
-import { fontSize, LinkDialog } from "./live";
+import { LinkDialog } from "./live";
 import { bytes, mainStream, type Session } from "./model";
 import type { Line, LogView, Page, Source } from "./term/log";
 import { dropWords, showAt } from "./timeline";
@@ -32,7 +32,6 @@ export function Log({ session, at, of }: { session: Session; at: number | null; 
     void import("./term").then((term) => {
       if (!isOpen || !box.current) return;
       view.current = new term.LogView(box.current, {
-        fontSize: fontSize(),
         source: sourceOf(() => latest.current, stream),
         marked: stream === "all",
         askLink: setLink,

@@ -4,7 +4,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { setQuery } from "./address";
 import { get, getBytes, send, sessionPath } from "./api";
 import { useCell } from "./cell";
-import { fontSize, LinkDialog } from "./live";
+import { LinkDialog } from "./live";
 import { clock, isLive, type Session, span } from "./model";
 import type { Progress, Replay, Source } from "./term/replay";
 import { marks } from "./timeline";
@@ -26,7 +26,7 @@ export function Past({ session, at }: { session: Session; at: number }): JSX.Ele
     first.current?.focus();
     void import("./term").then((term) => {
       if (!isOpen || !box.current) return;
-      replay.current = new term.Replay(box.current, source(session.id), setProgress, fontSize(), setLink);
+      replay.current = new term.Replay(box.current, source(session.id), setProgress, setLink);
       act(replay.current.seek(at));
     });
     return () => {

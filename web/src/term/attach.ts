@@ -24,7 +24,6 @@ export interface Unsent {
 export interface Options {
   session: string;
   role: Role;
-  fontSize: number;
   reader: boolean;
   /** A ticket for one upgrade; rejects when the server refuses or is gone. */
   ticket: (role: Role) => Promise<string>;
@@ -36,6 +35,8 @@ export interface Options {
   gap: (from: number, to: number, reason: string) => void;
   size: (rows: number, cols: number, ours: boolean) => void;
   note: (text: string) => void;
+  /** Whether some of the terminal is selected. */
+  selected: (some: boolean) => void;
   /** A key behind the prefix. */
   command: (key: string) => void;
   prefix: (on: boolean) => void;
@@ -92,7 +93,7 @@ export class Attachment {
     private readonly options: Options,
   ) {
     this.role = options.role;
-    this.screen = openScreen(into, { readOnly: false, fontSize: options.fontSize, askLink: options.askLink });
+    this.screen = openScreen(into, { readOnly: false, askLink: options.askLink, refit: () => this.refit() });
     const { term } = this.screen;
     term.options.screenReaderMode = options.reader;
     term.attachCustomKeyEventHandler((event) => {
@@ -102,6 +103,7 @@ export class Attachment {
     term.attachCustomWheelEventHandler((event) => this.wheel(event));
     term.onData((text) => this.report(text));
     term.onBinary((text) => this.report(text));
+    term.onSelectionChange(() => options.selected(term.hasSelection()));
     const { signal } = this.stop;
     const on = <K extends keyof HTMLElementEventMap>(name: K, then: (event: HTMLElementEventMap[K]) => void): void =>
       into.addEventListener(name, then, { capture: true, signal });

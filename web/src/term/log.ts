@@ -24,7 +24,6 @@ export interface Source {
 }
 
 export interface LogOptions {
-  fontSize: number;
   source: Source;
   /** Whether a column shows which stream a line is of. */
   marked: boolean;
@@ -62,17 +61,18 @@ export class LogView {
     private readonly into: HTMLElement,
     private readonly options: LogOptions,
   ) {
-    this.screen = openScreen(into, { readOnly: true, fontSize: options.fontSize, askLink: options.askLink });
+    const refit = (): void => {
+      fit.fit();
+      if (term.cols !== cols) this.do(() => this.draw(this.isFollowing ? null : this.top));
+      cols = term.cols;
+    };
+    this.screen = openScreen(into, { readOnly: true, askLink: options.askLink, refit });
     const { term, fit } = this.screen;
     term.options.convertEol = true;
     term.options.scrollback = ROWS;
     fit.fit();
     let cols = term.cols;
-    this.observer = new ResizeObserver(() => {
-      fit.fit();
-      if (term.cols !== cols) this.do(() => this.draw(this.isFollowing ? null : this.top));
-      cols = term.cols;
-    });
+    this.observer = new ResizeObserver(refit);
     this.observer.observe(into);
     term.onRender(() => this.looked());
     term.attachCustomKeyEventHandler((event) => event.type !== "keydown" || this.key(event));

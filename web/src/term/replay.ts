@@ -55,10 +55,9 @@ export class Replay {
     private readonly into: HTMLElement,
     private readonly source: Source,
     private readonly progress: (progress: Progress) => void,
-    fontSize: number,
     askLink: (target: string) => void,
   ) {
-    this.screen = openScreen(into, { readOnly: true, fontSize, askLink });
+    this.screen = openScreen(into, { readOnly: true, askLink, refit: () => undefined });
   }
 
   get offset(): number {

@@ -2,6 +2,7 @@
 import { FitAddon } from "@xterm/addon-fit";
 import { Unicode11Addon } from "@xterm/addon-unicode11";
 import { Terminal } from "@xterm/xterm";
+import { touchable } from "./touch";
 
 export interface Screen {
   term: Terminal;
@@ -11,7 +12,8 @@ export interface Screen {
 
 const LINKS = /^(https?:|mailto:)/i;
 
-/** The policy of the page allows a style element only with its nonce; xterm.js makes three. */
+/** The policy of the page allows a style element only with its nonce, and no style attribute that is set as text:
+ * xterm.js makes three of the first, and one of the second for each run of text in one of 16 million colours. */
 function stampStyles(): void {
   const nonce = document.querySelector<HTMLMetaElement>("meta[name=nonce]")?.nonce ?? "";
   const create = document.createElement.bind(document);
@@ -20,11 +22,19 @@ function stampStyles(): void {
     if (element instanceof HTMLStyleElement) element.nonce = nonce;
     return element;
   }) as typeof document.createElement;
+  const set = HTMLElement.prototype.setAttribute;
+  HTMLElement.prototype.setAttribute = function (this: HTMLElement, name: string, value: string): void {
+    if (name === "style") this.style.cssText = value;
+    else set.call(this, name, value);
+  };
 }
 
 let stamped = false;
 
-export function openScreen(into: HTMLElement, options: { readOnly: boolean; fontSize: number; askLink: (target: string) => void }): Screen {
+const fontSize = (): number => Number(localStorage.getItem("font") ?? 13);
+
+/** `refit` is called after the size of the font changed, which is the same for every terminal. */
+export function openScreen(into: HTMLElement, options: { readOnly: boolean; askLink: (target: string) => void; refit: () => void }): Screen {
   if (!stamped) stampStyles();
   stamped = true;
   const term = new Terminal({
@@ -33,7 +43,7 @@ export function openScreen(into: HTMLElement, options: { readOnly: boolean; font
     disableStdin: options.readOnly,
     drawBoldTextInBrightColors: false,
     fontFamily: "ui-monospace, 'SF Mono', 'Cascadia Mono', 'DejaVu Sans Mono', monospace",
-    fontSize: options.fontSize,
+    fontSize: fontSize(),
     scrollback: 10_000,
     theme: themeOf(into),
     linkHandler: { activate: (_event, target) => LINKS.test(target) && options.askLink(target), allowNonHttpProtocols: true },
@@ -51,8 +61,16 @@ export function openScreen(into: HTMLElement, options: { readOnly: boolean; font
   system.addEventListener("change", recolour);
   const observer = new MutationObserver(recolour);
   observer.observe(document.documentElement, { attributeFilter: ["data-theme"] });
+  const settings = (): void => {
+    if (term.options.fontSize === fontSize()) return;
+    term.options.fontSize = fontSize();
+    options.refit();
+  };
+  addEventListener("settings", settings);
+  touchable(term, into);
   const close = (): void => {
     system.removeEventListener("change", recolour);
+    removeEventListener("settings", settings);
     observer.disconnect();
     term.dispose();
   };
