@@ -20,9 +20,12 @@ from support.scale import LONG, scaled
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from playwright.sync_api import Route
+
     from holdfast import Session
     from support.browser import Chromium, Tab
     from support.points import Points
+    from support.serving import Serving
     from support.world import World
 
     Start = Callable[..., Session]
@@ -43,10 +46,25 @@ def state(tab: Tab, name: str, glyph: str, word: str, beside: str = "") -> None:
     )
 
 
-def test_what_happens_elsewhere_is_in_the_list_within_a_second(chromium: Chromium, start: Start, world: World) -> None:
+@pytest.mark.covers("page:4")
+def test_what_happens_elsewhere_is_in_the_list_within_a_second(
+    chromium: Chromium, serving: Serving, start: Start, world: World
+) -> None:
     """Counted from the moment in which the library knows it."""
-    tab = chromium.signed_in()
+    tab = chromium.tab()
+    held: list[Route] = []
+    # Loading: the frame at once, and after a second what is waited for.
+    tab.page.route("**/v1/sessions?*", lambda route: held.append(route))
+    tab.open(f"/#code={serving.fresh_code()}")
+    tab.page.wait_for_selector("header.top")
+    tab.shows("Waiting for the list of sessions", "main")
+    held[0].continue_()
+    tab.page.unroute("**/v1/sessions?*")
+    # Empty: three lines that can be copied, and the button.
     tab.shows("Nothing runs here yet")
+    lines = tab.page.locator(".empty .copy code").all_inner_texts()
+    assert [line.split()[:2] for line in lines] == [["hold", "start"], ["hold", "run"], ["hold", "start"]]
+    tab.page.wait_for_selector(".empty button:text-is('Start a command')")
     document = tab.page.evaluate("window.same = Math.random()")
     hf = world.open()
     steady = start("sleep 600", name="steady")
@@ -59,6 +77,10 @@ def test_what_happens_elsewhere_is_in_the_list_within_a_second(chromium: Chromiu
         assert passed.seconds() <= 1, facts
 
     shown("steady", "●", "running")
+    tab.page.fill("#filter", "no such session")
+    tab.shows("No session matches the filter.", ".empty")
+    tab.page.click(".empty button")
+    tab.page.wait_for_selector(tab.row("steady"))
     asks = hf.start("read start; printf 'Overwrite? [y/N] '; read answer; exit 3", tty=True, name="asks")
     asks.submit("")
     until(lambda: asks.refresh().needs_input)
@@ -82,14 +104,17 @@ def test_what_happens_elsewhere_is_in_the_list_within_a_second(chromium: Chromiu
     shown("dies", "?", "lost")
     asks.remove()
     passed = QuietTime()
-    tab.page.wait_for_selector(tab.row("asks"), state="detached")
+    tab.page.locator(tab.row("asks")).wait_for(state="detached")
     assert passed.seconds() <= 1
     assert tab.page.evaluate("window.same") == document, "the page was loaded again"
     assert tab.problems == []
 
 
+@pytest.mark.covers("page:4")
 @pytest.mark.timeout(600)
-def test_every_state_has_its_glyph_and_its_word(chromium: Chromium, start: Start, world: World, points: Points) -> None:
+def test_every_state_has_its_glyph_and_its_word(
+    chromium: Chromium, serving: Serving, start: Start, world: World, points: Points
+) -> None:
     # Killed runners leave their sockets behind.
     world.closing.callback(world.hold, "gc", check=True)
     points.set("runner.spec_written=pause")
@@ -107,7 +132,8 @@ def test_every_state_has_its_glyph_and_its_word(chromium: Chromium, start: Start
         ("silent", "sleep 60", {"idle_timeout": 0.1}),
         ("parent", "sleep 600 >/dev/null 2>&1 & echo started", {}),
     ):
-        start(command, name=name, **options).wait(exit=True, timeout=60)
+        parent = start(command, name=name, **options)
+        parent.wait(exit=True, timeout=60)
     stubborn = start(_STUBBORN, name="stubborn")
     stubborn.wait(match="working", timeout=60)
     stopper = threading.Thread(target=_stop, args=(world, stubborn.id))
@@ -147,11 +173,20 @@ def test_every_state_has_its_glyph_and_its_word(chromium: Chromium, start: Start
         tab.shows(why, ".note")
         tab.shows("hello", ".terminal")
         tab.page.go_back()
+    state(tab, "runs", "●", "running")
     if LONG:
-        tab.page.wait_for_function(
-            "() => [...document.querySelectorAll('.state')].some((each) => each.textContent.includes('quiet'))",
-            timeout=400_000,
-        )
+        # Five minutes of silence.
+        tab.page.set_default_timeout(400_000)
+    else:
+        # Five minutes later by the clock of another browser.
+        tab = chromium.tab()
+        tab.page.add_init_script("const now = Date.now; Date.now = () => now() + 300_000")
+        tab.open(f"/#code={serving.fresh_code()}")
+    state(tab, "runs", "○", "running, quiet")
+    # Its survivor ends: it has left nothing any more.
+    os.kill(parent.refresh().exit.survivors[0]["pid"], signal.SIGKILL)  # type: ignore[union-attr]
+    tab.page.wait_for_selector(f"{tab.row('parent')} .state:has-text('left')", state="detached")
+    state(tab, "parent", "✓", "exit 0")
     stubborn.kill()
     stopper.join()
     held.release()
@@ -163,6 +198,7 @@ def _stop(world: World, id: str) -> None:
         hf.get(id).stop(grace=300, by="ada")
 
 
+@pytest.mark.covers("page:4")
 @pytest.mark.root
 def test_a_command_that_the_kernel_took_for_its_memory_says_so(chromium: Chromium, start: Start, world: World) -> None:
     start(world.probe("alloc", 300), memory=64 << 20, name="greedy").wait(exit=True, timeout=60)
@@ -170,6 +206,7 @@ def test_a_command_that_the_kernel_took_for_its_memory_says_so(chromium: Chromiu
     state(tab, "greedy", "✗", "out of memory")
 
 
+@pytest.mark.covers("page:5")
 @pytest.mark.timeout(600)
 def test_a_thousand_sessions_by_keyboard_and_by_address(chromium: Chromium, start: Start, world: World) -> None:
     """Twenty sessions ran; the others are copies of their records, with ids of their own."""
@@ -186,9 +223,10 @@ def test_a_thousand_sessions_by_keyboard_and_by_address(chromium: Chromium, star
     page.select_option("select[aria-label=sort]", "name")
     page.focus(".rows")
     page.keyboard.press("End")
-    page.wait_for_function(
-        "() => document.activeElement.matches('.row') && !document.activeElement.textContent.includes('zz-last')"
-    )
+    # Without a name the oldest is the last, and of the same age the one with the highest id.
+    oldest = min(made, key=lambda each: str(each.created_at)).created_at
+    ids = [each.id for each in hf.sessions(all=True) if each.created_at == oldest]
+    page.wait_for_function("(id) => document.activeElement.dataset.id === id", arg=max(ids))
     rows = page.eval_on_selector("a.row[data-current]", "row => [row.getBoundingClientRect().bottom, innerHeight]")
     assert rows[0] <= rows[1]
     assert page.eval_on_selector_all("a.row", "rows => rows.length") < 100
@@ -196,7 +234,8 @@ def test_a_thousand_sessions_by_keyboard_and_by_address(chromium: Chromium, star
     page.wait_for_function("() => document.activeElement.textContent.includes('zz-last')")
     for _ in range(50):
         page.keyboard.press("j")
-    assert page.evaluate("document.activeElement.dataset.id") != last.id
+    place = "document.activeElement.closest('li').style.top"
+    page.wait_for_function(f"() => {place} === `${{32 + 50 * 32}}px`")
 
     page.fill("#filter", "echo hi")
     tab.shows(f"{COUNT} of {COUNT + 1}", ".count")
@@ -234,6 +273,7 @@ def copied(world: World, id: str, new: str) -> None:
         path.write_text(json.dumps(record, indent=1))
 
 
+@pytest.mark.covers("page:5")
 def test_a_row_stays_under_the_pointer_while_it_is_pressed(chromium: Chromium, start: Start, world: World) -> None:
     start("sleep 600", name="above")
     pressed = start("until [ -e go ]; do sleep 0.1; done; printf 'Sure? [y/N] '; read answer", tty=True, name="pressed")

@@ -119,13 +119,17 @@ def _drag(tab: Tab, begin: list[tuple[float, float]], end: list[tuple[float, flo
     """Fingers from here to there in ten steps."""
     _touch(tab, "touchStart", *begin)
     for step in range(1, 11):
-        between = [(x + (u - x) * step / 10, y + (v - y) * step / 10) for (x, y), (u, v) in zip(begin, end, strict=True)]
+        between = [
+            (x + (u - x) * step / 10, y + (v - y) * step / 10) for (x, y), (u, v) in zip(begin, end, strict=True)
+        ]
         _touch(tab, "touchMove", *between)
     _touch(tab, "touchEnd")
 
 
 def test_one_finger_scrolls_a_long_press_selects_and_two_change_the_font(chromium: Chromium, start: Start) -> None:
-    session = start("seq -f 'row number %03.0f' 200; read answer; tput smcup; exec od -An -tx1 -v -w1", tty=True, name="rows")
+    session = start(
+        "seq -f 'row number %03.0f' 200; read answer; tput smcup; exec od -An -tx1 -v -w1", tty=True, name="rows"
+    )
     context = chromium.context(**_PHONE, permissions=["clipboard-read", "clipboard-write"])
     tab = chromium.signed_in(context)
     page = tab.page

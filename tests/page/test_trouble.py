@@ -125,15 +125,25 @@ def test_each_problem_says_what_to_do_and_passes(
     world.hold("gc", check=True)
 
 
-@pytest.mark.covers("page:34")
+@pytest.mark.covers("page:4", "page:34")
 @pytest.mark.namespaces
 @pytest.mark.timeout(300)
-def test_a_full_disk_is_said_where_something_is_started(chromium: Chromium, world: World) -> None:
+def test_a_full_disk_is_said_where_something_is_started_and_where_output_was_refused(
+    chromium: Chromium, world: World
+) -> None:
     """In a namespace of its own the server has a small disk for its sessions."""
     sessions = world.home / "sessions"
     mount = f"mount -t tmpfs -o size=1m,mode=700 tmpfs {sessions}"
     small = Serving(world, prefix=[*namespace_argv("--mount"), "sh", "-c", f'{mount} && exec "$@"', "sh"])
     command = f"head -c 2000000 /dev/zero > {sessions}/fill; until [ -e go ]; do sleep 0.1; done; rm {sessions}/fill"
+    prints = "echo before; until [ -e full ]; do sleep 0.1; done; seq 1 20000; touch printed; "
+    prints += "while :; do echo after; sleep 0.2; done"
+    printing = {}
+    for tty in (False, True):
+        body = {"command": prints, "cwd": str(world.cwd), "tty": tty, "name": f"prints-{tty}"}
+        answer = small.call("POST", "/v1/sessions", body)
+        assert answer.status == 201, answer.body
+        printing[tty] = answer.json["id"]
     assert small.call("POST", "/v1/sessions", {"command": command, "cwd": str(world.cwd)}).status == 201
     tab = chromium.tab()
     tab.open(f"{small.url}/#code={small.code}")
@@ -141,11 +151,27 @@ def test_a_full_disk_is_said_where_something_is_started(chromium: Chromium, worl
     until(lambda: small.call("POST", "/v1/sessions", {"command": "true"}).status == 507)
     start_by_dialog(tab, "true")
     trouble(tab, "disk full", "space", "free")
+    (world.cwd / "full").touch()
+    until(lambda: (world.cwd / "printed").exists())
     (world.cwd / "go").touch()
     until(lambda: small.call("POST", "/v1/sessions", {"command": "true"}).status == 201)
     tab.page.click("dialog button.primary")
     tab.page.wait_for_selector("dialog", state="detached")
     tab.shows("exit 0", ".state")
+    for tty, id in printing.items():
+        tail = f"/v1/sessions/{id}/tail?lines=2&format=text"
+        until(lambda tail=tail: "after" in small.call("GET", tail).json["text"])  # type: ignore[misc]
+        gaps = small.call("GET", f"/v1/sessions/{id}").json["metadata"]["gaps"]
+        assert gaps
+        assert {each["reason"] for each in gaps} == {"disk"}
+        tab.open(f"{small.url}/s/{id}?tab=log&at=0")
+        for gap in gaps:
+            size = f"{(gap['to'] - gap['from']) / 1024:.1f} KiB refused by the disk, {gap['stream']}"
+            until(lambda size=size: f"── {size} ──" in tab.buffer(), what=size)  # type: ignore[misc]
+        assert tab.buffer().index("before") < tab.buffer().index("refused") < tab.buffer().index("after")
+        marks = tab.page.locator(".timeline .mark.gap title").all_text_contents()
+        assert [each for each in marks if "refused by the disk" in each], marks
+        small.call("POST", f"/v1/sessions/{id}/stop", {"grace": 0})
     world.end_launchers()
 
 

@@ -156,8 +156,12 @@ function Rows({ rows, group, now, current, isChosen, isHeld, select }: RowsProps
     return () => removeEventListener("resize", measure);
   }, []);
   const at = rows.indexOf(current);
+  // Keys may come faster than rows are drawn.
+  const reached = useRef(-1);
+  reached.current = isChosen ? at : -1;
   useEffect(() => {
-    if (!wantsFocus.current) return;
+    // Keys may have gone further since this was drawn.
+    if (!wantsFocus.current || reached.current !== at) return;
     wantsFocus.current = false;
     const row = box.current?.querySelector<HTMLElement>("a[data-current]");
     row?.focus({ preventScroll: true });
@@ -171,9 +175,9 @@ function Rows({ rows, group, now, current, isChosen, isHeld, select }: RowsProps
       const step = steps[event.key];
       if (step === undefined) return;
       event.preventDefault();
-      const to = isChosen ? Math.max(0, Math.min(rows.length - 1, at + step)) : Math.abs(step) === 1 ? 0 : Math.max(0, Math.min(rows.length - 1, step));
+      reached.current = Math.max(0, Math.min(rows.length - 1, reached.current + step));
       wantsFocus.current = true;
-      select(rows[to]!.id);
+      select(rows[reached.current]!.id);
     };
     addEventListener("keydown", key);
     return () => removeEventListener("keydown", key);

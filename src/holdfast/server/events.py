@@ -301,7 +301,8 @@ class Events:
     async def _look_at_all(self, watching: Watching) -> None:
         shots = await self._hf.sessions(all=True)
         for shot in shots:
-            if shot.state not in FINAL_STATES:
+            # What a command left behind changes its record when it ends.
+            if shot.state not in FINAL_STATES or (shot.exit is not None and shot.exit.survivors):
                 watching.watch(self._core.home.session(shot.id), shot.id, CONTENTS)
             if self._is_watching.is_set():
                 self._look_at(shot.id)
