@@ -43,7 +43,11 @@ _OBSERVED = """() => {
 }"""
 
 
-def screens(tab: Tab, asks: Session, pipes: Session) -> dict[str, Callable[[], Any]]:
+# Screens without a token, or with that of a link.
+_ALONE = ("observer", "signed out")
+
+
+def screens(tab: Tab, asks: Session, pipes: Session, ended: Session, link: str) -> dict[str, Callable[[], Any]]:
     """How to get to each screen and dialog from anywhere."""
     page = tab.page
 
@@ -67,6 +71,14 @@ def screens(tab: Tab, asks: Session, pipes: Session) -> dict[str, Callable[[], A
 
         return go
 
+    def click(before: Callable[[], Any], target: str, name: str) -> Callable[[], Any]:
+        def go() -> None:
+            before()
+            page.locator(target).first.click(position={"x": 20, "y": 8}, force=True)
+            page.wait_for_selector(f"dialog[aria-label={name!r}] .buttons")
+
+        return go
+
     return {
         "list": at("/", "a.row"),
         "no hit": at("/?q=nothing+has+this+name", ".empty button"),
@@ -79,6 +91,13 @@ def screens(tab: Tab, asks: Session, pipes: Session) -> dict[str, Callable[[], A
         "signals": at(f"/s/{pipes.id}?tab=signals", ".padded"),
         "about": at(f"/s/{pipes.id}?tab=about", ".about"),
         "unknown": at("/s/nobody", ".trouble"),
+        "ended": at(f"/s/{ended.id}", ".ended"),
+        "observer": at(link, ".connection.live"),
+        "signed out": at("/#code=spent", ".copy"),
+        "link": click(at(f"/s/{asks.id}", ".connection.live"), ".xterm-rows > div", "Open this address?"),
+        "start again": click(
+            at(f"/s/{ended.id}?tab=about", ".about"), ".session > header .right > :last-child", "Start again"
+        ),
         "start": dialog("Start a command", ["n"]),
         "stop": dialog("Stop this session?", ["x"]),
         "share": dialog("Share as an observer link", ["s"]),
@@ -88,11 +107,17 @@ def screens(tab: Tab, asks: Session, pipes: Session) -> dict[str, Callable[[], A
     }
 
 
+@pytest.mark.covers("page:31")
 @pytest.mark.timeout(600)
-def test_every_screen_and_dialog_passes_an_accessibility_check(chromium: Chromium, start: Start) -> None:
+def test_every_screen_and_dialog_passes_an_accessibility_check(
+    chromium: Chromium, serving: Serving, start: Start
+) -> None:
     pipes = start("while :; do echo out; echo err >&2; sleep 1; done", name="pipes", owner="agent-7", labels={"a": "b"})
-    asks = start("printf 'Sure? [y/N] '; read answer; sleep 60", tty=True, name="asks")
-    start("exit 3", name="failed").wait(exit=True, timeout=60)
+    address = r"printf '\033]8;;https://example.org/\033\\an address\033]8;;\033\\\n'"
+    asks = start(f"{address}; printf 'Sure? [y/N] '; read answer; sleep 60", tty=True, name="asks")
+    ended = start("exit 3", name="failed", tty=True)
+    ended.wait(exit=True, timeout=60)
+    link = serving.call("POST", f"/v1/sessions/{asks.id}/links", {"ttl": "1h"}).json["url"]
     until(lambda: asks.refresh().needs_input)
     found: list[str] = []
     # In short, each screen in one of the three.
@@ -101,21 +126,32 @@ def test_every_screen_and_dialog_passes_an_accessibility_check(chromium: Chromiu
         {"color_scheme": "dark"},
         {"forced_colors": "active"},
     )
+
+    def checked(tab: Tab) -> None:
+        # Through the debugger, as an extension would: the policy of the page forbids other scripts.
+        tab.devtools.send("Runtime.evaluate", {"expression": _AXE.read_text()})
+        violations = tab.page.evaluate(_RUN, "forced_colors" not in look)
+        found.extend(f"{name} {look}: {each}" for each in violations)
+
     for number, look in enumerate(looks):
         tab = chromium.signed_in(**look)
-        for place, (name, go) in enumerate(screens(tab, asks, pipes).items()):
+        for place, (name, go) in enumerate(screens(tab, asks, pipes, ended, link).items()):
             if place % 3 != number and not LONG:
                 continue
+            if name in _ALONE:
+                # Another person's browser: the token of this one stays.
+                other = chromium.tab(chromium.context(**look))
+                screens(other, asks, pipes, ended, link)[name]()
+                checked(other)
+                other.page.context.close()
+                continue
             go()
-            # Through the debugger, as an extension would: the policy of the page forbids other scripts.
-            session = tab.page.context.new_cdp_session(tab.page)
-            session.send("Runtime.evaluate", {"expression": _AXE.read_text()})
-            violations = tab.page.evaluate(_RUN, "forced_colors" not in look)
-            found += [f"{name} {look}: {each}" for each in violations]
+            checked(tab)
         tab.page.context.close()
     assert not found, "\n".join(found)
 
 
+@pytest.mark.covers("page:31")
 def test_the_live_region_says_each_change_once(
     chromium: Chromium, serving: Serving, world: World, start: Start
 ) -> None:
@@ -158,104 +194,107 @@ def test_the_live_region_says_each_change_once(
     assert all(later - earlier >= span for (earlier, later), span in zip(combinations(times, 2), spans, strict=True))
 
 
+@pytest.mark.covers("page:30")
 @pytest.mark.timeout(300)
 def test_everything_by_keyboard_alone(chromium: Chromium, start: Start) -> None:
     asks = start("printf 'Sure? [y/N] '; read answer; echo got $answer; sleep 600", tty=True, name="asks")
     until(lambda: asks.refresh().needs_input)
     tab = chromium.signed_in()
     page = tab.page
-    press = page.keyboard.press
     page.wait_for_selector(tab.row("asks"))
 
     def focus(text: str) -> None:
         """The focus is on this, and visible."""
         until(lambda: text in str(page.evaluate(_FOCUS)), what=f"the focus on {text}")
 
-    def back_to(text: str) -> None:
-        page.wait_for_selector("dialog", state="detached")
-        focus(text)
+    def press(*keys: str, to: str) -> None:
+        """Press keys; the focus is on this then."""
+        for key in keys:
+            page.keyboard.press(key)
+        focus(to)
 
-    def find_typed() -> None:
-        page.wait_for_selector("main.list")
-        press("/")
-        focus("Filter sessions")
-        page.keyboard.type("typed")
-        page.wait_for_selector(".count")
-        press("Enter")
-        press("j")
-        focus("typed")
+    def tab_to(text: str, key: str = "Tab") -> None:
+        """Go on by Tab until the focus is on this. It is visible at each step."""
+        passed: list[str] = []
+        while text not in (found := str(page.evaluate(_FOCUS))):
+            assert found != "invisible", passed
+            assert len(passed) < 40, passed
+            passed.append(found)
+            page.keyboard.press(key)
 
-    press("j")
-    focus("asks")
-    press("n")
-    page.wait_for_selector("dialog[open]")
-    focus("Command")
-    page.keyboard.type("cat; sleep 600")
-    for _ in range(4):
-        press("Tab")
-    page.keyboard.type("typed")
-    press("Enter")
-    page.wait_for_selector(".connection.live")
-    page.keyboard.type("hello")
-    press("Enter")
+    def write(text: str, *keys: str, to: str) -> None:
+        page.keyboard.type(text)
+        press(*keys, to=to)
+
+    def attached() -> None:
+        page.wait_for_selector(".connection.live")
+        focus("Terminal input")
+
+    # The list, and a dialog that is left without doing anything.
+    press("j", to="asks")
+    press("n", to="Command")
+    press("Escape", to="asks")
+    # Start
+    press("n", to="Command")
+    write("cat; sleep 600", "Tab", to="on a terminal")
+    tab_to("Name")
+    write("typed", "Enter", to="Terminal input")
+    # Attach, and leave the terminal
+    attached()
+    write("hello", "Enter", to="Terminal input")
     tab.terminal_shows("hello")
-    press("Control+]")
-    press("Escape")
-    focus("screen")
-    press("Control+k")
-    page.wait_for_selector("dialog[open]")
-    focus("Action or session")
-    page.keyboard.type("find")
-    press("Escape")
-    back_to("screen")
-    page.keyboard.press("Shift+Tab")
-    focus("Stop")
-    press("Escape")
-    find_typed()
-    press("s")
-    page.wait_for_selector("dialog")
-    press("Tab")
-    focus("Make a link")
-    press("Enter")
+    press("Control+]", "Escape", to="screen")
+    # The palette, which is left again
+    press("Control+k", to="Action or session")
+    write("find", "Escape", to="screen")
+    press("Shift+Tab", to="Stop")
+    page.keyboard.press("Escape")
+    # Filter
+    page.wait_for_selector("main.list")
+    press("/", to="Filter sessions")
+    page.keyboard.type("typed")
+    page.wait_for_selector(".count")
+    page.keyboard.press("Enter")
+    press("j", to="typed")
+    # Share
+    press("s", to="Valid for")
+    press("Tab", to="Make a link")
+    press("Enter", to="Make a link")
     page.wait_for_selector("dialog .copy")
-    press("Escape")
-    back_to("typed")
-    press("?")
-    page.wait_for_selector("dialog")
-    press("Escape")
-    back_to("typed")
-    press("Enter")
-    page.wait_for_selector(".connection.live")
-    press("Control+]")
-    press("b")
-    page.wait_for_selector(".past")
-    press("Escape")
-    find_typed()
-    press("Enter")
-    page.wait_for_selector(".connection.live")
-    press("Control+]")
-    press("/")
-    focus("Find in the log")
-    page.keyboard.type("hello")
-    press("Enter")
+    tab_to("Copy", "Shift+Tab")
+    press("Escape", to="typed")
+    press("?", to="Close")
+    press("Escape", to="typed")
+    page.keyboard.press("Enter")
+    attached()
+    # Back in time, on from there, and live again
+    press("Control+]", "b", to="Play")
+    page.wait_for_selector(".past .xterm-screen")
+    tab_to("Moment")
+    press("Home", to="Moment")
+    page.wait_for_selector(".past .terminal[data-offset='0'], .past .terminal[data-offset='7']")
+    press("l", to="Terminal input")
+    # Find, and a hit
+    press("Control+]", "/", to="Find in the log")
+    write("hello", "Enter", to="Find in the log")
     page.wait_for_selector(".hits li")
-    press("Escape")
+    tab_to("hello")
+    press("Enter", to="hello")
+    page.wait_for_selector(".past .terminal[data-offset]")
+    press("Escape", to="Play")
     page.wait_for_selector(".find", state="detached")
-    press("Control+k")
-    page.wait_for_selector("dialog[open]")
-    focus("Action or session")
-    page.keyboard.type("stop this")
-    press("Enter")
+    press("l", to="Terminal input")
+    # Stop, by the palette out of the terminal
+    press("Control+]", "k", to="Action or session")
+    write("stop this", "Enter", to="Stop")
     page.wait_for_selector("dialog[aria-label='Stop this session?']")
-    focus("Stop")
-    press("Enter")
+    press("Enter", to="Terminal input")
     tab.shows("stopped by", ".state")
-    press("g")
-    press("i")
+    # Answer
+    press("Control+]", "Escape", to="screen")
+    page.keyboard.press("g")
+    page.keyboard.press("i")
     page.wait_for_selector(".question")
-    while "Answer to asks" not in page.evaluate(_FOCUS):
-        press("Tab")
-        assert page.evaluate(_FOCUS) != "invisible"
-    page.keyboard.type("yes")
-    press("Enter")
+    tab_to("Answer to asks")
+    write("yes", "Enter", to="Inbox")
     assert asks.wait(match="got yes", timeout=60).reason == "match"

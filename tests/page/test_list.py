@@ -54,7 +54,7 @@ def test_what_happens_elsewhere_is_in_the_list_within_a_second(
     tab = chromium.tab()
     held: list[Route] = []
     # Loading: the frame at once, and after a second what is waited for.
-    tab.page.route("**/v1/sessions?*", lambda route: held.append(route))
+    tab.page.route("**/v1/sessions?*", lambda route: held.append(route))  # noqa: PLW0108
     tab.open(f"/#code={serving.fresh_code()}")
     tab.page.wait_for_selector("header.top")
     tab.shows("Waiting for the list of sessions", "main")

@@ -138,12 +138,12 @@ def test_a_full_disk_is_said_where_something_is_started_and_where_output_was_ref
     command = f"head -c 2000000 /dev/zero > {sessions}/fill; until [ -e go ]; do sleep 0.1; done; rm {sessions}/fill"
     prints = "echo before; until [ -e full ]; do sleep 0.1; done; seq 1 20000; touch printed; "
     prints += "while :; do echo after; sleep 0.2; done"
-    printing = {}
+    printing = []
     for tty in (False, True):
         body = {"command": prints, "cwd": str(world.cwd), "tty": tty, "name": f"prints-{tty}"}
         answer = small.call("POST", "/v1/sessions", body)
         assert answer.status == 201, answer.body
-        printing[tty] = answer.json["id"]
+        printing.append(answer.json["id"])
     assert small.call("POST", "/v1/sessions", {"command": command, "cwd": str(world.cwd)}).status == 201
     tab = chromium.tab()
     tab.open(f"{small.url}/#code={small.code}")
@@ -152,13 +152,13 @@ def test_a_full_disk_is_said_where_something_is_started_and_where_output_was_ref
     start_by_dialog(tab, "true")
     trouble(tab, "disk full", "space", "free")
     (world.cwd / "full").touch()
-    until(lambda: (world.cwd / "printed").exists())
+    until((world.cwd / "printed").exists)
     (world.cwd / "go").touch()
     until(lambda: small.call("POST", "/v1/sessions", {"command": "true"}).status == 201)
     tab.page.click("dialog button.primary")
     tab.page.wait_for_selector("dialog", state="detached")
     tab.shows("exit 0", ".state")
-    for tty, id in printing.items():
+    for id in printing:
         tail = f"/v1/sessions/{id}/tail?lines=2&format=text"
         until(lambda tail=tail: "after" in small.call("GET", tail).json["text"])  # type: ignore[misc]
         gaps = small.call("GET", f"/v1/sessions/{id}").json["metadata"]["gaps"]

@@ -245,6 +245,7 @@ const KEYS: [string, string][] = [
   ["s", "share"],
   ["[ ]", "previous and next that needs somebody"],
   ["g l, g i, g g", "list, inbox, grid"],
+  ["l", "from an earlier moment to live"],
   ["Ctrl-K", "every action and session"],
   ["Esc", "back"],
   ["Ctrl-] then d", "in a terminal: to the list"],

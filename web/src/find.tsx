@@ -34,8 +34,13 @@ export function Find({ session }: { session: Session }): JSX.Element {
   const [busy, setBusy] = useState(false);
   const [error, setError] = useState<unknown>(null);
   useEffect(() => {
+    const before = document.activeElement;
     field.current?.focus();
     if (field.current?.value) void search();
+    return () => {
+      const isThere = before instanceof HTMLElement && before.isConnected && !before.closest("[inert]");
+      (isThere ? before : document.querySelector<HTMLElement>(".past button, .terminal textarea"))?.focus();
+    };
   }, []);
   const page = (stream: string, before?: number): Promise<Found> => {
     const asked = new URLSearchParams({ [isExpression ? "re" : "text"]: field.current!.value, stream, context: String(CONTEXT) });

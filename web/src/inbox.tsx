@@ -1,6 +1,6 @@
 // What waits for a person: questions, answered in place, and signals that are not settled.
 import type { JSX } from "preact";
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { can, get, info, may, post, put, sessionPath, type SignalRecord } from "./api";
 import { Cell, useCell } from "./cell";
 import { age, look, type Session, title } from "./model";
@@ -29,9 +29,19 @@ export function Inbox(): JSX.Element {
   const all = useCell(sessions);
   const now = useNow();
   const asking = [...all.values()].filter((each) => each.needs_input);
+  const heading = useRef<HTMLHeadingElement>(null);
+  const before = useRef(asking.length);
+  useEffect(() => {
+    // The field that had the focus went with its question.
+    const isLost = asking.length < before.current && document.activeElement === document.body;
+    if (isLost) (document.querySelector<HTMLElement>(".question input") ?? heading.current)?.focus();
+    before.current = asking.length;
+  }, [asking.length]);
   return (
     <main class="inbox">
-      <h1>Inbox</h1>
+      <h1 ref={heading} tabIndex={-1}>
+        Inbox
+      </h1>
       <section aria-label="Questions">
         {asking.length === 0 && <p class="dim">No session waits for input.</p>}
         {asking.map((session) => (

@@ -1,7 +1,7 @@
 // The page: signs in, follows the server, and shows what the address names.
 import { type JSX, render } from "preact";
 import { useEffect } from "preact/hooks";
-import { address, go, isLink, sessionOf } from "./address";
+import { address, go, isLink, sessionOf, setQuery } from "./address";
 import { can, connection, follow, Gone, info, outdated, type Problem, signIn, tryNow } from "./api";
 import { useCell } from "./cell";
 import { dialog, Dialogs, openPalette } from "./dialogs";
@@ -160,6 +160,7 @@ function useShortcuts(): void {
       const to = isAfterG ? GO[event.key] : undefined;
       isAfterG = event.key === "g" && !to;
       if (to) go(to);
+      else if (event.key === "l" && address.value.query.has("at")) setQuery({ at: "", of: "" }, "push");
       else if (event.key === "/") document.getElementById("filter")?.focus();
       else if (event.key === "Escape" && location.pathname !== "/") go("/");
       else if (event.key === "?") dialog.set({ is: "keys" });

@@ -23,7 +23,8 @@ export function Past({ session, at }: { session: Session; at: number }): JSX.Ele
   const next = useCell(marks).find((each) => each.offset !== null && each.offset > progress.offset);
   useEffect(() => {
     let isOpen = true;
-    first.current?.focus();
+    // Who looks through hits goes on there.
+    if (!document.activeElement?.closest(".find")) first.current?.focus();
     void import("./term").then((term) => {
       if (!isOpen || !box.current) return;
       replay.current = new term.Replay(box.current, source(session.id), setProgress, setLink);

@@ -78,7 +78,7 @@ export function Timeline({ session, at, of }: { session: Session; at: number | n
         viewBox={`0 0 ${SLICES} ${HEIGHT}`}
         preserveAspectRatio="none"
         role="slider"
-        tabIndex={0}
+        tabindex={0}
         aria-label="Moment"
         aria-valuemin={0}
         aria-valuemax={SLICES - 1}

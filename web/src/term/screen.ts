@@ -53,6 +53,8 @@ export function openScreen(into: HTMLElement, options: { readOnly: boolean; askL
   term.loadAddon(new Unicode11Addon());
   term.unicode.activeVersion = "11";
   swallow(term);
+  // Keys are the page's: Tab leaves it.
+  if (options.readOnly) term.attachCustomKeyEventHandler(() => false);
   term.open(into);
   // For tests and for a look with the browser's tools.
   Object.assign(into, { terminal: term });
