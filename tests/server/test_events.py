@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast.signals.records import Signal
+from support.faults import wedged
 from support.serving import START_BOUND_S, EventReader, Serving, closed_with, request, serving_inside, started
 from support.waiting import until
 
@@ -43,6 +44,25 @@ def test_a_session_is_seen_from_its_start_to_its_removal(world: World, serving: 
         assert reader.until("session", change="ended")["exit"]["cause"] == "stop"
         session.remove()
         assert reader.until("session", change="removed")["id"] == session.id
+
+
+def test_a_runner_that_is_stopped_is_unreachable_to_open_readers_until_it_continues(
+    world: World, serving: Serving
+) -> None:
+    """An open page showed it as running: nothing is written or sent when a process is stopped."""
+    hf = world.open()
+    session, other = hf.start("exec sleep 600"), hf.start("exec cat", stdin="open")
+    with EventReader(serving) as reader, EventReader(serving, f"/v1/events?session={other.id}") as elsewhere:
+        for each in (reader, elsewhere):
+            each.until("hello")
+        with wedged(session):
+            assert reader.until("session", id=session.id)["state"] == "unreachable"
+            other.send("hello\n")
+            assert reader.until("session", id=other.id)["state"] == "running"
+        assert reader.until("session", id=session.id)["state"] == "running"
+        assert elsewhere.until("session")["id"] == other.id
+    for running in (session, other):
+        running.stop(grace=0)
 
 
 def test_only_what_was_asked_for_and_may_be_seen_comes(world: World, serving: Serving) -> None:

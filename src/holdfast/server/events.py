@@ -10,8 +10,9 @@ import asyncio
 import json
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from ..core import processes
 from ..errors import HoldfastError, NotFound, Removed
 from ..home import is_id
 from ..model import FINAL_STATES
@@ -47,6 +48,8 @@ _PAGE = 50
 _GATHER_S = 0.02
 # A reader that left most often comes back at once.
 _LINGER_S = 5.0
+# How often the runners of sessions that a reader sees are looked at: the kernel tells no one that a process was stopped.
+_HALTED_S = 2.0
 _HOME, _SESSIONS = "/", "/sessions"
 
 
@@ -71,6 +74,18 @@ class Wanted:
             and all(labels.get(key) == value for key, value in self.labels.items())
             and self.caller.sees(id, owner, labels)
         )
+
+
+class _Shown(NamedTuple):
+    """What readers know of a session."""
+
+    is_over: bool
+    # Of all its facts.
+    hash: int
+    owner: str | None
+    labels: dict[str, str]
+    # Of its runner, where that is a process of this machine.
+    pid: int | None
 
 
 class _Reader:
@@ -116,8 +131,9 @@ class Events:
         self._closing: asyncio.Task[None] | None = None
         # Set when the watch has seen everything once.
         self._is_watching = asyncio.Event()
-        # By session: whether it is over, what was last shown of it (hashed), its owner and its labels.
-        self._known: dict[str, tuple[bool, int, str | None, dict[str, str]]] = {}
+        self._known: dict[str, _Shown] = {}
+        # Sessions whose runner was stopped by a signal when it was last looked at.
+        self._halted: set[str] = set()
         self._changed: set[str] = set()
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
@@ -226,7 +242,7 @@ class Events:
 
     def _labels(self, signal: Signal) -> Mapping[str, str]:
         known = self._known.get(signal.session or "")
-        return known[3] if known is not None else signal.snapshot.get("labels") or {}
+        return known.labels if known is not None else signal.snapshot.get("labels") or {}
 
     def _reset(self, reason: str, generation: str | None, at: int) -> str:
         self._metrics.add("sse_resets_total", reason)
@@ -257,6 +273,7 @@ class Events:
         self._watch = None
         self._tasks.clear()
         self._known.clear()
+        self._halted.clear()
         self._changed.clear()
         for task in tasks:
             task.cancel()
@@ -270,13 +287,33 @@ class Events:
             watching.watch(core.home.sessions, _SESSIONS, NAMES)
             await self._look_at_all(watching)
             self._is_watching.set()
-            while True:
-                ready = await core.driver.ready([waker.fileno(), watching.fileno()], (), listing.again_s)
-                try:
-                    await self._look_again(listing, waker, watching, is_woken=ready != {watching.fileno()})
-                except HoldfastError:
-                    pass  # the index is busy: the next change is looked at with this one
-                await asyncio.sleep(_GATHER_S)
+            halted = asyncio.ensure_future(self._watch_halted())
+            try:
+                while True:
+                    ready = await core.driver.ready([waker.fileno(), watching.fileno()], (), listing.again_s)
+                    try:
+                        await self._look_again(listing, waker, watching, is_woken=ready != {watching.fileno()})
+                    except HoldfastError:
+                        pass  # the index is busy: the next change is looked at with this one
+                    await asyncio.sleep(_GATHER_S)
+            finally:
+                halted.cancel()
+
+    async def _watch_halted(self) -> None:
+        """See runners that are stopped by a signal, or continued. Only those of sessions that a reader sees."""
+        while True:
+            await asyncio.sleep(_HALTED_S)
+            self._halted &= self._known.keys()
+            for id, known in list(self._known.items()):
+                if known.is_over or known.pid is None or not self._is_seen(id, known.owner, known.labels):
+                    continue
+                process = processes.look(known.pid)
+                if (process is not None and process.state == "T") != (id in self._halted):
+                    self._halted ^= {id}
+                    self._look_at(id)
+
+    def _is_seen(self, id: str, owner: str | None, labels: Mapping[str, str]) -> bool:
+        return any("session" in each.wanted.types and each.wanted.fits(id, owner, labels) for each in self._readers)
 
     async def _look_again(self, listing: Listing, waker: Waker, watching: Watching, *, is_woken: bool) -> None:
         home = self._core.home
@@ -329,14 +366,14 @@ class Events:
             except (NotFound, Removed):
                 known = self._known.pop(id, None)
                 if known is not None:
-                    self._send("removed", {"id": id, "owner": known[2], "labels": known[3]})
+                    self._send("removed", {"id": id, "owner": known.owner, "labels": known.labels})
                 return
             except HoldfastError:
                 return
             shown, is_over = record(shot), shot.state in FINAL_STATES
             before = self._known.get(id)
             if self._note(shown, is_over=is_over):
-                change = "created" if before is None else "ended" if is_over and not before[0] else "updated"
+                change = "created" if before is None else "ended" if is_over and not before.is_over else "updated"
                 self._send(change, shown)
                 if before is None and is_over:
                     self._send("ended", shown)
@@ -345,7 +382,9 @@ class Events:
     def _note(self, shown: dict[str, Any], *, is_over: bool) -> bool:
         """Remember what was shown; whether it is new."""
         facts = {key: value for key, value in shown.items() if key != "observed_at"}
-        now = is_over, hash(json.dumps(facts, sort_keys=True, default=str)), shown["owner"], shown["labels"]
+        digest = hash(json.dumps(facts, sort_keys=True, default=str))
+        pid = shown["runner_pid"] if shown["place"] == "local" else None
+        now = _Shown(is_over, digest, shown["owner"], shown["labels"], pid)
         is_new = self._known.get(shown["id"]) != now
         self._known[shown["id"]] = now
         return is_new
