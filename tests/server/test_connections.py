@@ -13,7 +13,7 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from holdfast.server import serve
-from holdfast.server.gate import LOST
+from holdfast.server.responses import LOST
 from holdfast.server.serve import HttpConnection, WebSocketConnection
 from support.serving import UPGRADE
 from support.waiting import BOUND_S

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from websockets.exceptions import InvalidStatus
 
 from holdfast.config import SETTINGS
+from holdfast.runner.endpoint import CLIENTS_MAX
 from support.serving import Serving, started
-from support.webviewer import WebViewer
+from support.waiting import BOUND_S, until
+from support.webviewer import BINARY, JSON, WebViewer
 
 if TYPE_CHECKING:
     from support.serving import Answer
@@ -26,6 +26,54 @@ LOW = {
     "tickets": 1,
     "tokens": 2,
 }
+
+
+def turned_away(serving: Serving, session: str, dialect: str = JSON, **query: Any) -> dict[str, object]:
+    """The problem that comes before the close: a page sees no answer to an upgrade."""
+    viewer = WebViewer(serving.address, serving.token, session, dialect, **query)
+    while viewer.take(BOUND_S):
+        pass
+    assert viewer.closed == (1013, "too-many-clients")
+    (error,) = viewer.told
+    assert (error["type"], error["code"]) == ("error", "too-many-clients")
+    viewer.leave()
+    return error
+
+
+@pytest.mark.parametrize("key", ["connections", "connections_per_peer"])
+def test_an_upgrade_beyond_the_connections_is_closed_with_1013(
+    world: World, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    monkeypatch.setenv(f"HOLDFAST_SERVER_{key.upper()}", "1")
+    serving = Serving(world)
+    session = started(serving, "exec cat", tty=True)
+
+    def joined() -> WebViewer | None:
+        """None while the connection before it is still counted."""
+        viewer = WebViewer(serving.address, serving.token, session["id"])
+        viewer.until(lambda: viewer.told, "its first message")
+        if viewer.told[0]["type"] == "init":
+            return viewer
+        viewer.leave()
+        return None
+
+    viewer = until(joined, what="the first")
+    assert viewer is not None
+    error = turned_away(serving, session["id"])
+    assert (error["key"], error["limit"]) == (f"server.{key}", 1)
+    viewer.type(b"still here\r")
+    viewer.until(lambda: viewer.text.count("still here") == 2, "its echo")
+    viewer.leave()
+    world.open().get(session["id"]).stop(grace=0)
+
+
+def test_a_client_too_many_for_the_runner_is_closed_with_1013(world: World, serving: Serving) -> None:
+    session = world.open().start("exec cat", tty=True)
+    attached = [session.attach() for _ in range(CLIENTS_MAX)]
+    assert turned_away(serving, session.id)["limit"] == CLIENTS_MAX
+    for each in attached:
+        each.close()
+    session.stop(grace=0)
 
 
 def test_a_refusal_names_the_setting_and_its_value(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,10 +112,8 @@ def test_a_refusal_names_the_setting_and_its_value(world: World, monkeypatch: py
     is_refused(serving.call("POST", f"{at}/links", {}), "busy", "tokens")
     viewer = WebViewer(serving.address, serving.token, session["id"], role="observe")
     viewer.begun()
-    with pytest.raises(InvalidStatus) as refused:
-        WebViewer(serving.address, serving.token, session["id"], role="observe")
-    assert refused.value.response.status_code == 429
-    named(json.loads(refused.value.response.body), "observers_per_session")
+    for dialect in (JSON, BINARY):
+        named(turned_away(serving, session["id"], dialect, role="observe"), "observers_per_session")
     # Another session has room, and so has this one for control.
     for id, role in ((other["id"], "observe"), (session["id"], "control")):
         more = WebViewer(serving.address, serving.token, id, role=role)

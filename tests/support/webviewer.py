@@ -51,7 +51,7 @@ class WebViewer:
         self._draws = draws
         self.told: list[dict[str, Any]] = []
         self.live = bytearray()
-        self.live_from = self.at = 0
+        self.live_from = self.at = self._acked = 0
         self.grid: Grid | None = None
         self.closed: tuple[int, str] | None = None
         self._number = 0

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 
 from ..core.processes import SESSION_VARIABLE
 from ..errors import Busy, HoldfastError, Unsupported
-from ..server.gate import HANG_UP, LOST
-from ..server.responses import ScopeMissing
+from ..server.responses import HANG_UP, LOST, ScopeMissing
 from . import sealing
 from .conversation import BODY, BYTES, ERRORS, HEADERS, LAST, TEXT, Conversation
 from .exchange import FORGOTTEN, HEAD, OPEN, OPENED, REVOKED, Broken

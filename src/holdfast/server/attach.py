@@ -21,9 +21,8 @@ from ..sessions import inputs
 from ..sessions.start import check_size
 from ..terminal.paint import Restored
 from .endpoints import read_query, takes
-from .gate import LOST
 from .observers import PIECE_BYTES, Observing
-from .responses import problem, refuse
+from .responses import LOST, problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -269,16 +268,12 @@ async def attend(
     app: App, socket: WebSocket, session: AsyncSession, params: AttachParams, role: Role, label: str
 ) -> None:
     """From the upgrade, which is refused where nothing can be shown, to the end of the connection."""
+    dialect = chosen(socket.scope["subprotocols"])
     try:
-        dialect = chosen(socket.scope["subprotocols"])
         async with asyncio.timeout(_REACHED_S):
             attachment = await _attached(session, params, role, label, app.feeds)
     except TimeoutError:
-        await refuse(socket, Unreachable(session.id, session.runner_pid, _REACHED_S))
-        return
-    except HoldfastError as error:
-        await refuse(socket, error)
-        return
+        raise Unreachable(session.id, session.runner_pid, _REACHED_S) from None
     async with attachment:
         await socket.accept(dialect.name)
         await Viewer(app, socket, dialect, session, attachment, params.since, role).run(socket.state.caller.revoked)
@@ -382,7 +377,7 @@ class Viewer:
         except WebSocketDisconnect:
             return None, ""
         except HoldfastError as error:
-            await self._send_message(_error(error))
+            await self._send_message(error_message(error))
             return (_REMOVED if isinstance(error, (Removed, NotFound)) else _FAILED), error.code
 
     async def _pass_on(self, event: Event) -> None:
@@ -472,7 +467,7 @@ class Viewer:
         if isinstance(event, Refused):
             if event.id in self._inputs:
                 return {"type": "written", "id": self._inputs.pop(event.id), "problem": problem(event.error)}
-            return _error(event.error)
+            return error_message(event.error)
         assert isinstance(event, Bell)
         return {"type": "bell", "text": event.text}
 
@@ -530,7 +525,7 @@ class Viewer:
             if message.get("type") == "input" and message.get("id") is not None:
                 await self._send_message({"type": "written", "id": message["id"], "problem": problem(error)})
             else:
-                await self._send_message(_error(error))
+                await self._send_message(error_message(error))
         return False
 
     async def _act(self, message: Message) -> None:
@@ -582,7 +577,7 @@ def _spelled(dialect: Dialect, offset: int, data: bytes) -> str | bytes:
     return dialect.spell({"type": "data", "offset": offset, "data": data})
 
 
-def _error(error: HoldfastError) -> Message:
+def error_message(error: HoldfastError) -> Message:
     return {**problem(error), "type": "error", "code": error.code}
 
 

@@ -18,8 +18,7 @@ from ..home import is_id
 from ..model import FINAL_STATES
 from ..sessions.aio import AsyncSession
 from .endpoints import record, redacted
-from .gate import LOST
-from .responses import TooManyConnections
+from .responses import LOST, TooManyConnections
 from .watching import CONTENTS, NAMES, Watching
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ _PAGE = 50
 _GATHER_S = 0.02
 # A reader that left most often comes back at once.
 _LINGER_S = 5.0
-# How often the runners of sessions that a reader sees are looked at: the kernel tells no one that a process was stopped.
+# How often to look at the runners of sessions that a reader sees: the kernel reports no process that is stopped.
 _HALTED_S = 2.0
 _HOME, _SESSIONS = "/", "/sessions"
 

@@ -21,12 +21,14 @@ from starlette.websockets import WebSocketDisconnect
 from uvicorn.protocols.utils import ClientDisconnected
 
 from ..core.clock import now_text
-from ..errors import BadArgument, BadRequest, Busy, HoldfastError, ShuttingDown, TooLarge
+from ..errors import BadArgument, BadRequest, Busy, HoldfastError, ShuttingDown, TooLarge, TooManyClients
 from ..serving.door import PROVEN
 from . import responses as standard
+from .attach import DIALECTS, chosen, error_message
 from .endpoints import by_path
 from .listen import is_trusted
 from .responses import (
+    HANG_UP,
     BadOrigin,
     NoSuchAddress,
     TicketSpent,
@@ -56,8 +58,7 @@ if TYPE_CHECKING:
 
 # How a caller without a token gets one, and how it checks that we are the server that it knows.
 LOGIN = frozenset(("/v1/auth/exchange", "/v1/auth/prove"))
-HANG_UP = "holdfast.hang_up"
-LOST = "holdfast.lost"
+_TOO_MANY = 1013
 
 # No path of ours has these: they probe for files.
 _HIDDEN = re.compile(rb"%(?:2e|2f|5c|00)", re.IGNORECASE)
@@ -253,7 +254,9 @@ class _WayOut:
         await self._send(message)
 
     async def give_up(self, error: HoldfastError, receive: Receive) -> None:
-        if not self._is_started:
+        if not self._is_started and self._scope["type"] == "websocket" and isinstance(error, TooManyClients):
+            await self._turn_away(error)
+        elif not self._is_started:
             await answer(error, self._scope)(self._scope, receive, self)
         elif self._scope["type"] == "websocket":
             try:
@@ -263,6 +266,18 @@ class _WayOut:
         else:
             # Half of an answer must not look like the whole.
             await hang_up(self._scope, receive)
+
+    async def _turn_away(self, error: HoldfastError) -> None:
+        """A page cannot see the answer to an upgrade that is refused: accept it, say why, and close it."""
+        # One that offers none that is spoken here still reads the close code.
+        dialect = chosen([*self._scope["subprotocols"], DIALECTS[0].name])
+        spelled = dialect.spell(error_message(error))
+        accepted = dialect.name if dialect.name in self._scope["subprotocols"] else None
+        await self({"type": "websocket.accept", "subprotocol": accepted})
+        await self(
+            {"type": "websocket.send", **({"text": spelled} if isinstance(spelled, str) else {"bytes": spelled})}
+        )
+        await self({"type": "websocket.close", "code": _TOO_MANY, "reason": error.code})
 
 
 def _check_form(scope: Scope, headers: Headers, header_bytes: int) -> None:

@@ -13,7 +13,6 @@ from ..errors import BadRequest, HoldfastError, NotFound, TooManyClients
 
 if TYPE_CHECKING:
     from starlette.types import Scope
-    from starlette.websockets import WebSocket
 
     from ..config import Config
 
@@ -132,9 +131,9 @@ def answer(error: HoldfastError, scope: Scope) -> Response:
     return Response(content, error.http_status, headers, MEDIA_TYPE)
 
 
-async def refuse(socket: WebSocket, error: HoldfastError) -> None:
-    """Answer an upgrade by an HTTP response instead."""
-    await socket.send_denial_response(answer(error, socket.scope))
+# In the extensions of a scope: ends the connection without an answer; set when the connection has ended.
+HANG_UP = "holdfast.hang_up"
+LOST = "holdfast.lost"
 
 
 # What every answer carries.

@@ -25,9 +25,9 @@ from ..sessions.aio import AsyncHoldfast
 from . import responses as standard
 from . import routes as _routes  # noqa: F401  (they add themselves to the table)
 from .app import App
-from .gate import HANG_UP, LOST, Gate
+from .gate import Gate
 from .listen import ListenAddress, check, names, opened, proxies
-from .responses import MEDIA_TYPE, TooManyConnections, body, reached
+from .responses import HANG_UP, LOST, MEDIA_TYPE, TooManyConnections, body, reached
 from .tokens import announce
 from .watching import NAMES, Watching
 
