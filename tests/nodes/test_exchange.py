@@ -70,7 +70,7 @@ def test_a_sender_stops_when_its_credit_is_used_and_continues_when_it_is_acknowl
     sent = []
     while view.may_send:
         sent.append(view.data(0, bytes(64 << 10), NOW))
-    assert len(sent) == CREDIT_BYTES // (64 << 10)
+    assert CREDIT_BYTES - (192 << 10) < sum(map(len, sent)) <= CREDIT_BYTES
     for message in sent:
         found = node.receive(message, NOW)
         assert found is not None

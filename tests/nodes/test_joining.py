@@ -83,7 +83,8 @@ def test_the_login_of_a_node_may_hear_and_ask_nothing_of_others(fleet: Fleet) ->
 
     machine = fleet.join("a")
     fleet.join("b")
-    address = json.loads(machine.file("joined.json").read_text())["fabric"]
+    (joined,) = json.loads(machine.file("joined.json").read_text())["views"].values()
+    address = joined["fabric"]
     fleet_id = address["fleet"]
     view = json.loads(fleet.view.file("fabric.json").read_text())["view"]
 

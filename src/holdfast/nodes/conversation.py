@@ -11,7 +11,7 @@ from ..core import wire
 from .exchange import HEAR_S, PART_BYTES, Broken, Exchange
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable, Coroutine
     from typing import Any
 
     from .sealing import Seal
@@ -29,17 +29,17 @@ _LOOK_S = 1.0
 class Conversation:
     """`publish` sends one message and returns False where there is no fabric. One task may receive at a time."""
 
-    def __init__(self, seal: Seal, publish: Callable[[bytes], Awaitable[bool]]) -> None:
+    def __init__(self, seal: Seal, publish: Callable[[bytes], Coroutine[Any, Any, bool]]) -> None:
         self._loop = asyncio.get_running_loop()
         self._exchange = Exchange(seal, self._loop.time())
         self._publish = publish
         self._came: deque[tuple[wire.Frame, int]] = deque()
         self._something = asyncio.Event()
         self._room = asyncio.Event()
-        # Numbers are given and messages published in one order.
-        self._sending = asyncio.Lock()
+        # Numbers are given and messages published in one order; what needs credit waits for it in one order.
+        self._sending, self._turn = asyncio.Lock(), asyncio.Lock()
         self._over: Broken | None = None
-        self._on_over: Callable[[Broken], object] | None = None
+        self._on_over: list[Callable[[Broken], object]] = []
         self._timer = self._loop.call_at(self._exchange.due(), self._look)
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -54,6 +54,9 @@ class Conversation:
         try:
             found = self._exchange.receive(message, self._loop.time())
         except Broken as problem:
+            if not self._exchange.is_over:
+                # It was hurt on the way here. The way back may be intact, and the other side must not wait for silence.
+                self._spawn(self._publish(self._exchange.end(self._loop.time())))
             self.lose(problem)
             return
         if found is not None:
@@ -69,11 +72,13 @@ class Conversation:
             self._timer.cancel()
             self._something.set()
             self._room.set()
-            if self._on_over is not None:
-                self._on_over(problem)
+            for call in self._on_over:
+                call(problem)
 
     def on_over(self, call: Callable[[Broken], object]) -> None:
-        self._on_over = call
+        self._on_over.append(call)
+        if self._over is not None:
+            call(self._over)
 
     async def receive(self) -> wire.Frame:
         while not self._came:
@@ -87,16 +92,14 @@ class Conversation:
         return frame
 
     async def send(self, message: dict[str, Any]) -> None:
-        await self._wait_for_room()
-        await self._say(lambda now: self._exchange.control(message, now))
+        await self._send(lambda now: self._exchange.control(message, now))
 
     async def send_body(self, number: int, raw: bytes, *, is_last: bool = True) -> None:
         """Bytes of any length, in parts. `is_last`: this is the end of what has the number."""
         for start in range(0, max(len(raw), 1), PART_BYTES):
             part = raw[start : start + PART_BYTES]
             mark = LAST if is_last and start + PART_BYTES >= len(raw) else 0
-            await self._wait_for_room()
-            await self._say(partial(self._exchange.data, number + mark, part))
+            await self._send(partial(self._exchange.data, number + mark, part))
 
     async def close(self, problem: dict[str, Any] | None = None) -> None:
         """End it, and say so."""
@@ -104,10 +107,13 @@ class Conversation:
             await self._say(lambda now: self._exchange.end(now, problem))
             self.lose(Broken("it was ended here", problem))
 
-    async def _wait_for_room(self) -> None:
-        while self._over is None and not self._exchange.may_send:
-            self._room.clear()
-            await self._room.wait()
+    async def _send(self, make: Callable[[float], bytes]) -> None:
+        async with self._turn:
+            while self._over is None and not self._exchange.may_send:
+                self._room.clear()
+                await self._room.wait()
+            if self._over is None:
+                await self._say(make)
         if self._over is not None:
             raise self._over
 
@@ -125,7 +131,10 @@ class Conversation:
             self.lose(Broken(f"no word for {HEAR_S:g} s"))
             return
         if self._exchange.owes_word(now):
-            task = self._loop.create_task(self._say(self._exchange.ping))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._spawn(self._say(self._exchange.ping))
         self._timer = self._loop.call_at(max(self._exchange.due(), now + _LOOK_S), self._look)
+
+    def _spawn(self, work: Coroutine[Any, Any, object]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

@@ -49,9 +49,8 @@ class Exchange:
     def __init__(self, seal: Seal, now: float) -> None:
         self._seal = seal
         self._sent = self._heard = 0
-        # Bytes that were sent and not acknowledged, and bytes that were taken and not yet acknowledged by us.
-        self._unacked = 0
-        self._unacknowledged = 0
+        # Bytes that were sent and not acknowledged; that came and were not; and how many of these were used.
+        self._unacked = self._held = self._used = 0
         self._said_at = self._heard_at = now
         self.is_over = False
 
@@ -59,7 +58,8 @@ class Exchange:
 
     @property
     def may_send(self) -> bool:
-        return self._unacked < CREDIT_BYTES
+        """Whether there is credit for one more part, or a control message."""
+        return self._unacked + PART_BYTES + HEAD.size <= CREDIT_BYTES
 
     def control(self, message: dict[str, Any], now: float) -> bytes:
         return self._message(wire.control(message), now)
@@ -98,25 +98,27 @@ class Exchange:
             raise Broken(str(problem)) from None
         self._heard += 1
         self._heard_at = now
-        if not isinstance(frame, dict):
-            return frame, len(body)
-        word = frame["type"]
-        if word == _ACK:
-            self._take_ack(frame.get("bytes"))
-        elif word == _END:
-            self.is_over = True
-            said = frame.get("problem")
-            raise Broken("the other side ended it", said if isinstance(said, dict) else None)
-        elif word != _PING:
-            return frame, len(body)
-        return None
+        word = frame["type"] if isinstance(frame, dict) else None
+        if isinstance(frame, dict) and word in (_ACK, _PING, _END):
+            if word == _ACK:
+                self._take_ack(frame.get("bytes"))
+            elif word == _END:
+                self.is_over = True
+                said = frame.get("problem")
+                raise Broken("the other side ended it", said if isinstance(said, dict) else None)
+            return None
+        self._held += len(body)
+        if self._held > CREDIT_BYTES:
+            raise Broken("the other side sent more than its credit")
+        return frame, len(body)
 
     def taken(self, size: int, now: float) -> bytes | None:
         """A frame was used: the acknowledgement to send, when enough has come together."""
-        self._unacknowledged += size
-        if self._unacknowledged < _ACK_BYTES:
+        self._used += size
+        if self._used < _ACK_BYTES:
             return None
-        acknowledged, self._unacknowledged = self._unacknowledged, 0
+        acknowledged, self._used = self._used, 0
+        self._held -= acknowledged
         return self._message(wire.control({"type": _ACK, "bytes": acknowledged}), now, is_counted=False)
 
     def _take_ack(self, size: object) -> None:

@@ -35,6 +35,8 @@ _RETRY_S, _RETRY_MAX_S = 1.0, 60.0
 # The library drops what a subscription has not taken beyond these. Credit keeps exchanges far below.
 _WAITING_MESSAGES = 64 << 10
 _WAITING_BYTES = 128 << 20
+# What is not sent yet. Beyond this the library would make senders wait for one that is stalled; credit stays below.
+_UNSENT_BYTES = 128 << 20
 _NO_RESPONDERS = "503"
 _STATUS = "Status"
 # The oldest server whose behaviour we rely on: it reports at once that nobody listens.
@@ -151,6 +153,7 @@ class Fabric:
                 connect_timeout=_CONNECT_S,
                 ping_interval=_PING_S,
                 max_outstanding_pings=2,
+                pending_size=_UNSENT_BYTES,
                 closed_cb=on_closed,
                 disconnected_cb=on_closed,
                 error_cb=self._complain,

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from starlette.types import Message, Receive, Scope, Send
 
+    from ..core import wire
     from ..server.tokens import Caller
     from .fabric import Fabric
     from .joining import Node, Viewing
@@ -27,7 +28,16 @@ if TYPE_CHECKING:
 _OPEN_S = 10.0
 # The server says at once that nobody listens; a node that is just coming back is asked once more.
 _AGAIN_S = 0.5
+# A second answer to one question counts for this long: later it may be an old question, repeated to a new process.
+_SECOND_S = 5.0
 _REVOKED_CODE = 1008
+# A node may claim anything: what is handed on of its answers, and how large one message may be.
+_EVENTS = ("http.response.start", "websocket.accept", "websocket.close", "websocket.http.response.start")
+_ANSWER_HEADERS = frozenset(
+    b"accept-ranges allow cache-control content-disposition content-encoding content-length content-range content-type "
+    b"etag location retry-after www-authenticate holdfast-cursor holdfast-offset holdfast-size".split()
+)
+_MESSAGE_BYTES = 16 << 20
 
 
 class Calls:
@@ -42,22 +52,38 @@ class Calls:
         self.process = secrets.token_hex(8)
         self._opening: dict[str, asyncio.Queue[bytes | None]] = {}
         self._open: dict[str, tuple[str, Conversation]] = {}
+        # Questions that were answered lately: the node, and which of its processes answered.
+        self._answered: dict[str, tuple[str, sealing.Opening, object]] = {}
+        self._twice: set[str] = set()
 
     def heard(self, exchange: str, message: bytes | None, _reply: str) -> None:
         if exchange in self._opening:
             self._opening[exchange].put_nowait(message)
-        elif exchange in self._open and message is not None:
-            name, talk = self._open[exchange]
-            if message[:1] == bytes([OPENED]):
-                # Two nodes answered one question: a home was copied.
-                self._viewing.note_twice(name)
-                talk.lose(Broken("two nodes have this key", NodeTwice(name).to_json()))
-            else:
-                talk.heard(message)
+        elif message is not None and not self._is_second(exchange, message) and exchange in self._open:
+            self._open[exchange][1].heard(message)
+
+    def _is_second(self, exchange: str, message: bytes) -> bool:
+        """Whether another process with the node's key answered the same question: its home was copied."""
+        if exchange not in self._answered or message[:1] != bytes([OPENED]):
+            return False
+        name, opening, first = self._answered[exchange]
+        try:
+            _, said = opening.finish(message[HEAD.size :])
+        except sealing.BadSeal:
+            return False
+        if said.get("instance") == first:
+            return False
+        self._twice.add(name)
+        self._lose(Broken("two nodes have this key", NodeTwice(name).to_json()), name)
+        return True
 
     def lost(self) -> None:
-        for _, talk in list(self._open.values()):
-            talk.lose(Broken("the fabric was lost"))
+        self._lose(Broken("the fabric was lost"))
+
+    def _lose(self, problem: Broken, node: str | None = None) -> None:
+        for name, talk in list(self._open.values()):
+            if node in (None, name):
+                talk.lose(problem)
 
     async def forgotten(self, node: str) -> None:
         """End what is open with it, and say why."""
@@ -71,6 +97,11 @@ class Calls:
         for _ in range(2):
             answer = await self._greet(node)
             if answer is not None:
+                if name in self._twice:
+                    await asyncio.sleep(_AGAIN_S)
+                    if answer.is_over:
+                        raise NodeTwice(name)
+                    self._twice.discard(name)
                 return answer
             await asyncio.sleep(_AGAIN_S)
         raise NodeUnreachable(name, "not connected", False)
@@ -104,7 +135,7 @@ class Calls:
         if answer is None:
             return None
         try:
-            seal, _said = opening.finish(answer[HEAD.size :])
+            seal, said = opening.finish(answer[HEAD.size :])
         except sealing.BadSeal:
             raise NodeRefused(node.name, "another key answers under its name") from None
 
@@ -113,6 +144,8 @@ class Calls:
 
         talk = Conversation(seal, publish)
         self._open[exchange] = node.name, talk
+        self._answered[exchange] = node.name, opening, said.get("instance")
+        asyncio.get_running_loop().call_later(_SECOND_S, self._answered.pop, exchange)
         talk.on_over(lambda problem: self._over(node.name, exchange, problem))
         return talk
 
@@ -140,6 +173,7 @@ class _Request:
         self._node = node
         self._parts = bytearray()
         self._is_answered = False
+        self._prefix = ""
 
     async def run(self, scope: Scope, receive: Receive, send: Send, path: str, claims: Mapping[str, Any]) -> None:
         is_socket = scope["type"] == "websocket"
@@ -188,34 +222,53 @@ class _Request:
 
     async def _answer(self, send: Send) -> None:
         """Events of the node until the last."""
-        prefix = ""
         while True:
             frame = await self._talk.receive()
-            if isinstance(frame, dict):
-                kind = str(frame["type"])
-                event: Message = {name: value for name, value in frame.items() if name != "headers"}
-                event["headers"] = [(str(n).encode("latin-1"), str(v).encode("latin-1")) for n, v in frame["headers"]]
-                self._is_answered = True
-                if kind.startswith("websocket.http"):
-                    prefix = "websocket."
-                await send(event)
-                if kind == "websocket.close":
-                    if frame.get("code") == _REVOKED_CODE:
-                        self._calls.note("revoked_by_node", node=self._node)
-                    return
-            else:
-                number, raw = frame
-                if number in (BODY, BODY + LAST):
-                    await send({"type": f"{prefix}http.response.body", "body": raw, "more_body": number == BODY})
-                    if number == BODY + LAST:
-                        return
-                    continue
-                self._parts += raw
-                if number & LAST:
-                    whole = bytes(self._parts)
-                    self._parts.clear()
-                    content = {"bytes": whole} if number == BYTES + LAST else {"text": whole.decode()}
-                    await send({"type": "websocket.send", **content})
+            try:
+                event = self._event(frame)
+            except (KeyError, TypeError, ValueError):
+                raise Broken("its answer is not that of a server") from None
+            if event is None:
+                continue
+            self._is_answered = True
+            await send(event)
+            if event["type"] == "websocket.close":
+                if event["code"] == _REVOKED_CODE:
+                    self._calls.note("revoked_by_node", node=self._node)
+                return
+            if event.get("more_body") is False:
+                return
+
+    def _event(self, frame: wire.Frame) -> Message | None:
+        """One event of ASGI; None for a part of one. What a node sends is checked: it is not one of us."""
+        if isinstance(frame, dict):
+            kind = frame["type"]
+            if kind not in _EVENTS:
+                raise ValueError(kind)
+            if kind == "websocket.close":
+                return {"type": kind, "code": int(frame["code"]), "reason": str(frame.get("reason") or "")[:120]}
+            headers = [(str(name).lower().encode("latin-1"), str(v).encode("latin-1")) for name, v in frame["headers"]]
+            event: Message = {"type": kind, "headers": [each for each in headers if each[0] in _ANSWER_HEADERS]}
+            if kind == "websocket.accept":
+                protocol = frame.get("subprotocol")
+                return {**event, "subprotocol": None if protocol is None else str(protocol), "headers": []}
+            self._prefix = kind.removesuffix("http.response.start")
+            status = int(frame["status"])
+            if not 200 <= status < 600 or any(byte in value for _, value in headers for byte in b"\r\n\0"):
+                raise ValueError(status)
+            return {**event, "status": status}
+        number, raw = frame
+        if number in (BODY, BODY + LAST):
+            return {"type": f"{self._prefix}http.response.body", "body": raw, "more_body": number == BODY}
+        self._parts += raw
+        if len(self._parts) > _MESSAGE_BYTES:
+            raise ValueError(len(self._parts))
+        if not number & LAST:
+            return None
+        whole = bytes(self._parts)
+        self._parts.clear()
+        content = {"bytes": whole} if number == BYTES + LAST else {"text": whole.decode()}
+        return {"type": "websocket.send", **content}
 
     def _as_error(self, problem: Broken) -> HoldfastError:
         if problem.problem is not None:

@@ -4,7 +4,7 @@
 | --- | --- | --- |
 | `key` | every home | its X25519 key |
 | `viewing.json` | a view | the fabric and our login there, and each node with its key |
-| `joined.json` | a node | the fabric and our login there, our name, and each view with its key and scope |
+| `joined.json` | a node | each view with its key and scope, its fabric and our login there, and our name |
 | `fabric.json` | the home of `hold fabric` | the fleet and its logins |
 """
 
@@ -29,7 +29,7 @@ from nacl.public import PrivateKey, PublicKey
 from nacl.secret import SecretBox
 
 from ..core import directories, jsontext, records
-from ..errors import BadArgument, BadInvitation, NodeTaken, NodeTwice, NoSuchNode, UnsafeDirectory
+from ..errors import BadArgument, BadInvitation, NodeTaken, NoSuchNode, UnsafeDirectory
 from .fabric import Address, Fabric
 from .sealing import KEY_ID_BYTES, fingerprint, own_key
 
@@ -114,7 +114,6 @@ class Viewing:
         self._directory = Directory(home)
         self.key = self._directory.key()
         self.name = view_name(self.key)
-        self._twice: set[str] = set()
 
     @property
     def address(self) -> Address | None:
@@ -129,12 +128,7 @@ class Viewing:
         known = self.nodes().get(name)
         if known is None:
             raise NoSuchNode(name)
-        if name in self._twice:
-            raise NodeTwice(name)
         return known
-
-    def note_twice(self, name: str) -> None:
-        self._twice.add(name)
 
     def fingerprint(self, node: Node) -> str:
         return fingerprint(bytes(self.key.public_key), node.raw)
@@ -174,6 +168,9 @@ class View:
     scope: str
     owner: str | None
     labels: dict[str, str]
+    # What it calls this home, and where it is to be met.
+    node: str
+    fabric: Address
 
 
 class Joined:
@@ -197,19 +194,15 @@ class Joined:
 
     @property
     def name(self) -> str | None:
-        return self._read().get("name")
+        """What the view that was joined last calls this home."""
+        return next((view.node for view in reversed(self.views().values())), None)
 
-    @property
-    def address(self) -> Address | None:
-        found = self._read().get("fabric")
-        return None if found is None else Address(**found)
+    def fabrics(self) -> set[tuple[Address, str]]:
+        """Where this home is to be met, and under which names: each view may have a fabric of its own."""
+        return {(view.fabric, view.node) for view in self.views().values()}
 
     def views(self) -> dict[str, View]:
-        known = self._read().get("views", {})
-        return {
-            name: View(name, PublicKey(bytes.fromhex(each["key"])), each["scope"], each.get("owner"), each["labels"])
-            for name, each in known.items()
-        }
+        return {name: _view(name, each) for name, each in self._read().get("views", {}).items()}
 
     def view_of(self, key_id: bytes) -> View | None:
         return next((view for view in self.views().values() if bytes(view.public)[:KEY_ID_BYTES] == key_id), None)
@@ -217,16 +210,22 @@ class Joined:
     def fingerprint(self, view: View) -> str:
         return fingerprint(bytes(self.key.public_key), bytes(view.public))
 
-    def join(self, name: str, address: Address, view: View) -> None:
+    def join(self, view: View) -> None:
+        facts = {"scope": view.scope, "owner": view.owner, "labels": view.labels, "node": view.node}
         with self._directory.changing(JOINED) as record:
-            record["name"], record["fabric"] = name, asdict(address)
-            entry = {"key": bytes(view.public).hex(), "scope": view.scope, "owner": view.owner, "labels": view.labels}
-            record.setdefault("views", {})[view.name] = entry
+            views = record.setdefault("views", {})
+            views.pop(view.name, None)
+            views[view.name] = {"key": bytes(view.public).hex(), **facts, "fabric": asdict(view.fabric)}
 
     def revoke(self, name: str) -> None:
         with self._directory.changing(JOINED) as record:
             if record.get("views", {}).pop(name, None) is None:
                 raise BadArgument("view", f"there is no view {name[:80]!a}", "see `hold node ls`")
+
+
+def _view(name: str, entry: dict[str, Any]) -> View:
+    public, address = PublicKey(bytes.fromhex(entry["key"])), Address(**entry["fabric"])
+    return View(name, public, entry["scope"], entry["owner"], entry["labels"], entry["node"], address)
 
 
 # Invitations: one line of text that has everything the other machine needs.
@@ -363,8 +362,8 @@ async def join(
         raise BadInvitation("it was changed on the way")
     if "refused" in answer:
         raise NodeTaken.from_wire(answer["refused"])
-    view = View(invitation.view, view_key, invitation.scope, owner, labels or {})
-    joined.join(invitation.node, invitation.fabric, view)
+    view = View(invitation.view, view_key, invitation.scope, owner, labels or {}, invitation.node, invitation.fabric)
+    joined.join(view)
     return view.name, joined.fingerprint(view)
 
 

@@ -11,6 +11,7 @@ import os
 import secrets
 import sys
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ from ..server.responses import HANG_UP, LOST, ScopeMissing
 from . import sealing
 from .conversation import BODY, BYTES, ERRORS, HEADERS, LAST, TEXT, Conversation
 from .exchange import FORGOTTEN, HEAD, OPEN, OPENED, REVOKED, Broken
+from .fabric import Fabric
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from starlette.types import Message, Receive, Scope, Send
 
     from ..server.tokens import Caller
-    from .fabric import Fabric
+    from .fabric import Address
     from .joining import Joined, View
 
     # Serves one request whose caller is known: the gate without Host and Origin.
@@ -43,12 +45,24 @@ _FIRST_S = 10.0
 # A revoked view is told why its connections close, and has this long to hear it.
 _REVOKED_S = 0.5
 _READ_BYTES = 64 << 10
+# More than any server lets a client send at once (`frame_bytes`).
+_MESSAGE_BYTES = 64 << 20
 _ERRORS_BYTES = 4 << 10
 _LOGIN_DIRECTORY = os.path.expanduser("~")
 
 
+@dataclass(eq=False)
+class _Open:
+    """An exchange that is open."""
+
+    view: str
+    fabric: Fabric
+    talk: Conversation
+    caller: Caller | None = None
+
+
 class Offering:
-    """`heard` takes messages from the fabric. `caller_for(view, claims)` makes the caller of a request."""
+    """What this home offers through each fabric. `caller_for(view, claims)` makes the caller of a request."""
 
     def __init__(
         self,
@@ -63,55 +77,61 @@ class Offering:
         self._caller_for = caller_for
         self._arrive = arrive
         self._note = note
-        self.fabric: Fabric | None = None
         # One for each process: two nodes with one key are seen by it.
         self.instance = secrets.token_hex(8)
-        self._open: dict[str, tuple[str, Conversation]] = {}
-        self._callers: dict[Conversation, Caller] = {}
+        self._open: dict[str, _Open] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def heard(self, exchange: str, message: bytes | None, _reply: str) -> None:
+    def through(self, address: Address, name: str) -> Fabric:
+        """A fabric to enter, through which this home is seen under a name."""
+        fabric = Fabric(address, "n", name, lambda *heard: self._heard(fabric, *heard), lambda: self._lost(fabric))
+        return fabric
+
+    def _heard(self, fabric: Fabric, exchange: str, message: bytes | None, _reply: str) -> None:
         if message is None:
             return
         if exchange in self._open:
-            self._open[exchange][1].heard(message)
+            self._open[exchange].talk.heard(message)
         elif len(message) > HEAD.size and message[0] == OPEN:
-            self._spawn(self._opened(exchange, message[HEAD.size :]))
+            self._spawn(self._opened(fabric, exchange, message[HEAD.size :]))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def lost(self) -> None:
-        """The connection to the fabric broke: what was under way cannot be known."""
-        for _, talk in list(self._open.values()):
-            talk.lose(Broken("the fabric was lost"))
+    def _lost(self, fabric: Fabric) -> None:
+        """The connection to it broke: what was under way cannot be known."""
+        for each in list(self._open.values()):
+            if each.fabric is fabric:
+                each.talk.lose(Broken("the fabric was lost"))
 
-    def revoked(self, view: str) -> None:
-        """End what this view has open: attaches are closed as those of a revoked token."""
-        for name, talk in list(self._open.values()):
-            if name == view:
-                if talk in self._callers:
-                    self._callers[talk].revoked.set()
-                self._spawn(_close_soon(talk))
+    async def revoked(self, views: set[str]) -> None:
+        """End what these views have open: attaches are closed as those of a revoked token."""
+        ending = [each for each in self._open.values() if each.view in views]
+        for each in ending:
+            if each.caller is not None:
+                each.caller.revoked.set()
+        if ending:
+            await asyncio.sleep(_REVOKED_S)
+        for each in ending:
+            await each.talk.close({"code": REVOKED, "message": "the node no longer trusts this view"})
 
     async def close(self) -> None:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _opened(self, exchange: str, message: bytes) -> None:
+    async def _opened(self, fabric: Fabric, exchange: str, message: bytes) -> None:
         view = self._joined.view_of(message[: sealing.KEY_ID_BYTES])
-        fabric = self.fabric
-        if view is None or fabric is None or exchange in self._open:
+        if view is None or view.fabric != fabric.address or exchange in self._open:
             return  # a stranger gets no answer
         try:
             more = {"instance": self.instance}
             seal, answer, said = sealing.answer(self._joined.key, view.public, message, more)
         except sealing.BadSeal:
             return
-        if said.get("exchange") != exchange or said.get("node") != self._joined.name:
+        if said.get("exchange") != exchange or said.get("node") != view.node:
             return
         subject = str(said.get("reply"))
         if not subject.startswith(fabric.address.subject("v", view.name, "")) or not subject.isprintable():
@@ -122,15 +142,15 @@ class Offering:
 
         await publish(HEAD.pack(OPENED, 0) + answer)
         talk = Conversation(seal, publish)
-        of_view = sum(name == view.name for name, _ in self._open.values())
+        of_view = sum(each.view == view.name for each in self._open.values())
         refusal = _too_many(len(self._open), of_view)
         if refusal is not None:
             await talk.close(refusal.to_json())
             return
-        self._open[exchange] = view.name, talk
+        this = self._open[exchange] = _Open(view.name, fabric, talk)
         talk.on_over(partial(self._over, view.name))
         try:
-            await self._attend(view, talk)
+            await self._attend(view, this)
         except Broken:
             pass
         except HoldfastError as problem:
@@ -146,7 +166,8 @@ class Offering:
         if (problem.problem or {}).get("code") == FORGOTTEN:
             self._note("forgotten_by_view", view=view)
 
-    async def _attend(self, view: View, talk: Conversation) -> None:
+    async def _attend(self, view: View, this: _Open) -> None:
+        talk = this.talk
         try:
             async with asyncio.timeout(_FIRST_S):
                 first = await talk.receive()
@@ -155,11 +176,10 @@ class Offering:
         kind = first["type"] if isinstance(first, dict) else None
         if kind in ("http", "websocket"):
             assert isinstance(first, dict)
-            caller = self._callers[talk] = self._caller_for(view, first.get("caller") or {})
-            try:
-                await _Served(talk, first, caller, view.name).run(self._serve)
-            finally:
-                del self._callers[talk]
+            this.caller = self._caller_for(view, first.get("caller") or {})
+            served = _Served(talk, first, this.caller, view.name)
+            talk.on_over(served.over)
+            await served.run(self._serve)
         elif kind == "far":
             assert isinstance(first, dict)
             if view.scope != "manage":
@@ -167,11 +187,6 @@ class Offering:
             await _carry(talk, [*self._arrive, str(first.get("digest")), str(int(first.get("size") or 0))])
         else:
             raise Unsupported(f"the service {kind!a}")
-
-
-async def _close_soon(talk: Conversation) -> None:
-    await asyncio.sleep(_REVOKED_S)
-    await talk.close({"code": REVOKED, "message": "the node no longer trusts this view"})
 
 
 def _too_many(all: int, of_view: int) -> Busy | None:
@@ -190,6 +205,7 @@ class _Served:
         self._talk = talk
         self._parts = bytearray()
         self._gone = asyncio.Event()
+        self._ending: asyncio.Future[None] | None = None
         self._events: asyncio.Queue[Message] = asyncio.Queue(maxsize=1)
         kind = str(asked["type"])
         self._is_socket = kind == "websocket"
@@ -222,8 +238,12 @@ class _Served:
             self._scope["method"] = str(asked.get("method"))
 
     def _hang_up(self) -> None:
-        """Half of an answer must not look like the whole."""
-        self._talk.lose(Broken("the answer broke off"))
+        """Half of an answer must not look like the whole: it ends without its last part."""
+        self._ending = asyncio.ensure_future(self._talk.close())
+
+    def over(self, _problem: Broken) -> None:
+        """Also while nothing is received, because the session takes no more input."""
+        self._gone.set()
 
     async def run(self, serve: Serve) -> None:
         hearing = asyncio.ensure_future(self._hear())
@@ -245,7 +265,6 @@ class _Served:
                 if event is not None:
                     await self._events.put(event)
         except Broken:
-            self._gone.set()
             while True:
                 gone = (
                     {"type": "websocket.disconnect", "code": 1006} if self._is_socket else {"type": "http.disconnect"}
@@ -255,12 +274,15 @@ class _Served:
     def _event(self, frame: Any) -> Message | None:
         if isinstance(frame, dict):
             if frame["type"] == "disconnect" and self._is_socket:
-                return {"type": "websocket.disconnect", "code": int(frame.get("code") or 1005)}
+                code = frame.get("code")
+                return {"type": "websocket.disconnect", "code": code if isinstance(code, int) else 1005}
             return None
         number, raw = frame
         if number == BODY or number == BODY + LAST:
             return {"type": "http.request", "body": raw, "more_body": number == BODY}
         self._parts += raw
+        if len(self._parts) > _MESSAGE_BYTES:
+            raise Broken("a message that is too large")
         if not number & LAST:
             return None
         whole = bytes(self._parts)

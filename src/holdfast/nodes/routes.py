@@ -37,8 +37,6 @@ _ATTACH = re.compile(r"/sessions/([^/]+)/attach")
 
 async def listed(there: Nodes) -> dict[str, Any]:
     """`GET /v1/nodes`."""
-    if there.following is None or there.viewing is None:
-        return {"items": []}
     known = there.viewing.nodes()
     items = []
     for each in await there.following.look():

@@ -38,38 +38,36 @@ class Nodes:
     """A context manager: while it is open, this process takes part in the fabric."""
 
     def __init__(self, home: Home, serve: Serve, note: Callable[..., None]) -> None:
-        self._home = home
         self._note = note
         self._path = os.path.join(home.path, "nodes")
-        self._serve = serve
+        self._home_path = home.path
         self._stack = AsyncExitStack()
-        self._as_node: tuple[Address, AsyncExitStack, Offering] | None = None
+        self._changed = asyncio.Event()
+        self._joined, self.viewing = Joined(home), Viewing(home)
+        self._offering = Offering(self._joined, serve, _caller, far_end(), note)
+        # Of the servers of one home only one answers for it.
+        self._is_first = False
+        self._offered: dict[tuple[Address, str], AsyncExitStack] = {}
         self._as_view: tuple[Address, AsyncExitStack] | None = None
-        self._viewing: Viewing | None = None
-        self._joined: Joined | None = None
         self._trusted: set[str] = set()
         self._known: set[str] = set()
-        self.calls: Calls | None = None
-        self.following: Following | None = None
+        self.calls = Calls(self.viewing)
+        self.calls.note = note
+        self.following = Following(self.calls, self.viewing)
 
     async def __aenter__(self) -> Nodes:
-        task = asyncio.create_task(self._watch())
-        self._stack.push_async_callback(_ended, task)
         self._stack.push_async_callback(self._leave)
+        for work in (self._watch(), self._become_first()):
+            self._stack.push_async_callback(_ended, asyncio.create_task(work))
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
 
-    @property
-    def viewing(self) -> Viewing | None:
-        return self._viewing
-
     async def _watch(self) -> None:
-        changed = asyncio.Event()
-        loop = asyncio.get_running_loop()
+        loop, changed = asyncio.get_running_loop(), self._changed
         with Watching() as watching:
-            watching.watch(self._home.path, "home", NAMES)
+            watching.watch(self._home_path, "home", NAMES)
             watching.watch(self._path, "nodes", NAMES)
             loop.add_reader(watching.fileno(), changed.set)
             try:
@@ -83,55 +81,38 @@ class Nodes:
             finally:
                 loop.remove_reader(watching.fileno())
 
+    async def _become_first(self) -> None:
+        self._stack.callback(os.close, await _only_one(os.path.join(self._path, _OFFERING)))
+        self._is_first = True
+        self._changed.set()
+
     async def _look(self) -> None:
         """Bring what we take part in in line with the files."""
-        if self._joined is None:
-            self._joined, self._viewing = Joined(self._home), Viewing(self._home)
-            self.calls = Calls(self._viewing)
-            self.calls.note = self._note
-            self.following = Following(self.calls, self._viewing)
-        assert self._viewing is not None
-        assert self.calls is not None
-        nodes = set(self._viewing.nodes())
+        nodes, views = set(self.viewing.nodes()), set(self._joined.views())
         for node in self._known - nodes:
             await self.calls.forgotten(node)
-        self._known = nodes
-        address = self._viewing.address
+        await self._offering.revoked(self._trusted - views)
+        self._known, self._trusted = nodes, views
+        address = self.viewing.address
         if address is not None and (self._as_view is None or self._as_view[0] != address):
             if self._as_view is not None:
                 await self._as_view[1].aclose()
-            stack = AsyncExitStack()
-            calls = self.calls
-            name = f"{self._viewing.name}.{calls.process}"
+            stack, calls = AsyncExitStack(), self.calls
+            name = f"{self.viewing.name}.{calls.process}"
             calls.fabric = await stack.enter_async_context(Fabric(address, "v", name, calls.heard, calls.lost))
             self._as_view = address, stack
-        await self._offer(self._joined)
-
-    async def _offer(self, joined: Joined) -> None:
-        views = set(joined.views())
-        if self._as_node is not None:
-            for view in self._trusted - views:
-                self._as_node[2].revoked(view)
-        self._trusted = views
-        address, name = joined.address, joined.name
-        if address is None or name is None or (self._as_node is not None and self._as_node[0] == address):
-            return
-        if self._as_node is not None:
-            await self._as_node[1].aclose()
-        stack = AsyncExitStack()
-        offering = Offering(joined, self._serve, _caller, far_end(), self._note)
-        lock = await _only_one(os.path.join(self._path, _OFFERING))
-        stack.callback(os.close, lock)
-        stack.push_async_callback(offering.close)
-        offering.fabric = await stack.enter_async_context(Fabric(address, "n", name, offering.heard, offering.lost))
-        self._as_node = address, stack, offering
+        wanted = self._joined.fabrics() if self._is_first else set()
+        for gone in self._offered.keys() - wanted:
+            await self._offered.pop(gone).aclose()
+        for new in wanted - self._offered.keys():
+            stack = self._offered[new] = AsyncExitStack()
+            await stack.enter_async_context(self._offering.through(*new))
 
     async def _leave(self) -> None:
-        if self.following is not None:
-            await self.following.close()
-        for side in (self._as_node, self._as_view):
-            if side is not None:
-                await side[1].aclose()
+        await self.following.close()
+        await self._offering.close()
+        for stack in (*self._offered.values(), *(() if self._as_view is None else (self._as_view[1],))):
+            await stack.aclose()
 
 
 async def _only_one(path: str) -> int:
