@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..model import STATES, STATUSES
+from ..model import LIVE_STATES, STATES, STATUSES
 from .host import here
 from .output import (
     DIM,
@@ -25,7 +25,7 @@ from .output import (
     table,
     write,
 )
-from .parsing import Namespace, Parser, add_json, add_option, add_session, add_streams, count, pair
+from .parsing import Namespace, Parser, add_json, add_option, add_session, add_streams, count, pair, usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ..core.vt.text import Cleaner
-    from ..model import Exit, Woke
+    from ..model import Exit, Snapshot, Woke
     from ..model.session import Record
     from ..sessions.api import Session
     from ..sessions.core import Core
@@ -46,10 +46,11 @@ if TYPE_CHECKING:
 LS_HELP = """\
 List the running sessions, oldest first; with -a also finished ones that are still kept."""
 
-LS_USAGE = "[-a] [-q] [--owner KEY] [--label K=V] [--status STATUS] [--search TEXT] [--json]"
+LS_USAGE = "[-a] [-q] [--owner KEY] [--label K=V] [--status STATUS] [--search TEXT] [--nodes [NAME]] [--json]"
 LS_EXAMPLES = """
 hold ls
 hold ls -a --status failed
+hold ls --nodes                              also of other machines
 hold ls --label app=web --json | jq -r '.[].id'
 hold stop $(hold ls -q --search pytest)
 """
@@ -66,29 +67,42 @@ def ls_arrange(parser: Parser) -> None:
     parser.add_argument("--status", choices=STATUSES, metavar="STATUS", help="one of " + ", ".join(STATUSES))
     parser.add_argument("--state", choices=STATES, metavar="STATE", help="one of " + ", ".join(STATES))
     parser.add_argument("--search", metavar="TEXT", help="in id, name, command, directory, description or labels")
+    parser.add_argument("--nodes", action="store_true", help="also sessions of nodes, or only those of the node NAME")
+    parser.add_argument("node", nargs="?", metavar="NAME", help="with --nodes: only this node")
     add_json(parser, "the sessions")
 
 
 def ls_main(args: Namespace) -> int:
+    if args.node is not None and not args.nodes:
+        raise usage(f"{args.node!a} is not an option; `hold status ID` shows one session", "hold ls")
+    is_all = args.all or args.status in ("completed", "failed", "killed") or args.state in ("exited", "lost")
+    wanted = {"owner": args.owner, "status": args.status, "state": args.state, "name": args.name}
     with here() as hf:
-        found = hf.sessions(
-            all=args.all or args.status in ("completed", "failed", "killed") or args.state in ("exited", "lost"),
-            owner=args.owner,
-            labels=dict(args.label or ()),
-            status=args.status,
-            state=args.state,
-            name=args.name,
-            search=args.search,
-        )
+        found: list[Any] = []
+        if args.node is None:
+            found += hf.sessions(all=is_all, labels=dict(args.label or ()), search=args.search, **wanted)
+        silent: dict[str, str] = {}
+        if args.nodes:
+            from .nodes import sessions_of_nodes
+
+            labels = [f"{key}:{value}" for key, value in args.label or ()]
+            there, silent = sessions_of_nodes(args.node, {**wanted, "label": labels, "q": args.search})
+            here_too = {session.id for session in found}
+            # A session that was started from here, or is visited, is in the list already.
+            found += [shot for shot in there if (is_all or shot.state in LIVE_STATES) and shot.id not in here_too]
         if args.json:
-            say_json(_with_pending(hf._core, found))
+            local = _with_pending(hf._core, [each for each in found if not hasattr(each, "node")])
+            far = [each.to_json() for each in found if hasattr(each, "node")]
+            say_json([*({"node": None, **row} for row in local), *far] if args.nodes else local)
         elif args.quiet:
             for session in found:
-                say(session.id)
+                say(f"{session.node}/{session.id}" if hasattr(session, "node") else session.id)
         elif found:
             say(listing(found, style(hf.config)))
         elif is_terminal(1):
             note("no session is running; `hold ls -a` shows finished ones" if not args.all else "no sessions")
+        for node, why in silent.items():
+            note(f"{node} did not answer: {printable(why)}")
         for id, problem in hf.damaged.items():
             note(f"{id} is damaged: {problem.message}; {problem.fix}")
         if hf.trouble is not None:
@@ -108,13 +122,14 @@ def _with_pending(core: Core, sessions: Sequence[Session]) -> list[dict[str, Any
     return [{**session.to_json(), "pending_signals": waiting.get(session.id)} for session in sessions]
 
 
-def listing(sessions: Sequence[Session], style: Style) -> str:
-    head = ("ID", "NAME", "STATE", "AGE", "OWNER", "LABELS", "COMMAND")
+def listing(sessions: Sequence[Session | Snapshot], style: Style) -> str:
+    head = ("NODE", "ID", "NAME", "STATE", "AGE", "OWNER", "LABELS", "COMMAND")
     rows = []
     for session in sessions:
         labels = " ".join(f"{key}={value}" for key, value in session.labels.items())
         rows.append(
             (
+                (getattr(session, "node", ""), ""),
                 (session.id, ""),
                 (session.name or "", ""),
                 state_words(session),

@@ -10,11 +10,13 @@ from .parsing import Namespace, Parser, add_json, usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Any
 
     from ..home import Home
     from ..nodes.far_app import Calls
     from ..nodes.joining import Viewing
+    from ..nodes.rows import FarShot
 
 
 NODE_HELP = """\
@@ -130,26 +132,18 @@ async def _invite(args: Namespace, home: Home) -> int:
 
 
 async def _list(args: Namespace, home: Home) -> None:
-    import asyncio
-
     from ..config import load
-    from ..nodes.fabric import Fabric
-    from ..nodes.far_app import Calls
     from ..nodes.joining import Joined, Viewing
 
     viewing, joined = Viewing(home), Joined(home)
-    known, address = viewing.nodes(), viewing.address
+    known = viewing.nodes()
     rows: list[dict[str, Any]] = []
-    if known and address is not None:
-        calls = Calls(viewing)
-        name = f"{viewing.name}.{calls.process}"
-        async with Fabric(address, "v", name, calls.heard, calls.lost) as fabric:
-            calls.fabric = fabric
-            try:
-                await asyncio.wait_for(fabric.ready.wait(), _LS_S)
-            except TimeoutError:
-                pass
-            rows = list(await asyncio.gather(*(_look(calls, viewing, each) for each in known)))
+    for name, answer in (await _ask_all(viewing, list(known), "count=true&limit=1")).items():
+        row: dict[str, Any] = {"node": name, "fingerprint": viewing.fingerprint(known[name])}
+        if isinstance(answer, str):
+            rows.append({**row, "state": "unreachable", "why": answer, "sessions": None})
+        else:
+            rows.append({**row, "state": "connected", "why": None, "sessions": answer.get("count")})
     views = [
         {"view": view.name, "scope": view.scope, "fingerprint": joined.fingerprint(view)}
         for view in joined.views().values()
@@ -169,24 +163,87 @@ async def _list(args: Namespace, home: Home) -> None:
         note("this home has no nodes and no views: see `hold node --help`")
 
 
-async def _look(calls: Calls, viewing: Viewing, name: str) -> dict[str, Any]:
+def sessions_of_nodes(name: str | None, query: dict[str, Any]) -> tuple[list[FarShot], dict[str, str]]:
+    """For `hold ls --nodes`: the sessions of a node, or of all, and why each of the others did not answer."""
+    import asyncio
+    from urllib.parse import urlencode
+
+    from ..errors import NoSuchNode
+    from ..home import Home
+
+    try:
+        from ..nodes.joining import Viewing
+        from ..nodes.rows import far_shot
+    except ImportError as problem:
+        raise _without_nodes(problem.name) from None
+    viewing = Viewing(Home())
+    known = list(viewing.nodes())
+    if name is not None and name not in known:
+        raise NoSuchNode(name)
+    given = {key: value for key, value in query.items() if value}
+    wanted = known if name is None else [name]
+    # The newest, and those that run: a page has no room for all.
+    pages = [{**given, "limit": 200}, *([] if "state" in given else [{**given, "limit": 200, "state": "running"}])]
+    answers = asyncio.run(_ask_all(viewing, wanted, *(urlencode(page, doseq=True) for page in pages)))
+    found: list[FarShot] = []
+    silent: dict[str, str] = {}
+    for node, answer in answers.items():
+        if isinstance(answer, str):
+            silent[node] = answer
+        else:
+            shots = [far_shot(node, row) for row in answer.get("items") or ()]
+            found += {shot.id: shot for shot in shots if shot is not None}.values()
+    found.sort(key=lambda shot: (shot.created_at or "", shot.id))
+    return found, silent
+
+
+async def _ask_all(viewing: Viewing, names: list[str], *queries: str) -> dict[str, dict[str, Any] | str]:
+    """What each node answers for its sessions within the bound for all of them, or why it did not."""
+    import asyncio
+
+    from ..nodes.fabric import Fabric
+    from ..nodes.far_app import Calls
+
+    address = viewing.address
+    if not names:
+        return {}
+    if address is None:
+        return dict.fromkeys(names, "no fabric")
+    calls = Calls(viewing)
+    until = asyncio.get_running_loop().time() + _LS_S
+    async with Fabric(address, "v", f"{viewing.name}.{calls.process}", calls.heard, calls.lost) as fabric:
+        calls.fabric = fabric
+        try:
+            async with asyncio.timeout_at(until):
+                await fabric.ready.wait()
+        except TimeoutError:
+            return dict.fromkeys(names, f"no fabric: {fabric.why}")
+        answers = await asyncio.gather(*(_ask(calls, name, queries, until) for name in names))
+    return dict(zip(names, answers, strict=True))
+
+
+async def _ask(calls: Calls, name: str, queries: Iterable[str], until: float) -> dict[str, Any] | str:
     import asyncio
 
     from ..errors import HoldfastError
     from ..nodes.far_app import fetch
     from ..server.tokens import Caller
 
-    row = {"node": name, "fingerprint": viewing.fingerprint(viewing.nodes()[name])}
     try:
-        async with asyncio.timeout(_LS_S):
-            _, answer = await fetch(
-                calls, name, "/v1/sessions", Caller("cli", "cli", "manage", b""), "count=true&limit=1"
-            )
+        async with asyncio.timeout_at(until):
+            answer: dict[str, Any] = {}
+            for query in queries:
+                status, page = await fetch(calls, name, "/v1/sessions", Caller("cli", "cli", "manage", b""), query)
+                if status != 200:
+                    return str(page.get("detail") or f"it answers with status {status}")
+                answer = {**page, "items": [*answer.get("items", ()), *(page.get("items") or ())]}
     except HoldfastError as problem:
-        return {**row, "state": "unreachable", "why": problem.facts.get("why") or problem.message, "sessions": None}
+        return str(problem.facts.get("why") or problem.message)
     except TimeoutError:
-        return {**row, "state": "unreachable", "why": "no answer", "sessions": None}
-    return {**row, "state": "connected", "why": None, "sessions": answer.get("count")}
+        return "no answer"
+    except (TypeError, ValueError):
+        return "its answer cannot be read"
+    return answer
 
 
 FABRIC_HELP = """\

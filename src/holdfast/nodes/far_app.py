@@ -38,6 +38,8 @@ _ANSWER_HEADERS = frozenset(
     b"etag location retry-after www-authenticate holdfast-cursor holdfast-offset holdfast-size".split()
 )
 _MESSAGE_BYTES = 16 << 20
+# Of an answer that is read as a whole: a node is not trusted to end.
+_ANSWER_MAX_BYTES = 16 << 20
 
 
 class Calls:
@@ -303,6 +305,8 @@ async def fetch(calls: Calls, node: str, path: str, caller: Caller, query: str =
             status = event["status"]
         else:
             body.extend(event["body"])
+            if len(body) > _ANSWER_MAX_BYTES:
+                raise NodeRefused(node, "its answer is too long")
 
     await ask(calls, node, path, caller, query, send)
     found = jsontext.read(bytes(body))

@@ -6,7 +6,6 @@ Nothing flows when nobody looks. The rows of a node that stops answering stay, w
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -16,19 +15,19 @@ from ..core.clock import rfc3339
 from ..errors import HoldfastError
 from ..server.tokens import Caller
 from .far_app import ask, fetch
+from .rows import far_shot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from typing import Any
 
     from starlette.types import Message
 
     from .far_app import Calls
     from .joining import Viewing
+    from .rows import FarShot
 
-    Row = dict[str, Any]
     # The node, what happened, and the session; None where all rows of the node may have changed.
-    Changed = Callable[[str, str, Row | None], None]
+    Changed = Callable[[str, str, FarShot | None], None]
 
 
 NEWEST = 200
@@ -36,9 +35,10 @@ NEWEST = 200
 _LINGER_S = 60.0
 _RETRY_S, _RETRY_MAX_S = 1.0, 30.0
 _NS = 1_000_000_000
-# Texts and counts of a node are its own claims: what is kept of one is bounded.
+# What is kept of one node is bounded: its newest sessions.
 ROWS_MAX = 10_000
-_TEXT_CHARACTERS = 4096
+# An event of a node is one session: what is longer is none.
+_EVENT_MAX_BYTES = 1 << 20
 
 
 class Followed:
@@ -46,23 +46,18 @@ class Followed:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.rows: dict[str, Row] = {}
+        self.rows: dict[str, FarShot] = {}
         self.why: str | None = "no answer yet"
         self.seen_at: str | None = None
         self.version: str | None = None
         self.answered = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
 
-    def put(self, row: Row) -> Row | None:
-        """A row as it is shown here: under the node's own name, whatever it claims, and bounded."""
-        id = row.get("id")
-        if not isinstance(id, str) or not id.isalnum() or len(id) > 32:
-            return None
-        shown = {key: _bounded(value) for key, value in row.items()}
-        shown["node"] = self.name
-        if id in self.rows or len(self.rows) < ROWS_MAX:
-            self.rows[id] = shown
-        return shown
+    def put(self, row: object) -> FarShot | None:
+        shot = far_shot(self.name, row)
+        if shot is not None and (shot.id in self.rows or len(self.rows) < ROWS_MAX):
+            self.rows[shot.id] = shot
+        return shot
 
     def heard(self) -> None:
         self.seen_at = rfc3339(time.time_ns())
@@ -127,7 +122,7 @@ class Following:
         if followed.task is not None:
             followed.task.cancel()
 
-    def _tell(self, node: str, change: str, row: Row | None) -> None:
+    def _tell(self, node: str, change: str, row: FarShot | None) -> None:
         for listener in list(self._listeners):
             listener(node, change, row)
 
@@ -154,6 +149,9 @@ class Following:
         text = bytearray()
         listing: asyncio.Task[None] | None = None
 
+        def stop() -> None:
+            asking.cancel()
+
         async def send(event: Message) -> None:
             nonlocal listing
             node.heard()
@@ -161,19 +159,28 @@ class Following:
                 if event["status"] != 200:
                     raise HoldfastError(f"it answers with status {event['status']}")
                 listing = asyncio.create_task(self._list(node))
+                # Without the list the events are of no use.
+                listing.add_done_callback(lambda done: None if done.cancelled() or not done.exception() else stop())
                 return
             text.extend(event["body"])
+            if len(text) > _EVENT_MAX_BYTES:
+                raise HoldfastError("it sent an event that is too long")
             while (end := text.find(b"\n\n")) >= 0:
                 block = bytes(text[:end]).decode("utf-8", "replace")
                 del text[: end + 2]
                 self._take(node, block)
 
+        asking = asyncio.ensure_future(ask(self._calls, node.name, "/v1/events", self._caller, "types=session", send))
         try:
-            await ask(self._calls, node.name, "/v1/events", self._caller, "types=session", send)
+            await asking
+        except asyncio.CancelledError:
+            if listing is None or not listing.done() or listing.cancelled() or listing.exception() is None:
+                raise
         finally:
+            asking.cancel()
             if listing is not None:
                 listing.cancel()
-                with suppress(asyncio.CancelledError, HoldfastError):
+                with suppress(asyncio.CancelledError):
                     await listing
 
     async def _list(self, node: Followed) -> None:
@@ -184,8 +191,7 @@ class Following:
         known = node.rows
         node.rows = {}
         for row in page.get("items") or ():
-            if isinstance(row, dict):
-                node.put(row)
+            node.put(row)
         for id, row in known.items():
             # Those that are older than the page are as they were.
             if len(node.rows) >= NEWEST:
@@ -205,18 +211,6 @@ class Following:
         if not isinstance(row, dict):
             return
         change = str(row.pop("change", "updated"))
-        if change == "removed":
-            gone = node.rows.pop(str(row.get("id")), None)
-            shown = {"id": row.get("id"), "node": node.name} if gone is None else gone
-        else:
-            shown = node.put(row) or {}
-        if shown:
+        shown = node.rows.pop(str(row.get("id")), None) if change == "removed" else node.put(row)
+        if shown is not None:
             self._tell(node.name, change, shown)
-
-
-def _bounded(value: Any) -> Any:
-    if isinstance(value, str):
-        return value[:_TEXT_CHARACTERS]
-    if isinstance(value, dict | list) and len(json.dumps(value)) > 4 * _TEXT_CHARACTERS:
-        return type(value)()
-    return value

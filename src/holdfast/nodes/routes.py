@@ -11,7 +11,6 @@ from starlette.requests import Request
 
 from ..core.clock import rfc3339
 from ..errors import BadArgument, NoSuchNode
-from ..model import SESSION_KEYS
 from ..server import responses
 from ..server.endpoints import as_json, by_path, read_body
 from ..server.gate import role_of
@@ -42,30 +41,12 @@ async def listed(there: Nodes) -> dict[str, Any]:
     for each in await there.following.look():
         counts: dict[str, int] = {}
         for row in each.rows.values():
-            counts[str(row.get("state"))] = counts.get(str(row.get("state")), 0) + 1
+            counts[row.state] = counts.get(row.state, 0) + 1
         facts = {"seen_at": each.seen_at, "why": each.why, "version": each.version, "sessions": counts}
         state = "connected" if each.why is None else "unreachable"
         fingerprint = there.viewing.fingerprint(known[each.name])
         items.append({"name": each.name, "state": state, **facts, "fingerprint": fingerprint})
     return {"items": items}
-
-
-class FarShot:
-    """A row of a node, with what a list needs of a snapshot."""
-
-    def __init__(self, row: dict[str, Any]) -> None:
-        self.row = row
-        for key in SESSION_KEYS:
-            setattr(self, key, row.get(key))
-        # A list sorts and searches by these; a node may claim anything.
-        for key in ("id", "name", "command", "cwd", "description", "created_at", "ended_at", "last_output_at"):
-            value = row.get(key)
-            setattr(self, key, value if isinstance(value, str) else "")
-        labels = row.get("labels")
-        self.labels = labels if isinstance(labels, dict) else {}
-
-    def to_json(self) -> dict[str, Any]:
-        return dict(self.row)
 
 
 async def sessions_of(
@@ -77,8 +58,8 @@ async def sessions_of(
         return [], []
     names = None if wanted == "all" else [name.strip() for name in wanted.split(",")]
     found = await app.nodes.following.look(names)
-    shots = [FarShot(row) for node in found for row in node.rows.values()]
-    seen = [shot for shot in shots if caller.sees(None, shot.row.get("owner"), shot.labels) and fits(shot)]
+    shots = [shot for node in found for shot in node.rows.values()]
+    seen = [shot for shot in shots if caller.sees(None, shot.owner, shot.labels) and fits(shot)]
     away = [node for node in found if node.why is not None]
     return seen, [{"node": each.name, "why": each.why, "seen_at": each.seen_at} for each in away]
 
