@@ -70,7 +70,7 @@ def test_a_field_of_the_wrong_type_is_refused_or_can_be_shown(world: World, name
             except errors.DamagedRecord as problem:
                 refused += name in problem.message
                 continue
-            listing([shot], Style(False, 80))  # type: ignore[list-item]
+            listing([shot], Style(False, 80))
             described(shot)  # type: ignore[arg-type]
             json.dumps(shot.to_json())
             shown += 1

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast.config import SETTINGS
+from holdfast.errors import TooManyClients
 from holdfast.runner.endpoint import CLIENTS_MAX
 from support.serving import Serving, started
 from support.waiting import BOUND_S, until
 from support.webviewer import BINARY, JSON, WebViewer
 
 if TYPE_CHECKING:
+    from holdfast import Session
     from support.serving import Answer
     from support.world import World
 
@@ -73,7 +75,16 @@ def test_a_client_too_many_for_the_runner_is_closed_with_1013(world: World, serv
     assert turned_away(serving, session.id)["limit"] == CLIENTS_MAX
     for each in attached:
         each.close()
-    session.stop(grace=0)
+    until(lambda: _is_stopped(session), what="room for one more client")
+
+
+def _is_stopped(session: Session) -> bool:
+    """False while the runner has not seen its clients leave."""
+    try:
+        session.stop(grace=0)
+    except TooManyClients:
+        return False
+    return True
 
 
 def test_a_refusal_names_the_setting_and_its_value(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
