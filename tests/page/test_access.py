@@ -96,7 +96,7 @@ def screens(tab: Tab, asks: Session, pipes: Session, ended: Session, link: str) 
         "signed out": at("/#code=spent", ".copy"),
         "link": click(at(f"/s/{asks.id}", ".connection.live"), ".xterm-rows > div", "Open this address?"),
         "start again": click(
-            at(f"/s/{ended.id}?tab=about", ".about"), ".session > header .right > :last-child", "Start again"
+            at(f"/s/{ended.id}?tab=about", ".about"), "header button:text-is('Start again')", "Start again"
         ),
         "start": dialog("Start a command", ["n"]),
         "stop": dialog("Stop this session?", ["x"]),

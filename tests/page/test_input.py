@@ -222,6 +222,7 @@ def test_what_is_composed_arrives_once_and_whole(chromium: Chromium, world: Worl
     assert recorder.tab.problems == []
 
 
+@pytest.mark.covers("page:13")
 def test_a_large_paste_arrives_as_one_and_submits_nothing(chromium: Chromium, world: World, start: Start) -> None:
     recorder = Recorder(chromium, world, start)
     line = "echo \x1b[201~ \x1b[31m 漢字 \x9b201~ 😀\r\ntouch submitted\n\x03\x04"

@@ -94,6 +94,7 @@ def files(directory: Path) -> dict[str, tuple[int, int]]:
     return {str(path): (stat.st_size, stat.st_mtime_ns) for path, stat in found}
 
 
+@pytest.mark.covers("page:21")
 def test_the_screen_at_any_offset_is_that_of_the_command_line(chromium: Chromium, world: World, start: Start) -> None:
     session = start([sys.executable, "-c", _PAINTING], tty={"echo": False}, name="painting", size=(24, 80))
     assert session.wait(match="ready", timeout=60).reason == "match"
@@ -118,6 +119,7 @@ def test_the_screen_at_any_offset_is_that_of_the_command_line(chromium: Chromium
     assert tab.problems == []
 
 
+@pytest.mark.covers("page:22")
 def test_going_back_in_a_running_session_and_to_live_again_is_seen_by_nobody(
     chromium: Chromium, serving: Serving, world: World, start: Start
 ) -> None:
@@ -243,6 +245,7 @@ print("got", answer, flush=True)
 """
 
 
+@pytest.mark.covers("page:24")
 def test_marks_stand_at_their_offsets_and_lead_there(chromium: Chromium, serving: Serving, start: Start) -> None:
     session = start([sys.executable, "-c", _EVENTFUL], tty=True, name="eventful", watch=["ERROR"], log_cap=1 << 20)
     until(lambda: [each for each in session.told() if getattr(each, "variant", "") == "watch"])

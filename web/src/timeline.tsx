@@ -23,6 +23,8 @@ export interface Mark {
   cols?: number;
   bytes?: number;
   reason?: string;
+  /** The number of the slice that it stands in. */
+  slice: number;
 }
 
 interface Slice {
@@ -55,7 +57,7 @@ export function Timeline({ session, at, of }: { session: Session; at: number | n
     }
     showAt(session, 0, of);
   };
-  const follow = (mark: Mark): void => (mark.offset === null ? goTo(sliceOf(slices, mark.at)) : showAt(session, mark.offset, mark.stream));
+  const follow = (mark: Mark): void => (mark.offset === null ? goTo(mark.slice) : showAt(session, mark.offset, mark.stream));
   const click = (event: MouseEvent & { currentTarget: SVGElement }): void => {
     const mark = (event.target as SVGElement).dataset["mark"];
     const box = event.currentTarget.getBoundingClientRect();
@@ -70,7 +72,7 @@ export function Timeline({ session, at, of }: { session: Session; at: number | n
     event.stopPropagation();
     goTo(Math.max(0, to));
   };
-  const drawn = placed(all, slices);
+  const drawn = placed(all);
   return (
     <section class="timeline" aria-label="Timeline">
       <span class="dim">{clock(slices[0]!.from)}</span>
@@ -136,7 +138,7 @@ function useSlices(session: Session): Slice[] {
       const { items } = await get<{ items: Slice[] }>(sessionPath(session.id, `/frames?buckets=${SLICES}`)).catch(() => ({ items: null }));
       if (!items) return;
       setSlices(items);
-      marks.set(items.flatMap((each) => each.marks).sort((a, b) => Date.parse(a.at) - Date.parse(b.at)));
+      marks.set(items.flatMap((each, slice) => each.marks.map((mark) => ({ ...mark, slice }))).sort((a, b) => Date.parse(a.at) - Date.parse(b.at)));
     }, Math.max(0, asked.current + PAUSE_MS - Date.now()));
     return () => clearTimeout(timer);
   }, [session.id, end]);
@@ -144,21 +146,15 @@ function useSlices(session: Session): Slice[] {
 }
 
 /** Three marks of a slice stand above each other, more beside them. */
-function placed(all: Mark[], slices: Slice[]): { mark: Mark; x: number; y: number; width: number }[] {
-  const places = all.map((mark) => sliceOf(slices, mark.at));
+function placed(all: Mark[]): { mark: Mark; x: number; y: number; width: number }[] {
   const before = new Map<number, number>();
-  return all.map((mark, index) => {
-    const slice = places[index]!;
+  return all.map((mark) => {
+    const { slice } = mark;
     const nth = before.get(slice) ?? 0;
     before.set(slice, nth + 1);
-    const width = 0.9 / Math.ceil(places.filter((each) => each === slice).length / 3);
+    const width = 0.9 / Math.ceil(all.filter((each) => each.slice === slice).length / 3);
     return { mark, x: slice + Math.floor(nth / 3) * width, y: (nth % 3) * 6, width };
   });
-}
-
-function sliceOf(slices: Slice[], at: string): number {
-  const behind = slices.findIndex((each) => Date.parse(each.from) > Date.parse(at));
-  return behind < 0 ? slices.length - 1 : Math.max(0, behind - 1);
 }
 
 const DROPS: Record<string, string> = { dropped: "dropped by the cap", disk: "refused by the disk", skipped: "skipped" };

@@ -249,7 +249,7 @@ export class LogView {
     const box = this.into.querySelector(".xterm-screen")!.getBoundingClientRect();
     const index = this.lineAt(Math.floor(((event.clientY - box.top) / box.height) * term.rows) + term.buffer.active.viewportY);
     const line = this.lines[index];
-    if (term.hasSelection() || !line || line.offset === null || line.isGap) return;
+    if (this.isDrawing || term.hasSelection() || !line || line.offset === null || line.isGap) return;
     this.mark(index);
     this.options.picked(line);
   }

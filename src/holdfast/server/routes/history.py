@@ -189,10 +189,11 @@ def _slices(ask: Ask, rows: list[Record], log: Log, signals: list[Any], count: i
 
 
 def _ns(at: object) -> int | None:
+    """The end of the millisecond that a record names: what it is about came before."""
     from datetime import datetime
 
     try:
-        return round(datetime.fromisoformat(str(at)).timestamp() * 1e9)
+        return round(datetime.fromisoformat(str(at)).timestamp() * 1e3) * 1_000_000 + 999_999
     except ValueError:
         return None
 
