@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import threading
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
 
 import pytest
 
 from support.browser import until
 from support.own_time import QuietTime
+from support.strangers import http_client, program_on
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from holdfast import Session
     from support.browser import Chromium, Tab
@@ -165,52 +163,6 @@ _FORCE = """() => {
 }"""
 
 
-class _Handler(BaseHTTPRequestHandler):
-    """Answers everything, and writes down what it was sent."""
-
-    received: list[bytes]
-    body = b"<!doctype html><title>elsewhere</title>"
-
-    def handle_one_request(self) -> None:
-        self.raw_requestline = self.rfile.readline(65537)
-        if not self.raw_requestline or not self.parse_request():
-            self.close_connection = True
-            return
-        content = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        self.received.append(self.raw_requestline + bytes(self.headers) + content)
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json" if self.path.startswith("/v1") else "text/html")
-        self.send_header("Content-Length", str(len(self.body)))
-        self.end_headers()
-        self.wfile.write(self.body)
-
-    def log_message(self, *_: object) -> None: ...
-
-
-@contextmanager
-def program_on(port: int, body: bytes = _Handler.body) -> Iterator[tuple[str, list[bytes]]]:
-    """Another program that listens there, and all that it was sent."""
-    received: list[bytes] = []
-    handler = type("Handler", (_Handler,), {"received": received, "body": body, "protocol_version": "HTTP/1.0"})
-    server = until(lambda: _bound(port, handler), what="the port")
-    assert server is not None
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}", received
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
-
-
-def _bound(port: int, handler: type[_Handler]) -> ThreadingHTTPServer | None:
-    try:
-        return ThreadingHTTPServer(("127.0.0.1", port), handler)
-    except OSError:
-        return None
-
-
 # Whatever a page can try at another origin; each attempt says what it got.
 _ATTEMPTS = """async ([url, id, token, ticket]) => {
     const got = {};
@@ -287,7 +239,7 @@ def test_a_page_of_another_origin_can_do_nothing(
     assert session.refresh().attached["control"] == int(is_signed_in)
 
 
-@pytest.mark.covers("page:19")
+@pytest.mark.covers("page:19", "server:10")
 @pytest.mark.parametrize("body", [b'{"proof": "' + b"0" * 64 + b'", "token": "hf_home_mine"}', b"<html>"])
 def test_a_stranger_on_the_port_gets_no_secret(
     chromium: Chromium, serving: Serving, world: World, start: Start, body: bytes
@@ -296,6 +248,9 @@ def test_a_stranger_on_the_port_gets_no_secret(
     tab = chromium.signed_in()
     tab.attach(session)
     tab.page.click(".terminal")
+    example = http_client()
+    client = example.Client(serving.url, serving.token)
+    assert client.call("GET", "/v1/info")["scopes"]
     secrets = [serving.secret, tab.page.evaluate("sessionStorage.getItem('token')").split("_")[2]]
     serving.kill()
     with program_on(serving.port, body) as (_, received):
@@ -304,7 +259,9 @@ def test_a_stranger_on_the_port_gets_no_secret(
         tab.shows("Not confirmed: password", ".unsent")
         tab.page.click("text=Try now")
         until(lambda: tab.page.evaluate("1") and sum(b"/v1/auth/prove" in each for each in received) > 3)
-        # Nor do the programs of this home take it for their server.
+        # Nor do the client over HTTP and the programs of this home take it for their server.
+        with pytest.raises(example.NotTheServer):
+            client.call("POST", "/v1/sessions", {"command": "echo password"})
         assert world.hold("open").returncode != 0
         assert "watched" in world.hold("ls", check=True).stdout
     assert {each.split()[1] for each in received} == {b"/v1/auth/prove"}
@@ -316,4 +273,6 @@ def test_a_stranger_on_the_port_gets_no_secret(
     tab.shows("resumed at", ".connection")
     tab.page.wait_for_selector(".lost", state="detached")
     assert session.refresh().ends["tty"] == 0
+    assert client.call("GET", "/v1/info")["scopes"]
+    client.close()
     world.hold("gc", check=True)
