@@ -60,7 +60,7 @@ class Client:
             self._connection = None
 
     def _is_connected(self) -> bool:
-        """The server sends nothing by itself: if there is something to read, it has closed the connection."""
+        """Over TLS a connection stays open. If there is something to read then, the server has closed it."""
         sock = None if self._connection is None else self._connection.sock
         return sock is not None and not select.select([sock], [], [], 0)[0]
 

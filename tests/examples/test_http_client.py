@@ -26,6 +26,12 @@ def test_a_stranger_on_the_port_gets_no_token(serving: Serving, body: bytes) -> 
     example = http_client()
     client = example.Client(serving.url, serving.token)
     assert client.call("GET", "/v1/info")["scopes"]
+    # What a page asks for gets a connection of its own: browsers repeat a request whose connection breaks.
+    headers = {"Host": serving.address, "Content-Type": "application/json"}
+    for more, kept in (({}, None), ({"Origin": serving.url}, "close")):
+        prove = b'{"id": "home", "nonce": "x"}'
+        answer = serving.ask("/v1/auth/prove", {**headers, **more}, method="POST", body=prove)
+        assert (answer.status, answer.headers.get("connection")) == (200, kept)
     with pytest.raises(example.Refused, match="nobody"):
         client.call("GET", "/v1/sessions/nobody")
     serving.kill()

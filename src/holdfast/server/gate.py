@@ -245,13 +245,18 @@ class _WayOut:
             dressed = MutableHeaders(raw=list(message.get("headers", ())))
             for name, value in {**standard.headers_of_every_answer(tls=self._tls), **self._added}.items():
                 dressed.setdefault(name, value)
-            if kind == "http.response.start" and not self._tls:
+            if kind == "http.response.start" and not self._tls and not self._is_proof_for_program():
                 # A browser repeats a request, secret included, whose reused connection breaks: to any program that has
                 # taken the port meanwhile. It does not repeat one whose connection is new.
                 dressed["Connection"] = "close"
             message = {**message, "headers": dressed.raw}
         self.bytes += len(message.get("body") or message.get("bytes") or message.get("text") or ())
         await self._send(message)
+
+    def _is_proof_for_program(self) -> bool:
+        """A program sends its token on the connection that has the proof. Browsers send Origin with every POST."""
+        is_program = all(name.lower() != b"origin" for name, _ in self._scope["headers"])
+        return self.status == 200 and self._scope["path"] == "/v1/auth/prove" and is_program
 
     async def give_up(self, error: HoldfastError, receive: Receive) -> None:
         if not self._is_started and self._scope["type"] == "websocket" and isinstance(error, TooManyClients):
