@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from nacl.public import PrivateKey
 
 from holdfast.nodes import sealing
 from holdfast.nodes.exchange import CREDIT_BYTES, HEAR_S, SAY_S, Broken, Exchange
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 FACTS = {"exchange": "e", "node": "n", "view": "v", "reply": "r"}
 NOW = 1000.0
@@ -34,14 +37,35 @@ def test_what_is_sent_arrives_in_both_directions_in_order() -> None:
         assert found[0] == {"type": "hello", "n": number}
 
 
-@given(st.data())
-def test_one_flipped_bit_in_any_message_ends_the_exchange(data: st.DataObject) -> None:
+def flips(message: bytes) -> Iterator[bytes]:
+    """The message with each of its bits flipped in turn."""
+    for bit in range(8 * len(message)):
+        changed = bytearray(message)
+        changed[bit // 8] ^= 1 << bit % 8
+        yield bytes(changed)
+
+
+@pytest.mark.covers("nodes:7")
+def test_one_flipped_bit_at_any_position_ends_the_exchange() -> None:
     view, node = pair()
-    message = bytearray(view.data(0, b"typed", NOW))
-    bit = data.draw(st.integers(0, len(message) * 8 - 1))
-    message[bit // 8] ^= 1 << bit % 8
-    with pytest.raises(Broken):
-        node.receive(bytes(message), NOW)
+    for number, message in enumerate((view.data(0, b"typed", NOW), view.ping(NOW), view.end(NOW))):
+        for changed in flips(message):
+            with pytest.raises(Broken):
+                node.receive(changed, NOW)
+        if number < 2:
+            node.receive(message, NOW)
+
+
+def test_one_flipped_bit_at_any_position_ends_the_handshake() -> None:
+    view, node = PrivateKey.generate(), PrivateKey.generate()
+    opening = sealing.Opening(view, node.public_key, FACTS)
+    for changed in flips(opening.message[sealing.KEY_ID_BYTES :]):
+        with pytest.raises(sealing.BadSeal):
+            sealing.answer(node, view.public_key, opening.message[: sealing.KEY_ID_BYTES] + changed, {})
+    _, answer, _ = sealing.answer(node, view.public_key, opening.message, {})
+    for changed in flips(answer):
+        with pytest.raises(sealing.BadSeal):
+            opening.finish(changed)
 
 
 def test_a_repeat_and_a_hole_end_the_exchange() -> None:

@@ -3,55 +3,20 @@
 from __future__ import annotations
 
 import json
-from base64 import b64decode
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from websockets.sync.client import connect
-from websockets.typing import Origin, Subprotocol
 
 from support.own_time import QuietTime
 from support.serving import START_BOUND_S, closed_with
+from support.through_nodes import attached, seen_until, there
 from support.waiting import until
 
 if TYPE_CHECKING:
     from typing import Any
 
-    from websockets.sync.client import ClientConnection
-
     from support.fleets import Fleet, FleetServing, Machine
-
-
-def there(serving: FleetServing, node: str, target: str) -> Any:
-    answer = serving.call("GET", f"/v1/nodes/{node}{target}")
-    assert answer.status == 200, answer.body
-    return answer.json
-
-
-def attached(
-    serving: FleetServing, node: str, session: str, role: str = "control", **query: object
-) -> ClientConnection:
-    target, origin = f"/v1/nodes/{node}/sessions/{session}", f"http://{serving.address}"
-    ticket = serving.call("POST", f"{target}/tickets", {"role": role}, Origin=origin).json["ticket"]
-    more = "".join(f"&{name}={value}" for name, value in query.items())
-    return connect(
-        f"ws://{serving.address}{target}/attach?ticket={ticket}{more}",
-        subprotocols=[Subprotocol("holdfast.v1.json")],
-        origin=Origin(origin),
-        proxy=None,
-    )
-
-
-def seen_until(viewer: ClientConnection, text: bytes) -> bytes:
-    seen = b""
-    while text not in seen:
-        message = json.loads(viewer.recv(START_BOUND_S))
-        if message["type"] == "init":
-            seen += b64decode(message.get("screen") or "")
-        elif message["type"] == "data":
-            seen += b64decode(message["data"])
-    return seen
 
 
 def test_two_commands_on_each_machine_connect_homes_that_have_no_listener(fleet: Fleet) -> None:

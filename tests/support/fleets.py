@@ -92,9 +92,9 @@ def _as_world(machine: Machine) -> World:
 class Fleet:
     """A view with its fabric, and the nodes that joined it."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, view: str = "view") -> None:
         self._world = world
-        self.view = Machine(world, "view")
+        self.view = Machine(world, view)
         self.port = free_port()
         self.fabric = self.start_fabric()
 

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 from ..core import jsontext
 from ..errors import HoldfastError, NodeRefused, NodeTwice, NodeUnreachable
+from ..server.responses import Unauthenticated
 from . import sealing
 from .conversation import BODY, BYTES, HEADERS, LAST, TEXT, Conversation
 from .exchange import FORGOTTEN, HEAD, OPEN, OPENED, REVOKED, Broken
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from typing import Any
 
     from starlette.types import Message, Receive, Scope, Send
@@ -149,6 +150,9 @@ class Calls:
         self._answered[exchange] = node.name, opening, said.get("instance")
         asyncio.get_running_loop().call_later(_SECOND_S, self._answered.pop, exchange)
         talk.on_over(lambda problem: self._over(node.name, exchange, problem))
+        while not answers.empty():
+            # It came before we could look: a refusal follows at once.
+            self.heard(exchange, answers.get_nowait(), "")
         return talk
 
 
@@ -162,7 +166,7 @@ class FarApp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send, *, path: str, caller: Caller) -> None:
         talk = await self._calls.open(self._node)
         try:
-            await _Request(talk, self._calls, self._node).run(scope, receive, send, path, caller.claims())
+            await _Request(talk, self._calls, self._node).run(scope, receive, send, path, caller)
         finally:
             with suppress(Broken):
                 await talk.close()
@@ -177,7 +181,7 @@ class _Request:
         self._is_answered = False
         self._prefix = ""
 
-    async def run(self, scope: Scope, receive: Receive, send: Send, path: str, claims: Mapping[str, Any]) -> None:
+    async def run(self, scope: Scope, receive: Receive, send: Send, path: str, caller: Caller) -> None:
         is_socket = scope["type"] == "websocket"
         headers = [
             [name.decode("latin-1"), value.decode("latin-1")]
@@ -185,13 +189,13 @@ class _Request:
             if name.lower() in HEADERS
         ]
         asked = {"type": scope["type"], "path": path, "query": scope["query_string"].decode("latin-1")}
-        asked |= {"headers": headers, "caller": dict(claims)}
+        asked |= {"headers": headers, "caller": caller.claims()}
         asked |= {"subprotocols": scope["subprotocols"]} if is_socket else {"method": scope["method"]}
         try:
             await self._talk.send(asked)
         except Broken as problem:
             raise self._as_error(problem) from None
-        asking = asyncio.ensure_future(self._ask(receive))
+        asking = asyncio.gather(self._ask(receive), self._end_when_revoked(caller))
         try:
             await self._answer(send)
         except Broken as problem:
@@ -203,6 +207,10 @@ class _Request:
             asking.cancel()
             with suppress(asyncio.CancelledError, Broken):
                 await asking
+
+    async def _end_when_revoked(self, caller: Caller) -> None:
+        await caller.revoked.wait()
+        await self._talk.close(Unauthenticated("the token was revoked").to_json())
 
     async def _ask(self, receive: Receive) -> None:
         talk = self._talk
@@ -279,7 +287,7 @@ class _Request:
 
 
 def _is_distrust(problem: Broken) -> bool:
-    return (problem.problem or {}).get("code") in (REVOKED, FORGOTTEN)
+    return (problem.problem or {}).get("code") in (REVOKED, FORGOTTEN, Unauthenticated.code)
 
 
 async def ask(calls: Calls, node: str, path: str, caller: Caller, query: str, send: Send) -> None:

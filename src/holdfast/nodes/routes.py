@@ -86,7 +86,9 @@ async def forward(app: App, scope: Scope, receive: Receive, send: Send) -> None:
         return
     if scope["type"] == "websocket":
         scope = _with_role(scope, node, path)
-    await FarApp(nodes.calls, node)(scope, receive, send, path=f"/v1{path}", caller=caller)
+    # A token that is revoked loses what it has open, there as here.
+    with app.tokens.in_use(caller):
+        await FarApp(nodes.calls, node)(scope, receive, send, path=f"/v1{path}", caller=caller)
 
 
 def _with_role(scope: Scope, node: str, path: str) -> Scope:

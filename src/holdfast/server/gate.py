@@ -168,6 +168,9 @@ class Gate:
     async def _passes_from_fabric(self, scope: Scope, receive: Receive, way_out: _WayOut) -> bool:
         _check_form(scope, Headers(scope=scope), self._app.config.server_header_bytes)
         scope["state"] |= {"origin": None, "ticket": None, "is_own": False}
+        if scope["path"].startswith("/v1/nodes/"):
+            # A node answers for itself alone: what others let it see is not for its own views.
+            raise NoSuchAddress
         if self._app.leaving.is_set() and scope["path"] != "/healthz":
             raise ShuttingDown
         return True

@@ -1,0 +1,257 @@
+"""Who may do what through a fabric: scopes, narrowing, limits, and two views of one node."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+from websockets.exceptions import InvalidStatus
+
+from support.fleets import Fleet
+from support.serving import START_BOUND_S, EventReader, closed_with, filled
+from support.through_nodes import attached, seen_until, there
+from support.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from typing import Any
+
+    from holdfast.nodes.far_app import Calls
+    from support.fleets import FleetServing, Machine
+    from support.world import World
+
+
+def joined(fleet: Fleet, machine: Machine, scope: str, *words: object) -> None:
+    """The machine joins this fleet too, under its own name."""
+    inviting, code = fleet.invite(machine.name, scope)
+    machine.hold("node", "join", code, *words)
+    assert inviting.wait(START_BOUND_S) == 0, inviting.errors()
+
+
+def reached(serving: FleetServing, *nodes: str) -> None:
+    for node in nodes:
+        until(
+            lambda node=node: serving.call("GET", f"/v1/nodes/{node}/info").status == 200,  # type: ignore[misc]
+            START_BOUND_S,
+            what=f"node {node}",
+        )
+
+
+def owned(machine: Machine, owner: str, name: str) -> str:
+    return machine.hold(
+        "start", "--tty", "--owner", owner, "--name", name, "--", f"echo {name}; exec cat"
+    ).stdout.strip()
+
+
+@pytest.mark.covers("nodes:12")
+def test_a_view_that_may_observe_changes_nothing_over_http_websocket_and_far(fleet: Fleet) -> None:
+    node = fleet.node("eye", "observe")
+    id = owned(node, "agent-7", "mine")
+    before = {path.name: path.read_bytes() for path in (node.home / "sessions" / id).glob("spec.json")}
+    serving = fleet.serve_view()
+    reached(serving, "eye")
+    paths = serving.call("GET", "/openapi.json").json["paths"]
+    tried = []
+    for path, methods in paths.items():
+        for method, operation in methods.items():
+            if operation.get("x-scope") in ("control", "manage"):
+                example = (operation.get("requestBody") or {}).get("content", {}).get("application/json", {})
+                body = example.get("example", {}) if "requestBody" in operation else None
+                target = filled(path, id=id).removeprefix("/v1")
+                answer = serving.call(method.upper(), f"/v1/nodes/eye{target}", body)
+                assert answer.status in (403, 404), (method, path, answer.body)
+                tried.append(answer.status)
+    assert len(tried) >= 20
+    assert tried.count(403) >= 20
+    with pytest.raises(InvalidStatus) as refused:
+        attached(serving, "eye", id, "control")
+    assert refused.value.response.status_code == 403
+    with attached(serving, "eye", id, "observe") as viewer:
+        seen_until(viewer, b"mine")
+        viewer.send(json.dumps({"type": "input", "id": 1, "data": "typed\n"}))
+        while (message := json.loads(viewer.recv(START_BOUND_S)))["type"] != "written":
+            pass
+        assert message["problem"]["type"] == "/problems/observe-only"
+    far = fleet.view.hold("run", "--place", "node:eye", "--", "true", check=False)
+    assert far.returncode != 0
+    assert "manage" in far.stderr, far.stderr
+    assert node.hold("ls", "-aq").stdout.split() == [id]
+    assert there(serving, "eye", f"/sessions/{id}")["state"] == "running"
+    assert not (node.home / "sessions" / id / "inputs.jsonl").exists()
+    assert {path.name: path.read_bytes() for path in (node.home / "sessions" / id).glob("spec.json")} == before
+
+
+@pytest.mark.covers("nodes:12", "nodes:13")
+def test_what_is_narrowed_on_the_node_or_by_the_token_of_the_view_stays_narrowed(fleet: Fleet) -> None:
+    owner, plain = fleet.machine("owner"), fleet.node("plain")
+    joined(fleet, owner, "manage", "--owner", "agent-7")
+    owner.serve()
+    ids = {
+        (machine.name, name): owned(machine, who, name)
+        for machine in (owner, plain)
+        for who, name in (("agent-7", "mine"), ("agent-8", "other"))
+    }
+    serving = fleet.serve_view()
+    reached(serving, "owner", "plain")
+    token = _minted(serving, label="seven", scope="manage", owner="agent-7")
+    by_label = _minted(serving, label="none", scope="manage", labels={"team": "web"})
+
+    def listed(node: str, token: str | None, query: str = "") -> set[str]:
+        """The owners of what is listed."""
+        answer = serving.call("GET", f"/v1/nodes/{node}/sessions?count=true{query}", token=token).json
+        assert answer["count"] == len(answer["items"])
+        return {each["owner"] for each in answer["items"]}
+
+    assert listed("plain", None) == {"agent-7", "agent-8"}
+    assert listed("plain", by_label) == listed("owner", by_label) == set()
+    for node, secret in (("owner", None), ("owner", token), ("plain", token)):
+        other = ids[node, "other"]
+        with EventReader(serving, f"/v1/nodes/{node}/events", token=secret) as events:
+            assert events.answer.status == 200
+            assert listed(node, secret) == {"agent-7"}
+            assert listed(node, secret, "&q=mine") == {"agent-7"}
+            assert listed(node, secret, "&q=other") == set()
+            for ref in (other, other[:6], "other"):
+                for method, path, body in (
+                    ("GET", "", None),
+                    ("GET", "/search?text=other", None),
+                    ("GET", "/output", None),
+                    ("POST", "/stop", {}),
+                    ("DELETE", "", None),
+                ):
+                    target = f"/v1/nodes/{node}/sessions/{ref}{path}"
+                    assert serving.call(method, target, body, token=secret).slug == "not-found", target
+            (screen,) = serving.call("GET", f"/v1/nodes/{node}/screens?ids={other}", token=secret).json["items"]
+            assert screen["problem"]["type"] == "/problems/not-found"
+            started = serving.call("POST", f"/v1/nodes/{node}/sessions", {"command": "true"}, token=secret)
+            assert started.json["owner"] == "agent-7", started.body
+            refused = {"command": "true", "owner": "agent-8"}
+            assert serving.call("POST", f"/v1/nodes/{node}/sessions", refused, token=secret).status == 403
+            machine = owner if node == "owner" else plain
+            machine.hold("run", "--owner", "agent-8", "--name", f"late-{secret is None}", "--", "true")
+            last = machine.hold("start", "--owner", "agent-7", "--", "true").stdout.strip()
+            seen = set()
+            for name, _, row in events:
+                if name == "session":
+                    seen.add(row["owner"])
+                    if row["id"] == last:
+                        break
+            assert seen == {"agent-7"}
+            assert serving.call("GET", f"/v1/nodes/{node}/metrics", token=secret).status in (403, 404)
+    merged = serving.call("GET", "/v1/sessions?nodes=all&count=true", token=token).json
+    assert {each["owner"] for each in merged["items"]} == {"agent-7"}
+    assert {each["node"] for each in merged["items"]} == {"owner", "plain"}
+    assert merged["count"] == len(merged["items"])
+    everything = serving.call("GET", "/v1/sessions?nodes=all&limit=200").json["items"]
+    assert {each["owner"] for each in everything if each["node"] == "owner"} == {"agent-7"}
+    assert {each["owner"] for each in everything if each["node"] == "plain"} == {"agent-7", "agent-8"}
+
+    # Revoked here, it loses what it has open there.
+    target, headers = f"/v1/nodes/plain/sessions/{ids['plain', 'mine']}", {"Origin": f"http://{serving.address}"}
+    ticket = serving.call("POST", f"{target}/tickets", {"role": "control"}, token=token, **headers).json["ticket"]
+    with attached(serving, "plain", ids["plain", "mine"], ticket=ticket) as viewer:
+        seen_until(viewer, b"mine")
+        (id,) = [each["id"] for each in serving.call("GET", "/v1/tokens").json["items"] if each["label"] == "seven"]
+        assert serving.call("DELETE", f"/v1/tokens/{id}").status == 204
+        assert closed_with(viewer)[0] == 1008
+
+
+def _minted(serving: FleetServing, **options: Any) -> str:
+    answer = serving.call("POST", "/v1/tokens", options)
+    assert answer.status == 201, answer.body
+    return str(answer.json["token"])
+
+
+@asynccontextmanager
+async def viewing(machine: Machine) -> AsyncIterator[Calls]:
+    """A process of a view: this one."""
+    from holdfast.home import Home
+    from holdfast.nodes.fabric import Fabric
+    from holdfast.nodes.far_app import Calls
+    from holdfast.nodes.joining import Viewing
+
+    view = Viewing(Home(machine.home))
+    calls = Calls(view)
+    assert view.address is not None
+    async with Fabric(view.address, "v", f"{view.name}.{calls.process}", calls.heard, calls.lost) as calls.fabric:
+        await asyncio.wait_for(calls.fabric.ready.wait(), START_BOUND_S)
+        yield calls
+
+
+@pytest.mark.covers("nodes:22", "nodes:28")
+def test_two_views_of_one_node_have_their_own_scopes_authors_and_limits(world: World, fleet: Fleet) -> None:
+    others = [Fleet(world, "second"), Fleet(world, "third")]
+    node = fleet.join("a", "control")
+    joined(others[0], node, "manage")
+    joined(others[1], node, "observe")
+    node.serve()
+    first, second = fleet.serve_view(), others[0].serve_view()
+    reached(first, "a")
+    reached(second, "a")
+    id = node.hold("start", "--tty", "--", "cat").stdout.strip()
+    names = [json.loads(each.view.file("fabric.json").read_text())["view"] for each in (fleet, others[0])]
+    assert first.call("POST", "/v1/nodes/a/sessions", {"command": "true"}).status == 403
+    with attached(first, "a", id) as one:
+        with attached(second, "a", id) as other:
+            for viewer, text in ((one, "of.the.first"), (other, "of.the.second")):
+                viewer.send(json.dumps({"type": "input", "id": 1, "submit": text}))
+                seen_until(viewer, text.encode())
+            seen_until(one, b"of.the.second")
+            authors = [each["by"] for each in there(first, "a", f"/sessions/{id}/inputs")["items"]]
+            assert authors == [f"web:home@{name}" for name in names]
+            second.kill()
+            second.program.wait()
+        one.send(json.dumps({"type": "input", "id": 2, "submit": "alone"}))
+        seen_until(one, b"alone")
+    first.leave()
+    asyncio.run(_limits(node, [fleet, *others]))
+
+
+async def _limits(node: Machine, fleets: list[Fleet]) -> None:
+    """64 exchanges of one view and 64 of another are all that a node has. Each waits for the end of a command."""
+    from holdfast.errors import Busy, HoldfastError
+    from holdfast.nodes.exchange import Broken
+
+    # A runner has at most 64 clients.
+    start = ("start", "--", "exec sleep 600")
+    ids = [(await asyncio.to_thread(node.hold, *start)).stdout.strip() for _ in range(3)]
+
+    talks: list[Any] = []
+
+    async def opened(calls: Calls) -> Any:
+        talk = await calls.open("a")
+        id = ids[len(talks) % 3]
+        caller = {"label": "x", "scope": "observe"}
+        asked = {"path": f"/v1/sessions/{id}/wait", "query": "until=exit&timeout=55", "headers": [], "caller": caller}
+        await talk.send({"type": "http", "method": "GET", **asked})
+        await talk.send_body(0, b"")
+        return talk
+
+    async def refusal(calls: Calls) -> HoldfastError:
+        talk = await calls.open("a")
+        with pytest.raises(Broken) as over:
+            await talk.receive()
+        assert over.value.problem is not None, over.value
+        return HoldfastError.from_wire(over.value.problem)
+
+    async with AsyncExitStack() as stack:
+        views = [await stack.enter_async_context(viewing(each.view)) for each in fleets]
+        for view in views[:2]:
+            for _ in range(64):
+                talks.append(await opened(view))  # noqa: PERF401
+            refused = await refusal(view)
+            assert isinstance(refused, Busy)
+            assert "64 exchanges" in str(refused)
+            assert "(exchanges_of_a_view)" in str(refused)
+        refused = await refusal(views[2])
+        assert isinstance(refused, Busy)
+        assert "128 exchanges" in str(refused)
+        assert "(exchanges)" in str(refused)
+        await asyncio.to_thread(node.hold, "stop", *ids, "--grace", "0")
+        for talk in talks:
+            frame = await asyncio.wait_for(talk.receive(), START_BOUND_S)
+            assert (frame["type"], frame["status"]) == ("http.response.start", 200)
+            await talk.close()
