@@ -62,7 +62,7 @@ def test_the_token_is_only_in_the_tab(chromium: Chromium, serving: Serving, worl
     tab = chromium.tab(context)
     tab.open(f"{serving.url}/#code={serving.fresh_code()}")
     tab.page.wait_for_selector(tab.row("sleeper"))
-    secret = tab.page.evaluate("sessionStorage.getItem('token')").split("_")[2]
+    secret = tab.page.evaluate("sessionStorage.getItem('token')").split("_", 2)[2]
     tab.page.click(tab.row("sleeper"))
     tab.page.wait_for_selector("main.session")
     tab.page.go_back()

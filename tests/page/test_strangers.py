@@ -251,7 +251,7 @@ def test_a_stranger_on_the_port_gets_no_secret(
     example = http_client()
     client = example.Client(serving.url, serving.token)
     assert client.call("GET", "/v1/info")["scopes"]
-    secrets = [serving.secret, tab.page.evaluate("sessionStorage.getItem('token')").split("_")[2]]
+    secrets = [serving.secret, tab.page.evaluate("sessionStorage.getItem('token')").split("_", 2)[2]]
     serving.kill()
     with program_on(serving.port, body) as (_, received):
         tab.shows("could not prove that it is your server", ".lost")
