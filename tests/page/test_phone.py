@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True, "device_scale_factor": 2}
 # A soft keyboard takes this much of the height: `interactive-widget=resizes-content` makes the page as much smaller.
 _KEYBOARD_PX = 340
+_FIT = "(({rows, cols}) => [rows, cols])(document.querySelector('.terminal').attachment.screen.fit.proposeDimensions())"
 _CAT = "stty raw -echo; printf ready; exec od -An -tx1 -v -w1"
 
 
@@ -33,6 +34,10 @@ def fits(tab: Tab) -> None:
     )
     assert wide == []
     assert tab.page.evaluate("document.scrollingElement.scrollWidth <= innerWidth")
+    # A terminal that has the size of the window hides no column and no row.
+    cut = """() => [...document.querySelectorAll(".behind:not([inert]) .terminal")].some(
+        (each) => each.scrollWidth > each.clientWidth || each.scrollHeight > each.clientHeight)"""
+    until(lambda: not tab.page.evaluate(cut), what="a terminal as large as its box")
 
 
 @pytest.mark.covers("page:33")
@@ -135,6 +140,8 @@ def test_one_finger_scrolls_a_long_press_selects_and_two_change_the_font(chromiu
     page = tab.page
     tab.attach(session)
     tab.terminal_shows("number 200")
+    # A new size takes a selection away.
+    until(lambda: list(session.refresh().size or ()) == page.evaluate(_FIT))
     box = page.locator(".xterm-screen").bounding_box()
     assert box is not None
     x, top, bottom = box["x"] + 60, box["y"] + 20, box["y"] + box["height"] - 20

@@ -356,6 +356,8 @@ export class Attachment {
 
   private resized(rows: number, cols: number): void {
     this.terminal.resize(cols, rows);
+    // It stays where the cursor was, which may be below the last row now, until the cursor moves.
+    this.terminal.textarea!.style.top = "0";
     const ours = this.screen.fit.proposeDimensions();
     this.options.size(rows, cols, this.fits && ours?.rows === rows && ours.cols === cols);
   }
