@@ -189,6 +189,8 @@ const KEYS: Record<string, (session: Session) => string | number> = {
 
 const MOST_SCREENS = 32;
 const PAUSE_MS = 1000;
+// Tiles come into view one by one.
+const GATHER_MS = 50;
 
 interface Screens {
   texts: Record<string, string>;
@@ -215,7 +217,7 @@ export function useScreens(wanted: Session[]): Screens {
         )
         .finally(() => (known.busy = false));
     };
-    const timer = setTimeout(ask, Math.max(0, known.asked + PAUSE_MS - Date.now()));
+    const timer = setTimeout(ask, Math.max(GATHER_MS, known.asked + PAUSE_MS - Date.now()));
     return () => clearTimeout(timer);
   });
   return shown;
