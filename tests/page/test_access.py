@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from playwright.sync_api import Error
 
 from support.browser import until
 from support.scale import LONG
@@ -54,7 +55,10 @@ def screens(tab: Tab, asks: Session, pipes: Session, ended: Session, link: str) 
     def at(path: str, ready: str) -> Callable[[], Any]:
         def go() -> None:
             tab.open(path)
-            page.wait_for_selector(ready)
+            try:
+                page.wait_for_selector(ready)
+            except Error:
+                raise AssertionError((path, ready, page.inner_text("body"), tab.problems[-3:])) from None
 
         return go
 

@@ -58,6 +58,7 @@ def test_what_happens_elsewhere_is_in_the_list_within_a_second(
     tab.open(f"/#code={serving.fresh_code()}")
     tab.page.wait_for_selector("header.top")
     tab.shows("Waiting for the list of sessions", "main")
+    until(lambda: tab.page.evaluate("1") and held)
     held[0].continue_()
     tab.page.unroute("**/v1/sessions?*")
     # Empty: three lines that can be copied, and the button.

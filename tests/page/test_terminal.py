@@ -1,4 +1,4 @@
-"""A terminal session in the page: what is typed, what is shown, and the way back after the connection broke."""
+"""A terminal session in the page: what is typed, what is shown, and what is only read."""
 
 from __future__ import annotations
 
@@ -14,12 +14,8 @@ if TYPE_CHECKING:
 
     from holdfast import Session
     from support.browser import Chromium
-    from support.serving import Serving
-    from support.world import World
 
     Start = Callable[..., Session]
-
-_COUNTING = "i=0; while :; do i=$((i+1)); echo line-$i; sleep 0.05; done"
 
 
 def test_typing_reaches_the_program_and_its_answer_is_drawn(chromium: Chromium, start: Start) -> None:
@@ -36,29 +32,6 @@ def test_typing_reaches_the_program_and_its_answer_is_drawn(chromium: Chromium, 
     assert green is not None
     assert green.evaluate("span => getComputedStyle(span).color") == "rgb(1, 200, 3)"
     assert tab.problems == []
-
-
-def test_a_server_that_was_killed_is_followed_at_the_next_byte(
-    chromium: Chromium, serving: Serving, world: World, start: Start
-) -> None:
-    start(_COUNTING, tty=True, name="counter", size=(24, 80))
-    tab = chromium.signed_in()
-    tab.page.click(tab.row("counter"))
-    tab.terminal_shows("line-5")
-    serving.kill()
-    tab.shows("offline", ".connection")
-    serving.start()
-    tab.shows("resumed at", ".connection")
-    seen = _lines(tab.buffer())
-    until(lambda: len(_lines(tab.buffer())) > len(seen))
-    lines = _lines(tab.buffer())
-    assert lines == list(range(1, len(lines) + 1))
-    # The server that was killed left its socket for hints behind.
-    world.hold("gc", check=True)
-
-
-def _lines(text: str) -> list[int]:
-    return [int(line.removeprefix("line-")) for line in text.splitlines() if line.startswith("line-")][:-1]
 
 
 @pytest.mark.covers("page:6")

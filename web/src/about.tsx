@@ -50,6 +50,15 @@ interface Spec {
 // Options that are among the facts of the session already.
 const SHOWN = new Set(["command", "cwd", "owner", "labels", "place"]);
 
+function optionText(name: string, value: unknown): string {
+  if (name === "umask") return `0${Number(value).toString(8)}`;
+  if (name === "log_cap") return bytes(Number(value));
+  if (name === "size" && Array.isArray(value)) return `${value[1]}×${value[0]}`;
+  if (typeof value !== "object" || value === null || Array.isArray(value)) return typeof value === "string" ? value : JSON.stringify(value);
+  const parts = Object.entries(value).filter(([, part]) => part !== null);
+  return parts.map(([part, text]) => `${part}=${typeof text === "string" ? text : JSON.stringify(text)}`).join(" ");
+}
+
 export function About({ session, now }: { session: Session; now: number }): JSX.Element {
   const inputs = useAnswer<{ items: Input[] }>(sessionPath(session.id, "/inputs?limit=200"));
   const { answer: spec, error } = useAnswer<Spec>(sessionPath(session.id, "/spec"));
@@ -73,7 +82,7 @@ export function About({ session, now }: { session: Session; now: number }): JSX.
     ["variables set", spec?.env_names.join(" ") ?? ""],
     ...Object.entries(spec?.options ?? {})
       .filter(([name]) => !SHOWN.has(name))
-      .map(([name, value]): [string, string] => [name.replaceAll("_", " "), typeof value === "string" ? value : JSON.stringify(value)]),
+      .map(([name, value]): [string, string] => [name.replaceAll("_", " "), optionText(name, value)]),
   ];
   return (
     <section class="padded">

@@ -84,6 +84,8 @@ export class Attachment {
   private fits = true;
   private resizing = 0;
   private touched = false;
+  // The size that was asked for last.
+  private asked = "";
   private isFocused = false;
   private readonly stop = new AbortController();
   private readonly observer: ResizeObserver;
@@ -159,6 +161,7 @@ export class Attachment {
     if (role === this.role) return;
     this.role = role;
     this.touched = this.isFocused;
+    this.asked = "";
     if (role === "control" || !this.send({ type: "observe" })) void this.connect();
     else this.say({ is: "live", role });
   }
@@ -358,8 +361,10 @@ export class Attachment {
     this.terminal.resize(cols, rows);
     // It stays where the cursor was, which may be below the last row now, until the cursor moves.
     this.terminal.textarea!.style.top = "0";
-    const ours = this.screen.fit.proposeDimensions();
-    this.options.size(rows, cols, this.fits && ours?.rows === rows && ours.cols === cols);
+    const fit = this.screen.fit.proposeDimensions();
+    // How many columns fit depends by one on how many there are, by the rounding of their width.
+    const isOurs = this.asked === `${rows} ${cols}` || (fit?.rows === rows && fit.cols === cols);
+    this.options.size(rows, cols, this.fits && isOurs);
   }
 
   private refit(): void {
@@ -375,6 +380,7 @@ export class Attachment {
     const wanted = this.screen.fit.proposeDimensions();
     const visible = document.visibilityState === "visible";
     if (this.role !== "control" || !this.touched || !this.fits || !wanted?.rows || !wanted.cols) return;
+    this.asked = `${wanted.rows} ${wanted.cols}`;
     this.send({ type: "resize", rows: wanted.rows, cols: wanted.cols, visible });
   }
 
