@@ -188,6 +188,9 @@ def test_two_views_of_one_node_have_their_own_scopes_authors_and_limits(world: W
     joined(others[0], node, "manage")
     joined(others[1], node, "observe")
     node.serve()
+    for each in (fleet, *others):
+        each.until_connected("a")
+    asyncio.run(_limits(node, [fleet, *others]))
     first, second = fleet.serve_view(), others[0].serve_view()
     reached(first, "a")
     reached(second, "a")
@@ -206,8 +209,6 @@ def test_two_views_of_one_node_have_their_own_scopes_authors_and_limits(world: W
             second.program.wait()
         one.send(json.dumps({"type": "input", "id": 2, "submit": "alone"}))
         seen_until(one, b"alone")
-    first.leave()
-    asyncio.run(_limits(node, [fleet, *others]))
 
 
 async def _limits(node: Machine, fleets: list[Fleet]) -> None:

@@ -40,10 +40,11 @@ class WebViewer:
         *,
         reads_ahead: bool = True,
         draws: bool = True,
+        base: str = "/v1",
         **query: object,
     ) -> None:
         self.address = address
-        self._path = f"/v1/sessions/{session}/attach"
+        self._path = f"{base}/sessions/{session}/attach"
         self._token = token
         self._dialect = dialect
         self._query = query
