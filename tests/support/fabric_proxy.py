@@ -62,7 +62,11 @@ class FabricProxy:
             for each in (*record.get("views", {}).values(), record):
                 if "fabric" in each:
                     each["fabric"]["url"] = f"nats://127.0.0.1:{self.port}"
-            path.write_text(json.dumps(record))
+            # As the program writes it: a server that runs sees the new file.
+            new = path.with_suffix(".new")
+            new.write_text(json.dumps(record))
+            new.chmod(0o600)
+            new.replace(path)
 
     def cut(self) -> None:
         for each in list(self._sockets):

@@ -27,9 +27,10 @@ _LOOK_S = 1.0
 
 
 class Conversation:
-    """`publish` sends one message and returns False where there is no fabric. One task may receive at a time."""
+    """`publish` sends one message and returns False where there is no fabric; the last one (`is_last`) is then sent as
+    soon as there is one. One task may receive at a time."""
 
-    def __init__(self, seal: Seal, publish: Callable[[bytes], Coroutine[Any, Any, bool]]) -> None:
+    def __init__(self, seal: Seal, publish: Callable[..., Coroutine[Any, Any, bool]]) -> None:
         self._loop = asyncio.get_running_loop()
         self._exchange = Exchange(seal, self._loop.time())
         self._publish = publish
@@ -54,9 +55,6 @@ class Conversation:
         try:
             found = self._exchange.receive(message, self._loop.time())
         except Broken as problem:
-            if not self._exchange.is_over:
-                # It was hurt on the way here. The way back may be intact, and the other side must not wait for silence.
-                self._spawn(self._publish(self._exchange.end(self._loop.time())))
             self.lose(problem)
             return
         if found is not None:
@@ -69,6 +67,9 @@ class Conversation:
         """Nothing more comes or goes. What came before can still be received."""
         if self._over is None:
             self._over = problem
+            if not self._exchange.is_over:
+                # The other side may not know, and would wait for silence.
+                self._spawn(self._publish(self._exchange.end(self._loop.time()), is_last=True))
             self._timer.cancel()
             self._something.set()
             self._room.set()

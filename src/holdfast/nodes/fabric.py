@@ -37,6 +37,7 @@ _WAITING_MESSAGES = 64 << 10
 _WAITING_BYTES = 128 << 20
 # What is not sent yet. Beyond this the library would make senders wait for one that is stalled; credit stays below.
 _UNSENT_BYTES = 128 << 20
+_LAST = 256
 _NO_RESPONDERS = "503"
 _STATUS = "Status"
 # The oldest server whose behaviour we rely on: it reports at once that nobody listens.
@@ -88,8 +89,8 @@ class Fabric:
         self._changed = changed
         self._client: Client | None = None
         self._refusals: list[str] = []
+        self._last: list[tuple[str, bytes]] = []
         self.ready = asyncio.Event()
-        self.lost = asyncio.Event()
         # Why there is no connection; None while there is one.
         self.why: str | None = "not connected yet"
         self._task: asyncio.Task[None] | None = None
@@ -104,10 +105,13 @@ class Fabric:
         with suppress(asyncio.CancelledError):
             await self._task
 
-    async def publish(self, subject: str, message: bytes, reply: str = "") -> bool:
-        """False where it cannot have been sent: there is no connection."""
+    async def publish(self, subject: str, message: bytes, reply: str = "", *, is_last: bool = False) -> bool:
+        """False where it cannot have been sent: there is no connection. The last message of an exchange is kept for the
+        next connection: the other side learns of its end."""
         client = self._client
         if client is None or not client.is_connected:
+            if is_last and len(self._last) < _LAST:
+                self._last.append((subject, message))
             return False
         try:
             await client.publish(subject, message, reply)
@@ -169,14 +173,15 @@ class Fabric:
             await client.flush()
             if self._refusals:
                 raise Unfit(self._refusals[0])
+            for subject, message in self._last:
+                await client.publish(subject, message)
+            self._last.clear()
             self._client = client
-            self.lost = asyncio.Event()
             self._set(None)
             await closed.wait()
         finally:
             self._client = None
             self.ready.clear()
-            self.lost.set()
             with suppress(nats.errors.Error, OSError, asyncio.CancelledError):
                 await client.close()
         self._set(self._refusals[0] if self._refusals else "the connection broke off")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..core import jsontext
@@ -141,11 +142,7 @@ class Calls:
             seal, said = opening.finish(answer[HEAD.size :])
         except sealing.BadSeal:
             raise NodeRefused(node.name, "another key answers under its name") from None
-
-        async def publish(raw: bytes) -> bool:
-            return await fabric.publish(subject, raw)
-
-        talk = Conversation(seal, publish)
+        talk = Conversation(seal, partial(fabric.publish, subject))
         self._open[exchange] = node.name, talk
         self._answered[exchange] = node.name, opening, said.get("instance")
         asyncio.get_running_loop().call_later(_SECOND_S, self._answered.pop, exchange)

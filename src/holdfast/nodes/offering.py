@@ -136,18 +136,17 @@ class Offering:
         subject = str(said.get("reply"))
         if not subject.startswith(fabric.address.subject("v", view.name, "")) or not subject.isprintable():
             return
-
-        async def publish(raw: bytes) -> bool:
-            return await fabric.publish(subject, raw)
-
-        await publish(HEAD.pack(OPENED, 0) + answer)
+        publish = partial(fabric.publish, subject)
         talk = Conversation(seal, publish)
         of_view = sum(each.view == view.name for each in self._open.values())
         refusal = _too_many(len(self._open), of_view)
         if refusal is not None:
+            await publish(HEAD.pack(OPENED, 0) + answer)
             await talk.close(refusal.to_json())
             return
+        # Before the view can send more.
         this = self._open[exchange] = _Open(view.name, fabric, talk)
+        await publish(HEAD.pack(OPENED, 0) + answer)
         talk.on_over(partial(self._over, view.name))
         try:
             await self._attend(view, this)

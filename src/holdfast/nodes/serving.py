@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from .offering import Serve
 
 
-_OFFERING = "offering.lock"
+OFFERING = "offering.lock"
 
 
 class Nodes:
@@ -82,7 +82,7 @@ class Nodes:
                 loop.remove_reader(watching.fileno())
 
     async def _become_first(self) -> None:
-        self._stack.callback(os.close, await _only_one(os.path.join(self._path, _OFFERING)))
+        self._stack.callback(os.close, await _only_one(os.path.join(self._path, OFFERING)))
         self._is_first = True
         self._changed.set()
 
