@@ -157,13 +157,23 @@ def test_messages_in_the_hands_of_the_fabric_tell_nothing_and_do_nothing_when_th
         closed_with(viewer)
     with attached(serving, "a", id, **{"from": offset}) as resumed:
         seen_until(resumed, b"between")
+        # Messages of an exchange that is still open, sent again to the same.
+        at = len(proxy.messages)
+        resumed.send(json.dumps({"type": "input", "id": 1, "submit": "once"}))
+        seen_until(resumed, b"once")
+        fresh = [
+            (each.subject, "", each.payload) for each in proxy.messages[at:] if each.is_sent and ".n." in each.subject
+        ]
+        assert fresh
+        asyncio.run(hostile.operate(fresh))
+        closed_with(resumed)
     after = [state_of(node) for node in (a, b)]
     assert after[1] == before[1]
     assert after[0].keys() == before[0].keys()
     new = {name: after[0][name][len(old) :] for name, old in before[0].items() if after[0][name] != old}
     assert {name.rpartition("/")[2].partition(".")[0] for name in new} == {"inputs", "tty"}
     assert all(after[0][name].startswith(before[0][name]) for name in new)
-    assert sum(name.endswith("inputs.jsonl") and raw.count(b"\n") for name, raw in new.items()) == 1
+    assert sum(name.endswith("inputs.jsonl") and raw.count(b"\n") for name, raw in new.items()) == 2
     assert there(serving, "a", f"/sessions/{id}")["state"] == "running"
     # What the replays brought out of the nodes: handshakes that only the view can use, and ends.
     replayed = {subject.rpartition(".")[2] for subject, _, _ in sent}
