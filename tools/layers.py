@@ -28,7 +28,11 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 )
 
 # Runners, deputies and the remote ends of links.
-STANDALONE = ("core", "runner", *(f"places.{name}" for name in ("copy", "deputy", "link", "mirror", "remote_end")))
+STANDALONE = (
+    "core",
+    "runner",
+    *(f"places.{name}" for name in ("copy", "deputy", "link", "mirror", "remote_end", "visited")),
+)
 
 HEAVY = frozenset(
     (

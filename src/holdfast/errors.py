@@ -637,6 +637,14 @@ class NoSuchNode(NotFound):
     ref: str
 
 
+class VisitExists(HoldfastError):
+    code, http_status, exit_code = "visit-exists", 409, NOT_IN_THIS_STATE
+    says = "the session {id} of the node {node} has the id of a session here"
+    fix = "look at it through the page or `/v1/nodes/{{node}}/...`, or remove the session here with `hold rm`"
+    id: str
+    node: str
+
+
 class BadInvitation(BadArgument):
     fix = "ask for a new one: `hold node invite NAME` on the other machine"
 

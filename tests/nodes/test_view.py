@@ -30,3 +30,23 @@ def test_ls_lists_sessions_of_nodes_and_names_those_that_did_not_answer(fleet: F
     unknown = fleet.view.hold("ls", "--nodes", "nobody", check=False)
     assert (unknown.returncode, unknown.stdout) == (3, "")
     assert [row["id"] for row in json.loads(fleet.view.hold("ls", "--json").stdout)] == [here]
+
+
+def test_a_visit_reads_types_and_stops(fleet: Fleet) -> None:
+    node = fleet.node("a")
+    id = node.hold("start", "--name", "repl", "--tty", "--owner", "them", "--", "cat").stdout.strip()
+    view = fleet.view
+    view.hold("submit", "a/repl", "typed by a visitor")
+    view.hold("wait", "a/repl", "--match", "typed by a visitor")
+    print(view.hold("logs", f"a/{id}").stdout)
+    print(view.hold("status", f"a/{id}", "--json").stdout)
+    print(view.hold("ls").stdout)
+    print(view.hold("screen", "a/repl").stdout)
+    print(view.hold("search", "a/repl", "visitor").stdout)
+    print(view.hold("stop", "a/repl").stdout)
+    print(view.hold("logs", f"a/{id}").stdout)
+    print(view.hold("signals").stdout)
+    print(node.hold("signals", "--owner", "them").stdout)
+    print(view.hold("rm", "a/repl").stdout)
+    print(node.hold("logs", id).stdout)
+    assert 0

@@ -96,7 +96,7 @@ def _send_stdin(args: Namespace, end: bytes) -> int:
 
     with here() as hf:
         core = hf._core
-        id = core.find(args.session)
+        id = drive(core.locate(args.session))
         return _report(drive(wait_behind(core, id, drive(pour(core, id, last=end)), _wait_for(args))), args)
 
 

@@ -27,6 +27,8 @@ _FIRST_PID_NAMESPACE = 0xEFFFFFFC
 # The session's mark in the environment of its command. Descendants inherit it, so they can still be found after
 # the runner, their subreaper, is gone.
 SESSION_VARIABLE = "HOLDFAST_SESSION_ID"
+# Which session of a node is visited, for the processes between the two homes.
+VISIT_VARIABLE = "HOLDFAST_VISIT"
 # Launchers and runners carry this instead. One that was started from inside another session is a descendant of
 # that session's runner by birth, but never part of its tree. Neither is a probe that a runner started for
 # itself, nor the deliverer of notices to people, nor what those start.

@@ -74,7 +74,7 @@ async def stopped(
     core: Core, ref: object, grace: Duration | None, by: str | None, servers: Mapping[str, Server]
 ) -> Snapshot:
     """Ask for its end; returns the snapshot from before. The owner of the daemon signals the end itself."""
-    id = core.find(ref)
+    id = await core.locate(ref)
     seen = await core.observe(id)
     shot = dressed(core, seen.snapshot())
     if seen.final:
@@ -89,7 +89,7 @@ async def stopped(
 async def text_of(core: Core, ref: object, tail: int | None, since: str | int | None) -> Output:
     if tail is not None and tail < 1:
         raise BadArgument("tail", f"{tail} is not a number of lines", "give 1 or more")
-    id = core.find(ref)
+    id = await core.locate(ref)
     shot = dressed(core, (await core.observe(id)).snapshot())
     return await core.driver.call(lambda: kinds.of(shot.kind).output(core.log(id), shot, tail, since))
 

@@ -1,6 +1,8 @@
 """The program of a link to `node:NAME`: carries its stdin and stdout to a far end on that node.
 
 python -m holdfast.nodes.link NAME DIGEST SIZE
+
+With a session in the environment, it is a visit of what others started there.
 """
 
 from __future__ import annotations
@@ -10,8 +12,11 @@ import os
 import sys
 from contextlib import suppress
 
-from ..errors import HoldfastError
+from ..core import wire
+from ..core.processes import VISIT_VARIABLE
+from ..errors import HoldfastError, NodeUnreachable
 from ..home import Home
+from ..places.link import MARK
 from .conversation import BYTES, ERRORS, LAST
 from .exchange import Broken
 from .fabric import Fabric
@@ -23,7 +28,7 @@ _CONNECT_S = 10.0
 _NO_LINK = 255
 
 
-async def carry(name: str, digest: str, size: int) -> int:
+async def carry(name: str, digest: str, size: int, visit: str | None = None) -> int:
     viewing = Viewing(Home())
     address = viewing.address
     if address is None:
@@ -35,7 +40,10 @@ async def carry(name: str, digest: str, size: int) -> int:
         with suppress(TimeoutError):
             await asyncio.wait_for(fabric.ready.wait(), _CONNECT_S)
         talk = await calls.open(name)
-        await talk.send({"type": "far", "digest": digest, "size": size})
+        if visit is None:
+            await talk.send({"type": "far", "digest": digest, "size": size})
+        else:
+            await talk.send({"type": "visit", "session": visit, "scope": "control"})
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader()
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
@@ -59,6 +67,8 @@ async def carry(name: str, digest: str, size: int) -> int:
                     await asyncio.to_thread(_write_all, raw)
         except Broken as problem:
             error = HoldfastError.from_wire(problem.problem) if problem.problem else None
+            if visit is not None:
+                raise error or NodeUnreachable(name, str(problem), True) from None
             sys.stderr.write(f"holdfast: {error or problem}\n")
             return _NO_LINK
         finally:
@@ -73,10 +83,14 @@ def _write_all(raw: bytes) -> None:
 
 
 def main() -> None:
+    visit = os.environ.pop(VISIT_VARIABLE, None)
     try:
-        code = asyncio.run(carry(sys.argv[1], sys.argv[2], int(sys.argv[3])))
+        code = asyncio.run(carry(sys.argv[1], sys.argv[2], int(sys.argv[3]), visit))
     except HoldfastError as problem:
         sys.stderr.write(f"holdfast: {problem}\n")
+        if visit is not None:
+            # The deputy passes it on as what it is.
+            _write_all(MARK + b"have\n" + wire.control({"type": "refused", "problem": problem.to_json()}))
         code = _NO_LINK
     except (BrokenPipeError, KeyboardInterrupt):
         code = _NO_LINK

@@ -184,6 +184,13 @@ class Offering:
             if view.scope != "manage":
                 raise ScopeMissing("manage")
             await _carry(talk, [*self._arrive, str(first.get("digest")), str(int(first.get("size") or 0))])
+        elif kind == "visit":
+            from .visiting import visited
+
+            assert isinstance(first, dict)
+            caller = self._caller_for(view, {"scope": first.get("scope"), "label": "visit"})
+            argv, environment = await visited(self._serve, caller, view.name, str(self._joined.name), first)
+            await _carry(talk, argv, environment)
         else:
             raise Unsupported(f"the service {kind!a}")
 
@@ -312,8 +319,8 @@ class _Served:
 # The service `far`: the bytes of a link, to a far end that starts as after a login.
 
 
-async def _carry(talk: Conversation, argv: list[str]) -> None:
-    environment = {name: value for name, value in os.environ.items() if name != SESSION_VARIABLE}
+async def _carry(talk: Conversation, argv: list[str], more: dict[str, str] | None = None) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != SESSION_VARIABLE} | (more or {})
     pipe = asyncio.subprocess.PIPE
     child = await asyncio.create_subprocess_exec(
         *argv,

@@ -47,9 +47,16 @@ class Copy:
     segments may take together, `segments` how many they may be."""
 
     def __init__(
-        self, directory: int, facts: dict[str, Any], log_bytes: int = _SIZE_MAX, segments: int = _SEGMENTS_LEAST
+        self,
+        directory: int,
+        facts: dict[str, Any],
+        log_bytes: int = _SIZE_MAX,
+        segments: int = _SEGMENTS_LEAST,
+        *,
+        is_visit: bool = False,
     ) -> None:
         self._directory = directory
+        self._is_visit = is_visit
         self._facts = facts
         self._log_bytes = log_bytes
         self._segments_max = segments
@@ -87,13 +94,17 @@ class Copy:
     def take(self, heading: dict[str, Any], raw: bytes) -> None:
         """ValueError for what a correct runner does not send: BadRecord in a record, OverLimit beyond the limits."""
         name, at = heading.get("name"), heading.get("at", 0)
-        if not isinstance(name, str) or not is_copied(name) or not isinstance(at, int) or at < 0:
+        is_signals = self._is_visit and name in (FILE, OLDER)
+        if not isinstance(name, str) or not is_copied(name) or is_signals or not isinstance(at, int) or at < 0:
             raise ValueError(f"a piece of {name!r:.80} at {at!r:.80}")
         if heading["type"] == "vanished":
             self._remove(name)
         elif name == "exit.json":
             self._sync()
-            records.write_exit(self._directory, _record(name, heading, raw, shapes.EXIT_RECORD), durable=True)
+            ended = _record(name, heading, raw, shapes.EXIT_RECORD)
+            if self._is_visit:
+                ended.pop("signal_id", None)  # that signal is its owner's
+            records.write_exit(self._directory, ended, durable=True)
         elif name == "state.json":
             record = _record(name, heading, raw, shapes.STATE)
             records.write(self._directory, name, {**record, **self._facts})

@@ -221,6 +221,12 @@ _GONE = ("no such container", "no instance found")
 _NONSENSE = (
     *(AssertionError, AttributeError, LookupError, TypeError, ValueError, ArithmeticError, RecursionError, OSError),
 )
+# What of a session's spec is not that of a copy of a visit: signals and claims are their owner's.
+_NOT_VISITED = (
+    *("signals", "people", "key", "owner_process", "watch", "monitor", "heartbeat", "notify_people", "way", "visit"),
+    *("timeout", "idle_timeout", "ttl", "soft", "lifetime", "claims"),
+)
+_NAME_CHARACTERS = 256
 # If a link lasted this long, the other end works.
 _LASTING_S = 30.0
 _EVIDENCE_CHARACTERS = 500
@@ -270,6 +276,8 @@ class Deputy:
         self._endpoint: str = self._spec["endpoint"]
         # How to stop what still runs without its runner, if we were sent for that.
         self._end: Message | None = request.get("end")
+        # The node whose session we follow, if others started it there.
+        self._visit: str | None = self._spec.get("visit")
         self._code = wire.from_text(self._reach["code"]) or b""
         self._loop = Loop()
         self._callers = Callers(self._loop, self._spec["id"])
@@ -329,7 +337,8 @@ class Deputy:
         facts = {"endpoint": endpoint, "deputy": deputy}
         # A runner drops its oldest segment when it has begun another.
         cap, segment = self._spec["log_cap"], self._spec["segment_bytes"]
-        self._copy = copy.Copy(directory, facts, cap + 2 * segment, copy.segments_max(cap, segment))
+        segments = copy.segments_max(cap, segment)
+        self._copy = copy.Copy(directory, facts, cap + 2 * segment, segments, is_visit=self._visit is not None)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         _unlink(endpoint)  # we hold the lock, so there is no listener
         sockets.bind_unix(listener, *os.path.split(endpoint))
@@ -474,7 +483,20 @@ class Deputy:
         self._loop.leave()
 
     def _on_refused(self, frame: Message) -> None:
-        self._link_lost(str(frame["why"]))
+        problem = frame.get("problem")
+        if not isinstance(problem, dict):
+            self._link_lost(str(frame["why"]))
+            return
+        code, text = str(problem.get("code"))[:80], _short(str(problem.get("message")))
+        if self._to_begin:
+            facts = problem.get("facts")
+            error = wire.error({}, code, text, **(facts if isinstance(facts, dict) else {}))
+            self._refuse({**error, "fix": _short(str(problem.get("fix") or ""))})
+        elif code in ("not-found", "removed"):
+            self._linked = True
+            self._over("missing", f"it was removed on the node {self._visit}", certain=True)
+        else:
+            self._link_lost(text)
 
     def _on_here(self, frame: Message) -> None:
         """The far end is there."""
@@ -482,7 +504,10 @@ class Deputy:
         self._linked = True
         self._linked_at = time.monotonic()
         if self._to_begin:
-            self._start(frame)
+            if self._visit is None:
+                self._start(frame)
+            else:
+                self._begin_visit(frame)
             return
         self._resume()
         self._callers.link_to(self._link)
@@ -528,6 +553,53 @@ class Deputy:
         self._link.send_message(frame)
         self._request = {}
 
+    def _begin_visit(self, here: Message) -> None:
+        """Write the spec of the session there as that of a copy here, tell our sender, and follow."""
+        theirs, node = here.get("spec"), str(self._visit)
+        try:
+            shapes.check(shapes.SPEC, theirs)
+            assert isinstance(theirs, dict)
+            id = theirs["id"]
+            if not 6 <= len(id) <= 32 or not id.isascii() or not id.isalnum() or id != id.lower():
+                raise ValueError("its id is not that of a session")
+        except ValueError as problem:
+            why = _short(f"its record cannot be used: {problem}")
+            self._refuse(wire.error({}, "node-refused", f"the node {node} was refused: {why}", node=node, why=why))
+            return
+        asked = self._spec
+        spec = {name: value for name, value in theirs.items() if name not in _NOT_VISITED}
+        name = theirs.get("name")
+        endpoint = os.path.join(asked["runtime"], id + ".sock")
+        spec.update(id=id, place=asked["place"], visit=node, endpoint=endpoint, owner=asked.get("owner"), way={})
+        spec.update(name=None if name is None else f"{node}/{name}"[:_NAME_CHARACTERS], notify="never")
+        spec["metadata"] = {**(theirs.get("metadata") or {}), "visit": node}
+        spec["log_cap"] = min(int(theirs.get("log_cap") or 0), asked["log_cap_max"]) or asked["log_cap_max"]
+        spec["segment_bytes"] = int(theirs.get("segment_bytes") or 0) or spec["log_cap"]
+        try:
+            directory, lock = session_directory.persist(self._home, spec)
+        except session_directory.Refused as refusal:
+            if os.path.isdir(os.path.join(self._home, "sessions", id)):
+                text = f"the session {id} of the node {node} has the id of a session here"
+                self._refuse(wire.error({}, "visit-exists", text, id=id, node=node))
+            else:
+                self._refuse(refusal.frame)
+            return
+        self._spec, self._endpoint = spec, endpoint
+        try:
+            self._settle(directory, lock)
+        except OSError as problem:
+            session_directory.forget_session(directory)
+            self._refuse(wire.error({}, "place-unreachable", str(problem), place=spec["place"], why=str(problem)))
+            return
+        assert self._listener is not None
+        self._loop.watch(self._listener.fileno(), READ, self._accept)
+        self._to_begin = False
+        self._callers.refuse({"type": "visited", "session": id})
+        self._callers.hang_up_all()
+        self._resume()
+        assert self._link is not None
+        self._callers.link_to(self._link)
+
     def _on_come(self, frame: Message) -> None:
         """PID 1 in a container rarely reaps orphans: start the runner from outside."""
         if self._helper is not None:
@@ -559,7 +631,9 @@ class Deputy:
         """Everything was copied: have it removed there."""
         failpoints.hit("deputy.over")
         self._is_over = True
-        if self._link is not None:
+        if self._visit is not None:
+            self._loop.leave()  # it is not ours to forget
+        elif self._link is not None:
             self._link.send_message({"type": "forget"})
         else:
             self._loop.leave()

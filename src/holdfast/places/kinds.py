@@ -84,8 +84,11 @@ def way(place: str) -> dict[str, str | None]:
     return {} if kind.is_machine else {name: os.environ.get(name) for name in _WHERE}
 
 
-def reach(place: str, config: Config, home: str, runtime: str, way: Mapping[str, str | None]) -> dict[str, Any]:
-    """What a deputy needs to open links to this place, and the code that it brings along."""
+def reach(
+    place: str, config: Config, home: str, runtime: str, way: Mapping[str, str | None], visit: str | None = None
+) -> dict[str, Any]:
+    """What a deputy needs to open links to this place, and the code that it brings along. `visit` is the session of a
+    node that others started there: the node follows it with code of its own."""
     import hashlib
     import shlex
     import shutil
@@ -94,7 +97,7 @@ def reach(place: str, config: Config, home: str, runtime: str, way: Mapping[str,
 
     word, _, name = place.partition(":")
     kind = KINDS[word]
-    code = runner_archive()
+    code = runner_archive() if visit is None else b""
     python = [*shlex.split(config.places_python), "-I", "-S"]
     with open(os.path.join(os.path.dirname(__file__), "boot.py"), "rb") as file:
         # In an alphabet that no shell on the way reads as anything else.
@@ -105,6 +108,9 @@ def reach(place: str, config: Config, home: str, runtime: str, way: Mapping[str,
     if word == "node":
         program, arrive = [sys.executable, "-m", "holdfast.nodes.link"], name_of_code
         environment["HOLDFAST_HOME"] = home
+        if visit is not None:
+            # Text of a user stays out of command lines.
+            environment[processes.VISIT_VARIABLE] = visit
     else:
         program = shlex.split(getattr(config, f"places_{word}"))
     # By our own path: the deputy has none.

@@ -51,10 +51,12 @@ def is_copied(name: str) -> bool:
 
 
 class Growth:
-    """What the copy lacks. `have` is what it has: the size of each file, and the check of its end."""
+    """What the copy lacks. `have` is what it has: the size of each file, and the check of its end. A visit gets no
+    signals: they are their owner's."""
 
-    def __init__(self, path: str, have: dict[str, list[int]]) -> None:
+    def __init__(self, path: str, have: dict[str, list[int]], *, is_visit: bool = False) -> None:
         self._path = path
+        self._last = tuple(name for name in _SENT_LAST if not is_visit or not name.startswith("signals"))
         self._have = have
         self._sent: dict[str, Sent] = {}
 
@@ -75,7 +77,7 @@ class Growth:
 
     def _look(self) -> list[tuple[str, Sent]] | None:
         """The files that are there and their sizes, in the opposite order of sending."""
-        found = self._sizes(_SENT_LAST)
+        found = self._sizes(self._last)
         # Listed after the records were looked at: a listing may miss a file that is created while it is read, and see
         # the record about it that is created later.
         try:

@@ -133,13 +133,27 @@ class RemoteEnd:
 
     def run(self) -> None:
         environment = {name: value for name, value in _environment().items() if name != processes.ROLE_VARIABLE}
-        here = {"home": self._home, "cwd": os.getcwd(), "user": os.path.expanduser("~"), "pid": os.getpid()}
+        here: dict[str, Any] = {
+            "home": self._home,
+            "cwd": os.getcwd(),
+            "user": os.path.expanduser("~"),
+            "pid": os.getpid(),
+        }
+        here.update(self._facts())
         self._send_message({"type": "here", "version": status.VERSION, "archive": sys.argv[0], **here})
         self._environment = environment
         os.set_blocking(0, False)
         self._loop.watch(0, READ, self._read_deputy)
         self._silence = self._loop.after(_FIRST_WORD_S, self._loop.leave)
         self._loop.run(lambda: None)
+
+    def _facts(self) -> dict[str, Any]:
+        """What else the deputy learns first."""
+        return {}
+
+    def _handles(self, message: dict[str, Any]) -> bool:
+        """Messages of a later release are ignored."""
+        return message["type"] in _MESSAGES
 
     # The deputy.
 
@@ -154,8 +168,7 @@ class RemoteEnd:
         self._silence.cancel()
         for frame in self._decoder.feed(received):
             if isinstance(frame, dict):
-                # Messages of a later release are ignored.
-                if frame["type"] in _MESSAGES:
+                if self._handles(frame):
                     getattr(self, "_on_" + frame["type"])(frame)
             else:
                 self._pass_on(*frame)

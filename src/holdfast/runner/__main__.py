@@ -1,6 +1,6 @@
 """`python -I -S .../runner/__main__.py WHAT`: `launcher` (listener on fd 3, lock on fd 4), `runner` (start channel on
 fd 3), `runner-at PATH` (connects to its caller at PATH) or `self-test`; for places `deputy` and `next-deputy` (channel
-on fd 3), `far` and `ask`.
+on fd 3), `far`, `ask` and `visit`.
 
 These arguments never contain text of a user."""
 
@@ -19,6 +19,10 @@ if __name__ == "__main__":
         from holdfast.places import remote_end
 
         remote_end.run(sys.argv[1:])
+    elif sys.argv[1:] == ["visit"]:
+        from holdfast.places import visited
+
+        visited.run()
     elif sys.argv[1:2] in (["deputy"], ["next-deputy"]):
         from holdfast.places import deputy
 

@@ -17,6 +17,7 @@ from ..errors import (
 )
 from ..home import check_labels, check_name, check_owner
 from ..model import EXITED, STALE, STARTING, UNREACHABLE, Stopped, seconds
+from .connection import open_socket
 from .core import row_of
 from .find import CLAIM_S, Claim, live_holder, name_of
 from .observe import Observed, from_files, halted, read_files, record_here, stopped_away
@@ -124,7 +125,7 @@ async def stop_all(
     wanted, under_way, answers = [], [], []
     for ref in refs:
         try:
-            wanted.append(Stop(core, core.find(ref), grace, by, ladder))
+            wanted.append(Stop(core, await core.locate(ref), grace, by, ladder))
         except Removed as problem:
             answers.append(Stopped(str(ref), error=problem))  # it was there when the caller listed it
     for stopping in wanted:
@@ -290,12 +291,19 @@ async def remove(core: Core, id: str) -> None:
         raise
     except DamagedRecord:
         is_over = not core.lives_on(id)
-    if not is_over:
-        raise StillRunning(id)
     core.note_all()
     try:
-        asked = read_files(core.home, id).current()
+        files = read_files(core.home, id)
+        asked = files.current()
     except (NotFound, DamagedRecord):
-        asked = {}
+        files, asked = None, {}
+    if not is_over and not asked.get("visit"):
+        raise StillRunning(id)
     claims = [Claim(core.home, kind, asked[kind]) for kind in ("key", "name") if asked.get(kind) is not None]
     remove(core.home, core.index, id, claims)
+    if files is not None and asked.get("visit"):
+        # Its deputy leaves when it is called and finds that the copy is gone.
+        try:
+            open_socket(files.endpoint).close()
+        except OSError:
+            pass

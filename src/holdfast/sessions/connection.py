@@ -137,7 +137,7 @@ class Connection:
         return connection
 
     async def greet(self, timeout: float) -> Message:
-        message = await self._message(time.monotonic() + timeout, timeout)
+        message = await self.message(time.monotonic() + timeout, timeout)
         if message["type"] == "error":
             raise HoldfastError.from_wire(message)
         if message["type"] != "hello":
@@ -159,7 +159,7 @@ class Connection:
         """The answer to what was asked last."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
-            message = await self._message(deadline, timeout)
+            message = await self.message(deadline, timeout)
             if message.get("id") != self._serial or message["type"] not in ("reply", "error"):
                 continue
             return self._checked(message, self._asked)
@@ -238,13 +238,13 @@ class Connection:
 
         wait_s = left(RENEW_S)
         try:
-            return await self._message(time.monotonic() + wait_s, wait_s)
+            return await self.message(time.monotonic() + wait_s, wait_s)
         except Unreachable:
             if until is not None and time.monotonic() >= until:
                 raise
             await self.ask("ping", reply_s)
             wait_s = left(reply_s)
-            return await self._message(time.monotonic() + wait_s, wait_s)
+            return await self.message(time.monotonic() + wait_s, wait_s)
 
     async def data(self, timeout: float) -> tuple[int, bytes]:
         """The data frame that follows an `output` reply."""
@@ -314,7 +314,7 @@ class Connection:
         pid = _fact(self.hello.get("identity") or {}, "runner", "pid")
         return Unreachable(self._session, pid if isinstance(pid, int) else None, waited_s or 0.0)
 
-    async def _message(self, deadline: float | None, timeout: float | None) -> Message:
+    async def message(self, deadline: float | None, timeout: float | None) -> Message:
         while True:
             frame = await self._frame(deadline, timeout)
             if isinstance(frame, dict):

@@ -94,13 +94,26 @@ class Core:
     # Finding.
 
     def find(self, ref: object, owner: str | None = None) -> str:
+        """Among the sessions of this home. `NODE/REF` is the copy of a visit, which is of no owner."""
+        if isinstance(ref, str) and "/" in ref:
+            from .visit import find_copy
+
+            return find_copy(self, ref)
         return find(self.home, self.index, ref, owner)
+
+    async def locate(self, ref: object, owner: str | None = None) -> str:
+        """The same, but `NODE/REF` is visited first."""
+        if isinstance(ref, str) and "/" in ref:
+            from .visit import visit
+
+            return await visit(self, ref, owner)
+        return self.find(ref, owner)
 
     async def look_up(self, ref: object, owner: str | None = None) -> Snapshot:
         """The session that `ref` means. If another process removes it meanwhile, the next one that `ref` means."""
         before: str | None = None
         while True:
-            id = self.find(ref, owner)
+            id = await self.locate(ref, owner)
             try:
                 return (await self.observe(id)).snapshot()
             except (NotFound, Removed):

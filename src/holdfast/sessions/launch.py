@@ -76,7 +76,7 @@ async def launch(core: Core, request: dict[str, Any], descriptors: list[int]) ->
                         raise
                     spec["id"] = new_id(spec["kind"])
                     spec["endpoint"] = core.endpoint(spec["id"])
-        sock = await _execute(core, role)
+        sock = await execute(core, role)
         try:
             return await _ask(core, sock, request, descriptors, timeout)
         except Unreachable:
@@ -102,7 +102,9 @@ def send_deputies(core: Core, specs: list[dict[str, Any]], end: dict[str, Any] |
                 theirs.close()
             sent.append((pid, ours, spec))
         for _, ours, spec in sent:
-            reach = kinds.reach(spec["place"], core.config, core.home.path, core.runtime, spec.get("way") or {})
+            visited = spec["id"] if spec.get("visit") else None
+            way = spec.get("way") or {}
+            reach = kinds.reach(spec["place"], core.config, core.home.path, core.runtime, way, visited)
             ours.settimeout(_DEPUTY_S)
             try:
                 request = {"type": "resume", "home": core.home.path, "spec": spec, "reach": reach, "end": end}
@@ -171,7 +173,7 @@ def _start_launcher(core: Core, path: str) -> int | None:
         os.close(lock)
 
 
-async def _execute(core: Core, role: str) -> socket.socket:
+async def execute(core: Core, role: str) -> socket.socket:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         pid = _spawn_python([role], {processes.ROLE_VARIABLE: "runner"}, [theirs.fileno()])
