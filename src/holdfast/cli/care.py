@@ -8,6 +8,12 @@ from .host import here
 from .output import DIM, GREEN, RED, YELLOW, age, megabytes, note, printable, say, say_json, state_words, style, table
 from .parsing import Namespace, Parser, add_json
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..home import Home
+    from ..model import Finding
+
+
 RECOVER_HELP = """\
 Check every session that is not known to have ended, and print its state.
 
@@ -81,7 +87,7 @@ def doctor_arrange(parser: Parser) -> None:
 
 def doctor_main(args: Namespace) -> int:
     with here(skip_unsafe=True) as hf:
-        findings = hf.doctor(rebuild=args.rebuild)
+        findings = [*hf.doctor(rebuild=args.rebuild), *_other_machines(hf.home)]
         if args.json:
             say_json([finding.to_json() for finding in findings])
         else:
@@ -93,6 +99,22 @@ def doctor_main(args: Namespace) -> int:
                 if finding.fix and not finding.repaired and finding.level != "ok":
                     say(f"{'':8} fix: {printable(finding.fix)}")
     return 1 if any(finding.level == "problem" and not finding.repaired for finding in findings) else 0
+
+
+def _other_machines(home: Home) -> list[Finding]:
+    """Fabric, nodes and views, of a home that has any."""
+    if not os.path.isdir(os.path.join(home.path, "nodes")):
+        return []
+    import asyncio
+
+    from ..model import Finding
+
+    try:
+        from ..nodes.examining import examine
+    except ImportError as problem:
+        text = f"other machines are not reached: the package {problem.name} is missing"
+        return [Finding("fabric", "problem", text, fix="`pip install 'holdfast[nodes]'`")]
+    return asyncio.run(examine(home))
 
 
 GC_HELP = """\

@@ -123,7 +123,9 @@ def stop_main(args: Namespace) -> int:
     with here(skip_unsafe=True) as hf:
         refs = args.sessions
         if wanted:
-            refs = [session.id for session in hf.sessions(owner=args.owner, labels=dict(args.label or ()))]
+            found = hf.sessions(owner=args.owner, labels=dict(args.label or ()))
+            # What is only visited here belongs to others.
+            refs = [session.id for session in found if "visit" not in session.metadata]
             if not refs:
                 if args.json:
                     say_json([])
