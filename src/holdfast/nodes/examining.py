@@ -44,8 +44,8 @@ async def examine(home: Home) -> list[Finding]:
     found: list[Finding] = []
     if viewing.address is not None:
         found += await _as_view(viewing, viewing.address)
-    if joined.address is not None and joined.name is not None:
-        found += await _as_node(joined, joined.address, joined.name, home)
+    if joined.views():
+        found += await _as_node(joined, home)
     return found
 
 
@@ -94,20 +94,16 @@ async def _node(calls: Calls, name: str) -> Finding:
     return Finding("node", _OK, f"{name} answers")
 
 
-async def _as_node(joined: Joined, address: Address, name: str, home: Home) -> list[Finding]:
-    async with Fabric(address, "n", name, lambda *_: None) as fabric:
-        found = [await _connected(fabric)]
+async def _as_node(joined: Joined, home: Home) -> list[Finding]:
+    found = []
+    for address, name in sorted(joined.fabrics(), key=lambda each: each[1]):
+        async with Fabric(address, "n", name, lambda *_: None) as fabric:
+            found.append(await _connected(fabric))
     if _lock_is_free(os.path.join(home.path, "nodes", OFFERING)):
-        text = f"no server of this home runs: as the node {name} it cannot be seen"
+        text = f"no server of this home runs: as the node {joined.name} it cannot be seen"
         found.append(Finding("node", _PROBLEM, text, fix="run `hold serve --no-listen`"))
-    views = joined.views()
-    found += [
-        Finding("view", _OK, f"{view.name} may {view.scope} this home, the node {name}") for view in views.values()
-    ]
-    if not views:
-        fix = "join again with a new invitation, or remove nodes/joined.json"
-        found.append(Finding("view", _WARNING, f"no view may see this home, the node {name}", fix=fix))
-    return found
+    may = [f"{view.name} may {view.scope} this home, the node {view.node}" for view in joined.views().values()]
+    return [*found, *(Finding("view", _OK, text) for text in may)]
 
 
 def _lock_is_free(path: str) -> bool:

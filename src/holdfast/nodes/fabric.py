@@ -31,6 +31,7 @@ _log = logging.getLogger("holdfast.nodes")
 
 _PING_S = 20
 _CONNECT_S = 5
+_LEAVING_S = 0.1
 _RETRY_S, _RETRY_MAX_S = 1.0, 60.0
 # The library drops what a subscription has not taken beyond these. Credit keeps exchanges far below.
 _WAITING_MESSAGES = 64 << 10
@@ -101,9 +102,10 @@ class Fabric:
 
     async def __aexit__(self, *_: object) -> None:
         assert self._task is not None
-        self._task.cancel()
-        with suppress(asyncio.CancelledError):
-            await self._task
+        # While the library connects, a cancellation may be lost in it.
+        while not self._task.done():
+            self._task.cancel()
+            await asyncio.wait([self._task], timeout=_LEAVING_S)
 
     async def publish(self, subject: str, message: bytes, reply: str = "", *, is_last: bool = False) -> bool:
         """False where it cannot have been sent: there is no connection. The last message of an exchange is kept for the
@@ -131,6 +133,8 @@ class Fabric:
             try:
                 await self._connection()
                 retry_s = _RETRY_S
+            except nats.errors.NoServersError as problem:
+                self._set(self._refusals[-1] if self._refusals else _in_words(problem))
             except (nats.errors.Error, OSError, Unfit, ValueError) as problem:
                 self._set(_in_words(problem))
             # A thousand nodes whose server was away must not come back at one moment.
@@ -154,6 +158,9 @@ class Fabric:
                 tls=_tls(address),
                 name="holdfast",
                 allow_reconnect=False,
+                # Even so, a server that refuses the connection is tried 60 times, 2 s apart, by default.
+                max_reconnect_attempts=1,
+                reconnect_time_wait=0,
                 connect_timeout=_CONNECT_S,
                 ping_interval=_PING_S,
                 max_outstanding_pings=2,

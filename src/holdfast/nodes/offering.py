@@ -189,7 +189,7 @@ class Offering:
 
             assert isinstance(first, dict)
             caller = self._caller_for(view, {"scope": first.get("scope"), "label": "visit"})
-            argv, environment = await visited(self._serve, caller, view.name, str(self._joined.name), first)
+            argv, environment = await visited(self._serve, caller, view.name, view.node, first)
             await _carry(talk, argv, environment)
         else:
             raise Unsupported(f"the service {kind!a}")

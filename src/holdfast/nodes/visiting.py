@@ -11,7 +11,7 @@ from ..core import jsontext
 from ..core.processes import ROLE_VARIABLE, VISIT_VARIABLE
 from ..errors import HoldfastError, NotFound
 from ..home import Home
-from ..server.gate import HANG_UP, LOST
+from ..server.responses import HANG_UP, LOST
 
 if TYPE_CHECKING:
     from typing import Any
