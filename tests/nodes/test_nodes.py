@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from support.fleets import Fleet, FleetServing, Machine
 
 
+@pytest.mark.covers("nodes:1")
 def test_two_commands_on_each_machine_connect_homes_that_have_no_listener(fleet: Fleet) -> None:
     node = fleet.machine("build-box")
     inviting, code = fleet.invite("build-box")
@@ -35,6 +36,11 @@ def test_two_commands_on_each_machine_connect_homes_that_have_no_listener(fleet:
         viewer.send(json.dumps({"type": "input", "id": 1, "submit": "typed far away"}))
         seen_until(viewer, b"typed far away")
     assert "typed far away" in there(serving, "build-box", f"/sessions/{id}/output")["text"]
+    view = fleet.view
+    assert [row["id"] for row in json.loads(view.hold("ls", "--nodes", "--json").stdout)] == [id]
+    assert "typed far away" in view.hold("logs", "build-box/repl").stdout
+    assert "typed far away" in view.hold("attach", "build-box/repl", "--stdin-eof", "detach", input="").stdout
+    view.hold("rm", "build-box/repl")
     stopped = serving.call("POST", f"/v1/nodes/build-box/sessions/{id}/stop", {})
     assert stopped.status == 200, stopped.body
     assert there(serving, "build-box", f"/sessions/{id}")["state"] == "exited"
