@@ -104,6 +104,7 @@ ONE_OF_EACH: list[HoldfastError] = [
     errors.NodeRefused("web1", "another key answers under its name"),
     errors.NodeTaken("web1", "SHA256:abc"),
     errors.NodeTwice("web1"),
+    errors.VisitExists("k3v9x0a1b", "web1"),
 ]
 
 

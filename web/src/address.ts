@@ -14,9 +14,12 @@ export const isLink = location.pathname === "/link";
 export const address = new Cell<Address>(read());
 addEventListener("popstate", () => address.set(read()));
 
+/** The address of a session: one of a node has the id `NODE/ID`. */
+export const placed = (path: string): string => path.replace(/^\/s\/([a-z0-9-]+)\/(?=[^/]+$)/, "/n/$1/s/");
+
 export function go(path: string, query: Record<string, string> = {}, how: "push" | "replace" = "push"): void {
   const text = new URLSearchParams(query).toString();
-  history[`${how}State`](null, "", text ? `${path}?${text}` : path);
+  history[`${how}State`](null, "", text ? `${placed(path)}?${text}` : placed(path));
   address.set(read());
 }
 
@@ -32,6 +35,6 @@ export function setQuery(changes: Record<string, string>, how: "push" | "replace
 
 /** The session that the address names. */
 export function sessionOf(path: string): string | null {
-  const found = /^\/s\/([^/]+)$/.exec(path);
-  return found ? decodeURIComponent(found[1]!) : null;
+  const found = /^\/(?:n\/([^/]+)\/)?s\/([^/]+)$/.exec(path);
+  return found ? (found[1] ? `${found[1]}/` : "") + decodeURIComponent(found[2]!) : null;
 }

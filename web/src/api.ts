@@ -131,7 +131,9 @@ export const put = <T>(path: string, body: object): Promise<T> => call<T>("PUT",
 export const remove = (path: string): Promise<void> => call<void>("DELETE", path);
 
 export function sessionPath(id: string, rest = ""): string {
-  return `/v1/sessions/${encodeURIComponent(id)}${rest}`;
+  // A session of a node has the id `NODE/ID`.
+  const [own, node] = id.split("/").reverse();
+  return `/v1${node ? `/nodes/${node}` : ""}/sessions/${encodeURIComponent(own!)}${rest}`;
 }
 
 async function call<T>(method: string, path: string, body?: object, signal?: AbortSignal): Promise<T> {

@@ -23,6 +23,8 @@ export interface NeedsInput {
 export interface Session {
   id: string;
   kind: string;
+  /** The machine it runs on, if it is a session of a node; its id is `NODE/ID` then. */
+  node?: string | null;
   name: string | null;
   description: string | null;
   owner: string | null;
@@ -78,6 +80,8 @@ const LIMITS: Record<string, string> = {
 
 export function look(session: Session, now = Date.now()): Look {
   const unknown = UNKNOWN[session.state];
+  const { why, seen_at } = session.metadata as { why?: string; seen_at?: string | null };
+  if (unknown && session.node && why) return { ...unknown, note: `${why}${seen_at ? `; last heard ${age(seen_at, now)} ago` : ""}. Its sessions are not affected.` };
   if (unknown) return unknown;
   if (session.exit) return ended(session.exit);
   if (session.state === "exited") return { glyph: "?", word: "ended", tone: "off" };
@@ -111,7 +115,7 @@ export function isLive(session: Session): boolean {
 
 /** Sessions that a person should look at come first. */
 export function needsSomebody(session: Session): boolean {
-  return session.needs_input !== null || session.state === "unreachable" || session.state === "stale";
+  return session.needs_input !== null || (session.state === "unreachable" && !session.node) || session.state === "stale";
 }
 
 export function title(session: Session): string {

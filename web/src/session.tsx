@@ -11,7 +11,7 @@ import { LiveTerminal } from "./live";
 import { Log } from "./log";
 import { isLive, look, mainStream, oneLine, ran, type Session, title } from "./model";
 import { Past } from "./past";
-import { sessions } from "./sessions";
+import { ofNode, sessions } from "./sessions";
 import { Timeline } from "./timeline";
 import { State, Text, Trouble, useNow, Waiting } from "./ui";
 
@@ -28,7 +28,7 @@ export function SessionPage({ reference }: { reference: string }): JSX.Element {
   useEffect(() => {
     get<Session>(sessionPath(reference)).then(
       (found) => {
-        setRead(found);
+        setRead(ofNode(reference.split("/").at(-2), found));
         setError(null);
       },
       (problem) => {

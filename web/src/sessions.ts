@@ -8,6 +8,7 @@ import { isLive, look, needsSomebody, type Session, title } from "./model";
 interface Page {
   items: Session[];
   next: string | null;
+  unavailable: { node?: string; why: string; seen_at: string | null }[];
 }
 
 export const sessions = new Cell<ReadonlyMap<string, Session>>(new Map());
@@ -22,7 +23,7 @@ let timer = 0;
 /** The session that the address names by id or name. */
 export function current(): Session | undefined {
   const reference = sessionOf(location.pathname);
-  return sessions.value.get(reference ?? "") ?? [...sessions.value.values()].find((each) => reference && each.name === reference);
+  return sessions.value.get(reference ?? "") ?? [...sessions.value.values()].find((each) => reference && each.name && (each.node ? `${each.node}/` : "") + each.name === reference);
 }
 
 async function* pages(query: Record<string, string> = {}): AsyncGenerator<Session[]> {
@@ -66,8 +67,12 @@ export const listener: Pick<Listener, "reset" | "session"> = {
       if (!isLoaded.value) show(new Map(found));
     }
     changed = new Map();
+    // Sessions of nodes stay until their nodes were asked again.
+    for (const [id, each] of sessions.value) if (each.node) found.set(id, each);
     show(found);
     isLoaded.set(true);
+    clearTimeout(asking);
+    void askNodes();
   },
   session({ change: what, ...session }) {
     const before = changed.get(session.id) ?? sessions.value.get(session.id);
@@ -77,6 +82,51 @@ export const listener: Pick<Listener, "reset" | "session"> = {
     else if (!before || look(before).word !== word) announce(`${title(session as Session)}: ${word}`);
   },
 };
+
+// Sessions of nodes, while somebody looks: the newest, asked for again and again. Their ids are `NODE/ID`.
+
+const NODES_MS = 2000;
+const MOST_PAGES = 5;
+let asking = 0;
+
+async function askNodes(): Promise<void> {
+  try {
+    if (document.visibilityState === "visible") {
+      const { items } = await get<{ items: object[] }>("/v1/nodes");
+      if (!items.length) return;
+      await readNodes();
+    }
+  } catch (error) {
+    if (!(error instanceof Gone || error instanceof Refused)) throw error;
+  }
+  asking = window.setTimeout(() => void askNodes(), NODES_MS);
+}
+
+/** A session as the page knows it: those of a node are told apart by its name. */
+export const ofNode = (node: string | null | undefined, session: Session): Session =>
+  node ? { ...session, node, id: `${node}/${session.id}`, place: `node:${node}` } : session;
+
+async function readNodes(): Promise<void> {
+  const there = new Set<string>();
+  const away = new Map<string, { why: string; seen_at: string | null }>();
+  let after: string | null = null;
+  for (let page = 0; page < MOST_PAGES; page++) {
+    const asked: URLSearchParams = new URLSearchParams({ nodes: "all", limit: String(PAGE), ...(after && { after }) });
+    const answer: Page = await get<Page>(`/v1/sessions?${asked}`);
+    for (const each of answer.unavailable) if (each.node) away.set(each.node, { why: `${each.node} does not answer: ${each.why}`, seen_at: each.seen_at });
+    for (const each of answer.items.filter((one) => one.node)) {
+      const found = ofNode(each.node, each);
+      const id = found.id;
+      there.add(id);
+      const why = away.get(each.node!);
+      const shown: Session = { ...found, ...(why && isLive(each) && { state: "unreachable", metadata: { ...each.metadata, ...why } }) };
+      if (JSON.stringify(shown) !== JSON.stringify(sessions.value.get(id))) change(id, shown);
+    }
+    after = answer.next;
+    if (!after) break;
+  }
+  for (const [id, each] of sessions.value) if (each.node && !there.has(id) && !away.has(each.node)) change(id, null);
+}
 
 const SENTENCE_MS = 1000;
 const MOST_SENTENCES = 5;
@@ -202,7 +252,7 @@ export function useScreens(wanted: Session[]): Screens {
   const [shown, setShown] = useState<Screens>({ texts: {}, error: null });
   const { current: known } = useRef({ read: new Map<string, string>(), asked: 0, busy: false });
   useEffect(() => {
-    const grown = wanted.filter((each) => known.read.get(each.id) !== grownTo(each)).slice(0, MOST_SCREENS);
+    const grown = wanted.filter((each) => !each.node && known.read.get(each.id) !== grownTo(each)).slice(0, MOST_SCREENS);
     if (!grown.length || known.busy || document.visibilityState !== "visible") return;
     const ask = (): void => {
       known.asked = Date.now();

@@ -2,7 +2,7 @@
 import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { Gone, get, Refused } from "./api";
-import { go } from "./address";
+import { go, placed } from "./address";
 import { look, plain, type Session } from "./model";
 
 /** Text that came from a program or a person: isolated, without control characters, not longer than a line. */
@@ -38,7 +38,7 @@ export function Link({ to, current, row, isCurrent, ...rest }: LinkProps): JSX.E
     go(url.pathname, Object.fromEntries(url.searchParams));
   };
   const ofRow = row ? { "data-id": row, "data-current": isCurrent ? "" : undefined, tabIndex: isCurrent ? 0 : -1 } : {};
-  return <a href={to} onClick={follow} aria-current={current ? "page" : undefined} {...ofRow} {...rest} />;
+  return <a href={placed(to)} onClick={follow} aria-current={current ? "page" : undefined} {...ofRow} {...rest} />;
 }
 
 /** A line to be copied. */
