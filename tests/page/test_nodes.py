@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from support.fleets import leave
+
 if TYPE_CHECKING:
     from support.browser import Chromium
     from support.fleets import Fleet, FleetServing
@@ -37,7 +39,6 @@ def test_sessions_of_a_node_are_listed_attached_and_shown_as_unreachable(
     tab.terminal_shows("typed in a browser")
     tab.page.goto(f"http://{serving.address}/")
     tab.page.wait_for_selector(row)
-    server.kill()
-    server.wait()
+    leave(server)
     tab.shows("unreachable", row)
     tab.shows("last heard", row)
