@@ -184,7 +184,7 @@ class BadKey(HoldfastError):
 class BadSize(HoldfastError):
     code, http_status, exit_code = "bad-size", 400, USAGE
     says = "not a terminal size: {size!r}"
-    fix = "give rows from 1 to 500 and columns from 1 to 1000, such as 30x120"
+    fix = "give columns from 1 to 1000 and rows from 1 to 500, such as 80x24"
     size: str
 
 

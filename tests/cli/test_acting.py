@@ -254,7 +254,7 @@ def test_options_of_a_terminal_ask_for_one_of_that_kind(world: World) -> None:
     line = 'echo "$TERM"; stty -a; exec sleep 60'
     colors = ("--foreground", "#010203", "--background", "#fffefd")
     reported = ("--term", "vt220", "--size-policy", "fixed", "--no-echo", "--clipboard", *colors)
-    id = world.hold("start", *reported, "--size", "10x40", "--", line, check=True).stdout.strip()
+    id = world.hold("start", *reported, "--size", "40x10", "--", line, check=True).stdout.strip()
     world.hold("wait", id, "--match", "speed", "--timeout", "30s", check=True)
     shown = world.hold("logs", id).stdout
     assert shown.startswith("vt220")

@@ -97,7 +97,7 @@ MISTAKES: dict[tuple[str, ...], str] = {
     ("start", "--label", "a:b=c", "--", "true"): "use . or -",
     ("start", "--env", "=x", "--", "true"): "",
     ("start", "--foreground", "zz", "--", "true"): "#1e1e2e",
-    ("start", "--size", "0x0", "--", "true"): "rows from 1",
+    ("start", "--size", "0x0", "--", "true"): "columns from 1",
     ("start", "--health", "nothing", "--", "true"): "port:3000",
     ("start", "--ready", "nothing", "--", "true"): "port:3000",
     ("start", "--stop-ladder", "X:1", "--", "true"): "TERM/group:5s",

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -132,3 +135,76 @@ def test_nine_kills_what_is_named_behind_it(world: World, start: Start) -> None:
     assert world.hold("kill", "-9", "web").returncode == 0
     until(lambda: session.refresh().exit is not None, what="the end")
     assert session.exit.signal == "SIGKILL"  # type: ignore[union-attr]
+
+
+def _titles(*pids: int) -> list[str]:
+    shown = subprocess.run(["ps", "-o", "args=", *(str(pid) for pid in pids)], capture_output=True, text=True)
+    return [line.rstrip() for line in shown.stdout.splitlines()]
+
+
+def _matching(name: str) -> list[int]:
+    return [int(pid) for pid in subprocess.run(["pgrep", "-f", name], capture_output=True, text=True).stdout.split()]
+
+
+@pytest.mark.covers("habits:17")
+@pytest.mark.parametrize("launcher", ["true", "false"], ids=["launcher", "direct"])
+def test_ps_and_pgrep_find_the_runner_of_a_name(world: World, launcher: str) -> None:
+    name = f"web-{world.root.name}"
+    words = ("start", "--name", name, "--", *world.probe("forever"))
+    id = world.hold(*words, env={"HOLDFAST_LAUNCHER_ENABLED": launcher}, check=True).stdout.strip()
+    session = world.open().get(id)
+    runner = session.runner_pid
+    assert runner is not None
+    assert _titles(runner) == [f"hold: {id} {name}"]
+    assert _matching(name) == [runner]
+    # A new name is shown at once, however long it is.
+    longer = f"web-{world.root.name}-".ljust(64, "é")
+    session.update(name=longer)
+    assert _titles(runner) == [f"hold: {id} {longer}"]
+    assert _matching(longer) == [runner]
+    # `pkill -f NAME` stops the session, and its end is recorded.
+    os.kill(runner, signal.SIGTERM)
+    session.wait(exit=True, timeout=30)
+    assert session.exit is not None
+    assert (session.exit.cause, session.exit.by) == ("stop", "system")
+
+
+def test_a_launcher_and_its_spares_show_what_they_are(world: World) -> None:
+    world.hold("run", "--", "true", check=True)
+    titles = {tuple(_titles(launcher.pid)) for launcher in world.launchers()}
+    assert titles == {("hold: launcher",)}
+    children = Path(f"/proc/{world.launchers()[0].pid}/task/{world.launchers()[0].pid}/children")
+    until(lambda: {"hold: spare"} == set(_titles(*map(int, children.read_text().split()))), what="spares")
+
+
+@pytest.mark.covers("habits:4")
+def test_a_size_is_columns_by_rows(world: World, start: Start) -> None:
+    id = start("forever", options=("--tty", "--size", "80x24"))
+    session = world.open().get(id)
+    assert session.size == [24, 80]
+    assert world.hold("run", "--tty", "--size", "81x25", "--", "stty", "size", check=True).stdout.split() == [
+        "25",
+        "81",
+    ]
+    world.hold("resize", id, "100x40", check=True)
+    assert session.refresh().size == [40, 100]
+    assert world.open().run(["true"], tty=True, size="90x20").size == [20, 90]
+    wrong = world.hold("resize", id, "0x40")
+    assert "columns from 1 to 1000 and rows" in wrong.stderr
+
+
+@pytest.mark.covers("habits:4")
+def test_the_order_of_rows_before_columns_is_nowhere_in_docs_tests_or_help() -> None:
+    old = "ROWS" + "xCOLS"
+    root = Path(__file__).parents[2]
+    folders = ("docs", "tests", "src", "examples")
+    files = [file for each in folders for file in (root / each).rglob("*") if file.suffix in (".py", ".md")]
+    files.append(root / "README.md")
+    assert [str(file) for file in files if old in file.read_text()] == []
+    # A size in an option or a resize has more columns than rows.
+    sizes = re.compile(r"(?:--size[\",= ]+|resize [\w.-]+ |\bresize\", [^\n]{0,20}\"|size=\")(\d+)x(\d+)")
+    found = [pair for file in files for pair in sizes.findall(file.read_text()) if "0" not in pair]
+    assert found
+    assert [(cols, rows) for cols, rows in found if int(cols) < int(rows)] == []
+    for command in ("start", "run", "resize"):
+        assert "COLSxROWS" in cli.parser_of(command)[0].help()

@@ -245,7 +245,7 @@ def test_idn_12_matching_by_the_text_of_a_command_hits_the_command_alone(
     world: World, without: str, bystander: Bystanders, beside: Beside
 ) -> None:
     text = f"find-me-{world.root.name}"
-    session = world.open().start(world.probe("say", text, "forever"), name=text, owner=text, description=text)
+    session = world.open().start(world.probe("say", text, "forever"), name="plain", owner=text, description=text)
     assert session.wait(match=text, timeout=30).reason == "match"
     # What `pkill -f` would match, asked for without killing the rest of the machine.
     found = subprocess.run(["pgrep", "-f", text], capture_output=True, text=True, check=True).stdout.split()

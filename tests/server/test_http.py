@@ -188,7 +188,7 @@ def test_the_screen_of_a_terminal_is_shown_in_every_format_and_resized(serving: 
     assert serving.call("GET", f"/v1/sessions/{id}/screen?format=svg").body.startswith(b"<svg")
     assert serving.call("GET", f"/v1/sessions/{id}/screen?at=99").slug == "offset-ahead"
     restored = serving.call("GET", f"/v1/sessions/{id}/screen?format=restore&at=3")
-    assert (restored.headers["holdfast-offset"], restored.headers["holdfast-size"]) == ("3", "10x40")
+    assert (restored.headers["holdfast-offset"], restored.headers["holdfast-size"]) == ("3", "40x10")
     # In the middle of a sequence: the output behind it completes it.
     assert restored.body.endswith(b"\x1b[3")
     resized = serving.call("POST", f"/v1/sessions/{id}/resize", {"rows": 20, "cols": 50})

@@ -198,7 +198,7 @@ def started(world: World, program: Nested) -> Session:
     """Detached: the `hold` that started it is gone."""
     (world.cwd / "lines").write_text("".join(f"text {n}\n" for n in range(1, 301)))
     (world.cwd / "program.py").write_text(CURSES)
-    size = ("--size", f"{ROWS}x{COLS}", "--env", f"TMUX_TMPDIR={world.root / 'tmp'}")
+    size = ("--size", f"{COLS}x{ROWS}", "--env", f"TMUX_TMPDIR={world.root / 'tmp'}")
     id = world.hold("start", "--tty", *size, "--", program.command, check=True).stdout.strip()
     session = world.open().get(id)
     world.closing.callback(session.kill)

@@ -84,7 +84,7 @@ function source(id: string): Source {
   return {
     async screen(offset) {
       const answer = await send("GET", sessionPath(id, `/screen?format=restore&at=${offset}`));
-      const [rows, cols] = answer.headers.get("Holdfast-Size")!.split("x").map(Number);
+      const [cols, rows] = answer.headers.get("Holdfast-Size")!.split("x").map(Number);
       const data = new Uint8Array(await answer.arrayBuffer());
       return { data, offset: Number(answer.headers.get("Holdfast-Offset")), rows: rows!, cols: cols! };
     },

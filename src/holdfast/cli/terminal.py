@@ -163,15 +163,15 @@ Change the size of a session's terminal. While a client is attached, the size of
 session was started with --size-policy fixed.
 """
 
-RESIZE_USAGE = "ID ROWSxCOLS [--json]"
+RESIZE_USAGE = "ID COLSxROWS [--json]"
 RESIZE_EXAMPLES = """
-hold resize editor 40x120
+hold resize editor 120x40
 """
 
 
 def resize_arrange(parser: Parser) -> None:
     add_session(parser)
-    parser.add_argument("size", metavar="ROWSxCOLS", help="such as 40x120")
+    parser.add_argument("size", metavar="COLSxROWS", help="such as 80x24")
     add_json(parser, "the session")
 
 

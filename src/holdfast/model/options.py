@@ -305,9 +305,9 @@ _ROWS = (
         default={},
     ),
     Option(
-        *("size", OTHER, TERMINAL, "its size (default: 30x120)"),
-        "Rows and columns of the terminal. Default: the settings `terminal.rows` and `terminal.cols`.",
-        metavar="ROWSxCOLS",
+        *("size", OTHER, TERMINAL, "its size (default: 120x30)"),
+        "Its terminal's size: rows and columns, or text such as `80x24` (columns first). Default: the settings `terminal.rows` and `terminal.cols`.",
+        metavar="COLSxROWS",
     ),
     Option(
         *("timeout", DURATION, END, "end it after this time", "End it after this time, cause `overall_timeout`."),

@@ -2,7 +2,7 @@
 fd 3), `runner-at PATH` (connects to its caller at PATH) or `self-test`; for places `deputy` and `next-deputy` (channel
 on fd 3), `far`, `ask` and `visit`.
 
-These arguments never contain text of a user."""
+These arguments never contain text of a user, and are replaced by a title, `hold: ID NAME`."""
 
 # Old interpreters must be able to read this file far enough to refuse.
 import os
@@ -15,19 +15,20 @@ if __package__ in (None, "") and "holdfast" not in sys.modules and not __file__.
     sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
 if __name__ == "__main__":
-    if sys.argv[1:2] in (["far"], ["ask"]):
+    words = [word for word in sys.argv[1:] if word.strip()]
+    if words[:1] in (["far"], ["ask"]):
         from holdfast.places import remote_end
 
-        remote_end.run(sys.argv[1:])
-    elif sys.argv[1:] == ["visit"]:
+        remote_end.run(words)
+    elif words == ["visit"]:
         from holdfast.places import visited
 
         visited.run()
-    elif sys.argv[1:2] in (["deputy"], ["next-deputy"]):
+    elif words[:1] in (["deputy"], ["next-deputy"]):
         from holdfast.places import deputy
 
-        deputy.run(sys.argv[1:])
+        deputy.run(words)
     else:
         from holdfast.runner import launcher
 
-        launcher.main(sys.argv[1:])
+        launcher.main(words)

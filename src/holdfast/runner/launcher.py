@@ -19,7 +19,7 @@ from ..core import directories, failpoints, processes, records, sockets, wire
 from ..core.kernel_signals import signal
 from . import process_tree, session, status
 from .directory import Refused
-from .process_tree import become_subreaper
+from .process_tree import become_subreaper, set_title
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -137,6 +137,7 @@ class Launcher:
         self._leave_asked: socket.socket | None = None
 
     def run(self) -> None:
+        set_title("launcher")
         session.load_all()
         self._warning = process_tree.leave_service_group()
         os.ftruncate(_LOCK_FD, 0)
@@ -257,6 +258,7 @@ class Launcher:
         """Be the runner of one caller after the other. After a command that ended soon, and whose caller waited, we
         are as good as new and warmer: then the launcher may have us back."""
         for _ in range(_LIVES_MAX):
+            set_title("spare")
             channel = self._wait_for_caller(launcher)
             if channel is None or not _become_runner(channel, launcher, self._warning):
                 return
@@ -329,6 +331,7 @@ def _become_runner(channel: socket.socket, launcher: socket.socket | None, warni
     if sockets.has_left(channel):
         return False  # the caller gave us up and went another way, or died: nothing has happened yet
     channel.settimeout(None)
+    set_title(request["spec"]["id"], request["spec"]["name"])
     brief = session.run(channel, request, descriptors, [] if warning is None else [warning])
     return comes_back and brief
 

@@ -127,6 +127,22 @@ class ProcessTree:
         return process is not None and process.state in "Tt"
 
 
+def set_title(*words: str | None) -> None:
+    """Show these words as our command line, for `ps`, `top` and `pgrep -f`. No text of the command: `pkill -f` with
+    such text must hit the command alone. The title is written over the words we were started with; the last of them
+    is blank, to make room."""
+    try:
+        with open("/proc/self/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return
+    start, end = int(fields[45]), int(fields[46])
+    title = os.fsencode(" ".join(["hold:", *filter(None, words)]))[: end - start - 1]
+    if start:
+        title = title.decode("utf-8", "ignore").encode()  # a character that was cut in two
+        ctypes.memmove(start, title.ljust(end - start, b"\0"), end - start)
+
+
 def become_subreaper(wanted: bool = True) -> None:
     """Orphans of the command become children of the runner instead of init, so that none is lost."""
     if sys.platform == "linux":

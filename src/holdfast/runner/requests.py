@@ -9,6 +9,7 @@ from ..core.wire import Problem
 from . import status
 from .features.patterns import BadPattern
 from .limits import CAUSES
+from .process_tree import set_title
 from .streams import FIXES, Stdin
 from .terminal.pty import size_of
 
@@ -328,6 +329,8 @@ def _update(session: Session, client: Client, request: dict[str, Any]) -> dict[s
                 session.deadlines.set(option, changes[option])
         if session.tree.command is not None:
             session.write_state()
+        if "name" in changes:
+            set_title(session.id, changes["name"])
         if new_owner:
             session.signals.hand_over(changes["owner"])
         session.features.changed(changes)

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 
 _RUNNER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "runner", "__main__.py")
+# A last word of the runner's command line, which its title is written over.
+_TITLE_ROOM = " " * 128
 _BACKLOG = 1024
 # For a deputy to take its request.
 _DEPUTY_S = 10.0
@@ -246,7 +248,7 @@ def _spawn_python(words: list[str], environment: dict[str, str], descriptors: li
     high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 8) for fd in descriptors]
     actions: list[tuple[Any, ...]] = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in range(3)]
     actions += [(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate(high, 3)]
-    argv = [sys.executable, "-I", "-S", "-X", "utf8", _RUNNER, *words]
+    argv = [sys.executable, "-I", "-S", "-X", "utf8", _RUNNER, *words, _TITLE_ROOM]
     try:
         failpoints.hit("host.spawn")
         return os.posix_spawn(sys.executable, argv, environment, file_actions=actions, setsid=True, setsigmask=[])

@@ -425,16 +425,16 @@ def watched(config: Config) -> dict[str, Any]:
 
 
 def check_size(size: object) -> list[int]:
-    """Rows and columns, as a pair or as `30x120`."""
+    """Rows and columns. As text, columns come first, as everywhere else: `80x24`."""
     from ..runner.terminal.pty import COLS_MAX, ROWS_MAX
 
-    pair = size.lower().split("x") if isinstance(size, str) else size
+    pair = reversed(size.lower().split("x")) if isinstance(size, str) else size
     try:
         rows, cols = (int(each) for each in pair)  # type: ignore[attr-defined]
     except (TypeError, ValueError):
         raise BadSize(shown(size)) from None
     if not (1 <= rows <= ROWS_MAX and 1 <= cols <= COLS_MAX):
-        raise BadSize(f"{rows}x{cols}")
+        raise BadSize(f"{cols}x{rows}")
     return [rows, cols]
 
 

@@ -417,7 +417,7 @@ class Grid:
 
 def _check_size(rows: int, cols: int) -> None:
     if not (1 <= rows <= ROWS_MAX and 1 <= cols <= COLS_MAX):
-        raise BadSize(f"{rows}x{cols}")
+        raise BadSize(f"{cols}x{rows}")
 
 
 def _with(pen: Style, extras: Extras) -> Style:

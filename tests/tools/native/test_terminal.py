@@ -116,7 +116,7 @@ def test_a_screen_shows_text_cursor_and_whether_it_waits_for_input(agents: Agent
     assert not moved.error
     assert vim.data["screen"]["rows"][:3] == ["roses are red", "violets are blue", "~"]
     assert vim.text.splitlines()[1:3] == ["roses are red", "vi\u2588olets are blue"]
-    assert "30x120" in vim.text
+    assert "120x30" in vim.text
     assert "row 2, column 3" in vim.text
     menu = world.cwd / "menu.py"
     menu.write_text(MENU)

@@ -232,13 +232,13 @@ async def screen(ask: Ask) -> Response:
         offset, (rows, cols), data = await asyncio.to_thread(
             lambda: repainted(ask.hf._core, files, at=ask.query.get("at"))
         )
-        headers = {"Holdfast-Offset": str(offset), "Holdfast-Size": f"{rows}x{cols}"}
+        headers = {"Holdfast-Offset": str(offset), "Holdfast-Size": f"{cols}x{rows}"}
         return Response(data, 200, headers, "application/octet-stream")
     shown = await ask.session.screen(at=ask.query.get("at"), history=ask.query.get("history", 0))
     headers = {
         "ETag": f'"{shown.offset}"',
         "Holdfast-Offset": str(shown.offset),
-        "Holdfast-Size": "{}x{}".format(*shown.size),
+        "Holdfast-Size": "{1}x{0}".format(*shown.size),
         "Holdfast-Cursor": f"{shown.cursor.row},{shown.cursor.col}",
     }
     if form == "json":

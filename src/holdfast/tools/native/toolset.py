@@ -286,7 +286,7 @@ class Native(Toolset):
         screen = await session.screen(history=history)
         height, width = screen.size
         cursor = screen.cursor
-        said = [f"{height}x{width}"]
+        said = [f"{width}x{height}"]
         if screen.title:
             said.append(f"title {quoted(screen.title, 60)}")
         where = f"row {cursor.row + 1}, column {cursor.col + 1}"
