@@ -22,7 +22,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("terminal", "sessions.driver"),
     ("signals",),
     ("sessions", "daemons", "signals.deliver", "signals.people.program"),
-    ("", "sessions.api", "sessions.aio", "tools"),
+    ("", "project", "sessions.api", "sessions.aio", "tools"),
     ("server", "nodes"),
     ("cli",),
 )

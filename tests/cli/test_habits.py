@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -14,6 +15,7 @@ from cli.conftest import Start
 from holdfast import cli
 from support import processes
 from support.faults import sweep_up
+from support.serving import Serving
 from support.waiting import until
 from support.world import World
 
@@ -138,12 +140,13 @@ def test_nine_kills_what_is_named_behind_it(world: World, start: Start) -> None:
 
 
 def _titles(*pids: int) -> list[str]:
-    shown = subprocess.run(["ps", "-o", "args=", *(str(pid) for pid in pids)], capture_output=True, text=True)
+    shown = subprocess.run(["ps", "-o", "args=", *map(str, pids)], capture_output=True, text=True, check=False)
     return [line.rstrip() for line in shown.stdout.splitlines()]
 
 
 def _matching(name: str) -> list[int]:
-    return [int(pid) for pid in subprocess.run(["pgrep", "-f", name], capture_output=True, text=True).stdout.split()]
+    found = subprocess.run(["pgrep", "-f", name], capture_output=True, text=True, check=False)
+    return [int(pid) for pid in found.stdout.split()]
 
 
 @pytest.mark.covers("habits:17")
@@ -208,3 +211,36 @@ def test_the_order_of_rows_before_columns_is_nowhere_in_docs_tests_or_help() -> 
     assert [(cols, rows) for cols, rows in found if int(cols) < int(rows)] == []
     for command in ("start", "run", "resize"):
         assert "COLSxROWS" in cli.parser_of(command)[0].help()
+
+
+@pytest.mark.covers("habits:6")
+def test_every_list_shows_the_same_condition(world: World, start: Start, serving: Serving) -> None:
+    """In `ls`, `status`, `top` and over HTTP, as words and as JSON."""
+    ask = ["sh", "-c", "printf 'Continue? [y/N] '; read answer; exec sleep 600"]
+    hf = world.open()
+    want = {
+        hf.start(ask, tty=True).id: "needs input",
+        hf.start(["sleep", "600"], health={"command": ["false"], "interval": 5, "misses": 1}).id: "unhealthy",
+        hf.start(["false"], restart={"policy": "always", "delay": 500, "delay_max": 500}).id: "restarting",
+        start("forever"): "running",
+    }
+    for id, condition in want.items():
+        session = hf.get(id)
+        until(lambda s=session, c=condition: s.refresh().condition == c, what=condition)  # type: ignore[misc]
+
+    def of(records: str) -> dict[str, str]:
+        return {each["id"]: each["condition"] for each in json.loads(records)}
+
+    assert of(world.hold("ls", "--json", check=True).stdout) == want
+    assert of(world.hold("top", "--json", check=True).stdout) == want
+    for id, condition in want.items():
+        assert json.loads(world.hold("status", id, "--json", check=True).stdout)["condition"] == condition
+        assert serving.call("GET", f"/v1/sessions/{id}").json["condition"] == condition
+        assert re.search(rf"^state +{condition}", world.hold("status", id, check=True).stdout, re.MULTILINE)
+        for command in (("ls",), ("top",)):
+            shown = world.hold(*command, check=True).stdout
+            assert re.search(rf"^{id} .*\b{condition}\b", shown, re.MULTILINE), shown
+    for id in want:
+        hf.get(id).kill()
+    restarted = hf.get(next(id for id, condition in want.items() if condition == "restarting"))
+    assert restarted.condition == "exited"

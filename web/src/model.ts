@@ -49,6 +49,7 @@ export interface Session {
   last_output_at: string | null;
   attached: { control: number; observe: number };
   needs_input: NeedsInput | null;
+  condition?: string;
   health: { state?: string } | null;
   metadata: Record<string, unknown>;
 }
@@ -91,6 +92,8 @@ export function look(session: Session, now = Date.now()): Look {
     return { glyph: "◐", word: by ? `stopping, asked by ${by}` : "stopping", tone: "quiet", note };
   }
   if (session.needs_input) return { glyph: "◆", word: "needs input", tone: "ask" };
+  if (session.condition === "restarting") return { glyph: "◌", word: "restarting", tone: "quiet" };
+  if (session.condition === "unhealthy") return { glyph: "✗", word: "unhealthy", tone: "bad" };
   if (session.state === "starting") return { glyph: "◌", word: "starting", tone: "quiet" };
   const last = Date.parse(session.last_output_at ?? session.started_at ?? session.created_at);
   const silent = now - last > QUIET_MS;

@@ -26,6 +26,9 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "Start": {
         "run": ("run", "run a command, show its output, exit with its code"),
         "start": ("start", "start a command in the background, print its id"),
+        "up": ("project", "start the services of a project"),
+        "down": ("project", "stop the services of a project"),
+        "ps": ("project", "list the services of a project"),
         "restart": ("start", "start the command of a session again"),
     },
     "Look": {

@@ -123,17 +123,23 @@ def _with_pending(core: Core, sessions: Sequence[Session]) -> list[dict[str, Any
 
 
 def listing(sessions: Sequence[Session | Snapshot], style: Style) -> str:
-    head = ("NODE", "ID", "NAME", "STATE", "AGE", "OWNER", "LABELS", "COMMAND")
+    head = ("NODE", "ID", "NAME", "STATE", "AGE", "ENDED", "PLACE", "ATTACHED", "OWNER", "LABELS", "COMMAND")
     rows = []
     for session in sessions:
-        labels = " ".join(f"{key}={value}" for key, value in session.labels.items())
+        # A service of a project shows both in its name.
+        named = session.name == f"{session.labels.get('project')}-{session.labels.get('service')}"
+        hidden = ("project", "service") if named else ()
+        labels = " ".join(f"{key}={value}" for key, value in session.labels.items() if key not in hidden)
         rows.append(
             (
                 (getattr(session, "node", ""), ""),
                 (session.id, ""),
                 (session.name or "", ""),
                 state_words(session),
-                (age(session.ended_at or session.started_at or session.created_at), DIM),
+                (age(session.created_at or session.started_at), DIM),
+                (age(session.ended_at), DIM),
+                ("" if session.place == "local" else session.place, ""),
+                (str(sum(session.attached.values()) or ""), ""),
                 (session.owner or "", ""),
                 (labels, DIM),
                 (session.command, ""),
@@ -190,6 +196,8 @@ def described(session: Session) -> list[tuple[str, str]]:
         ("kind", session.kind),
         ("pid", None if session.pid is None else str(session.pid)),
         ("runner", None if session.runner_pid is None else f"pid {session.runner_pid}"),
+        ("size", None if session.size is None else "{1}x{0}".format(*session.size)),
+        ("attached", _attached(session)),
         ("endpoint", session.endpoint),
         ("created", _time(session.created_at)),
         ("started", _time(session.started_at)),
@@ -205,7 +213,21 @@ def described(session: Session) -> list[tuple[str, str]]:
 
 
 def _time(text: str | None) -> str | None:
-    return None if text is None else f"{text} ({age(text)} ago)"
+    """Local time with its offset from UTC, and how long ago that was."""
+    at = epoch(text)
+    if at is None:
+        return text
+    from time import localtime, strftime
+
+    local = strftime("%Y-%m-%d %H:%M:%S %z", localtime(at))
+    return f"{local} ({age(text)} ago)"
+
+
+def _attached(session: Session) -> str | None:
+    parts = [
+        f"{count} {'typing' if role == 'control' else 'observing'}" for role, count in session.attached.items() if count
+    ]
+    return ", ".join(parts) or None
 
 
 def _ran_for(session: Session) -> str | None:

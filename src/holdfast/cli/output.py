@@ -248,17 +248,23 @@ def lost_bytes(shot: Snapshot) -> int:
     return lost
 
 
+def _until(then: str) -> str:
+    return span(max(0.0, (epoch(then) or 0.0) - time.time()))
+
+
 def _state_words(shot: Snapshot) -> tuple[str, str]:
     exit = shot.exit
     if shot.state == "lost":
         # No runner saw the end, but the host that stopped it recorded how.
         return _STOPPED.get(exit.stopped, "stopped") if exit is not None and exit.stopped else "lost", RED
     if exit is None:
-        if shot.stopping:
-            return "stopping", YELLOW
-        if shot.metadata.get("stopped_by_signal"):
-            return "suspended", YELLOW
-        return shot.state, GREEN if shot.state == "running" else YELLOW
+        condition = shot.condition
+        if condition == "restarting":
+            planned = shot.metadata["restarting"]
+            return f"restarting, try {planned['attempt']} in {_until(planned['at'])}", YELLOW
+        if condition == "running":
+            return "running" + (f", try {shot.attempt}" if shot.attempt > 1 else ""), GREEN
+        return condition, RED if condition == "unhealthy" else YELLOW
     if exit.cause == "spawn_error":
         return "not started", RED
     how = f"exit {exit.code}" if exit.signal is None else outcome(exit)

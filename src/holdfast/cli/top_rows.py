@@ -8,7 +8,7 @@ import time
 from ..core import processes
 from ..core.vt.text import tail
 from ..sessions.log import Log
-from .output import DIM, GREEN, RED, YELLOW, age, cut, megabytes, printable, state_words, width
+from .output import DIM, YELLOW, age, cut, megabytes, printable, state_words, width
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -116,16 +116,8 @@ class Row:
 
     @property
     def status(self) -> tuple[str, str]:
-        """One or two words and their colour; what needs attention comes first."""
-        shot = self.shot
-        if shot.exit is None and not shot.stopping and shot.state == "running":
-            if shot.needs_input:
-                return "needs input", YELLOW
-            if shot.health == "unhealthy":
-                return "unhealthy", RED
-            if shot.attempt > 1:
-                return f"running, try {shot.attempt}", GREEN
-        return state_words(shot)
+        """A few words and their colour."""
+        return state_words(self.shot)
 
     def to_json(self) -> dict[str, Any]:
         usage = self.usage

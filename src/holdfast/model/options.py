@@ -306,7 +306,8 @@ _ROWS = (
     ),
     Option(
         *("size", OTHER, TERMINAL, "its size (default: 120x30)"),
-        "Its terminal's size: rows and columns, or text such as `80x24` (columns first). Default: the settings `terminal.rows` and `terminal.cols`.",
+        "Rows and columns of the terminal, or text such as `80x24` (columns first). Default: the settings "
+        "`terminal.rows` and `terminal.cols`.",
         metavar="COLSxROWS",
     ),
     Option(

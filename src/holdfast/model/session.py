@@ -56,7 +56,7 @@ UNKNOWN_KIND_LETTER = "x"
 # Facts without a key of their own: they are in `metadata` when there are any.
 EXTRA_FACTS = (
     *("stopped_by_signal", "warnings", "gaps", "lost_bytes", "error", "restarted_from", "notes"),
-    *("signal_id", "signals_blocked", "attempts", "start_limit", "failed_starts"),
+    *("signal_id", "signals_blocked", "attempts", "restarting", "start_limit", "failed_starts"),
     *("watch", "monitor", "events", "ready"),
     *("input_state", "hung", "title", "alt_screen", "replies_dropped"),
 )
@@ -183,8 +183,24 @@ class Snapshot:
     metadata: dict[str, Any]
 
     def __init__(self, **values: Any) -> None:
-        for key in SESSION_KEYS:
+        for key in STORED_KEYS:
             setattr(self, key, values[key])
+
+    @property
+    def condition(self) -> str:
+        """The state in the words of every list: `state`, or what is more important to know of a live session."""
+        if self.exit is None and self.state == RUNNING:
+            if self.stopping:
+                return "stopping"
+            if self.metadata.get("restarting"):
+                return "restarting"
+            if self.metadata.get("stopped_by_signal"):
+                return "suspended"
+            if self.needs_input:
+                return "needs input"
+            if self.health == "unhealthy":
+                return "unhealthy"
+        return self.state
 
     def to_json(self) -> dict[str, Any]:
         record = {key: getattr(self, key) for key in SESSION_KEYS}
@@ -196,7 +212,8 @@ class Snapshot:
         return f"<Snapshot {self.id} {self.state}>"
 
 
-SESSION_KEYS = tuple(Snapshot.__annotations__)
+STORED_KEYS = tuple(Snapshot.__annotations__)
+SESSION_KEYS = (*STORED_KEYS, "condition")
 
 
 def status_of(state: str, exit: Exit | None) -> str:

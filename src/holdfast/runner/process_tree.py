@@ -137,9 +137,10 @@ def set_title(*words: str | None) -> None:
     except OSError:
         return
     start, end = int(fields[45]), int(fields[46])
-    title = os.fsencode(" ".join(["hold:", *filter(None, words)]))[: end - start - 1]
+    shown = " ".join(["hold:", *filter(None, words)])
+    while len(title := os.fsencode(shown)) >= end - start > 0:
+        shown = shown[:-1]
     if start:
-        title = title.decode("utf-8", "ignore").encode()  # a character that was cut in two
         ctypes.memmove(start, title.ljust(end - start, b"\0"), end - start)
 
 

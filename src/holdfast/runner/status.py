@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from ..core import clock, jsontext, wire
 from ..core.command import command_text
 from ..core.shapes import CHANGEABLE
@@ -102,6 +104,7 @@ def status(session: Session) -> dict[str, Any]:
         "stdin": "open" if session.stdin.is_open else "closed",
         "warnings": session.warnings,
         "attempt": session.attempt.number,
+        **_restarting(session),
         "desired": session.desired.facts(),
         "signals": session.signals.seq,
         **({"signals_blocked": session.signals.blocked} if session.signals.blocked else {}),
@@ -186,6 +189,14 @@ def _metadata(session: Session, facts: dict[str, Any]) -> dict[str, Any]:
     if session.spec["kind"] == "lsp":
         metadata["state"] = _server_state(session, facts)
     return metadata
+
+
+def _restarting(session: Session) -> dict[str, Any]:
+    """While it waits for its next attempt: the number of that attempt and when it begins."""
+    if session.retry_at is None or session.exit is not None:
+        return {}
+    at_ns = time.time_ns() + round((session.retry_at - time.monotonic()) * 1e9)
+    return {"restarting": {"attempt": session.attempt.number + 1, "at": clock.rfc3339(at_ns)}}
 
 
 def _deadline(session: Session) -> str | None:

@@ -10,7 +10,7 @@ import os
 from ..config import load
 from ..errors import BadArgument
 from ..home import Home
-from ..model import SESSION_KEYS, Exported, Recovered, Snapshot, Stopped, Typed, Woke
+from ..model import STORED_KEYS, Exported, Recovered, Snapshot, Stopped, Typed, Woke
 from . import inputs
 from .core import Core, fits
 from .driver import Asynchronous
@@ -90,7 +90,7 @@ class AsyncSession(Snapshot):
         return f"<AsyncSession {self.id} {words}>"
 
     def _show(self, shot: Snapshot) -> None:
-        for key in SESSION_KEYS:
+        for key in STORED_KEYS:
             setattr(self, key, getattr(shot, key))
 
     async def refresh(self) -> AsyncSession:

@@ -10,7 +10,7 @@ import os
 from ..config import load
 from ..errors import BadArgument
 from ..home import Home
-from ..model import SESSION_KEYS, Exported, Recovered, Snapshot, Stopped, Typed, Woke
+from ..model import STORED_KEYS, Exported, Recovered, Snapshot, Stopped, Typed, Woke
 from . import inputs
 from .core import Core, fits
 from .driver import Blocking, drive, each
@@ -65,7 +65,7 @@ class Session(Snapshot):
         return f"<Session {self.id} {words}>"
 
     def _show(self, shot: Snapshot) -> None:
-        for key in SESSION_KEYS:
+        for key in STORED_KEYS:
             setattr(self, key, getattr(shot, key))
 
     def refresh(self) -> Session:
