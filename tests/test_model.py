@@ -92,7 +92,7 @@ def test_session_keys_are_those_of_the_design_in_their_order() -> None:
     assert " ".join(SESSION_KEYS) == (
         "id kind name description owner labels command cwd tty size state status stopping pid runner_pid "
         "place created_at started_at ended_at attempt desired exit cursor ends dropped_before log_bytes "
-        "last_output_at attached needs_input health in_process endpoint observed_at metadata"
+        "last_output_at attached needs_input health in_process endpoint observed_at metadata condition"
     )
 
 
@@ -176,6 +176,7 @@ def test_ended_session_is_reported_from_its_files_alone() -> None:
         "endpoint": "/run/user/0/holdfast/b7k2m9qa1.sock",
         "observed_at": NOW,
         "metadata": {"mine": 1},
+        "condition": "exited",
     }
     assert tuple(found.to_json()) == SESSION_KEYS
 

@@ -76,6 +76,7 @@ KEYS: Mapping[str, str] = {
     "in_process": "Whether it runs inside a host instead of a runner.",
     "endpoint": "The socket of its runner.",
     "observed_at": "When all of this was seen.",
+    "condition": "`state`, or of a running session: `stopping`, `restarting`, `suspended`, `needs input`, `unhealthy`.",
     "metadata": "The metadata of the start, and `warnings`, `gaps`, `error` and more where there are any.",
 }
 

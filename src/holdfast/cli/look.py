@@ -23,23 +23,22 @@ from .output import (
     stop_words,
     style,
     table,
+    width,
     write,
 )
-from .parsing import Namespace, Parser, add_json, add_option, add_session, add_streams, count, pair, usage
+from .parsing import Namespace, Parser, add_json, add_option, add_session, add_sessions, add_streams, count, pair, usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from typing import Any
 
-    from ..core.vt.text import Cleaner
     from ..model import Exit, Snapshot, Woke
     from ..model.session import Record
-    from ..sessions.api import Session
+    from ..sessions.api import Holdfast, Session
     from ..sessions.core import Core
     from ..sessions.log import Log, Page
     from ..sessions.search import Hit
-    from ..sessions.terminal_log import Reading
     from .output import Style
 
 
@@ -305,37 +304,66 @@ def _as_text(value: object) -> str:
 LOGS_HELP = """\
 Print the output of a session that is kept: both streams in their order, as clean text.
 
+Of several sessions, or with --label, every line has the name of its session in front, and lines are in the order of
+their times. --since and --until take a time such as 5m (ago) or 2026-08-01T09:14:07Z.
+
 Reading changes nothing. Colours and other control sequences are removed, except with --raw. With --json:
 {id, status, text, cursor, dropped_before, gaps}; with --raw too, `chunks` of base64 instead of `text`; with -f, one
 such object a line.
 """
 
-LOGS_USAGE = "ID [-f] [-n N | --since CURSOR] [--stdout | --stderr] [--raw] [--json]"
+LOGS_USAGE = "ID... [-f] [-n N | --since CURSOR|T] [--until T] [--timestamps] [--stdout | --stderr] [--raw] [--json]"
 LOGS_EXAMPLES = """
 hold logs web
 hold logs -f -n 20 web
+hold logs -f web worker --since 5m --timestamps
+tail -f $(hold logs web --path)
 hold logs web --json | jq -r .cursor      then: hold logs web --since stdout:88412,stderr:0
 hold logs last --raw --stdout > output.bin
 """
 
 
 def logs_arrange(parser: Parser) -> None:
-    add_session(parser)
+    add_sessions(parser, "*")
+    parser.add_argument(
+        "--label", action="append", type=pair("--label"), metavar="K=V", help="every running session with this label"
+    )
     parser.add_argument("-f", "--follow", action="store_true", help="follow new output until the command ends")
     part = parser.add_group(exclusive=True)
     part.add_argument("-n", "--lines", type=count("-n"), metavar="N", help="only the last N lines")
-    part.add_argument("--since", metavar="CURSOR", help="only output after this cursor; 0 is the beginning")
+    part.add_argument("--since", metavar="CURSOR|T", help="only output after this cursor or time; 0 is the beginning")
+    parser.add_argument("--until", metavar="T", help="only output until this time")
+    parser.add_argument("--timestamps", action="store_true", help="show when each line was printed")
+    parser.add_argument("--path", action="store_true", help="print the names of the log files instead")
     add_streams(parser)
     parser.add_argument("--raw", action="store_true", help="the bytes, unchanged")
     add_json(parser, "text and cursor")
 
 
 def logs_main(args: Namespace) -> int:
+    from ..sessions.lines import moment, since_moment
     from ..sessions.log import Log
 
     with here() as hf:
-        session = hf.get(args.session)
+        labelled = hf.sessions(labels=dict(args.label)) if args.label else []
+        refs = [*args.sessions, *(each.id for each in labelled)]
+        if not refs:
+            raise usage("no session given" if not args.label else "no running session has this label", "hold logs")
+        sessions = list({session.id: session for session in map(hf.get, refs)}.values())
+        if args.path:
+            for each in sessions:
+                for name in Log(hf.home.session(each.id)).files(args.stream):
+                    say(name)
+            return 0
+        since, until = moment(args.since), None if args.until is None else moment(args.until, "--until")
+        if len(sessions) > 1 or args.timestamps or until is not None:
+            if args.json or args.raw:
+                raise usage("--json and --raw take one session, without --timestamps and --until", "hold logs")
+            return _many(hf, sessions, args, since, until)
+        session = sessions[0]
         log = Log(hf.home.session(session.id))
+        if since is not None:
+            args.since = since_moment(log, since)
         if args.json:
             _say_json(session, log, args)
             return 0
@@ -345,6 +373,37 @@ def logs_main(args: Namespace) -> int:
                 note(f"{stop - start} bytes of {stream} from byte {start} are missing: {reason}")
             show.page(page)
         show.end()
+    return 0
+
+
+_PREFIX_COLOURS = ("36", "33", "32", "35", "34", "31")
+
+
+def _many(hf: Holdfast, sessions: list[Session], args: Namespace, since: float | None, until: float | None) -> int:
+    """Lines of several sessions, in the order of their times; with -f, of those that have arrived."""
+    from time import localtime, strftime
+
+    from ..sessions.lines import read_lines
+
+    if since is None and args.since not in (None, "0"):
+        raise usage("a cursor is for one session; give --since a time, such as 5m", "hold logs")
+    painted = style(hf.config)
+    names = {session.id: printable(session.name or session.id) for session in sessions}
+    room = max(map(width, names.values()))
+    prefixes = {
+        id: painted.paint(name + " " * (room - width(name)) + " | ", _PREFIX_COLOURS[n % len(_PREFIX_COLOURS)])
+        for n, (id, name) in enumerate(names.items())
+    }
+    for lines in read_lines(
+        hf, list(names), follow=args.follow, since=since, until=until, last=args.lines, stream=args.stream
+    ):
+        text = []
+        for at, id, line in lines:
+            seconds = at / 1e9
+            stamp = strftime("%Y-%m-%dT%H:%M:%S", localtime(seconds)) + f".{at // 1_000_000 % 1000:03d}"
+            stamp = f"{stamp}{strftime('%z', localtime(seconds))} " if args.timestamps else ""
+            text.append(f"{prefixes[id] if len(names) > 1 else ''}{stamp}{line}\n")
+        write(1, "".join(text).encode("utf-8", "replace"))
     return 0
 
 
@@ -396,6 +455,8 @@ def _record(session: Session, log: Log, pages: list[Page], raw: bool) -> dict[st
     elif len(pages) == 1:
         record["text"] = pages[0].text
     else:
+        from ..sessions.lines import Cleaners
+
         clean = Cleaners(log)
         text = [clean.feed(*chunk) for page in pages for chunk in page.chunks]
         record["text"] = "".join([*text, clean.rest()])
@@ -411,50 +472,11 @@ class _Raw:
         pass
 
 
-class Cleaners:
-    """Finished lines in the order in which they were finished: streams never mix within a line. With `follow`, lines
-    of a terminal come at once, and again if they are rewritten."""
-
-    def __init__(self, log: Log, *, follow: bool = False) -> None:
-        self._log = log
-        self._follow = follow
-        self._by_stream: dict[str, Cleaner] = {}
-        self._terminal: Reading | None = None
-
-    def feed(self, stream: str, offset: int, data: bytes) -> str:
-        if stream == "tty":
-            return self._feed_terminal(offset, data)
-        if stream not in self._by_stream:
-            from ..core.vt.text import Cleaner
-
-            self._by_stream[stream] = Cleaner()
-        return self._by_stream[stream].feed(data)
-
-    def _feed_terminal(self, offset: int, data: bytes) -> str:
-        if self._terminal is None:
-            from ..sessions.terminal_log import Reading
-
-            with self._log.look() as look:
-                self._terminal = Reading(look, offset, live=self._follow)
-        text = "".join([text for _, text in self._terminal.feed(offset, data)])
-        return text + self._terminal.settled() if self._follow else text
-
-    def unfinished(self, stream: str) -> str:
-        if self._terminal is not None:
-            return self._terminal.unfinished()
-        return self._by_stream[stream].peek()
-
-    def rest(self) -> str:
-        rest = [cleaner.flush() for cleaner in self._by_stream.values()]
-        if self._terminal is not None:
-            rest.append("".join([text for _, text in self._terminal.finish()]))
-        return "\n".join(filter(None, rest))
-
-
 class _Clean:
     """Clean text as it comes; with `live`, a line is shown before it is finished."""
 
     def __init__(self, log: Log, *, follow: bool, live: bool) -> None:
+        from ..sessions.lines import Cleaners
         from .output import columns
 
         self._clean = Cleaners(log, follow=follow)

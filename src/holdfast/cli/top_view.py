@@ -20,10 +20,10 @@ from textual.widgets import DataTable, Input, RichLog, Static
 from ..errors import HoldfastError
 from ..sessions.aio import AsyncHoldfast
 from ..sessions.core import fits
+from ..sessions.lines import Cleaners
 from ..sessions.log import Log
 from .end import in_words
 from .host import author, here, settings
-from .look import Cleaners
 from .output import BOLD, DIM, GREEN, RED, YELLOW, cut, note, printable, state_words, style
 from .top_rows import HEADS, LOOK_S, Details, Row, cells, fitting, look, title
 

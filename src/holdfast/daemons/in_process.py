@@ -267,6 +267,7 @@ class Keeper:
 
     terminal = None
     restarts = None
+    retry_at: float | None = None
 
     def __init__(
         self, host: HostLoop, home: str, spec: dict[str, Any], worker: Worker, observe: Observe, deliver: Deliver

@@ -6,6 +6,7 @@ was deleted. A cursor only ever moves over bytes that were given out or reported
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_right
 
 from .. import errors
@@ -192,6 +193,12 @@ class Log:
     def lines_dropped(self) -> dict[str, int]:
         with self.look() as look:
             return {stream: look.dropped.get(stream, (0, 0))[1] for stream in look.streams}
+
+    def files(self, stream: str | None = None) -> list[str]:
+        """The files with the retained bytes, oldest first in each stream."""
+        names = sorted(name for name in os.listdir(self.directory) if name.partition(".")[2].isdecimal())
+        wanted = STREAMS if stream is None else (stream,)
+        return [os.path.join(self.directory, name) for each in wanted for name in names if name.startswith(f"{each}.")]
 
     def size(self) -> int:
         """Bytes that the segments occupy."""
