@@ -164,7 +164,7 @@ def snapshot() -> Iterator[str]:
     yield "What was known at `observed_at`: attributes of a `Session`, keys of its `to_json()` and of `--json`.\n"
     yield "| key | type | meaning |\n| --- | --- | --- |"
     for name in model.SESSION_KEYS:
-        yield f"| `{name}` | {code(str(model.Snapshot.__annotations__[name]))} | {KEYS[name]} |"
+        yield f"| `{name}` | {code(str(model.Snapshot.__annotations__.get(name, 'str')))} | {KEYS[name]} |"
     yield ""
 
 

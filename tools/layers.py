@@ -22,7 +22,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("terminal", "sessions.driver"),
     ("signals",),
     ("sessions", "daemons", "signals.deliver", "signals.people.program"),
-    ("", "project", "sessions.api", "sessions.aio", "tools"),
+    ("", "project", "sessions.api", "sessions.aio", "sessions.lines", "tools"),
     ("server", "nodes"),
     ("cli",),
 )

@@ -244,3 +244,31 @@ def test_every_list_shows_the_same_condition(world: World, start: Start, serving
         hf.get(id).kill()
     restarted = hf.get(next(id for id, condition in want.items() if condition == "restarting"))
     assert restarted.condition == "exited"
+
+
+def test_a_session_is_renamed_and_listed_by_its_directory(world: World, start: Start) -> None:
+    below = world.cwd / "below"
+    below.mkdir()
+    inside = start("forever", options=("--cwd", str(below)))
+    start("forever", options=("--cwd", "/"))
+    world.hold("rename", inside, "web", check=True)
+    assert world.open().get("web").id == inside
+    listed = subprocess.run(
+        ["env", "-C", str(world.cwd), *world.hold_argv("ls", "-q", "--here")],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert listed.stdout.split() == [inside]
+
+
+def test_prune_removes_what_has_ended_by_age_and_status(world: World, start: Start) -> None:
+    live = start("forever")
+    world.hold("run", "--name", "fine", "--", "true", check=True)
+    world.hold("run", "--name", "bad", "--", "false")
+    assert world.hold("prune", "--older", "1d", check=True).stdout == "removed 0 sessions\n"
+    assert world.hold("prune", "--status", "failed", check=True).stdout == "removed 1 sessions\n"
+    left = world.open().sessions(all=True)
+    assert {each.name for each in left} == {None, "fine"}
+    world.hold("prune", check=True)
+    assert [each.id for each in world.open().sessions(all=True)] == [live]

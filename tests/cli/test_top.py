@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 import termios
@@ -181,7 +182,8 @@ def test_logs_are_followed_and_q_comes_back(started: Started, top: Top) -> None:
     outer = top(rows=10)
     outer.shows(session.id)
     outer.type(b"l")
-    outer.until(lambda: outer.text.startswith(f"{session.id}  web  running\nready"), "its logs")
+    # It reads its input: at first it is running, soon it needs input.
+    outer.until(lambda: re.match(rf"{session.id}  web  (running|needs input)\nready", outer.text), "its logs")
     session.send("".join(f"{n}\n" for n in range(20)))
     outer.shows("got 19")
     assert "ready" not in outer.text

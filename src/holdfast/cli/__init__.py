@@ -69,8 +69,10 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "stop": ("end", "stop sessions gently, with everything they started"),
         "kill": ("end", "kill sessions at once, or send an operating-system signal"),
         "rm": ("end", "remove finished sessions"),
+        "prune": ("end", "remove all finished sessions, or some"),
     },
     "Care": {
+        "rename": ("end", "give a session another name"),
         "recover": ("care", "check every session that is not known to have ended"),
         "doctor": ("care", "find and repair problems of the home"),
         "gc": ("care", "remove old sessions and leftovers"),

@@ -1,11 +1,11 @@
-"""`hold stop`, `kill` and `rm`."""
+"""`hold stop`, `kill`, `rm`, `prune` and `rename`."""
 
 from __future__ import annotations
 
 from .host import here
 from .look import process_words
-from .output import complain, note, printable, say, say_json, span
-from .parsing import Namespace, Parser, add_json, add_sessions, duration, pair, usage
+from .output import complain, epoch, is_terminal, note, printable, say, say_json, span
+from .parsing import Namespace, Parser, add_json, add_session, add_sessions, duration, pair, usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -217,3 +217,79 @@ def rm_main(args: Namespace) -> int:
             return {"id": id, "removed": True}, f"removed {id}"
 
         return _each(args, remove, {"removed": False})
+
+
+PRUNE_HELP = """\
+Remove finished sessions, with their records and logs: all, or those that ended some time ago or in some way.
+
+On a terminal, it lists them and asks first; --yes does not ask. Sessions with living processes stay.
+"""
+
+PRUNE_USAGE = "[--older T] [--status completed|failed|killed] [--yes] [--json]"
+PRUNE_EXAMPLES = """
+hold prune --older 1d
+hold prune --status failed --yes
+"""
+
+
+def prune_arrange(parser: Parser) -> None:
+    parser.add_argument("--older", type=duration("--older"), metavar="T", help="only those that ended this long ago")
+    parser.add_argument("--status", choices=("completed", "failed", "killed"), help="only those with this status")
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+    add_json(parser, "the ids that were removed")
+
+
+def prune_main(args: Namespace) -> int:
+    from time import time
+
+    from ..errors import HoldfastError
+
+    with here(need_config=True) as hf:
+        before = time() - (args.older or 0)
+        found = [
+            each
+            for each in hf.sessions(all=True, status=args.status)
+            if each.exit is not None and (epoch(each.ended_at) or 0) <= before
+        ]
+        if found and not args.yes and is_terminal(0):
+            for each in found:
+                note(f"{each.id}  {printable(each.name or each.command)}", head="remove")
+            if input(f"Remove {len(found)} sessions and their logs? [y/N] ").strip().lower() not in ("y", "yes"):
+                note("nothing was removed")
+                return 1
+        removed = []
+        for each in found:
+            try:
+                removed.append(hf.remove(each.id))
+            except HoldfastError as problem:
+                note(printable(f"{each.id} stays: {problem.message}"))
+        if args.json:
+            say_json(removed)
+        else:
+            say(f"removed {len(removed)} sessions")
+    return 0
+
+
+RENAME_HELP = """\
+Give a session another name."""
+
+RENAME_USAGE = "ID NAME [--json]"
+RENAME_EXAMPLES = """
+hold rename last web
+hold rename web old-web
+"""
+
+
+def rename_arrange(parser: Parser) -> None:
+    add_session(parser)
+    parser.add_argument("name", metavar="NAME", help="its new name")
+    add_json(parser, "the session")
+
+
+def rename_main(args: Namespace) -> int:
+    with here() as hf:
+        session = hf.get(args.session)
+        session.update(name=args.name)
+        if args.json:
+            say_json(session)
+    return 0

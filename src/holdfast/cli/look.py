@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 LS_HELP = """\
 List the running sessions, oldest first; with -a also finished ones that are still kept."""
 
-LS_USAGE = "[-a] [-q] [--owner KEY] [--label K=V] [--status STATUS] [--search TEXT] [--nodes [NAME]] [--json]"
+LS_USAGE = "[-a] [-q] [--here] [--owner KEY] [--label K=V] [--status STATUS] [--search TEXT] [--nodes [NAME]] [--json]"
 LS_EXAMPLES = """
 hold ls
 hold ls -a --status failed
@@ -58,6 +58,7 @@ hold stop $(hold ls -q --search pytest)
 def ls_arrange(parser: Parser) -> None:
     parser.add_argument("-a", "--all", action="store_true", help="also finished sessions")
     parser.add_argument("-q", "--quiet", action="store_true", help="print only ids")
+    parser.add_argument("--here", action="store_true", help="only sessions of this directory and below")
     parser.add_argument("--owner", metavar="KEY", help="only sessions of this owner")
     parser.add_argument(
         "--label", action="append", type=pair("--label"), metavar="K=V", help="only sessions with this label"
@@ -89,6 +90,11 @@ def ls_main(args: Namespace) -> int:
             here_too = {session.id for session in found}
             # A session that was started from here, or is visited, is in the list already.
             found += [shot for shot in there if (is_all or shot.state in LIVE_STATES) and shot.id not in here_too]
+        if args.here:
+            import os
+
+            below = os.path.join(os.getcwd(), "")
+            found = [each for each in found if os.path.join(each.cwd or "", "").startswith(below)]
         if args.json:
             local = _with_pending(hf._core, [each for each in found if not hasattr(each, "node")])
             far = [each.to_json() for each in found if hasattr(each, "node")]
