@@ -36,8 +36,8 @@ def test_only_the_first_dashes_are_ours() -> None:
     [
         ("ls", ["-aq"], {"all": True, "quiet": True}),
         ("ls", ["--label", "a=b", "--label=c=d"], {"label": [("a", "b"), ("c", "d")], "all": False}),
-        ("logs", ["-fn3", "web"], {"follow": True, "lines": 3, "session": "web"}),
-        ("logs", ["web", "-n", "3"], {"lines": 3, "session": "web", "stream": None}),
+        ("logs", ["-fn3", "web"], {"follow": True, "lines": 3, "sessions": ["web"]}),
+        ("logs", ["web", "-n", "3"], {"lines": 3, "sessions": ["web"], "stream": None}),
         ("logs", ["--stderr", "web"], {"stream": "stderr"}),
         ("send", ["web", "-5"], {"session": "web", "text": "-5"}),
         ("send", ["web", "-- x"], {"text": "-- x"}),

@@ -68,7 +68,8 @@ def moment(text: str | None, argument: str = "--since") -> float | None:
     import time
     from datetime import datetime
 
-    if text is None or (argument == "--since" and (text.isdecimal() or (":" in text and "-" not in text))):
+    is_time = text is not None and text[:1].isdecimal() and not text.isdecimal()
+    if text is None or (argument == "--since" and not is_time):
         return None
     try:
         if "-" in text:
