@@ -47,7 +47,7 @@ def test_sessions_are_completed_where_they_fit(world: World, start: Start) -> No
     assert live not in complete(world, "hold", "rm", "")
     assert over in complete(world, "hold", "rm", "")
     assert {"web", live, over} <= set(complete(world, "hold", "logs", "-n", "5", ""))
-    assert complete(world, "hold", "logs", "web", "") == []
+    assert complete(world, "hold", "status", "web", "") == []
     offers = world.hold("__complete", 2, "hold", "stop", "web").stdout
     assert offers.startswith("web\t")
 
