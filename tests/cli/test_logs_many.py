@@ -18,7 +18,6 @@ SESSIONS = 5
 LINE = re.compile(r"^(job\d) +\| (\S+) (job\d) line (\d+)$")
 
 
-@pytest.mark.covers("habits:15")
 def test_following_five_busy_sessions_shows_every_line_once_with_its_name_in_time_order(world: World) -> None:
     lines = scaled(2000, 50_000)
     hf = world.open()
@@ -50,7 +49,6 @@ def test_following_five_busy_sessions_shows_every_line_once_with_its_name_in_tim
     assert times == sorted(times)
 
 
-@pytest.mark.covers("habits:15")
 def test_since_five_minutes_starts_there_and_until_ends_there(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The clock of the runners is ten minutes behind at first."""
     behind = world.cwd / "shift"
@@ -82,7 +80,6 @@ def test_since_five_minutes_starts_there_and_until_ends_there(world: World, monk
     assert (wrong.returncode, "such as 5m" in wrong.stderr) == (2, True)
 
 
-@pytest.mark.covers("habits:15")
 def test_path_names_files_that_tail_reads(world: World) -> None:
     world.open().run("echo to stdout; echo to stderr >&2", name="both", wait=30)
     files = world.hold("logs", "last", "--path", check=True).stdout.split()
