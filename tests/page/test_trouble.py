@@ -139,11 +139,11 @@ def test_a_full_disk_is_said_where_something_is_started_and_where_output_was_ref
     mount = f"mount -t tmpfs -o size=1m,mode=700 tmpfs {sessions}"
     small = Serving(world, prefix=[*namespace_argv("--mount"), "sh", "-c", f'{mount} && exec "$@"', "sh"])
     command = f"head -c 2000000 /dev/zero > {sessions}/fill; until [ -e go ]; do sleep 0.1; done; rm {sessions}/fill"
-    prints = "echo before; until [ -e full ]; do sleep 0.1; done; seq 1 20000; touch printed; "
+    prints = "echo before; until [ -e full ]; do sleep 0.1; done; seq 1 20000; touch printed-$TTY; "
     prints += "while :; do echo after; sleep 0.2; done"
     printing = []
     for tty in (False, True):
-        body = {"command": prints, "cwd": str(world.cwd), "tty": tty, "name": f"prints-{tty}"}
+        body = {"command": f"TTY={tty}; {prints}", "cwd": str(world.cwd), "tty": tty, "name": f"prints-{tty}"}
         answer = small.call("POST", "/v1/sessions", body)
         assert answer.status == 201, answer.body
         printing.append(answer.json["id"])
@@ -155,7 +155,8 @@ def test_a_full_disk_is_said_where_something_is_started_and_where_output_was_ref
     start_by_dialog(tab, "true")
     trouble(tab, "disk full", "space", "free")
     (world.cwd / "full").touch()
-    until((world.cwd / "printed").exists)
+    for each in ("printed-False", "printed-True"):
+        until((world.cwd / each).exists)
     (world.cwd / "go").touch()
     until(lambda: small.call("POST", "/v1/sessions", {"command": "true"}).status == 201)
     tab.page.click("dialog button.primary")

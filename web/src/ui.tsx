@@ -102,15 +102,21 @@ export function useNow(everyMs = 1000): number {
 
 export function Dialog(props: { title: string; close: () => void; children: ComponentChildren }): JSX.Element {
   const ref = useRef<HTMLDialogElement>(null);
+  const isGone = useRef(false);
+  const close = (): void => (isGone.current ? undefined : props.close());
   useEffect(() => {
     const before = document.activeElement;
-    ref.current?.showModal();
+    const element = ref.current!;
+    element.showModal();
     return () => {
+      // Nothing behind it takes the focus while it is open.
+      isGone.current = true;
+      element.close();
       if (before instanceof HTMLElement && before.isConnected) before.focus();
     };
   }, []);
   return (
-    <dialog ref={ref} aria-label={props.title} onClose={props.close} onCancel={props.close}>
+    <dialog ref={ref} aria-label={props.title} onClose={close} onCancel={close}>
       <h2>{props.title}</h2>
       {props.children}
     </dialog>
