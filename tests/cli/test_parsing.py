@@ -58,7 +58,7 @@ def test_words_become_arguments(command: str, words: list[str], expected: dict[s
     "command, words, message",
     [
         ("ls", ["--bogus", "-z"], "ls: unrecognized arguments: --bogus -z"),
-        ("ls", ["x"], "ls: unrecognized arguments: x"),
+        ("gc", ["x"], "gc: unrecognized arguments: x"),
         ("ls", ["--json=1"], "ls: argument --json: ignored explicit argument '1'"),
         ("ls", ["--owner"], "ls: argument --owner: expected one argument"),
         ("ls", ["--owner", "--json"], "ls: argument --owner: expected one argument"),
