@@ -167,6 +167,11 @@ def test_messages_in_the_hands_of_the_fabric_tell_nothing_and_do_nothing_when_th
         assert fresh
         asyncio.run(hostile.operate(fresh))
         closed_with(resumed)
+    # The terminal's echo, and what `cat` prints.
+    until(
+        lambda: any(raw.endswith(b"once\r\nonce\r\n") for raw in state_of(a).values()),
+        what="the echo of what was typed",
+    )
     after = [state_of(node) for node in (a, b)]
     assert after[1] == before[1]
     assert after[0].keys() == before[0].keys()
