@@ -170,7 +170,7 @@ def test_messages_in_the_hands_of_the_fabric_tell_nothing_and_do_nothing_when_th
     # The terminal's echo, and what `cat` prints.
     until(
         lambda: any(raw.endswith(b"once\r\nonce\r\n") for raw in state_of(a).values()),
-        what="the echo of what was typed",
+        what="the echo of it",
     )
     after = [state_of(node) for node in (a, b)]
     assert after[1] == before[1]
