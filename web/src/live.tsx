@@ -63,7 +63,7 @@ export function LiveTerminal({ session }: { session: Session }): JSX.Element {
     void import("./term").then((term) => {
       if (!isOpen || !box.current) return;
       attachment.current = new term.Attachment(box.current, {
-        session: session.id,
+        path: sessionPath(session.id, "/attach"),
         role,
         reader,
         ticket: async (wanted) => (await post<{ ticket: string }>(sessionPath(session.id, "/tickets"), { role: wanted })).ticket,

@@ -1,6 +1,5 @@
 // A terminal session in the browser: attached over a WebSocket, resumed at the byte behind the last one that was shown.
 import type { Terminal } from "@xterm/xterm";
-import { sessionPath } from "../api";
 import { tokenOf } from "./keys";
 import { openScreen, type Screen } from "./screen";
 
@@ -23,7 +22,8 @@ export interface Unsent {
 }
 
 export interface Options {
-  session: string;
+  /** Where it is attached to. */
+  path: string;
   role: Role;
   reader: boolean;
   /** A ticket for one upgrade; rejects when the server refuses or is gone. */
@@ -216,7 +216,7 @@ export class Attachment {
     // What was received is shown before the rest is asked for.
     await new Promise<void>((done) => this.terminal.write("", done));
     if (attempt !== this.attempt) return;
-    const url = new URL(sessionPath(this.options.session, "/attach"), location.href);
+    const url = new URL(this.options.path, location.href);
     url.protocol = url.protocol === "https:" ? "wss:" : "ws:";
     url.searchParams.set("ticket", ticket);
     url.searchParams.set("visible", String(document.visibilityState === "visible"));
