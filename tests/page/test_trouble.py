@@ -18,6 +18,7 @@ import holdfast
 from support.browser import until
 from support.levers import namespace_argv
 from support.serving import Serving
+from support.webviewer import WebViewer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -271,6 +272,32 @@ def other_version(world: World, version: str, feature: str) -> Path:
         assert old in text
         path.write_text(text.replace(old, new))
     return root
+
+
+@pytest.mark.timeout(300)
+def test_an_observer_too_many_is_told_so_until_there_is_room(
+    chromium: Chromium, serving: Serving, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_SERVER_OBSERVERS_PER_SESSION", "1")
+    serving.leave()
+    serving.start()
+    session = start("echo there; exec cat", tty=True, size=(24, 80))
+    first = WebViewer(serving.address, serving.token, session.id, role="observe")
+    first.begun()
+    tab = chromium.signed_in()
+    tab.open(f"/s/{session.id}?observe")
+    where = ".terminal-box .trouble"
+    trouble(tab, "too many clients", "server.observers_per_session is 1", "raise server.observers_per_session", where)
+    tab.shows("offline, again in", ".connection")
+    # It is not taken away while the page tries again.
+    tab.page.evaluate("(where) => { document.querySelector(where).same = true }", where)
+    for _ in range(2):
+        tab.page.wait_for_event("websocket")
+    assert tab.page.evaluate("(where) => document.querySelector(where)?.same", where)
+    first.leave()
+    tab.shows("observing", ".connection")
+    tab.terminal_shows("there")
+    tab.page.wait_for_selector(where, state="detached")
 
 
 @pytest.mark.covers("page:35")

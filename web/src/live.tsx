@@ -98,7 +98,7 @@ export function LiveTerminal({ session }: { session: Session }): JSX.Element {
     return () => clearTimeout(timer);
   }, [prefix]);
   // That the server is gone stands below already.
-  const error = status.is === "refused" || (status.is === "offline" && !(status.error instanceof Gone)) ? status.error : null;
+  const error = "error" in status && !(status.error instanceof Gone) ? status.error : null;
   return (
     <section class="terminal-box">
       <div class="bar">

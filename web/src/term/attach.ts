@@ -1,10 +1,11 @@
 // A terminal session in the browser: attached over a WebSocket, resumed at the byte behind the last one that was shown.
 import type { Terminal } from "@xterm/xterm";
+import { type Problem, Refused } from "../api";
 import { tokenOf } from "./keys";
 import { openScreen, type Screen } from "./screen";
 
 export type Status =
-  | { is: "connecting" }
+  | { is: "connecting"; error?: unknown }
   | { is: "live"; role: Role }
   | { is: "resumed"; role: Role; at: number }
   | { is: "behind"; role: Role; bytes: number }
@@ -76,6 +77,9 @@ export class Attachment {
   private isOver = false;
   private hasEnded = false;
   private hasBegun = false;
+  // The last problem that this connection was told of, and why the one before it ended.
+  private told: (Problem & { code: string }) | null = null;
+  private trouble: unknown = null;
   private readonly inputs = new Map<number, Unsent>();
   private next = 1;
   private modes: { mouse?: string | null; alternateScreen?: boolean; kittyKeyboard?: number } = {};
@@ -205,7 +209,7 @@ export class Attachment {
     clearTimeout(this.checking);
     hangUp(this.socket);
     this.disconnected();
-    this.say({ is: "connecting" });
+    this.say({ is: "connecting", error: this.trouble });
     let ticket: string;
     try {
       ticket = await this.options.ticket(this.role);
@@ -224,6 +228,7 @@ export class Attachment {
     const socket = new WebSocket(url, ["holdfast.v1"]);
     socket.binaryType = "arraybuffer";
     this.socket = socket;
+    this.told = null;
     this.hasBegun = false;
     socket.onmessage = (event) => attempt === this.attempt && this.message(new Uint8Array(event.data as ArrayBuffer));
     socket.onclose = (event) => attempt === this.attempt && this.lost(event);
@@ -241,11 +246,12 @@ export class Attachment {
     this.options.broke();
     if (event.code === 4404) this.failed("The session was removed.", true);
     else if (event.code === 1008) this.failed("The token of this page was revoked.", true);
-    else this.failed(null, false);
+    else this.failed(this.told?.code === event.reason ? new Refused(this.told) : null, false);
   }
 
   private failed(error: unknown, isFinal: boolean): void {
     this.isOver ||= isFinal;
+    this.trouble = error;
     if (isFinal) return this.say({ is: "refused", error });
     const pause = this.wait * (0.75 + Math.random() / 2);
     this.wait = Math.min(Math.max(this.wait * 2, FIRST_WAIT_MS), LONGEST_WAIT_MS);
@@ -318,6 +324,9 @@ export class Attachment {
         return this.options.gap(message["from"], message["to"], message["reason"]);
       case "written":
         return this.written(message);
+      case "error":
+        this.told = message as Problem & { code: string };
+        return;
       case "exit":
         this.hasEnded = true;
         this.isOver = !message["output_open"];
@@ -327,6 +336,7 @@ export class Attachment {
 
   private begin(init: Message): void {
     this.wait = 0;
+    this.trouble = null;
     this.modes = init["modes"] ?? {};
     this.end = Math.max(this.end, init["end"]);
     const { term } = this.screen;
