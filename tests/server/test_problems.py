@@ -51,7 +51,7 @@ PROBLEMS = {
 }
 # Only a toolset limits the number of sessions: tests/tools/hermes/test_terminal.py provokes this one.
 OF_TOOLSETS = {"too-many-sessions"}
-# These need another machine: tests/nodes. With each of them provoked there, this file proves line 15 of the server.
+# These need another machine: tests/nodes/test_node_problems.py provokes each of them.
 OF_NODES = {"node-taken", "node-twice", "node-refused", "node-unreachable"}
 # The other tests of this file.
 SPECIAL = {
@@ -211,7 +211,11 @@ def _ordinary() -> dict[str, Callable[[Serving, World], Answer]]:
     def dropped(serving: Serving, world: World) -> Answer:
         session = started(serving, "head -c 3000000 /dev/zero", log_cap="1MiB")
         ended(serving, session["id"])
-        return serving.call("GET", f"/v1/sessions/{session['id']}/log/stdout", Range="bytes=0-10")
+        target = f"/v1/sessions/{session['id']}/log/stdout"
+        # The last bytes, however many there are.
+        kept = serving.call("GET", target, Range="bytes=-3000000")
+        assert (kept.status, kept.headers["content-range"].rpartition("-")[2]) == (206, "2999999/3000000")
+        return serving.call("GET", target, Range="bytes=0-10")
 
     def spent(serving: Serving, world: World) -> Answer:
         session = started(serving, "exec cat", tty=True)

@@ -91,6 +91,10 @@ class Following:
                 task.cancel()
         return [self._followed[name] for name in wanted]
 
+    def seen_at(self, name: str) -> str | None:
+        """When it was last heard of; None where it was not looked at lately."""
+        return self._followed[name].seen_at if name in self._followed else None
+
     def listen(self, changed: Changed) -> Callable[[], None]:
         """Call it for each change, until the returned function is called."""
         self._listeners.add(changed)

@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, urlencode
 from starlette.requests import Request
 
 from ..core.clock import rfc3339
-from ..errors import BadArgument, NoSuchNode
+from ..errors import BadArgument, NodeUnreachable, NoSuchNode
 from ..server import responses
 from ..server.endpoints import as_json, by_path, read_body
 from ..server.gate import role_of
@@ -88,7 +88,11 @@ async def forward(app: App, scope: Scope, receive: Receive, send: Send) -> None:
         scope = _with_role(scope, node, path)
     # A token that is revoked loses what it has open, there as here.
     with app.tokens.in_use(caller):
-        await FarApp(nodes.calls, node)(scope, receive, send, path=f"/v1{path}", caller=caller)
+        try:
+            await FarApp(nodes.calls, node)(scope, receive, send, path=f"/v1{path}", caller=caller)
+        except NodeUnreachable as problem:
+            problem.facts["seen_at"] = nodes.following.seen_at(node)
+            raise
 
 
 def _with_role(scope: Scope, node: str, path: str) -> Scope:

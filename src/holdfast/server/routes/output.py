@@ -164,7 +164,7 @@ async def log(ask: Ask) -> Response:
     if found is None or found[0] == "bytes=-":
         headers["Content-Type"] = ask.row.media
         return StreamingResponse(blocks(log.raw(stream, begin, end)), headers=headers)
-    first = int(found[1]) if found[1] else max(0, end - int(found[2]))
+    first = int(found[1]) if found[1] else max(begin, end - int(found[2]))
     last = min(end, int(found[2]) + 1 if found[1] and found[2] else end)
     if first >= end or last <= first:
         raise OffsetAhead(stream, first, end)
