@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import hmac
 import json
 import os
 import re
@@ -22,6 +24,7 @@ from holdfast.server.gate import Patience
 from holdfast.server.listen import ListenAddress, names
 from support.evidence import contents
 from support.serving import UPGRADE, EventReader, Serving, read_answer, request, serving_inside
+from support.waiting import BOUND_S
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,7 +60,7 @@ def test_only_the_hosts_of_the_server_are_answered(serving: Serving) -> None:
 
 
 def test_a_request_of_an_older_http_without_a_host_is_refused(serving: Serving) -> None:
-    with socket.create_connection(("127.0.0.1", serving.port), 5) as there:
+    with socket.create_connection(("127.0.0.1", serving.port), BOUND_S) as there:
         there.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
         assert seen(read_answer(there)) == (400, "bad-request")
 
@@ -88,6 +91,48 @@ def test_other_origins_are_refused_on_public_addresses_too_and_get_no_word_for_t
 def test_what_the_browser_says_of_the_site_that_asks_is_heeded(serving: Serving) -> None:
     for site, status in (("same-origin", 200), ("none", 200), ("same-site", 403), ("cross-site", 403)):
         assert serving.ask("/v1/info", {**serving.bearer, "Sec-Fetch-Site": site}).status == status
+
+
+def test_a_link_on_another_site_opens_the_page_and_nothing_else(serving: Serving) -> None:
+    link = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+    for target, other, status in (
+        ("/", {}, 200),
+        ("/s/abcdef?observe", {}, 200),
+        ("/", {"Sec-Fetch-Dest": "iframe"}, 403),
+        ("/", {"Sec-Fetch-Mode": "no-cors", "Sec-Fetch-Dest": "image"}, 403),
+        ("/healthz", {}, 403),
+        ("/openapi.json", {}, 403),
+        ("/v1/info", serving.bearer, 403),
+    ):
+        answer = serving.ask(target, {"Host": serving.address, **link, **other})
+        assert answer.status == status, (target, other)
+
+
+def test_behind_a_proxy_a_proof_is_for_the_public_url(serving: Serving) -> None:
+    local, public = serving.address, f"hold.example:{serving.port}"
+    serving.leave()
+    serving.words = ("--public-url", f"https://{public}")
+    serving.start()
+    for host, origin in ((public, f"https://{public}"), (local, f"http://{local}")):
+        headers = {"Host": host, "Content-Type": "application/json"}
+        body = json.dumps({"id": "home", "nonce": "n"}).encode()
+        proven = serving.ask("/v1/auth/prove", headers, method="POST", body=body).json
+        key = hashlib.sha256(serving.secret.encode()).digest()
+        wanted = hmac.new(key, f"holdfast-server{origin}n".encode(), hashlib.sha256).hexdigest()
+        assert proven == {"proof": wanted, "origin": origin}
+
+
+def test_what_the_gate_refuses_is_in_the_audit_file(serving: Serving, world: World) -> None:
+    minted = serving.call("POST", "/v1/tokens", {"scope": "observe"}).json
+    assert serving.ask("/healthz", {"Host": "evil.test"}).status == 421
+    assert serving.ask("/healthz", {"Host": serving.address, "Origin": "null"}).status == 403
+    assert serving.call("POST", "/v1/gc", {}, token=minted["token"]).status == 403
+    audit = [json.loads(line) for line in (world.home / "server" / "audit.jsonl").read_text().splitlines()]
+    refused = [(each["reason"], each["peer"], each.get("token")) for each in audit if each["action"] == "refused"]
+    reasons = (("wrong_host", None), ("bad_origin", None), ("scope_missing", minted["id"]))
+    assert refused == [(reason, "127.0.0.1", token) for reason, token in reasons]
+    counted = serving.call("GET", "/metrics").body.decode()
+    assert all(f'holdfast_auth_failures_total{{reason="{reason}"}} 1' in counted for reason, _ in reasons)
 
 
 def test_a_page_attaches_with_a_ticket_and_never_with_the_token(serving: Serving) -> None:
@@ -350,7 +395,7 @@ def test_an_upgrade_of_another_kind_of_request_is_answered_as_that(serving: Serv
         answer = serving.ask(target.format(filler), {"Host": serving.address, **UPGRADE})
         assert seen(answer) == (401, "unauthenticated")
         assert is_dressed(answer)
-    with socket.create_connection(("127.0.0.1", serving.port), 5) as there:
+    with socket.create_connection(("127.0.0.1", serving.port), BOUND_S) as there:
         lines = [f"{name}: {value}" for name, value in {**serving.bearer, **UPGRADE}.items()]
         there.sendall("\r\n".join([f"GET {ATTACH} HTTP/1.0", *lines, "", ""]).encode())
         assert seen(read_answer(there)) == (400, "bad-request")
@@ -369,7 +414,7 @@ def test_a_client_that_is_gone_before_its_upgrade_is_answered_is_no_error_of_the
     assert runner is not None
     os.kill(runner, signal.SIGSTOP)
     try:
-        with socket.create_connection(("127.0.0.1", serving.port), 5) as there:
+        with socket.create_connection(("127.0.0.1", serving.port), BOUND_S) as there:
             lines = [f"{name}: {value}" for name, value in {**serving.bearer, **UPGRADE}.items()]
             head = f"GET /v1/sessions/{session.id}/attach HTTP/1.1"
             there.sendall("\r\n".join([head, *lines, "", ""]).encode())

@@ -491,6 +491,7 @@ def test_what_is_unknown_is_named(serving: Serving) -> None:
     assert "flavour" in serving.call("GET", "/v1/sessions?flavour=1").json["detail"]
     assert serving.call("GET", "/v1/sessions?limit=1&limit=2").slug == "bad-request"
     assert serving.call("GET", "/v1/sessions?limit=0").slug == "bad-argument"
+    assert serving.call("GET", "/v1/events?label=team").slug == "bad-argument"
     assert serving.call("POST", "/v1/sessions", {"command": "true", "pass_fds": [3]}).slug == "bad-argument"
     assert serving.call("POST", "/v1/sessions", {"command": ""}).slug == "empty-command"
     assert serving.call("POST", "/v1/sessions", {"command": "true", "lifetime": "owner"}).slug == "bad-argument"
@@ -532,6 +533,13 @@ def test_the_series_of_the_metrics_do_not_grow_with_the_sessions(serving: Servin
         copied(one, f"b{number:08d}")
     assert series() == few
     assert 'holdfast_sessions{state="exited",place="local"} 500' in serving.call("GET", "/metrics").body.decode()
+
+
+def test_a_method_that_a_client_makes_up_is_no_series(serving: Serving) -> None:
+    for number in range(3):
+        assert serving.ask("/v1/info", method=f"BREW{number}").status == 405
+    counted = [line for line in serving.call("GET", "/metrics").body.decode().splitlines() if 'code="405"' in line]
+    assert counted == ['holdfast_http_requests_total{route="-",method="OTHER",code="405"} 3']
 
 
 def copied(session: Path, id: str) -> None:

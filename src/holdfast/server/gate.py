@@ -27,10 +27,12 @@ from . import responses as standard
 from .attach import DIALECTS, chosen, error_message
 from .endpoints import by_path
 from .listen import is_trusted
+from .page import ADDRESSES
 from .responses import (
     HANG_UP,
     BadOrigin,
     NoSuchAddress,
+    ScopeMissing,
     TicketSpent,
     Unauthenticated,
     WrongHost,
@@ -41,7 +43,7 @@ from .responses import (
 from .tokens import digest
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterable
     from typing import Literal
 
     from starlette.types import Message, Receive, Scope, Send
@@ -64,6 +66,10 @@ _TOO_MANY = 1013
 _HIDDEN = re.compile(rb"%(?:2e|2f|5c|00)", re.IGNORECASE)
 _DOTS = re.compile(rb"(?:^|/)\.{1,2}(?:/|$)")
 _ONCE = ("origin", "authorization", "sec-fetch-site")
+# Any other is counted as one: clients choose the text.
+_METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
+# Refusals that the audit file has, beside those of credentials.
+_REFUSALS = (BadOrigin, ScopeMissing, WrongHost)
 _log = logging.getLogger(__name__)
 ACCESS_LOG = "holdfast.server.access"
 _access = logging.getLogger(ACCESS_LOG)
@@ -75,7 +81,10 @@ class Gate:
         self._names = names
         self._proxies = proxies
         self._tls = tls
-        self._public = _public()
+        public = [path for path, rows in by_path().items() if "GET" in rows and rows["GET"].scope is None]
+        # The addresses that need no token: the page, health, the description of the routes and of problems.
+        self._public = _any_of(public)
+        self._page = _any_of(ADDRESSES)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
@@ -96,6 +105,8 @@ class Gate:
         except (WebSocketDisconnect, ClientDisconnected):
             pass
         except HoldfastError as error:
+            if isinstance(error, _REFUSALS):
+                self._refused(scope, error.code.replace("-", "_"))
             await way_out.give_up(error, receive)
         except HTTPException as error:
             allowed = (error.headers or {}).get("Allow")
@@ -111,6 +122,8 @@ class Gate:
         """The access log and the counters: what was asked by its template, never by what it contained."""
         state = scope["state"]
         route, method = state.get("route", "-"), scope.get("method", "WEBSOCKET")
+        if scope["type"] == "http" and method not in _METHODS:
+            method = "OTHER"
         self._app.metrics.request(route, method, way_out.status, took_s)
         caller: Caller | None = state.get("caller")
         _access.info(
@@ -140,7 +153,7 @@ class Gate:
         if self._is_public(scope):
             return True
         if scope["path"] in LOGIN and scope["type"] == "http":
-            state["origin"] = origin or f"{'https' if self._tls else 'http'}://{headers['host'].lower()}"
+            state["origin"] = origin or self._own_origin(headers["host"].lower())
             state["is_own"] = origin is None or origin in self._names.own_origins
             return True
         ticket = _ticket_of(scope)
@@ -176,8 +189,13 @@ class Gate:
         return True
 
     def _is_public(self, scope: Scope) -> bool:
-        is_read = scope["type"] == "http" and scope["method"] in ("GET", "HEAD")
-        return is_read and self._public.fullmatch(scope["path"]) is not None
+        return _is_read(scope, self._public)
+
+    def _own_origin(self, host: str) -> str:
+        """What a program that sends no Origin calls us by; behind a proxy that is the public URL."""
+        known = self._names.own_origins
+        own = f"{'https' if self._tls else 'http'}://{host}"
+        return own if own in known else next(each for each in known if each.partition("://")[2] == host)
 
     def _peer(self, scope: Scope, headers: Headers) -> str:
         """The other end of the socket; what it says about others counts only if it is a trusted proxy."""
@@ -189,7 +207,9 @@ class Gate:
 
     def _refused(self, scope: Scope, reason: str) -> None:
         self._app.metrics.add("auth_failures_total", reason)
-        self._app.audit.note("refused", peer=peer_of(scope), reason=reason, request_id=scope["state"]["request_id"])
+        state = scope["state"]
+        token = {"token": state["caller"].id} if "caller" in state else {}
+        self._app.audit.note("refused", peer=peer_of(scope), reason=reason, request_id=state["request_id"], **token)
 
     def _check_host(self, headers: Headers) -> None:
         given = headers.getlist("host")
@@ -204,7 +224,8 @@ class Gate:
         if origin is not None and origin not in known.own_origins and origin not in known.other_origins:
             raise BadOrigin("the request comes from a page of another server")
         site = headers.get("sec-fetch-site")
-        is_link = self._is_public(scope) and headers.get("sec-fetch-mode") == "navigate" and origin is None
+        way = headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest"), origin
+        is_link = way == ("navigate", "document", None) and _is_read(scope, self._page)
         if site not in (None, "same-origin", "none") and origin not in known.other_origins and not is_link:
             raise BadOrigin("the browser says that another site asked for this")
         return origin
@@ -216,7 +237,9 @@ class Gate:
         if ticket is None:
             return caller, None
         taken = self._app.tickets.take(ticket, origin)
-        if taken is None or (authorization is not None and caller != taken.caller):
+        if taken is None or not self._app.tokens.is_valid(taken.caller):
+            return None, None
+        if authorization is not None and caller != taken.caller:
             return None, None
         return taken.caller, taken
 
@@ -309,9 +332,12 @@ def _ticket_of(scope: Scope) -> str | None:
     return given[0] if given else None
 
 
-def _public() -> re.Pattern[str]:
-    """The addresses that need no token: the page, health, the description of the routes and of problems."""
-    paths = [path for path, rows in by_path().items() if "GET" in rows and rows["GET"].scope is None]
+def _is_read(scope: Scope, addresses: re.Pattern[str]) -> bool:
+    is_read = scope["type"] == "http" and scope["method"] in ("GET", "HEAD")
+    return is_read and addresses.fullmatch(scope["path"]) is not None
+
+
+def _any_of(paths: Iterable[str]) -> re.Pattern[str]:
     return re.compile("|".join(re.sub(r"\\{\w+\\}", "[^/]+", re.escape(path)) for path in paths))
 
 

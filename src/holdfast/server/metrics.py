@@ -44,7 +44,7 @@ _FAMILIES: dict[str, tuple[str, str, str, tuple[str, ...]]] = {
         "counter",
         "Refused requests.",
         "reason",
-        ("no_token", "wrong_token", "wrong_ticket", "wrong_code"),
+        ("no_token", "wrong_token", "wrong_ticket", "wrong_code", "bad_origin", "scope_missing", "wrong_host"),
     ),
     "tickets_total": ("counter", "Tickets.", "result", ("issued", "used", "refused")),
     "input_bytes_total": ("counter", "Bytes of input that were accepted.", "author_kind", ("web",)),

@@ -152,6 +152,10 @@ class Tokens:
         self._note_use(id)
         return caller
 
+    def is_valid(self, caller: Caller) -> bool:
+        """False once it was revoked, or has expired."""
+        return self._known(caller.id) is caller
+
     def prove(self, id: str, origin: str, nonce: str) -> str:
         """What only this server can compute, and a client that has the secret can check."""
         message = f"holdfast-server{origin}{nonce}".encode("utf-8", "surrogatepass")

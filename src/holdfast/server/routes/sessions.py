@@ -65,7 +65,7 @@ _SORTS: dict[str, Callable[[Snapshot], tuple[str, str]]] = {
 )
 async def sessions(ask: Ask) -> dict[str, Any]:
     query = ask.query
-    labels = dict(_label(text) for text in query.get("label", ()))
+    labels = dict(label_of(text) for text in query.get("label", ()))
     query |= {name: _time(name, query[name]) for name in ("since", "until") if name in query}
     state = query.get("state")
     asked: dict[str, Any] = {"labels": labels, "state": state, "search": query.get("q")}
@@ -94,7 +94,7 @@ async def sessions(ask: Ask) -> dict[str, Any]:
     return {"items": known, "next": following, "unavailable": away, **total}
 
 
-def _label(text: str) -> tuple[str, str]:
+def label_of(text: str) -> tuple[str, str]:
     key, colon, value = text.partition(":")
     if not colon:
         raise BadArgument("label", f"{text[:80]!a} has no colon", "give KEY:VALUE")

@@ -12,6 +12,7 @@ from ...index.signals import Filter
 from ...model.options import CHOICE, NUMBER, OTHER, SWITCH, TEXT
 from ..endpoints import endpoint, takes
 from ..events import TYPES, Wanted, signal_json
+from .sessions import label_of
 
 if TYPE_CHECKING:
     from typing import Any
@@ -178,7 +179,7 @@ async def events(ask: Ask) -> Response:
     types = frozenset(query.get("types", ",".join(TYPES)).split(","))
     if not types <= frozenset(TYPES):
         raise BadArgument("types", f"are not of {', '.join(TYPES)}")
-    labels = dict(text.partition(":")[::2] for text in query.get("label", ()))
+    labels = dict(label_of(text) for text in query.get("label", ()))
     session = None if "session" not in query else ask.app.find(ask.hf, ask.caller, query["session"]).id
     wanted = Wanted(types, session, query.get("owner"), labels, ask.caller)
     ask.app.events.check()
