@@ -60,7 +60,9 @@ def test_an_observer_link_shows_one_session_and_nothing_else(
     tab.shows("observing", ".connection")
     shared.send("for everybody\n")
     tab.terminal_shows("for everybody")
-    written = shared.refresh().ends["tty"]
+    # Its echo, and what the command prints.
+    written = 2 * len("for everybody\r\n")
+    until(lambda: shared.refresh().ends["tty"] == written)
     tab.page.click(".terminal")
     tab.page.keyboard.type("typed by an observer\n")
     tab.shows("You are observing", "main")

@@ -200,7 +200,7 @@ class Server:
         return self.program.errors() if "--print-config" in self.program.errors() else None
 
     def connect(self) -> socket.socket:
-        plain = socket.create_connection(("127.0.0.1", self.port), 10)
+        plain = socket.create_connection(("127.0.0.1", self.port), START_BOUND_S)
         return plain if self.context is None else self.context.wrap_socket(plain, server_hostname="127.0.0.1")
 
     def ask(self) -> float:

@@ -221,7 +221,7 @@ def test_with_a_certificate_it_serves_other_addresses_and_says_so_to_browsers(wo
     assert serving.url == f"https://hold.example:{serving.port}"
     context = ssl.create_default_context(cafile=str(certificate))
     with (
-        socket.create_connection(("127.0.0.1", serving.port), 5) as plain,
+        socket.create_connection(("127.0.0.1", serving.port), BOUND_S) as plain,
         context.wrap_socket(plain, server_hostname="hold.example") as there,
     ):
         there.sendall(f"GET /healthz HTTP/1.1\r\nHost: hold.example:{serving.port}\r\n\r\n".encode())
@@ -284,7 +284,7 @@ def test_a_second_signal_ends_it_at_once(world: World) -> None:
     """The viewer never answers the close of the server, which therefore waits for it."""
     session = world.open().start(world.probe("cat"), tty=True)
     serving = Serving(world)
-    with socket.create_connection(("127.0.0.1", serving.port), 5) as there:
+    with socket.create_connection(("127.0.0.1", serving.port), BOUND_S) as there:
         lines = [f"{name}: {value}" for name, value in {**serving.bearer, **UPGRADE}.items()]
         head = f"GET /v1/sessions/{session.id}/attach HTTP/1.1"
         there.sendall("\r\n".join([head, *lines, "", ""]).encode())
@@ -372,10 +372,15 @@ def test_an_idle_server_takes_no_time(world: World) -> None:
     """Under uvicorn's own loop it woke ten times a second."""
     serving = Serving(world)
     assert serving.ask("/healthz").status == 200
-    before = _wakeups(serving.pid)
-    with pytest.raises(subprocess.TimeoutExpired):
-        serving.program._process.wait(1.5)
-    assert _wakeups(serving.pid) - before <= 5
+
+    def is_idle() -> bool:
+        """False where it had still to do with the request: on a busy machine it comes to that late."""
+        before = _wakeups(serving.pid)
+        with pytest.raises(subprocess.TimeoutExpired):
+            serving.program._process.wait(1.5)
+        return _wakeups(serving.pid) - before <= 5
+
+    until(is_idle, what="a second and a half with nothing to do")
 
 
 def _wakeups(pid: int) -> int:
