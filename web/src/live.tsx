@@ -68,6 +68,7 @@ export function LiveTerminal({ session }: { session: Session }): JSX.Element {
         reader,
         ticket: async (wanted) => (await post<{ ticket: string }>(sessionPath(session.id, "/tickets"), { role: wanted })).ticket,
         isFinal: (error) => error instanceof Refused && error.problem.status >= 400 && error.problem.status < 429,
+        refusal: (problem) => new Refused(problem),
         broke: distrust,
         status: setStatus,
         unsent: setUnsent,

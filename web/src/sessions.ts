@@ -1,6 +1,6 @@
 // Every session the page knows, kept up to date by the server's events; which of them are shown, and in which order.
 import { useEffect, useRef, useState } from "preact/hooks";
-import { go, sessionOf } from "./address";
+import { go, isLink, sessionOf } from "./address";
 import { Gone, get, type Listener, Refused } from "./api";
 import { Cell } from "./cell";
 import { isLive, look, needsSomebody, type Session, title } from "./model";
@@ -90,6 +90,8 @@ const MOST_PAGES = 5;
 let asking = 0;
 
 async function askNodes(): Promise<void> {
+  // The token of a link is for one session of this home.
+  if (isLink) return;
   try {
     if (document.visibilityState === "visible") {
       const { items } = await get<{ items: object[] }>("/v1/nodes");

@@ -1,6 +1,6 @@
 // A terminal session in the browser: attached over a WebSocket, resumed at the byte behind the last one that was shown.
 import type { Terminal } from "@xterm/xterm";
-import { type Problem, Refused } from "../api";
+import type { Problem } from "../api";
 import { tokenOf } from "./keys";
 import { openScreen, type Screen } from "./screen";
 
@@ -30,6 +30,8 @@ export interface Options {
   /** A ticket for one upgrade; rejects when the server refuses or is gone. */
   ticket: (role: Role) => Promise<string>;
   isFinal: (error: unknown) => boolean;
+  /** The error that a problem from the server is. */
+  refusal: (problem: Problem) => Error;
   /** A connection broke: another program may have the port now. */
   broke: () => void;
   status: (status: Status) => void;
@@ -246,7 +248,7 @@ export class Attachment {
     this.options.broke();
     if (event.code === 4404) this.failed("The session was removed.", true);
     else if (event.code === 1008) this.failed("The token of this page was revoked.", true);
-    else this.failed(this.told?.code === event.reason ? new Refused(this.told) : null, false);
+    else this.failed(this.told?.code === event.reason ? this.options.refusal(this.told) : null, false);
   }
 
   private failed(error: unknown, isFinal: boolean): void {
