@@ -106,7 +106,7 @@ def typed(serving: FleetServing, node: str, session: str, text: str) -> Answer:
     return serving.call("POST", f"/v1/nodes/{node}/sessions/{session}/input", {"submit": text})
 
 
-@pytest.mark.covers("nodes:6", "nodes:8")
+@pytest.mark.covers("nodes:6")
 def test_messages_in_the_hands_of_the_fabric_tell_nothing_and_do_nothing_when_they_are_sent_again(
     world: World, fleet: Fleet
 ) -> None:

@@ -60,7 +60,7 @@ def reached(serving: FleetServing, node: str, bound: float = START_BOUND_S) -> N
     until(lambda: serving.ask(target, bound=45).status == 200, bound, what=f"node {node}")
 
 
-@pytest.mark.covers("nodes:16", "nodes:19")
+@pytest.mark.covers("nodes:16")
 @pytest.mark.timeout(900)
 def test_bytes_and_signals_come_whole_through_a_fabric_that_is_cut(world: World, fleet: Fleet) -> None:
     proxy, serving, (node,) = proxied(world, fleet, "a")
@@ -163,7 +163,7 @@ def _recorded(serving: FleetServing) -> list[str]:
         after = answer.json["next"]
 
 
-@pytest.mark.covers("nodes:2")
+@pytest.mark.long
 def test_a_killed_fabric_disturbs_no_work_and_is_found_again_without_a_hand(world: World, fleet: Fleet) -> None:
     nodes = [fleet.join(name) for name in "ab"]
     for node in nodes:

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from support.fleets import Fleet, FleetServing, Machine
 
 
-@pytest.mark.covers("nodes:1")
 def test_two_commands_on_each_machine_connect_homes_that_have_no_listener(fleet: Fleet) -> None:
     node = fleet.machine("build-box")
     inviting, code = fleet.invite("build-box")
