@@ -62,13 +62,8 @@ def reached(serving: FleetServing, node: str, bound: float = START_BOUND_S) -> N
 
 @pytest.mark.covers("nodes:16")
 @pytest.mark.timeout(900)
-def test_bytes_and_signals_come_whole_through_a_fabric_that_is_cut(world: World, fleet: Fleet) -> None:
-    proxy, serving, (node,) = proxied(world, fleet, "a")
-    _bytes(serving, node)
-    _signals(proxy, serving, node)
-
-
-def _bytes(serving: FleetServing, node: Machine) -> None:
+def test_every_byte_comes_through_a_fabric_as_it_is_in_the_log(world: World, fleet: Fleet) -> None:
+    _, serving, (node,) = proxied(world, fleet, "a")
     id = node.hold("start", "--tty", "--", sys.executable, "-c", BYTES).stdout.strip()
     node.hold("wait", id, "--match", "ready")
 
@@ -100,7 +95,10 @@ def _bytes(serving: FleetServing, node: Machine) -> None:
     node.hold("stop", id, "--grace", "0")
 
 
-def _signals(proxy: FabricProxy, serving: FleetServing, node: Machine) -> None:
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_signals_come_once_and_in_order_through_a_fabric_that_is_cut(world: World, fleet: Fleet) -> None:
+    proxy, serving, (node,) = proxied(world, fleet, "a")
     target, chance = "/v1/nodes/a/events?types=signal", random.Random(19)
     with EventReader(serving, target) as reader:
         last = f"{reader.until('hello')['generation']}:0"
