@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -16,7 +17,7 @@ import pytest
 from holdfast.server.responses import status_of
 from support.faults import kill_runner, sweep_up
 from support.levers import namespace_argv
-from support.serving import UPGRADE, Answer, Serving, ended, filled, read_answer, started
+from support.serving import UPGRADE, Answer, EventReader, Serving, ended, filled, read_answer, started
 from support.webviewer import WebViewer
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ PROBLEMS = {
     409: {
         *("name-taken", "key-reused", "ambiguous-id", "session-ended", "still-running", "stdin-closed", "not-a-tty"),
         *("self-attach", "size-policy", "consumer-mismatch", "identity-mismatch", "runner-gone"),
-        *("node-taken", "node-twice"),
+        *("node-taken", "node-twice", "visit-exists"),
     },
     410: {"removed", "output-dropped"},
     413: {"too-large"},
@@ -51,8 +52,8 @@ PROBLEMS = {
 }
 # Only a toolset limits the number of sessions: tests/tools/hermes/test_terminal.py provokes this one.
 OF_TOOLSETS = {"too-many-sessions"}
-# These need another machine: tests/nodes/test_node_problems.py provokes each of them.
-OF_NODES = {"node-taken", "node-twice", "node-refused", "node-unreachable"}
+# These need another machine: tests/nodes/test_node_problems.py provokes each of them, and tests/nodes/test_view.py the last.
+OF_NODES = {"node-taken", "node-twice", "node-refused", "node-unreachable", "visit-exists"}
 # The other tests of this file.
 SPECIAL = {
     *("self-attach", "pty-unavailable", "disk-full", "shutting-down"),
@@ -89,8 +90,8 @@ def test_every_example_passes_and_every_answer_fits_its_description(serving: Ser
     operations.sort(key=lambda each: (each[0].startswith("DELETE"), each[0].endswith(late), each[0][:3] != "PUT"))
     for name, operation in operations:
         method, path = name.split(" ")
-        if path in ("/v1/events", "/v1/nodes") or path.startswith(("/v1/nodes/", "/assets/", "/n/")):
-            continue  # a stream, and what has tests of its own
+        if path in ("/v1/events", "/assets/{name}"):
+            continue  # below: a stream, and what the page names
         id = done["id"]
         if name.startswith("PATCH") or path.endswith(("resize", "stop", "send-signal", "screen", "export")):
             id = running["id"]
@@ -122,6 +123,14 @@ def test_every_example_passes_and_every_answer_fits_its_description(serving: Ser
             made["signal"] = answer.json["items"][0]["id"]
         elif name == "POST /v1/sessions":
             ended(serving, answer.json["id"])
+    with EventReader(serving) as reader:
+        assert (reader.answer.status, reader.answer.headers["content-type"]) == (
+            200,
+            "text/event-stream; charset=utf-8",
+        )
+        assert reader.until("hello")
+    for asset in re.findall(r"/assets/[\w.-]+", serving.ask("/", {"Host": serving.address}).body.decode()):
+        assert serving.ask(asset, {"Host": serving.address}).status == 200
     problem = document["components"]["schemas"]["Problem"]
     jsonschema.validate(serving.call("GET", "/v1/sessions/nobody").json, problem)
     serving.call("POST", f"/v1/sessions/{pipes['id']}/stop", {"grace": 0})

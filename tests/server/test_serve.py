@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import signal
@@ -26,6 +27,7 @@ from holdfast.serving import listener
 from support.levers import cgroup_parent
 from support.serving import START_BOUND_S, UPGRADE, Serving, read_answer, request, serving_inside, started
 from support.waiting import BOUND_S, until
+from support.webviewer import BINARY, JSON
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -336,9 +338,14 @@ def test_a_message_that_is_too_large_and_a_missing_pong_end_the_connection(
 ) -> None:
     session = world.open().start(world.probe("cat"), tty=True)
 
-    async def closed_with(inside: Inside, said: bytes) -> int:
+    async def closed_with(inside: Inside, said: bytes, dialect: str = JSON) -> tuple[int, str, bytes]:
+        """Code and reason, and the last message before."""
+        last = b""
         reader, writer = await asyncio.open_connection("127.0.0.1", inside.port)
-        lines = [f"{name}: {value}" for name, value in {**inside.bearer, **UPGRADE}.items()]
+        lines = [
+            f"{name}: {value}"
+            for name, value in {**inside.bearer, **UPGRADE, "Sec-WebSocket-Protocol": dialect}.items()
+        ]
         writer.write("\r\n".join([f"GET /v1/sessions/{session.id}/attach HTTP/1.1", *lines, "", ""]).encode())
         assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101")
         writer.write(said)
@@ -349,7 +356,8 @@ def test_a_message_that_is_too_large_and_a_missing_pong_end_the_connection(
                     length = int.from_bytes(await reader.readexactly(2), "big")
                 body = await reader.readexactly(length)
                 if first & 15 == CLOSE:
-                    return int.from_bytes(body[:2], "big")
+                    return int.from_bytes(body[:2], "big"), body[2:].decode(), last
+                last = body
         finally:
             writer.close()
 
@@ -357,12 +365,17 @@ def test_a_message_that_is_too_large_and_a_missing_pong_end_the_connection(
         async with serving_inside() as inside, asyncio.timeout(30):
             # The head of a masked message, whose length alone is too much.
             long = bytes((0x82, 0xFF)) + (Settings.server_frame_bytes + 1).to_bytes(8, "big") + bytes(4)
-            assert await closed_with(inside, long) == 1009
+            for dialect in (JSON, BINARY):
+                code, reason, last = await closed_with(inside, long, dialect)
+                assert (code, reason) == (1009, "too-large")
+                error = json.loads(last[dialect == BINARY :])
+                assert (error["type"], error["key"]) == ("error", "server.frame_bytes")
+                assert (error["code"], error["limit"]) == ("too-large", Settings.server_frame_bytes)
         # Not before: a ping that is not answered would close that connection too.
         monkeypatch.setenv("HOLDFAST_SERVER_PING_INTERVAL", "50ms")
         monkeypatch.setenv("HOLDFAST_SERVER_PONG_WAIT", "50ms")
         async with serving_inside() as inside, asyncio.timeout(30):
-            assert await closed_with(inside, b"") == 4408
+            assert (await closed_with(inside, b""))[:2] == (4408, "no-pong")
 
     asyncio.run(main())
     session.stop(grace=0)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import uvicorn
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.http11 import Request
+from websockets.protocol import State
 from websockets.server import ServerProtocol
 
 from ..config import load
@@ -25,6 +26,7 @@ from ..sessions.aio import AsyncHoldfast
 from . import responses as standard
 from . import routes as _routes  # noqa: F401  (they add themselves to the table)
 from .app import App
+from .attach import chosen, error_message
 from .gate import Gate
 from .listen import ListenAddress, check, names, opened, proxies
 from .responses import HANG_UP, LOST, MEDIA_TYPE, TooManyConnections, body, reached
@@ -50,7 +52,7 @@ if TYPE_CHECKING:
 # Connections below the gate: they are counted, and no answer leaves without our headers.
 
 
-_NO_PONG = 4408
+_TOO_BIG, _NO_PONG = 1009, 4408
 # How long a closing connection may take to read what is still to be sent: one that did not answer a ping, and others.
 _SILENT_S, _SLOW_S = 1.0, 30.0
 
@@ -129,6 +131,23 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
         # Since the last ping it has sent something, and its pong may follow; or we have not read from it.
         self._is_excused = False
         self._flush_timer: asyncio.TimerHandle | None = None
+        self._subprotocol: str | None = None
+        self._end = self.conn.fail
+        self.conn.fail = self._fail  # type: ignore[method-assign]
+
+    def _fail(self, code: int, reason: str = "") -> None:
+        """The library ends the connection, in its own words. Of a message that is too large we name the limit."""
+        if code == _TOO_BIG:
+            most = self.server_state.limits.server_frame_bytes  # type: ignore[attr-defined]
+            error = reached(TooLarge("a message", most), "frame_bytes", most)
+            reason = error.code
+            if self._subprotocol is not None and self.conn.state is State.OPEN:
+                spelled = chosen([self._subprotocol]).spell(error_message(error))
+                if isinstance(spelled, str):
+                    self.conn.send_text(spelled.encode())
+                else:
+                    self.conn.send_binary(spelled)
+        self._end(code, reason)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._flush_timer is not None:
@@ -159,6 +178,8 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
         self._flush_timer = self.loop.call_later(_SILENT_S, self.transport.abort)
 
     async def send(self, message: ASGISendEvent) -> None:
+        if message["type"] == "websocket.accept":
+            self._subprotocol = message.get("subprotocol")
         await super().send(message)
         # uvicorn takes an upgrade that was answered by a refusal for one that was not answered.
         self.handshake_complete |= self.close_sent
