@@ -5,6 +5,8 @@ from __future__ import annotations
 import shutil
 from typing import TYPE_CHECKING
 
+import pytest
+
 from holdfast.errors import NodeTaken
 from support.fabric_proxy import FabricProxy, flipped
 from support.fleets import leave
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 OPENED = 2
 
 
+@pytest.mark.covers("server:15")
 def test_each_problem_of_a_node_is_provoked(world: World, fleet: Fleet) -> None:
     node = fleet.join("a")
     proxy = FabricProxy(world, fleet.port)

@@ -52,7 +52,7 @@ PROBLEMS = {
 }
 # Only a toolset limits the number of sessions: tests/tools/hermes/test_terminal.py provokes this one.
 OF_TOOLSETS = {"too-many-sessions"}
-# These need another machine: tests/nodes/test_node_problems.py provokes each of them, and tests/nodes/test_view.py the last.
+# These need another machine: tests/nodes/test_node_problems.py provokes them, and tests/nodes/test_view.py the last.
 OF_NODES = {"node-taken", "node-twice", "node-refused", "node-unreachable", "visit-exists"}
 # The other tests of this file.
 SPECIAL = {
@@ -71,6 +71,7 @@ def is_problem(answer: Answer, slug: str) -> None:
     assert problem["instance"]
 
 
+@pytest.mark.covers("server:15")
 def test_every_example_passes_and_every_answer_fits_its_description(serving: Serving) -> None:
     done = started(serving, "echo hello")
     ended(serving, done["id"])
@@ -136,6 +137,7 @@ def test_every_example_passes_and_every_answer_fits_its_description(serving: Ser
     serving.call("POST", f"/v1/sessions/{pipes['id']}/stop", {"grace": 0})
 
 
+@pytest.mark.covers("server:15")
 def test_the_problems_are_those_of_the_contract() -> None:
     """One that comes to the errors of the library is provoked somewhere, or is none of this server."""
     for status, slugs in PROBLEMS.items():
@@ -147,6 +149,7 @@ def test_the_problems_are_those_of_the_contract() -> None:
     assert set(_ordinary()) == known - SPECIAL - OF_TOOLSETS - OF_NODES
 
 
+@pytest.mark.covers("server:15")
 @pytest.mark.timeout(120)
 def test_each_problem_is_provoked(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOLDFAST_SERVER_SSE_READERS", "1")
@@ -342,6 +345,7 @@ def _twin(id: str) -> str:
     return id.replace("?", "0")
 
 
+@pytest.mark.covers("server:15")
 @pytest.mark.timeout(120)
 def test_each_problem_of_a_place_is_provoked(world: World, monkeypatch: pytest.MonkeyPatch, ssh_host: SshHost) -> None:
     monkeypatch.setenv("HOLDFAST_PLACES_SSH", shlex.join(ssh_host.argv))
@@ -360,6 +364,7 @@ def test_each_problem_of_a_place_is_provoked(world: World, monkeypatch: pytest.M
     assert serving.call("GET", "/v1/sessions").json["items"] == []
 
 
+@pytest.mark.covers("server:15")
 @pytest.mark.namespaces
 def test_no_terminal_and_no_space_are_problems(world: World) -> None:
     """In namespaces of its own the server has one terminal, and a small disk for its sessions."""
@@ -382,6 +387,7 @@ def test_no_terminal_and_no_space_are_problems(world: World) -> None:
     world.end_launchers()
 
 
+@pytest.mark.covers("server:15")
 def test_a_session_is_not_attached_from_inside_itself(world: World) -> None:
     hf = world.open()
     session = hf.start([*world.hold_argv("serve", "--port", 0)], tty=True)
@@ -397,6 +403,7 @@ def test_a_session_is_not_attached_from_inside_itself(world: World) -> None:
     session.stop(grace=10)
 
 
+@pytest.mark.covers("server:15")
 def test_a_request_that_waits_when_the_server_leaves_is_told_so(world: World) -> None:
     serving = Serving(world)
     session = started(serving, "exec cat", stdin="open")
