@@ -202,9 +202,10 @@ def _ordinary() -> dict[str, Callable[[Serving, World], Answer]]:
     def ambiguous(serving: Serving, world: World) -> Answer:
         one = started(serving, "true")
         ended(serving, one["id"])
-        shutil.copytree(world.session(one["id"]), world.session(twin := one["id"][:-1] + "?").with_name(_twin(twin)))
-        for path in world.session(_twin(twin)).glob("*.json"):
-            record = json.loads(path.read_text().replace(one["id"], _twin(twin)))
+        twin = one["id"][:-1] + ("1" if one["id"].endswith("0") else "0")
+        shutil.copytree(world.session(one["id"]), world.session(twin))
+        for path in world.session(twin).glob("*.json"):
+            record = json.loads(path.read_text().replace(one["id"], twin))
             record.pop("check", None)
             path.write_text(json.dumps(record))
         serving.call("GET", "/v1/sessions")
@@ -339,10 +340,6 @@ def _ordinary() -> dict[str, Callable[[Serving, World], Answer]]:
         "too-many-clients": crowded,
         "unreachable": unreachable,
     }
-
-
-def _twin(id: str) -> str:
-    return id.replace("?", "0")
 
 
 @pytest.mark.covers("server:15")

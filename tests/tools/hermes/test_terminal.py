@@ -509,6 +509,7 @@ def test_a_deadline_ends_a_background_command(agents: Agents) -> None:
     assert (ended["completion_reason"], ended["termination_source"]) == ("timed_out", "terminal.deadline")
 
 
+@pytest.mark.covers("server:15")
 def test_more_than_a_host_allows_are_refused(agents: Agents, world: World) -> None:
     agent = agents("hermes", max_running=1)
     id = start(agent, "sleep 300")
