@@ -138,7 +138,7 @@ def set_title(*words: str | None) -> None:
         return
     start, end = int(fields[45]), int(fields[46])
     shown = " ".join(["hold:", *filter(None, words)])
-    while len(title := os.fsencode(shown)) >= end - start > 0:
+    while len(title := shown.encode("utf-8", "replace")) >= end - start > 0:
         shown = shown[:-1]
     if start:
         ctypes.memmove(start, title.ljust(end - start, b"\0"), end - start)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import time
 
 from ..core import records, wire
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from .core import Core
+
+
+_NODE = re.compile(r"[a-z0-9-]{1,32}")
 
 
 async def visit(core: Core, ref: str, owner: str | None = None) -> str:
@@ -68,9 +73,16 @@ def _name(core: Core, id: str) -> object:
     return records.found(None, core.home.session(id) + "/spec.json").get("name")
 
 
+def _may_exist(core: Core, node: str) -> bool:
+    """Whether this is the name of a node, in a home that has joined any."""
+    return _NODE.fullmatch(node) is not None and os.path.isdir(os.path.join(core.home.path, "nodes"))
+
+
 async def _begin(core: Core, ref: str, owner: str | None) -> str:
     node, _, name = ref.partition("/")
-    place = kinds.check(f"node:{node}")
+    if not _may_exist(core, node):
+        raise NotFound(ref)
+    place = f"node:{node}"
     cap = core.config.log_home_cap
     # The node says which session it is: until then there is only what it will be called.
     asked: dict[str, Any] = {"id": ref, "place": place, "visit": node, "endpoint": "", "owner": owner}
