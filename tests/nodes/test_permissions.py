@@ -169,15 +169,14 @@ def _minted(serving: FleetServing, **options: Any) -> str:
 async def viewing(machine: Machine) -> AsyncIterator[Calls]:
     """A process of a view: this one."""
     from holdfast.home import Home
-    from holdfast.nodes.fabric import Fabric
     from holdfast.nodes.far_app import Calls
     from holdfast.nodes.joining import Viewing
 
     view = Viewing(Home(machine.home))
     calls = Calls(view)
     assert view.address is not None
-    async with Fabric(view.address, "v", f"{view.name}.{calls.process}", calls.heard, calls.lost) as calls.fabric:
-        await asyncio.wait_for(calls.fabric.ready.wait(), START_BOUND_S)
+    async with calls.through(view.address) as fabric:
+        await asyncio.wait_for(fabric.ready.wait(), START_BOUND_S)
         yield calls
 
 

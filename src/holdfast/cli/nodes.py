@@ -164,7 +164,7 @@ async def _list(args: Namespace, home: Home) -> None:
 
 
 def sessions_of_nodes(name: str | None, query: dict[str, Any]) -> tuple[list[FarShot], dict[str, str]]:
-    """For `hold ls --nodes`: the sessions of a node, or of all, and why each of the others did not answer."""
+    """Sessions of one node or of all, and for each node that did not answer, why."""
     import asyncio
     from urllib.parse import urlencode
 
@@ -182,7 +182,7 @@ def sessions_of_nodes(name: str | None, query: dict[str, Any]) -> tuple[list[Far
         raise NoSuchNode(name)
     given = {key: value for key, value in query.items() if value}
     wanted = known if name is None else [name]
-    # The newest, and those that run: a page has no room for all.
+    # A page is limited: ask for the newest, and for those that run.
     pages = [{**given, "limit": 200}, *([] if "state" in given else [{**given, "limit": 200, "state": "running"}])]
     answers = asyncio.run(_ask_all(viewing, wanted, *(urlencode(page, doseq=True) for page in pages)))
     found: list[FarShot] = []
@@ -198,10 +198,10 @@ def sessions_of_nodes(name: str | None, query: dict[str, Any]) -> tuple[list[Far
 
 
 async def _ask_all(viewing: Viewing, names: list[str], *queries: str) -> dict[str, dict[str, Any] | str]:
-    """What each node answers for its sessions within the bound for all of them, or why it did not."""
+    """The answers of each node to these queries for sessions, as one; or why there is none. All nodes together have
+    `_LS_S`."""
     import asyncio
 
-    from ..nodes.fabric import Fabric
     from ..nodes.far_app import Calls
 
     address = viewing.address
@@ -211,8 +211,7 @@ async def _ask_all(viewing: Viewing, names: list[str], *queries: str) -> dict[st
         return dict.fromkeys(names, "no fabric")
     calls = Calls(viewing)
     until = asyncio.get_running_loop().time() + _LS_S
-    async with Fabric(address, "v", f"{viewing.name}.{calls.process}", calls.heard, calls.lost) as fabric:
-        calls.fabric = fabric
+    async with calls.through(address) as fabric:
         try:
             async with asyncio.timeout_at(until):
                 await fabric.ready.wait()
@@ -242,7 +241,7 @@ async def _ask(calls: Calls, name: str, queries: Iterable[str], until: float) ->
     except TimeoutError:
         return "no answer"
     except (TypeError, ValueError):
-        return "its answer cannot be read"
+        return "its answer is invalid"
     return answer
 
 

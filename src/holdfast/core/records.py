@@ -283,7 +283,7 @@ def found(directory: int | None, name: str) -> dict[str, Any]:
 
 
 def lock_is_free(path: str) -> bool:
-    """Whether no runner holds the lock on this spec, which a runner holds for life."""
+    """Whether no process holds the lock on this file. A runner holds the one on its spec for life."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import os
 from typing import TYPE_CHECKING
 
+from ..core.records import lock_is_free
 from ..errors import HoldfastError
 from ..model import Finding
 from ..server.tokens import Caller
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _WITHIN_S = 4.0
 _OK, _WARNING, _PROBLEM = "ok", "warning", "problem"
-# A word of why there is no connection, and what to do about it.
+# A part of the reason why there is no connection, and its fix.
 _FABRIC_FIXES = (
     ("max_payload", "set max_payload to 262144 or more in the configuration of that server"),
     ("certificate", "use the certificate that it was set up with, or invite the machines again with the new one"),
@@ -31,10 +31,10 @@ _FABRIC_FIXES = (
     ("login", "the invitation was taken back or is not known there: invite and join again"),
     ("no tls", "start it with --tls-cert and --tls-key, and invite again"),
 )
-_FABRIC_FIX = "start it with `hold fabric`, or check the way there; every machine connects again by itself"
+_FABRIC_FIX = "start it with `hold fabric`, or check the network; every machine connects again by itself"
 _NODE_FIXES = {
     "not connected": "run `hold serve --no-listen` there, or wake that machine; its sessions are not affected",
-    "no answer": "it may be asleep, stopped or cut off: it answers again by itself; its sessions are not affected",
+    "no answer": "it may be asleep, stopped or cut off: it reconnects by itself; its sessions are not affected",
 }
 
 
@@ -51,8 +51,7 @@ async def examine(home: Home) -> list[Finding]:
 
 async def _as_view(viewing: Viewing, address: Address) -> list[Finding]:
     calls = Calls(viewing)
-    async with Fabric(address, "v", f"{viewing.name}.{calls.process}", calls.heard, calls.lost) as fabric:
-        calls.fabric = fabric
+    async with calls.through(address) as fabric:
         found = [await _connected(fabric)]
         if found[0].level == _OK:
             found += await asyncio.gather(*(_node(calls, name) for name in viewing.nodes()))
@@ -99,22 +98,8 @@ async def _as_node(joined: Joined, home: Home) -> list[Finding]:
     for address, name in sorted(joined.fabrics(), key=lambda each: each[1]):
         async with Fabric(address, "n", name, lambda *_: None) as fabric:
             found.append(await _connected(fabric))
-    if _lock_is_free(os.path.join(home.path, "nodes", OFFERING)):
-        text = f"no server of this home runs: as the node {joined.name} it cannot be seen"
+    if lock_is_free(os.path.join(home.path, "nodes", OFFERING)):
+        text = f"no server of this home is running: views cannot reach it as the node {joined.name}"
         found.append(Finding("node", _PROBLEM, text, fix="run `hold serve --no-listen`"))
     may = [f"{view.name} may {view.scope} this home, the node {view.node}" for view in joined.views().values()]
     return [*found, *(Finding("view", _OK, text) for text in may)]
-
-
-def _lock_is_free(path: str) -> bool:
-    try:
-        fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return True
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return True
-    except BlockingIOError:
-        return False
-    finally:
-        os.close(fd)

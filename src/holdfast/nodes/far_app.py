@@ -14,6 +14,7 @@ from ..server.responses import Unauthenticated
 from . import sealing
 from .conversation import BODY, BYTES, HEADERS, LAST, TEXT, Conversation
 from .exchange import FORGOTTEN, HEAD, OPEN, OPENED, REVOKED, Broken
+from .fabric import Fabric
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,51 +24,56 @@ if TYPE_CHECKING:
 
     from ..core import wire
     from ..server.tokens import Caller
-    from .fabric import Fabric
+    from .fabric import Address
     from .joining import Node, Viewing
 
 
 _OPEN_S = 10.0
-# The server says at once that nobody listens; a node that is just coming back is asked once more.
+# The server reports at once that a node is not subscribed; it may be just reconnecting, so it is asked once more.
 _AGAIN_S = 0.5
-# A second answer to one question counts for this long: later it may be an old question, repeated to a new process.
+# Two answers to one handshake within this time mean a copied home; later, it may be a replay to a restarted process.
 _SECOND_S = 5.0
 _REVOKED_CODE = 1008
-# A node may claim anything: what is handed on of its answers, and how large one message may be.
+# A node is not trusted: only these events and headers are passed on, and a message has a limit.
 _EVENTS = ("http.response.start", "websocket.accept", "websocket.close", "websocket.http.response.start")
 _ANSWER_HEADERS = frozenset(
     b"accept-ranges allow cache-control content-disposition content-encoding content-length content-range content-type "
     b"etag location retry-after www-authenticate holdfast-cursor holdfast-offset holdfast-size".split()
 )
 _MESSAGE_BYTES = 16 << 20
-# Of an answer that is read as a whole: a node is not trusted to end.
+# Limit of an answer that is read as a whole.
 _ANSWER_MAX_BYTES = 16 << 20
 
 
 class Calls:
-    """Opens exchanges with nodes over one fabric. `heard` takes its messages."""
+    """Opens exchanges with nodes over one fabric."""
 
     def __init__(self, viewing: Viewing) -> None:
         self._viewing = viewing
         self.fabric: Fabric | None = None
         # Writes to the audit of this home, in a server.
         self.note: Callable[..., None] = lambda *_, **__: None
-        # Other processes of this home are views too; each has subjects of its own.
-        self.process = secrets.token_hex(8)
+        # Other processes of this home are views too; each has its own subjects.
+        self._name = f"{viewing.name}.{secrets.token_hex(8)}"
         self._opening: dict[str, asyncio.Queue[bytes | None]] = {}
         self._open: dict[str, tuple[str, Conversation]] = {}
-        # Questions that were answered lately: the node, and which of its processes answered.
+        # Handshakes of the last seconds: the node, and which of its processes answered.
         self._answered: dict[str, tuple[str, sealing.Opening, object]] = {}
         self._twice: set[str] = set()
 
-    def heard(self, exchange: str, message: bytes | None, _reply: str) -> None:
+    def through(self, address: Address) -> Fabric:
+        """The fabric at this address, to be entered; exchanges are opened over it."""
+        self.fabric = Fabric(address, "v", self._name, self._heard, self._lost)
+        return self.fabric
+
+    def _heard(self, exchange: str, message: bytes | None, _reply: str) -> None:
         if exchange in self._opening:
             self._opening[exchange].put_nowait(message)
         elif message is not None and not self._is_second(exchange, message) and exchange in self._open:
             self._open[exchange][1].heard(message)
 
     def _is_second(self, exchange: str, message: bytes) -> bool:
-        """Whether another process with the node's key answered the same question: its home was copied."""
+        """Whether another process with the node's key answered the same handshake: its home was copied."""
         if exchange not in self._answered or message[:1] != bytes([OPENED]):
             return False
         name, opening, first = self._answered[exchange]
@@ -81,7 +87,7 @@ class Calls:
         self._lose(Broken("two nodes have this key", NodeTwice(name).to_json()), name)
         return True
 
-    def lost(self) -> None:
+    def _lost(self) -> None:
         self._lose(Broken("the fabric was lost"))
 
     def _lose(self, problem: Broken, node: str | None = None) -> None:
@@ -121,7 +127,7 @@ class Calls:
             raise NodeUnreachable(node.name, "no fabric" if fabric is None else f"no fabric: {fabric.why}", False)
         exchange = secrets.token_hex(16)
         address = fabric.address
-        reply = address.subject("v", f"{self._viewing.name}.{self.process}", exchange)
+        reply = address.subject("v", self._name, exchange)
         subject = address.subject("n", node.name, exchange)
         facts = {"exchange": exchange, "node": node.name, "view": self._viewing.name, "reply": reply}
         opening = sealing.Opening(self._viewing.key, node.public, facts)
@@ -148,8 +154,8 @@ class Calls:
         asyncio.get_running_loop().call_later(_SECOND_S, self._answered.pop, exchange)
         talk.on_over(lambda problem: self._over(node.name, exchange, problem))
         while not answers.empty():
-            # It came before we could look: a refusal follows at once.
-            self.heard(exchange, answers.get_nowait(), "")
+            # A refusal follows the answer at once and may be queued already.
+            self._heard(exchange, answers.get_nowait(), "")
         return talk
 
 
@@ -234,7 +240,7 @@ class _Request:
             try:
                 event = self._event(frame)
             except (KeyError, TypeError, ValueError):
-                raise Broken("its answer is not that of a server") from None
+                raise Broken("its answer is invalid") from None
             if event is None:
                 continue
             self._is_answered = True
@@ -247,7 +253,7 @@ class _Request:
                 return
 
     def _event(self, frame: wire.Frame) -> Message | None:
-        """One event of ASGI; None for a part of one. What a node sends is checked: it is not one of us."""
+        """One ASGI event, checked; None for a part of one."""
         if isinstance(frame, dict):
             kind = frame["type"]
             if kind not in _EVENTS:

@@ -2,7 +2,7 @@
 
 python -m holdfast.nodes.link NAME DIGEST SIZE
 
-With a session in the environment, it is a visit of what others started there.
+If the environment names a session, the link visits it: others started it there.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from ..home import Home
 from ..places.link import MARK
 from .conversation import BYTES, ERRORS, LAST
 from .exchange import Broken
-from .fabric import Fabric
 from .far_app import Calls
 from .joining import Viewing
 
@@ -35,8 +34,7 @@ async def carry(name: str, digest: str, size: int, visit: str | None = None) -> 
         sys.stderr.write("holdfast: this home has no fabric: see `hold node --help`\n")
         return _NO_LINK
     calls = Calls(viewing)
-    async with Fabric(address, "v", f"{viewing.name}.{calls.process}", calls.heard, calls.lost) as fabric:
-        calls.fabric = fabric
+    async with calls.through(address) as fabric:
         with suppress(TimeoutError):
             await asyncio.wait_for(fabric.ready.wait(), _CONNECT_S)
         talk = await calls.open(name)
@@ -89,7 +87,7 @@ def main() -> None:
     except HoldfastError as problem:
         sys.stderr.write(f"holdfast: {problem}\n")
         if visit is not None:
-            # The deputy passes it on as what it is.
+            # The deputy passes this error on with its type.
             _write_all(MARK + b"have\n" + wire.control({"type": "refused", "problem": problem.to_json()}))
         code = _NO_LINK
     except (BrokenPipeError, KeyboardInterrupt):

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from ..server.tokens import SCOPES, Caller
 from ..server.watching import NAMES, Watching
-from .fabric import Fabric
 from .far_app import Calls
 from .following import Following
 from .joining import Joined, Viewing
@@ -87,7 +86,7 @@ class Nodes:
         self._changed.set()
 
     async def _look(self) -> None:
-        """Bring what we take part in in line with the files."""
+        """Connect and disconnect as the files say."""
         nodes, views = set(self.viewing.nodes()), set(self._joined.views())
         for node in self._known - nodes:
             await self.calls.forgotten(node)
@@ -97,9 +96,8 @@ class Nodes:
         if address is not None and (self._as_view is None or self._as_view[0] != address):
             if self._as_view is not None:
                 await self._as_view[1].aclose()
-            stack, calls = AsyncExitStack(), self.calls
-            name = f"{self.viewing.name}.{calls.process}"
-            calls.fabric = await stack.enter_async_context(Fabric(address, "v", name, calls.heard, calls.lost))
+            stack = AsyncExitStack()
+            await stack.enter_async_context(self.calls.through(address))
             self._as_view = address, stack
         wanted = self._joined.fabrics() if self._is_first else set()
         for gone in self._offered.keys() - wanted:

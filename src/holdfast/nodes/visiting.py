@@ -1,7 +1,8 @@
-"""The node's side of a visit: which session is meant, whether this view may see it, and the program that shows it."""
+"""The node's side of a visit: finds the session, checks that the view may see it, and names the program to start."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -29,20 +30,18 @@ _RUNNER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 async def visited(
     serve: Serve, caller: Caller, view: str, node: str, asked: dict[str, Any]
 ) -> tuple[list[str], dict[str, str]]:
-    """The command line and the variables of a far end for the session that a view names. Our own server says which it
-    is, as to any other question of that view."""
+    """The command line and the variables of a far end for the session that a view names. Our own server looks it up,
+    with the rights of that view."""
     ref = str(asked.get("session"))
     if not ref or "/" in ref or len(ref) > _REFERENCE_CHARACTERS:
         raise NotFound(ref[:80])
-    row = await _row(serve, caller, view, f"/v1/sessions/{quote(ref)}", ref)
+    row = await _row(serve, caller, view, ref)
     visit = {"home": Home().path, "id": row["id"], "scope": caller.scope, "view": view, "node": node}
     environment = {VISIT_VARIABLE: jsontext.write(visit), ROLE_VARIABLE: "runner"}
     return [sys.executable, "-I", "-S", "-X", "utf8", _RUNNER, "visit"], environment
 
 
-async def _row(serve: Serve, caller: Caller, view: str, path: str, ref: str) -> dict[str, Any]:
-    import asyncio
-
+async def _row(serve: Serve, caller: Caller, view: str, ref: str) -> dict[str, Any]:
     body, status = bytearray(), 0
 
     async def receive() -> Message:
@@ -55,6 +54,7 @@ async def _row(serve: Serve, caller: Caller, view: str, path: str, ref: str) -> 
         else:
             body.extend(event.get("body", b""))
 
+    path = f"/v1/sessions/{quote(ref)}"
     scope: Scope = {
         "type": "http",
         "asgi": {"version": "3.0", "spec_version": "2.3"},
