@@ -52,7 +52,7 @@ class Service:
 
 
 class Project:
-    """The services of one file, each behind those it waits for."""
+    """The services of one file, each after those it waits for."""
 
     def __init__(self, file: str, name: str, services: dict[str, Service]) -> None:
         self.file = file
@@ -62,8 +62,8 @@ class Project:
     def up(
         self, hf: Holdfast, names: Iterable[str] = (), say: Callable[[str], None] = lambda _line: None
     ) -> dict[str, Session]:
-        """Start what is not running, in order; return when all are ready. `say` gets a line for each step. A service
-        that fails is an error which has its last lines; what was started before goes on."""
+        """Start what is not running, in order; return when all are ready. `say` gets a line for each step. The error
+        for a service that fails has its last lines; services that were started before it keep running."""
         wanted = self._with_needed(names)
         running: dict[str, Session] = {}
         for service in self.services.values():
@@ -79,7 +79,7 @@ class Project:
     def down(
         self, hf: Holdfast, names: Iterable[str] = (), grace: float | None = None
     ) -> Iterator[tuple[str, Stopped]]:
-        """Stop services in reverse order, also those that the file does not have any more."""
+        """Stop services in reverse order, also those that are no longer in the file."""
         live = self.sessions(hf)
         order = [name for name in live if name not in self.services] + list(reversed(list(self.services)))
         for name in order:
@@ -120,11 +120,14 @@ class Project:
         return session
 
     def _await(self, session: Session, name: str, what: str, say: Callable[[str], None]) -> None:
-        """Until it is ready, or has exited with 0."""
+        """Wait until it is ready, or has exited with 0."""
         probed = "ready" in self.services[name].options
         if what == EXIT or (probed and not (session.metadata.get("ready") or {}).get("ok")):
             say(f"{name}: waiting until it {'has ended' if what == EXIT else 'is ready'}")
-            session.wait(exit=True) if what == EXIT else session.wait(ready=True)
+            if what == EXIT:
+                session.wait(exit=True)
+            else:
+                session.wait(ready=True)
             session.refresh()
         ended = session.exit is not None and session.exit.code != 0
         late = probed and what == READY and session.exit is None and not (session.metadata.get("ready") or {}).get("ok")
@@ -179,7 +182,7 @@ def load(file: str) -> Project:
     """The project of a file, checked. An error names file, line and key."""
     with open(file, encoding="utf-8", errors="replace") as opened:
         text = opened.read()
-    home = os.path.dirname(file)
+    directory = os.path.dirname(file)
     if file.endswith(".toml"):
         name, services = _from_toml(file, text)
     else:
@@ -187,18 +190,18 @@ def load(file: str) -> Project:
     if not services:
         raise ConfigError(file, None, None, "has no service", 'add one: [session.web] with command = "..."')
     for service in services.values():
-        _check(file, text, home, service)
-    return Project(file, name or os.path.basename(home) or "project", _ordered(file, services))
+        _check(file, text, directory, service)
+    return Project(file, name or os.path.basename(directory) or "project", _ordered(file, services))
 
 
-def _check(file: str, text: str, home: str, service: Service) -> None:
-    """What a start would refuse is refused before anything is started."""
+def _check(file: str, text: str, directory: str, service: Service) -> None:
+    """Refuse what a start would refuse, before anything is started."""
     from .config import Config
     from .sessions.start import build
 
     options: Any = service.options
     try:
-        options["cwd"] = os.path.normpath(os.path.join(home, options.get("cwd", ".")))
+        options["cwd"] = os.path.normpath(os.path.join(directory, options.get("cwd", ".")))
         build(service.command, options, config=Config(), author="project", environ=os.environ)
         if not os.path.isdir(options["cwd"]) and not options.get("place"):
             raise BadArgument("cwd", "is not a directory", "create it, or name another")
@@ -218,7 +221,7 @@ def _from_toml(file: str, text: str) -> tuple[str, dict[str, Service]]:
     except tomllib.TOMLDecodeError as problem:
         at = re.search(r"at line (\d+)", str(problem))
         line = int(at[1]) if at else len(text.splitlines())
-        raise ConfigError(file, line, None, f"is not TOML: {problem}", "mend that line") from None
+        raise ConfigError(file, line, None, f"is not TOML: {problem}", "correct that line") from None
     lines = _Lines(text)
     for key in read:
         if key not in ("project", "session"):
@@ -272,7 +275,7 @@ def _from_procfile(file: str, text: str) -> dict[str, Service]:
 
 
 def _ordered(file: str, services: dict[str, Service]) -> dict[str, Service]:
-    """Each behind those it waits for, otherwise as in the file."""
+    """Each service after those it waits for, otherwise as in the file."""
     done: dict[str, Service] = {}
 
     def add(service: Service, above: tuple[str, ...]) -> None:
@@ -296,7 +299,7 @@ def _ordered(file: str, services: dict[str, Service]) -> dict[str, Service]:
 
 
 class _Lines:
-    """Where a key of a TOML file stands. Tables in another spelling are found by their name alone."""
+    """Line numbers of the keys of a TOML file. A table in another spelling is found by its name alone."""
 
     def __init__(self, text: str) -> None:
         self._lines = text.splitlines()

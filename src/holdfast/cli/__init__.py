@@ -69,7 +69,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "stop": ("end", "stop sessions gently, with everything they started"),
         "kill": ("end", "kill sessions at once, or send an operating-system signal"),
         "rm": ("end", "remove finished sessions"),
-        "prune": ("end", "remove all finished sessions, or some"),
+        "prune": ("end", "remove finished sessions by age or status, or all"),
     },
     "Care": {
         "rename": ("end", "give a session another name"),

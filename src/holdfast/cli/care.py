@@ -102,7 +102,7 @@ def doctor_main(args: Namespace) -> int:
 
 
 def _other_machines(home: Home) -> list[Finding]:
-    """Fabric, nodes and views, of a home that has any."""
+    """Findings about the fabric, nodes and views of this home."""
     if not os.path.isdir(os.path.join(home.path, "nodes")):
         return []
     import asyncio
@@ -112,7 +112,7 @@ def _other_machines(home: Home) -> list[Finding]:
     try:
         from ..nodes.examining import examine
     except ImportError as problem:
-        text = f"other machines are not reached: the package {problem.name} is missing"
+        text = f"other machines cannot be reached: the package {problem.name} is missing"
         return [Finding("fabric", "problem", text, fix="`pip install 'holdfast[nodes]'`")]
     return asyncio.run(examine(home))
 

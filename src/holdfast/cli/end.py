@@ -124,7 +124,7 @@ def stop_main(args: Namespace) -> int:
         refs = args.sessions
         if wanted:
             found = hf.sessions(owner=args.owner, labels=dict(args.label or ()))
-            # What is only visited here belongs to others.
+            # Visited sessions belong to others.
             refs = [session.id for session in found if "visit" not in session.metadata]
             if not refs:
                 if args.json:
@@ -220,9 +220,9 @@ def rm_main(args: Namespace) -> int:
 
 
 PRUNE_HELP = """\
-Remove finished sessions, with their records and logs: all, or those that ended some time ago or in some way.
+Remove finished sessions, with their records and logs: all of them, or those of some age or status.
 
-On a terminal, it lists them and asks first; --yes does not ask. Sessions with living processes stay.
+On a terminal, it lists them and asks first, unless --yes is given. Sessions with living processes are kept.
 """
 
 PRUNE_USAGE = "[--older T] [--status completed|failed|killed] [--yes] [--json]"
@@ -233,7 +233,9 @@ hold prune --status failed --yes
 
 
 def prune_arrange(parser: Parser) -> None:
-    parser.add_argument("--older", type=duration("--older"), metavar="T", help="only those that ended this long ago")
+    parser.add_argument(
+        "--older", type=duration("--older"), metavar="T", help="only those that ended at least this long ago"
+    )
     parser.add_argument("--status", choices=("completed", "failed", "killed"), help="only those with this status")
     parser.add_argument("--yes", action="store_true", help="do not ask")
     add_json(parser, "the ids that were removed")
@@ -262,7 +264,7 @@ def prune_main(args: Namespace) -> int:
             try:
                 removed.append(hf.remove(each.id))
             except HoldfastError as problem:
-                note(printable(f"{each.id} stays: {problem.message}"))
+                note(printable(f"{each.id} was not removed: {problem.message}"))
         if args.json:
             say_json(removed)
         else:

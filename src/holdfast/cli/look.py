@@ -31,15 +31,18 @@ from .parsing import Namespace, Parser, add_json, add_option, add_session, add_s
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from typing import Any
+    from typing import Any, TypeVar
 
     from ..model import Exit, Snapshot, Woke
     from ..model.session import Record
+    from ..nodes.rows import FarShot
     from ..sessions.api import Holdfast, Session
     from ..sessions.core import Core
     from ..sessions.log import Log, Page
     from ..sessions.search import Hit
     from .output import Style
+
+    AnySession = TypeVar("AnySession", Session, FarShot)
 
 
 LS_HELP = """\
@@ -49,7 +52,7 @@ LS_USAGE = "[-a] [-q] [--here] [--owner KEY] [--label K=V] [--status STATUS] [--
 LS_EXAMPLES = """
 hold ls
 hold ls -a --status failed
-hold ls --nodes                              also of other machines
+hold ls --nodes                              also sessions of other machines
 hold ls --label app=web --json | jq -r '.[].id'
 hold stop $(hold ls -q --search pytest)
 """
@@ -67,7 +70,9 @@ def ls_arrange(parser: Parser) -> None:
     parser.add_argument("--status", choices=STATUSES, metavar="STATUS", help="one of " + ", ".join(STATUSES))
     parser.add_argument("--state", choices=STATES, metavar="STATE", help="one of " + ", ".join(STATES))
     parser.add_argument("--search", metavar="TEXT", help="in id, name, command, directory, description or labels")
-    parser.add_argument("--nodes", action="store_true", help="also sessions of nodes, or only those of the node NAME")
+    parser.add_argument(
+        "--nodes", action="store_true", help="also sessions of other machines; with NAME, only of that node"
+    )
     parser.add_argument("node", nargs="?", metavar="NAME", help="with --nodes: only this node")
     add_json(parser, "the sessions")
 
@@ -78,32 +83,29 @@ def ls_main(args: Namespace) -> int:
     is_all = args.all or args.status in ("completed", "failed", "killed") or args.state in ("exited", "lost")
     wanted = {"owner": args.owner, "status": args.status, "state": args.state, "name": args.name}
     with here() as hf:
-        found: list[Any] = []
+        local: list[Session] = []
         if args.node is None:
-            found += hf.sessions(all=is_all, labels=dict(args.label or ()), search=args.search, **wanted)
+            local = hf.sessions(all=is_all, labels=dict(args.label or ()), search=args.search, **wanted)
+        far: list[FarShot] = []
         silent: dict[str, str] = {}
         if args.nodes:
             from .nodes import sessions_of_nodes
 
             labels = [f"{key}:{value}" for key, value in args.label or ()]
             there, silent = sessions_of_nodes(args.node, {**wanted, "label": labels, "q": args.search})
-            here_too = {session.id for session in found}
+            listed = {session.id for session in local}
             # A session that was started from here, or is visited, is in the list already.
-            found += [shot for shot in there if (is_all or shot.state in LIVE_STATES) and shot.id not in here_too]
+            far = [shot for shot in there if (is_all or shot.state in LIVE_STATES) and shot.id not in listed]
         if args.here:
-            import os
-
-            below = os.path.join(os.getcwd(), "")
-            found = [each for each in found if os.path.join(each.cwd or "", "").startswith(below)]
+            local, far = _below_here(local), _below_here(far)
         if args.json:
-            local = _with_pending(hf._core, [each for each in found if not hasattr(each, "node")])
-            far = [each.to_json() for each in found if hasattr(each, "node")]
-            say_json([*({"node": None, **row} for row in local), *far] if args.nodes else local)
+            rows = _with_pending(hf._core, local)
+            say_json([*({"node": None, **row} for row in rows), *far] if args.nodes else rows)
         elif args.quiet:
-            for session in found:
-                say(f"{session.node}/{session.id}" if hasattr(session, "node") else session.id)
-        elif found:
-            say(listing(found, style(hf.config)))
+            for id in [*(each.id for each in local), *(f"{each.node}/{each.id}" for each in far)]:
+                say(id)
+        elif local or far:
+            say(listing([*local, *far], style(hf.config)))
         elif is_terminal(1):
             note("no session is running; `hold ls -a` shows finished ones" if not args.all else "no sessions")
         for node, why in silent.items():
@@ -113,6 +115,13 @@ def ls_main(args: Namespace) -> int:
         if hf.trouble is not None:
             note(hf.trouble)
     return 0
+
+
+def _below_here(sessions: list[AnySession]) -> list[AnySession]:
+    import os
+
+    here = os.path.join(os.getcwd(), "")
+    return [each for each in sessions if os.path.join(each.cwd or "", "").startswith(here)]
 
 
 def _with_pending(core: Core, sessions: Sequence[Session]) -> list[dict[str, Any]]:
@@ -131,7 +140,7 @@ def listing(sessions: Sequence[Session | Snapshot], style: Style) -> str:
     head = ("NODE", "ID", "NAME", "STATE", "AGE", "ENDED", "PLACE", "ATTACHED", "OWNER", "LABELS", "COMMAND")
     rows = []
     for session in sessions:
-        # A service of a project shows both in its name.
+        # The name of a service already has these two labels.
         named = session.name == f"{session.labels.get('project')}-{session.labels.get('service')}"
         hidden = ("project", "service") if named else ()
         labels = " ".join(f"{key}={value}" for key, value in session.labels.items() if key not in hidden)
@@ -310,8 +319,8 @@ def _as_text(value: object) -> str:
 LOGS_HELP = """\
 Print the output of a session that is kept: both streams in their order, as clean text.
 
-Of several sessions, or with --label, every line has the name of its session in front, and lines are in the order of
-their times. --since and --until take a time such as 5m (ago) or 2026-08-01T09:14:07Z.
+With several sessions, or --label, each line begins with the name of its session, and lines are sorted by time.
+--since and --until take a time such as 5m (ago) or 2026-08-01T09:14:07Z.
 
 Reading changes nothing. Colours and other control sequences are removed, except with --raw. With --json:
 {id, status, text, cursor, dropped_before, gaps}; with --raw too, `chunks` of base64 instead of `text`; with -f, one
@@ -361,11 +370,12 @@ def logs_main(args: Namespace) -> int:
                 for name in Log(hf.home.session(each.id)).files(args.stream):
                     say(name)
             return 0
-        since, until = moment(args.since), None if args.until is None else moment(args.until, "--until")
+        since, until = moment(args.since), moment(args.until, "--until")
         if len(sessions) > 1 or args.timestamps or until is not None:
             if args.json or args.raw:
                 raise usage("--json and --raw take one session, without --timestamps and --until", "hold logs")
-            return _many(hf, sessions, args, since, until)
+            _print_lines(hf, sessions, args, since, until)
+            return 0
         session = sessions[0]
         log = Log(hf.home.session(session.id))
         if since is not None:
@@ -385,8 +395,10 @@ def logs_main(args: Namespace) -> int:
 _PREFIX_COLOURS = ("36", "33", "32", "35", "34", "31")
 
 
-def _many(hf: Holdfast, sessions: list[Session], args: Namespace, since: float | None, until: float | None) -> int:
-    """Lines of several sessions, in the order of their times; with -f, of those that have arrived."""
+def _print_lines(
+    hf: Holdfast, sessions: list[Session], args: Namespace, since: float | None, until: float | None
+) -> None:
+    """Lines of several sessions, sorted by time; with -f, each batch of lines that has arrived."""
     from time import localtime, strftime
 
     from ..sessions.lines import read_lines
@@ -410,7 +422,6 @@ def _many(hf: Holdfast, sessions: list[Session], args: Namespace, since: float |
             stamp = f"{stamp}{strftime('%z', localtime(seconds))} " if args.timestamps else ""
             text.append(f"{prefixes[id] if len(names) > 1 else ''}{stamp}{line}\n")
         write(1, "".join(text).encode("utf-8", "replace"))
-    return 0
 
 
 def _pages(session: Session, log: Log, args: Namespace) -> Iterator[Page]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 UP_HELP = """\
 Start the services of a project that are not running, in order, and return when all are ready.
 
-The project is the `holdfast.toml` or `Procfile` in this directory or above. A service starts when those it is
+The project is the `holdfast.toml` or `Procfile` in this directory or above. A service starts when the services in its
 `after` are ready, or have exited with 0. A service that changed in the file is started again; the others are left
 alone. Ctrl-C leaves everything running.
 """
@@ -36,7 +36,7 @@ def _project(args: Namespace) -> Project | None:
     return None if file is None else load(file)
 
 
-def _needed(args: Namespace) -> Project:
+def _required(args: Namespace) -> Project:
     from ..errors import HoldfastError
 
     found = _project(args)
@@ -47,19 +47,19 @@ def _needed(args: Namespace) -> Project:
     return found
 
 
-def _add_project(parser: Parser, names: bool = True) -> None:
+def _add_project(parser: Parser, names: str | None = None) -> None:
     parser.add_argument("-f", "--file", metavar="FILE", help="the file of the project")
-    if names:
-        parser.add_argument("names", nargs="*", metavar="NAME", help="only these services, and those they need")
+    if names is not None:
+        parser.add_argument("names", nargs="*", metavar="NAME", help=names)
 
 
 def up_arrange(parser: Parser) -> None:
-    _add_project(parser)
+    _add_project(parser, "only these services, and those they need")
     add_json(parser, "the sessions by service")
 
 
 def up_main(args: Namespace) -> int:
-    project = _needed(args)
+    project = _required(args)
     with here(need_config=True) as hf:
         try:
             running = project.up(hf, args.names, lambda line: note(printable(line), head=project.name))
@@ -82,7 +82,7 @@ hold down web --grace 30s
 
 
 def down_arrange(parser: Parser) -> None:
-    _add_project(parser)
+    _add_project(parser, "only these services")
     parser.add_argument("--grace", type=duration("--grace"), metavar="T", help="how long to wait before it is killed")
     add_json(parser, "the processes found and the survivors, by service")
 
@@ -90,7 +90,7 @@ def down_arrange(parser: Parser) -> None:
 def down_main(args: Namespace) -> int:
     from .end import SURVIVED, in_words
 
-    project = _needed(args)
+    project = _required(args)
     answers = {}
     with here(skip_unsafe=True) as hf:
         for name, stopped in project.down(hf, args.names, args.grace):
@@ -115,7 +115,7 @@ hold ps --json | jq -r 'keys[]'
 
 
 def ps_arrange(parser: Parser) -> None:
-    _add_project(parser, names=False)
+    _add_project(parser)
     add_json(parser, "the sessions by service")
 
 

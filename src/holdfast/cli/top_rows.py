@@ -116,7 +116,6 @@ class Row:
 
     @property
     def status(self) -> tuple[str, str]:
-        """A few words and their colour."""
         return state_words(self.shot)
 
     def to_json(self) -> dict[str, Any]:
