@@ -639,8 +639,8 @@ class NoSuchNode(NotFound):
 
 class VisitExists(HoldfastError):
     code, http_status, exit_code = "visit-exists", 409, NOT_IN_THIS_STATE
-    says = "the session {id} of the node {node} has the id of a session here"
-    fix = "look at it through the page or `/v1/nodes/{{node}}/...`, or remove the session here with `hold rm`"
+    says = "session {id} of the node {node} has the same id as a session of this home"
+    fix = "use the page or `/v1/nodes/NODE/...` for it, or remove the session of this home with `hold rm`"
     id: str
     node: str
 

@@ -221,7 +221,7 @@ _GONE = ("no such container", "no instance found")
 _NONSENSE = (
     *(AssertionError, AttributeError, LookupError, TypeError, ValueError, ArithmeticError, RecursionError, OSError),
 )
-# What of a session's spec is not that of a copy of a visit: signals and claims are their owner's.
+# Keys of a spec that the copy of a visit does not get: signals, claims and limits belong to the owner.
 _NOT_VISITED = (
     *("signals", "people", "key", "owner_process", "watch", "monitor", "heartbeat", "notify_people", "way", "visit"),
     *("timeout", "idle_timeout", "ttl", "soft", "lifetime", "claims"),
@@ -276,7 +276,7 @@ class Deputy:
         self._endpoint: str = self._spec["endpoint"]
         # How to stop what still runs without its runner, if we were sent for that.
         self._end: Message | None = request.get("end")
-        # The node whose session we follow, if others started it there.
+        # The node of the session, if this is a visit.
         self._visit: str | None = self._spec.get("visit")
         self._code = wire.from_text(self._reach["code"]) or b""
         self._loop = Loop()
@@ -554,7 +554,7 @@ class Deputy:
         self._request = {}
 
     def _begin_visit(self, here: Message) -> None:
-        """Write the spec of the session there as that of a copy here, tell our sender, and follow."""
+        """Write the spec of the copy, answer our sender, and follow the session."""
         theirs, node = here.get("spec"), str(self._visit)
         try:
             shapes.check(shapes.SPEC, theirs)
@@ -579,7 +579,7 @@ class Deputy:
             directory, lock = session_directory.persist(self._home, spec)
         except session_directory.Refused as refusal:
             if os.path.isdir(os.path.join(self._home, "sessions", id)):
-                text = f"the session {id} of the node {node} has the id of a session here"
+                text = f"session {id} of the node {node} has the same id as a session of this home"
                 self._refuse(wire.error({}, "visit-exists", text, id=id, node=node))
             else:
                 self._refuse(refusal.frame)
@@ -632,7 +632,7 @@ class Deputy:
         failpoints.hit("deputy.over")
         self._is_over = True
         if self._visit is not None:
-            self._loop.leave()  # it is not ours to forget
+            self._loop.leave()  # a visit removes nothing there
         elif self._link is not None:
             self._link.send_message({"type": "forget"})
         else:

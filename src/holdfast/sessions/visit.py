@@ -27,8 +27,8 @@ _NODE = re.compile(r"[a-z0-9-]{1,32}")
 
 
 async def visit(core: Core, ref: str, owner: str | None = None) -> str:
-    """The id of the copy here of what `NODE/REF` means. The node decides what that is; if it cannot be asked, a copy
-    that was made before can still be read."""
+    """The id of the local copy of the session `NODE/REF`. The node resolves the reference; if it cannot be asked, the
+    copy of an earlier visit can still be read."""
     known, ended = _copy(core, ref)
     if known is not None and (not ended or ref.endswith("/" + known)):
         return known
@@ -48,7 +48,7 @@ def find_copy(core: Core, ref: str) -> str:
 
 
 def _copy(core: Core, ref: str) -> tuple[str | None, bool]:
-    """The copy here, and whether its session has ended."""
+    """The local copy, if there is one, and whether its session has ended."""
     node, _, name = ref.partition("/")
     candidates = [name] if is_id(name) else []
     candidates += core.index.by_name(ref)
@@ -64,13 +64,13 @@ def _copy(core: Core, ref: str) -> tuple[str | None, bool]:
             if from_files(files).state in LIVE_STATES:
                 return id, False
             ended.append(id)
-    if len(ended) > 1 and not is_id(name) and not any(_name(core, id) == ref for id in ended):
+    if len(ended) > 1 and not is_id(name) and not any(_spec(core, id).get("name") == ref for id in ended):
         raise AmbiguousId(ref, ended)
     return (ended[0], True) if ended else (None, True)
 
 
-def _name(core: Core, id: str) -> object:
-    return records.found(None, core.home.session(id) + "/spec.json").get("name")
+def _spec(core: Core, id: str) -> dict[str, Any]:
+    return records.found(None, core.home.session(id) + "/spec.json")
 
 
 def _may_exist(core: Core, node: str) -> bool:
@@ -83,10 +83,9 @@ async def _begin(core: Core, ref: str, owner: str | None) -> str:
     if not _may_exist(core, node):
         raise NotFound(ref)
     place = f"node:{node}"
-    cap = core.config.log_home_cap
-    # The node says which session it is: until then there is only what it will be called.
+    # The node says which session it is: until then the reference stands for its id.
     asked: dict[str, Any] = {"id": ref, "place": place, "visit": node, "endpoint": "", "owner": owner}
-    asked.update(runtime=core.runtime, log_cap_max=cap)
+    asked.update(runtime=core.runtime, log_cap_max=core.config.log_home_cap)
     reach = kinds.reach(place, core.config, core.home.path, core.runtime, {}, name)
     connection = Connection(core.driver, await execute(core, "deputy"), ref)
     timeout = core.config.hosts_start_timeout + core.config.places_timeout
@@ -104,7 +103,7 @@ async def _begin(core: Core, ref: str, owner: str | None) -> str:
     problem = HoldfastError.from_wire(answer)
     if isinstance(problem, VisitExists):
         id = str(problem.facts.get("id"))
-        if records.found(None, core.home.session(id) + "/spec.json").get("visit") == node:
+        if _spec(core, id).get("visit") == node:
             return id  # the copy of an earlier visit, or of one at the same time
     if isinstance(problem, NotFound):
         raise NotFound(ref)
