@@ -188,7 +188,7 @@ class Snapshot:
 
     @property
     def condition(self) -> str:
-        """The state in the words of every list: `state`, or what is more important to know of a live session."""
+        """The word that lists show: `state`, or something more important about a running session."""
         if self.exit is None and self.state == RUNNING:
             if self.stopping:
                 return "stopping"

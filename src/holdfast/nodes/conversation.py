@@ -27,8 +27,8 @@ _LOOK_S = 1.0
 
 
 class Conversation:
-    """`publish` sends one message and returns False where there is no fabric; the last one (`is_last`) is then sent as
-    soon as there is one. One task may receive at a time."""
+    """`publish` sends one message and returns False without a connection to the fabric; with `is_last`, the message is
+    sent after the next connect. One task may receive at a time."""
 
     def __init__(self, seal: Seal, publish: Callable[..., Coroutine[Any, Any, bool]]) -> None:
         self._loop = asyncio.get_running_loop()
@@ -37,7 +37,7 @@ class Conversation:
         self._came: deque[tuple[wire.Frame, int]] = deque()
         self._something = asyncio.Event()
         self._room = asyncio.Event()
-        # Numbers are given and messages published in one order; what needs credit waits for it in one order.
+        # `_sending`: messages are published in the order of their numbers. `_turn`: senders wait for credit in turn.
         self._sending, self._turn = asyncio.Lock(), asyncio.Lock()
         self._over: Broken | None = None
         self._on_over: list[Callable[[Broken], object]] = []
@@ -68,7 +68,7 @@ class Conversation:
         if self._over is None:
             self._over = problem
             if not self._exchange.is_over:
-                # The other side may not know, and would wait for silence.
+                # Otherwise the other side may learn it only from our silence.
                 self._spawn(self._publish(self._exchange.end(self._loop.time()), is_last=True))
             self._timer.cancel()
             self._something.set()

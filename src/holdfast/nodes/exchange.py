@@ -49,7 +49,7 @@ class Exchange:
     def __init__(self, seal: Seal, now: float) -> None:
         self._seal = seal
         self._sent = self._heard = 0
-        # Bytes that were sent and not acknowledged; that came and were not; and how many of these were used.
+        # Unacknowledged bytes: sent, received, and those of the received that were used.
         self._unacked = self._held = self._used = 0
         self._said_at = self._heard_at = now
         self.is_over = False

@@ -36,12 +36,12 @@ _RETRY_S, _RETRY_MAX_S = 1.0, 60.0
 # The library drops what a subscription has not taken beyond these. Credit keeps exchanges far below.
 _WAITING_MESSAGES = 64 << 10
 _WAITING_BYTES = 128 << 20
-# What is not sent yet. Beyond this the library would make senders wait for one that is stalled; credit stays below.
+# The library's send buffer. When it is full, one stalled exchange would block all senders; credit keeps it smaller.
 _UNSENT_BYTES = 128 << 20
-_LAST = 256
+_LAST_MESSAGES = 256
 _NO_RESPONDERS = "503"
 _STATUS = "Status"
-# The oldest server whose behaviour we rely on: it reports at once that nobody listens.
+# The oldest server whose behaviour we rely on: it reports at once that a subject has no subscriber.
 _OLDEST = (2, 2)
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
@@ -68,8 +68,8 @@ class Unfit(Exception):
 class Fabric:
     """The messages for one node or view, or for one `exchange` of it.
 
-    `heard(exchange, message, reply)` is called for each; the message is None when nobody listens to what was sent with
-    that exchange as its reply. `changed()` is called after each change of `why`.
+    `heard(exchange, message, reply)` is called for each; the message is None when what was sent with that exchange as
+    its reply had no subscriber. `changed()` is called after each change of `why`.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Fabric:
     ) -> None:
         self.address = address
         self._ours = address.subject(side, name, exchange)
-        # A message that nobody hears shows whether we may publish; a login that has not joined yet may not.
+        # A message without a subscriber shows whether we may publish; a login that has not joined yet may not.
         self._probe = address.subject("v" if side == "n" else "n", "-", "probe") if exchange == ">" else None
         self._heard = heard
         self._changed = changed
@@ -108,11 +108,11 @@ class Fabric:
             await asyncio.wait([self._task], timeout=_LEAVING_S)
 
     async def publish(self, subject: str, message: bytes, reply: str = "", *, is_last: bool = False) -> bool:
-        """False where it cannot have been sent: there is no connection. The last message of an exchange is kept for the
-        next connection: the other side learns of its end."""
+        """False if it was certainly not sent: there is no connection. The last message of an exchange is kept for the
+        next connection, so that the other side learns of the end."""
         client = self._client
         if client is None or not client.is_connected:
-            if is_last and len(self._last) < _LAST:
+            if is_last and len(self._last) < _LAST_MESSAGES:
                 self._last.append((subject, message))
             return False
         try:

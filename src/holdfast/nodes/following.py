@@ -1,6 +1,6 @@
 """What a view knows of each node while it is looked at: one exchange a node, its events, then its newest sessions.
 
-Nothing flows when nobody looks. The rows of a node that stops answering stay, with the time of its last word.
+Without a reader nothing is transferred. The rows of a node that stops answering stay, with the time of its last answer.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _RETRY_S, _RETRY_MAX_S = 1.0, 30.0
 _NS = 1_000_000_000
 # What is kept of one node is bounded: its newest sessions.
 ROWS_MAX = 10_000
-# An event of a node is one session: what is longer is none.
+# Limit of one event, which has one session.
 _EVENT_MAX_BYTES = 1 << 20
 
 
@@ -92,7 +92,7 @@ class Following:
         return [self._followed[name] for name in wanted]
 
     def seen_at(self, name: str) -> str | None:
-        """When it was last heard of; None where it was not looked at lately."""
+        """When it last answered; None if it is not followed."""
         return self._followed[name].seen_at if name in self._followed else None
 
     def listen(self, changed: Changed) -> Callable[[], None]:

@@ -168,7 +168,7 @@ class View:
     scope: str
     owner: str | None
     labels: dict[str, str]
-    # What it calls this home, and where it is to be met.
+    # Its name for this home, and the fabric that connects the two.
     node: str
     fabric: Address
 
@@ -198,7 +198,7 @@ class Joined:
         return next((view.node for view in reversed(self.views().values())), None)
 
     def fabrics(self) -> set[tuple[Address, str]]:
-        """Where this home is to be met, and under which names: each view may have a fabric of its own."""
+        """The fabrics to connect to, each with our name there: each view may have its own."""
         return {(view.fabric, view.node) for view in self.views().values()}
 
     def views(self) -> dict[str, View]:

@@ -53,8 +53,6 @@ _LOGIN_DIRECTORY = os.path.expanduser("~")
 
 @dataclass(eq=False)
 class _Open:
-    """An exchange that is open."""
-
     view: str
     fabric: Fabric
     talk: Conversation
@@ -83,7 +81,7 @@ class Offering:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def through(self, address: Address, name: str) -> Fabric:
-        """A fabric to enter, through which this home is seen under a name."""
+        """The fabric at this address, to be entered; views reach this home under that name."""
         fabric = Fabric(address, "n", name, lambda *heard: self._heard(fabric, *heard), lambda: self._lost(fabric))
         return fabric
 
@@ -101,7 +99,7 @@ class Offering:
         task.add_done_callback(self._tasks.discard)
 
     def _lost(self, fabric: Fabric) -> None:
-        """The connection to it broke: what was under way cannot be known."""
+        """Its connection broke: messages may have been lost."""
         for each in list(self._open.values()):
             if each.fabric is fabric:
                 each.talk.lose(Broken("the fabric was lost"))
@@ -144,7 +142,7 @@ class Offering:
             await publish(HEAD.pack(OPENED, 0) + answer)
             await talk.close(refusal.to_json())
             return
-        # Before the view can send more.
+        # Registered before the view can send more.
         this = self._open[exchange] = _Open(view.name, fabric, talk)
         await publish(HEAD.pack(OPENED, 0) + answer)
         talk.on_over(partial(self._over, view.name))
@@ -248,7 +246,7 @@ class _Served:
         self._ending = asyncio.ensure_future(self._talk.close())
 
     def over(self, _problem: Broken) -> None:
-        """Also while nothing is received, because the session takes no more input."""
+        """The exchange ended. `_hear` may not notice: it does not receive while the session takes no input."""
         self._gone.set()
 
     async def run(self, serve: Serve) -> None:

@@ -1,4 +1,4 @@
-"""Sessions of a node as it reports them: checked, bounded, and under the node's own name whatever they claim."""
+"""Rows of sessions from a node: checked, limited in size, and marked with that node's name whatever they contain."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _NEVER_NULL |= {"observed_at": "", "attempt": 1, "log_bytes": 0}
 
 
 class FarShot(Snapshot):
-    """A session of a node, as a list has it."""
+    """The snapshot of a session of a node."""
 
     node: str
 
@@ -38,7 +38,7 @@ class FarShot(Snapshot):
 
 
 def far_shot(node: str, row: object) -> FarShot | None:
-    """None for what cannot be a session."""
+    """None if the row is not that of a session."""
     if not isinstance(row, dict) or not isinstance(row.get("id"), str) or not is_id(row["id"]):
         return None
     values: Row = dict.fromkeys(SESSION_KEYS)
@@ -88,7 +88,7 @@ def _exit(found: object) -> Exit | None:
 
 
 def _small(found: Any, depth: int = 3) -> Any:
-    """The beginning of what is too much."""
+    """The value with long texts, long collections and deep nesting cut off."""
     if isinstance(found, str):
         return found[:TEXT_CHARACTERS]
     if isinstance(found, dict | list) and depth == 0:

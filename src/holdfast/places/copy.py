@@ -103,7 +103,7 @@ class Copy:
             self._sync()
             ended = _record(name, heading, raw, shapes.EXIT_RECORD)
             if self._is_visit:
-                ended.pop("signal_id", None)  # that signal is its owner's
+                ended.pop("signal_id", None)  # signals go to the owner only
             records.write_exit(self._directory, ended, durable=True)
         elif name == "state.json":
             record = _record(name, heading, raw, shapes.STATE)

@@ -88,7 +88,7 @@ def reach(
     place: str, config: Config, home: str, runtime: str, way: Mapping[str, str | None], visit: str | None = None
 ) -> dict[str, Any]:
     """What a deputy needs to open links to this place, and the code that it brings along. `visit` is the session of a
-    node that others started there: the node follows it with code of its own."""
+    node to be visited: the node follows it with its own code."""
     import hashlib
     import shlex
     import shutil

@@ -52,7 +52,7 @@ def is_copied(name: str) -> bool:
 
 class Growth:
     """What the copy lacks. `have` is what it has: the size of each file, and the check of its end. A visit gets no
-    signals: they are their owner's."""
+    signals: they go to the owner only."""
 
     def __init__(self, path: str, have: dict[str, list[int]], *, is_visit: bool = False) -> None:
         self._path = path

@@ -148,11 +148,11 @@ class RemoteEnd:
         self._loop.run(lambda: None)
 
     def _facts(self) -> dict[str, Any]:
-        """What else the deputy learns first."""
+        """More facts for the first message to the deputy."""
         return {}
 
     def _handles(self, message: dict[str, Any]) -> bool:
-        """Messages of a later release are ignored."""
+        """Whether this end handles such messages. Those of a later release are ignored."""
         return message["type"] in _MESSAGES
 
     # The deputy.

@@ -1,7 +1,7 @@
 """The far end of a visit: a view follows a session that it has not started, with the node's own code.
 
-It starts, ends and forgets nothing. What hosts of the view ask of the runner is read on the way: authors get the name
-of the view, a view that may only observe reads, and nothing is confirmed for the owner, whose signals stay here.
+It starts and removes nothing. Requests from hosts of the view are checked before they reach the runner: authors get the
+name of the view, a view that may only observe cannot act, and no signal is acknowledged for the owner.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 _OBSERVE = ("hello", "ping", "status", "output", "wait", "attach", "detach", "focus", "observe")
 _CONTROL = (*_OBSERVE, "write", "close_stdin", "resize", "send_signal", "stop", "restart")
-# Its owner's signals are its owner's: nobody here confirms that an end was reported.
+# Signals go to the owner: a visit acknowledges none.
 _STRIPPED = ("confirm", "signals_after")
 
 
 def run() -> None:
-    """What is visited comes in the environment: its home and id, what the view may do, and the view's name."""
+    """The environment has the session's home and id, the view's name and what it may do."""
     visit = jsontext.read(os.environ.pop(VISIT_VARIABLE))
     os.umask(0o077)
     os.write(1, MARK + b"have\n")
@@ -40,7 +40,7 @@ class Visited(RemoteEnd):
         super().__init__(visit["home"], "")
         self._visit = visit
         self._decoders: dict[int, wire.Decoder] = {}
-        # Those that attached: their runner knows their role, and refuses what it does not allow.
+        # Channels that attached: the runner knows their role and enforces it.
         self._attached: set[int] = set()
         self._allowed = _OBSERVE if visit["scope"] == "observe" else _CONTROL
 

@@ -47,7 +47,7 @@ _PAGE = 50
 _GATHER_S = 0.02
 # A reader that left most often comes back at once.
 _LINGER_S = 5.0
-# How often to look at the runners of sessions that a reader sees: the kernel reports no process that is stopped.
+# How often to look at the runners of sessions that a reader sees: the kernel does not report stopped processes to us.
 _HALTED_S = 2.0
 _HOME, _SESSIONS = "/", "/sessions"
 
@@ -79,11 +79,11 @@ class _Shown(NamedTuple):
     """What readers know of a session."""
 
     is_over: bool
-    # Of all its facts.
+    # The hash of all its facts.
     hash: int
     owner: str | None
     labels: dict[str, str]
-    # Of its runner, where that is a process of this machine.
+    # The pid of its runner, if that is a process of this machine.
     pid: int | None
 
 
@@ -131,7 +131,7 @@ class Events:
         # Set when the watch has seen everything once.
         self._is_watching = asyncio.Event()
         self._known: dict[str, _Shown] = {}
-        # Sessions whose runner was stopped by a signal when it was last looked at.
+        # Sessions whose runner was stopped by a signal at the last look.
         self._halted: set[str] = set()
         self._changed: set[str] = set()
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -299,7 +299,7 @@ class Events:
                 halted.cancel()
 
     async def _watch_halted(self) -> None:
-        """See runners that are stopped by a signal, or continued. Only those of sessions that a reader sees."""
+        """Notice when a runner is stopped by a signal or continues, for sessions that a reader sees."""
         while True:
             await asyncio.sleep(_HALTED_S)
             self._halted &= self._known.keys()
@@ -337,7 +337,7 @@ class Events:
     async def _look_at_all(self, watching: Watching) -> None:
         shots = await self._hf.sessions(all=True)
         for shot in shots:
-            # What a command left behind changes its record when it ends.
+            # When a process that the command left behind ends, the record changes.
             if shot.state not in FINAL_STATES or (shot.exit is not None and shot.exit.survivors):
                 watching.watch(self._core.home.session(shot.id), shot.id, CONTENTS)
             if self._is_watching.is_set():

@@ -66,9 +66,9 @@ _TOO_MANY = 1013
 _HIDDEN = re.compile(rb"%(?:2e|2f|5c|00)", re.IGNORECASE)
 _DOTS = re.compile(rb"(?:^|/)\.{1,2}(?:/|$)")
 _ONCE = ("origin", "authorization", "sec-fetch-site")
-# Any other is counted as one: clients choose the text.
+# All others are counted as OTHER, because clients choose the text.
 _METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
-# Refusals that the audit file has, beside those of credentials.
+# Refusals that are recorded in the audit file, besides those of credentials.
 _REFUSALS = (BadOrigin, ScopeMissing, WrongHost)
 _log = logging.getLogger(__name__)
 ACCESS_LOG = "holdfast.server.access"
@@ -182,7 +182,7 @@ class Gate:
         _check_form(scope, Headers(scope=scope), self._app.config.server_header_bytes)
         scope["state"] |= {"origin": None, "ticket": None, "is_own": False}
         if scope["path"].startswith("/v1/nodes/"):
-            # A node answers for itself alone: what others let it see is not for its own views.
+            # A node answers only for itself: its views may not see the nodes that it sees.
             raise NoSuchAddress
         if self._app.leaving.is_set() and scope["path"] != "/healthz":
             raise ShuttingDown
@@ -192,7 +192,7 @@ class Gate:
         return _is_read(scope, self._public)
 
     def _own_origin(self, host: str) -> str:
-        """What a program that sends no Origin calls us by; behind a proxy that is the public URL."""
+        """Our origin for a client that sends no Origin; behind a proxy that is the public URL."""
         known = self._names.own_origins
         own = f"{'https' if self._tls else 'http'}://{host}"
         return own if own in known else next(each for each in known if each.partition("://")[2] == host)
@@ -300,7 +300,7 @@ class _WayOut:
 
     async def _turn_away(self, error: HoldfastError) -> None:
         """A page cannot see the answer to an upgrade that is refused: accept it, say why, and close it."""
-        # One that offers none that is spoken here still reads the close code.
+        # A client that offers none of our dialects can still read the close code.
         dialect = chosen([*self._scope["subprotocols"], DIALECTS[0].name])
         spelled = dialect.spell(error_message(error))
         accepted = dialect.name if dialect.name in self._scope["subprotocols"] else None

@@ -131,7 +131,8 @@ def answer(error: HoldfastError, scope: Scope) -> Response:
     return Response(content, error.http_status, headers, MEDIA_TYPE)
 
 
-# In the extensions of a scope: ends the connection without an answer; set when the connection has ended.
+# In the extensions of a scope: a function that ends the connection without an answer, and an event that is set when the
+# connection has ended.
 HANG_UP = "holdfast.hang_up"
 LOST = "holdfast.lost"
 

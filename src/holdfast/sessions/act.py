@@ -302,7 +302,7 @@ async def remove(core: Core, id: str) -> None:
     claims = [Claim(core.home, kind, asked[kind]) for kind in ("key", "name") if asked.get(kind) is not None]
     remove(core.home, core.index, id, claims)
     if files is not None and asked.get("visit"):
-        # Its deputy leaves when it is called and finds that the copy is gone.
+        # A connection wakes its deputy, which leaves because the copy is gone.
         try:
             open_socket(files.endpoint).close()
         except OSError:

@@ -94,7 +94,7 @@ class Core:
     # Finding.
 
     def find(self, ref: object, owner: str | None = None) -> str:
-        """Among the sessions of this home. `NODE/REF` is the copy of a visit, which is of no owner."""
+        """Among the sessions of this home. `NODE/REF` finds the copy of a visit, of any owner."""
         if isinstance(ref, str) and "/" in ref:
             from .visit import find_copy
 
@@ -102,7 +102,7 @@ class Core:
         return find(self.home, self.index, ref, owner)
 
     async def locate(self, ref: object, owner: str | None = None) -> str:
-        """The same, but `NODE/REF` is visited first."""
+        """Like `find`, but visits `NODE/REF` first."""
         if isinstance(ref, str) and "/" in ref:
             from .visit import visit
 

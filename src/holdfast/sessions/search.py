@@ -345,12 +345,12 @@ def _terminal_hits_back(
 
 def _texts(lines: list[Line]) -> list[str]:
     texts = [text.removesuffix("\n") for _, text in lines]
-    # Of the line behind the last one nothing may be there yet.
+    # The last line may be one of which nothing was printed yet.
     return texts[:-1] if lines and not lines[-1][1] else texts
 
 
 def _matches(pattern: Pattern, texts: list[str]) -> Iterator[tuple[int, str, list[tuple[int, int]]]]:
-    """The place of each line that matches, what is shown of it, and where in that it matches."""
+    """For each line that matches: its index, the text that is shown of it, and the spans of the matches in it."""
     encoded = [text.encode() for text in texts]
     starts = list(itertools.accumulate((len(text) + 1 for text in encoded), initial=0))
     body = b"\n".join(encoded)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _BLOCK_BYTES = 1 << 20
 # The first part of the end that is read for the last lines; then four times as much, and so on.
 _TAIL_BYTES = 64 << 10
-# What is read behind a block, to see which rows it leaves.
+# Read in one piece behind a block, to see whether its rows are rewritten.
 _FOLLOWED_BYTES = 8 << 10
 # How far back a full-screen stretch is looked for and drawn from its beginning.
 _STRETCH_MAX_BYTES = 8 << 20
@@ -222,9 +222,9 @@ def all_lines(look: Look) -> Iterator[list[Line]]:
 
 
 def lines_back(look: Look, before: int | None) -> Iterator[tuple[int, int, list[Line]]]:
-    """Every line that is kept and begins before an offset, a block at a time from the newest back: where the block
-    begins and ends, and its lines between some of those around it, which its reading needs too. The rows above a block
-    are drawn first, and those that it leaves on the screen are followed until they can no longer be rewritten."""
+    """Every retained line that begins before an offset, in blocks from the newest to the oldest: where the block begins
+    and ends, and its lines with some lines around them. The rows above a block are drawn first, and the rows that it
+    leaves on the screen are followed until they can no longer be rewritten."""
     first, last = look.begin(TERMINAL), look.ends.get(TERMINAL, 0)
     end = last if before is None else min(before, last)
     skips = _long_sequences(look.directory)
@@ -242,7 +242,7 @@ def lines_back(look: Look, before: int | None) -> Iterator[tuple[int, int, list[
             if lines and lines[-1][0] >= end:
                 break
         rest = reading.finish(cut=False)
-        # The frames of a stretch that goes on are told of with its end.
+        # Frames of a full-screen stretch that continues belong to the block with its end.
         yield begin, end, lines if is_inside else lines + rest
         end, size = begin, min(size * 4, _BLOCK_BYTES)
 

@@ -189,7 +189,7 @@ def _slices(ask: Ask, rows: list[Record], log: Log, signals: list[Any], count: i
 
 
 def _ns(at: object) -> int | None:
-    """The end of the millisecond that a record names: what it is about came before."""
+    """The end of the recorded millisecond: the event came before it."""
     from datetime import datetime
 
     try:
