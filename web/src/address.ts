@@ -14,7 +14,7 @@ export const isLink = location.pathname === "/link";
 export const address = new Cell<Address>(read());
 addEventListener("popstate", () => address.set(read()));
 
-/** The address of a session: one of a node has the id `NODE/ID`. */
+/** `/s/NODE/ID` of a session of a node becomes `/n/NODE/s/ID`. */
 export const placed = (path: string): string => path.replace(/^\/s\/([a-z0-9-]+)\/(?=[^/]+$)/, "/n/$1/s/");
 
 export function go(path: string, query: Record<string, string> = {}, how: "push" | "replace" = "push"): void {

@@ -160,7 +160,7 @@ function Rows({ rows, group, now, current, isChosen, isHeld, select }: RowsProps
   const reached = useRef(-1);
   reached.current = isChosen ? at : -1;
   useEffect(() => {
-    // Keys may have gone further since this was drawn.
+    // Further keys may have been pressed since this was drawn.
     if (!wantsFocus.current || reached.current !== at) return;
     wantsFocus.current = false;
     const row = box.current?.querySelector<HTMLElement>("a[data-current]");

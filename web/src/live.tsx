@@ -9,7 +9,7 @@ import { nextThatAsks } from "./sessions";
 import type { Attachment, Role, Status, Unsent } from "./term/attach";
 import { Dialog, State, Text, Trouble, useNow } from "./ui";
 
-// Keys behind the prefix that the palette has too, and keys that the browser takes for itself.
+// Keys after the prefix that are also in the palette, and keys that the browser keeps for itself.
 const COMMANDS: [key: string, text: string][] = [
   ["b", "Go back in time"],
   ["l", "Show the live screen"],
@@ -17,7 +17,7 @@ const COMMANDS: [key: string, text: string][] = [
   ["r", "Paint the screen anew"],
   ["z", "Fit the session to this window, or show its true size"],
 ];
-const BROWSERS = ["C-w", "C-t", "C-n"];
+const BROWSER_KEYS = ["C-w", "C-t", "C-n"];
 // How long the keys behind the prefix are listed.
 const PREFIX_MS = 2000;
 
@@ -83,7 +83,7 @@ export function LiveTerminal({ session }: { session: Session }): JSX.Element {
       attachment.current.terminal.focus();
       terminalActions.set([
         ...COMMANDS.map(([key, text]) => ({ text, run: () => command(key) })),
-        ...(can("control") ? BROWSERS.map((key) => ({ text: `Type ${key.replace("C-", "Ctrl-")} in the terminal`, run: () => attachment.current?.sendKeys([key]) })) : []),
+        ...(can("control") ? BROWSER_KEYS.map((key) => ({ text: `Type ${key.replace("C-", "Ctrl-")} in the terminal`, run: () => attachment.current?.sendKeys([key]) })) : []),
       ]);
     });
     return () => {
@@ -265,7 +265,7 @@ function TouchBar({ session, attachment }: { session: Session; attachment: () =>
             {SHORT[key] ?? key}
           </button>
         ))}
-        {["C-c", "C-d", ...(more ? BROWSERS : [])].map((key) => (
+        {["C-c", "C-d", ...(more ? BROWSER_KEYS : [])].map((key) => (
           <button key={key} onClick={() => attachment()?.sendKeys([key])}>
             {key}
           </button>

@@ -23,7 +23,7 @@ export function Past({ session, at }: { session: Session; at: number }): JSX.Ele
   const next = useCell(marks).find((each) => each.offset !== null && each.offset > progress.offset);
   useEffect(() => {
     let isOpen = true;
-    // Who looks through hits goes on there.
+    // The focus stays in the list of hits.
     if (!document.activeElement?.closest(".find")) first.current?.focus();
     void import("./term").then((term) => {
       if (!isOpen || !box.current) return;

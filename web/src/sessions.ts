@@ -67,7 +67,7 @@ export const listener: Pick<Listener, "reset" | "session"> = {
       if (!isLoaded.value) show(new Map(found));
     }
     changed = new Map();
-    // Sessions of nodes stay until their nodes were asked again.
+    // Sessions of nodes stay until their nodes have been asked again.
     for (const [id, each] of sessions.value) if (each.node) found.set(id, each);
     show(found);
     isLoaded.set(true);
@@ -83,7 +83,7 @@ export const listener: Pick<Listener, "reset" | "session"> = {
   },
 };
 
-// Sessions of nodes, while somebody looks: the newest, asked for again and again. Their ids are `NODE/ID`.
+// Sessions of nodes: the newest, polled while the page is visible. Their ids are `NODE/ID`.
 
 const NODES_MS = 2000;
 const MOST_PAGES = 5;
@@ -104,7 +104,7 @@ async function askNodes(): Promise<void> {
   asking = window.setTimeout(() => void askNodes(), NODES_MS);
 }
 
-/** A session as the page knows it: those of a node are told apart by its name. */
+/** A session as the page knows it: the id of one of a node has the name of the node. */
 export const ofNode = (node: string | null | undefined, session: Session): Session =>
   node ? { ...session, node, id: `${node}/${session.id}`, place: `node:${node}` } : session;
 
@@ -241,7 +241,7 @@ const KEYS: Record<string, (session: Session) => string | number> = {
 
 const MOST_SCREENS = 32;
 const PAUSE_MS = 1000;
-// Tiles come into view one by one.
+// Tiles come into view one by one: ask for several at once.
 const GATHER_MS = 50;
 
 interface Screens {

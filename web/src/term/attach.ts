@@ -23,14 +23,14 @@ export interface Unsent {
 }
 
 export interface Options {
-  /** Where it is attached to. */
+  /** The path of the WebSocket. */
   path: string;
   role: Role;
   reader: boolean;
   /** A ticket for one upgrade; rejects when the server refuses or is gone. */
   ticket: (role: Role) => Promise<string>;
   isFinal: (error: unknown) => boolean;
-  /** The error that a problem from the server is. */
+  /** Makes an error from a problem that the server sent. */
   refusal: (problem: Problem) => Error;
   /** A connection broke: another program may have the port now. */
   broke: () => void;
@@ -79,8 +79,8 @@ export class Attachment {
   private isOver = false;
   private hasEnded = false;
   private hasBegun = false;
-  // The last problem that this connection was told of, and why the one before it ended.
-  private told: (Problem & { code: string }) | null = null;
+  // The last problem that the server reported on this connection, and why the connection before it ended.
+  private reported: (Problem & { code: string }) | null = null;
   private trouble: unknown = null;
   private readonly inputs = new Map<number, Unsent>();
   private next = 1;
@@ -230,7 +230,7 @@ export class Attachment {
     const socket = new WebSocket(url, ["holdfast.v1"]);
     socket.binaryType = "arraybuffer";
     this.socket = socket;
-    this.told = null;
+    this.reported = null;
     this.hasBegun = false;
     socket.onmessage = (event) => attempt === this.attempt && this.message(new Uint8Array(event.data as ArrayBuffer));
     socket.onclose = (event) => attempt === this.attempt && this.lost(event);
@@ -248,7 +248,7 @@ export class Attachment {
     this.options.broke();
     if (event.code === 4404) this.failed("The session was removed.", true);
     else if (event.code === 1008) this.failed("The token of this page was revoked.", true);
-    else this.failed(this.told?.code === event.reason ? this.options.refusal(this.told) : null, false);
+    else this.failed(this.reported?.code === event.reason ? this.options.refusal(this.reported) : null, false);
   }
 
   private failed(error: unknown, isFinal: boolean): void {
@@ -327,7 +327,7 @@ export class Attachment {
       case "written":
         return this.written(message);
       case "error":
-        this.told = message as Problem & { code: string };
+        this.reported = message as Problem & { code: string };
         return;
       case "exit":
         this.hasEnded = true;
@@ -372,10 +372,10 @@ export class Attachment {
 
   private resized(rows: number, cols: number): void {
     this.terminal.resize(cols, rows);
-    // It stays where the cursor was, which may be below the last row now, until the cursor moves.
+    // The text area stays at the cursor's old row, which may be below the last row now, until the cursor moves.
     this.terminal.textarea!.style.top = "0";
     const fit = this.screen.fit.proposeDimensions();
-    // How many columns fit depends by one on how many there are, by the rounding of their width.
+    // Rounding of their width changes by one how many columns fit.
     const isOurs = this.asked === `${rows} ${cols}` || (fit?.rows === rows && fit.cols === cols);
     this.options.size(rows, cols, this.fits && isOurs);
   }

@@ -53,7 +53,7 @@ export function openScreen(into: HTMLElement, options: { readOnly: boolean; askL
   term.loadAddon(new Unicode11Addon());
   term.unicode.activeVersion = "11";
   swallow(term);
-  // Keys are the page's: Tab leaves it.
+  // The page handles the keys: Tab leaves the terminal.
   if (options.readOnly) term.attachCustomKeyEventHandler(() => false);
   term.open(into);
   // For tests and for a look with the browser's tools.

@@ -2,7 +2,7 @@
 import type { Terminal } from "@xterm/xterm";
 
 const LONG_PRESS_MS = 500;
-// A finger that moves less lies still.
+// A finger that moves less counts as still.
 const STILL_PX = 8;
 const SMALLEST = 8;
 const LARGEST = 32;
@@ -10,11 +10,10 @@ const LARGEST = 32;
 export function touchable(term: Terminal, into: HTMLElement): void {
   let before: Touch | null = null;
   let timer = 0;
-  // Where a selection began, as a number of cells from the beginning of the buffer.
+  // The word where a selection began: its first and last cell, counted from the beginning of the buffer.
   let anchor: [number, number] | null = null;
   let pinch: { apart: number; font: number } | null = null;
-
-  // Of a row, in pixels, what was not enough for a whole one.
+  // Pixels scrolled that do not make a whole row yet.
   let moved = 0;
 
   const screen = (): DOMRect => into.querySelector(".xterm-screen")!.getBoundingClientRect();
@@ -39,7 +38,7 @@ export function touchable(term: Terminal, into: HTMLElement): void {
     const { scrollTop } = into;
     into.scrollLeft -= dx;
     into.scrollTop -= dy;
-    // What the box has no room for is the terminal's: its lines, or a wheel where a program has the screen or the mouse.
+    // When the box cannot scroll, the terminal does: its lines, or a wheel event if a program has the screen or the mouse.
     if (into.scrollTop !== scrollTop) return;
     const height = screen().height / term.rows;
     moved -= dy;
@@ -87,12 +86,12 @@ export function touchable(term: Terminal, into: HTMLElement): void {
   const end = (event: TouchEvent): void => {
     clearTimeout(timer);
     timer = 0;
-    // Without the click that would follow, which takes the selection away.
+    // Prevents the click that would follow, which would clear the selection.
     if (anchor || pinch) event.preventDefault();
   };
   into.addEventListener("touchstart", start, { passive: true });
   into.addEventListener("touchmove", move, { passive: false });
   for (const name of ["touchend", "touchcancel"] as const) into.addEventListener(name, end);
-  // A long press is ours.
+  // A long press selects and opens no menu.
   into.addEventListener("contextmenu", (event) => (timer || anchor) && event.preventDefault());
 }
