@@ -25,7 +25,7 @@ GOALS = {
 
 @pytest.mark.covers("page:38")
 @pytest.mark.parametrize("what", GOALS)
-def test_each_goal_was_measured_and_is_met_or_it_is_said_what_bounds_it(what: str) -> None:
+def test_each_goal_was_measured_and_is_met_or_its_limit_is_explained(what: str) -> None:
     results = json.loads((ROOT / "bench/results.json").read_text())
     (row,) = [each for each in results["rows"] if each["id"] == "B18" and each["what"] == what]
     assert [each["reference"] for each in row["against"]] == GOALS[what]

@@ -107,9 +107,7 @@ def typed(serving: FleetServing, node: str, session: str, text: str) -> Answer:
 
 
 @pytest.mark.covers("nodes:6")
-def test_messages_in_the_hands_of_the_fabric_tell_nothing_and_do_nothing_when_they_are_sent_again(
-    world: World, fleet: Fleet
-) -> None:
+def test_the_fabric_can_neither_read_messages_nor_replay_them(world: World, fleet: Fleet) -> None:
     hostile = Hostile(world, fleet)
     serving, proxy, (a, b) = hostile.serving, hostile.proxy, hostile.nodes
     words = [f"mark{secrets.token_hex(6)}" for _ in range(100)]

@@ -162,7 +162,7 @@ def _recorded(serving: FleetServing) -> list[str]:
 
 
 @pytest.mark.long
-def test_a_killed_fabric_disturbs_no_work_and_is_found_again_without_a_hand(world: World, fleet: Fleet) -> None:
+def test_a_killed_fabric_disturbs_no_work_and_every_machine_reconnects(world: World, fleet: Fleet) -> None:
     nodes = [fleet.join(name) for name in "ab"]
     for node in nodes:
         node.serve()

@@ -14,14 +14,14 @@ _ID = "b7k2m9qa1"
 
 
 @pytest.mark.parametrize("id", ["../../etc", "a/b", "", "x" * 1000, None, 7, "B7K2M9QA1", "abc\x00def"])
-def test_an_id_that_is_none_of_a_session_makes_no_row(id: object) -> None:
+def test_a_row_with_an_invalid_id_is_dropped(id: object) -> None:
     assert far_shot("a", {"id": id}) is None
 
 
 @pytest.mark.parametrize(
     "claim", [None, 7, [], {}, "x" * 1_000_000, {"deep": {"deep": {"deep": {"deep": [1] * 10**5}}}}]
 )
-def test_whatever_a_row_claims_it_is_bounded_and_of_its_node(claim: Any) -> None:
+def test_whatever_a_row_contains_it_is_limited_and_has_the_name_of_its_node(claim: Any) -> None:
     row: dict[str, Any] = {**dict.fromkeys(SESSION_KEYS, claim), "id": _ID, "node": "another"}
     shot = far_shot("a", row)
     assert shot is not None
@@ -35,5 +35,5 @@ def test_whatever_a_row_claims_it_is_bounded_and_of_its_node(claim: Any) -> None
 
 
 @pytest.mark.parametrize("row", [None, [], "text", 7])
-def test_what_is_no_object_makes_no_row(row: object) -> None:
+def test_a_row_that_is_not_an_object_is_dropped(row: object) -> None:
     assert far_shot("a", row) is None

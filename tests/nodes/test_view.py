@@ -149,7 +149,7 @@ def test_rm_of_a_running_visit_forgets_the_copy_and_leaves_the_session(fleet: Fl
 
 
 @pytest.mark.covers("nodes:25", "server:15")
-def test_a_visit_that_cannot_be_says_which_case_it_is(fleet: Fleet) -> None:
+def test_a_visit_that_fails_says_why(fleet: Fleet) -> None:
     node, view = fleet.node("a", scope="observe"), fleet.view
     id = node.hold("start", "--name", "repl", "--tty", "--", "echo ready; cat").stdout.strip()
     node.hold("wait", id, "--match", "ready")

@@ -132,7 +132,7 @@ def test_each_problem_says_what_to_do_and_passes(
 @pytest.mark.covers("page:4", "page:34")
 @pytest.mark.namespaces
 @pytest.mark.timeout(300)
-def test_a_full_disk_is_said_where_something_is_started_and_where_output_was_refused(
+def test_a_full_disk_is_shown_where_a_start_failed_and_where_output_was_refused(
     chromium: Chromium, world: World
 ) -> None:
     """In a namespace of its own the server has a small disk for its sessions."""
@@ -275,7 +275,7 @@ def other_version(world: World, version: str, feature: str) -> Path:
 
 
 @pytest.mark.timeout(300)
-def test_an_observer_too_many_is_told_so_until_there_is_room(
+def test_an_observer_beyond_the_limit_sees_why_until_there_is_room(
     chromium: Chromium, serving: Serving, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOLDFAST_SERVER_OBSERVERS_PER_SESSION", "1")

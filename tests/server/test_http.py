@@ -535,7 +535,7 @@ def test_the_series_of_the_metrics_do_not_grow_with_the_sessions(serving: Servin
     assert 'holdfast_sessions{state="exited",place="local"} 500' in serving.call("GET", "/metrics").body.decode()
 
 
-def test_a_method_that_a_client_makes_up_is_no_series(serving: Serving) -> None:
+def test_an_invented_method_adds_no_series_to_the_metrics(serving: Serving) -> None:
     for number in range(3):
         assert serving.ask("/v1/info", method=f"BREW{number}").status == 405
     counted = [line for line in serving.call("GET", "/metrics").body.decode().splitlines() if 'code="405"' in line]

@@ -69,7 +69,7 @@ def test_an_upgrade_beyond_the_connections_is_closed_with_1013(
     world.open().get(session["id"]).stop(grace=0)
 
 
-def test_a_client_too_many_for_the_runner_is_closed_with_1013(world: World, serving: Serving) -> None:
+def test_a_client_beyond_the_limit_of_the_runner_is_closed_with_1013(world: World, serving: Serving) -> None:
     session = world.open().start("exec cat", tty=True)
     attached = [session.attach() for _ in range(CLIENTS_MAX)]
     assert turned_away(serving, session.id)["limit"] == CLIENTS_MAX

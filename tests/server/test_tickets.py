@@ -107,7 +107,7 @@ def test_a_ticket_with_a_wrong_token_beside_it_is_refused(world: World, session:
     asyncio.run(main())
 
 
-def test_a_ticket_is_no_good_once_its_token_is_revoked(serving: Serving, session: Session) -> None:
+def test_a_ticket_is_refused_once_its_token_is_revoked(serving: Serving, session: Session) -> None:
     minted = serving.call("POST", "/v1/tokens", {"scope": "observe"}).json
     authorization = {"Authorization": f"Bearer {minted['token']}"}
     tickets = [serving.ticket(session.id, "observe", **authorization) for _ in range(2)]
