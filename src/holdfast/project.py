@@ -122,7 +122,8 @@ class Project:
     def _await(self, session: Session, name: str, what: str, say: Callable[[str], None]) -> None:
         """Wait until it is ready, or has exited with 0."""
         probed = "ready" in self.services[name].options
-        if what == EXIT or (probed and not (session.metadata.get("ready") or {}).get("ok")):
+        ready = not probed or (session.metadata.get("ready") or {}).get("ok")
+        if (session.exit is None) if what == EXIT else not ready:
             say(f"{name}: waiting until it {'has ended' if what == EXIT else 'is ready'}")
             if what == EXIT:
                 session.wait(exit=True)

@@ -89,7 +89,8 @@ def complain(problem: Exception, *, as_json: bool, options: Collection[str] = ()
 
         _to_stderr(json.dumps({**error.to_json(), "message": message, "fix": fix}, default=_as_json) + "\n")
     else:
-        note(printable(message))
+        # Lines of output in a message are indented: they cannot look like ours.
+        note("\n  ".join(map(printable, message.split("\n  "))))
         note(printable(fix), head="fix")
     return error.exit_code
 
