@@ -243,7 +243,7 @@ const KEYS: [string, string][] = [
   ["n", "start a command"],
   ["x", "stop"],
   ["s", "share"],
-  ["[ ]", "previous and next that needs somebody"],
+  ["[ ]", "previous and next session that needs you"],
   ["g l, g i, g g", "list, inbox, grid"],
   ["l", "from an earlier moment to live"],
   ["Ctrl-K", "every action and session"],
@@ -251,7 +251,7 @@ const KEYS: [string, string][] = [
   ["Ctrl-] then d", "in a terminal: to the list"],
   ["Ctrl-] then o r z", "observe, repaint, size"],
   ["Ctrl-] then b l /", "back in time, live, find"],
-  ["Ctrl-] then n p k", "next and previous that needs somebody, palette"],
+  ["Ctrl-] then n p k", "next and previous session that needs you, every action"],
   ["Ctrl-] then Esc or Tab", "leave the terminal"],
   ["Ctrl-] twice", "Ctrl-] itself"],
 ];

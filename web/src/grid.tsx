@@ -5,23 +5,23 @@ import { address } from "./address";
 import { useCell } from "./cell";
 import { Filters } from "./list";
 import { isLive, type Session, title } from "./model";
-import { chosen, filterOf, sessions, useFound, useScreens } from "./sessions";
+import { chosen, filterOf, listed, sessions, useFound, useScreens } from "./sessions";
 import { Link, State, Text, Trouble, useNow } from "./ui";
 
 export function Grid(): JSX.Element {
-  const all = useCell(sessions);
+  const all = listed(useCell(sessions));
   const filter = filterOf(useCell(address).query);
   const now = useNow();
   const [shown, setShown] = useState<ReadonlySet<string>>(new Set());
-  const found = useFound(filter.q, all.size);
-  const rows = chosen(filter.state ? all.values() : [...all.values()].filter(isLive), filter, found);
+  const found = useFound(filter.q, all.length);
+  const rows = chosen(filter.state ? all : all.filter(isLive), filter, found);
   const { texts, error } = useScreens(rows.filter((each) => shown.has(each.id)));
   const turn = (id: string, isShown: boolean): void =>
     setShown((before) => new Set(isShown ? [...before, id] : [...before].filter((each) => each !== id)));
   return (
     <main class="list">
       <h1 class="hidden">Grid</h1>
-      <Filters filter={filter} all={[...all.values()]} shown={rows.length} />
+      <Filters filter={filter} all={all} shown={rows.length} />
       <Trouble error={error} />
       {rows.length === 0 && <p class="empty">Nothing runs here. Choose another state above, or start something.</p>}
       <div class="grid">

@@ -4,7 +4,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { can, get, info, may, post, put, sessionPath, type SignalRecord } from "./api";
 import { Cell, useCell } from "./cell";
 import { age, look, type Session, title } from "./model";
-import { sessions } from "./sessions";
+import { listed, sessions } from "./sessions";
 import { Link, Text, Trouble, useNow } from "./ui";
 
 /** Counts the signals seen and settled, so that what shows them reads again. */
@@ -26,9 +26,8 @@ export function openInbox(): Promise<unknown> {
 }
 
 export function Inbox(): JSX.Element {
-  const all = useCell(sessions);
   const now = useNow();
-  const asking = [...all.values()].filter((each) => each.needs_input);
+  const asking = listed(useCell(sessions)).filter((each) => each.needs_input);
   const heading = useRef<HTMLHeadingElement>(null);
   const before = useRef(asking.length);
   useEffect(() => {
@@ -80,7 +79,7 @@ function Question({ session, now }: { session: Session; now: number }): JSX.Elem
       </h2>
       <p class="line">{asks.secret ? "asks for a secret" : <Text>{asks.line ?? look(session).word}</Text>}</p>
       <p class="dim">
-        {asks.confidence} confidence: {asks.evidence.join(", ")}
+        {asks.confidence} confidence: {asks.evidence.join(", ").replaceAll("_", " ")}
       </p>
       {can("control") && (
         <form onSubmit={answer}>

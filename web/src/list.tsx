@@ -6,7 +6,7 @@ import { can } from "./api";
 import { useCell } from "./cell";
 import { dialog } from "./dialogs";
 import { age, look, oneLine, plain, ran, type Session, title } from "./model";
-import { chosen, type Filter, FILTERS, filterOf, groupOf, GROUPS, isLoaded, labelsOf, ORDERS, SECTIONS, sectionOf, sessions, useFound, useScreens } from "./sessions";
+import { chosen, type Filter, FILTERS, filterOf, groupOf, GROUPS, isLoaded, labelsOf, listed, ORDERS, SECTIONS, sectionOf, sessions, useFound, useScreens } from "./sessions";
 import { Copy, isTyping, Link, State, Text, Trouble, useNow, Waiting } from "./ui";
 
 const SPARE_PX = 320;
@@ -20,7 +20,7 @@ export function List(): JSX.Element {
   const filter = filterOf(useCell(address).query);
   const now = useNow();
   const found = useFound(filter.q, all.size);
-  const fresh = useMemo(() => chosen(all.values(), filter, found), [all, found, JSON.stringify(filter)]);
+  const fresh = useMemo(() => chosen(listed(all), filter, found), [all, found, JSON.stringify(filter)]);
   const pressed = useRef<Session[] | null>(null);
   // A row must not move away under the pointer while it is pressed; what it says may change.
   const rows = pressed.current?.map((each) => all.get(each.id) ?? each) ?? fresh;
@@ -38,7 +38,7 @@ export function List(): JSX.Element {
   return (
     <main class="list" onPointerDown={hold}>
       <h1 class="hidden">Sessions</h1>
-      <Filters filter={filter} all={[...all.values()]} shown={rows.length} />
+      <Filters filter={filter} all={listed(all)} shown={rows.length} />
       <div class="split">
         {rows.length > 0 ? (
           <Rows key={JSON.stringify(filter)} rows={rows} group={filter.group} now={now} current={current!} isChosen={selected !== null} select={select} isHeld={pressed.current !== null} />

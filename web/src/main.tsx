@@ -11,7 +11,7 @@ import { List } from "./list";
 import { age, isLive } from "./model";
 import { askToNotify, notify, notifications } from "./notify";
 import { SessionPage } from "./session";
-import { announce, announcement, current, listener, nextThatAsks, sessions } from "./sessions";
+import { announce, announcement, current, listed, listener, nextThatAsks, sessions } from "./sessions";
 import { Copy, isTyping, Link, useNow, Waiting } from "./ui";
 
 function Page(): JSX.Element {
@@ -54,7 +54,7 @@ function Screen({ path, session }: { path: string; session: string | null }): JS
 }
 
 function Bar({ path }: { path: string }): JSX.Element {
-  const asking = [...useCell(sessions).values()].filter((each) => each.needs_input).length;
+  const asking = listed(useCell(sessions)).filter((each) => each.needs_input).length;
   const permission = useCell(notifications);
   return (
     <header class="top">

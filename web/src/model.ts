@@ -121,8 +121,11 @@ export function needsSomebody(session: Session): boolean {
   return session.needs_input !== null || (session.state === "unreachable" && !session.node) || session.state === "stale";
 }
 
+/** A session of a node is named as `hold` names it: NODE/NAME. */
 export function title(session: Session): string {
-  return session.name ?? oneLine(session);
+  const { name, node } = session;
+  if (!node) return name ?? oneLine(session);
+  return name ? `${node}/${name}` : `${node}: ${oneLine(session)}`;
 }
 
 /** The command for one line: its line ends and indentation as single spaces. */

@@ -47,7 +47,8 @@ export function SessionPage({ reference }: { reference: string }): JSX.Element {
     );
   }
   if (!session) return <Waiting what={reference} />;
-  const tab = query.get("tab") ?? "screen";
+  const asked = query.get("tab") ?? "screen";
+  const tab = asked === "screen" && !session.tty ? "log" : asked;
   const at = query.has("at") ? Number(query.get("at")) : null;
   const of = query.get("of") ?? mainStream(session);
   return (
@@ -64,7 +65,7 @@ function View(props: { session: Session; tab: string; at: number | null; of: str
   const { session, tab, at, of, now } = props;
   if (tab === "signals") return <Signals session={session} now={now} />;
   if (tab === "about") return <About session={session} now={now} />;
-  if (tab === "log" || !session.tty) return <Log session={session} at={at} of={of} />;
+  if (tab === "log") return <Log session={session} at={at} of={of} />;
   return <Screen session={session} at={at} />;
 }
 
@@ -118,7 +119,7 @@ function Header({ session, now, tab }: { session: Session; now: number; tab: str
           <Text>{oneLine(session)}</Text> <Text class="dim cwd">{session.cwd}</Text>
         </p>
         <nav aria-label="Views">
-          {TABS.map((name) => (
+          {TABS.filter((name) => name !== "screen" || session.tty).map((name) => (
             <button key={name} class="tab" aria-pressed={tab === name} onClick={() => setQuery({ tab: name === "screen" ? "" : name }, "push")}>
               {name}
             </button>

@@ -26,6 +26,11 @@ export function current(): Session | undefined {
   return sessions.value.get(reference ?? "") ?? [...sessions.value.values()].find((each) => reference && each.name && (each.node ? `${each.node}/` : "") + each.name === reference);
 }
 
+/** A session of a node that this home visits is listed once: as the visit, which can be previewed. */
+export function listed(all: ReadonlyMap<string, Session>): Session[] {
+  return [...all.values()].filter((each) => !each.node || all.get(each.id.slice(each.node.length + 1))?.place !== each.place);
+}
+
 async function* pages(query: Record<string, string> = {}): AsyncGenerator<Session[]> {
   let after: string | null = null;
   do {
@@ -54,7 +59,7 @@ function flush(): void {
 
 function show(next: ReadonlyMap<string, Session>): void {
   sessions.set(next);
-  const asking = [...next.values()].filter(needsSomebody).length;
+  const asking = listed(next).filter(needsSomebody).length;
   document.title = asking ? `(${asking}) Holdfast` : "Holdfast";
 }
 

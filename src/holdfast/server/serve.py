@@ -136,7 +136,7 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
         self.conn.fail = self._fail  # type: ignore[method-assign]
 
     def _fail(self, code: int, reason: str = "") -> None:
-        """The library ends a connection with a reason of its own. For a message that is too large, we name the limit."""
+        """The library closes a connection with its own reason. For a message that is too large, we name the limit."""
         if code == _TOO_BIG:
             most = self.server_state.limits.server_frame_bytes  # type: ignore[attr-defined]
             error = reached(TooLarge("a message", most), "frame_bytes", most)
