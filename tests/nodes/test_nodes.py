@@ -38,7 +38,7 @@ def test_two_commands_on_each_machine_connect_homes_that_have_no_listener(fleet:
     view = fleet.view
     assert [row["id"] for row in json.loads(view.hold("ls", "--nodes", "--json").stdout)] == [id]
     assert "typed far away" in view.hold("logs", "build-box/repl").stdout
-    assert "typed far away" in view.hold("attach", "build-box/repl", "--stdin-eof", "detach", input="").stdout
+    assert "typed far away" in view.hold("screen", "build-box/repl").stdout
     view.hold("rm", "build-box/repl")
     stopped = serving.call("POST", f"/v1/nodes/build-box/sessions/{id}/stop", {})
     assert stopped.status == 200, stopped.body
