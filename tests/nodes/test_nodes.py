@@ -51,6 +51,8 @@ def test_two_commands_on_each_machine_connect_homes_that_have_no_listener(fleet:
     assert fleet.view.hold("ls", "-aq").stdout == ""
     ran = fleet.view.hold("run", "--place", "node:build-box", "--", "echo $HOLDFAST_HOME; exit 3", check=False)
     assert (ran.returncode, ran.stdout) == (3, f"{node.home}\n")
+    # Its deputy has the node remove the session's directory there, for which it needs the node's server.
+    until(lambda: not fleet.view.endpoints(), START_BOUND_S, what="the end of the deputy")
 
 
 @pytest.mark.covers("nodes:3")

@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import socket
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,7 +16,6 @@ from support.waiting import until
 
 if TYPE_CHECKING:
     import subprocess
-    from pathlib import Path
 
     from support.program import Program
     from support.world import World
@@ -51,6 +51,10 @@ class Machine:
 
     def file(self, name: str) -> Path:
         return self.home / "nodes" / name
+
+    def endpoints(self) -> list[Path]:
+        """The sockets of its live runners and deputies."""
+        return list(Path(self.env["XDG_RUNTIME_DIR"], "holdfast").glob("[!l]*.sock"))
 
     def _stop_all(self) -> None:
         if (self.home / "sessions").exists():

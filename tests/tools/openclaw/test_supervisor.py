@@ -144,12 +144,14 @@ def test_of_three_reasons_at_once_the_first_stops_it_once(agent: Agent, world: W
         if first == "cancel":
             cancelling = asyncio.ensure_future(run.cancel())
             assert (await run.session.wait(match="signal TERM", timeout=30)).reason == "match"
+        before_limits = (await run.session.refresh()).cursor
         # Both have passed by now.
         await run.session.update(timeout=0.01, idle_timeout=0.01)
         if cancelling is not None:
             await cancelling
         else:
-            assert (await run.session.wait(match="signal TERM", timeout=30)).reason == "match"
+            woke = await run.session.wait(match="signal TERM", since=before_limits, timeout=30)
+            assert woke.reason == "match"
             before = await one.get_record(run.run_id)
             assert before is not None
             assert before.state == "exiting"
