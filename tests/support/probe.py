@@ -1,4 +1,5 @@
 """One child program for the whole suite: prints `ready`, then does as its words say, one after the other.
+First words about signals are done before `ready`.
 
 Output      lines N [SECONDS]     `line 1` to `line N`, SECONDS apart; lines-forever SECONDS
             held-lines N SECONDS FIFO  the same, but `line N` only after one byte of a Gate
@@ -441,9 +442,13 @@ WORDS: dict[str, Callable[[Words], object]] = {
 
 
 def main(words: Words) -> None:
+    words = list(words)
     if words[:1] == ["quiet"]:
-        words = words[1:]
+        words.pop(0)
     else:
+        # A test that has seen `ready` may send signals.
+        while words and words[0] in ("ignore", "exit-on", "signal-report"):
+            WORDS[words.pop(0)](words)
         say("ready")
     perform(words)
 
