@@ -216,10 +216,10 @@ def test_a_search_that_finds_nothing_in_its_time_says_where_it_goes_on(
 ) -> None:
     monkeypatch.setenv("HOLDFAST_SERVER_SEARCH_TIME", "0.1")
     serving = Serving(world)
-    lines = "yes \"$(printf '\\033[31ma line in red\\033[0m')\" | head -n 500000"
+    lines = "yes \"$(printf '\\033[31ma line in red\\033[0m')\" | head -n 2000000"
     id = started(serving, f"echo; echo wanted; {lines}; echo wanted; echo")["id"]
     ended(serving, id)
-    bound = ("after", 8) if direction == "oldest" else ("before", 23 * 500_000)
+    bound = ("after", 8) if direction == "oldest" else ("before", 23 * 2_000_000)
     target = f"/v1/sessions/{id}/search?text=wanted&direction={direction}&limit=1"
     at, pages = bound[1], 0
     while True:
