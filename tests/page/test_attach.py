@@ -60,6 +60,13 @@ def counts_on(tab: Tab, session: Session) -> None:
     assert counted == list(range(counted[0], counted[-1] + 1))
 
 
+def stands_still(tab: Tab) -> bool:
+    """Nothing is drawn for half a second; the program prints every 20 ms."""
+    before = tab.buffer()
+    tab.passes(0.5)
+    return tab.buffer() == before
+
+
 def typed(world: World, session: Session) -> str:
     """What the program has read, in order."""
     log = b"".join(path.read_bytes() for path in sorted(world.session(session.id).glob("tty.0*")))
@@ -111,6 +118,8 @@ def test_whatever_happens_to_the_page_each_byte_is_shown_and_typed_once(
 
     window.set_offline(True)
     tab.shows("offline", ".connection")
+    # What was received before may still be drawn.
+    until(lambda: stands_still(tab), what="the end of what was under way")
     last = numbers(tab.buffer())[-1]
     tab.passes(scaled(3, 30))
     assert numbers(tab.buffer())[-1] == last
