@@ -12,7 +12,7 @@ T ?=
 ARGS ?=
 
 .DEFAULT_GOAL := test
-.PHONY: setup system page run test test-all lint format types layers unit bench soak docs clean checks pythons
+.PHONY: setup system page run test test-all lint format types layers unit bench soak docs site clean checks pythons
 
 setup:
 	@tools/setup.sh "$(PYTHON)"
@@ -78,10 +78,18 @@ soak: setup
 
 docs: setup
 	$(BIN)/python tools/reference.py
+	$(BIN)/python tools/manpage.py
 	$(BIN)/python tools/config_reference.py
 	$(BIN)/python tools/api_reference.py
 	$(BIN)/python tools/modules_page.py
 	$(BIN)/python tools/promises_page.py
+
+# The documents as a site in build/site/html. A broken link fails.
+site: setup
+	@test -x build/site-venv/bin/mkdocs || $(BIN)/python -m venv build/site-venv
+	@build/site-venv/bin/python -m pip install -q -r requirements/site.txt
+	$(BIN)/python tools/site_pages.py
+	NO_MKDOCS_2_WARNING=1 build/site-venv/bin/mkdocs -q build --strict --clean -f build/site/mkdocs.yml
 
 clean:
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

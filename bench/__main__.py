@@ -7,10 +7,13 @@ import shutil
 import sys
 import time
 
-from . import crowd, logs, page, report, signals, start, stream, terminal, viewers, watching
+from . import crowd, logs, nodes, page, report, signals, start, stream, terminal, viewers, watching
 from .place import forget_places
 
-GROUPS = (start, stream, crowd, logs, terminal, watching, viewers, signals, page)
+# Users have compiled modules: programs that are started here compile each once, too.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+GROUPS = (start, stream, crowd, logs, terminal, watching, viewers, signals, page, nodes)
 PEERS = ("tmux", "dtach", "screen", "supervisord")
 
 

@@ -170,10 +170,10 @@ def _served() -> Iterator[tuple[_Served, Holdfast]]:
 def page() -> list[Row]:
     rows = []
     for measure in (_first_row_and_screen, _echo, _thousand, _flood, _restart, _find, _seek):
-        stalled, began = _stalled_s(), time.monotonic()
+        stalled, began = stalled_s(), time.monotonic()
         with _served() as (served, hf):
             row = measure(served, hf)
-        share = (_stalled_s() - stalled) / (time.monotonic() - began)
+        share = (stalled_s() - stalled) / (time.monotonic() - began)
         row.note = "; ".join(filter(None, (row.note, f"programs waited for a processor in {share:.0%} of the time")))
         rows.append(Row("B18", row.what, row.ours, row.against, f"{row.what}: {row.note}"))
     return rows
@@ -324,7 +324,7 @@ def _flood(served: _Served, hf: Holdfast) -> _Measured:
     page.keyboard.press("Control+c")
     again.wait(exit=True, timeout=_BOUND_S)
     ended = time.perf_counter() - began
-    row = _Measured("flood of 100 MB while somebody types")
+    row = _Measured("flood of 100 MB while a person types")
     row.add("key sent within 50 ms p95", 0.050, [statistics.quantiles(delays, n=20)[18]], "ms")
     row.add("`C-c` ends it within 0.5 s", 0.5, [ended], "s")
     row.add("heap below 200 MB", 200e6, [highest], "MB")
@@ -342,7 +342,7 @@ def _restart(served: _Served, hf: Holdfast) -> _Measured:
         began = served.start()
         page.wait_for_function("() => /live|resumed/.test(document.querySelector('.connection').textContent)")
         figures.append(time.perf_counter() - began)
-    row = _Measured("server killed and started anew, to live again")
+    row = _Measured("server killed and started again, to live again")
     row.add("1 s after it listens", 1.0, figures, "s")
     return row
 
@@ -382,7 +382,7 @@ def _seek(served: _Served, hf: Holdfast) -> _Measured:
     return row
 
 
-def _stalled_s() -> float:
+def stalled_s() -> float:
     """How long some process has waited for a processor."""
     with open("/proc/pressure/cpu") as file:
         return int(file.readline().rpartition("total=")[2]) / 1e6

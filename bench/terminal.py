@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from holdfast.model.results import Data
+from holdfast.model.events import Data
 from holdfast.sessions.api import Holdfast, Session
 
 from .measure import Spread, interleaved, ratio
@@ -34,7 +34,7 @@ _KEYS = 200
 
 _WATCHER = """
 import sys, holdfast
-from holdfast.model.results import Init
+from holdfast.model.events import Init
 with holdfast.open() as hf, hf.get(sys.argv[1]).attach(role="observe", lag="exact", since="now") as attachment:
     for event in attachment:
         if isinstance(event, Init):

@@ -27,4 +27,5 @@ pytest_plugins = [
     "support.serving",
     "support.browser",
     "support.fleets",
+    "support.releases",
 ]

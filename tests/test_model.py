@@ -30,7 +30,7 @@ from holdfast.model import (
     snapshot,
     status_of,
 )
-from holdfast.model.options import OPTIONS
+from holdfast.model.options import OPTIONS, START_OPTIONS, StartOptions
 from holdfast.sessions.wait import WAIT_OPTIONS
 
 SRC = Path(__file__).resolve().parent.parent / "src"
@@ -91,7 +91,7 @@ def _exit(cause: str, code: int | None = None, signal: str | None = None) -> Exi
 def test_session_keys_are_those_of_the_design_in_their_order() -> None:
     assert " ".join(SESSION_KEYS) == (
         "id kind name description owner labels command cwd tty size state status stopping pid runner_pid "
-        "place created_at started_at ended_at attempt desired exit cursor ends dropped_before log_bytes "
+        "runner_version place created_at started_at ended_at attempt desired exit cursor ends dropped_before log_bytes "
         "last_output_at attached needs_input health in_process endpoint observed_at metadata condition"
     )
 
@@ -147,6 +147,7 @@ def test_ended_session_is_reported_from_its_files_alone() -> None:
         "stopping": None,
         "pid": 11,
         "runner_pid": 10,
+        "runner_version": None,
         "place": "local",
         "created_at": "2026-08-01T09:14:07.412Z",
         "started_at": "2026-08-01T09:14:07.420Z",
@@ -270,7 +271,7 @@ def test_results_render_as_json() -> None:
 
 
 def test_every_start_option_has_a_type_and_a_row_in_the_same_order() -> None:
-    assert list(model.StartOptions.__annotations__) == list(OPTIONS)
+    assert list(StartOptions.__annotations__) == list(OPTIONS)
 
 
 def test_every_condition_of_a_wait_is_a_keyword_and_a_row_in_the_same_order() -> None:
@@ -279,7 +280,7 @@ def test_every_condition_of_a_wait_is_a_keyword_and_a_row_in_the_same_order() ->
 
 
 def test_start_options_are_all_there() -> None:
-    assert " ".join(sorted(model.START_OPTIONS)) == (
+    assert " ".join(sorted(START_OPTIONS)) == (
         "argv0 clean_env cwd description env grace health heartbeat idle_timeout input key kind labels "
         "lifetime limits log_cap memory merge_stderr metadata monitor name notify notify_people oom_score_adj owner "
         "owner_pid pass_fds place ready replace restart shell size soft stdin stop_ladder timeout ttl "
@@ -301,7 +302,7 @@ def test_start_options_are_all_there() -> None:
 def test_an_exit_knows_the_code_that_a_shell_would_show(
     code: int | None, signal: str | None, shown: int | None
 ) -> None:
-    from holdfast.model.results import Exit as ExitEvent
+    from holdfast.model.events import Exit as ExitEvent
 
     assert Exit(code, signal, "exit").shell_code == shown
     assert ExitEvent(code, signal, "exit", True, False).shell_code == shown

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import holdfast
 from holdfast import errors, model
-from holdfast.model.options import OPTIONS, Option
+from holdfast.model.options import OPTIONS, Option, StartOptions
 from holdfast.sessions import search
 from holdfast.sessions.log import Page
-from holdfast.sessions.wait import WAIT_OPTIONS
+from holdfast.sessions.wait import CONDITIONS, WAIT_OPTIONS
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "api.md"
 
@@ -58,6 +58,7 @@ KEYS: Mapping[str, str] = {
     "stopping": "While a stop is under way: `by`, `since`, `stage`.",
     "pid": "Of the command.",
     "runner_pid": "Of its runner.",
+    "runner_version": "The release of its runner.",
     "place": "`local`, or another machine or container.",
     "created_at": "When it was requested.",
     "started_at": "When the command started.",
@@ -138,15 +139,18 @@ def described(kind: type) -> Iterator[str]:
 def options() -> Iterator[str]:
     yield "## Options of run and start\n"
     yield "None is the same as leaving an option out, and the default where nothing else is said.\n"
-    yield from rows("option", OPTIONS, model.StartOptions.__annotations__)
+    yield from rows("option", OPTIONS, StartOptions.__annotations__)
 
 
 def conditions_of_wait() -> Iterator[str]:
-    yield "## Conditions of wait\n"
-    yield "The first that holds ends the wait.\n"
     types = {name: each.annotation for name, each in inspect.signature(holdfast.Session.wait).parameters.items()}
     types.pop("self")
-    yield from rows("condition", WAIT_OPTIONS, types)
+    yield "## Conditions of wait\n"
+    yield "The first that holds ends the wait.\n"
+    yield from rows("condition", CONDITIONS, {name: each for name, each in types.items() if name in CONDITIONS})
+    yield "These end no wait, but for `timeout`. They say how the conditions are judged.\n"
+    others = {name: row for name, row in WAIT_OPTIONS.items() if name not in CONDITIONS}
+    yield from rows("option", others, {name: each for name, each in types.items() if name not in CONDITIONS})
 
 
 def rows(what: str, table: Mapping[str, Option], types: Mapping[str, object]) -> Iterator[str]:

@@ -46,7 +46,7 @@ PAIRS = (
         facades=frozenset({"self._daemons"}),
         left_out=frozenset({"as_author", "coroutines", "over"}),
         replaced={
-            "from .driver import Asynchronous\n": "from .driver import Blocking, drive, each\n",
+            "from .driver import Asynchronous\n": "from .driver import Blocking, drive, drive_each\n",
             "    from .api import Holdfast\n": "",
             "Asynchronous()": "Blocking()",
             "open_async(": "open(",
@@ -139,10 +139,10 @@ def blocking(pair: Pair) -> str:
             first, last = begin(node.iter), end(node.iter)
             driven = isinstance(node, ast.AsyncFor)
             if ast.unparse(ast.Module(node.body, [])) == f"yield {ast.unparse(node.target)}":
-                edits += [(at, first, b"yield from each(" if driven else b"yield from ")]
+                edits += [(at, first, b"yield from drive_each(" if driven else b"yield from ")]
                 edits += [(last, end(node), b")" if driven else b"")]
             elif driven:
-                edits += [(at, at + len(b"async "), b""), (first, first, b"each("), (last, last, b")")]
+                edits += [(at, at + len(b"async "), b""), (first, first, b"drive_each("), (last, last, b")")]
         elif not isinstance(node, ast.Await):
             edits.append((at, at + len(b"async "), b""))
         else:

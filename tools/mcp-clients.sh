@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Puts real MCP clients into build/clients/NAME, for the tests that drive them: the one of `make test`, or with
+# Puts real MCP clients into build/clients/NAME, for the tests that drive them: those of `make test`, or with
 # HOLDFAST_TESTS=all every one that tests/node/clients.txt names. Does nothing for one that is there; says so when npm is
 # missing or reaches no registry: the tests that need it then say so too.
 set -euo pipefail

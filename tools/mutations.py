@@ -67,7 +67,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a wake comes 60 ms late",
-        "core/signalfile.py",
+        "core/wake.py",
         "hint = f\"{session or 'home'} {seq}\".encode()\n",
         'hint = f"{session or \'home\'} {seq}".encode()\n    __import__("time").sleep(0.06)\n',
         "tests/signals/test_succession.py::test_exit_makes_the_descriptor_readable_at_once",

@@ -1,4 +1,4 @@
-"""Writes docs/cli.md: the command line reference, from what `hold --help` and `hold COMMAND --help` print."""
+"""Writes docs/cli.md: the command line reference, from what `hold --help` and `hold COMMAND --help-all` print."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from holdfast import cli
+from holdfast.cli.help import overview
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "cli.md"
 
@@ -24,10 +25,10 @@ def page() -> str:
 
 
 def _parts() -> list[str]:
-    parts = [HEADER, f"```text\n{cli.overview().rstrip()}\n```\n"]
+    parts = [HEADER, f"```text\n{overview(80).rstrip()}\n```\n"]
     for name in cli.names():
         parser, _ = cli.parser_of(name)
-        parts.append(f"## hold {name}\n\n```text\n{parser.help().rstrip()}\n```\n")
+        parts.append(f"## hold {name}\n\n```text\n{parser.help(whole=True).rstrip()}\n```\n")
     return parts
 
 

@@ -1,4 +1,4 @@
-"""Commands that outlive whoever started them.
+"""Run commands that outlive the program that started them.
 
     import holdfast
 

@@ -1,8 +1,8 @@
 """One class per condition: its code, the words of its message, and what to do about it.
 
 A class names its facts as annotations, and `says` makes the message from them: `{fact}`, or `{fact!r}` for text that
-is quoted. The constructor takes the facts in their order. A class that annotates `fix` takes that too. Only a class
-whose message needs more has a constructor of its own.
+is quoted. The constructor takes the facts in their order. A class that annotates `fix` takes that too. A class without
+`says` makes its message in a constructor of its own.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from errno import ENOSPC as _ENOSPC
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from typing import Any
     from typing import dataclass_transform as dataclass_transform  # noqa: PLC0414  (for others, too)
 else:
 
@@ -41,15 +42,28 @@ class HoldfastError(Exception):
     fix = "see `hold doctor`"
     says = ""
 
-    def __init__(self, message: str = "", /, **facts: object) -> None:
-        message = message or self.says
+    def __init__(self, *given: Any, **named: Any) -> None:
+        """With `says` the facts as they are declared; without it the message, and facts by name."""
+        if not self.says:
+            self._set(*given, **named)
+            return
+        # A class that only changes the wording of another has the facts of that class.
+        kind: type[HoldfastError] = next(each for each in type(self).__mro__ if "says" in vars(each))
+        facts = declared_values(kind, given, named)
+        fix = facts.pop("fix", None)
+        words = {name: _Text(value) if isinstance(value, str) else value for name, value in facts.items()}
+        self._set(self.says.format(**words), **facts)
+        if isinstance(fix, str) and fix != kind.fix:
+            self.fix = fix
+
+    def _set(self, message: str = "", /, **facts: object) -> None:
         self.message = message
         self.facts = facts
         for name, value in facts.items():
             # A fact named like an attribute of every error (the exit code of a command, say) is in `facts` alone.
             if name not in ("message", "facts") and not hasattr(HoldfastError, name):
                 setattr(self, name, value)
-        super().__init__(message)
+        self.args = (message,)
 
     def __init_subclass__(cls) -> None:
         # A subclass that only changes the wording of another has no code of its own.
@@ -57,8 +71,6 @@ class HoldfastError(Exception):
             if cls.code in _BY_CODE:
                 raise TypeError(f"{_BY_CODE[cls.code].__name__} has the code {cls.code}, too")
             _BY_CODE[cls.code] = cls
-        if "says" in vars(cls):
-            cls.__init__ = _declared_init(cls)  # type: ignore[method-assign]
 
     def __str__(self) -> str:
         return f"{self.message}; {self.fix}"
@@ -81,7 +93,7 @@ class HoldfastError(Exception):
             facts.update((name, value) for name, value in sent.items() if isinstance(name, str))
         message = frame.get("message")
         error = kind.__new__(kind)
-        HoldfastError.__init__(error, message if isinstance(message, str) and message else code, **facts)
+        error._set(message if isinstance(message, str) and message else code, **facts)
         if kind is HoldfastError:
             error.code = code
         fix = frame.get("fix")
@@ -93,18 +105,6 @@ class HoldfastError(Exception):
 def facts_of(kind: type[HoldfastError]) -> list[str]:
     """The facts of a class, in the order of its constructor."""
     return [name for name in kind.__annotations__ if name != "fix"]
-
-
-def _declared_init(kind: type[HoldfastError]):  # type: ignore[no-untyped-def]  # as the annotations of `kind` say
-    def init(self: HoldfastError, *given: object, **named: object) -> None:
-        facts = declared_values(kind, given, named)
-        fix = facts.pop("fix", None)
-        words = {name: _Text(value) if isinstance(value, str) else value for name, value in facts.items()}
-        HoldfastError.__init__(self, self.says.format(**words), **facts)
-        if isinstance(fix, str) and fix != kind.fix:
-            self.fix = fix
-
-    return init
 
 
 def declared_values(kind: type, given: Sequence[object], named: Mapping[str, object]) -> dict[str, object]:
@@ -147,13 +147,13 @@ class BadRequest(HoldfastError):
 
 
 class BadArgument(HoldfastError):
-    """A value is not acceptable: `argument` is its name, `why` the rule it breaks."""
+    """A value is invalid: `argument` is its name, `why` the rule it breaks."""
 
     code, http_status, exit_code = "bad-argument", 400, USAGE
     says = "{argument}: {why}"
     argument: str
     why: str
-    fix: str = "give an acceptable value"
+    fix: str = "give a valid value"
 
 
 class BadCursor(HoldfastError):
@@ -183,7 +183,7 @@ class BadKey(HoldfastError):
 
 class BadSize(HoldfastError):
     code, http_status, exit_code = "bad-size", 400, USAGE
-    says = "not a terminal size: {size!r}"
+    says = "not a terminal size: {size}"
     fix = "give columns from 1 to 1000 and rows from 1 to 500, such as 80x24"
     size: str
 
@@ -229,27 +229,28 @@ class NameTaken(HoldfastError):
     holder: str | None
 
     def __init__(self, name: str, holder: str | None) -> None:
-        by = f"running session {holder}" if holder else "a session that is starting"
+        by = f"running session {holder}" if holder else "another session"
         super().__init__(f"the name {_short(name)} belongs to {by}", name=name, holder=holder)
 
 
 class KeyReused(HoldfastError):
     code, http_status, exit_code = "key-reused", 409, NOT_IN_THIS_STATE
-    fix = "use a new key for a different command, or replace=True to put it in the place of the old one"
+    fix = "use a new key for a different command, or replace=True to stop the old one and start this one"
     key: str
     holder: str | None
 
     def __init__(self, key: str, holder: str | None) -> None:
-        message = f"the key {_short(key)} belongs to another command (session {holder or 'unknown'})"
+        by = f" (session {holder})" if holder else ""
+        message = f"the key {_short(key)} belongs to another command{by}"
         super().__init__(message, key=key, holder=holder)
 
 
 class Superseded(HoldfastError):
-    """While this start waited for its turn, a newer replacement of the same key came."""
+    """While this start waited for its turn, a newer start with the same key and `replace` came."""
 
     code, http_status, exit_code = "superseded", 409, NOT_IN_THIS_STATE
-    says = "a newer start replaced this one under the key {key!r}"
-    fix = "nothing to do: the newer command runs"
+    says = "a newer start with the key {key!r} replaced this one"
+    fix = "nothing to do: the newer command is running"
     key: str
 
 
@@ -325,7 +326,7 @@ class KindReserved(HoldfastError):
 
 class StdinClosed(HoldfastError):
     code, http_status, exit_code = "stdin-closed", 409, NOT_IN_THIS_STATE
-    says = "the input of session {id} is closed: {why}"
+    says = "stdin of {id} is closed: {why}"
     fix = 'start the command with stdin="open" to write to it'
     id: str
     why: str
@@ -368,7 +369,7 @@ class ObserveOnly(HoldfastError):
 class ConsumerMismatch(HoldfastError):
     code, http_status, exit_code = "consumer-mismatch", 409, NOT_IN_THIS_STATE
     says = "consumer {consumer!r} exists with other owners"
-    fix = "use another consumer name, or the owners it was made with"
+    fix = "use another consumer name, or the owners it was created with"
     consumer: str
 
 
@@ -376,7 +377,7 @@ class ConsumerMismatch(HoldfastError):
 
 
 class IdentityMismatch(HoldfastError):
-    """The process that answers, or that has the recorded pid, is not the recorded one. Nothing was sent to it."""
+    """The process that answers, or that has the recorded pid, is not the recorded process. Nothing was sent to it."""
 
     code, http_status, exit_code = "identity-mismatch", 409, NOT_REACHED
     says = "session {id}: {part} is {found}, but {recorded} was recorded"
@@ -389,7 +390,7 @@ class IdentityMismatch(HoldfastError):
 
 class RunnerGone(HoldfastError):
     code, http_status, exit_code = "runner-gone", 409, NOT_REACHED
-    fix = "`hold logs` reads what was kept; `hold stop` ends the command where it still lives"
+    fix = "`hold logs` reads what was kept; `hold stop` ends the command if it is still running"
     id: str
     state: str
     pid: int | None
@@ -425,15 +426,15 @@ class Unsupported(HoldfastError):
     feature: str
     version: str | None
 
-    def __init__(self, feature: str, version: str | None = None) -> None:
-        whom = f"the runner (version {version})" if version else "this version"
+    def __init__(self, feature: str, version: str | None = None, *, of: str = "the runner") -> None:
+        whom = f"{of} (version {version})" if version else "this version"
         super().__init__(f"{whom} does not support {feature}", feature=feature, version=version)
 
 
 class ForeignPeer(HoldfastError):
     code, http_status, exit_code = "foreign-peer", 403, FAILED
     says = "the other end of the socket belongs to uid {uid}"
-    fix = "connect as the user whose home it is"
+    fix = "connect as the user who owns this home"
     uid: int
 
 
@@ -566,7 +567,7 @@ class Timeout(HoldfastError):
 class PlaceUnreachable(HoldfastError):
     code, http_status, exit_code = "place-unreachable", 502, NOT_REACHED
     says = "{place} cannot be reached: {why}"
-    fix = "check that the place is up and that its program connects without asking for anything; nothing was started"
+    fix = "check that the place is up and that its program connects without a prompt; nothing was started"
     place: str
     why: str
 
@@ -574,7 +575,7 @@ class PlaceUnreachable(HoldfastError):
 class PlaceGone(HoldfastError):
     code, http_status, exit_code = "place-gone", 502, NOT_REACHED
     says = "{place} is gone: {why}"
-    fix = "make the container again, or name another place; nothing was started"
+    fix = "create the container again, or name another place; nothing was started"
     place: str
     why: str
 
@@ -589,20 +590,22 @@ class PlaceNoPython(HoldfastError):
 
 class PlaceUnsupported(HoldfastError):
     code, http_status, exit_code = "place-unsupported", 501, FAILED
-    says = "no way to start a runner at the place {place!r}"
-    fix = 'use place="local", or a place of the kinds ssh, docker, podman, apptainer, singularity, node'
+    says = "cannot start a runner at the place {place!r}"
     place: str
+    fix: str = (
+        "give ssh:HOST, docker:NAME, podman:NAME, apptainer:NAME, singularity:NAME, node:NAME, or a [places.NAME]"
+    )
 
 
 # Other machines.
 
 
 class NodeUnreachable(HoldfastError):
-    """`sent` says whether the node may have acted on the request: nothing is ever sent twice by itself."""
+    """`sent` says whether the node may have acted on the request: Holdfast never repeats a request."""
 
     code, http_status, exit_code = "node-unreachable", 504, NOT_REACHED
     says = "the node {node} cannot be reached: {why}"
-    fix = "see `hold node ls`; if the request was sent (`sent`), look whether it was done before repeating it"
+    fix = "see `hold node ls`; if the request was sent (`sent`), check whether it took effect before you repeat it"
     node: str
     why: str
     sent: bool
@@ -633,7 +636,7 @@ class NodeTwice(HoldfastError):
 
 class NoSuchNode(NotFound):
     says = "there is no node {ref!r}"
-    fix = "see `hold node ls`"
+    fix = "see `hold node ls` for nodes, `hold ls` for the sessions of this home"
     ref: str
 
 
@@ -649,7 +652,7 @@ class BadInvitation(BadArgument):
     fix = "ask for a new one: `hold node invite NAME` on the other machine"
 
     def __init__(self, why: str) -> None:
-        HoldfastError.__init__(self, f"the invitation cannot be used: {why}", argument="invitation", why=why)
+        self._set(f"the invitation cannot be used: {why}", argument="invitation", why=why)
 
 
 # Files.
@@ -704,14 +707,11 @@ class MalformedAnswer(DamagedRecord):
     """A runner, or the place it runs in, answered with fields of the wrong type."""
 
     code, http_status, exit_code = "malformed-answer", 502, FAILED
+    says = "invalid answer from the runner of session {session}: {why}"
     fix = "run `hold doctor`: it says how to remove this session"
     session: str
     path: str
     why: str
-
-    def __init__(self, session: str, path: str, why: str) -> None:
-        message = f"invalid answer from the runner of session {session}: {why}"
-        HoldfastError.__init__(self, message, session=session, path=path, why=why)
 
 
 # Language servers.
@@ -721,7 +721,7 @@ class ServerGone(HoldfastError):
     """The language server did not answer: it exited, closed its output, or was stopped."""
 
     code, http_status, exit_code = "server-gone", 502, FAILED
-    fix = "ask again when it runs: it is restarted unless it was stopped or failed too often"
+    fix = "try again when it is running: it is restarted unless it was stopped or failed too often"
     id: str
     server: str
     method: str | None
@@ -738,7 +738,7 @@ class ServerRefused(HoldfastError):
 
     code, http_status, exit_code = "server-refused", 502, FAILED
     says = "language server {server!r} refused {method}: {reason!r} ({number})"
-    fix = "see what the server expects of this request"
+    fix = "check what the server expects in this request"
     server: str
     method: str
     number: int | None

@@ -86,7 +86,7 @@ def new_id(kind: str) -> str:
 
 def check_name(name: object) -> str:
     """The name in its one canonical spelling, or BadArgument: it must not be mistaken for anything else."""
-    text = _plain_text("name", name, NAME_CHARACTERS)
+    text = plain_text("name", name, NAME_CHARACTERS)
     if "/" in text:
         raise BadArgument("name", "has a /, so that it looks like a path", "use - or . instead")
     if text.startswith("-"):
@@ -99,7 +99,7 @@ def check_name(name: object) -> str:
 
 
 def check_owner(owner: object) -> str:
-    return _plain_text("owner", owner, OWNER_CHARACTERS)
+    return plain_text("owner", owner, OWNER_CHARACTERS)
 
 
 def check_labels(labels: object) -> dict[str, str]:
@@ -109,14 +109,14 @@ def check_labels(labels: object) -> dict[str, str]:
         raise BadArgument("labels", f"has more than {LABELS} entries", "keep the rest in metadata")
     checked: dict[str, str] = {}
     for key, value in labels.items():
-        key = _plain_text("label key", key, LABEL_KEY_CHARACTERS)
+        key = plain_text("label key", key, LABEL_KEY_CHARACTERS)
         if "=" in key or ":" in key:
             raise BadArgument("label key", f"{key!a} has = or :, which end a key", "use . or - instead")
-        checked[key] = _plain_text(f"label {key}", value, LABEL_VALUE_CHARACTERS) if value != "" else ""
+        checked[key] = plain_text(f"label {key}", value, LABEL_VALUE_CHARACTERS) if value != "" else ""
     return checked
 
 
-def _plain_text(what: str, text: object, limit: int) -> str:
+def plain_text(what: str, text: object, limit: int) -> str:
     """`text` in NFC, of 1 to `limit` visible characters."""
     if not isinstance(text, str):
         raise BadArgument(what, f"is {type(text).__name__}, not text", "give a string")

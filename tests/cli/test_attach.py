@@ -416,9 +416,16 @@ def test_an_observers_mouse_and_focus_ring_no_bell(started: Started, attach: Att
     for piece in (b"\x1b[<35;10;5M\x1b[I", b"\x1b[<35;1", b"0;5M\x1b[O", b"\x1b[M !!", b"\x1b[35;10;5M"):
         outer.type(piece)
     outer.type(b"x")
+    outer.shows(f"`hold attach {session.id}` takes control")
+    outer.shows("ctrl-] d leaves")
+    outer.type(b"x")
+    outer.until(lambda: "you are only watching" not in outer.text, "the session again")
+    assert outer.printed.count(b"\x07") == before
+    outer.type(b"x")
     outer.until(lambda: outer.printed.count(b"\x07") > before, "the bell for a key")
     leave(outer)
     assert outer.printed.count(b"\x07") == before + 1
+    assert outer.printed.count(b"you are only watching") == 1
 
 
 def test_an_observer_types_and_sizes_nothing(started: Started, attach: Attach) -> None:
@@ -426,7 +433,7 @@ def test_an_observer_types_and_sizes_nothing(started: Started, attach: Attach) -
     outer = attach(session, "--observe", rows=10, cols=40)
     outer.shows("ready")
     outer.type(b"abc")
-    outer.until(lambda: b"\x07" in outer.printed, "a bell")
+    outer.shows("you are only watching")
     assert session.refresh().size == [24, 80]
     leave(outer)
     assert read_by(session) == b""
@@ -440,11 +447,40 @@ def test_a_client_that_gives_up_control_keeps_watching(started: Started, attach:
     outer.type(b"a")
     got(session, b"a")
     outer.type(b"\x1dobc")
-    outer.until(lambda: b"\x07" in outer.printed, "a bell")
+    outer.shows("you are only watching")
+    outer.type(b" ")
+    outer.until(lambda: "you are only watching" not in outer.text, "the session again")
     session.send("z")
     outer.shows("7a")
     assert read_by(session) == b"az"
     leave(outer)
+
+
+def test_the_last_line_names_the_session_and_is_a_line_of_its_own(world: World) -> None:
+    home = world.open()
+    for verb in (["attach", "calm"], ["run", "-t", "--name", "busy", "--"]):
+        argv = ["sh", "-c", "printf 'prompt# '; exec cat"]
+        if verb[0] == "attach":
+            world.closing.callback(home.start(argv, tty=True, name="calm").kill)
+        outer = Outer(world.hold_argv(*verb, *(argv if verb[0] == "run" else ())))
+        world.closing.callback(outer.close)
+        outer.shows("prompt#")
+        outer.type(b"\x1dd")
+        assert outer.end() == 0
+        name = "busy" if verb[0] == "run" else "calm"
+        last = outer.everything.rstrip().splitlines()[-1]
+        assert last.startswith(f"hold: detached from {name}; `hold attach {name}`"), outer.everything
+        world.closing.callback(home.get(name).kill)
+
+
+def test_an_attach_that_is_refused_writes_no_query(started: Started, world: World) -> None:
+    session = started(["sh", "-c", "echo ready; exec sleep 600"])
+    outer = Outer(world.hold_argv("attach", session.id), {"HOLDFAST_SESSION_ID": session.id})
+    world.closing.callback(outer.close)
+    assert outer.end() != 0
+    assert "self-attach" in outer.everything or "itself" in outer.everything
+    assert b"\x1b]10;?" not in outer.printed
+    assert outer.asked == []
 
 
 def test_a_window_that_changes_its_size_resizes_the_session(started: Started, attach: Attach) -> None:

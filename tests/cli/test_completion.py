@@ -63,9 +63,10 @@ def test_owners_consumers_and_signals_are_completed(world: World, start: Start) 
     world.hold("ack", f"{over}.2", check=True)
     assert complete(world, "hold", "ack", "--consumer", "") == ["cli"]
     assert complete(world, "hold", "ack", "") == []
-    assert complete(world, "hold", "notify", "") == ["on", "off"]
+    assert complete(world, "hold", "notify", "") == ["on", "off", "test"]
     assert complete(world, "hold", "notify", "off", "") == ["web", live]
-    assert complete(world, "hold", "search", "web", "") == []
+    # Another session, or the pattern.
+    assert complete(world, "hold", "search", "web", "") == ["web", live, over]
 
 
 @pytest.fixture

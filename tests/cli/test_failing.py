@@ -10,6 +10,7 @@ import subprocess
 import pytest
 
 from cli.conftest import Start
+from cli.outer import Outer
 from holdfast import errors
 from holdfast.cli.output import complain, typed
 from support.faults import kill_runner, sweep_up, wedged
@@ -54,7 +55,7 @@ WRONG: dict[str, Case] = {
     "a missing program": (("run", "--", "/nowhere/x"), 127, "spawn-error", "the command could not be started: exec"),
     "a missing directory": (("start", "--cwd", "/nowhere", "--", "true"), 1, "spawn-error", "the command could not"),
     "a missing input": (("run", "--input", "none", "--", "true"), 125, "error", "none: No such file or directory"),
-    "a place": (("start", "--place", "moon:base", "--", "true"), 1, "place-unsupported", "no way to start a runner"),
+    "a place": (("start", "--place", "moon:base", "--", "true"), 1, "place-unsupported", "cannot start a runner"),
     "a size": (("start", "--tty", "--size", "0x80", "--", "true"), 2, "bad-size", "not a terminal size"),
     "a bad pattern": (
         ("start", "--watch", "/(a+)+$/", "--", "true"),
@@ -69,14 +70,14 @@ WRONG: dict[str, Case] = {
     "a signal of an unknown session": (("ack", "b00000000.1"), 3, "not-found", "no such session: 'b00000000'"),
     "several up to": (("ack", "home.1", "home.2", "--upto"), 2, "bad-request", "ack: --upto takes one signal"),
     "no such consumer": (("signals", "--consumer", "x"), 1, "not-found", "no consumer 'x'"),
-    "neither on nor off": (("notify", "maybe", "x"), 2, "bad-request", "notify: argument on|off: invalid choice"),
+    "neither on nor off": (("notify", "maybe", "x"), 2, "bad-request", "notify: argument action: invalid choice"),
     "parked and followed": (("signals", "--parked", "-f"), 2, "bad-request", "signals: --parked cannot be combined"),
 }
 
 
 # A keyword of Python, or a fix that fixes nothing.
 PYTHON = re.compile(r"\b[a-z]+_[a-z_]+\b|\b[a-z]+=(True|False|None|'|\"|$|[ ,;])|\b[a-z]+\(\)")
-USELESS = ("give an acceptable value", "see `hold doctor`")
+USELESS = ("give a valid value", "see `hold doctor`")
 
 # What people get wrong, and a part of the fix that is printed.
 MISTAKES: dict[tuple[str, ...], str] = {
@@ -88,7 +89,7 @@ MISTAKES: dict[tuple[str, ...], str] = {
     ("start", "--replace", "--", "true"): "give --key or --name too",
     ("start", "--tty", "--stdin", "closed", "--", "true"): "leave stdin out",
     ("start", "--input", "/dev/null", "--stdin", "closed", "--", "true"): "--stdin open",
-    ("start", "--place", "moon:base", "--", "true"): "--place local",
+    ("start", "--place", "moon:base", "--", "true"): "ssh:HOST",
     ("start", "--place", "ssh:", "--", "true"): "ssh:NAME",
     ("start", "--pass-fd", "77", "--", "true"): "77<FILE",
     ("start", "--owner-pid", "1", "--", "true"): "--lifetime owner",
@@ -365,6 +366,15 @@ def test_an_interrupted_wait_exits_with_130(world: World, start: Start) -> None:
     program.signal(signal.SIGINT)
     assert program.wait() == 130
     assert program.errors() == ""
+
+
+def test_after_ctrl_c_the_prompt_of_the_shell_is_on_a_line_of_its_own(world: World, start: Start) -> None:
+    window = Outer(world.hold_argv("logs", "-f", start("forever")))
+    world.closing.callback(window.close)
+    window.shows("ready")
+    window.type(b"\x03")
+    assert window.end() == 130
+    assert window.printed.endswith(b"^C\r\n")
 
 
 def test_an_unknown_command_names_the_nearest(world: World) -> None:

@@ -210,7 +210,7 @@ def test_the_order_of_rows_before_columns_is_nowhere_in_docs_tests_or_help() -> 
     assert found
     assert [(cols, rows) for cols, rows in found if int(cols) < int(rows)] == []
     for command in ("start", "run", "resize"):
-        assert "COLSxROWS" in cli.parser_of(command)[0].help()
+        assert "COLSxROWS" in cli.parser_of(command)[0].help(whole=True)
 
 
 @pytest.mark.covers("habits:6")
@@ -267,7 +267,7 @@ def test_prune_removes_what_has_ended_by_age_and_status(world: World, start: Sta
     world.hold("run", "--name", "fine", "--", "true", check=True)
     world.hold("run", "--name", "bad", "--", "false")
     assert world.hold("prune", "--older", "1d", check=True).stdout == "removed 0 sessions\n"
-    assert world.hold("prune", "--status", "failed", check=True).stdout == "removed 1 sessions\n"
+    assert world.hold("prune", "--status", "failed", check=True).stdout == "removed 1 session\n"
     left = world.open().sessions(all=True)
     assert {each.name for each in left} == {None, "fine"}
     world.hold("prune", check=True)

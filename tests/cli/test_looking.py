@@ -6,11 +6,13 @@ import base64
 import json
 import os
 import pty
+import re
 import subprocess
 
 import pytest
 
 from cli.conftest import Start
+from support.waiting import until
 from support.world import World
 
 
@@ -87,7 +89,7 @@ def test_status_reports_everything_with_evidence_and_time(world: World, start: S
     assert shown["id"] == session["id"] == id
     assert shown["state"] == "running"
     assert shown["evidence"] == session["metadata"]["evidence"] == "its runner answered"
-    assert shown["observed"].endswith("Z")
+    assert shown["observed"].endswith(" ago)")
     assert shown["pid"] == str(session["pid"])
     assert shown["stdout"] == "12 B"
     assert shown["cursor"] == session["cursor"] == "stdout:12,stderr:0"
@@ -179,6 +181,20 @@ def test_output_that_was_dropped_is_reported(world: World, start: Start) -> None
     assert "dropped" in world.hold("status", id).stdout
 
 
+def test_status_names_log_limits_and_restarts(world: World, start: Start) -> None:
+    limits = ("--timeout", "2h", "--idle-timeout", "30m", "--log-cap", "2M")
+    id = start("forever", options=("--restart", "on-failure", *limits))
+    world.hold("kill", "-9", id, check=True)
+    until(lambda: json.loads(world.hold("status", id, "--json").stdout)["attempt"] == 2, 30, what="the second attempt")
+    facts = dict(re.split("  +", line, maxsplit=1) for line in world.hold("status", id).stdout.splitlines())
+    assert facts["log"] == str(world.home / "sessions" / id)
+    assert facts["limits"] == "timeout 2h, idle timeout 30m, log 2.0 MiB"
+    assert facts["restart"] == "on-failure, at most 5 times in 10m; this is attempt 2"
+    # Local time with its offset from UTC.
+    for key in ("observed", "created", "started"):
+        assert re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d [+-]\d{4} \(", facts[key]), facts[key]
+
+
 def test_search_prints_matches_with_context_once_each(world: World, start: Start) -> None:
     id = start("quiet", "lines", 12)
     world.hold("wait", id, "--exit", "--timeout", "30s", check=True)
@@ -205,6 +221,7 @@ def test_search_as_json_reports_where(world: World, start: Start) -> None:
     hits = json.loads(world.hold("search", id, "2", "-C", "1", "--json").stdout)
     assert hits == [
         {
+            "session": id,
             "stream": "stdout",
             "offset": 7,
             "line": 2,
@@ -221,6 +238,74 @@ def test_search_without_a_match_exits_with_1(world: World, start: Start) -> None
     done = world.hold("search", id, "nowhere")
     assert (done.stdout, done.stderr, done.returncode) == ("", "", 1)
     assert json.loads(world.hold("search", id, "nowhere", "--json").stdout) == []
+
+
+def test_search_of_several_sessions_names_each(world: World, start: Start) -> None:
+    for name in ("web", "api", "db"):
+        start("quiet", "say", f"{name} begins", "say", "error", options=("--name", name))
+    world.hold("wait", "web", "api", "db", "--timeout", "30s", check=True)
+    both = "web:2:error\napi:2:error\n"
+    assert world.hold("search", "web", "api", "error").stdout == both
+    assert world.hold("search", "error", "web", "api").stdout == both
+    assert world.hold("search", "-e", "error", "web", "api", "web").stdout == both
+    assert world.hold("search", "web", "api", "error", "-C", "1").stdout.splitlines() == [
+        "web-1-web begins",
+        "web:2:error",
+        "--",
+        "api-1-api begins",
+        "api:2:error",
+    ]
+    hits = json.loads(world.hold("search", "api", "web", "begins", "--json").stdout)
+    assert [hit["text"] for hit in hits] == ["api begins", "web begins"]
+    assert [world.hold("status", hit["session"], "--json").returncode for hit in hits] == [0, 0]
+    # One that matches is enough.
+    assert world.hold("search", "web", "api", "web begins").returncode == 0
+    assert world.hold("search", "web", "api", "neither").returncode == 1
+
+
+def test_search_takes_the_last_word_as_the_pattern_unless_only_the_first_is_no_session(
+    world: World, start: Start
+) -> None:
+    start("quiet", "say", "db is here", options=("--name", "web"))
+    start("quiet", "say", "web is here", options=("--name", "db"))
+    world.hold("wait", "web", "db", "--timeout", "30s", check=True)
+    assert world.hold("search", "web", "db").stdout == "1:db is here\n"
+    assert world.hold("search", "db", "web").stdout == "1:web is here\n"
+    assert world.hold("search", "here", "web").stdout == "1:db is here\n"
+    assert world.hold("search", "-e", "db", "web").stdout == "1:db is here\n"
+    assert world.hold("search", "db", "--", "-x").returncode == 1
+    unclear = world.hold("search", "web", "here", "db")
+    assert unclear.returncode == 2
+    assert "'web' and 'db' are both sessions" in unclear.stderr
+    assert "-e PATTERN" in unclear.stderr
+    unknown = world.hold("search", "wbe", "here")
+    assert (unknown.returncode, "no such session: 'wbe'" in unknown.stderr) == (3, True)
+    missing = world.hold("search", "-e", "here")
+    assert (missing.returncode, "required: ID" in missing.stderr) == (2, True)
+
+
+def test_wait_for_several_reports_every_one_and_the_first_failure(world: World, start: Start) -> None:
+    gates = [world.gate(), world.gate()]
+    slow = start("await", gates[0], "exit", 4, options=("--name", "slow"))
+    start("await", gates[1], "exit", 5, options=("--name", "quick"))
+    start("exit", 0, options=("--name", "fine"))
+    first = world.hold("wait", "--any", "slow", "quick", "fine", "--timeout", "30s")
+    assert (first.stdout, first.returncode) == ("fine: exit: code 0\n", 0)
+    late = world.hold("wait", "slow", "fine", "--timeout", "50ms")
+    assert (late.stdout, late.returncode) == ("slow: timeout\nfine: exit: code 0\n", 124)
+    gates[1].release()
+    assert world.hold("wait", "--any", "slow", "quick", "--timeout", "30s").returncode == 5
+    waiting = world.program(world.hold_argv("wait", "fine", "quick", slow, "slow"))
+    gates[0].release()
+    assert [waiting.line() for _ in range(3)] == ["fine: exit: code 0", "quick: exit: code 5", "slow: exit: code 4"]
+    assert waiting.wait() == 5
+    woken = json.loads(world.hold("wait", "slow", "fine", "--json").stdout)
+    assert [woke["session"]["exit"]["code"] for woke in woken] == [4, 0]
+    done = world.hold("wait", "fine", "slow", "--match", "never", "--timeout", "30s")
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == ["hold: fine: the command ended first", "hold: slow: the command ended first"]
+    assert world.hold("wait", "fine", "slow", "--since", "0").returncode == 2
+    assert world.hold("wait", "fine", "none").returncode == 3
 
 
 def test_wait_says_which_condition_came(world: World, start: Start) -> None:

@@ -63,7 +63,7 @@ def test_words_become_arguments(command: str, words: list[str], expected: dict[s
         ("ls", ["--owner"], "ls: argument --owner: expected one argument"),
         ("ls", ["--owner", "--json"], "ls: argument --owner: expected one argument"),
         ("ls", ["--state", "x"], "ls: argument --state: invalid choice: 'x' (choose from starting, "),
-        ("search", [], "search: the following arguments are required: ID, PATTERN"),
+        ("keys", [], "keys: the following arguments are required: ID, KEY"),
         ("rm", [], "rm: the following arguments are required: ID"),
         ("logs", ["x", "-n1", "--since=0"], "logs: argument --since: not allowed with argument -n/--lines"),
     ],
@@ -101,7 +101,7 @@ def test_a_count_is_a_number_or_refused(text: str) -> None:
 
 
 def test_a_ladder_is_read_rung_by_rung() -> None:
-    assert parsing.ladder("INT:2s, TERM/group:500ms,KILL/tree") == [
+    assert options.ladder("INT:2s, TERM/group:500ms,KILL/tree") == [
         {"signal": "INT", "target": "command", "wait_s": 2.0},
         {"signal": "TERM", "target": "group", "wait_s": 0.5},
         {"signal": "KILL", "target": "tree", "wait_s": 0.0},
@@ -111,7 +111,7 @@ def test_a_ladder_is_read_rung_by_rung() -> None:
 @given(st.text(alphabet=st.characters(codec="utf-8") | st.sampled_from("INT:,/2sgroup")))
 def test_a_ladder_is_rungs_or_refused(text: str) -> None:
     try:
-        rungs = parsing.ladder(text)
+        rungs = options.ladder(text)
     except BadArgument:
         return
     assert len(rungs) == text.count(",") + 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -70,8 +71,10 @@ def test_a_run_gets_what_its_options_say(world: World) -> None:
     assert done.stderr == ""
 
 
-def test_stdin_is_closed_unless_asked_for(world: World) -> None:
-    assert world.hold("run", "--", "cat", input="nothing\n").stdout == ""
+def test_stdin_is_that_of_a_pipe_or_a_file_unless_it_is_closed(world: World) -> None:
+    assert world.hold("run", "--", "cat", input="a pipe\n").stdout == "a pipe\n"
+    assert world.hold("run", "--stdin", "closed", "--", "cat", input="nothing\n").stdout == ""
+    assert world.hold("run", "--", "cat").stdout == ""
 
 
 @pytest.mark.parametrize("size", [0, 5, 3_000_000])
@@ -266,3 +269,30 @@ def test_a_command_has_no_signal_ignored_or_blocked(world: World, options: tuple
     done = subprocess.run(argv, capture_output=True, text=True, timeout=20, check=True)
     masks = [int(line.split()[1], 16) for line in done.stdout.splitlines()]
     assert masks == [0, 0]
+
+
+@pytest.mark.parametrize("how", ["an option", "an empty input", "the file", "a variable"])
+def test_a_loop_that_reads_lines_keeps_its_input(world: World, how: str) -> None:
+    env, words, after = {}, "", ""
+    if how == "an option":
+        words = "--stdin closed"
+    elif how == "an empty input":
+        after = "</dev/null"
+    elif how == "a variable":
+        env["HOLDFAST_START_STDIN"] = "closed"
+    else:
+        file = world.root / "user" / ".config" / "holdfast" / "config.toml"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text('[start]\nstdin = "closed"\n')
+        file.chmod(0o600)
+    hold = shlex.join(map(str, world.hold_argv("run")))
+    command = """sh -c 'cat; echo "did $0"' $line"""
+    loop = f"seq 2 | while read -r line; do {hold} {words} -- {command} {after}; done"
+    with_env = {**os.environ, **env}
+    done = subprocess.run(["sh", "-c", loop], capture_output=True, text=True, timeout=60, check=True, env=with_env)
+    assert (done.stdout, done.stderr) == ("did 1\ndid 2\n", "")
+    # Without any of these the first one reads all, as ssh does.
+    if how == "an option":
+        loop = loop.replace(words, "")
+        first = subprocess.run(["sh", "-c", loop], capture_output=True, text=True, timeout=60, check=True)
+        assert first.stdout == "2\ndid 1\n"

@@ -163,7 +163,7 @@ def test_enter_attaches_and_detaching_comes_back(started: Started, top: Top) -> 
     check_selected(outer, session.id)
     assert session.refresh().state == "running"
     quit(outer)
-    assert f"detached from {session.id}" in outer.everything
+    assert f"detached from {session.name}" in outer.everything
 
 
 def test_a_session_that_ends_while_attached_leads_back(started: Started, top: Top) -> None:
@@ -301,7 +301,7 @@ def test_asked_to_leave_while_it_shows_logs_it_leaves_at_once(started: Started, 
     outer = top()
     outer.shows(session.id)
     outer.type(b"l")
-    outer.shows(f"{session.id}  web  running")
+    outer.shows(f"{session.id}  web  ")
     outer.signal(signal.SIGTERM)
     assert outer.end() == 0
     assert outer.is_as_before()
@@ -375,6 +375,18 @@ def test_where_no_screen_can_be_drawn_there_is_a_table(started: Started, top: To
     until(lambda: session.refresh().state == "running")
 
 
+def test_an_unhealthy_and_a_restarting_session_are_seen(started: Started, top: Top) -> None:
+    sick = started(QUIET, name="sick", health={"port": 1, "interval": 5, "misses": 1})
+    started("print('ready'); exit(3)", name="crash", restart={"policy": "always", "delay": 60})
+    outer = top(cols=100)
+    outer.shows("2 running, 1 restarting")
+    outer.until(lambda: re.search(r" crash +restarting, try 2 in \d+s ", outer.text), "when it is restarted")
+    outer.until(lambda: re.search(r" sick +unhealthy ", outer.text), "that it is unhealthy")
+    outer.shows("2 running, 1 unhealthy, 1 restarting")
+    check_selected(outer, sick.id)
+    quit(outer)
+
+
 @pytest.mark.covers("habits:20")
 def test_order_filter_log_stop_and_help_in_80_columns(started: Started, top: Top) -> None:
     long = "ready " + "and a line that is longer than the terminal " * 4
@@ -408,6 +420,36 @@ def test_order_filter_log_stop_and_help_in_80_columns(started: Started, top: Top
     quit(outer)
     assert quiet.refresh().status == "killed"
     assert working.refresh().state == "running"
+
+
+@pytest.mark.covers("habits:20")
+def test_what_has_ended_is_listed_when_asked_for(started: Started, top: Top) -> None:
+    running = started(QUIET, name="runs")
+    early = started("print('ready early', flush=True); exit(3)", name="early")
+    late = started("print('ready late', flush=True)", name="late")
+    for session in (early, late):
+        session.wait(exit=True, timeout=30)
+    outer = top()
+    outer.shows(running.id)
+    assert not is_listed(outer, late.id)
+    outer.type(b"a")
+    outer.shows("1 running, 2 ended")
+    listed = [line.split()[:2] for line in outer.text.split("\n")[2:5]]
+    assert listed == [[running.id, "runs"], [late.id, "late"], [early.id, "early"]]
+    assert re.search(r" exit 3 .* ready early", line_of(outer, early.id))
+    # Nothing wraps: the keys below are whole.
+    assert "q quit" in outer.text.split("\n")[-1]
+    # Its log can be read, and it can be started again.
+    outer.type(b"Gl")
+    outer.shows(f"{early.id}  early")
+    outer.shows("ready early")
+    outer.type(b"q/late\r")
+    outer.shows("1 match")
+    outer.type(b"ry")
+    outer.shows(f"{late.id}: restarted as ")
+    outer.type(b"a")
+    outer.until(lambda: not is_listed(outer, early.id) and "ended" not in outer.text.split("\n")[0], "the running ones")
+    quit(outer)
 
 
 def test_without_textual_a_plain_table_is_shown_until_q(tmp_path: Path, started: Started, top: Top) -> None:

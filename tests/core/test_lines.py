@@ -72,7 +72,7 @@ def test_a_segment_that_is_drawn_again_is_given_once() -> None:
 
 
 def test_without_segments_the_line_is_given_again() -> None:
-    lines = fed(b"wait\rdone\rdone\n", repeats=True)
+    lines = fed(b"wait\rdone\rdone\n", keep_repeats=True)
 
     assert [line.text for line in lines if not line.segment] == ["done"]
 
@@ -185,7 +185,7 @@ def test_no_control_character_is_left_in_a_line(data: bytes) -> None:
 @settings(max_examples=scaled(30, 150), deadline=None)
 def test_every_byte_belongs_to_one_line(data: bytes) -> None:
     at = 0
-    for line in fed(data, repeats=True):
+    for line in fed(data, keep_repeats=True):
         # What lies between has no text in it: a segment of nothing, a sequence at the end.
         assert at <= line.offset <= line.end <= len(data)
         assert not clean(data[at : line.offset].replace(b"\n", b"")).strip()

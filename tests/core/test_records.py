@@ -335,3 +335,18 @@ def test_what_is_planted_for_the_reserved_room_blocks_nothing(directory: int, tm
     assert records.noted_ends(str(tmp_path)) == {}
     records.write_exit(directory, {"exit": {"code": 3}}, durable=True)
     assert records.read(str(tmp_path / "exit.json"))["exit"] == {"code": 3}
+
+
+def test_a_runner_lives_while_it_holds_its_spec_and_nothing_else_of_that_name_is_one(tmp_path: Path) -> None:
+    directory = os.open(tmp_path, os.O_RDONLY)
+    held = records.write_locked(directory, "spec.json", {"v": 1})
+    assert records.runner_lives(str(tmp_path))
+    os.close(held)
+    os.close(directory)
+    spec = tmp_path / "spec.json"
+    assert not records.runner_lives(str(tmp_path))
+    spec.unlink()
+    assert not records.runner_lives(str(tmp_path))
+    spec.symlink_to(spec)
+    assert not records.runner_lives(str(tmp_path))
+    assert not records.runner_lives(str(spec))

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.core import signalfile
+from holdfast.core import wake
 from holdfast.daemons import in_process
 from holdfast.daemons.handle import Handle
 from holdfast.daemons.observers import Change
@@ -489,7 +489,7 @@ def test_observers_find_the_signal_on_disk_and_the_wake_comes_after_them(
     hf = world.open()
     order: list[str] = []
     done = threading.Event()
-    real = signalfile.wake
+    real = wake.hosts
 
     def call(runtime: str, owner: str | None, session: str | None, seq: int) -> None:
         order.append(f"wake {seq}")
@@ -497,7 +497,7 @@ def test_observers_find_the_signal_on_disk_and_the_wake_comes_after_them(
         if seq == 2:
             done.set()
 
-    monkeypatch.setattr(signalfile, "wake", call)
+    monkeypatch.setattr(wake, "hosts", call)
 
     def look(change: Change) -> None:
         if change.op == "completed":

@@ -128,7 +128,13 @@ def test_a_new_kind_is_one_class() -> None:
 
 @pytest.mark.usefixtures("no_new_kinds")
 @pytest.mark.parametrize(
-    "prefix,why", [("b", "local_bash"), ("uu", "no letter"), ("-", "no letter"), ("", "no letter")]
+    "prefix,why",
+    [
+        ("b", "local_bash"),
+        ("uu", "cannot be the first letter"),
+        ("-", "cannot be the first letter"),
+        ("", "cannot be the first letter"),
+    ],
 )
 def test_a_kind_whose_letter_is_taken_or_none_is_refused(prefix: str, why: str) -> None:
     kind = Build()

@@ -187,7 +187,7 @@ def test_three_failed_starts_in_a_row_end_it_and_two_do_not(world: World) -> Non
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize(
     "words,why",
-    [(["silent"], "`initialize` was not answered"), (["garbage"], "no message"), (["refuse"], "not with me")],
+    [(["silent"], "`initialize` was not answered"), (["garbage"], "an invalid message"), (["refuse"], "not with me")],
     ids=["does not answer", "does not speak the protocol", "refuses"],
 )
 def test_a_running_server_that_cannot_be_used_has_failed_to_start(
@@ -219,7 +219,7 @@ def test_a_server_that_prints_no_messages_any_more_is_replaced(world: World) -> 
     server = hf.daemons.lsp(lsp_server.argv(), server="toy")
     _, waiting = server.ask("hang")
     server.notify("mess")
-    with pytest.raises(ServerGone, match="no message"):
+    with pytest.raises(ServerGone, match="an invalid message"):
         waiting.result(BOUND_S)
     assert server.request("echo", 7) == 7
     assert server.restarts == 1

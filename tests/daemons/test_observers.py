@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from holdfast.daemons.observers import Change, LoopDeliverer, Observers, ThreadDeliverer, op_of, shown
-from holdfast.signals.records import Signal
+from holdfast.signals.lines import Signal
 
 
 def test_observers_are_notified_in_the_order_in_which_they_came() -> None:

@@ -61,21 +61,21 @@ def test_a_host_is_called_once_for_what_is_due_and_again_when_it_comes_again(wor
     hf = world.open()
     consumer = hf.consumer(default_name("conv-1", "evva"), ["conv-1"])
     calls: list[int] = []
-    waking = hf.daemons.waken(consumer, lambda: calls.append(int(consumer.pending())))
+    due_callback = hf.daemons.call_when_due(consumer, lambda: calls.append(int(consumer.pending())))
     relay = hf.daemons.relay("x00000001", lambda: None, owner="conv-1")
     relay.event("one")
     until(lambda: calls == [1], what="the first call")
-    waking.look()
+    due_callback.look()
     assert calls == [1], "nothing new is due"
     batch = consumer.claim()
-    waking.taken()
+    due_callback.claimed()
     batch.release("not now")
-    waking.look()
+    due_callback.look()
     until(lambda: calls == [1, 1], what="a call when it is due again")
     with consumer.claim():
         pass
-    waking.taken()
+    due_callback.claimed()
     relay.end("completed")
     until(lambda: calls == [1, 1, 1], what="a call for the end")
-    assert consumer.untold() == {"x00000001"}
-    waking.close()
+    assert consumer.unsettled() == {"x00000001"}
+    due_callback.close()

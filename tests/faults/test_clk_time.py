@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast.core import clock, loop
+from holdfast.core.ending import CAUSE_OF_LIMIT
 from holdfast.core.loop import Loop
 from holdfast.runner import limits as deadlines
 from holdfast.runner.limits import Deadlines
@@ -78,7 +79,7 @@ def test_clk_02_a_jump_of_the_wall_clock_moves_no_deadline_no_order_and_no_wait(
 
 
 @pytest.mark.covers("CLK-02")
-@pytest.mark.parametrize("option, cause", list(deadlines.CAUSES.items()))
+@pytest.mark.parametrize("option, cause", list(CAUSE_OF_LIMIT.items()))
 def test_clk_02_a_deadline_passes_in_its_own_time_whatever_the_wall_clock_says(
     world: World, wall: WallClock, bystander: Bystanders, option: str, cause: str
 ) -> None:
@@ -227,7 +228,7 @@ print(session.id)
 
 
 @pytest.mark.covers("CLK-05")
-@pytest.mark.parametrize("option, cause", list(deadlines.CAUSES.items()))
+@pytest.mark.parametrize("option, cause", list(CAUSE_OF_LIMIT.items()))
 def test_clk_05_with_no_host_alive_the_runner_keeps_the_deadline_itself(
     world: World, without: str, bystander: Bystanders, option: str, cause: str
 ) -> None:

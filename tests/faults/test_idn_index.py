@@ -25,7 +25,7 @@ from support.world import World
 
 def delete(index: Path) -> None:
     for path in index.parent.glob("index.db*"):
-        path.unlink()
+        path.unlink(missing_ok=True)
 
 
 def delete_the_file_alone(index: Path) -> None:

@@ -50,7 +50,7 @@ def _rename(file: Path, old: str, new: str) -> None:
 
 def lose_index(world: World) -> None:
     for file in world.home.glob("index.db*"):
-        file.unlink()
+        file.unlink(missing_ok=True)
 
 
 class Command:

@@ -80,6 +80,24 @@ def test_kil_05_the_word_started_comes_at_once_and_stop_ends_the_sleeper(
     assert not marked(session.id)
 
 
+def test_a_wait_for_the_last_process_outlives_the_runner(world: World) -> None:
+    """On faulty code it ended with the runner, although a process was left."""
+    hf = world.open()
+    session = hf.run(["sh", "-c", "sleep 600 >/dev/null 2>&1 & exit 7"], wait=30)
+    kill_runner(session)
+    assert session.wait(extinct=True, timeout=0.2).reason == "timeout"
+    assert session.exit is not None
+    [survivor] = session.exit.survivors
+    assert session.wait(output=True, extinct=True, timeout=30).reason == "exit", "there is no more output"
+    holder = processes.look(survivor["pid"])
+    assert holder is not None
+    processes.end(holder)
+    assert session.wait(extinct=True, timeout=30).reason == "exit"
+    assert processes.is_gone(survivor["pid"])
+    assert session.exit.survivors == []
+    sweep_up(world, hf)
+
+
 @pytest.mark.covers("KIL-06")
 def test_kil_06_a_grandchild_that_holds_the_pipe_does_not_delay_the_exit(
     world: World, without: str, beside: Beside, bystander: Bystanders

@@ -15,6 +15,7 @@ import pytest
 
 from holdfast import Holdfast, Session
 from holdfast.errors import DiskFull
+from holdfast.sessions.connection import Connection
 from support import processes
 from support.bystander import Bystanders
 from support.levers import namespace_argv
@@ -233,6 +234,34 @@ def test_log_02_a_state_record_that_is_refused_is_tried_again_ever_more_seldom(
     until(lambda: json.loads(state.read_text())["changed"].get("labels") == {"a": "b"}, what="the repaired state")
     promised(world, session, bystander=bystander, beside=beside)
     assert session.stop(grace=0).done
+
+
+def test_a_wait_for_the_last_process_rests_while_the_disk_refuses_the_record(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On faulty code the runner answered at once that all were gone, the record did not say so, and the host asked
+    again and again."""
+    session = world.open().run(["sh", "-c", "sleep 600 >/dev/null 2>&1 & exit 0"], wait=30)
+    assert session.exit is not None
+    [survivor] = session.exit.survivors
+    runner, last = session.runner_pid, processes.look(survivor["pid"])
+    assert runner is not None
+    assert last is not None
+    _, hard = resource.prlimit(runner, resource.RLIMIT_FSIZE)
+    resource.prlimit(runner, resource.RLIMIT_FSIZE, (0, hard))
+    processes.end(last)
+    asked, ask = [], Connection.ask
+
+    async def counted(connection: Connection, type: str, within: float | None, /, **fields: object) -> None:
+        asked.append(type)
+        await ask(connection, type, within, **fields)
+
+    monkeypatch.setattr(Connection, "ask", counted)
+    assert session.wait(extinct=True, timeout=0.5).reason == "timeout"
+    assert len(asked) < 5
+    resource.prlimit(runner, resource.RLIMIT_FSIZE, (hard, hard))
+    assert session.wait(extinct=True, timeout=30).reason == "exit"
+    assert session.exit.survivors == []
 
 
 def _told(host: Any) -> Any:

@@ -147,7 +147,7 @@ TIMES = scaled(6, 50)
 # Opens nothing itself. Each time it is told to, it makes a host, which starts what the arguments say, waits for its
 # end, and lives until it is killed. An interpreter that has to import everything first would take longer than the rest.
 HOSTS = """
-import os, signal, sys, holdfast, holdfast.sessions.launch, holdfast.sessions.start, holdfast.runner.launcher
+import os, signal, sys, holdfast, holdfast.sessions.launch, holdfast.sessions.start_request, holdfast.runner.launcher
 for _ in sys.stdin:
     host = os.fork()
     if host == 0:

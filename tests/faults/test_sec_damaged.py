@@ -54,7 +54,15 @@ def test_a_field_of_the_wrong_type_is_refused_or_can_be_shown(world: World, name
     """Whatever a record is made to say, it is named as damaged or every surface can render it."""
     hf = world.open()
     done = hf.run(
-        "echo hi; exit 3", name="web", owner="agent", labels={"a": "b"}, watch=["hi"], ready="line:hi", monitor=True
+        "echo hi; exit 3",
+        name="web",
+        owner="agent",
+        labels={"a": "b"},
+        watch=["hi"],
+        ready="line:hi",
+        monitor=True,
+        timeout=60,
+        restart={"policy": "on-failure", "final_codes": [3]},
     )
     home, directory = Home(), world.session(done.id)
     path = directory / name
@@ -66,12 +74,13 @@ def test_a_field_of_the_wrong_type_is_refused_or_can_be_shown(world: World, name
             path.write_bytes(wound)
             wounded += 1
             try:
-                shot = from_files(read_files(home, done.id)).snapshot()
+                files = read_files(home, done.id)
+                shot = from_files(files).snapshot()
             except errors.DamagedRecord as problem:
                 refused += name in problem.message
                 continue
             listing([shot], Style(False, 80))
-            described(shot)  # type: ignore[arg-type]
+            described(shot, files.current(), str(directory))
             json.dumps(shot.to_json())
             shown += 1
     assert refused + shown == wounded

@@ -91,7 +91,7 @@ def test_sec_10_ambiguous_removed_and_never_existed_are_three_errors(
     world: World, bystander: Bystanders, beside: Beside
 ) -> None:
     hf = world.open()
-    with patch("holdfast.sessions.start.new_id", side_effect=["bsame0001", "bsame0002", "bother003"]):
+    with patch("holdfast.sessions.start_request.new_id", side_effect=["bsame0001", "bsame0002", "bother003"]):
         first, second, third = (hf.run("true") for _ in range(3))
     with pytest.raises(AmbiguousId) as ambiguous:
         hf.get("bsame")

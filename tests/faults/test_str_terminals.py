@@ -15,7 +15,7 @@ import pytest
 
 from holdfast import Session
 from holdfast.errors import HoldfastError, ObserveOnly, Unsupported
-from holdfast.model.results import Clients, Init
+from holdfast.model.events import Clients, Init
 from support import numbered_stream
 from support.bystander import Bystanders
 from support.levers import namespace_argv
@@ -34,7 +34,7 @@ MIB = 1 << 20
 # A client in a process of its own: digest and size of all that came from C on, and how it ended.
 ATTACHER = """
 import hashlib, json, sys, holdfast
-from holdfast.model.results import Data, Exit, Gap, Init
+from holdfast.model.events import Data, Exit, Gap, Init
 id, begin = sys.argv[1:]
 digest, told = hashlib.sha256(), {"exits": 0, "gaps": 0, "last": None}
 session = holdfast.open().get(id)
@@ -487,7 +487,7 @@ STEPS = scaled(6, 10)
 # the few that can honestly happen; whatever it is shown must be whole.
 CROWD = """
 import json, random, sys, holdfast
-from holdfast.model.results import Data, Exit, Gap, Init
+from holdfast.model.events import Data, Exit, Gap, Init
 
 seed, steps = int(sys.argv[1]), int(sys.argv[2])
 chance = random.Random(seed)

@@ -140,7 +140,7 @@ def test_what_is_narrowed_on_the_node_or_by_the_token_of_the_view_stays_narrowed
                     if row["id"] == last:
                         break
             assert seen == {"agent-7"}
-            assert serving.call("GET", f"/v1/nodes/{node}/metrics", token=secret).status in (403, 404)
+            assert serving.call("GET", f"/v1/nodes/{node}/metrics", token=secret).slug == "unsupported"
     merged = serving.call("GET", "/v1/sessions?nodes=all&count=true", token=token).json
     assert {each["owner"] for each in merged["items"]} == {"agent-7"}
     assert {each["node"] for each in merged["items"]} == {"owner", "plain"}
@@ -255,3 +255,45 @@ async def _limits(node: Machine, fleets: list[Fleet]) -> None:
             frame = await asyncio.wait_for(talk.receive(), START_BOUND_S)
             assert (frame["type"], frame["status"]) == ("http.response.start", 200)
             await talk.close()
+
+
+def test_a_view_does_not_see_the_nodes_of_its_node(world: World, fleet: Fleet) -> None:
+    fleet.join("a").hold("start", "--", "sleep 1000")
+    other = Fleet(world, "other")
+    joined(other, fleet.view, "manage")
+    own = fleet.view.hold("start", "--", "sleep 1000").stdout.strip()
+    fleet.serve_view()
+    serving = other.serve_view()
+    reached(serving, fleet.view.name)
+    base = f"/v1/nodes/{fleet.view.name}"
+    assert serving.call("GET", f"{base}/nodes").json == {"items": []}
+    page = serving.call("GET", f"{base}/sessions?nodes=all").json
+    assert ([row["id"] for row in page["items"]], page["unavailable"]) == ([own], [])
+    assert serving.call("GET", f"{base}/nodes/a/info").status == 404
+
+
+def test_an_exchange_that_ended_before_its_turn_to_be_read_is_opened_again(fleet: Fleet) -> None:
+    """A node ends an exchange on which nothing comes for ten seconds. Behind slow nodes a turn comes later."""
+    from holdfast.nodes.asking import _ask
+
+    fleet.join("a").serve()
+    fleet.until_connected("a")
+
+    async def main() -> dict[str, Any] | str:
+        async with viewing(fleet.view) as calls:
+            opened = asyncio.Event()
+            open_exchange = calls.open
+
+            async def ended_at_once(name: str) -> Any:
+                talk = await open_exchange(name)
+                if not opened.is_set():
+                    await talk.close()
+                opened.set()
+                return talk
+
+            calls.open = ended_at_once  # type: ignore[method-assign]
+            return await _ask(calls, "a", ["limit=1"], asyncio.Semaphore(1), asyncio.Semaphore(1))
+
+    answer = asyncio.run(main())
+    assert isinstance(answer, dict), answer
+    assert answer["items"] == []

@@ -160,7 +160,7 @@ def test_the_live_region_says_each_change_once(
     chromium: Chromium, serving: Serving, world: World, start: Start
 ) -> None:
     tab = chromium.signed_in()
-    tab.shows("Nothing runs here yet")
+    tab.shows("Nothing is running here yet")
     tab.page.evaluate(_OBSERVED)
     first = start("read go; exit 3", tty=True, name="first")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import re
 import shutil
 import subprocess
 import sys
@@ -71,36 +70,6 @@ def without_node(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         (tools / name).symlink_to(shutil.which(name) or name)
     monkeypatch.setenv("PATH", str(tools))
     assert shutil.which("node") is None
-
-
-@pytest.mark.covers("page:2")
-@pytest.mark.timeout(300)
-def test_a_wheel_carries_the_page_and_serves_it_without_node(
-    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Not in the repository: other tests read the page from there meanwhile.
-    source = clone(tmp_path)
-    (source / "web/node_modules").symlink_to(ROOT / "web/node_modules")
-    python = [sys.executable, "-m"]
-    build = [*python, "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
-    subprocess.run(build, cwd=source, check=True, capture_output=True, timeout=_BOUND_S)
-    (wheel,) = tmp_path.glob("*.whl")
-    without_node(monkeypatch, tmp_path)
-    installed = tmp_path / "installed"
-    install = [*python, "pip", "install", "-q", "--no-deps", "--no-index", "--target", str(installed), str(wheel)]
-    subprocess.run(install, check=True, timeout=_BOUND_S)
-    monkeypatch.setenv("PYTHONPATH", str(installed))
-    serving = Serving(world)
-    assert "page" in serving.call("GET", "/v1/info").json["features"]
-    index = serving.ask("/", {"Host": serving.address})
-    parts = re.findall(r"/assets/[\w.-]+", index.body.decode())
-    assert index.headers["content-type"].startswith("text/html")
-    assert len(parts) >= 3
-    for part in parts:
-        found = serving.ask(part, {"Host": serving.address, "Accept-Encoding": "gzip"})
-        name = Path(part).name
-        assert found.status == 200
-        assert found.body == (installed / "holdfast/server/page/assets" / f"{name}.gz").read_bytes()
 
 
 @pytest.mark.covers("page:2")

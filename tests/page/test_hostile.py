@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from support.browser import until
 from support.own_time import QuietTime
 from support.scale import scaled
 
@@ -183,3 +184,108 @@ def test_nor_in_replay_log_and_preview(chromium: Chromium, serving: Serving, sta
     tab.shows("over", ".past .xterm-rows")
     answers(tab)
     is_untouched(tab, [terminal, pipes], serving)
+
+
+_COPIES = r"""
+import base64, os, tty
+tty.setraw(0)
+os.write(1, b"ready\r\n")
+while (asked := os.read(0, 1)):
+    text = {b"w": b"words", b"x": b"other words", b"l": b"l" * (64 * 1024 + 1), b"q": b""}.get(asked)
+    if text is not None:
+        data = base64.b64encode(text) if text else b"?"
+        os.write(1, b"\x1b]52;c;" + data + b"\x07did " + asked + b"\r\n")
+"""
+
+
+def test_a_session_that_may_writes_the_clipboard_while_it_is_focused(chromium: Chromium, start: Start) -> None:
+    """Switched on for one session; never more than 64 KiB, never out of focus, never in replay, and nothing is read."""
+    session = start([sys.executable, "-c", _COPIES], tty=True, name="copies")
+    tab = guarded(chromium)
+    page = tab.page
+    clipboard = "navigator.clipboard.readText()"
+    tab.attach(session)
+    tab.terminal_shows("ready")
+    page.click(".terminal")
+    page.keyboard.type("w")
+    tab.terminal_shows("did w")
+    assert page.evaluate(clipboard) == "mine"
+
+    page.keyboard.press("Control+]")
+    page.keyboard.press("k")
+    page.fill("dialog input", "clipboard")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("button:text-is('Clipboard: on')")
+    page.focus(".terminal textarea")
+    page.keyboard.type("w")
+    tab.shows("The session put 5 bytes into the clipboard.", ".unsent")
+    assert page.evaluate(clipboard) == "words"
+    page.keyboard.type("l")
+    tab.shows("more than 64 KiB", ".unsent")
+    tab.sent().clear()
+    page.keyboard.type("q")
+    tab.terminal_shows("did q")
+    tab.until_taken()
+    assert [each for each in tab.sent() if each["type"] == "input" and each.get("data") != "q"] == []
+    page.focus("button:text-is('Find')")
+    session.send("x")
+    tab.terminal_shows("did x")
+    assert page.evaluate(clipboard) == "words"
+
+    page.click("button:text-is('Clipboard: on')")
+    page.focus(".terminal textarea")
+    page.keyboard.type("x")
+    until(lambda: tab.buffer().count("did x") == 2)
+    assert page.evaluate(clipboard) == "words"
+    # Neither in the past nor after a reload.
+    tab.open(f"/s/{session.id}?at={len('ready')}")
+    page.click(".past button:has-text('Play')")
+    tab.shows("did x", ".past .xterm-rows")
+    page.click(".past button:text-is('Live')")
+    tab.shows("live", ".connection")
+    page.focus(".terminal textarea")
+    page.keyboard.type("x")
+    until(lambda: tab.buffer().count("did x") == 3)
+    assert page.evaluate(clipboard) == "words"
+
+
+_ADDRESSES = {
+    "https://good.example/path?x=1": "字 see https://good.example/path?x=1, it says",
+    "https://other.example/(a)": "or https://other.example/(a).",
+    "http://third.example/a": "(http://third.example/a)",
+    "mailto:ada@mail.example": "ask mailto:ada@mail.example!",
+    "https://long.example/" + "a" * 200: "x" * 60 + " https://long.example/" + "a" * 200,
+    "": "ftp://fourth.example/ javascript:window.attacked=1 file:///etc/passwd",
+}
+
+
+@pytest.mark.parametrize("tty", [True, False])
+def test_addresses_in_plain_text_are_asked_about(chromium: Chromium, start: Start, tty: bool) -> None:
+    text = "\n".join(_ADDRESSES.values())
+    session = start(["printf", "%s\nover\n", text], tty=tty, name="addresses")
+    session.wait(exit=True, timeout=60)
+    tab = guarded(chromium)
+    page = tab.page
+    tab.open(f"/s/{session.id}")
+    tab.shows("over", ".xterm-rows")
+    box = page.locator(".xterm-screen").bounding_box()
+    assert box is not None
+    lines = page.eval_on_selector_all(".xterm-rows > div", "all => all.map((each) => each.textContent)")
+    cols, rows = page.evaluate("(({ cols, rows }) => [cols, rows])(document.querySelector('.terminal').terminal)")
+    for target in _ADDRESSES:
+        shown = target[:20] or "ftp://fourth.example"
+        row = next(number for number, line in enumerate(lines) if shown in line)
+        column = lines[row].index(shown) + ("字" in lines[row])
+        x, y = box["x"] + box["width"] * (column + 0.5) / cols, box["y"] + box["height"] * (row + 0.5) / rows
+        page.mouse.move(x + 20, y)
+        page.mouse.move(x, y)
+        page.mouse.click(x, y)
+        if not target:
+            answers(tab)
+            assert page.query_selector("dialog") is None
+            continue
+        page.wait_for_selector("dialog[open]")
+        assert page.text_content("dialog .target") == target
+        page.keyboard.press("Escape")
+        page.wait_for_selector("dialog", state="detached")
+    assert page.evaluate("[window.attacked ?? 0, window.opened]") == [0, 0]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.signals.records import Signal
+from holdfast.signals.lines import Signal
 from support.browser import until
 from support.own_time import QuietTime
 
@@ -70,6 +70,28 @@ def test_a_question_is_answered_in_the_inbox_and_a_secret_is_kept_nowhere(
     assert _SECRET not in str(page.evaluate("[{...localStorage}, {...sessionStorage}, document.body.innerHTML]"))
     assert _SECRET not in page.url
     assert tab.problems == []
+
+
+def test_a_second_enter_answers_no_other_question(chromium: Chromium, serving: Serving, start: Start) -> None:
+    """The field of the next question once got the focus of the one that was answered: one more Enter said yes to it."""
+    asks = [
+        start("read -p 'Sure? [Y/n] ' answer; echo \"<$answer>\"; sleep 600", tty=True, name=name)
+        for name in ("first", "other")
+    ]
+    until(lambda: all(each.refresh().needs_input is not None for each in asks))
+    tab = chromium.signed_in()
+    tab.page.click("header.top a:text('Inbox')")
+    tab.page.wait_for_function("() => document.querySelectorAll('.question input').length === 2")
+    tab.page.fill(".question:has-text('first') input", "n")
+    tab.page.keyboard.press("Enter")
+    tab.page.wait_for_function("() => document.querySelectorAll('.question input').length === 1")
+    tab.page.wait_for_function("() => document.activeElement.matches('h1')")
+    tab.page.keyboard.press("Enter")
+    tab.page.keyboard.press("Enter")
+    assert asks[0].wait(match="<n>", timeout=60).reason == "match"
+    sent = [each.post_data for each in tab.requests if each.method == "POST" and each.url.endswith("/input")]
+    assert sent == ['{"submit":"n"}']
+    assert asks[1].refresh().needs_input is not None
 
 
 def _end_of(session: Session) -> str:

@@ -62,7 +62,7 @@ def test_what_happens_elsewhere_is_in_the_list_within_a_second(
     held[0].continue_()
     tab.page.unroute("**/v1/sessions?*")
     # Empty: three lines that can be copied, and the button.
-    tab.shows("Nothing runs here yet")
+    tab.shows("Nothing is running here yet")
     lines = tab.page.locator(".empty .copy code").all_inner_texts()
     assert [line.split()[:2] for line in lines] == [["hold", "start"], ["hold", "run"], ["hold", "start"]]
     tab.page.wait_for_selector(".empty button:text-is('Start a command')")
@@ -257,10 +257,14 @@ def test_a_thousand_sessions_by_keyboard_and_by_address(chromium: Chromium, star
     until(lambda: order(tab) == shown, what="the same rows after going back and forward")
 
 
+_ORDER = """all => all
+    .filter((each) => each.getBoundingClientRect().top < innerHeight)
+    .map((each) => each.dataset.id ?? each.textContent)"""
+
+
 def order(tab: Tab) -> Any:
-    return tab.page.eval_on_selector_all(
-        "a.row, .heading", "all => all.map((each) => each.dataset.id ?? each.textContent)"
-    )
+    """Rows and headings in view; the row that keys act on is in the document anywhere."""
+    return tab.page.eval_on_selector_all("a.row, .heading", _ORDER)
 
 
 def copied(world: World, id: str, new: str) -> None:
@@ -299,3 +303,40 @@ def test_a_row_stays_under_the_pointer_while_it_is_pressed(chromium: Chromium, s
     page.wait_for_selector(tab.row("even newer"))
     until(lambda: (page.query_selector(tab.row("pressed")) or row).bounding_box() != box)
     assert newest.refresh().state == "running"
+
+
+def test_the_filter_is_there_at_the_next_visit_until_it_is_cleared(chromium: Chromium, start: Start) -> None:
+    for owner in ("ada", "ben"):
+        start("sleep 600", owner=owner, name=f"of-{owner}")
+    context = chromium.context()
+    tab = chromium.signed_in(context)
+    tab.page.wait_for_selector(tab.row("of-ben"))
+    tab.page.select_option("select[aria-label=owner]", "ada")
+    tab.page.wait_for_selector(tab.row("of-ben"), state="detached")
+    tab.page.click(tab.row("of-ada"))
+    tab.page.wait_for_url("**/s/*")
+    tab.page.click("header.top a:text-is('Sessions')")
+    tab.page.wait_for_url("**/?owner=ada")
+    tab.page.close()
+
+    again = chromium.signed_in(context)
+    again.page.wait_for_selector(again.row("of-ada"))
+    assert again.page.url.endswith("/?owner=ada")
+    assert again.page.query_selector(again.row("of-ben")) is None
+    again.page.click("button:text-is('Clear')")
+    again.page.wait_for_selector(again.row("of-ben"))
+    again.page.reload()
+    again.page.wait_for_selector(again.row("of-ben"))
+    assert again.page.url.endswith("/")
+
+
+def test_a_session_that_is_removed_breaks_no_connection(chromium: Chromium, start: Start, world: World) -> None:
+    ended = world.open().run("true", name="ended", wait=60)
+    tab = chromium.signed_in()
+    tab.page.wait_for_selector(tab.row("ended"))
+    ended.remove()
+    tab.page.wait_for_selector(tab.row("ended"), state="detached")
+    start("sleep 600", name="next")
+    tab.page.wait_for_selector(tab.row("next"))
+    assert len([each for each in tab.requests if "/v1/events" in each.url]) == 1
+    assert tab.problems == []

@@ -149,29 +149,35 @@ def _all_found(page: Page) -> bool:
     return False
 
 
+def _hits(page: Page) -> list[int]:
+    return [int(each.split()[1]) for each in page.locator(".hits bdi").all_inner_texts()]
+
+
 @pytest.mark.covers("page:25")
 def test_find_shows_the_newest_hits_and_leads_to_line_and_screen(chromium: Chromium, start: Start) -> None:
-    count = scaled(50_000, 740_000)
-    session = start([sys.executable, "-c", _NEEDLES, str(count)], name="pipes", stdin="open")
-    terminal = start([sys.executable, "-c", _NEEDLES, "3000"], name="terminal", tty=True)
-    for each in (session, terminal):
-        assert each.wait(match="ready", timeout=60).reason == "match"
-    assert session.refresh().ends["stdout"] > scaled(4, 63) << 20
+    count = scaled(50_000, 780_000)
+    needles = [n for n in range(count) if n % (count // 150) == 7]
+    words = [sys.executable, "-c", _NEEDLES, str(count)]
+    session = start(words, name="pipes", stdin="open", log_cap=128 << 20)
+    terminal = start(words, name="terminal", tty=True, log_cap=128 << 20)
     tab = chromium.signed_in()
     page = tab.page
-    tab.open(f"/s/{session.id}?find=1")
-    page.fill(".find input[aria-label]", "needle")
-    page.press(".find input[aria-label]", "Enter")
-    tab.shows("and more found, newest first", ".find")
-    hits = [int(each.split()[1]) for each in page.locator(".hits bdi").all_inner_texts()]
-    needles = [n for n in range(count) if n % (count // 150) == 7]
-    # A page has at most 100, and fewer where the server's time for it is over.
-    assert 0 < len(hits) <= 100
-    assert hits == needles[: -len(hits) - 1 : -1]
-    tab.shows(f"{len(hits)} and more found", ".find")
-    until(lambda: _all_found(page))
-    tab.shows(f"{len(needles)} found, newest first", ".find")
-    assert page.locator(".hits bdi").last.inner_text() == "needle 7"
+    for each in (terminal, session):
+        assert each.wait(match="ready", timeout=120).reason == "match"
+        assert sum(each.refresh().ends.values()) > scaled(4, 64) << 20
+        tab.open(f"/s/{each.id}?find=1")
+        page.fill(".find input[aria-label]", "needle")
+        page.press(".find input[aria-label]", "Enter")
+        tab.shows("and more found, newest first", ".find")
+        # A page has at most 50, and fewer where the server's time for it is over: on a busy machine even none.
+        until(lambda: _hits(page) or _all_found(page))
+        hits = _hits(page)
+        assert len(hits) <= 50
+        assert hits == needles[: -len(hits) - 1 : -1]
+        tab.shows(f"{len(hits)} and more found", ".find")
+        until(lambda: _all_found(page))
+        tab.shows(f"{len(needles)} found, newest first", ".find")
+        assert _hits(page) == needles[::-1]
 
     page.locator(".hits li button").nth(1).click()
     until(lambda: page.evaluate(_PICKED) == f"needle {hits[1]}")
@@ -191,10 +197,10 @@ def test_find_shows_the_newest_hits_and_leads_to_line_and_screen(chromium: Chrom
     tab.open(f"/s/{terminal.id}?find=needle")
     page.locator(".hits li button").nth(2).click()
     page.wait_for_selector(".past .terminal[data-offset]")
-    shown = [n for n in range(3000) if n % 20 == 7][-3]
+    shown = needles[-3]
     until(lambda: tab.buffer().rstrip().endswith(f"needle {shown}"))
     page.click("nav button:text-is('log')")
-    until(lambda: "ready" in tab.buffer())
+    until(lambda: f"needle {shown}" in tab.buffer())
     page.locator(".hits li button").nth(2).click()
     until(lambda: page.evaluate(_PICKED) == f"needle {shown}")
     assert [each for each in tab.problems if "400" not in each] == []

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from support.browser import until
 from support.fleets import leave
 
 if TYPE_CHECKING:
@@ -28,21 +29,35 @@ def test_sessions_of_a_node_are_listed_attached_and_shown_as_unreachable(
     row = "a.row[href^='/n/build-box/s/']"
     tab.page.wait_for_selector(row)
     tab.shows("node:build-box", row)
+    tab.shows("ready", ".preview pre")
+    tab.page.click("nav a:text-is('Grid')")
+    tab.shows("ready", ".tile pre")
+    tab.page.click("nav a:text-is('Sessions')")
     tab.page.click(row)
     tab.page.wait_for_url("**/n/build-box/s/*")
     tab.terminal_shows("ready")
     tab.page.keyboard.type("typed in a browser\n")
     tab.terminal_shows("typed in a browser")
     assert "typed in a browser" in node.hold("logs", "repl").stdout
+    tab.page.click(".timeline svg")
+    tab.shows(" ago, ", ".past .moment")
+    tab.page.click(".past button:text-is('Live')")
     # A reload of that address is the same session.
     tab.page.reload()
     tab.terminal_shows("typed in a browser")
     tab.page.goto(f"http://{serving.address}/")
     tab.page.wait_for_selector(row)
     tab.shows("build-box/repl", row)
+    # What has happened to a session there.
+    node.hold("start", "--tty", "--name", "asks", "--", "printf 'Continue? [y/N] '; read answer")
+    tab.page.click("a.row:has-text('build-box/asks'):has-text('Continue?')")
+    tab.page.click("nav button:text-is('signals')")
+    tab.shows("asks · Continue?", ".signals")
+    tab.page.goto(f"http://{serving.address}/")
+    row += ":has-text('build-box/repl')"
+    tab.page.wait_for_selector(row)
     leave(server)
-    tab.shows("unreachable", row)
-    tab.shows("last heard", row)
+    tab.page.wait_for_selector(f"{row}:has-text('unreachable'):has-text('last heard')")
 
 
 @pytest.mark.usefixtures("serving")
@@ -62,3 +77,45 @@ def test_a_session_that_is_visited_is_listed_once(chromium: Chromium, fleet: Fle
     tab.page.wait_for_selector(f"{row}:has-text('build-box/visited')", state="detached")
     tab.page.wait_for_selector(f"{row}:has-text('build-box/alone')")
     fleet.view.hold("rm", "build-box/visited")
+
+
+def test_nodes_are_followed_while_somebody_looks_and_asked_for_nothing_meanwhile(
+    chromium: Chromium, fleet: Fleet, serving: FleetServing
+) -> None:
+    node = fleet.join("build-box")
+    server = node.serve()
+    node.hold("start", "--name", "first", "--", "sleep 600")
+    fleet.until_connected("build-box")
+    window = chromium.window()
+    tab = chromium.signed_in(window)
+    row = "a.row:has-text('build-box/{}')".format
+    tab.page.wait_for_selector(row("first"))
+    # A node that answers now is listed again a moment later.
+    tab.passes(3)
+
+    def lists() -> int:
+        return len([each for each in tab.requests if "nodes=all" in each.url])
+
+    def streams() -> float:
+        lines = serving.call("GET", "/metrics").body.decode().splitlines()
+        return sum(float(line.rpartition(" ")[2]) for line in lines if 'transport="sse"' in line)
+
+    before = lists()
+    node.hold("start", "--name", "second", "--", "sleep 600")
+    tab.page.wait_for_selector(row("second") + ":has-text('running')")
+    node.hold("stop", "second")
+    tab.page.wait_for_selector(row("second") + ":has-text('stopped')")
+    node.hold("rm", "second")
+    tab.page.wait_for_selector(row("second"), state="detached")
+    assert lists() == before
+
+    cover = window.new_page()
+    until(lambda: streams() == 1, what="a hidden page that does not follow the nodes")
+    node.hold("start", "--name", "third", "--", "sleep 600")
+    cover.close()
+    tab.page.bring_to_front()
+    tab.page.wait_for_selector(row("third"))
+    until(lambda: streams() == 2)
+    leave(server)
+    tab.page.wait_for_selector(row("third") + ":has-text('unreachable')")
+    assert tab.problems == []

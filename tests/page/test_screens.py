@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from holdfast import Session
     from support.browser import Chromium
     from support.serving import Serving
+    from support.world import World
 
     Start = Callable[..., Session]
 
@@ -112,3 +113,20 @@ def test_start_again_sets_only_variables_that_got_a_value(chromium: Chromium, se
     page.click("header button:text-is('Start again')")
     tab.shows("type it again", "dialog .note")
     assert page.input_value("dialog textarea[name=command]") == ""
+
+
+def test_a_command_that_is_started_for_a_process_ends_with_it(chromium: Chromium, world: World) -> None:
+    owner = world.program(["cat"])
+    tab = chromium.signed_in()
+    page = tab.page
+    page.click("header.top button.primary")
+    page.fill("dialog textarea[name=command]", "sleep 600")
+    page.click("dialog summary")
+    page.select_option("dialog select[name=lifetime]", "owner")
+    page.click("dialog button.primary")
+    tab.shows("give the pid of the owning process", "dialog .trouble")
+    page.fill("dialog input[name=owner_pid]", str(owner.pid))
+    page.click("dialog button.primary")
+    tab.shows("running", "main .state")
+    owner.close_stdin()
+    tab.shows("owner gone", "main .state")

@@ -54,3 +54,44 @@ def test_previews_tiles_and_the_inbox_attach_to_nothing(chromium: Chromium, star
     assert tuple(session.size or ()) == (17, 63)
     assert tab.sockets == []
     assert tab.problems == []
+
+
+def test_o_observes_a_session_that_is_open_and_the_address_says_so(chromium: Chromium, start: Start) -> None:
+    session = start("echo 'only observe'; cat", tty=True, name="open")
+    tab = chromium.signed_in()
+    page = tab.page
+    # A search for that word is not a wish to observe.
+    tab.attach(session, "?find=observe")
+    page.press(".find input", "Escape")
+    page.focus("button:text-is('Find')")
+    page.keyboard.press("o")
+    tab.shows("observing", ".connection")
+    page.reload()
+    tab.shows("observing", ".connection")
+    page.click("button:text-is('Take control')")
+    page.wait_for_selector("button:text-is('Observe')")
+    assert "observe" not in page.url
+    page.click(".terminal")
+    page.keyboard.type("typed\n")
+    tab.terminal_shows("typed")
+    # Out of the terminal, the key that filters the list finds in the session.
+    page.focus("button:text-is('Find')")
+    page.keyboard.press("/")
+    page.wait_for_selector(".find input:focus")
+    assert tab.problems == []
+
+
+def test_a_session_is_left_without_an_error_before_it_is_drawn(chromium: Chromium, start: Start) -> None:
+    """What xterm.js had still to do when its terminal was gone was an exception."""
+    start("seq 1 3000; cat", tty=True, name="left")
+    tab = chromium.signed_in()
+    page = tab.page
+    for _ in range(10):
+        page.click(tab.row("left"))
+        page.wait_for_selector(".terminal-box .xterm-screen")
+        page.click("nav button:text-is('log')")
+        page.wait_for_selector(".log .xterm-screen")
+        page.click("header.top a.brand")
+        page.wait_for_selector(tab.row("left"))
+    tab.passes(1)
+    assert tab.problems == []

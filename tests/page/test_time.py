@@ -6,6 +6,7 @@ import random
 import re
 import sys
 import time
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -154,6 +155,10 @@ def test_going_back_in_a_running_session_and_to_live_again_is_seen_by_nobody(
     # So far back; the timeline may end some seconds ago.
     back = clicked - moments[min(moments)]
     assert seconds * 800 <= back <= seconds * 1200 + 10_000
+    # The person reads when that was, by their own clock.
+    moment = datetime.fromtimestamp(moments[min(moments)] / 1000).strftime("%H:%M:%S")  # noqa: DTZ006
+    tab.shows(" ago, ", ".past .moment")
+    assert re.fullmatch(rf"as it was \d+[sm] ago, {moment}", tab.page.inner_text(".past .moment"))
     tab.page.evaluate(_SPY)
     tab.page.evaluate("window.began = performance.now()")
     tab.page.select_option(".past select", "4")
@@ -187,8 +192,6 @@ def _presence(message: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _ms(at: str) -> float:
-    from datetime import datetime
-
     return datetime.fromisoformat(at).timestamp() * 1000
 
 

@@ -107,7 +107,8 @@ def test_each_problem_says_what_to_do_and_passes(
     page.click("header.top a:text('Inbox')")
     page.wait_for_selector(".question input")
     os.kill(asks.runner_pid or 0, signal.SIGSTOP)
-    page.wait_for_selector(".question", state="detached")
+    page.wait_for_selector(".question form", state="detached")
+    page.wait_for_selector(".question:has-text('unreachable')")
     page.click("header.top a.brand")
     page.click(tab.row("asks"))
     trouble(tab, "unreachable", "Its runner does not answer", "Try again", "main.session")
@@ -173,7 +174,8 @@ def test_a_full_disk_is_shown_where_a_start_failed_and_where_output_was_refused(
         for gap in gaps:
             size = f"{(gap['to'] - gap['from']) / 1024:.1f} KiB refused by the disk, {gap['stream']}"
             until(lambda size=size: f"── {size} ──" in tab.buffer(), what=size)  # type: ignore[misc]
-        assert tab.buffer().index("before") < tab.buffer().index("refused") < tab.buffer().index("after")
+        text = tab.buffer()
+        assert text.index("before") < text.index("refused") < text.index("after")
         marks = tab.page.locator(".timeline .mark.gap title").all_text_contents()
         assert [each for each in marks if "refused by the disk" in each], marks
         small.call("POST", f"/v1/sessions/{id}/stop", {"grace": 0})
@@ -323,7 +325,7 @@ def test_a_server_of_another_version_offers_its_page_and_reloads_nothing(
         lines = numbers(tab)
         assert lines == list(range(1, len(lines) + 1))
         assert page.evaluate("window.same") == marked, "the page was loaded again"
-    tab.shows("This page is older than what the server speaks (attach)", ".lost")
+    tab.shows("This page is older than the server and does not know all of its features (attach)", ".lost")
     page.click(".lost button:text-is('Reload')")
     page.wait_for_function("() => window.same === undefined")
     page.wait_for_selector("header.top")

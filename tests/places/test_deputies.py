@@ -26,24 +26,23 @@ OWNER = "agent-7"
 def far_ends() -> list[int]:
     """Of links that this test holds."""
     below = processes.descendants(os.getpid())
-    return [
-        row.pid for row in below if row.comm.startswith("python") and "b64decode" in processes.command_line(row.pid)
-    ]
+    argv = {row.pid: processes.command_line(row.pid) for row in below if row.comm.startswith("python")}
+    return [pid for pid, line in argv.items() if "b64decode" in line or "places/boot.py" in line]
 
 
 @pytest.mark.parametrize(
     "plan", [*(f"deputy.copied={n}*kill" for n in (1, 2, 4, 6)), "deputy.over=kill", "deputy.over=1*error:EIO"]
 )
-def test_a_deputy_killed_at_any_step_costs_nothing(over_ssh: Away, world: World, points: Points, plan: str) -> None:
+def test_a_deputy_killed_at_any_step_costs_nothing(remote: Away, world: World, points: Points, plan: str) -> None:
     points.set(plan)
     with world.open() as hf:
-        gate = over_ssh.gate()
+        gate = remote.gate()
         try:
             id = hf.start(
-                over_ssh.probe("quiet", "say", "one", "await", gate, "say", "two", "exit", 3),
+                remote.probe("quiet", "say", "one", "await", gate, "say", "two", "exit", 3),
                 owner=OWNER,
                 name="one",
-                place=over_ssh.place,
+                place=remote.place,
             ).id
         except HoldfastError:
             id = hf.get("one").id  # killed before it could answer
@@ -60,12 +59,12 @@ def test_a_deputy_killed_at_any_step_costs_nothing(over_ssh: Away, world: World,
 
 
 def test_a_deputy_killed_before_anything_ran_leaves_nothing_that_runs(
-    over_ssh: Away, world: World, points: Points, monkeypatch: pytest.MonkeyPatch
+    remote: Away, world: World, points: Points, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     points.set("deputy.begun=kill")
     with world.open() as hf:
         with pytest.raises(HoldfastError):
-            hf.start(over_ssh.probe("forever"), place=over_ssh.place)
+            hf.start(remote.probe("forever"), place=remote.place)
         points.clear()
         (id,) = os.listdir(world.home / "sessions")
         # As if that were long ago: nobody can be on the way there any more.

@@ -142,9 +142,9 @@ def test_a_search_with_another_engine_finds_it_too(
 
 
 def test_endpoints_that_a_reboot_took_away_are_made_elsewhere(
-    over_ssh: Away, world: World, monkeypatch: pytest.MonkeyPatch
+    remote: Away, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    session = world.open().start(over_ssh.probe("quiet", "read-line"), stdin="open", place=over_ssh.place)
+    session = world.open().start(remote.probe("quiet", "read-line"), stdin="open", place=remote.place)
     kill_deputies(world)
     world.end_launchers()
     shutil.rmtree(world.runtime_base)

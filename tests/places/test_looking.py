@@ -23,28 +23,26 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def hf(over_ssh: Away, world: World) -> Holdfast:
+def hf(remote: Away, world: World) -> Holdfast:
     return world.open()
 
 
-def test_an_unreachable_place_is_reported_with_the_reason(
-    hf: Holdfast, over_ssh: Away, ssh_host: SshHost, world: World
-) -> None:
-    session = hf.start(over_ssh.probe("cat"), place=over_ssh.place, stdin="open")
+def test_an_unreachable_place_is_reported_with_the_reason(hf: Holdfast, remote: Away, world: World) -> None:
+    session = hf.start(remote.probe("cat"), place=remote.place, stdin="open")
     kill_deputies(world)
-    ssh_host.down()
-    with pytest.raises(Unreachable, match=rf"{over_ssh.place} cannot be reached: .*[Rr]efused"):
+    remote.cable.down()
+    with pytest.raises(Unreachable, match=rf"{remote.place} cannot be reached: .*{remote.refusal}"):
         session.send("x")
     assert "cannot be reached" in session.refresh().metadata["evidence"]
-    ssh_host.mend()
+    remote.cable.mend()
     kill_deputies(world)
     session.send("y\n")
     assert session.wait(match="y", timeout=30).reason == "match"
     session.stop(grace=0)
 
 
-def test_a_way_that_only_a_later_release_knows_breaks_no_listing(hf: Holdfast, over_ssh: Away, world: World) -> None:
-    session = hf.start(over_ssh.probe("forever"), place=over_ssh.place)
+def test_a_way_that_only_a_later_release_knows_breaks_no_listing(hf: Holdfast, remote: Away, world: World) -> None:
+    session = hf.start(remote.probe("forever"), place=remote.place)
     beside = hf.start(world.probe("forever"))
     kill_deputies(world)
     path = world.session(session.id) / "spec.json"
@@ -57,8 +55,8 @@ def test_a_way_that_only_a_later_release_knows_breaks_no_listing(hf: Holdfast, o
     beside.stop(grace=0)
 
 
-def test_a_damaged_copy_is_copied_again(hf: Holdfast, over_ssh: Away, world: World) -> None:
-    session = hf.start(over_ssh.probe("forever"), place=over_ssh.place)
+def test_a_damaged_copy_is_copied_again(hf: Holdfast, remote: Away, world: World) -> None:
+    session = hf.start(remote.probe("forever"), place=remote.place)
     kill_deputies(world)
     state = world.session(session.id) / "state.json"
     whole = state.read_bytes()
@@ -72,31 +70,31 @@ def test_a_damaged_copy_is_copied_again(hf: Holdfast, over_ssh: Away, world: Wor
 
 
 def test_a_restart_asks_for_what_it_cannot_know_of_a_place(
-    hf: Holdfast, over_ssh: Away, monkeypatch: pytest.MonkeyPatch
+    hf: Holdfast, remote: Away, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    session = hf.start("echo $COLOR; exec sleep 600", place=over_ssh.place, env={"COLOR": "blue"})
+    session = hf.start("echo $COLOR; exec sleep 600", place=remote.place, env={"COLOR": "blue"})
     monkeypatch.setenv("COLOR", "the colour of this machine")
     with pytest.raises(BadArgument, match="COLOR"):
         session.restart()
     again = session.restart(env={"COLOR": "red"})
-    assert again.place == over_ssh.place
+    assert again.place == remote.place
     assert again.wait(match="red", timeout=30).reason == "match"
     again.stop(grace=0)
 
 
-def test_a_waiter_does_not_notice_a_broken_link(hf: Holdfast, over_ssh: Away, ssh_host: SshHost, world: World) -> None:
-    gate = over_ssh.gate()
-    session = hf.start(over_ssh.probe("await", gate, "say", "at last"), place=over_ssh.place)
+def test_a_waiter_does_not_notice_a_broken_link(hf: Holdfast, remote: Away, world: World) -> None:
+    gate = remote.gate()
+    session = hf.start(remote.probe("await", gate, "say", "at last"), place=remote.place)
     with ThreadPoolExecutor(2) as pool:
         waiting = pool.submit(session.wait, timeout=30)
         following = pool.submit(lambda: list(session.follow()))
         for _ in range(2):
-            ssh_host.drop()
-        ssh_host.down()
+            remote.cable.drop()
+        remote.cable.down()
         until(lambda: session.refresh().state == "unreachable", what="a look at a link that is down")
         assert not waiting.done()
         assert not following.done()
-        ssh_host.mend()
+        remote.cable.mend()
         gate.release()
         assert waiting.result(timeout=30).reason == "exit"
         assert b"".join(page.data for page in following.result(timeout=30)) == b"ready\nat last\n"
@@ -109,8 +107,8 @@ with holdfast.open() as hf:
 """
 
 
-def test_a_link_is_no_part_of_the_session_it_was_opened_in(hf: Holdfast, over_ssh: Away) -> None:
-    outer = hf.run([sys.executable, "-c", NESTED, over_ssh.place])
+def test_a_link_is_no_part_of_the_session_it_was_opened_in(hf: Holdfast, remote: Away) -> None:
+    outer = hf.run([sys.executable, "-c", NESTED, remote.place])
     assert outer.exit is not None
     assert (outer.exit.code, outer.exit.survivors) == (0, [])
     inner = hf.get(outer.text().strip())
@@ -121,7 +119,7 @@ def test_a_link_is_no_part_of_the_session_it_was_opened_in(hf: Holdfast, over_ss
 
 
 def test_the_program_of_a_link_is_found_by_the_path_of_its_host(
-    hf: Holdfast, over_ssh: Away, ssh_host: SshHost, world: World, monkeypatch: pytest.MonkeyPatch
+    over_ssh: Away, ssh_host: SshHost, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = world.root / "programs"
     folder.mkdir()
@@ -132,8 +130,8 @@ def test_the_program_of_a_link_is_found_by_the_path_of_its_host(
     assert world.open().run("echo here", place=over_ssh.place).text() == "here\n"
 
 
-def test_a_directory_in_the_copy_is_left_alone(hf: Holdfast, over_ssh: Away, world: World) -> None:
-    session = hf.start(over_ssh.probe("forever"), place=over_ssh.place)
+def test_a_directory_in_the_copy_is_left_alone(hf: Holdfast, remote: Away, world: World) -> None:
+    session = hf.start(remote.probe("forever"), place=remote.place)
     (world.session(session.id) / "files").mkdir()
     kill_deputies(world)
     assert session.refresh().state == "running"

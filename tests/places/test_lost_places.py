@@ -39,25 +39,23 @@ def nothing_is_left(world: World) -> bool:
     return not deputies(world) and not (sessions.exists() and list(sessions.iterdir()))
 
 
-def test_a_link_that_drops_is_opened_again_by_itself(over_ssh: Away, host: Holdfast, ssh_host: SshHost) -> None:
-    gate = over_ssh.gate()
-    session = host.start(over_ssh.probe("quiet", "say", "one", "await", gate, "say", "two"), place=over_ssh.place)
+def test_a_link_that_drops_is_opened_again_by_itself(remote: Away, host: Holdfast) -> None:
+    gate = remote.gate()
+    session = host.start(remote.probe("quiet", "say", "one", "await", gate, "say", "two"), place=remote.place)
     session.wait(match="one", timeout=30)
-    ssh_host.drop()
+    remote.cable.drop()
     gate.release()
     copy = host.home.session(session.id)
     until(lambda: os.path.exists(f"{copy}/exit.json"), what="the end, with nobody asking for it")
     assert host.get(session.id).text() == "one\ntwo\n"
 
 
-def test_a_cable_that_is_cut_makes_it_unreachable_until_it_is_mended(
-    over_ssh: Away, host: Holdfast, ssh_host: SshHost
-) -> None:
+def test_a_cable_that_is_cut_makes_it_unreachable_until_it_is_mended(remote: Away, host: Holdfast) -> None:
     words = ["quiet", "say", "one", "read-line", "forever"]
-    session = host.start(over_ssh.probe(*words), stdin="open", place=over_ssh.place)
+    session = host.start(remote.probe(*words), stdin="open", place=remote.place)
     session.wait(match="one", timeout=30)
     beside = host.start(["sleep", "600"])
-    ssh_host.cut()
+    remote.cable.cut()
     passed = QuietTime()
     assert host.get(session.id).state == "unreachable"
     # One that can be reached may be late for a host that waits for nobody for long.
@@ -68,7 +66,7 @@ def test_a_cable_that_is_cut_makes_it_unreachable_until_it_is_mended(
         session.send("in vain\n")
     assert session.text() == "one\n", "what came before can be read"
     assert passed.seconds() < 10
-    ssh_host.mend()
+    remote.cable.mend()
     until(lambda: host.get(session.id).state == "running")
     session.send("again\n")
     assert session.wait(match="got again", timeout=30).reason == "match"
@@ -76,16 +74,14 @@ def test_a_cable_that_is_cut_makes_it_unreachable_until_it_is_mended(
         each.stop(grace=0)
 
 
-def test_a_machine_that_is_down_makes_it_unreachable_until_it_is_up(
-    over_ssh: Away, host: Holdfast, ssh_host: SshHost
-) -> None:
-    session = host.start(over_ssh.probe("forever"), place=over_ssh.place)
+def test_a_machine_that_is_down_makes_it_unreachable_until_it_is_up(remote: Away, host: Holdfast) -> None:
+    session = host.start(remote.probe("forever"), place=remote.place)
     session.wait(match="ready", timeout=30)
-    ssh_host.down()
+    remote.cable.down()
     until(lambda: host.get(session.id).state == "unreachable")
     with pytest.raises(errors.PlaceUnreachable):
-        host.run("true", place=over_ssh.place)
-    ssh_host.mend()
+        host.run("true", place=remote.place)
+    remote.cable.mend()
     until(lambda: host.get(session.id).state == "running")
     session.stop(grace=0)
 
@@ -104,7 +100,7 @@ def test_a_paused_container_makes_it_unreachable_until_it_continues(
 
 def away_in(container: Container, world: World) -> Away:
     root = container.root
-    return Away(container.place, world, home=root / "root", work=root / "tmp", work_there="/tmp")
+    return Away(container.place, world, home=root / "root", work=root / "tmp", work_there="/tmp", home_there="/root")
 
 
 @pytest.mark.parametrize("watched", [True, False])
@@ -160,7 +156,7 @@ def test_an_unknown_container_is_gone(host: Holdfast, container: Container, worl
 def test_an_unknown_host_or_a_refused_port_is_unreachable(
     over_ssh: Away, host: Holdfast, ssh_host: SshHost, world: World
 ) -> None:
-    ssh_host.down()
+    ssh_host.cable.down()
     for place in ("ssh:no-such-host.invalid", over_ssh.place):
         with pytest.raises(errors.PlaceUnreachable):
             host.run("true", place=place)
@@ -176,18 +172,18 @@ def test_a_program_that_is_not_installed_is_named(
     until(lambda: nothing_is_left(world))
 
 
-def test_a_home_there_that_cannot_be_written_refuses_the_start(over_ssh: Away, host: Holdfast, world: World) -> None:
-    over_ssh.state.mkdir(parents=True, exist_ok=True)
-    (over_ssh.state / "guests").write_text("in the way")
+def test_a_home_there_that_cannot_be_written_refuses_the_start(remote: Away, host: Holdfast, world: World) -> None:
+    remote.state.mkdir(parents=True, exist_ok=True)
+    (remote.state / "guests").write_text("in the way")
     with pytest.raises(errors.PlaceUnreachable, match="not a directory"):
-        host.run("true", place=over_ssh.place)
-    (over_ssh.state / "guests").unlink()
-    if (over_ssh.state / "runner").exists():
-        (over_ssh.state / "runner").rename(over_ssh.state / "kept")
-    (over_ssh.state / "runner").write_text("in the way")
+        host.run("true", place=remote.place)
+    (remote.state / "guests").unlink()
+    if (remote.state / "runner").exists():
+        (remote.state / "runner").rename(remote.state / "kept")
+    (remote.state / "runner").write_text("in the way")
     with pytest.raises(errors.PlaceUnreachable, match="Not a directory"):
-        host.run("true", place=over_ssh.place)
-    (over_ssh.state / "runner").unlink()
+        host.run("true", place=remote.place)
+    (remote.state / "runner").unlink()
     until(lambda: nothing_is_left(world))
 
 
@@ -215,18 +211,18 @@ def test_a_runner_that_cannot_be_started_from_outside_leaves_nothing(
     until(lambda: nothing_is_left(world))
 
 
-def test_what_ended_there_long_ago_is_forgotten(over_ssh: Away, world: World) -> None:
-    old, young = over_ssh.guests / "bold", over_ssh.guests / "byoung"
+def test_what_ended_there_long_ago_is_forgotten(remote: Away, world: World) -> None:
+    old, young = remote.guests / "bold", remote.guests / "byoung"
     for directory in (old, young):
         directory.mkdir(parents=True)
         for name in ("spec.json", "exit.json"):
             (directory / name).write_text("{}")
     os.utime(old / "exit.json", (0, 0))
-    for directory in (over_ssh.guests.parent, over_ssh.guests):
+    for directory in (remote.guests.parent, remote.guests):
         directory.chmod(0o700)
-    world.open().run("true", place=over_ssh.place)
-    assert "byoung" in over_ssh.sessions()
-    assert "bold" not in over_ssh.sessions()
+    world.open().run("true", place=remote.place)
+    assert "byoung" in remote.sessions()
+    assert "bold" not in remote.sessions()
     shutil.rmtree(young)
 
 
@@ -239,12 +235,12 @@ def test_a_login_that_talks_first_is_no_trouble(
 
 
 def test_a_runner_killed_there_leaves_a_stale_session_that_can_be_ended(
-    over_ssh: Away, host: Holdfast, world: World
+    remote: Away, host: Holdfast, world: World
 ) -> None:
     words = ["ignore", "TERM", "fork", "{", "setsid", "say", "deep", "forever", "}", "forever"]
-    session = host.start(over_ssh.probe(*words), owner=OWNER, place=over_ssh.place)
+    session = host.start(remote.probe(*words), owner=OWNER, place=remote.place)
     session.wait(match="deep", timeout=30)
-    for pid in runners_there(over_ssh, session.id):
+    for pid in runners_there(remote, session.id):
         os.kill(pid, signal.SIGKILL)
         wait_gone(pid)
     until(lambda: not deputies(world), what="the deputy's end")

@@ -115,7 +115,7 @@ def test_the_directory_is_one_there(hf: Holdfast, away: Away) -> None:
     (away.work / "a b").mkdir()
     assert hf.run("pwd", cwd=f"{away.work_there}/a b", place=away.place).text() == f"{away.work_there}/a b\n"
     at_home = hf.run("pwd", cwd="~", place=away.place)
-    assert at_home.text().endswith("/root\n" if away.place.startswith("podman") else f"{away.home}\n")
+    assert at_home.text().endswith(f"{away.home_there}\n")
     assert at_home.cwd == at_home.text().strip()
     with pytest.raises(errors.SpawnError) as caught:
         hf.run("pwd", cwd="~/missing", place=away.place)

@@ -84,7 +84,7 @@ def started_with(word: str) -> list[int]:
     return [pid for pid in processes.table() if word in processes.command_line(pid)]
 
 
-def test_a_command_gets_no_variable_that_its_place_does_not_have(hf: Holdfast, over_ssh: Away) -> None:
-    done = hf.run("env", place=over_ssh.place)
+def test_a_command_gets_no_variable_that_its_place_does_not_have(world: World, remote: Away) -> None:
+    done = world.open().run("env", place=remote.place)
     names = {line.partition("=")[0] for line in done.text().splitlines()}
     assert not names & {"LC_CTYPE", "HOLDFAST_ROLE"}

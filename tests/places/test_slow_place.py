@@ -12,7 +12,6 @@ from support.serving import Serving, started
 
 if TYPE_CHECKING:
     from support.places import Away
-    from support.ssh_hosts import SshHost
     from support.world import World
 
 pytestmark = pytest.mark.needs("sshd")
@@ -20,17 +19,17 @@ pytestmark = pytest.mark.needs("sshd")
 
 @pytest.mark.timeout(180)
 def test_a_place_that_does_not_answer_is_unavailable_and_delays_only_requests_about_it(
-    over_ssh: Away, ssh_host: SshHost, world: World
+    remote: Away, world: World
 ) -> None:
     serving = Serving(world)
     here = started(serving, "exec cat", stdin="open")
     headers = {**serving.bearer, "Content-Type": "application/json"}
-    body = f'{{"command": "exec cat", "stdin": "open", "place": "{over_ssh.place}"}}'.encode()
+    body = f'{{"command": "exec cat", "stdin": "open", "place": "{remote.place}"}}'.encode()
     made = serving.ask("/v1/sessions", headers, method="POST", body=body, bound=60)
     assert made.status == 201, made.body
     there = made.json
     assert serving.call("GET", "/v1/sessions").json["unavailable"] == []
-    ssh_host.cut()
+    remote.cable.cut()
     try:
         passed = QuietTime()
         with ThreadPoolExecutor() as pool:
@@ -46,12 +45,12 @@ def test_a_place_that_does_not_answer_is_unavailable_and_delays_only_requests_ab
         listed = serving.ask("/v1/sessions", bound=60).json
         states = {each["id"]: each["state"] for each in listed["items"]}
         assert states == {here["id"]: "running", there["id"]: "unreachable"}
-        assert [each["place"] for each in listed["unavailable"]] == [over_ssh.place]
+        assert [each["place"] for each in listed["unavailable"]] == [remote.place]
         assert listed["unavailable"][0]["problem"]["type"] == "/problems/place-unreachable"
         places = serving.ask("/v1/places", bound=60).json
-        assert [each["place"] for each in places["items"]] == ["local", over_ssh.place]
-        assert [each["place"] for each in places["unavailable"]] == [over_ssh.place]
+        assert [each["place"] for each in places["items"]] == ["local", remote.place]
+        assert [each["place"] for each in places["unavailable"]] == [remote.place]
     finally:
-        ssh_host.mend()
+        remote.cable.mend()
     for id in (here["id"], there["id"]):
         serving.ask(f"/v1/sessions/{id}/stop", headers, method="POST", body=b'{"grace": 0}', bound=60)

@@ -50,8 +50,8 @@ def test_attached_one_sees_what_comes_and_types_what_goes(hf: Holdfast, away: Aw
         assert viewer.to_the_end().code == 0
 
 
-def test_hold_attach_is_a_window_into_another_place(over_ssh: Away, world: World) -> None:
-    session = world.open().start(over_ssh.probe("cat"), tty=True, size=(24, 80), place=over_ssh.place)
+def test_hold_attach_is_a_window_into_another_place(remote: Away, world: World) -> None:
+    session = world.open().start(remote.probe("cat"), tty=True, size=(24, 80), place=remote.place)
     session.wait(match="ready", timeout=30)
     outer = Outer(world.hold_argv("attach", session.id))
     world.closing.callback(outer.close)
@@ -63,12 +63,12 @@ def test_hold_attach_is_a_window_into_another_place(over_ssh: Away, world: World
     session.stop(grace=0)
 
 
-def test_heartbeats_come_from_another_place(over_ssh: Away, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_heartbeats_come_from_another_place(remote: Away, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     config = world.root / "config.toml"
     config.write_text('[session]\nheartbeat_floor = "1s"\n')
     monkeypatch.setenv("HOLDFAST_CONFIG", str(config))
     with world.open() as hf:
-        session = hf.start(over_ssh.probe("forever"), heartbeat=1, owner=OWNER, place=over_ssh.place)
+        session = hf.start(remote.probe("forever"), heartbeat=1, owner=OWNER, place=remote.place)
         (signal,) = next(iter(hf.signals(OWNER)))
         assert (signal.session, signal.variant, signal.fields["tail"]) == (session.id, "heartbeat", "ready")
         session.stop(grace=0)

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.core.ending import CAUSE_OF_LIMIT
 from holdfast.core.loop import Timer
-from holdfast.runner.limits import CAUSES, Deadlines, asked_at
+from holdfast.runner.limits import Deadlines, requested_at
 
 
 class Clock:
@@ -91,7 +92,7 @@ def test_without_limits_no_timer_ticks(watch: Callable[..., Watched]) -> None:
     assert watched.clock.armed == 0
 
 
-@pytest.mark.parametrize("option, cause", CAUSES.items())
+@pytest.mark.parametrize("option, cause", CAUSE_OF_LIMIT.items())
 def test_a_limit_passes_once_at_its_time_and_not_before(watch: Callable[..., Watched], option: str, cause: str) -> None:
     watched = watch(**{option: 5.0})
     watched.clock.pass_by(4.999)
@@ -239,4 +240,4 @@ HERE = 4026531834
 )
 def test_a_hosts_clock_is_taken_only_where_it_is_ours(asked: object, taken: bool) -> None:
     with patch.object(time, "monotonic", lambda: 1000.0):
-        assert (asked_at({"asked": asked}, HERE) == 999.0) is taken
+        assert (requested_at({"asked": asked}, HERE) == 999.0) is taken

@@ -13,8 +13,8 @@ import pytest
 SCRIPT = """
 import _socket, json, sys
 sys.path.insert(0, sys.argv[1])
-from holdfast.runner import launcher, session
-request = launcher.rehearsal_request(sys.argv[2], ["true"])
+from holdfast.runner import rehearsal, session
+request = rehearsal.start_request(sys.argv[2], ["true"])
 request["spec"].update(json.loads(sys.argv[3]), created_at="2026-01-01T00:00:00.000Z")
 ours, theirs = _socket.socketpair()
 session.run(theirs, request, [])

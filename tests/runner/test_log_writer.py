@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.core import clock, failpoints, records
-from holdfast.runner.log import FRAME_BYTES, FRAMES_MAX_BYTES, Log
+from holdfast.runner.log import FRAME_BYTES, FRAMES_MAX_BYTES, LogWriter
 from holdfast.sessions import segments as frame_reader
 from support.scale import scaled
 
@@ -46,7 +46,7 @@ class Desk:
         self.fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         self.said: list[str] = []
         self.cap = cap
-        self.log = Log(
+        self.log = LogWriter(
             self.fd,
             list(STREAMS),
             cap_bytes=cap,

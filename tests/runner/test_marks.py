@@ -114,23 +114,30 @@ def ranges(known: list[Mark], **options: Any) -> tuple[list[tuple[int, int]], bo
 
 def test_the_newest_clean_start_with_enough_history_is_taken() -> None:
     known = [START, mark("clear", 300, 20), mark("clear", 500, 50), mark("every", 700, 60), mark("clear", 900, 90)]
-    assert ranges(known) == ([(500, 1000)], True)
+    assert ranges(known) == ([(500, 900), (900, 1000)], True)
     assert ranges(known, history_rows=0) == ([(900, 1000)], True)
-    assert ranges(known, history_rows=75) == ([(300, 1000)], True)
+    assert ranges(known, history_rows=75) == ([(300, 900), (900, 1000)], True)
+
+
+def test_the_page_begins_where_it_was_last_cleared_with_any_history() -> None:
+    known = [START, mark("clear", 300, 20), mark("clear", 500, 50), mark("clear", 600, 60, alt=True)]
+    made = [plan(known, at=1000, lines=100, history_rows=rows, oldest=0) for rows in (0, 60, 1000)]
+    assert [each["ranges"][-1]["from"] for each in made] == [500] * 3
+    assert [[part.get("cleared", False) for part in each["ranges"]] for each in made] == [[False], *[[False, True]] * 2]
 
 
 def test_the_order_of_marks_does_not_matter() -> None:
     known = [mark("clear", 900, 90), mark("clear", 500, 50), START]
-    assert ranges(known) == ([(500, 1000)], True)
+    assert ranges(known) == ([(500, 900), (900, 1000)], True)
 
 
 def test_the_beginning_has_all_the_history_there_is() -> None:
-    assert ranges([START, mark("clear", 900, 90)], history_rows=1000) == ([(0, 1000)], True)
+    assert ranges([START, mark("clear", 900, 90)], history_rows=1000) == ([(0, 900), (900, 1000)], True)
 
 
 def test_a_clean_start_with_too_little_history_is_better_than_none() -> None:
     known = [START, mark("clear", 90 * MIB, 10), mark("every", 91 * MIB, 11), mark("clear", 92 * MIB, 12)]
-    assert ranges(known, at=93 * MIB, lines=40) == ([(90 * MIB, 93 * MIB)], True)
+    assert ranges(known, at=93 * MIB, lines=40) == ([(90 * MIB, 92 * MIB), (92 * MIB, 93 * MIB)], True)
 
 
 def test_without_a_clean_start_near_it_is_not_exact() -> None:

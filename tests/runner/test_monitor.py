@@ -292,7 +292,7 @@ def test_with_patterns_what_retention_took_is_reported_in_bytes(tmp_path: Path) 
 
 @pytest.mark.covers("signals:33", "found:33")
 def test_between_slices_a_busy_command_has_its_runner_for_itself(life: StillLife) -> None:
-    class Slow(line_reader.Following):
+    class Slow(line_reader.LineFollower):
         def read(self, for_s: float) -> bool:
             assert for_s == line_reader.SLICE_S
             life.loop.now += for_s

@@ -250,7 +250,7 @@ def test_a_line_that_is_too_long_is_cut_and_names_its_length_and_place() -> None
 
 @pytest.mark.covers("signals:32")
 def test_parts_of_a_line_are_marked_in_order() -> None:
-    lines = Lines(overlap=0, repeats=True)
+    lines = Lines(overlap=0, keep_repeats=True)
     parts = lines.feed(b"z" * 20_000 + b"\nnext\n")
     shown = [entry("stdout", line) for line in parts]
     assert [each["part"] for each in shown] == [1, 2, 3, 0]

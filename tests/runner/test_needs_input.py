@@ -63,7 +63,7 @@ class Terminal:
     """What a look at a terminal found, as the test says."""
 
     def __init__(self) -> None:
-        self.typed = 0
+        self.inputs_count = 0
         self.person_at = NEVER
         self.found: dict[str, Any] | None = None
         self.looked: Any = None
@@ -114,7 +114,7 @@ def test_the_same_question_after_an_answer_is_another(life: StillLife) -> None:
     terminal = on_terminal(life)
     terminal.look("Password:")
     life.loop.pass_by(3.0)
-    terminal.typed += 1
+    terminal.inputs_count += 1
     terminal.look("Password:")
     life.loop.pass_by(6.9)
     assert lines(life) == ["Password:"]
@@ -139,7 +139,7 @@ def test_a_question_that_was_answered_before_its_turn_is_not_reported(life: Stil
 def test_while_a_person_types_nothing_is_reported_and_later_what_still_stands(life: StillLife) -> None:
     terminal = on_terminal(life)
     for _ in range(10):
-        terminal.typed += 1
+        terminal.inputs_count += 1
         terminal.person_at = life.loop.now
         terminal.look("Name?")
         life.loop.pass_by(2.0)

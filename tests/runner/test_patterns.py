@@ -204,8 +204,8 @@ def test_the_sieve_lets_every_line_through_that_matches(patterns: list[Pattern],
         assert not sieve.misses(output)
         assert not sieve.misses(output.replace(b"r", b"\x1b[31mr\x1b[0m"))
     if not sieve.wants_all:
-        look = sieve.look(output)
-        spans = list(look.spans(output)) if look is not None else []
+        candidates = sieve.candidates(output)
+        spans = list(candidates.spans(output)) if candidates is not None else []
         assert set(expected) <= {begin for begin, _ in spans}
         assert all(output[:begin].endswith(b"\n") or not begin for begin, _ in spans)
         assert all(output[end - 1 : end] == b"\n" for _, end in spans)
@@ -219,9 +219,9 @@ def test_the_sieve_holds_back_what_cannot_match(pattern: Pattern) -> None:
     assert Sieve([pattern]).misses(hay)
     assert Sieve([pattern]).misses(hay.replace(b"hay", b"\x1b[32mhay\x1b[0m"))
     hidden = hay + b"a needle\n" + hay
-    look = Sieve([pattern]).look(hidden)
-    assert look is not None
-    assert list(look.spans(hidden)) == [(1400, 1409)]
+    candidates = Sieve([pattern]).candidates(hidden)
+    assert candidates is not None
+    assert list(candidates.spans(hidden)) == [(1400, 1409)]
 
 
 def test_no_other_letter_is_another_case_of_an_ascii_one() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast.core import processes as tree
-from holdfast.runner.signals import LOCK_FD, People, lock_path, take_lock
+from holdfast.runner.people import LOCK_FD, People, lock_path, take_lock
 from support import processes
 from support.points import Points
 from support.waiting import until

@@ -18,7 +18,7 @@ def test_a_process_that_one_walk_missed_is_found_by_the_next_while_the_kernel_co
     """A process that forks and dies all the time may come to us right after we looked at our children."""
     reserve = loop.Reserve()
     tree = ProcessTree(reserve)
-    tree.status = 0
+    tree.wait_status = 0
     walks: Iterator[list[processes.Process]] = iter([[]])
     real = processes.descendants
     monkeypatch.setattr(processes, "descendants", lambda pid: next(walks, None) or real(pid))

@@ -23,7 +23,7 @@ def test_it_is_well_when_a_host_says_that_it_is_ready_and_not_when_it_goes_unask
     health.begin(1)
     assert health.facts() == {"health": None}
     health.release(True)
-    health.on_output("stdout", 10)
+    health.on_output("stdout")
     health.pause()
     health.begin(2)
     assert health.facts() == {"health": "unhealthy"}

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from holdfast.runner import spawn
-from holdfast.runner.spawn import Command, SpawnFailed
+from holdfast.runner.spawn import Spawned, SpawnFailed
 
 # Tells everything a process is born with, as JSON, before the interpreter could change it: no imports but these.
 _TELL = """
@@ -45,7 +45,7 @@ print(json.dumps({
 """
 TELL = [sys.executable, "-I", "-S", "-c", _TELL]
 
-Spawn = Callable[..., Command]
+Spawn = Callable[..., Spawned]
 
 
 def spec(command: object, **options: Any) -> dict[str, Any]:
@@ -67,11 +67,11 @@ def spec(command: object, **options: Any) -> dict[str, Any]:
 def start() -> Iterator[Spawn]:
     """Spawn, and leave neither pipe nor process behind."""
     before = os.getcwd()
-    made: list[Command] = []
+    made: list[Spawned] = []
 
     def go(
         command: object, env: dict[str, str] | None = None, passed: list[tuple[int, int]] | None = None, **options: Any
-    ) -> Command:
+    ) -> Spawned:
         try:
             made.append(spawn.spawn(spec(command, **options), env or {"PATH": os.defpath}, passed or []))
         finally:
@@ -88,7 +88,7 @@ def start() -> Iterator[Spawn]:
             pass
 
 
-def output(command: Command, stream: str = "stdout") -> bytes:
+def output(command: Spawned, stream: str = "stdout") -> bytes:
     """All it prints, and its end."""
     fd = command.outputs[stream]
     os.set_blocking(fd, True)
@@ -98,7 +98,7 @@ def output(command: Command, stream: str = "stdout") -> bytes:
     return b"".join(parts)
 
 
-def told(command: Command) -> dict[str, Any]:
+def told(command: Spawned) -> dict[str, Any]:
     facts: dict[str, Any] = json.loads(output(command))
     facts["argv"] = [bytes.fromhex(word) for word in facts["argv"]]
     facts["env"] = {bytes.fromhex(k): bytes.fromhex(v) for k, v in facts["env"].items()}
@@ -357,7 +357,7 @@ def test_systems_other_than_linux_get_posix_spawn_of_python(monkeypatch: pytest.
         patch.setattr(spawn, "_make_attributes", refuse)
         patch.setattr(spawn, "_attributes", {})
         patch.setattr(sys, "platform", "darwin")
-        pid = spawn.libc_spawn(argv[0], argv, {}, [(os.POSIX_SPAWN_DUP2, writer, 1)], setsid)
+        pid = spawn.posix_spawn(argv[0], argv, {}, [(os.POSIX_SPAWN_DUP2, writer, 1)], setsid)
     os.close(writer)
     with open(reader) as said:
         assert said.read().split() == ["True", str(setsid)]

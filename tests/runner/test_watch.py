@@ -328,7 +328,7 @@ def test_an_expression_that_only_the_host_knows_is_left_out_and_that_is_said(sta
 
     assert [told["pattern"] for told in watched.told] == ["w2"]
     [warning] = watched.life.runner_log.warnings
-    assert warning.startswith("watch pattern w1 is not looked for: not a regular expression")
+    assert warning.startswith("watch pattern w1 is not searched for: not a regular expression")
 
 
 def test_nothing_ticks_while_nothing_is_printed(stage: Stage) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.runner.features.watch import DISABLED, LIFETIME, STRIKES, Limiter, Outcome
+from holdfast.runner.features.watch import DISABLED, LIFETIME, STRIKES, Limiter, Verdict
 
 INTERVAL_S = 15.0
 
@@ -31,7 +31,7 @@ class Run:
         self.told: list[Told] = []
         self.disabled: list[tuple[float, str]] = []
 
-    def match(self, at: float, lines: int = 1) -> Outcome:
+    def match(self, at: float, lines: int = 1) -> Verdict:
         outcome = self.limiter.arrive(lines, at)
         if outcome.emit:
             self.told.append(Told(at, outcome.suppressed))

@@ -25,7 +25,7 @@ class Reading:
     def __init__(self, directory: Path, patterns: list[dict[str, Any]], stack: ExitStack) -> None:
         life = stack.enter_context(still_life(directory, streams=("stdout",)))
         self.watched = Watched(life, directory, "b1", tuple(patterns))
-        self.following = self.watched.watch._following
+        self.following = self.watched.watch._follower
         self.found: list[tuple[str, int, str]] = []
         stack.enter_context(patch.object(self.watched.watch, "_found", self._note))
 

@@ -76,10 +76,13 @@ def test_whatever_a_message_says_is_obeyed_or_refused_by_name(message: dict[str,
             assert isinstance(attach.input_of(message, 150), (bytes, list))
 
 
-@given(st.dictionaries(st.sampled_from(("from", "lag", "history_rows", "rows", "cols", "visible")), st.text()))
-def test_whatever_a_query_says_is_a_wish_or_refused_by_name(query: dict[str, str]) -> None:
+_QUERY = ("from", "lag", "stream", "history_rows", "rows", "cols", "visible")
+
+
+@given(st.dictionaries(st.sampled_from(_QUERY), st.text()), st.booleans())
+def test_whatever_a_query_says_is_a_wish_or_refused_by_name(query: dict[str, str], tty: bool) -> None:
     with suppress(BadArgument):
-        found = attach.attach_params(QueryParams(query))
+        found = attach.attach_params(QueryParams(query), tty=tty)
         assert isinstance(found.since, int) or found.since in ("screen", "start", "now")
 
 

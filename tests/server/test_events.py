@@ -12,9 +12,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.signals.records import Signal
+from holdfast.signals.lines import Signal
 from support.faults import wedged
-from support.serving import START_BOUND_S, EventReader, Serving, closed_with, request, serving_inside, started
+from support.serving import (
+    START_BOUND_S,
+    EventReader,
+    Serving,
+    also_through_a_node,
+    closed_with,
+    request,
+    serving_inside,
+    started,
+)
 from support.waiting import until
 
 if TYPE_CHECKING:
@@ -25,6 +34,7 @@ if TYPE_CHECKING:
     from support.world import World
 
 
+@also_through_a_node
 def test_a_session_is_seen_from_its_start_to_its_removal(world: World, serving: Serving) -> None:
     hf = world.open()
     with EventReader(serving) as reader:
@@ -83,6 +93,15 @@ def test_only_what_was_asked_for_and_may_be_seen_comes(world: World, serving: Se
         assert "agent-8" not in {data.get("owner") for _, _, data in narrowed}
 
 
+@pytest.mark.parametrize("pos", ["-1", "1e3", "", "9999999999999999", "99999999999999999999"])
+def test_an_id_that_was_not_given_out_is_a_reset_and_no_hole(world: World, serving: Serving, pos: str) -> None:
+    with EventReader(serving) as reader:
+        generation = reader.until("hello")["generation"]
+    with EventReader(serving, last=f"{generation}:{pos}") as reader:
+        events = iter(reader)
+        assert [next(events)[0], next(events)[0]] == ["hello", "reset"]
+
+
 def test_a_reader_too_many_is_refused_before_its_stream_begins(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOLDFAST_SERVER_SSE_READERS", "1")
 
@@ -104,6 +123,7 @@ def test_a_reader_too_many_is_refused_before_its_stream_begins(world: World, mon
 
 
 @pytest.mark.covers("server:18")
+@also_through_a_node
 def test_cut_fifty_times_a_reader_has_every_signal_once_in_order(world: World, serving: Serving) -> None:
     hf = world.open()
     chance = random.Random(18)
@@ -155,6 +175,7 @@ def recorded(serving: Serving) -> list[str]:
 
 
 @pytest.mark.covers("server:19")
+@also_through_a_node
 def test_a_deleted_index_is_a_reset_and_then_a_correct_list(world: World, serving: Serving) -> None:
     hf = world.open()
     ids = {hf.run("true", notify="exit", wait=10).id for _ in range(3)}
@@ -162,7 +183,7 @@ def test_a_deleted_index_is_a_reset_and_then_a_correct_list(world: World, servin
     with EventReader(serving) as reader:
         before = reader.until("hello")["generation"]
         for path in world.home.glob("index.db*"):
-            path.unlink()
+            path.unlink(missing_ok=True)
         id, data = next((id, data) for name, id, data in reader if name == "reset")
         assert data == {"reason": "new_generation"}
         assert id is not None

@@ -135,6 +135,29 @@ def test_what_the_gate_refuses_is_in_the_audit_file(serving: Serving, world: Wor
     assert all(f'holdfast_auth_failures_total{{reason="{reason}"}} 1' in counted for reason, _ in reasons)
 
 
+@pytest.mark.parametrize("trusted", [(), ("127.0.0.1/32", "10.0.0.0/8")])
+def test_only_a_trusted_proxy_says_who_asks(world: World, trusted: tuple[str, ...]) -> None:
+    given = [
+        ({"X-Forwarded-For": "198.51.100.7"}, "198.51.100.7"),
+        ({"X-Forwarded-For": "203.0.113.9, 198.51.100.7, 10.1.2.3"}, "198.51.100.7"),
+        ({"Forwarded": "for=198.51.100.7;proto=https;by=10.0.0.1"}, "198.51.100.7"),
+        ({"Forwarded": 'for=203.0.113.9, For="[2001:db8::7]:4711";host=a'}, "2001:db8::7"),
+        ({"Forwarded": "for=198.51.100.7:80", "X-Forwarded-For": "198.51.100.7"}, "198.51.100.7"),
+        # The proxy has written one of them, and the client the other.
+        ({"Forwarded": "for=198.51.100.7", "X-Forwarded-For": "203.0.113.9"}, "127.0.0.1"),
+        ({"Forwarded": "for=203.0.113.9, for=unknown"}, "127.0.0.1"),
+        ({"Forwarded": "proto=https"}, "127.0.0.1"),
+        ({"Forwarded": "for=unknown"}, "127.0.0.1"),
+        ({}, "127.0.0.1"),
+    ]
+    serving = Serving(world, *(word for each in trusted for word in ("--trusted-proxy", each)))
+    for headers, _ in given:
+        assert serving.ask("/healthz", {"Host": serving.address, "Origin": "null", **headers}).status == 403
+    audit = [json.loads(line) for line in (world.home / "server" / "audit.jsonl").read_text().splitlines()]
+    peers = [each["peer"] for each in audit if each["action"] == "refused"]
+    assert peers == [peer if trusted else "127.0.0.1" for _, peer in given]
+
+
 def test_a_page_attaches_with_a_ticket_and_never_with_the_token(serving: Serving) -> None:
     answer = serving.upgrade(ATTACH, {**serving.bearer, "Origin": f"http://{serving.address}"})
     assert seen(answer) == (403, "bad-origin")

@@ -8,7 +8,7 @@ import re
 import signal
 import socket
 import ssl
-import subprocess
+import struct
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +19,7 @@ from holdfast.config.settings import Settings
 from holdfast.serving.door import UNAUTHENTICATED
 from support.own_time import OwnTime
 from support.scale import scaled
+from support.serving import START_BOUND_S, new_certificate
 from support.waiting import until
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ AS_NOBODY = [
     *(f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"),
     *("--inh-caps=-all,+dac_read_search", "--ambient-caps=-all,+dac_read_search"),
 ]
-START_BOUND_S = 30.0
 CONNECTIONS = scaled(600, 1500)
 # The long form waits for the second line of the log; the short form sets a shorter interval in the server.
 LOG_INTERVAL_S = scaled(1.0, 60.0)
@@ -40,6 +40,8 @@ FOR_S = scaled(2.0, 62.0)
 ANSWER_S = 2.0
 MEMORY_BYTES = 150 * 1000 * 1000
 HELD = 16
+LOST = 200
+RECEIVE_BUFFER_BYTES = 32 * 1024  # of a TLS connection
 # The listener, pipes, the event loop, the index.
 OTHER_DESCRIPTORS = 40
 
@@ -160,16 +162,16 @@ while True:
 class Server:
     """One of the three, with the owner's requests."""
 
-    def __init__(self, world: World, kind: str) -> None:
+    def __init__(self, world: World, kind: str, before: str = "") -> None:
         self.context: ssl.SSLContext | None = None
         words: list[object] = ["serve", "--port", 0]
         if kind == "tls":
-            certificate, key = _certificate(world.root)
+            certificate, key = new_certificate(world.root)
             words += ["--tls-cert", certificate, "--tls-key", key]
             self.context = ssl.create_default_context(cafile=str(certificate))
         if kind == "mcp":
             words = ["mcp", "--http", "--port", 0, "--owner", "agent-7"]
-        self.program: Program = world.host(SERVER, LOG_INTERVAL_S, *words)
+        self.program: Program = world.host(before + SERVER, LOG_INTERVAL_S, *words)
         said = self.program.line(START_BOUND_S) if kind != "mcp" else until(self._listens, START_BOUND_S)
         found = re.search(r"127\.0\.0\.1:(\d+)", said or "")
         assert found is not None, self.program.errors()
@@ -229,7 +231,13 @@ class Server:
 
     def memory_bytes(self) -> int:
         """The most that it had at any time."""
-        found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{self.program.pid}/status").read_text())
+        return self._status_bytes("VmHWM")
+
+    def resident_bytes(self) -> int:
+        return self._status_bytes("VmRSS")
+
+    def _status_bytes(self, name: str) -> int:
+        found = re.search(rf"{name}:\s+(\d+) kB", Path(f"/proc/{self.program.pid}/status").read_text())
         assert found is not None
         return int(found[1]) * 1024
 
@@ -260,19 +268,15 @@ class Crowd:
         self._program.kill()
 
 
-def _certificate(directory: Path) -> tuple[Path, Path]:
-    certificate, key = directory / "cert.pem", directory / "key.pem"
-    words = ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
-    words += ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
-    subprocess.run(["openssl", *words, "-keyout", key, "-out", certificate], check=True, capture_output=True)
-    return certificate, key
-
-
 @pytest.mark.needs("setpriv")
 @pytest.mark.timeout(scaled(60, 240))
 @pytest.mark.covers("found:40")
 @pytest.mark.parametrize("kind", ["plain", "tls", "mcp"])
-def test_half_open_connections_of_another_user_leave_the_owner_answered(world: World, kind: str) -> None:
+def test_half_open_connections_of_another_user_leave_the_owner_answered(
+    world: World, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The owner's bodies wait until the crowd has come anew.
+    monkeypatch.setenv("HOLDFAST_SERVER_BODY_TIME", "300")
     server = Server(world, kind)
     server.ask()
     lines_before = len(server.program.errors().splitlines())
@@ -306,6 +310,31 @@ def test_half_open_connections_of_another_user_leave_the_owner_answered(world: W
     server.program.signal(signal.SIGINT)
     assert server.program.wait(START_BOUND_S) == 0
     assert len(server.program.errors().splitlines()) == lines_before + len(lines) + 1
+
+
+@pytest.mark.parametrize("is_finished", [True, False], ids=["reset after its handshake", "handshake that fails"])
+def test_a_lost_tls_connection_frees_its_buffers_at_once(world: World, is_finished: bool) -> None:
+    server = Server(world, "tls", "import gc; gc.disable()")
+
+    def lose(count: int) -> None:
+        for _ in range(count):
+            with socket.create_connection(("127.0.0.1", server.port), START_BOUND_S) as plain:
+                if is_finished:
+                    assert server.context is not None
+                    tls = server.context.wrap_socket(plain, server_hostname="127.0.0.1")
+                    tls.sendall(b"GET /v1/info HTTP/1.1\r\n")
+                    tls.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                    tls.close()
+                else:
+                    plain.sendall(b"\x16\x03\x01\x00\x05hello")
+                    while plain.recv(4096):
+                        pass
+        server.ask()
+
+    lose(50)
+    before = server.resident_bytes()
+    lose(LOST)
+    assert server.resident_bytes() - before < LOST * RECEIVE_BUFFER_BYTES
 
 
 def test_the_share_of_unauthenticated_connections_is_the_smaller_one() -> None:

@@ -25,13 +25,20 @@ from holdfast.server.listen import ListenAddress, opened
 from holdfast.server.page import is_built
 from holdfast.serving import listener
 from support.levers import cgroup_parent
-from support.serving import START_BOUND_S, UPGRADE, Serving, read_answer, request, serving_inside, started
+from support.serving import (
+    START_BOUND_S,
+    UPGRADE,
+    Serving,
+    new_certificate,
+    read_answer,
+    request,
+    serving_inside,
+    started,
+)
 from support.waiting import BOUND_S, until
 from support.webviewer import BINARY, JSON
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from websockets.sync.client import ClientConnection
 
     from support.serving import Inside
@@ -176,10 +183,11 @@ def test_a_busy_port_says_what_answers_there(world: World) -> None:
     refused = world.hold("serve", "--port", port)
     assert refused.returncode == 2
     assert f"127.0.0.1:{port} is taken: another `hold serve` answers there" in refused.stderr
+    assert "`hold open` prints an address of it" in refused.stderr
     with socket.create_server(("127.0.0.1", 0)) as mute:
         refused = world.hold("serve", "--port", mute.getsockname()[1])
     assert refused.returncode == 2
-    assert "something that speaks no HTTP listens there" in refused.stderr
+    assert "something that does not speak HTTP listens there" in refused.stderr
 
 
 def test_a_unix_socket_is_for_its_owner_alone_and_goes_with_the_server(world: World) -> None:
@@ -216,7 +224,7 @@ def test_the_example_for_a_forwarded_port_answers_at_that_port(world: World) -> 
 
 
 def test_with_a_certificate_it_serves_other_addresses_and_says_so_to_browsers(world: World) -> None:
-    certificate, key = _certificate(world.root)
+    certificate, key = new_certificate(world.root)
     serving = Serving(
         world, "--bind", "0.0.0.0", "--tls-cert", certificate, "--tls-key", key, "--host-name", "hold.example"
     )
@@ -230,14 +238,6 @@ def test_with_a_certificate_it_serves_other_addresses_and_says_so_to_browsers(wo
         answer = read_answer(there)
     assert answer.status == 200
     assert "max-age" in answer.headers["strict-transport-security"]
-
-
-def _certificate(directory: Path) -> tuple[Path, Path]:
-    certificate, key = directory / "cert.pem", directory / "key.pem"
-    words = ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
-    words += ["-subj", "/CN=hold.example", "-addext", "subjectAltName=DNS:hold.example"]
-    subprocess.run(["openssl", *words, "-keyout", key, "-out", certificate], check=True, capture_output=True)
-    return certificate, key
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

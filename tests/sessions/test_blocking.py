@@ -38,5 +38,5 @@ def test_what_is_awaited_is_driven_and_own_methods_are_called(tmp_path: Path, mo
         "        with self.lock:\n"
         "            return [self.open(name), drive(self.shut)]\n\n"
         "    def each(self):\n"
-        "        yield from each(listed())\n"
+        "        yield from drive_each(listed())\n"
     )

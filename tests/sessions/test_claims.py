@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 
 from holdfast.errors import Busy, NameTaken
 from holdfast.home import Home, is_id
-from holdfast.sessions.find import Claim, Held, holder_of
+from holdfast.sessions.claims import Claim, Held, holder_of
 from support.waiting import until
 from support.world import World
 
 HOLD_UNTIL_KILLED = """
 import sys
 from holdfast.home import Home
-from holdfast.sessions.find import Claim
+from holdfast.sessions.claims import Claim
 
 held = Claim(Home(), "name", "web").acquire(5)
 print("held", flush=True)
@@ -32,7 +32,7 @@ sys.stdin.read()
 WAIT_AND_CHECK = """
 import os
 from holdfast.home import Home
-from holdfast.sessions.find import Claim
+from holdfast.sessions.claims import Claim
 
 claim = Claim(Home(), "name", "web")
 with claim.acquire(5) as held:
@@ -43,7 +43,7 @@ with claim.acquire(5) as held:
 RACE = """
 import os, sys
 from holdfast.home import Home
-from holdfast.sessions.find import Claim
+from holdfast.sessions.claims import Claim
 
 claim = Claim(Home(), "name", "web")
 key = Claim(Home(), "key", "deploy")

@@ -17,8 +17,8 @@ from holdfast.core import clock
 from holdfast.errors import DamagedRecord, StillRunning
 from holdfast.home import Home
 from holdfast.index import Index, Row
-from holdfast.sessions import find
-from holdfast.sessions.find import Claim
+from holdfast.sessions import claims
+from holdfast.sessions.claims import Claim
 from holdfast.sessions.gc import Facts, Limits, Moment, collect, epoch_seconds, remove, write_stamp
 from support.world import World
 
@@ -297,15 +297,15 @@ def test_claims_go_with_their_holder_and_never_while_held(place: Place) -> None:
 
 def test_leftovers_of_a_claim_are_removed_when_old_and_not_held(place: Place) -> None:
     claim = Claim(place.home, "key", "scope")
-    for suffix in find.BESIDE:
+    for suffix in claims.BESIDE:
         Path(claim.path + suffix).touch()
     assert collect(place.home, place.index, Limits(), place.observe).swept == []
-    for suffix in find.BESIDE:
+    for suffix in claims.BESIDE:
         age(Path(claim.path + suffix), 7200)
-    with open(claim.path + find.TICKETS) as drawing:
-        assert find.lock_now(drawing.fileno())
+    with open(claim.path + claims.TICKETS) as drawing:
+        assert claims.lock_now(drawing.fileno())
         collect(place.home, place.index, Limits(), place.observe)
-        assert os.listdir(place.home.locks) == [os.path.basename(claim.path) + find.TICKETS]
+        assert os.listdir(place.home.locks) == [os.path.basename(claim.path) + claims.TICKETS]
     collect(place.home, place.index, Limits(), place.observe)
     assert os.listdir(place.home.locks) == []
 
@@ -369,7 +369,7 @@ def test_jumped_clock_keeps_everything_for_one_run_and_says_why(place: Place, by
     jumped = Moment(now.wall_s + by, now.boot_s + 5, now.boot)
     done = collect(place.home, place.index, Limits(), place.observe, now=jumped)
     assert done.removed == []
-    assert "nothing is removed for its age" in done.skipped[0]
+    assert "no session is removed because of its age" in done.skipped[0]
     assert "wall clock" in done.skipped[0]
     # The clock was set right again: that is a jump as well, and the last one.
     collect(place.home, place.index, Limits(), place.observe, now=now)
@@ -401,7 +401,7 @@ def test_remove_takes_one_session_and_reports_when_it_was_gone(place: Place) -> 
 CHURN = """
 import fcntl, json, os, random
 from holdfast.home import Home
-from holdfast.sessions.find import Claim
+from holdfast.sessions.claims import Claim
 from holdfast.sessions.gc import Facts, Limits, collect, remove
 from holdfast.index import Index, Row
 from holdfast.core import clock

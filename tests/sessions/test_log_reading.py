@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from holdfast import errors
 from holdfast.model import format_cursor
-from holdfast.runner.log import FRAME_BYTES
-from holdfast.runner.log import Log as Writer
+from holdfast.runner.log import FRAME_BYTES, LogWriter
 from holdfast.sessions import segments
+from holdfast.sessions.lines import since_moment
 from holdfast.sessions.log import Log, Page, parse_cursor
 from support.scale import scaled
 
-Write = Callable[..., Writer]
+Write = Callable[..., LogWriter]
 
 
 @pytest.fixture
@@ -33,11 +33,15 @@ def directory(tmp_path: Path) -> Path:
 @pytest.fixture
 def writer(directory: Path) -> Iterator[Write]:
     """The runner's own writer, closed in the end."""
-    opened: list[tuple[Writer, int]] = []
+    opened: list[tuple[LogWriter, int]] = []
 
-    def make(*, cap: int = 1 << 26, segment: int = 1 << 20, streams: tuple[str, ...] = ("stdout", "stderr")) -> Writer:
+    def make(
+        *, cap: int = 1 << 26, segment: int = 1 << 20, streams: tuple[str, ...] = ("stdout", "stderr")
+    ) -> LogWriter:
         fd = os.open(directory, os.O_RDONLY)
-        log = Writer(fd, list(streams), cap_bytes=cap, segment_bytes=segment, free_floor_bytes=0, say=lambda text: None)
+        log = LogWriter(
+            fd, list(streams), cap_bytes=cap, segment_bytes=segment, free_floor_bytes=0, say=lambda text: None
+        )
         opened.append((log, fd))
         return log
 
@@ -47,7 +51,7 @@ def writer(directory: Path) -> Iterator[Write]:
         os.close(fd)
 
 
-def record_exit(directory: Path, log: Writer) -> None:
+def record_exit(directory: Path, log: LogWriter) -> None:
     (directory / "exit.json").write_text(json.dumps({"v": 1, **log.facts()}))
 
 
@@ -78,6 +82,21 @@ def test_streams_are_read_in_order_of_arrival(directory: Path, writer: Write) ->
     assert (page.cursor, page.more, page.gaps) == ("stdout:11,stderr:4", False, [])
     assert page.dropped_before == {"stdout": 0, "stderr": 0}
     assert (page.data, page.text) == (b"one\ntwo\nthree\n4", "one\ntwo\nthree\n4")
+
+
+def test_output_whose_time_is_not_kept_any_more_is_before_every_moment(directory: Path, writer: Write) -> None:
+    """All output is retained, but the times of very old output are dropped: `--since 5m` showed all of it."""
+    log = writer(cap=1 << 14)
+    log.append("stderr", b"old\n")
+    for number in range(100):
+        log.append("stdout", f"{number:03d}\n".encode())
+    reader = Log(str(directory))
+    with reader.snapshot() as snapshot:
+        _, wall, stream, _, oldest, _ = next(snapshot.whole_frames().records())
+    assert (stream, reader.dropped_before()) == ("stdout", {"stdout": 0, "stderr": 0})
+    assert oldest > 0, "no time was dropped"
+    assert since_moment(reader, wall / 1e9 - 0.001) == f"stdout:{oldest},stderr:4"
+    assert since_moment(reader, wall / 1e9 + 60) == "stdout:400,stderr:4"
 
 
 def test_reading_again_from_a_cursor_continues_and_consumes_nothing(directory: Path, writer: Write) -> None:
@@ -296,16 +315,16 @@ def test_segments_dropped_under_a_reader_are_a_gap_not_garbage(
             log.append("stdout", line)
 
     print_more(20)
-    listed = segments.Look._list
+    listed = segments.LogSnapshot._list
     done: list[bool] = []
 
-    def list_then_rotate(look: segments.Look) -> None:
-        listed(look)
+    def list_then_rotate(snapshot: segments.LogSnapshot) -> None:
+        listed(snapshot)
         if not done:
             done.append(True)
             print_more(60)
 
-    monkeypatch.setattr(segments.Look, "_list", list_then_rotate)
+    monkeypatch.setattr(segments.LogSnapshot, "_list", list_then_rotate)
     page = Log(str(directory)).read()
     assert [gap.reason for gap in page.gaps] == ["dropped"]
     for _, offset, data in page.chunks:
@@ -362,7 +381,7 @@ def test_frames_cut_at_any_byte_lose_no_output(directory: Path, writer: Write) -
 def test_damaged_frames_lose_no_output(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     directory = tmp_path_factory.mktemp("b")
     fd = os.open(directory, os.O_RDONLY)
-    log = Writer(
+    log = LogWriter(
         fd, ["stdout", "stderr"], cap_bytes=1 << 20, segment_bytes=1 << 20, free_floor_bytes=0, say=lambda text: None
     )
     for number in range(6):
@@ -578,6 +597,26 @@ def test_lines_before_an_offset_count_what_was_dropped(directory: Path, writer: 
     assert reader.lines_before("stdout", page.chunks[0][1]) == 800
     assert reader.lines_at("stdout", [5, 9_990, 9_995, 10_000]) == [None, 999, 999, 1000]
     assert reader.lines_before("stdout", 5) == reader.lines_dropped()["stdout"]
+
+
+def test_lines_are_counted_on_from_counts_that_are_known(
+    directory: Path, writer: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = writer(streams=("stdout",))
+    log.append("stdout", b"%06d\n" * 5000 % tuple(range(5000)))
+    reader = Log(str(directory))
+    # Several blocks, as a log of megabytes has.
+    monkeypatch.setattr("holdfast.sessions.log.PIECE_BYTES", 4096)
+    rng = random.Random(7)
+    known: list[tuple[int, int]] = []
+    for _ in range(50):
+        offsets = sorted(rng.sample(range(7 * 5000), rng.choice((1, 3))))
+        assert reader.lines_at("stdout", offsets, known) == [at // 7 for at in offsets]
+        assert known == sorted(set(known))
+    assert len(known) > 4
+    # A wrong count shows that it was gone on from.
+    at, count = known[-1]
+    assert reader.lines_at("stdout", [at + 7], [(at, count + 1000)]) == [(at + 7) // 7 + 1000]
 
 
 def test_nothing_stays_open_after_a_call(directory: Path, writer: Write) -> None:

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from holdfast.core import records
 from holdfast.errors import DamagedRecord, NotFound
 from holdfast.home import Home
-from holdfast.sessions.control import outcome
 from holdfast.sessions.core import row_of
 from holdfast.sessions.observe import from_files, read_files
+from holdfast.sessions.without_runner import facts_without_runner
 
 ID = "b00000000"
 SPEC = {
@@ -89,7 +89,7 @@ def look(written: dict[str, bytes]) -> dict[str, Any] | None:
         except (DamagedRecord, NotFound):
             return None
         # Also in the signals to its owner.
-        assert outcome(read_files(home, ID), row_of) is not None
+        assert facts_without_runner(read_files(home, ID), row_of) is not None
         return from_files(files).snapshot().to_json()
 
 

@@ -85,7 +85,7 @@ def test_end_in_the_future_switches_the_age_rule_off_for_that_run() -> None:
     planned = plan(sessions, Limits(), NOW)
     assert planned.remove == []
     assert planned.notes == [
-        "nothing is removed for its age in this run: session ahead ended in the future by the wall clock"
+        "no session is removed because of its age in this run: session ahead ended in the future by the wall clock"
     ]
     assert ids(plan(sessions, Limits(home_bytes=10), NOW).remove) == ["old"], "the cap needs no clock"
 

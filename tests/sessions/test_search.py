@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from holdfast import errors
 from holdfast.core.vt.text import clean
-from holdfast.runner.log import Log as Writer
+from holdfast.runner.log import LogWriter
 from holdfast.sessions import search as searching
 from holdfast.sessions.log import Log
 from holdfast.sessions.search import Hit, Matcher, search
@@ -28,7 +28,7 @@ def directory(tmp_path: Path) -> Path:
 
 def write(directory: Path, *chunks: tuple[str, bytes], segment: int = 1 << 23, cap: int = 1 << 30) -> Log:
     fd = os.open(directory, os.O_RDONLY)
-    log = Writer(
+    log = LogWriter(
         fd,
         ["stdout", "stderr"],
         cap_bytes=cap,

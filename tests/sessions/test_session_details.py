@@ -92,6 +92,15 @@ def test_a_stop_climbs_the_ladder_it_is_given(hf: Holdfast, world: World) -> Non
     assert session.stop(grace=0).done
 
 
+@pytest.mark.parametrize("target", ["command", "group", "session", "tree"])
+def test_a_stop_may_name_each_target_of_a_rung(hf: Holdfast, world: World, target: str) -> None:
+    """A runner refused `session`, which hosts allow."""
+    session = hf.start(world.probe("forever"), tty=target == "session")
+    ladder = [{"signal": "TERM", "target": target, "wait_s": 30, "last": True}]
+    stopped = session.stop(ladder=ladder)
+    assert (stopped.rung, stopped.survivors) == (f"TERM to the {target}", [])
+
+
 def test_a_stop_past_a_dead_runner_climbs_the_ladder_it_is_given(hf: Holdfast, world: World) -> None:
     session = hf.start(world.probe("fork", "{", "say", "child", "forever", "}", "forever"))
     until(lambda: "child" in session.text())

@@ -64,6 +64,28 @@ def test_a_finished_session_is_listed_only_when_all_are_asked_for(hf: Holdfast, 
     live.stop(grace=0)
 
 
+def test_a_list_of_live_sessions_leaves_a_few_ends_to_the_next_and_notes_many(world: World) -> None:
+    home = world.open()
+    started = [home.start("true") for _ in range(8)]
+    for each in started:
+        assert each.runner_pid is not None
+        wait_gone(each.runner_pid)
+
+    def unnoted() -> int:
+        with world.open() as fresh:
+            return len(fresh._core.index.unfinished())
+
+    home.remove(started[0].id)
+    assert home.sessions() == []
+    assert unnoted() == 7
+    last = home.start("true")
+    assert last.runner_pid is not None
+    wait_gone(last.runner_pid)
+    assert home.sessions() == []
+    assert unnoted() == 0
+    assert {each.id for each in home.sessions(all=True)} == {each.id for each in [*started[1:], last]}
+
+
 def test_reading_continues_at_the_cursor_and_consumes_nothing(hf: Holdfast, world: World) -> None:
     session = hf.start(world.probe("quiet", "say", "one", "read-line", "forever"), stdin="open")
     assert session.wait(match="one").reason == "match"
@@ -112,6 +134,19 @@ def test_wait_says_which_condition_came_true(hf: Holdfast, world: World) -> None
     assert session.wait(output=True, since=cursor, timeout=30).reason == "output"
     session.stop(grace=0)
     assert session.wait(match="never printed").reason == "exit"
+
+
+def test_output_beside_a_match_is_what_is_printed_after_the_call_or_the_cursor(hf: Holdfast, world: World) -> None:
+    session = hf.start(world.probe("quiet", "say", "up", "read-line", "forever"), stdin="open")
+    before = session.wait(match="up", timeout=30).cursor
+    assert session.wait(match="up", output=True, timeout=0).reason == "match"
+    assert session.wait(match="never printed", output=True, timeout=0).reason == "timeout"
+    for places in (before, "stderr:0,stdout:3", "stdout:3"):
+        assert session.wait(match="never printed", output=True, since=places, timeout=0).reason == "timeout"
+    session.send("more\n")
+    woke = session.wait(match="never printed", output=True, since=before, timeout=30)
+    assert (woke.reason, session.read(woke.cursor).text) == ("output", "got more\n")
+    session.stop(grace=0)
 
 
 def test_wait_for_a_port_ends_when_it_is_open(hf: Holdfast, world: World) -> None:

@@ -18,7 +18,7 @@ from holdfast.core import processes, wire
 from holdfast.errors import BadArgument, EmptyCommand, HoldfastError, PlaceUnsupported, TooLarge, Unsupported
 from holdfast.home import is_id
 from holdfast.model.options import OPTIONS, START_OPTIONS
-from holdfast.sessions.start import StartRequest, build, current_umask
+from holdfast.sessions.start_request import StartRequest, build, current_umask
 
 ENVIRON = {"PATH": "/bin", "HOME": "/h", "HOLDFAST_SESSION_ID": "bouter123"}
 

@@ -225,7 +225,7 @@ def test_the_newest_hits_are_those_of_the_whole_log_in_the_other_order(
 ) -> None:
     _eventful(session)
     oldest = search(session.read, "^", context=2)
-    monkeypatch.setattr(terminal_log, "_BLOCK_BYTES", block)
+    monkeypatch.setattr(terminal_log, "PIECE_BYTES", block)
     monkeypatch.setattr(terminal_log, "_TAIL_BYTES", 20_000)
     newest = search(session.read, "^", context=2, newest=True)
     fields = ("offset", "text", "spans", "before", "after")
@@ -278,8 +278,8 @@ def test_a_full_screen_is_matched_as_it_stands(session: TerminalFiles) -> None:
 
 def test_a_session_that_is_resized_while_it_is_read_is_read_at_its_size(session: TerminalFiles) -> None:
     session.prints(b"a\r\n")
-    with session.read.look() as look:
-        reading = Reading(look, 0, live=True)
+    with session.read.snapshot() as snapshot:
+        reading = Reading(snapshot, 0, live=True)
     lines = reading.feed(0, b"a\r\n")
     session.resizes(24, 100)
     session.prints(b"b" * 90 + b"\rB\r\n")

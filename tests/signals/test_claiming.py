@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.signals.queue import DEAD, HOLDS, SILENT, Holder, standing
+from holdfast.signals.queue import DEAD, HOLDS, SILENT, Holder, state_of
 
 S = 10**9
 
@@ -26,11 +26,11 @@ def holder(boot: str = "one", pidns: int = 1, timens: int = 1, pid: int = 10, un
         (holder(timens=2, until_s=900), 0, False, HOLDS),
     ],
 )
-def test_standing_of_another_holder(other: Holder, now_s: int, lives: bool, what: str) -> None:
-    assert standing(holder(), other, now_s * S, now_s * S, lambda pid, start: lives) == what
+def test_state_of_another_holder(other: Holder, now_s: int, lives: bool, what: str) -> None:
+    assert state_of(other, holder(), now_s * S, now_s * S, lambda pid, start: lives) == what
 
 
 def test_lease_on_another_monotonic_clock_is_judged_by_the_wall() -> None:
     other = Holder("one", 2, 2, 10, 77, until_ns=5 * S, until_wall_ns=1000 * S)
-    assert standing(holder(), other, 100 * S, 999 * S, lambda pid, start: False) == HOLDS
-    assert standing(holder(), other, 0, 1000 * S, lambda pid, start: False) == SILENT
+    assert state_of(other, holder(), 100 * S, 999 * S, lambda pid, start: False) == HOLDS
+    assert state_of(other, holder(), 0, 1000 * S, lambda pid, start: False) == SILENT

@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.core import processes
 from holdfast.errors import BadArgument, ConsumerMismatch
-from holdfast.index import signals
+from holdfast.index import queues
 from holdfast.sessions.driver import Asynchronous
 from holdfast.signals.consumer import Consumer
 from holdfast.signals.consumers import Consumers, default_name
@@ -152,7 +152,7 @@ def test_batch_that_is_collected_in_the_midst_of_a_question_goes_back_with_the_n
     consumer = desk.consumer()
     desk.session().tell()
     batch = consumer.claim()
-    desk.index.database.ask(lambda db: batch._held.abandon("garbage"))
+    desk.index.database.ask(lambda db: batch._async.abandon("garbage"))
     assert desk.rows("SELECT count(*) FROM pending WHERE holder IS NOT NULL") == [(1,)]
     assert consumer.pending().next_due is not None
     assert desk.rows("SELECT count(*) FROM pending WHERE holder IS NOT NULL") == [(0,)]
@@ -164,7 +164,7 @@ def test_batch_that_is_collected_after_its_host_was_closed_goes_back_and_leaves_
     id = desk.session().tell()
     batch = consumer.claim()
     desk.index.close()
-    batch._held.abandon("garbage")
+    batch._async.abandon("garbage")
     assert not desk.index.database.is_open
     assert desk.consumer_at(later(1)).claim().ids == [id]
 
@@ -208,7 +208,7 @@ def test_lease_ends_for_a_silent_holder_and_is_prolonged_by_any_call(desk: Desk)
 
 def stranger() -> Holder:
     """Another process that lives, as holder: the one that started us."""
-    here = processes.here()
+    here = processes.own_identity()
     return Holder(here["boot"], here["pidns"], here["timens"], os.getppid(), processes.start_time(os.getppid()))
 
 
@@ -224,7 +224,7 @@ def test_reboot_frees_what_was_held_and_ends_every_wait(desk: Desk) -> None:
     found = after.claim()
     assert found.ids == [held, given_back]
     assert [signal.deliveries for signal in found] == [2, 2]
-    batch._held.open.clear()
+    batch._async.open.clear()
 
 
 def test_peek_shows_what_the_dead_and_the_silent_held_as_pending_counts_it(desk: Desk) -> None:
@@ -242,7 +242,7 @@ def test_peek_shows_what_the_dead_and_the_silent_held_as_pending_counts_it(desk:
         clock.passes(901)
     assert other.claim().ids == [leased, held, free]
     for batch in batches:
-        batch._held.open.clear()
+        batch._async.open.clear()
 
 
 @pytest.mark.parametrize("style", TOOLSETS)
@@ -252,7 +252,7 @@ def test_what_was_parked_is_named_in_one_message_and_only_in_one(desk: Desk, sty
     id = desk.session().tell()
     for _ in range(8):
         batch = desk.consumer_at(clock, here=dead).claim()
-        batch._held.open.clear()
+        batch._async.open.clear()
     consumer = desk.consumer_at(clock)
     notice = consumer.drain(style)
     assert (notice.ids, notice.parked, bool(notice)) == ([], [id], True)
@@ -296,7 +296,7 @@ def test_holder_in_another_namespace_has_its_lease_and_nothing_else(desk: Desk) 
     assert other.pending() == 0
     clock.passes(901)
     assert other.claim().ids == [id]
-    batch._held.open.clear()
+    batch._async.open.clear()
 
 
 @pytest.mark.covers("signals:13")
@@ -689,7 +689,7 @@ def test_fork_does_not_give_back_what_its_parent_holds(desk: Desk) -> None:
     batch = consumer.claim()
     child = os.fork()
     if child == 0:
-        batch._held.__del__()
+        batch._async.__del__()
         os._exit(0)
     os.waitpid(child, 0)
     assert desk.rows("SELECT count(*) FROM pending WHERE holder IS NOT NULL") == [(1,)]
@@ -715,19 +715,19 @@ def test_consumer_that_is_not_used_is_dropped_and_remembered(desk: Desk) -> None
 
 
 def test_listeners_of_an_owner_are_counted(desk: Desk) -> None:
-    assert signals.listening(desk.home, "conv-1", "local_bash") == 0
+    assert queues.listening(desk.home, "conv-1", "local_bash") == 0
     desk.consumer()
     desk.consumer("matches", "conv-1", variants=["watch"])
     desk.consumer("all", "*")
-    assert signals.listening(desk.home, "conv-1", "local_bash") == 2
-    assert signals.listening(desk.home, None, "local_bash") == 1
+    assert queues.listening(desk.home, "conv-1", "local_bash") == 2
+    assert queues.listening(desk.home, None, "local_bash") == 1
 
 
 def test_writer_of_the_desk_is_taken_for_a_runner(desk: Desk) -> None:
     session: Writer = desk.session()
     session.tell()
     desk.look()
-    assert session.id in desk.catchup.live
+    assert session.id in desk.catchup.known
 
 
 def test_a_signal_is_open_until_it_is_settled_by_any_holder(desk: Desk) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from holdfast.errors import BadArgument
 from holdfast.signals.items import Limits
-from holdfast.signals.records import Signal
+from holdfast.signals.lines import Signal
 from holdfast.signals.render import Message, Style, render
 from holdfast.tools import TOOLSETS
 from holdfast.tools.dominds.style import DrainStyle as Dominds

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from holdfast.signals.items import Limits
-from holdfast.signals.records import Signal
+from holdfast.signals.lines import Signal
 from holdfast.signals.redact import clean_text, escape_hidden
 from holdfast.signals.render import render
 from holdfast.tools import TOOLSETS

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.signals.items import DIGEST, EVENT, FAILURE, MATCH, NOTICE, SUCCESS, Cost, Limits, Offer, allot
-from holdfast.signals.records import Signal
+from holdfast.signals.lines import Signal
 from holdfast.signals.render import Message, render
 from holdfast.tools import TOOLSETS
 from support.batches import Teller, one_of_each, tail

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import threading
+import time
 from datetime import datetime
 from typing import Any
 
@@ -16,7 +17,7 @@ import holdfast
 from holdfast import Holdfast
 from holdfast.sessions.driver import drive
 from holdfast.sessions.observe import Observed
-from holdfast.sessions.run import begin
+from holdfast.sessions.run import start_connected
 from support import signal_file
 from support.points import Points
 from support.scale import scaled
@@ -181,7 +182,7 @@ def test_unsettled_signals_move_with_an_ended_session_and_the_rest_stays(world: 
         waiting.update(notify="never")
     hf.close()
     for path in world.home.glob("index.db*"):
-        path.unlink()
+        path.unlink(missing_ok=True)
     reopened = world.open()
     assert {signal.session for signal in reopened.signals("conv-2").peek(10)} == {settled.id, waiting.id}
     assert reopened.signals(OWNER).pending() == 0
@@ -312,6 +313,42 @@ def test_every_end_around_the_callers_limit_is_reported_by_exactly_one_way(
     assert set(heard) & given == set()
 
 
+def test_the_signal_of_an_end_is_there_when_a_wait_for_it_returns(
+    world: World, points: Points, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On faulty code the wait saw `exit.json` and returned before the runner had written the signal."""
+    points.set("runner.exit_written=pause")
+    hf = world.open()
+    session = hf.start("exit 3", owner=OWNER)
+    hit = points.wait("runner.exit_written")
+    request = hf._core.request
+
+    def asked(*args: Any, **fields: Any) -> Any:
+        hit.release()
+        return request(*args, **fields)
+
+    monkeypatch.setattr(hf._core, "request", asked)
+    try:
+        assert session.wait().reason == "exit"
+        with hf.signals(OWNER).claim() as batch:
+            assert [signal.session for signal in batch] == [session.id]
+    finally:
+        hit.release()
+
+
+def test_a_runner_that_hangs_before_the_signal_of_the_end_outlasts_no_time_limit(world: World, points: Points) -> None:
+    points.set("runner.exit_written=pause")
+    session = world.open().start("exit 3")
+    hit = points.wait("runner.exit_written")
+    try:
+        began = time.monotonic()
+        # Most of this bound is for the look at the session that follows.
+        assert session.wait(timeout=0.2).reason == "exit"
+        assert time.monotonic() - began < 5
+    finally:
+        hit.release()
+
+
 def test_an_end_after_the_callers_limit_is_reported_once_although_its_runner_answers_late(
     world: World, points: Points, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -419,7 +456,7 @@ def test_an_end_that_is_acknowledged_while_another_may_still_answer_it_is_not_re
     hf = world.open()
     consumer = hf.signals(OWNER)
     asked = {"type": "wait", "id": 0, "exit": True, "confirm": True}
-    seen, connection = drive(begin(hf._core, ["true"], {"owner": OWNER, "notify": "auto"}, then=asked))
+    seen, connection = drive(start_connected(hf._core, ["true"], {"owner": OWNER, "notify": "auto"}, then=asked))
     assert connection is not None
     woke = hf.get(seen.files.id).wait(timeout=BOUND_S)
     assert woke.signal_id is not None

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 
 from holdfast.core.signalfile import SignalFile
 from holdfast.errors import IndexBusy
-from holdfast.index.signals import Progress
-from holdfast.signals.catchup import Outcome, write_home_signal
-from holdfast.signals.records import read_on
+from holdfast.index.queues import Progress
+from holdfast.signals.lines import read_on
+from holdfast.signals.missing import RunnerGoneFacts, write_home_signal
 from support.waiting import BOUND_S, until, wait_readable
 from support.world import World
 from support.written import Desk
@@ -32,7 +32,7 @@ def numbers(desk: Desk, session: str) -> list[int]:
 
 def lose_index(desk: Desk) -> None:
     for path in Path(desk.home.path).glob("index.db*"):
-        path.unlink()
+        path.unlink(missing_ok=True)
 
 
 @pytest.mark.covers("signals:7", "LOG-05")
@@ -363,7 +363,7 @@ def test_damaged_file_of_one_session_does_not_hide_the_others(desk: Desk, damage
     elif damage == "other session's":
         path.write_bytes((whole.path / "signals.jsonl").read_bytes())
     for _ in range(2):
-        desk.outcomes[hurt.id] = Outcome(
+        desk.outcomes[hurt.id] = RunnerGoneFacts(
             "exited", kind=None, owner=None, attempt=1, notify="exit", snapshot=None, ended={}, row=desk.row(hurt.id)
         )
         with consumer.claim() as batch:

@@ -58,7 +58,7 @@ class Source:
     def clear(self) -> None:
         self.readable = False
 
-    def poke(self) -> None:
+    def make_readable(self) -> None:
         self.readable = True
 
     async def take(self) -> Taken | None:
@@ -176,11 +176,11 @@ def test_options_of_a_drain_are_those_of_a_gate(desk: Desk) -> None:
 def test_what_was_parked_is_reported_in_a_turn_of_its_own_where_there_is_nothing_else(desk: Desk) -> None:
     consumer = desk.consumer()
     id = desk.session().tell()
-    here = processes.here()
+    here = processes.own_identity()
     dead = Holder(here["boot"], here["pidns"], here["timens"], 2**22 + 1, 7)
     for _ in range(8):
         batch = desk.consumer_at(Clock(), here=dead).claim()
-        batch._held.open.clear()
+        batch._async.open.clear()
     gate = Gate(consumer)
     reported: list[str] = []
     assert gate.run(lambda notice: reported.append(notice.text)) == 1

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from holdfast.config import PEOPLE_EVENTS, Config, load
+from holdfast.config import PEOPLE_EVENTS, Config, load, people_spec
 from holdfast.core import processes
 from holdfast.core.signalfile import VARIANTS
-from holdfast.runner.signals import ROLE, concerns_people
-from holdfast.sessions.start import people_spec
+from holdfast.runner.people import ROLE, concerns_people
+from holdfast.signals.lines import Signal
 from holdfast.signals.people.delivery import (
     ATTENDED,
     BEFORE,
@@ -27,7 +27,6 @@ from holdfast.signals.people.delivery import (
     variants_of,
     wall_ns,
 )
-from holdfast.signals.records import Signal
 from support.notified import BOOT, SECOND_NS, signal_of
 from support.world import World
 

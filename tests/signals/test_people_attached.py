@@ -8,7 +8,7 @@ import pytest
 
 from cli.outer import Outer
 from holdfast.cli import display
-from holdfast.model.results import Bell, Clients, Init
+from holdfast.model.events import Bell, Clients, Init
 from holdfast.sessions.attach import Attachment
 from holdfast.signals.people.program import ring
 from support.signal_file import endings

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from holdfast.config import Config
 from holdfast.errors import IndexBusy
+from holdfast.signals.lines import Signal
 from holdfast.signals.people import status
 from holdfast.signals.people.channels import AGAIN, DELIVERED, FAILED, GONE, Outcome
 from holdfast.signals.people.delivery import Delivery, Moment, Subscription, Way
 from holdfast.signals.people.notices import Notice
 from holdfast.signals.people.status import ChannelStatus
-from holdfast.signals.records import Signal
 from holdfast.signals.redact import Redactor
 from support.notified import BOOT, SECOND_NS, signal_of
 from support.waiting import BOUND_S

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from holdfast.config.channels import PLACEHOLDERS
 from holdfast.core.signalfile import VARIANTS
+from holdfast.signals.lines import Signal
 from holdfast.signals.people.notices import Notice
-from holdfast.signals.records import Signal
 from holdfast.signals.redact import Redactor
 from support.notified import signal_of
 

@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast
-from holdfast.model.results import Bell
-from holdfast.runner.signals import take_lock
-from holdfast.sessions.control import call_if_needed
+from holdfast.model.events import Bell
+from holdfast.runner.people import take_lock
+from holdfast.sessions.without_runner import start_deliverer_if_needed
 from holdfast.signals.consumers import Consumers
 from holdfast.signals.people import status
 from support.faults import kill_runner
@@ -282,7 +282,7 @@ def test_changed_events_hold_from_the_next_event_on(world: World, configure: Con
 
 def _delete_index(world: World) -> None:
     for file in world.home.glob("index.db*"):
-        file.unlink()
+        file.unlink(missing_ok=True)
 
 
 def _has_sent(world: World, session: str) -> bool:
@@ -465,14 +465,14 @@ def test_a_host_calls_for_what_a_killed_deliverer_left(world: World, points: Poi
         hf = configure(hook=receiver.url)
         core = hf._core
         consumers = Consumers(core.driver, core.index, core.config, core.runtime)
-        assert not call_if_needed(core.home, core.config, consumers)
+        assert not start_deliverer_if_needed(core.home, core.config, consumers)
         points.set("people.deliver=2*kill")
         hf.start(world.probe("exit", 7)).wait(exit=True, timeout=BOUND_S)
         id = _verified(receiver.next(COMES_S))["id"]
         _gone(world)
         points.set("")
-        assert call_if_needed(core.home, core.config, consumers)
+        assert start_deliverer_if_needed(core.home, core.config, consumers)
         assert _verified(receiver.next(COMES_S))["id"] == id
         _gone(world)
-        assert not call_if_needed(core.home, core.config, consumers)
+        assert not start_deliverer_if_needed(core.home, core.config, consumers)
     _forget_wakes(world)

@@ -18,8 +18,9 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast
-from holdfast.signals.catchup import Catchup, Outcome, write_missing
-from holdfast.signals.records import Signal, parse
+from holdfast.signals.catchup import Catchup
+from holdfast.signals.lines import Signal, parse
+from holdfast.signals.missing import RunnerGoneFacts, write_missing
 from support import processes
 from support.faults import kill_runner
 from support.own_time import OwnTime
@@ -59,7 +60,7 @@ def opened(world: World) -> Holdfast:
     return hf
 
 
-def outcome(state: str, session: Writer, **options: Any) -> Outcome:
+def outcome(state: str, session: Writer, **options: Any) -> RunnerGoneFacts:
     facts: dict[str, Any] = {
         "kind": session.kind,
         "owner": session.owner,
@@ -67,7 +68,7 @@ def outcome(state: str, session: Writer, **options: Any) -> Outcome:
         "notify": "exit",
         "snapshot": {},
     }
-    return Outcome(state, **{**facts, **options})
+    return RunnerGoneFacts(state, **{**facts, **options})
 
 
 def test_hosts_that_look_at_once_write_one_stale_and_one_ending(desk: Desk, world: World) -> None:

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable
 import pytest
 
 from holdfast.core import processes as tree
-from holdfast.core import signalfile
+from holdfast.core import wake
 from holdfast.core.loop import Loop
-from holdfast.daemons.observers import Feed
+from holdfast.daemons.wakes import Feed
 from holdfast.errors import Busy, UnsafeDirectory
 from holdfast.sessions.driver import Asynchronous, Blocking, drive
 from holdfast.signals.consumer import Consumer
@@ -101,7 +101,7 @@ def test_hint_names_the_session_that_is_looked_at(desk: Desk) -> None:
     session = desk.session()
     with consumer.waker() as waker:
         quiet(waker, consumer)
-        signalfile.wake(desk.runtime, "conv-1", session.id, 1)
+        wake.hosts(desk.runtime, "conv-1", session.id, 1)
         waker.clear()
         assert consumer._async.hints == {session.id}
 
@@ -194,7 +194,7 @@ def test_burst_is_joined_before_the_wait_returns(desk: Desk) -> None:
     with consumer.waker() as waker:
         quiet(waker, consumer)
         driver = Bursting(session.tell, lambda: session.tell_many(19))
-        assert drive(waker.arrival(driver, None))
+        assert drive(waker.wait_due(driver, None))
         assert driver.waited == [0.2]
         assert len(consumer.claim()) == 20
 
@@ -245,7 +245,8 @@ def test_lost_wake_loses_no_signal(desk: Desk, how: str) -> None:
     session = desk.session()
     waker = consumer.waker()
     quiet(waker, consumer)
-    (own, path, _) = next(iter(waker._sockets.values()))
+    (own,) = waker._sockets
+    path = own.path
     if how == "full":
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as flood:
             flood.setblocking(False)
@@ -254,7 +255,7 @@ def test_lost_wake_loses_no_signal(desk: Desk, how: str) -> None:
         os.unlink(path)
     else:
         waker._sockets.clear()
-        own.close()
+        own.leave_to_parent()
         assert os.path.exists(path)
     id = session.tell()
     assert consumer.claim().ids == [id]
@@ -266,13 +267,13 @@ def test_lost_wake_loses_no_signal(desk: Desk, how: str) -> None:
 def test_closed_waker_removes_only_its_own_socket(desk: Desk) -> None:
     consumer = desk.consumer()
     first, second = consumer.waker(), consumer.waker()
-    directory = os.path.join(desk.runtime, signalfile.WAKE_DIRECTORY)
+    directory = os.path.join(desk.runtime, wake.DIRECTORY)
     assert len(os.listdir(directory)) == 2
     assert {stat.S_IMODE(os.stat(os.path.join(directory, name)).st_mode) for name in os.listdir(directory)} == {0o600}
     first.close()
     first.close()
     assert len(os.listdir(directory)) == 1
-    (_, path, _) = next(iter(second._sockets.values()))
+    path = second._sockets[0].path
     os.unlink(path)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other:
         other.bind(path)
@@ -297,7 +298,7 @@ def test_forked_child_leaves_its_parents_waker_alone(desk: Desk) -> None:
 
 
 def test_planted_directory_is_refused(desk: Desk, world: World) -> None:
-    directory = os.path.join(desk.runtime, signalfile.WAKE_DIRECTORY)
+    directory = os.path.join(desk.runtime, wake.DIRECTORY)
     os.mkdir(directory, 0o777)
     os.chmod(directory, 0o777)
     with pytest.raises(UnsafeDirectory):
@@ -317,8 +318,9 @@ def test_too_many_waiters_of_one_owner_are_refused_and_the_dead_make_room(
     wakers = [consumer.waker() for _ in range(3)]
     with pytest.raises(Busy):
         _ = consumer.waker()
-    (dead, path, _) = next(iter(wakers[0]._sockets.values()))
-    dead.close()
+    (dead,) = wakers[0]._sockets
+    path = dead.path
+    dead.leave_to_parent()
     with consumer.waker():
         assert not os.path.exists(path)
     for each in wakers[1:]:
@@ -339,7 +341,7 @@ def test_dead_sockets_of_one_name_do_not_keep_another_from_being_woken(desk: Des
     consumer = desk.consumer()
     wakers = [consumer.waker() for _ in range(10)]
     directory = wake_directory(desk.runtime)
-    bind_dead(directory, signalfile.WAKE_VIEW, 140)
+    bind_dead(directory, wake.VIEW, 140)
     session = desk.session()
     for each in wakers:
         each.clear()
@@ -354,9 +356,9 @@ def test_dead_sockets_of_one_name_do_not_keep_another_from_being_woken(desk: Des
 def test_a_host_that_observes_removes_dead_consumers(desk: Desk) -> None:
     loop = Loop()
     directory = wake_directory(desk.runtime)
-    bind_dead(directory, signalfile.WAKE_VIEW, 64)
+    bind_dead(directory, wake.VIEW, 64)
     feed = Feed(loop, desk.home, desk.runtime, lambda _signal: None)
-    assert [name.partition("-")[0] for name in os.listdir(directory)] == [signalfile.WAKE_VIEW]
+    assert [name.partition("-")[0] for name in os.listdir(directory)] == [wake.VIEW]
     feed.close()
     loop.close()
 

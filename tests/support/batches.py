@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from holdfast.signals.records import Signal
+from holdfast.signals.lines import Signal
 
 AT = "2026-08-01T09:14:07.412Z"
 

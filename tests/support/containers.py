@@ -257,7 +257,7 @@ class Container:
         # finish first. Those files are podman's and go with its directory; mounts would outlive it.
         if self._paused:
             self.unpause()
-        self._podman("stop", "--ignore", "--time=0", self.name)
+        until(self._is_stopped, _LEAVING_BOUND_S, what=f"the stop of container {self.name}")
         self._wait_cleaned()
         self._podman("rm", "--force", "--ignore", "--time=0", self.name)
         self._wait_cleaned()
@@ -301,6 +301,16 @@ class Container:
 
     def _inside(self, row: Process) -> Inside:
         return Inside(inner_pid(row.pid), row.pid, processes.command_line(row.pid) or f"[{row.comm}]")
+
+    def _is_stopped(self) -> bool:
+        """podman refuses while its cleanup of an exec is under way."""
+        try:
+            self._podman("stop", "--ignore", "--time=0", self.name)
+        except PodmanFailed as problem:
+            if "active exec sessions" not in str(problem):
+                raise
+            return False
+        return True
 
     def _wait_cleaned(self) -> None:
         def is_clean() -> bool:

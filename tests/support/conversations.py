@@ -8,7 +8,7 @@ content: whoever reads either reads everything.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from support.model_api import ToolCall
 
@@ -234,12 +234,3 @@ CONVERSATIONS: dict[str, Callable[[Path], Conversation]] = {
     "hermes": hermes,
     "openclaw": openclaw,
 }
-
-
-def strings(value: Any) -> str:
-    """Every text and number in structured content."""
-    if isinstance(value, dict):
-        return "\n".join(map(strings, value.values()))
-    if isinstance(value, list):
-        return "\n".join(map(strings, value))
-    return str(value)

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from holdfast.runner import launcher, session, streams
+from holdfast.runner import rehearsal, session, streams
 from holdfast.runner import spawn as libc_spawn
 
 Files = dict[str, bytes]
 Step = tuple[Any, ...]
 
-SESSION = launcher.REHEARSAL_SESSION
+SESSION = rehearsal.SESSION
 
 
 def record(home: Path, command: str, into: Path, *, read_bytes: int, **spec: Any) -> list[Step]:
@@ -30,7 +30,7 @@ def record(home: Path, command: str, into: Path, *, read_bytes: int, **spec: Any
             os.setsid()
             taped = _Tape()
             streams.READ_BYTES = streams._FLOOD_BYTES = read_bytes
-            request = launcher.rehearsal_request(str(home), command)
+            request = rehearsal.start_request(str(home), command)
             request["spec"].update(created_at="2026-01-01T00:00:00.000Z", **spec)
             request.pop("then")  # without a waiter the ending has to survive a power loss
             session.run(theirs, request, [])
@@ -57,8 +57,8 @@ class _Tape:
         self._real = {name: getattr(os, name) for name in dir(os) if name.islower()}
         for name in ("mkdir", "open", "close", "write", "rename", "unlink", "ftruncate", "fsync"):
             setattr(os, name, getattr(self, name))
-        self._spawn = libc_spawn.libc_spawn
-        libc_spawn.libc_spawn = self.spawn
+        self._spawn = libc_spawn.posix_spawn
+        libc_spawn.posix_spawn = self.spawn
 
     def mkdir(self, path: Any, mode: int = 0o777, **options: Any) -> None:
         self._real["mkdir"](path, mode, **options)

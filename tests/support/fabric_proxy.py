@@ -48,6 +48,7 @@ class FabricProxy:
         self._flowing.set()
         self._sockets: set[socket.socket] = set()
         self.connections = 0
+        self._receives_bytes = 0
         self._threads: list[threading.Thread] = []
         self._is_closed = False
         self._run(self._accept)
@@ -56,17 +57,7 @@ class FabricProxy:
     def carry(self, *files: Path) -> None:
         """Have the machine with this record go through here."""
         for path in files:
-            text = path.read_text()
-            record = json.loads(text)
-            record.pop("check", None)
-            for each in (*record.get("views", {}).values(), record):
-                if "fabric" in each:
-                    each["fabric"]["url"] = f"nats://127.0.0.1:{self.port}"
-            # As the program writes it: a server that runs sees the new file.
-            new = path.with_suffix(".new")
-            new.write_text(json.dumps(record))
-            new.chmod(0o600)
-            new.replace(path)
+            move(path, url=f"nats://127.0.0.1:{self.port}")
 
     def cut(self) -> None:
         for each in list(self._sockets):
@@ -75,6 +66,10 @@ class FabricProxy:
 
     def stall(self) -> None:
         self._flowing.clear()
+
+    def takes_little(self) -> None:
+        """Of what the server sends while this stalls, little fits into the buffers here."""
+        self._receives_bytes = 4096
 
     def flow(self) -> None:
         self._flowing.set()
@@ -100,9 +95,13 @@ class FabricProxy:
                 client, _ = self._listener.accept()
             except OSError:
                 return
+            server = socket.socket()
+            if self._receives_bytes:
+                server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receives_bytes)
             try:
-                server = socket.create_connection(("127.0.0.1", self._to))
+                server.connect(("127.0.0.1", self._to))
             except OSError:
+                server.close()
                 client.close()
                 continue
             self.connections += 1
@@ -146,6 +145,20 @@ class FabricProxy:
         self.messages.append(message)
         payload = self.change(message)
         return b"" if payload is None else line + payload + b"\r\n"
+
+
+def move(path: Path, **facts: str) -> None:
+    """Change what this record says of its fabric."""
+    record = json.loads(path.read_text())
+    record.pop("check", None)
+    for each in (*record.get("views", {}).values(), record):
+        if "fabric" in each:
+            each["fabric"].update(facts)
+    # As the program writes it: a server that runs sees the new file.
+    new = path.with_suffix(".new")
+    new.write_text(json.dumps(record))
+    new.chmod(0o600)
+    new.replace(path)
 
 
 def flipped(payload: bytes, bit: int) -> bytes:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
 import socket
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +18,7 @@ from support.waiting import until
 
 if TYPE_CHECKING:
     import subprocess
+    from collections.abc import Sequence
 
     from support.program import Program
     from support.world import World
@@ -24,8 +27,9 @@ if TYPE_CHECKING:
 class Machine:
     """A home that knows nothing of the test's own."""
 
-    def __init__(self, world: World, name: str) -> None:
+    def __init__(self, world: World, name: str, prefix: Sequence[str] = ()) -> None:
         self.name = name
+        self._prefix = prefix
         self._world = world
         self.root = world.root / name
         self.home = self.root / "state"
@@ -37,14 +41,14 @@ class Machine:
         world.closing.callback(self._stop_all)
 
     def hold(self, *words: object, check: bool = True, **options: Any) -> subprocess.CompletedProcess[str]:
-        return self._world.hold(*words, env=self.env, check=check, **options)
+        return self._world.hold(*words, env=self.env, check=check, prefix=self._prefix, **options)
 
-    def program(self, *words: object) -> Program:
-        return self._world.program(self._world.hold_argv(*words), env=self.env)
+    def program(self, *words: object, pace: float = 1.0) -> Program:
+        return self._world.program(_paced(self._world, pace, *words), env=self.env, prefix=self._prefix)
 
-    def serve(self) -> Program:
-        """Its server, which answers through the fabric alone."""
-        program = self.program("serve", "--no-listen")
+    def serve(self, pace: float = 1.0) -> Program:
+        """Its server, which answers through the fabric alone. With a `pace`, it waits that part of its usual times."""
+        program = self.program("serve", "--no-listen", pace=pace)
         self._world.closing.callback(leave, program)
         assert "fabric" in program.line(START_BOUND_S), program.errors()
         return program
@@ -56,6 +60,13 @@ class Machine:
         """The sockets of its live runners and deputies."""
         return list(Path(self.env["XDG_RUNTIME_DIR"], "holdfast").glob("[!l]*.sock"))
 
+    def processes(self, server: Program) -> list[int]:
+        """All that runs there: the server, the launcher, the runners and their commands."""
+        rows = json.loads(self.hold("ls", "--json").stdout)
+        found = {server.pid, *(row["pid"] for row in rows), *(row["runner_pid"] for row in rows)}
+        locks = Path(self.env["XDG_RUNTIME_DIR"]).glob("holdfast*/launcher-*.lock")
+        return sorted(found | {int(lock.read_text().split()[0]) for lock in locks})
+
     def _stop_all(self) -> None:
         if (self.home / "sessions").exists():
             self.hold("stop", "--all", "--grace", "0", check=False)
@@ -64,12 +75,37 @@ class Machine:
 class FleetServing(Serving):
     """`hold serve` of a view, on a port, in the view's own home."""
 
-    def __init__(self, view: Machine) -> None:
-        self._view = view
-        super().__init__(_as_world(view))
+    def __init__(self, view: Machine, pace: float = 1.0) -> None:
+        super().__init__(as_world(view, pace))
 
 
-def _as_world(machine: Machine) -> World:
+# The times after which something of nodes is done, as a part of what they are.
+_PACED = """
+import sys
+from holdfast.nodes import asking, exchange, far_app, following, joining
+pace = float(sys.argv.pop(1))
+TIMES = {
+    asking: ("_ANSWER_S",),
+    exchange: ("SAY_S", "HEAR_S"),
+    far_app: ("_OPEN_S",),
+    joining: ("_ANSWER_S",),
+    following: ("_LINGER_S", "_RETRY_S", "_RETRY_MAX_S", "_TURN_S"),
+}
+for module, names in TIMES.items():
+    for name in names:
+        setattr(module, name, getattr(module, name) * pace)
+from holdfast.cli import main
+sys.exit(main())
+"""
+
+
+def _paced(world: World, pace: float, *words: object) -> list[str]:
+    if pace == 1:
+        return world.hold_argv(*words)
+    return [sys.executable, "-c", _PACED, str(pace), *map(str, words)]
+
+
+def as_world(machine: Machine, pace: float = 1.0) -> World:
     """The test's world with another home: for what takes a world."""
     world = machine._world
 
@@ -80,7 +116,7 @@ def _as_world(machine: Machine) -> World:
 
         @staticmethod
         def hold_argv(*words: object) -> list[str]:
-            return world.hold_argv(*words)
+            return _paced(world, pace, *words)
 
         @staticmethod
         def program(argv: list[str], **options: Any) -> Program:
@@ -126,6 +162,9 @@ class Fleet:
         inviting, code = self.invite(name, scope)
         machine.hold("node", "join", code)
         assert inviting.wait(START_BOUND_S) == 0, inviting.errors()
+        # A test may change this file, which `hold fabric` writes at each change of its logins.
+        written = self.view.file("nats.conf")
+        until(lambda: f".n.{name}.>" in written.read_text(), START_BOUND_S, what="the permissions of the node")
         return machine
 
     def node(self, name: str, scope: str = "manage") -> Machine:
@@ -136,17 +175,15 @@ class Fleet:
         return machine
 
     def listed(self) -> dict[str, dict[str, Any]]:
-        import json
-
         answer = json.loads(self.view.hold("node", "ls", "--json").stdout)
         return {row["node"]: row for row in answer["nodes"]}
 
     def until_connected(self, name: str) -> None:
         until(lambda: self.listed()[name]["state"] == "connected", START_BOUND_S, what=f"an answer of node {name}")
 
-    def serve_view(self) -> FleetServing:
+    def serve_view(self, pace: float = 1.0) -> FleetServing:
         """The view's own server, on a port."""
-        return FleetServing(self.view)
+        return FleetServing(self.view, pace)
 
 
 def leave(program: Program) -> None:

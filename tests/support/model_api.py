@@ -1,7 +1,8 @@
 """A stand-in for the API of a model, on loopback, for real MCP clients: it asks for tool calls and records what the
 client hands to the model.
 
-It speaks what Claude Code (`/v1/messages`), Codex (`/v1/responses`) and opencode (`/v1/chat/completions`) speak. What
+It speaks what Claude Code (`/v1/messages`), Codex (`/v1/responses`), opencode (`/v1/chat/completions`) and Gemini CLI
+(`/v1beta/models/MODEL:generateContent`) speak. What
 it asks for is a generator: it yields a `ToolCall`, and is sent the text that the model would read as its result.
 """
 
@@ -13,7 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Callable, Generator, Iterator
 
     Conversation = Generator["ToolCall", str, None]
 
@@ -38,6 +39,8 @@ class Model:
         self._number = 0
         self._over = False
         self.problem: BaseException | None = None
+        # Called with each request that offers our tools, before it is answered.
+        self.asks: Callable[[], None] = lambda: None
         self.seen: list[dict[str, Any]] = []
         self.offered: dict[str, dict[str, Any]] = {}
         self.asked: set[str] = set()
@@ -116,13 +119,13 @@ def _handler(model: Model) -> type[BaseHTTPRequestHandler]:
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers.get("content-length", 0)))
             path = self.path.partition("?")[0]
-            speak = _DIALECTS.get(path)
+            speak = _DIALECTS.get(path.rpartition(":")[2] if ":" in path else path)
             if speak is None:
                 if not path.startswith("/"):
                     model.refused.append(path)
                 self.send_error(404)
                 return
-            asked = json.loads(body)
+            asked = {"stream": "stream" in path, **json.loads(body)}
             events = speak(model, asked)
             self.send_response(200)
             self.send_header("content-type", "text/event-stream" if asked.get("stream") else "application/json")
@@ -138,13 +141,15 @@ def _sse(events: list[dict[str, Any]]) -> bytes:
         if "type" in event:
             lines.append(f"event: {event['type']}\n")
         lines.append(f"data: {json.dumps(event)}\n\n")
-    if "type" not in events[-1]:
+    if "type" not in events[-1] and "choices" in events[-1]:
         lines.append("data: [DONE]\n\n")
     return "".join(lines).encode()
 
 
 def _whole(path: str, events: list[dict[str, Any]]) -> dict[str, Any]:
     """For requests that are not streamed: none of those that offer tools is."""
+    if ":" in path:
+        return events[0]
     if path.endswith("/responses"):
         return dict(events[-1]["response"])
     if path.endswith("/completions"):
@@ -159,6 +164,7 @@ def _wanted(model: Model, asked: dict[str, Any], tools: dict[str, dict[str, Any]
     if not any("holdfast" in name for name in tools):
         return None  # a title for the conversation, say
     model.seen.append(asked)
+    model.asks()
     model.offered = model.offered or tools
     following = model.next(results)
     if following is None:
@@ -179,7 +185,7 @@ def _messages(model: Model, asked: dict[str, Any]) -> list[dict[str, Any]]:
     message |= {"stop_reason": None, "stop_sequence": None, "usage": usage}
     block: dict[str, Any]
     waits = [name for name in tools if name == "WaitForMcpServers"]
-    if wanted is None and waits and not model.seen:
+    if wanted is None and waits and not any("holdfast" in name for name in tools):
         # The server is still starting: a model that wants its tools waits for it.
         wanted = "wait", waits[0], "{}"
     if wanted is None:
@@ -211,6 +217,15 @@ def _text(content: Any) -> str:
     if isinstance(content, str):
         return content
     return "\n".join(block["text"] for block in content if "text" in block)
+
+
+def strings(value: Any) -> str:
+    """Every text and number in structured content."""
+    if isinstance(value, dict):
+        return "\n".join(map(strings, value.values()))
+    if isinstance(value, list):
+        return "\n".join(map(strings, value))
+    return str(value)
 
 
 # OpenAI: /v1/responses
@@ -271,4 +286,29 @@ def _choice(reason: str | None = None, **content: Any) -> dict[str, Any]:
     return {"index": 0, "finish_reason": reason, **content}
 
 
-_DIALECTS = {"/v1/messages": _messages, "/v1/responses": _responses, "/v1/chat/completions": _completions}
+# Gemini: /v1beta/models/MODEL:generateContent
+
+
+def _generate_content(model: Model, asked: dict[str, Any]) -> list[dict[str, Any]]:
+    tools = {each["name"]: each for tool in asked.get("tools", ()) for each in tool.get("functionDeclarations", ())}
+    results = {}
+    for content in asked["contents"]:
+        for answer in (each["functionResponse"] for each in content["parts"] if "functionResponse" in each):
+            results[answer["id"]] = strings(answer["response"])
+    wanted = _wanted(model, asked, tools, results)
+    part: dict[str, Any] = {"text": DONE}
+    if wanted is not None:
+        id, name, arguments = wanted
+        part = {"functionCall": {"id": id, "name": name, "args": json.loads(arguments)}}
+    candidate = {"content": {"role": "model", "parts": [part]}, "finishReason": "STOP", "index": 0}
+    usage = {"promptTokenCount": 10, "candidatesTokenCount": 10, "totalTokenCount": 20}
+    return [{"candidates": [candidate], "usageMetadata": usage, "modelVersion": _MODEL}]
+
+
+_DIALECTS = {
+    "/v1/messages": _messages,
+    "/v1/responses": _responses,
+    "/v1/chat/completions": _completions,
+    "generateContent": _generate_content,
+    "streamGenerateContent": _generate_content,
+}

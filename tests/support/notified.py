@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from holdfast.signals.records import Signal
+from holdfast.signals.lines import Signal
 from support.waiting import BOUND_S
 
 BOOT = "5f2c9e01"

@@ -14,7 +14,7 @@ import pytest
 from support import evidence, levers, probe, processes
 from support.containers import Container, Podman, PodmanFailed
 from support.processes import Process
-from support.ssh_hosts import SshHost
+from support.ssh_hosts import Forwarder, SshHost
 from support.waiting import Gate, wait_gone
 from support.world import World, new_root
 
@@ -140,14 +140,20 @@ class GateThere(Gate):
 class Away:
     """A place as a test sees it: the name that a session is given, and its files as seen from here."""
 
-    def __init__(self, place: str, world: World, *, home: Path, work: Path, work_there: str) -> None:
+    def __init__(
+        self, place: str, world: World, *, home: Path, work: Path, work_there: str, home_there: str | None = None
+    ) -> None:
         self.place = place
         self.home = home
+        self.home_there = home_there or str(home)
         self.state = home / ".local" / "state" / "holdfast"
         self.guests = self.state / "guests" / "sessions"
         # A directory for the files of a test, and its name there.
         self.work = work
         self.work_there = work_there
+        # Of another machine: what connects it, and how its refusal is worded while that is down.
+        self.cable: Forwarder
+        self.refusal = ""
         self._world = world
         shutil.copy(probe.__file__, work / "probe.py")
 
@@ -185,7 +191,6 @@ def kill_deputies(world: World) -> None:
 
 def runners_there(away: Away, id: str) -> list[int]:
     """The pids here of processes that hold the session's directory there."""
-    inside = f"/root/.local/state/holdfast/guests/sessions/{id}"
-    name = inside if away.place.startswith("podman:") else str(away.guests / id)
+    names = {f"{away.home_there}/.local/state/holdfast/guests/sessions/{id}", str(away.guests / id)}
     below = processes.descendants(os.getpid())
-    return [row.pid for row in below if name in processes.descriptors(row.pid).values()]
+    return [row.pid for row in below if names & set(processes.descriptors(row.pid).values())]

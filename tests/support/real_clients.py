@@ -32,6 +32,8 @@ class Client:
 
     def __init__(self, name: str, program: str, run: Callable[[Run], list[str]], *, structured: bool) -> None:
         self.name = name
+        # Where it has its settings, with those of hooks.
+        self.settings = {"claude-code": ".claude/settings.json", "gemini": ".gemini/settings.json"}.get(name, "")
         self.structured = structured
         self._pattern = program
         self._run = run
@@ -40,16 +42,21 @@ class Client:
         """None: it is not installed."""
         return next(iter(sorted(_CLIENTS.glob(f"{self.name}/node_modules/{self._pattern}"))), None)
 
-    def talk(self, world: World, family: str, conversation: Conversation) -> Model:
-        """One conversation in which the model asks for tools of the family."""
+    def configured(self, world: World, url: str, family: str) -> tuple[Run, list[str]]:
+        """A run that has our server, and its command line."""
         program = self.program()
         assert program is not None, f"tools/mcp-clients.sh did not install {self.name}"
+        run = Run(world, program, url)
+        printed = world.hold("mcp", "--print-config", self.name, "--toolset", family, check=True, timeout=60)
+        run.printed = printed.stdout
+        return run, self._run(run)
+
+    def talk(self, world: World, family: str, conversation: Conversation) -> Model:
+        """One conversation in which the model asks for tools of the family."""
         model = Model(conversation)
         with ModelApi(model) as api:
-            run = Run(world, program, api.url)
-            printed = world.hold("mcp", "--print-config", self.name, "--toolset", family, check=True, timeout=60)
-            run.printed = printed.stdout
-            done = run.execute(self._run(run))
+            run, argv = self.configured(world, api.url, family)
+            done = run.execute(argv)
         if model.problem is not None:
             raise model.problem
         ended = f"{self.name} ended with {done.returncode}:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
@@ -78,17 +85,32 @@ class Run:
         }
 
     def execute(self, argv: list[str], env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
+        with subprocess.Popen(
             argv,
             env={**self.env, **(env or {})},
             cwd=self.cwd,
             stdin=subprocess.DEVNULL,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            timeout=_TIMEOUT_S,
-            check=False,
             process_group=0,
-        )
+        ) as self._process:
+            try:
+                out, errors = self._process.communicate(timeout=_TIMEOUT_S)
+            except BaseException:
+                self.kill()
+                raise
+        return subprocess.CompletedProcess(argv, self._process.returncode, out, errors)
+
+    def kill(self) -> None:
+        """The client alone: its servers see that it is gone."""
+        self._process.kill()
+
+    def add_hooks(self, client: Client, printed: str) -> None:
+        """Merge what `hold hook` printed into the settings of the client."""
+        path = self.home / client.settings
+        settings = json.loads(path.read_text()) if path.exists() else {}
+        self.write(path, json.dumps({**settings, **json.loads(printed)}))
 
     def write(self, path: Path, text: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -167,6 +189,24 @@ def _opencode(run: Run) -> list[str]:
     return [run.program, "run", "Begin."]
 
 
+def _gemini(run: Run) -> list[str]:
+    settings: dict[str, Any] = {
+        **json.loads(run.printed),
+        "security": {"auth": {"selectedType": "gemini-api-key"}},
+        "general": {"enableAutoUpdate": False},
+        "privacy": {"usageStatisticsEnabled": False},
+    }
+    run.write(run.home / ".gemini" / "settings.json", json.dumps(settings))
+    run.env |= {
+        "GEMINI_CLI_NO_RELAUNCH": "true",
+        "GEMINI_API_KEY": "none",
+        "GOOGLE_GEMINI_BASE_URL": run.url,
+        "GEMINI_CLI_TRUST_WORKSPACE": "true",
+    }
+    return ["node", run.program, "--yolo", "--model", "gemini-2.5-pro", "--prompt", "Begin."]
+
+
 CODEX = Client("codex", f"@openai/codex-linux-{_ARCH}/vendor/*/bin/codex", _codex, structured=True)
 CLAUDE_CODE = Client("claude-code", f"@anthropic-ai/claude-code-linux-{_ARCH}/claude", _claude_code, structured=True)
 OPENCODE = Client("opencode", f"opencode-linux-{_ARCH}/bin/opencode", _opencode, structured=False)
+GEMINI = Client("gemini", "@google/gemini-cli/bundle/gemini.js", _gemini, structured=False)

@@ -138,9 +138,10 @@ def state_of(grid: Grid) -> tuple[object, ...]:
     emulator, dialect = grid._emulator, grid._dialect
     parts, _ = emulator.take_apart()
     fresh = dialect.fresh()
-    main, screen = (dialect.renumbered(text, fresh) for text in (parts.main, parts.screen))
+    screens = dialect.renumbered(emulator._vt.dump(), fresh)
     names = ("alt", "_look", "_insert", "_autowrap", "_sides", "_columns", "_origin", "_single_shift", "_saved")
     settings = [getattr(dialect, name) for name in (*names, "_other_saved")]
-    texts = [fresh.stand_ins.meaning(char) for char in dict.fromkeys(main + screen)]
     last = dialect.stand_ins.meaning(dialect._last)
-    return parts._replace(main=main, screen=screen), texts, settings, last, dialect._scanner.pending
+    rows = grid.history(10_000), grid.main_rows(), grid.rows()
+    sizes = parts.main_size, parts.size, parts.stops_beyond
+    return screens, sizes, rows, settings, last, dialect._scanner.pending

@@ -7,15 +7,18 @@ import json
 import re
 import signal
 import socket
+import subprocess
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from support.described import check_described
 from support.waiting import BOUND_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from websockets.sync.client import ClientConnection
 
@@ -75,7 +78,10 @@ def request(
         length = {"Content-Length": str(len(body))} if body else {}
         lines = [f"{method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in {**headers, **length}.items())]
         there.sendall("\r\n".join([*lines, "", ""]).encode("latin-1") + body)
-        return read_answer(there, is_head=method == "HEAD")
+        answer = read_answer(there, is_head=method == "HEAD")
+    # Whatever a test asks for.
+    check_described(method, target, answer)
+    return answer
 
 
 def read_answer(there: socket.socket, *, is_head: bool = False) -> Answer:
@@ -123,6 +129,7 @@ class EventReader:
         if last is not None:
             headers["Last-Event-ID"] = last
         self.socket = socket.create_connection(("127.0.0.1", serving.port), BOUND_S)
+        target = serving.at(target) if isinstance(serving, Serving) else target
         lines = [f"GET {target} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
         self.socket.sendall("\r\n".join([*lines, "", ""]).encode("latin-1"))
         raw = b""
@@ -198,6 +205,11 @@ class Serving:
     def pid(self) -> int:
         return self.program.pid
 
+    @property
+    def pids(self) -> list[int]:
+        """The servers that a request passes, first the one that has the sessions."""
+        return [self.pid]
+
     def kill(self, number: signal.Signals = signal.SIGKILL) -> None:
         self.program.signal(number)
 
@@ -218,7 +230,12 @@ class Serving:
 
     def ask(self, target: str, headers: Mapping[str, str] | None = None, **options: Any) -> Answer:
         """With the token, or exactly these headers."""
-        return request(("127.0.0.1", self.port), target, self.bearer if headers is None else headers, **options)
+        chosen = self.bearer if headers is None else headers
+        return request(("127.0.0.1", self.port), self.at(target), chosen, **options)
+
+    def at(self, target: str) -> str:
+        """Where the server that is asked has this address."""
+        return target
 
     def call(
         self, method: str, target: str, body: object = None, *, token: str | None = None, **headers: str
@@ -244,8 +261,16 @@ class Serving:
 
 
 @pytest.fixture
-def serving(world: World) -> Serving:
-    return Serving(world)
+def serving(request: pytest.FixtureRequest, world: World) -> Serving:
+    """The server of this test's home, asked directly; with `also_through_a_node`, also through that of a view."""
+    if getattr(request, "param", "direct") == "direct":
+        return Serving(world)
+    from support.through_nodes import ThroughNode
+
+    return ThroughNode(world)
+
+
+also_through_a_node = pytest.mark.parametrize("serving", ["direct", "node"], indirect=True)
 
 
 def started(serving: Serving, command: object, **options: Any) -> dict[str, Any]:
@@ -335,3 +360,12 @@ async def serving_inside(**options: Any) -> AsyncIterator[Inside]:
         if inside.gate is not None:
             inside.gate.set()
         await asyncio.wait_for(work, START_BOUND_S)
+
+
+def new_certificate(directory: Path) -> tuple[Path, Path]:
+    """A certificate that signed itself, and its key."""
+    certificate, key = directory / "cert.pem", directory / "key.pem"
+    words = ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
+    words += ["-subj", "/CN=hold.example", "-addext", "subjectAltName=DNS:hold.example,IP:127.0.0.1"]
+    subprocess.run(["openssl", *words, "-keyout", key, "-out", certificate], check=True, capture_output=True)
+    return certificate, key

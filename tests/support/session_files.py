@@ -53,7 +53,7 @@ class TerminalFiles:
         monkeypatch.setattr(runner_log, "clock", self.clock)
         directory.mkdir(parents=True, exist_ok=True)
         self._fd = os.open(directory, os.O_RDONLY)
-        self.log = runner_log.Log(
+        self.log = runner_log.LogWriter(
             self._fd,
             ["tty"],
             cap_bytes=cap_bytes,

@@ -77,8 +77,8 @@ def missing() -> str | None:
 class SshHost:
     """`argv` + [`host`, command] logs in as the current user, who has `home` there.
 
-    All connections pass through a cable: `cut` holds them up, `mend` lets them go on, `drop` breaks them off, `down`
-    breaks them off and refuses new ones until `mend`.
+    All connections pass through a cable: its `cut` holds them up, `mend` lets them go on, `drop` breaks them off,
+    `down` breaks them off and refuses new ones until `mend`.
     """
 
     def __init__(self, root: Path) -> None:
@@ -97,20 +97,10 @@ class SshHost:
             subprocess.run(make, stdin=subprocess.DEVNULL, timeout=_COMMAND_BOUND_S, check=True)
         (root / "known_hosts").write_text(f"{self.host} {(root / 'host_key.pub').read_text()}")
         self._sshd, port = self._serve()
-        self._cable = Forwarder(port)
+        self.cable = Forwarder(port)
         user = pwd.getpwuid(os.getuid()).pw_name
-        facts = {"root": root, "host": self.host, "address": LOOPBACK, "port": self._cable.port, "user": user}
+        facts = {"root": root, "host": self.host, "address": LOOPBACK, "port": self.cable.port, "user": user}
         self.config.write_text(_CLIENT.format(**facts))
-
-        self.cut = self._cable.cut
-        self.mend = self._cable.mend
-        self.drop = self._cable.drop
-        self.down = self._cable.down
-
-    @property
-    def connections(self) -> int:
-        """How many connections there are now."""
-        return self._cable.connections
 
     def run(self, command: str, input: str | None = None) -> str:
         """Run a command line there to its end; its stdout. Fails when the command does."""
@@ -131,7 +121,7 @@ class SshHost:
     def close(self) -> None:
         """Break everything off: a control connection that a test left open ends by that. Then sshd and the files."""
         try:
-            self._cable.close()
+            self.cable.close()
             self._wait_alone()
         finally:
             self._sshd.send_signal(signal.SIGTERM)

@@ -15,7 +15,7 @@ from unittest.mock import patch
 
 from holdfast.core.loop import Timer
 from holdfast.runner.features.watch import Watch
-from holdfast.runner.log import Log
+from holdfast.runner.log import LogWriter
 
 START = 1000.0
 
@@ -100,7 +100,7 @@ class Tree:
 
 
 class StillLife:
-    def __init__(self, log: Log, loop: Any, clock: Callable[[], float]) -> None:
+    def __init__(self, log: LogWriter, loop: Any, clock: Callable[[], float]) -> None:
         self.log = log
         self.loop = loop
         self.signals = Signals(clock)
@@ -127,7 +127,7 @@ class StillLife:
         chunk = text.encode() if isinstance(text, str) else text
         self.log.append(stream, chunk)
         for feature in self.features:
-            feature.on_output(stream, len(chunk))
+            feature.on_output(stream)
 
     def told(self, variant: str) -> list[dict[str, Any]]:
         return [each.fields for each in self.signals.emitted if each.variant == variant]
@@ -146,7 +146,7 @@ def still_life(
 ) -> Iterator[StillLife]:
     """On the test's clock, unless a real loop is given."""
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    log = Log(
+    log = LogWriter(
         fd,
         list(streams),
         cap_bytes=cap_bytes,

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from base64 import b64decode
 from typing import TYPE_CHECKING
 
 from websockets.sync.client import connect
 from websockets.typing import Origin, Subprotocol
 
-from support.serving import START_BOUND_S
+from support.fleets import Fleet, as_world
+from support.serving import START_BOUND_S, Serving
+from support.waiting import until
 
 if TYPE_CHECKING:
     from typing import Any
@@ -17,6 +20,31 @@ if TYPE_CHECKING:
     from websockets.sync.client import ClientConnection
 
     from support.fleets import FleetServing
+    from support.world import World
+
+
+class ThroughNode(Serving):
+    """The home of the test is a node; its server is asked through that of a view."""
+
+    def __init__(self, world: World) -> None:
+        self.direct = Serving(world)
+        fleet = Fleet(world)
+        inviting, code = fleet.invite("n")
+        assert world.hold("node", "join", code).returncode == 0
+        assert inviting.wait() == 0
+        super().__init__(as_world(fleet.view))
+        self.code = self.direct.code
+
+    def start(self) -> None:
+        super().start()
+        until(lambda: self.call("GET", "/v1/info").status == 200, START_BOUND_S, what="the node")
+
+    @property
+    def pids(self) -> list[int]:
+        return [self.direct.pid, self.pid]
+
+    def at(self, target: str) -> str:
+        return re.sub("^/v1/", "/v1/nodes/n/", target)
 
 
 def there(serving: FleetServing, node: str, target: str) -> Any:
@@ -37,6 +65,8 @@ def attached(
         subprotocols=[Subprotocol("holdfast.v1.json")],
         origin=Origin(origin),
         proxy=None,
+        # Pings are answered however late the test takes what came.
+        max_queue=None,
     )
 
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from holdfast.model.results import Data, Exit, Gap, Init, Refused, Size
+from holdfast.model.events import Data, Exit, Gap, Init, Refused, Size
 from holdfast.terminal.grid import Grid
 from holdfast.terminal.restore import render
 from support.waiting import BOUND_S, TooLate

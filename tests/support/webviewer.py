@@ -178,8 +178,8 @@ class WebViewer:
             self.at += len(message["data"])
             if self._draws:
                 self.live += message["data"]
-                assert self.grid is not None
-                self.grid.feed(message["data"])
+                if self.grid is not None:
+                    self.grid.feed(message["data"])
             return
         self.told.append(message)
         if kind == "init":
@@ -196,6 +196,6 @@ class WebViewer:
             self.live, self.live_from = bytearray(), init["at"]
             self.grid = None
         self.at = init["at"]
-        if self.grid is None:
+        if self.grid is None and init["size"] is not None:
             self.grid = Grid(*init["size"])
             self.grid.feed(init["screen"] or b"")

@@ -76,9 +76,10 @@ class World:
         timeout: float = BOUND_S,
         env: Mapping[str, str] | None = None,
         check: bool = False,
+        prefix: Sequence[str] = (),
     ) -> subprocess.CompletedProcess[str]:
         """Run the CLI to its end. Output is text; bytes that are not UTF-8 survive as surrogates."""
-        argv = self.hold_argv(*args)
+        argv = [*prefix, *self.hold_argv(*args)]
         try:
             done = subprocess.run(
                 argv,

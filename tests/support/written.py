@@ -9,16 +9,16 @@ from typing import Any
 
 from holdfast.config import Config
 from holdfast.core import clock as real_clock
-from holdfast.core import processes, records, signalfile
+from holdfast.core import processes, records, wake
 from holdfast.core.signalfile import SignalFile
 from holdfast.home import Home, new_id, runtime_directory
 from holdfast.index import Index, Row
 from holdfast.sessions.driver import Blocking
-from holdfast.signals.catchup import Catchup, Outcome, finish
+from holdfast.signals.catchup import Catchup, finish
 from holdfast.signals.consumer import AsyncConsumer, Consumer
 from holdfast.signals.consumers import Consumers
+from holdfast.signals.missing import RunnerGoneFacts
 from holdfast.signals.queue import RETAINED, Holder, Queue
-from holdfast.signals.records import runner_lives
 
 ENDED: dict[str, Any] = {
     "phase": "ended",
@@ -62,7 +62,7 @@ class Writer:
         self._directory = os.open(self.path, os.O_RDONLY)
         spec: dict[str, Any] = {"id": self.id, "owner": owner, "kind": kind, "notify": "exit", "signals": {}}
         self._life = records.write_locked(self._directory, "spec.json", spec)
-        here = processes.here()
+        here = processes.own_identity()
         records.write(self._directory, "state.json", {**{part: here[part] for part in ("boot", "pidns")}, **options})
         self.file = SignalFile(self._directory, self.id, here["boot"], max_bytes=options.get("max_bytes", 4 << 20))
         self.lives = True
@@ -72,7 +72,7 @@ class Writer:
             variant, fields, kind=self.kind, owner=self.owner, attempt=1, routed=routed, snapshot={"id": self.id}
         )
         if routed is True and not quietly:
-            signalfile.wake(self._runtime, self.owner, self.id, record["seq"])
+            wake.hosts(self._runtime, self.owner, self.id, record["seq"])
         return str(record["id"])
 
     def tell_many(self, count: int) -> list[str]:
@@ -102,7 +102,7 @@ class Desk:
         self.runtime = runtime_directory()
         self.config = Config()
         self.index = Index(self.home, self._row, self._finish)
-        self.outcomes: dict[str, Outcome] = {}
+        self.outcomes: dict[str, RunnerGoneFacts] = {}
         self.catchup = Catchup(self.index, self.runtime, self._outcome)
         self.consumers = Consumers(Blocking(), self.index, self.config, self.runtime, self._outcome)
         self.writers: list[Writer] = []
@@ -117,7 +117,7 @@ class Desk:
 
     def consumer_at(self, clock: Clock, name: str = "owner:conv-1", here: Holder | None = None) -> Consumer:
         """One whose times the test moves, and whose process it may play."""
-        from holdfast.index.signals import Filter
+        from holdfast.index.queues import Filter
 
         filter = Filter(["conv-1"])
         queue = Queue(self.index, self.config, name, filter, start=RETAINED, clock=clock, here=here)
@@ -148,7 +148,7 @@ class Desk:
         return None
 
     def _finish(self, db: Any, id: str) -> bool:
-        return finish(db, self.home, id, writer_lives=runner_lives(self.home, id))
+        return finish(db, self.home, id, writer_lives=records.runner_lives(self.home.session(id)))
 
-    def _outcome(self, id: str) -> Outcome | None:
+    def _outcome(self, id: str) -> RunnerGoneFacts | None:
         return self.outcomes.get(id)

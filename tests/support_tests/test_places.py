@@ -127,13 +127,13 @@ def test_login_is_to_another_home(world: World, ssh_host: SshHost) -> None:
 def test_a_cut_line_hangs_and_continues_when_mended(world: World, ssh_host: SshHost) -> None:
     talk = world.program([*ssh_host.argv, ssh_host.host, "echo ready; cat"])
     assert talk.line() == "ready"
-    ssh_host.cut()
+    ssh_host.cable.cut()
     talk.send("held up\n")
     late = world.program([*ssh_host.argv, ssh_host.host, "echo late"])
     with pytest.raises(TooLate):
         talk.line(bound=0.3)
     assert late.returncode is None
-    ssh_host.mend()
+    ssh_host.cable.mend()
     assert talk.line() == "held up"
     assert late.line() == "late"
 
@@ -141,7 +141,7 @@ def test_a_cut_line_hangs_and_continues_when_mended(world: World, ssh_host: SshH
 def test_a_dropped_line_breaks_and_a_new_one_works(world: World, ssh_host: SshHost) -> None:
     talk = world.program([*ssh_host.argv, ssh_host.host, "echo ready; cat"])
     assert talk.line() == "ready"
-    ssh_host.drop()
+    ssh_host.cable.drop()
     assert talk.wait() == 255
     assert ssh_host.run("echo new") == "new\n"
 
@@ -149,11 +149,11 @@ def test_a_dropped_line_breaks_and_a_new_one_works(world: World, ssh_host: SshHo
 def test_no_port_is_open_at_a_host_that_is_down(world: World, ssh_host: SshHost) -> None:
     talk = world.program([*ssh_host.argv, ssh_host.host, "echo ready; cat"])
     assert talk.line() == "ready"
-    ssh_host.down()
+    ssh_host.cable.down()
     assert talk.wait() == 255
     with pytest.raises(AssertionError, match="Connection refused"):
         ssh_host.run("true")
-    ssh_host.mend()
+    ssh_host.cable.mend()
     assert ssh_host.run("echo up") == "up\n"
 
 
@@ -165,7 +165,7 @@ def test_a_control_connection_ends_with_the_host(world: World, places: ExitStack
     wait_for_file(path)
     (running,) = running_with(str(path))
     if cut:
-        ssh_host.cut()
+        ssh_host.cable.cut()
     places.close()
     wait_gone(running.pid)
     assert not ssh_host.root.exists()

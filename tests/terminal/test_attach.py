@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pytest
 
 from holdfast import errors
-from holdfast.model.results import Clients, Data, Exit, Gap, Init, Refused, Size, Written
+from holdfast.model.events import Clients, Data, Exit, Gap, Init, Refused, Size, Written
 from support.own_time import waited_ns
 from support.peer import memory_kb
 from support.processes import descriptors
@@ -184,7 +184,7 @@ with holdfast.open() as hf:
 # A client in a process of its own. Draws what it is shown, and prints the events it gets.
 DRAWING = """
 import sys, holdfast
-from holdfast.model.results import Data, Gap
+from holdfast.model.events import Data, Gap
 from support.viewer import Viewer
 with holdfast.open() as hf, hf.get(sys.argv[1]).attach(role="observe") as attachment:
     viewer, reported = Viewer(attachment), 0

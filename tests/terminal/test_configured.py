@@ -66,7 +66,7 @@ def test_enter_waits_as_long_as_configured(
 def test_an_attach_brings_as_many_rows_of_history_as_configured(
     open_home: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from holdfast.model.results import Init
+    from holdfast.model.events import Init
 
     # A clear screen to begin at is there before every line.
     source = "import os\nfor n in range(3000): os.write(1, b'\\x1b[2J\\x1b[H%d\\r\\n' % n + b'x' * 100)\n"

@@ -11,8 +11,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from holdfast.core.vt.parser import PENDING_MAX_BYTES
-from holdfast.terminal.client import Undo
 from holdfast.terminal.filter import CANCEL, CLIPBOARD_BYTES, Filter
+from holdfast.terminal.undo import Undo
 from support.scale import scaled
 
 QUESTIONS = [

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast import errors
-from holdfast.model.results import Data, Written
+from holdfast.model.events import Data, Written
 from support.waiting import until, wait_for_file
 
 if TYPE_CHECKING:

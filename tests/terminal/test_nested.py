@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cli.outer import COLS, ROWS, Outer
-from holdfast.model.results import Written
+from holdfast.model.events import Written
 from support.faults import halt, kill_launchers, kill_runner, sweep_up
 from support.reference_screen import Reference, differences
 from support.viewer import Viewer

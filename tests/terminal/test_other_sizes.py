@@ -14,10 +14,10 @@ import pytest
 
 from cli.outer import Outer
 from holdfast.core.vt.tracker import Tracker
-from holdfast.model.results import Init
+from holdfast.model.events import Init
+from holdfast.terminal.attached import SessionScreen
 from holdfast.terminal.cells import Row
 from holdfast.terminal.grid import Grid
-from holdfast.terminal.restore import Followed
 from support.reference_screen import Reference, differences
 from support.scale import scaled
 from support.waiting import TooLate, until
@@ -346,6 +346,26 @@ def test_a_window_that_becomes_another_size_keeps_every_line_once(world: World) 
     window.leave()
 
 
+def test_a_screen_that_was_cleared_is_true_in_a_taller_window_each_time(world: World) -> None:
+    """Lines from before the clear stay in the scrollback, in this attach and in the next."""
+    session = world.open().start(["bash", "--norc"], env={"PS1": "$ "}, tty=True, size=(ROWS, COLS))
+    world.closing.callback(session.kill)
+    session.submit("seq 60")
+    until(lambda: "\n60\n" in session.screen().text, what="the lines")
+    session.submit("printf '\\033[H\\033[2Jcleared\\n'")
+    until(lambda: session.screen().rows[0].text.startswith("cleared"), what="the clear")
+    for row in (5, 6):
+        window = Window(world, session, (ROWS + 8, COLS))
+        until(lambda window=window: session.refresh().size == list(window.size), what="its size")  # type: ignore[misc]
+        window.is_true()
+        window.type(f"printf '\\033[{row};1HPLACED\\033[4;1H'\r".encode())
+        window.shows("\nPLACED")
+        window.is_true()
+        assert window.everything.count("\n38\n") == 1
+        window.leave()
+        session.resize(ROWS, COLS)
+
+
 @pytest.mark.parametrize("size", [SMALLER, LARGER])
 def test_a_window_that_leaves_takes_its_border_along(world: World, size: tuple[int, int]) -> None:
     session = world.open().start([sys.executable, "-uc", TURNS], tty={"echo": False}, size=(ROWS, COLS))
@@ -417,7 +437,7 @@ def test_output_is_drawn_only_while_the_sizes_differ(monkeypatch: pytest.MonkeyP
         return Grid(ROWS, COLS), state, b"end"
 
     known_beforehand = [(0, ROWS, COLS), (2_000_000, *SMALLER)]
-    followed = Followed(Init(0, (ROWS, COLS), None, [], known_beforehand, True, [], None, None), None, 0, draw)
+    followed = SessionScreen(Init(0, (ROWS, COLS), None, [], known_beforehand, True, [], None, None), None, 0, draw)
     taken, rest = followed.take(0, b"x" * 1_999_999)
     assert (len(taken), rest, followed.size) == (1_999_999, b"", (ROWS, COLS))
     taken, rest = followed.take(1_999_999, b"yz")
@@ -439,7 +459,7 @@ def test_the_screen_of_a_session_whose_log_is_elsewhere_is_kept_up_all_the_time(
     state = {**Tracker(ROWS, COLS).snapshot(), "offset": 5}
     init = Init(5, (ROWS, COLS), state, [], [(0, ROWS, COLS)], True, [], None, None)
     for grid in (Grid(ROWS, COLS), None):
-        followed = Followed(init, grid, 0, None)
+        followed = SessionScreen(init, grid, 0, None)
         followed.forget()
         followed.take(5, b"one\r\n")
         followed.resize(*SMALLER)

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from holdfast.core.vt.tracker import Tracker
-from holdfast.terminal.client import Undo, everything
 from holdfast.terminal.grid import Grid
 from holdfast.terminal.paint import paint
+from holdfast.terminal.undo import Undo, everything
 from support.recordings import state_of, vim
 from support.reference_screen import Reference, Seen, differences
 

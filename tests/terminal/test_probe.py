@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.cli.client import Keyboard
-from holdfast.terminal.client import ANSWERS_WITHIN_S, QUESTIONS, Answers, probe
+from holdfast.cli.attach_loop import KeySplitter
+from holdfast.terminal.probe import ANSWERS_WITHIN_S, QUESTIONS, Answers, probe
 from support.own_time import QuietTime
 from support.waiting import is_readable
 
@@ -117,14 +117,14 @@ def test_answers_that_come_late_are_taken_out_of_what_is_typed(terminal: Answeri
     late = b"".join(ANSWERED.values())
     assert typed == b""
     assert answers.feed(b"ls" + late[:10]) == b"ls"
-    assert answers.holds
+    assert answers.has_partial
     assert answers.feed(late[10:] + b"\r") == b"\r"
     assert answers.complete
 
 
 def test_answers_that_come_an_hour_late_are_not_typed(terminal: Answering, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm-256color")
-    keyboard = Keyboard(None)
+    keyboard = KeySplitter(None)
     window = SimpleNamespace(keys=terminal.slave, screen=terminal.slave, size=lambda: (24, 80))
     assert keyboard.ask(window) == b""  # type: ignore[arg-type]
     later = time.monotonic() + 3600
@@ -175,9 +175,9 @@ def test_colours_are_read_in_every_form(text: bytes, color: list[int] | None) ->
 def test_an_answer_that_does_not_end_was_typed() -> None:
     answers = Answers()
     assert answers.feed(b"a\x1b[?6") == b"a"
-    assert answers.holds
+    assert answers.has_partial
     assert answers.release() == b"\x1b[?6"
-    assert not answers.holds
+    assert not answers.has_partial
 
 
 def test_after_the_last_answer_all_input_was_typed() -> None:

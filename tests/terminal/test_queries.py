@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.model.results import Init
+from holdfast.model.events import Init
 from support.own_time import OwnTime
 from support.scale import scaled
 

@@ -403,8 +403,8 @@ def test_marks_have_short_labels_on_one_line() -> None:
 def test_frames_know_when_each_byte_came(session: TerminalFiles) -> None:
     session.prints(b"abc", after=1)
     session.prints(b"def", after=2)
-    with session.read.look() as look:
-        frames = look.whole_frames()
+    with session.read.snapshot() as snapshot:
+        frames = snapshot.whole_frames()
     assert [frames.came_at("tty", offset) for offset in (0, 2, 3, 5, 99)] == [
         START_MONO_NS + second * 10**9 for second in (1, 1, 3, 3, 3)
     ]

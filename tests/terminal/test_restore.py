@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from holdfast.core.vt.tracker import Tracker
+from holdfast.model.events import Init
 from holdfast.runner.terminal import marks
+from holdfast.terminal.attached import SessionScreen
 from holdfast.terminal.grid import Grid, GridFailed
 from holdfast.terminal.restore import prelude, render
 from support.recordings import Recording, state_of, vim
@@ -299,3 +301,39 @@ def test_resize_at_the_very_end_then_applied() -> None:
 
     assert grid.size == (5, 12)
     assert grid.rows()[0].text.rstrip() == "abc"
+
+
+@pytest.mark.parametrize("printed", ["\x1b[2J\x1b[H$ ", "\x1b[H\x1b[J" + "new\r\n" * 23 + "$ "])
+def test_a_cleared_screen_that_grows_is_the_same_with_and_without_history(printed: str) -> None:
+    """Whether it is drawn from the log or was followed since before the clear, in pieces or at once."""
+    before = "".join(f"line {n}\r\n" for n in range(60)).encode()
+    data = before + printed.encode()
+    recording = Recording((24, 80), data, [(0, 24, 80), (len(data), 32, 80)])
+    tracker = recording.tracker()
+    known = tracker.take_marks()
+
+    def drawn(history: int, *resizes: tuple[int, int, int]) -> Grid:
+        return render(planned(tracker, known, history), recording.read, [*recording.resizes, *resizes], history)
+
+    without, whole = drawn(0), drawn(1000)
+    assert [row.text for row in whole.rows()] == [row.text for row in without.rows()]
+    assert whole.cursor == without.cursor
+    assert whole.cursor[:2] == (tracker.cursor.row, tracker.cursor.col)
+    assert [row.text.strip() for row in whole.history(1000)] == [f"line {n}" for n in range(whole.scrolled)]
+    assert whole.scrolled == 37
+
+    for size in (1, 5, len(data)):
+        begun = Tracker(24, 80)
+        init = Init(0, (24, 80), begun.snapshot(), [], [], True, [], None, None)
+        followed = SessionScreen(init, Grid(24, 80), 1000, None)
+        for at in range(0, len(data), size):
+            followed.take(at, data[at : at + size])
+            assert followed.grid.size == (24, 80)
+        followed.resize(32, 80)
+        assert screens(followed.grid) == screens(whole)
+        assert followed.grid.history(1000) == whole.history(1000)
+        followed.resize(40, 120)
+        again = drawn(1000, (len(data), 40, 120))
+        assert screens(followed.grid) == screens(again)
+        assert followed.grid.history(1000) == again.history(1000)
+        assert len(again.history(1000)) == 37

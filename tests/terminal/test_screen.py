@@ -143,5 +143,5 @@ def test_png_without_pillow_then_an_error_that_names_the_extra(monkeypatch: pyte
     for name in ("PIL", "PIL.Image", "PIL.ImageDraw", "PIL.ImageFont"):
         monkeypatch.setitem(sys.modules, name, None)
 
-    with pytest.raises(Unsupported, match=r"pip install holdfast\[png\]"):
+    with pytest.raises(Unsupported, match=r"pip install 'holdfast\[png\]'"):
         screen(b"x").to_png()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.terminal.client import Undo, everything
+from holdfast.terminal.undo import Undo, everything
 
 PAIRS = [
     (b"\x1b[?1049h", b"\x1b[?1049l"),
@@ -44,6 +44,8 @@ PAIRS = [
     (b"\x1bl", b"\x1bm"),
 ]
 QUIET = [
+    b"\x1b]21\x1b\\",
+    b"\x1b]21;foreground=red\x1b\\\x1b]21;foreground=\x1b\\",
     b"text\r\n",
     b"\x1b[2J\x1b[H",
     b"\x1b[?25l\x1b[?25h",

@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import holdfast
 from holdfast.signals.redact import MARK
+from holdfast.tools import TOOLSETS, toolset
 from holdfast.tools.hermes import Registry
+from holdfast.tools.mcp.server import Bridge
 from support.agents import Agents
 from support.hermes import beside
 from support.mcp_clients import connected, server, text
@@ -45,7 +48,7 @@ def printed(world: World) -> tuple[Path, list[str]]:
 
 
 @pytest.mark.covers("found:4")
-@pytest.mark.parametrize("family", RUN)
+@pytest.mark.parametrize("family", TOOLSETS)
 def test_a_tool_returns_what_was_printed_as_it_is(world: World, family: str) -> None:
     path, lines = printed(world)
     tool, options = RUN[family]
@@ -60,7 +63,7 @@ def test_a_tool_returns_what_was_printed_as_it_is(world: World, family: str) -> 
 
 
 @pytest.mark.covers("found:4")
-@pytest.mark.parametrize("family", RUN)
+@pytest.mark.parametrize("family", TOOLSETS)
 def test_secrets_are_taken_out_where_the_host_wants_it_and_code_is_not(world: World, family: str) -> None:
     path, lines = printed(world)
     tool, options = RUN[family]
@@ -134,3 +137,33 @@ def test_the_mcp_server_takes_secrets_out_only_when_asked(world: World) -> None:
         assert (lines[-3] in answer) is not hidden
         assert (lines[-2] in answer) is not hidden
         assert lines[-1] in answer
+
+
+@pytest.mark.covers("found:4")
+def test_progress_and_the_list_of_sessions_hold_no_secret_where_the_host_wants_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.tools.base.PROGRESS_S", 0.1)
+    gate, key = world.gate(), a_key()
+    seen: list[str] = []
+
+    async def note(progress: float, total: float | None, message: str | None) -> None:
+        seen.append(str(message))
+        if "token" in seen[-1]:
+            gate.release()
+
+    async def main() -> str:
+        async with holdfast.open_async() as hf:
+            careful = Bridge(toolset("native", hf, owner="agent-7", redact=True)).server()
+            async with connected(careful) as client:
+                command = world.probe("say", f"token={key}", "await", gate)
+                await client.call_tool("run", {"command": command, "wait_s": 0, "name": "job"})
+                await client.call_tool("wait", {"ids": ["job"], "timeout_s": 20}, progress_callback=note)
+                (found,) = (await client.read_resource("holdfast://sessions")).contents
+                return str(found)
+
+    listed = asyncio.run(main())
+    assert MARK in "".join(seen)
+    assert key not in "".join(seen)
+    assert MARK in listed
+    assert key not in listed

@@ -1,17 +1,25 @@
 // What happened to a session, and what is known about it.
 import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { get, sessionPath, type SignalRecord } from "./api";
+import { get, machineOf, sessionPath, type SignalRecord } from "./api";
 import { useCell } from "./cell";
 import { SignalLine, signalsSeen } from "./inbox";
 import { age, bytes, commandLine, type Session } from "./model";
 import { Link, Text, Trouble, useAnswer } from "./ui";
 
+const NODE_MS = 2000;
+
 export function Signals({ session, now }: { session: Session; now: number }): JSX.Element {
   const [items, setItems] = useState<SignalRecord[] | null>(null);
   const [error, setError] = useState<unknown>(null);
   const seen = useCell(signalsSeen);
-  useEffect(() => void signalsOf(session.id).then(setItems, setError), [session.id, seen]);
+  useEffect(() => {
+    const read = (): void => void signalsOf(session.id).then(setItems, setError);
+    read();
+    // Of a node no signals come here: a change of the session says that there is one, or will be in a moment.
+    const again = session.node ? setTimeout(read, NODE_MS) : 0;
+    return () => clearTimeout(again);
+  }, [session.id, seen, session.state, session.needs_input?.since]);
   return (
     <section class="padded">
       <Trouble error={error} />
@@ -27,9 +35,10 @@ export function Signals({ session, now }: { session: Session; now: number }): JS
 
 async function signalsOf(id: string): Promise<SignalRecord[]> {
   const found: SignalRecord[] = [];
+  const { own, api } = machineOf(id);
   for (let after = "0"; ; ) {
-    const page = await get<{ items: SignalRecord[]; next: string }>(`/v1/signals?session=${id}&limit=200&after=${after}`);
-    found.push(...page.items);
+    const page = await get<{ items: SignalRecord[]; next: string }>(`${api}/signals?session=${own}&limit=200&after=${after}`);
+    found.push(...page.items.map((each) => ({ ...each, session: id })));
     if (page.items.length < 200) return found;
     after = page.next;
   }

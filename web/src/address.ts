@@ -11,6 +11,15 @@ const read = (): Address => ({ path: location.pathname, query: new URLSearchPara
 /** Opened by an observer link: one session and nothing else. */
 export const isLink = location.pathname === "/link";
 
+// The filter of the list is kept for the next visit.
+const FILTER = "filter";
+export const listPath = (): string => `/${localStorage.getItem(FILTER) ?? ""}`;
+export function keepFilter(filter: Record<string, string>): void {
+  const text = new URLSearchParams(Object.entries(filter).filter(([, value]) => value)).toString();
+  localStorage.setItem(FILTER, text && `?${text}`);
+}
+if (location.pathname === "/" && !location.search) history.replaceState(null, "", listPath() + location.hash);
+
 export const address = new Cell<Address>(read());
 addEventListener("popstate", () => address.set(read()));
 

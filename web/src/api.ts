@@ -56,22 +56,22 @@ export function may(scope: string): boolean {
   return info.value?.scopes.includes(scope) ?? false;
 }
 
-/** Whether a button that writes has a use now. */
+/** Whether a button that changes something can work now. */
 export function can(scope: string): boolean {
   return may(scope) && connection.value.is === "live";
 }
 
-// Without these the page cannot show what it is made for.
+// Without these features of the server the page cannot work.
 const NEEDED = ["attach", "sessions", "output", "search", "screen", "frames", "signals", "consumers", "events"];
 
-/** What the page should be reloaded for: the server has another version, or speaks what this page does not. */
+/** Why the page should be reloaded: the server has another version, or features that this page does not know. */
 export const outdated = new Cell<{ version: string; lacks: string[] } | null>(null);
 
 async function meet(): Promise<void> {
   const found = await get<Info>("/v1/info");
   const lacks = NEEDED.filter((each) => !found.features.includes(each));
   const isOther = info.value !== null && info.value.version !== found.version;
-  // The version that this page came with stays known: a server that goes back to it needs no reload.
+  // The version that this page was loaded from: if the server returns to it, no reload is needed.
   if (info.value) info.set({ ...found, version: info.value.version });
   else info.set(found);
   outdated.set(isOther || lacks.length ? { version: found.version, lacks } : null);
@@ -120,40 +120,37 @@ async function exchange(code: string): Promise<string | null> {
   }
 }
 
-export const get = <T>(path: string, signal?: AbortSignal): Promise<T> => call<T>("GET", path, undefined, signal);
-export const getText = async (path: string, signal?: AbortSignal): Promise<string> => (await send("GET", path, undefined, signal)).text();
+export const get = <T>(path: string): Promise<T> => call<T>("GET", path);
 export const post = <T>(path: string, body: object = {}): Promise<T> => call<T>("POST", path, body);
 export async function getBytes(path: string, from: number, to: number): Promise<Uint8Array> {
-  const answer = await send("GET", path, undefined, undefined, { Range: `bytes=${from}-${to - 1}` });
+  const answer = await send("GET", path, undefined, { Range: `bytes=${from}-${to - 1}` });
   return new Uint8Array(await answer.arrayBuffer());
 }
 export const put = <T>(path: string, body: object): Promise<T> => call<T>("PUT", path, body);
 export const remove = (path: string): Promise<void> => call<void>("DELETE", path);
 
-export function sessionPath(id: string, rest = ""): string {
-  // A session of a node has the id `NODE/ID`.
+/** Of a session: its id on its own machine, and where the API of that machine is. A session of a node has the id `NODE/ID`. */
+export function machineOf(id: string): { own: string; api: string } {
   const [own, node] = id.split("/").reverse();
-  return `/v1${node ? `/nodes/${node}` : ""}/sessions/${encodeURIComponent(own!)}${rest}`;
+  return { own: own!, api: node ? `/v1/nodes/${node}` : "/v1" };
 }
 
-async function call<T>(method: string, path: string, body?: object, signal?: AbortSignal): Promise<T> {
-  const answer = await send(method, path, body, signal);
+export function sessionPath(id: string, rest = ""): string {
+  const { own, api } = machineOf(id);
+  return `${api}/sessions/${encodeURIComponent(own)}${rest}`;
+}
+
+async function call<T>(method: string, path: string, body?: object): Promise<T> {
+  const answer = await send(method, path, body);
   if (answer.status === 204) return undefined as T;
   try {
     return (await answer.json()) as T;
-  } catch (error) {
-    if (signal?.aborted) throw error;
+  } catch {
     throw new Refused(broken(answer.status));
   }
 }
 
-export async function send(
-  method: string,
-  path: string,
-  body?: object,
-  signal?: AbortSignal,
-  extra: Record<string, string> = {},
-): Promise<Response> {
+export async function send(method: string, path: string, body?: object, extra: Record<string, string> = {}, signal?: AbortSignal): Promise<Response> {
   const isPublic = path.startsWith("/v1/auth/");
   if (!isPublic && token && !proven) await prove();
   const headers: Record<string, string> = { ...extra };
@@ -161,9 +158,8 @@ export async function send(
   if (body !== undefined) headers["Content-Type"] = "application/json";
   let answer: Response;
   try {
-    answer = await fetch(path, { method, headers, body: body && JSON.stringify(body), signal: signal ?? null, cache: "no-store" });
-  } catch (error) {
-    if (signal?.aborted) throw error;
+    answer = await fetch(path, { method, headers, body: body && JSON.stringify(body), cache: "no-store", signal });
+  } catch {
     proven = false;
     throw new Gone();
   }
@@ -178,7 +174,7 @@ async function problemOf(answer: Response): Promise<Problem> {
     const problem = (await answer.json()) as Problem;
     if (typeof problem.type === "string" && typeof problem.detail === "string") return problem;
   } catch {
-    // Not a problem document: say what there is.
+    // Not a problem document: report the status.
   }
   return broken(answer.status);
 }
@@ -188,7 +184,7 @@ const broken = (status: number): Problem => ({
   title: "broken answer",
   status,
   detail: `The answer (${status}) is not in a form that this page knows.`,
-  fix: "Try again; if it stays, look at what stands between this browser and `hold serve`, and at its output.",
+  fix: "Try again; if it persists, check what is between this browser and `hold serve`, and the server's output.",
 });
 
 /** Ask the server to prove that it knows our secret, before the secret is sent to it again. */
@@ -215,8 +211,8 @@ function stranger(): Refused {
     type: "/problems/stranger",
     title: "another program answers",
     status: 0,
-    detail: "What answers at this address could not prove that it is your server. Nothing secret was sent to it.",
-    fix: "Look which program has the port, and start `hold serve` again.",
+    detail: "The program that answers at this address could not prove that it is your server. Nothing secret was sent to it.",
+    fix: "Check which program uses the port, and start `hold serve` again.",
   });
 }
 
@@ -260,7 +256,7 @@ export async function follow(listener: Listener): Promise<void> {
   document.addEventListener("visibilitychange", () => document.visibilityState === "visible" && tryNow());
   for (;;) {
     try {
-      const stream = await send("GET", "/v1/events", undefined, undefined, last ? { "Last-Event-ID": last } : {});
+      const stream = await send("GET", "/v1/events", undefined, last ? { "Last-Event-ID": last } : {});
       if (connection.value.is !== "connecting") await meet();
       await listener.reset();
       wait = FIRST_WAIT_MS;
@@ -304,7 +300,7 @@ interface ServerEvent {
   data: string;
 }
 
-async function* parse(answer: Response): AsyncGenerator<ServerEvent> {
+export async function* parse(answer: Response): AsyncGenerator<ServerEvent> {
   const reader = answer.body!.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   let event: ServerEvent = { name: "message", id: "", data: "" };

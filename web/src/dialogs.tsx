@@ -1,7 +1,7 @@
 // Dialogs: start, stop, share, tokens, keys, and the palette that finds every action and session.
 import type { ComponentChildren, JSX } from "preact";
 import { useMemo, useState } from "preact/hooks";
-import { go, isLink, setQuery } from "./address";
+import { go, isLink, listPath, setQuery } from "./address";
 import { can, info, post, remove, sessionPath } from "./api";
 import { Cell, useCell } from "./cell";
 import { age, isLive, oneLine, type Session, title } from "./model";
@@ -12,6 +12,7 @@ export type Open =
   | { is: "start"; like?: Session }
   | { is: "stop"; session: Session }
   | { is: "share"; session: Session }
+  | { is: "link"; target: string }
   | { is: "tokens" }
   | { is: "keys" }
   | { is: "palette"; session?: Session };
@@ -19,6 +20,8 @@ export type Open =
 export const dialog = new Cell<Open | null>(null);
 export const openPalette = (session?: Session): void => (isLink ? undefined : dialog.set({ is: "palette", session }));
 const close = (): void => dialog.set(null);
+// A click on a link in a terminal.
+addEventListener("link", (event) => dialog.set({ is: "link", target: (event as CustomEvent<string>).detail }));
 
 export function Dialogs(): JSX.Element | null {
   const open = useCell(dialog);
@@ -29,6 +32,8 @@ export function Dialogs(): JSX.Element | null {
       return <Stop session={open.session} />;
     case "share":
       return <Share session={open.session} />;
+    case "link":
+      return <OpenLink target={open.target} />;
     case "tokens":
       return <Tokens />;
     case "keys":
@@ -103,11 +108,12 @@ function StartForm({ like, spec, fail }: { like?: Session; spec: Spec | null; fa
   const text = isWords ? known.join("\n") : known;
   const isRedacted = text.includes("[redacted]");
   const start = (event: SubmitEvent): void => {
-    const { command: typed = "", words, tty, env, labels, ...rest } = filled(event);
+    const { command: typed = "", words, tty, env, labels, owner_pid, ...rest } = filled(event);
     const body = {
       ...rest,
       command: words ? typed.split("\n") : typed,
       tty: tty === "on",
+      ...(owner_pid && { owner_pid: Number(owner_pid) }),
       ...(labels && { labels: pairs(labels.replace(/\s+/g, "\n")) }),
       // A variable that was listed and got no value is not set.
       ...(env && { env: Object.fromEntries(Object.entries(pairs(env)).filter(([name, value]) => value || !spec?.env_names.includes(name))) }),
@@ -140,7 +146,8 @@ function StartForm({ like, spec, fail }: { like?: Session; spec: Spec | null; fa
         <Field name="labels" label="Labels" value={like && labelsOf(like).join(" ")} hint="team=web stage=dev" />
         <Field name="owner" label="Owner" value={like?.owner ?? ""} hint="who is notified" />
         <Field name="timeout" label="Time limit" value={spec?.options.timeout ? `${spec.options.timeout}s` : ""} hint="10m" />
-        <Field name="lifetime" label="Lifetime" of={["detached", "call"]} value={spec?.options.lifetime ?? "detached"} />
+        <Field name="lifetime" label="Lifetime" of={["detached", "owner", "call"]} value={spec?.options.lifetime ?? "detached"} />
+        <Field name="owner_pid" label="Owner process" hint="pid; with lifetime owner: ends when that process ends" />
         <Field name="place" label="Place or node" value={like && like.place !== "local" ? like.place : ""} hint="local, ssh:HOST, docker:NAME, node:NAME" />
       </details>
       <Buttons>
@@ -162,6 +169,23 @@ function Stop({ session }: { session: Session }): JSX.Element {
         <button class="danger" onClick={() => void post(sessionPath(session.id, "/stop")).then(close, setError)} autofocus>
           Stop
         </button>
+      </Buttons>
+    </Dialog>
+  );
+}
+
+function OpenLink({ target }: { target: string }): JSX.Element {
+  return (
+    <Dialog title="Open this address?" close={close}>
+      <p>
+        <Text class="target" longest={2000}>
+          {URL.parse(target)?.href ?? target}
+        </Text>
+      </p>
+      <Buttons>
+        <a class="button" href={target} target="_blank" rel="noopener noreferrer" onClick={close}>
+          Open in a new tab
+        </a>
       </Buttons>
     </Dialog>
   );
@@ -239,7 +263,7 @@ const KEYS: [string, string][] = [
   ["j k ↓ ↑", "move in the list"],
   ["Enter", "open"],
   ["o", "observe"],
-  ["/", "filter"],
+  ["/", "filter the list, find in a session"],
   ["n", "start a command"],
   ["x", "stop"],
   ["s", "share"],
@@ -284,10 +308,10 @@ export const terminalActions = new Cell<Action[]>([]);
 function actions(session?: Session): Action[] {
   const open = (text: string, next: Open): Action => ({ text, run: () => dialog.set(next) });
   const found: Action[] = [
-    ...[["list", "/"], ["inbox", "/inbox"], ["grid", "/grid"]].map(([name, to]) => ({ text: `Go to the ${name}`, run: () => go(to!) })),
+    ...[["list", listPath()], ["inbox", "/inbox"], ["grid", "/grid"]].map(([name, to]) => ({ text: `Go to the ${name}`, run: () => go(to!) })),
     open("Show the keys", { is: "keys" }),
   ];
-  for (const [text, step] of [["Next that needs somebody", 1], ["Previous that needs somebody", -1]] as const) {
+  for (const [text, step] of [["Next that needs you", 1], ["Previous that needs you", -1]] as const) {
     found.push({ text, run: () => nextThatAsks(session?.id ?? null, step) });
   }
   if (session) found.unshift({ text: "Find in this session", run: () => setQuery({ find: "1" }) }, ...terminalActions.value);
@@ -360,7 +384,7 @@ function Palette({ session }: { session?: Session }): JSX.Element {
   );
 }
 
-/** Whether the letters stand in the text in this order. */
+/** Whether the text contains the letters in this order. */
 function hasLetters(text: string, letters: string): boolean {
   let from = 0;
   for (const letter of letters) {

@@ -23,6 +23,8 @@ interface Found {
 }
 
 const CONTEXT = 1;
+// Hits of a page: several times what is in view.
+const HITS = 50;
 // A line of a terminal that is longer is shown as far as this.
 const LINE_BYTES = 4096;
 
@@ -43,7 +45,7 @@ export function Find({ session }: { session: Session }): JSX.Element {
     };
   }, []);
   const page = (stream: string, before?: number): Promise<Found> => {
-    const asked = new URLSearchParams({ [isExpression ? "re" : "text"]: field.current!.value, stream, context: String(CONTEXT) });
+    const asked = new URLSearchParams({ [isExpression ? "re" : "text"]: field.current!.value, stream, context: String(CONTEXT), limit: String(HITS) });
     if (before !== undefined) asked.set("before", String(before));
     return get(sessionPath(session.id, `/search?${asked}`));
   };

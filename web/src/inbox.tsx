@@ -3,9 +3,9 @@ import type { JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { can, get, info, may, post, put, sessionPath, type SignalRecord } from "./api";
 import { Cell, useCell } from "./cell";
-import { age, look, type Session, title } from "./model";
+import { age, look, needsSomebody, plain, type Session, title } from "./model";
 import { listed, sessions } from "./sessions";
-import { Link, Text, Trouble, useNow } from "./ui";
+import { Link, State, Text, Trouble, useNow } from "./ui";
 
 /** Counts the signals seen and settled, so that what shows them reads again. */
 export const signalsSeen = new Cell(0);
@@ -20,20 +20,22 @@ const consumer = (): string => `/v1/consumers/people:web:${(info.value?.label ??
 
 let opened: Promise<unknown> | null = null;
 
-/** From now on signals wait for this person. Opening it again changes nothing. */
+/** From now on, signals are queued for this person. Opening it again changes nothing. */
 export function openInbox(): Promise<unknown> {
   return (opened ??= may("control") ? put(consumer(), { owners: "*", start: "now" }).catch(() => (opened = null)) : Promise.resolve());
 }
 
 export function Inbox(): JSX.Element {
   const now = useNow();
-  const asking = listed(useCell(sessions)).filter((each) => each.needs_input);
+  const waiting = listed(useCell(sessions)).filter(needsSomebody);
+  const asking = waiting.filter((each) => each.state === "running");
+  const broken = waiting.filter((each) => each.state !== "running");
   const heading = useRef<HTMLHeadingElement>(null);
   const before = useRef(asking.length);
   useEffect(() => {
-    // The field that had the focus went with its question.
+    // The field that had the focus went with its question. Another one must not get the next Enter.
     const isLost = asking.length < before.current && document.activeElement === document.body;
-    if (isLost) (document.querySelector<HTMLElement>(".question input") ?? heading.current)?.focus();
+    if (isLost) heading.current?.focus();
     before.current = asking.length;
   }, [asking.length]);
   return (
@@ -41,10 +43,23 @@ export function Inbox(): JSX.Element {
       <h1 ref={heading} tabIndex={-1}>
         Inbox
       </h1>
-      <section aria-label="Questions">
+      <section aria-label="What needs you">
         {asking.length === 0 && <p class="dim">No session waits for input.</p>}
         {asking.map((session) => (
           <Question key={session.id} session={session} now={now} />
+        ))}
+        {broken.map((session) => (
+          <article key={session.id} class="question">
+            <h2>
+              <Link to={`/s/${session.id}`}>
+                <Text>{title(session)}</Text>
+              </Link>
+              <State session={session} now={now} />
+            </h2>
+            <p>
+              <Text longest={400}>{look(session, now).note ?? ""}</Text>
+            </p>
+          </article>
         ))}
       </section>
       <Signals now={now} />
@@ -79,7 +94,7 @@ function Question({ session, now }: { session: Session; now: number }): JSX.Elem
       </h2>
       <p class="line">{asks.secret ? "asks for a secret" : <Text>{asks.line ?? look(session).word}</Text>}</p>
       <p class="dim">
-        {asks.confidence} confidence: {asks.evidence.join(", ").replaceAll("_", " ")}
+        seems to wait for input: {asks.evidence.join(", ").replaceAll("_", " ")} ({asks.confidence} confidence)
       </p>
       {can("control") && (
         <form onSubmit={answer}>
@@ -88,7 +103,8 @@ function Question({ session, now }: { session: Session; now: number }): JSX.Elem
             type={(asks.secret ? "password" : "text") as "text"}
             autoComplete="off"
             spellcheck={false}
-            aria-label={`Answer to ${session.name ?? session.id}`}
+            placeholder={asks.secret ? "Secret; Enter sends it" : "Answer; Enter sends it"}
+            aria-label={`Answer to ${plain(title(session))}`}
           />
           <button>Send</button>
           {sent && <span class="dim">sent</span>}
@@ -160,7 +176,7 @@ export function SignalLine(props: { signal: SignalRecord; now: number; settle?: 
           </strong>
         )}{" "}
         <Text>{describe(signal)}</Text>
-        {offset !== null && <span class="dim"> at {offset}</span>}
+        {within && offset !== null && <span class="dim"> at {offset}</span>}
       </Link>
       {settle && (
         <button aria-label={`Settle ${signal.id}`} onClick={settle}>

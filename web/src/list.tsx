@@ -1,13 +1,13 @@
 // The list: one row a session under the headings of what needs a person, runs, failed and ended.
 import { type JSX } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
-import { address, go, setQuery } from "./address";
+import { address, go, keepFilter, setQuery } from "./address";
 import { can } from "./api";
 import { useCell } from "./cell";
 import { dialog } from "./dialogs";
 import { age, look, oneLine, plain, ran, type Session, title } from "./model";
-import { chosen, type Filter, FILTERS, filterOf, groupOf, GROUPS, isLoaded, labelsOf, listed, ORDERS, SECTIONS, sectionOf, sessions, useFound, useScreens } from "./sessions";
-import { Copy, isTyping, Link, State, Text, Trouble, useNow, Waiting } from "./ui";
+import { chosen, type Filter, FILTERS, filterOf, groupOf, GROUPS, isLoaded, labelsOf, listed, ORDERS, SECTIONS, sectionOf, sessions, unreachable, useFound, useScreens } from "./sessions";
+import { Copy, isTyping, Link, State, Text, Trouble, useAnswer, useNow, Waiting } from "./ui";
 
 const SPARE_PX = 320;
 const HEADING_PX = 32;
@@ -21,8 +21,9 @@ export function List(): JSX.Element {
   const now = useNow();
   const found = useFound(filter.q, all.size);
   const fresh = useMemo(() => chosen(listed(all), filter, found), [all, found, JSON.stringify(filter)]);
+  useEffect(() => keepFilter(filter), [JSON.stringify(filter)]);
   const pressed = useRef<Session[] | null>(null);
-  // A row must not move away under the pointer while it is pressed; what it says may change.
+  // A row must not move away under the pointer while it is pressed; its text may change.
   const rows = pressed.current?.map((each) => all.get(each.id) ?? each) ?? fresh;
   const [selected, select] = useState<string | null>(null);
   const current = rows.find((each) => each.id === selected) ?? rows[0] ?? null;
@@ -39,6 +40,7 @@ export function List(): JSX.Element {
     <main class="list" onPointerDown={hold}>
       <h1 class="hidden">Sessions</h1>
       <Filters filter={filter} all={listed(all)} shown={rows.length} />
+      <Unreachable />
       <div class="split">
         {rows.length > 0 ? (
           <Rows key={JSON.stringify(filter)} rows={rows} group={filter.group} now={now} current={current!} isChosen={selected !== null} select={select} isHeld={pressed.current !== null} />
@@ -50,6 +52,40 @@ export function List(): JSX.Element {
         {WIDE.matches && current && <Preview session={current} now={now} />}
       </div>
     </main>
+  );
+}
+
+interface Machine {
+  name: string;
+  state: string;
+  why: string | null;
+  seen_at: string | null;
+}
+
+/** The machines that do not answer: counted by reason, and each by name when they are asked for. */
+function Unreachable(): JSX.Element | null {
+  const counts = Object.entries(useCell(unreachable));
+  const total = counts.reduce((sum, [, count]) => sum + count, 0);
+  const [isOpen, open] = useState(false);
+  const { answer, error, again } = useAnswer<{ items: Machine[] }>(isOpen && total ? "/v1/nodes" : null);
+  useEffect(again, [total]);
+  if (!total) return null;
+  const silent = answer?.items.filter((each) => each.state === "unreachable") ?? [];
+  return (
+    <details class="unreachable" open={isOpen} onToggle={(event) => open(event.currentTarget.open)}>
+      <summary>
+        {total === 1 ? "1 machine does not answer: " : `${total} machines do not answer: `}
+        <Text>{counts.map(([why, count]) => (total === 1 ? why : `${count} ${why}`)).join(", ")}</Text>
+      </summary>
+      <Trouble error={error} again={again} />
+      <ul>
+        {silent.map((each) => (
+          <li key={each.name}>
+            {each.name} <Text class="dim">{`${each.why}${each.seen_at ? `; last heard ${age(each.seen_at)} ago` : ""}`}</Text>
+          </li>
+        ))}
+      </ul>
+    </details>
   );
 }
 
@@ -217,7 +253,7 @@ function Row({ session, now, isCurrent, select }: { session: Session; now: numbe
       </span>
       <span class="owner">{session.owner && <Text longest={40}>{session.owner}</Text>}</span>
       <span class="labels">
-        <Text longest={80}>{[...labelsOf(session), ...(session.place === "local" ? [] : [session.place])].join("  ")}</Text>
+        <Text longest={80}>{marksOf(session).join("  ")}</Text>
       </span>
       <span class="viewers" title={viewers ? `${viewers} attached` : undefined}>
         {viewers ? `⌨ ${viewers}` : ""}
@@ -232,12 +268,15 @@ function Row({ session, now, isCurrent, select }: { session: Session; now: numbe
   );
 }
 
-/** Beside the name: what it asks, why it is in its state, or what runs. */
+/** Its labels, and its place if that is another one. */
+const marksOf = (session: Session): string[] => [...labelsOf(session), ...(session.place === "local" ? [] : [session.place])];
+
+/** Beside the name: why it is in its state, what it asks, or what runs. */
 function Why({ session, now }: { session: Session; now: number }): JSX.Element | null {
   const { note } = look(session, now);
   const asks = session.needs_input;
+  if (note) return <Text class="why" longest={400}>{note}</Text>;
   if (asks) return asks.secret ? <span class="ask">asks for a secret</span> : <Text class="line">{asks.line ?? ""}</Text>;
-  if (note) return <span class="why">{note}</span>;
   return session.name ? <Text class="command">{oneLine(session)}</Text> : null;
 }
 
@@ -254,7 +293,7 @@ function Empty({ isFiltered }: { isFiltered: boolean }): JSX.Element {
   }
   return (
     <div class="empty">
-      <h2>Nothing runs here yet</h2>
+      <h2>Nothing is running here yet</h2>
       <p>Start something in a terminal, and it appears here:</p>
       {FIRST_LINES.map((line) => (
         <Copy key={line} text={line} />
@@ -287,12 +326,16 @@ function Preview({ session, now }: { session: Session; now: number }): JSX.Eleme
         <Text>{oneLine(session)}</Text>
       </p>
       <p class="dim">
-        <Text>{session.cwd}</Text>
+        <Text>{[session.cwd, ...marksOf(session)].join("  ")}</Text>
       </p>
-      {note && <p class="note">{note}</p>}
+      {note && (
+        <p class="note">
+          <Text longest={400}>{note}</Text>
+        </p>
+      )}
       <Trouble error={error} />
       <pre tabIndex={0} role="region" aria-label="Last output">
-        {texts[session.id] ?? ""}
+        {texts[session.id] === "" ? <span class="dim">No output.</span> : texts[session.id]}
       </pre>
     </aside>
   );

@@ -1,24 +1,25 @@
 // A terminal session, attached.
 import type { JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { go, setQuery } from "./address";
+import { address, go, listPath, setQuery } from "./address";
 import { can, distrust, Gone, may, post, Refused, sessionPath } from "./api";
+import { useCell } from "./cell";
 import { dialog, openPalette, terminalActions } from "./dialogs";
 import { bytes, isLive, type Session } from "./model";
 import { nextThatAsks } from "./sessions";
 import type { Attachment, Role, Status, Unsent } from "./term/attach";
-import { Dialog, State, Text, Trouble, useNow } from "./ui";
+import { State, Text, Trouble, useNow } from "./ui";
 
 // Keys after the prefix that are also in the palette, and keys that the browser keeps for itself.
 const COMMANDS: [key: string, text: string][] = [
   ["b", "Go back in time"],
   ["l", "Show the live screen"],
   ["o", "Observe only"],
-  ["r", "Paint the screen anew"],
+  ["r", "Redraw the screen"],
   ["z", "Fit the session to this window, or show its true size"],
 ];
 const BROWSER_KEYS = ["C-w", "C-t", "C-n"];
-// How long the keys behind the prefix are listed.
+// How long the keys after the prefix are listed.
 const PREFIX_MS = 2000;
 
 export function LiveTerminal({ session }: { session: Session }): JSX.Element {
@@ -28,25 +29,30 @@ export function LiveTerminal({ session }: { session: Session }): JSX.Element {
   const [gap, setGap] = useState<{ from: number; text: string } | null>(null);
   const [size, setSize] = useState("");
   const [prefix, setPrefix] = useState(false);
-  const [link, setLink] = useState<string | null>(null);
-  const [role, setRole] = useState<Role>(may("control") && !location.search.includes("observe") ? "control" : "observe");
+  const asked = useCell(address).query.has("observe") ? "observe" : "control";
+  const role: Role = may("control") ? asked : "observe";
   const [reader, setReader] = useState(localStorage.getItem("reader") === "on");
   const [note, setNote] = useState("");
   const [selected, setSelected] = useState(false);
+  const [clipboard, setClipboard] = useState(false);
   const attachment = useRef<Attachment | null>(null);
-  const observe = (next: Role): void => {
-    setRole(next);
+  const observe = (next: Role): void => setQuery({ observe: next === "observe" ? "1" : "" });
+  useEffect(() => {
     setNote("");
-    attachment.current?.setRole(next);
-  };
+    attachment.current?.setRole(role);
+  }, [role]);
   const read = (on: boolean): void => {
     setReader(on);
     localStorage.setItem("reader", on ? "on" : "off");
     attachment.current?.setReader(on);
   };
+  const share = (on: boolean): void => {
+    setClipboard(on);
+    attachment.current?.setClipboard(on);
+  };
   const command = (key: string): void => {
     const attached = attachment.current!;
-    if (key === "d") go("/");
+    if (key === "d") go(listPath());
     else if (key === "o") observe("observe");
     else if (key === "r") attached.repaint();
     else if (key === "z") attached.toggleFit();
@@ -78,11 +84,11 @@ export function LiveTerminal({ session }: { session: Session }): JSX.Element {
         selected: setSelected,
         command,
         prefix: setPrefix,
-        askLink: setLink,
       });
       attachment.current.terminal.focus();
       terminalActions.set([
         ...COMMANDS.map(([key, text]) => ({ text, run: () => command(key) })),
+        { text: "Let this session write to the clipboard", run: () => share(true) },
         ...(can("control") ? BROWSER_KEYS.map((key) => ({ text: `Type ${key.replace("C-", "Ctrl-")} in the terminal`, run: () => attachment.current?.sendKeys([key]) })) : []),
       ]);
     });
@@ -98,7 +104,7 @@ export function LiveTerminal({ session }: { session: Session }): JSX.Element {
     const timer = setTimeout(() => setPrefix(false), PREFIX_MS);
     return () => clearTimeout(timer);
   }, [prefix]);
-  // That the server is gone stands below already.
+  // The line below already says that the server is gone.
   const error = "error" in status && !(status.error instanceof Gone) ? status.error : null;
   return (
     <section class="terminal-box">
@@ -111,6 +117,7 @@ export function LiveTerminal({ session }: { session: Session }): JSX.Element {
           </button>
         )}
         {selected && <button onClick={() => navigator.clipboard.writeText(attachment.current!.terminal.getSelection()).catch((error) => setNote(String(error)))}>Copy</button>}
+        {clipboard && <button onClick={() => share(false)}>Clipboard: on</button>}
         <label class="check right">
           <input type="checkbox" checked={reader} onChange={(event) => read(event.currentTarget.checked)} />
           Screen reader
@@ -134,7 +141,6 @@ export function LiveTerminal({ session }: { session: Session }): JSX.Element {
       {!isLive(session) && <TheEnd session={session} />}
       <div class="terminal" ref={box} />
       {role === "control" && isLive(session) && <TouchBar session={session} attachment={() => attachment.current} />}
-      {link && <LinkDialog target={link} close={() => setLink(null)} />}
     </section>
   );
 }
@@ -166,7 +172,7 @@ function NotTaken({ inputs, attachment }: { inputs: Unsent[]; attachment: () => 
   );
 }
 
-/** What is known of the end, above the last screen. */
+/** What is known about the end, above the last screen. */
 function TheEnd({ session }: { session: Session }): JSX.Element {
   const { exit } = session;
   const facts = exit ? [`cause ${exit.cause}`, exit.by && `by ${exit.by}`, exit.survivors.length && `${exit.survivors.length} processes left`] : [];
@@ -177,24 +183,6 @@ function TheEnd({ session }: { session: Session }): JSX.Element {
       <button onClick={() => setQuery({ at: String(session.dropped_before["tty"] ?? 0) }, "push")}>Replay</button>
       {can("manage") && <button onClick={() => dialog.set({ is: "start", like: session })}>Start again</button>}
     </p>
-  );
-}
-
-export function LinkDialog({ target, close }: { target: string; close: () => void }): JSX.Element {
-  return (
-    <Dialog title="Open this address?" close={close}>
-      <p>
-        <Text class="target" longest={2000}>
-          {URL.parse(target)?.href ?? target}
-        </Text>
-      </p>
-      <div class="buttons">
-        <a class="button" href={target} target="_blank" rel="noopener noreferrer" onClick={close}>
-          Open in a new tab
-        </a>
-        <button onClick={close}>Cancel</button>
-      </div>
-    </Dialog>
   );
 }
 
@@ -226,7 +214,7 @@ const FUNCTION_KEYS = Array.from({ length: 12 }, (_, index) => `F${index + 1}`);
 type Sticky = "off" | "once" | "locked";
 const AFTER: Record<Sticky, Sticky> = { off: "once", once: "locked", locked: "off" };
 
-/** Over the soft keyboard: keys that it does not have, and a field whose text is sent with Enter. */
+/** Above the soft keyboard: keys that it does not have, and a field whose text is sent with Enter. */
 function TouchBar({ session, attachment }: { session: Session; attachment: () => Attachment | null }): JSX.Element {
   const draft = `draft:${session.id}`;
   const [text, setText] = useState(localStorage.getItem(draft) ?? "");

@@ -3,10 +3,9 @@ import type { JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { setQuery } from "./address";
 import { get, send, sessionPath } from "./api";
-import { LinkDialog } from "./live";
 import { bytes, mainStream, type Session } from "./model";
 import type { Line, LogView, Page, Source } from "./term/log";
-import { dropWords, showAt } from "./timeline";
+import { dropWords, Moment, showAt } from "./timeline";
 import { Trouble } from "./ui";
 
 // A page of the server: some thousand lines of usual length.
@@ -18,7 +17,6 @@ export function Log({ session, at, of }: { session: Session; at: number | null; 
   const [stream, setStream] = useState(session.tty ? "tty" : "all");
   const [following, setFollowing] = useState(at === null);
   const [error, setError] = useState<unknown>(null);
-  const [link, setLink] = useState<string | null>(null);
   const box = useRef<HTMLDivElement>(null);
   const view = useRef<LogView | null>(null);
   const shown = useRef<number | null>(null);
@@ -34,7 +32,6 @@ export function Log({ session, at, of }: { session: Session; at: number | null; 
       view.current = new term.LogView(box.current, {
         source: sourceOf(() => latest.current, stream),
         marked: stream === "all",
-        askLink: setLink,
         following(on) {
           setFollowing(on);
           setSeen(sum(latest.current.ends));
@@ -69,6 +66,7 @@ export function Log({ session, at, of }: { session: Session; at: number | null; 
         ) : (
           <button onClick={follow}>Follow{total > seen ? ` · ${bytes(total - seen)} came` : ""}</button>
         )}
+        {at !== null && <Moment session={session} offset={at + 1} stream={of} words="printed" />}
         {streams.length > 1 && (
           <select aria-label="Stream" value={stream} onChange={(event) => setStream(event.currentTarget.value)}>
             {["all", ...streams].map((each) => (
@@ -93,7 +91,6 @@ export function Log({ session, at, of }: { session: Session; at: number | null; 
       </div>
       <Trouble error={error} />
       <div class="terminal" ref={box} />
-      {link && <LinkDialog target={link} close={() => setLink(null)} />}
     </section>
   );
 }
@@ -185,7 +182,7 @@ const sum = (ends: Record<string, number>): number => Object.values(ends).reduce
 const parse = (cursor: string): Record<string, number> => Object.fromEntries(cursor.split(",").map((part) => [part.split(":")[0]!, Number(part.split(":")[1])]));
 const format = (offsets: Record<string, number>): string => Object.entries(offsets).map((pair) => pair.join(":")).join(",");
 
-/** The bytes as they are kept. The token goes in a header, so this is no plain link. */
+/** The bytes as they are kept. The token is sent in a header, so this is not a plain link. */
 async function download(session: Session, streams: string[]): Promise<void> {
   for (const stream of streams.filter((each) => session.ends[each])) {
     const answer = await send("GET", sessionPath(session.id, `/log/${stream}`));

@@ -1,14 +1,14 @@
 // The page: signs in, follows the server, and shows what the address names.
 import { type JSX, render } from "preact";
 import { useEffect } from "preact/hooks";
-import { address, go, isLink, sessionOf, setQuery } from "./address";
+import { address, go, isLink, listPath, sessionOf, setQuery } from "./address";
 import { can, connection, follow, Gone, info, outdated, type Problem, signIn, tryNow } from "./api";
 import { useCell } from "./cell";
 import { dialog, Dialogs, openPalette } from "./dialogs";
 import { Grid } from "./grid";
 import { Inbox, openInbox, signalsSeen } from "./inbox";
 import { List } from "./list";
-import { age, isLive } from "./model";
+import { age, isLive, needsSomebody } from "./model";
 import { askToNotify, notify, notifications } from "./notify";
 import { SessionPage } from "./session";
 import { announce, announcement, current, listed, listener, nextThatAsks, sessions } from "./sessions";
@@ -54,15 +54,15 @@ function Screen({ path, session }: { path: string; session: string | null }): JS
 }
 
 function Bar({ path }: { path: string }): JSX.Element {
-  const asking = listed(useCell(sessions)).filter((each) => each.needs_input).length;
+  const asking = listed(useCell(sessions)).filter(needsSomebody).length;
   const permission = useCell(notifications);
   return (
     <header class="top">
-      <Link to="/" class="brand">
+      <Link to={listPath()} class="brand">
         Holdfast
       </Link>
       <nav aria-label="Screens">
-        <Link to="/" current={path === "/"}>
+        <Link to={listPath()} current={path === "/"}>
           Sessions
         </Link>
         <Link to="/inbox" current={path === "/inbox"}>
@@ -103,9 +103,9 @@ function ThemeSwitch(): JSX.Element {
         dispatchEvent(new Event("settings"));
       }}
     >
-      {["system", "light", "dark"].map((each) => (
-        <option key={each}>{each}</option>
-      ))}
+      <option value="system">System theme</option>
+      <option value="light">Light</option>
+      <option value="dark">Dark</option>
     </select>
   );
 }
@@ -136,15 +136,15 @@ function Outdated(): JSX.Element | null {
       <strong>The server has version {found.version}</strong>
       <span>
         {found.lacks.length
-          ? `This page is older than what the server speaks (${found.lacks.join(", ")}): reload to use these again.`
-          : `This page is of ${info.value?.version} and goes on working. Reload to get the new one.`}
+          ? `This page is older than the server and does not know all of its features (${found.lacks.join(", ")}): reload to use these again.`
+          : `This page has version ${info.value?.version} and keeps working. Reload to get the new one.`}
       </span>
       <button onClick={() => location.reload()}>Reload</button>
     </div>
   );
 }
 
-const GO: Record<string, string> = { l: "/", i: "/inbox", g: "/grid" };
+const GO: Record<string, () => string> = { l: listPath, i: () => "/inbox", g: () => "/grid" };
 
 function useShortcuts(): void {
   useEffect(() => {
@@ -159,10 +159,11 @@ function useShortcuts(): void {
       const session = current() ?? focused();
       const to = isAfterG ? GO[event.key] : undefined;
       isAfterG = event.key === "g" && !to;
-      if (to) go(to);
+      if (to) go(to());
       else if (event.key === "l" && address.value.query.has("at")) setQuery({ at: "", of: "" }, "push");
+      else if (event.key === "/" && current()) setQuery({ find: "1" });
       else if (event.key === "/") document.getElementById("filter")?.focus();
-      else if (event.key === "Escape" && location.pathname !== "/") go("/");
+      else if (event.key === "Escape" && location.pathname !== "/") go(listPath());
       else if (event.key === "?") dialog.set({ is: "keys" });
       else if (event.key === "n" && can("manage")) dialog.set({ is: "start" });
       else if (event.key === "x" && session && isLive(session) && can("control")) dialog.set({ is: "stop", session });
@@ -201,7 +202,7 @@ async function begin(): Promise<void> {
   });
 }
 
-// Signed out, nothing of a session remains.
+// After a sign-out, no data of a session remains.
 let was = connection.value.is;
 connection.watch(() => {
   const { is } = connection.value;

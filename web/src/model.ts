@@ -67,8 +67,8 @@ export interface Look {
 const QUIET_MS = 5 * 60_000;
 
 const UNKNOWN: Record<string, Look> = {
-  unreachable: { glyph: "!", word: "unreachable", tone: "ask", note: "Its runner does not answer. The command may still run; the log so far can be read. Try again, or look with `hold doctor`." },
-  stale: { glyph: "!", word: "stale", tone: "ask", note: "Its runner is gone and the command still runs. Stop ends it; what it prints now is not kept." },
+  unreachable: { glyph: "!", word: "unreachable", tone: "ask", note: "Its runner does not answer. The command may still be running; the log so far can be read. Try again, or run `hold doctor`." },
+  stale: { glyph: "!", word: "stale", tone: "ask", note: "Its runner is gone and the command is still running. Stop ends it; what it prints now is not kept." },
   lost: { glyph: "?", word: "lost", tone: "bad", note: "Runner and command are gone and no exit was recorded. The log so far can be read; start it again if it is still needed." },
 };
 
@@ -177,9 +177,12 @@ export function bytes(count: number): string {
   return `${unit === 0 ? count : count.toFixed(1)} ${units[unit]}`;
 }
 
-/** The time of day, as this person's clock shows it. */
-export function clock(at: string): string {
-  return new Date(at).toLocaleTimeString("en-GB");
+const DAY_MS = 86_400_000;
+
+/** The time of day, as this person's clock shows it, with the date where that was another day. */
+export function clock(at: string, now = Date.now()): string {
+  const text = new Date(at).toLocaleString("sv");
+  return now - Date.parse(at) < DAY_MS ? text.slice(11) : text;
 }
 
 /** The stream that an offset counts unless another is named. */

@@ -1,13 +1,12 @@
-// The screen of a terminal session at an earlier moment, and playing on from there. Live goes on behind it.
+// The screen of a terminal session at an earlier moment, and playing on from there. The live terminal stays attached in the background.
 import type { JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { setQuery } from "./address";
 import { get, getBytes, send, sessionPath } from "./api";
 import { useCell } from "./cell";
-import { LinkDialog } from "./live";
-import { clock, isLive, type Session, span } from "./model";
+import { isLive, type Session, span } from "./model";
 import type { Progress, Replay, Source } from "./term/replay";
-import { marks } from "./timeline";
+import { marks, Moment } from "./timeline";
 import { Trouble } from "./ui";
 
 const SPEEDS = [0.5, 1, 2, 4, 8, 16];
@@ -19,15 +18,16 @@ export function Past({ session, at }: { session: Session; at: number }): JSX.Ele
   const [progress, setProgress] = useState<Progress>({ offset: at, at: null, playing: false, skipped: 0 });
   const [error, setError] = useState<unknown>(null);
   const [speed, setSpeed] = useState(1);
-  const [link, setLink] = useState<string | null>(null);
-  const next = useCell(marks).find((each) => each.offset !== null && each.offset > progress.offset);
+  const placed = useCell(marks).filter((each) => each.offset !== null);
+  const previous = placed.findLast((each) => each.offset! < progress.offset);
+  const next = placed.find((each) => each.offset! > progress.offset);
   useEffect(() => {
     let isOpen = true;
     // The focus stays in the list of hits.
     if (!document.activeElement?.closest(".find")) first.current?.focus();
     void import("./term").then((term) => {
       if (!isOpen || !box.current) return;
-      replay.current = new term.Replay(box.current, source(session.id), setProgress, setLink);
+      replay.current = new term.Replay(box.current, source(session.id), setProgress);
       act(replay.current.seek(at));
     });
     return () => {
@@ -55,6 +55,9 @@ export function Past({ session, at }: { session: Session; at: number }): JSX.Ele
           {progress.playing ? "❚❚ Pause" : "▶ Play"}
         </button>
         <button onClick={() => act(replay.current?.stepOnce())}>Step</button>
+        <button disabled={!previous} onClick={() => previous && setQuery({ at: String(previous.offset) }, "push")}>
+          Previous mark
+        </button>
         <button disabled={!next} onClick={() => next && setQuery({ at: String(next.offset) }, "push")}>
           Next mark
         </button>
@@ -65,9 +68,7 @@ export function Past({ session, at }: { session: Session; at: number }): JSX.Ele
             </option>
           ))}
         </select>
-        <span class="moment">
-          as it was {progress.at && `at ${clock(progress.at)}, `}at byte {progress.offset}
-        </span>
+        <Moment session={session} at={progress.at} offset={progress.offset} stream="tty" words="as it was" />
         {progress.skipped > 0 && <span class="dim">{span(progress.skipped / 1000)} without output skipped</span>}
         <button class="right primary" onClick={leave}>
           {isLive(session) ? "Live" : "The end"}
@@ -75,7 +76,6 @@ export function Past({ session, at }: { session: Session; at: number }): JSX.Ele
       </div>
       <Trouble error={error} />
       <div class="terminal" ref={box} />
-      {link && <LinkDialog target={link} close={() => setLink(null)} />}
     </section>
   );
 }

@@ -69,7 +69,7 @@ function View(props: { session: Session; tab: string; at: number | null; of: str
   return <Screen session={session} at={at} />;
 }
 
-/** The screen, now or earlier. Once attached, a session stays so behind its past. */
+/** The screen, now or earlier. Once attached, a session stays attached while its past is shown. */
 function Screen({ session, at }: { session: Session; at: number | null }): JSX.Element {
   const [wasLive, setWasLive] = useState(at === null);
   const live = useRef<HTMLDivElement>(null);
@@ -126,7 +126,11 @@ function Header({ session, now, tab }: { session: Session; now: number; tab: str
           ))}
         </nav>
       </header>
-      {note && <p class="note">{note}</p>}
+      {note && (
+        <p class="note">
+          <Text longest={400}>{note}</Text>
+        </p>
+      )}
     </>
   );
 }

@@ -1,7 +1,7 @@
 // Every session the page knows, kept up to date by the server's events; which of them are shown, and in which order.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { go, isLink, sessionOf } from "./address";
-import { Gone, get, type Listener, Refused } from "./api";
+import { connection, distrust, Gone, get, type Listener, machineOf, parse, Refused, send } from "./api";
 import { Cell } from "./cell";
 import { isLive, look, needsSomebody, type Session, title } from "./model";
 
@@ -9,11 +9,14 @@ interface Page {
   items: Session[];
   next: string | null;
   unavailable: { node?: string; why: string; seen_at: string | null }[];
+  unreachable_nodes?: Record<string, number>;
 }
 
 export const sessions = new Cell<ReadonlyMap<string, Session>>(new Map());
 export const isLoaded = new Cell(false);
 export const announcement = new Cell("");
+/** How many nodes do not answer, by reason. */
+export const unreachable = new Cell<Record<string, number>>({});
 
 const FLUSH_MS = 100;
 const PAGE = 200;
@@ -31,14 +34,15 @@ export function listed(all: ReadonlyMap<string, Session>): Session[] {
   return [...all.values()].filter((each) => !each.node || all.get(each.id.slice(each.node.length + 1))?.place !== each.place);
 }
 
-async function* pages(query: Record<string, string> = {}): AsyncGenerator<Session[]> {
+async function* pages(query: Record<string, string> = {}, most = Infinity): AsyncGenerator<Page> {
   let after: string | null = null;
-  do {
+  for (let page = 0; page < most; page++) {
     const asked: URLSearchParams = new URLSearchParams({ ...query, limit: String(PAGE), ...(after && { after }) });
-    const page: Page = await get<Page>(`/v1/sessions?${asked}`);
-    yield page.items;
-    after = page.next;
-  } while (after);
+    const answer: Page = await get<Page>(`/v1/sessions?${asked}`);
+    yield answer;
+    after = answer.next;
+    if (!after) return;
+  }
 }
 
 function change(id: string, session: Session | null): void {
@@ -66,7 +70,7 @@ function show(next: ReadonlyMap<string, Session>): void {
 export const listener: Pick<Listener, "reset" | "session"> = {
   async reset() {
     const found = new Map<string, Session>();
-    for await (const items of pages()) {
+    for await (const { items } of pages()) {
       for (const each of items) found.set(each.id, each);
       // The first time, rows are shown as they come.
       if (!isLoaded.value) show(new Map(found));
@@ -76,37 +80,63 @@ export const listener: Pick<Listener, "reset" | "session"> = {
     for (const [id, each] of sessions.value) if (each.node) found.set(id, each);
     show(found);
     isLoaded.set(true);
-    clearTimeout(asking);
-    void askNodes();
+    void followNodes();
   },
-  session({ change: what, ...session }) {
+  session({ change: what, ...event }) {
+    const session = ofNode(event.node, event as Session);
     const before = changed.get(session.id) ?? sessions.value.get(session.id);
-    change(session.id, what === "removed" ? null : (session as Session));
-    const word = look(session as Session).word;
-    if (what === "removed") announce(`${title(session as Session)}: removed`);
-    else if (!before || look(before).word !== word) announce(`${title(session as Session)}: ${word}`);
+    if (what === "removed") {
+      change(session.id, null);
+      if (before) announce(`${title(before)}: removed`);
+      return;
+    }
+    change(session.id, session);
+    const { word } = look(session);
+    if (!before || look(before).word !== word) announce(`${title(session)}: ${word}`);
   },
 };
 
-// Sessions of nodes: the newest, polled while the page is visible. Their ids are `NODE/ID`.
+// Sessions of nodes: the newest, and what changes, while the page is visible. Their ids are `NODE/ID`.
 
 const NODES_MS = 2000;
 const MOST_PAGES = 5;
-let asking = 0;
+let isFollowing = false;
 
-async function askNodes(): Promise<void> {
+/** Follow the nodes for as long as the page is open, if this home has any. */
+async function followNodes(): Promise<void> {
   // The token of a link is for one session of this home.
-  if (isLink) return;
-  try {
-    if (document.visibilityState === "visible") {
-      const { items } = await get<{ items: object[] }>("/v1/nodes");
-      if (!items.length) return;
-      await readNodes();
-    }
-  } catch (error) {
-    if (!(error instanceof Gone || error instanceof Refused)) throw error;
+  if (isLink || isFollowing) return;
+  isFollowing = true;
+  const nodes = await get<{ items: object[] }>("/v1/nodes").catch(() => null);
+  isFollowing = !!nodes?.items.length;
+  while (isFollowing && connection.value.is !== "signed-out") {
+    if (document.visibilityState === "visible") await heardOfNodes().catch(distrust);
+    await new Promise((done) => setTimeout(done, NODES_MS));
   }
-  asking = window.setTimeout(() => void askNodes(), NODES_MS);
+}
+
+/** Until the page is hidden, or the stream ends. When a node begins or stops to answer, all are listed again. */
+async function heardOfNodes(): Promise<void> {
+  const hidden = new AbortController();
+  const { signal } = hidden;
+  document.addEventListener("visibilitychange", () => hidden.abort(), { signal });
+  let listing = 0;
+  try {
+    const stream = await send("GET", "/v1/events?types=node", undefined, {}, signal);
+    await readNodes();
+    for await (const event of parse(stream)) {
+      if (event.name === "session") listener.session(JSON.parse(event.data));
+      else if (event.name === "node" || event.name === "reset") {
+        listing ||= window.setTimeout(() => {
+          listing = 0;
+          readNodes().catch(() => hidden.abort());
+        }, NODES_MS);
+      }
+    }
+  } finally {
+    clearTimeout(listing);
+    hidden.abort();
+  }
 }
 
 /** A session as the page knows it: the id of one of a node has the name of the node. */
@@ -116,10 +146,7 @@ export const ofNode = (node: string | null | undefined, session: Session): Sessi
 async function readNodes(): Promise<void> {
   const there = new Set<string>();
   const away = new Map<string, { why: string; seen_at: string | null }>();
-  let after: string | null = null;
-  for (let page = 0; page < MOST_PAGES; page++) {
-    const asked: URLSearchParams = new URLSearchParams({ nodes: "all", limit: String(PAGE), ...(after && { after }) });
-    const answer: Page = await get<Page>(`/v1/sessions?${asked}`);
+  for await (const answer of pages({ nodes: "all" }, MOST_PAGES)) {
     for (const each of answer.unavailable) if (each.node) away.set(each.node, { why: `${each.node} does not answer: ${each.why}`, seen_at: each.seen_at });
     for (const each of answer.items.filter((one) => one.node)) {
       const found = ofNode(each.node, each);
@@ -129,8 +156,8 @@ async function readNodes(): Promise<void> {
       const shown: Session = { ...found, ...(why && isLive(each) && { state: "unreachable", metadata: { ...each.metadata, ...why } }) };
       if (JSON.stringify(shown) !== JSON.stringify(sessions.value.get(id))) change(id, shown);
     }
-    after = answer.next;
-    if (!after) break;
+    const counts = answer.unreachable_nodes ?? {};
+    if (JSON.stringify(counts) !== JSON.stringify(unreachable.value)) unreachable.set(counts);
   }
   for (const [id, each] of sessions.value) if (each.node && !there.has(id) && !away.has(each.node)) change(id, null);
 }
@@ -140,7 +167,7 @@ const MOST_SENTENCES = 5;
 let waiting: string[] = [];
 let speaking = 0;
 
-/** For screen readers, at most one sentence a second; what would come too late is counted. */
+/** For screen readers, at most one sentence a second; later ones are only counted. */
 export function announce(text: string): void {
   waiting.push(text);
   speaking ||= window.setTimeout(speak, 0);
@@ -153,7 +180,7 @@ function speak(): void {
   if (next) announcement.set(next);
 }
 
-/** Open the next session that needs somebody, or the one before. */
+/** Open the next session that needs a person, or the previous one. */
 export function nextThatAsks(current: string | null, step: 1 | -1): void {
   const asking = [...sessions.value.values()].filter(needsSomebody).map((each) => each.id).sort();
   const at = current ? asking.indexOf(current) : -1;
@@ -192,7 +219,11 @@ export function useFound(q: string, count: number): Set<string> | null {
     let isCurrent = true;
     const ask = async (): Promise<void> => {
       const ids = new Set<string>();
-      for await (const items of pages({ q })) for (const each of items) ids.add(each.id);
+      for await (const { items } of pages({ q })) for (const each of items) ids.add(each.id);
+      // As many pages as the page knows of sessions of nodes.
+      if ([...sessions.value.values()].some((each) => each.node)) {
+        for await (const { items } of pages({ q, nodes: "all" }, MOST_PAGES)) for (const each of items) ids.add(ofNode(each.node, each).id);
+      }
       if (isCurrent) setFound(ids);
     };
     if (q) ask().catch((error) => error instanceof Gone || error instanceof Refused || Promise.reject(error));
@@ -254,21 +285,26 @@ interface Screens {
   error: unknown;
 }
 
-/** The screens or last lines of these sessions: one request a second for all of them, none while nothing grew. */
+/** The screens or last lines of these sessions: one request a second for all of them, none while nothing grew. Machines
+ * take turns. */
 export function useScreens(wanted: Session[]): Screens {
   const [shown, setShown] = useState<Screens>({ texts: {}, error: null });
-  const { current: known } = useRef({ read: new Map<string, string>(), asked: 0, busy: false });
+  const { current: known } = useRef({ read: new Map<string, string>(), turns: new Map<string, number>(), asked: 0, busy: false });
   useEffect(() => {
-    const grown = wanted.filter((each) => !each.node && known.read.get(each.id) !== grownTo(each)).slice(0, MOST_SCREENS);
+    const grown = wanted.filter((each) => known.read.get(each.id) !== grownTo(each) && !(each.node && each.state === "unreachable"));
     if (!grown.length || known.busy || document.visibilityState !== "visible") return;
+    const apis = [...new Set(grown.map((each) => machineOf(each.id).api))];
+    const api = apis.reduce((one, other) => ((known.turns.get(other) ?? 0) < (known.turns.get(one) ?? 0) ? other : one));
+    const now = grown.filter((each) => machineOf(each.id).api === api).slice(0, MOST_SCREENS);
     const ask = (): void => {
       known.asked = Date.now();
+      known.turns.set(api, known.asked);
       known.busy = true;
-      get<{ items: { id: string; text?: string }[] }>(`/v1/screens?ids=${grown.map((each) => each.id).join(",")}`)
+      get<{ items: { text?: string }[] }>(`${api}/screens?ids=${now.map((each) => machineOf(each.id).own).join(",")}`)
         .then(
           ({ items }) => {
-            for (const each of grown) known.read.set(each.id, grownTo(each));
-            setShown(({ texts }) => ({ texts: { ...texts, ...Object.fromEntries(items.map((each) => [each.id, each.text ?? ""])) }, error: null }));
+            for (const each of now) known.read.set(each.id, grownTo(each));
+            setShown(({ texts }) => ({ texts: { ...texts, ...Object.fromEntries(now.map((each, index) => [each.id, items[index]?.text ?? ""])) }, error: null }));
           },
           (error) => setShown(({ texts }) => ({ texts, error })),
         )

@@ -4,8 +4,8 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { setQuery } from "./address";
 import { get, sessionPath } from "./api";
 import { Cell, useCell } from "./cell";
-import { bytes, clock, mainStream, type Session } from "./model";
-import { Text } from "./ui";
+import { age, bytes, clock, mainStream, plain, type Session } from "./model";
+import { Text, useAnswer, useNow } from "./ui";
 
 const SLICES = 160;
 const PAUSE_MS = 4000;
@@ -23,7 +23,7 @@ export interface Mark {
   cols?: number;
   bytes?: number;
   reason?: string;
-  /** The number of the slice that it stands in. */
+  /** The number of the slice that it is in. */
   slice: number;
 }
 
@@ -40,6 +40,19 @@ export const marks = new Cell<Mark[]>([]);
 /** Show the session as it was at an offset. The address names the stream where it is not the usual one. */
 export function showAt(session: Session, offset: number, stream: string): void {
   setQuery({ at: String(offset), of: stream === mainStream(session) ? "" : stream }, "push");
+}
+
+/** When the last byte before an offset was printed; `at` where that is known already. */
+export function Moment(props: { session: Session; at?: string | null; offset: number; stream: string; words: string }): JSX.Element {
+  const { session, at, offset, stream, words } = props;
+  const now = useNow();
+  const { answer } = useAnswer<{ items: { at: string }[] }>(at ? null : sessionPath(session.id, `/frames?from=${offset}&stream=${stream}&limit=1`));
+  const time = at ?? answer?.items[0]?.at;
+  return (
+    <span class="moment" title={`byte ${offset}`}>
+      {time && `${words} ${age(time, now)} ago, ${clock(time, now)}`}
+    </span>
+  );
 }
 
 export function Timeline({ session, at, of }: { session: Session; at: number | null; of: string }): JSX.Element | null {
@@ -100,12 +113,12 @@ export function Timeline({ session, at, of }: { session: Session; at: number | n
         {at !== null && <rect x={current + 0.9} y={0} width={0.2} height={HEIGHT} class="now" />}
         {drawn.map(({ mark, x, y, width }, index) => (
           <rect key={`m${index}`} data-mark={index} x={x} y={y} width={width} height={5} class={`mark ${mark.kind}`}>
-            <title>{nameOf(mark)}</title>
+            <title>{plain(nameOf(mark))}</title>
           </rect>
         ))}
       </svg>
-      <span class="dim">{at === null ? clock(all.at(-1)?.kind === "end" ? all.at(-1)!.at : new Date().toISOString()) : clock(slices.at(-1)!.from)}</span>
-      <details onKeyDown={(event) => event.key === "Escape" && ((event.currentTarget.open = false), event.stopPropagation())}>
+      <span class="dim">{clock(slices.at(-1)!.from)}</span>
+      <details hidden={all.length === 0} onKeyDown={(event) => event.key === "Escape" && ((event.currentTarget.open = false), event.stopPropagation())}>
         <summary>{all.length === 1 ? "1 mark" : `${all.length} marks`}</summary>
         <ol class="plain" aria-label="Marks">
           {all.map((mark, index) => (
@@ -138,14 +151,19 @@ function useSlices(session: Session): Slice[] {
       const { items } = await get<{ items: Slice[] }>(sessionPath(session.id, `/frames?buckets=${SLICES}`)).catch(() => ({ items: null }));
       if (!items) return;
       setSlices(items);
-      marks.set(items.flatMap((each, slice) => each.marks.map((mark) => ({ ...mark, slice }))).sort((a, b) => Date.parse(a.at) - Date.parse(b.at)));
+      const all = items.flatMap((each, slice) => each.marks.map((mark) => ({ ...mark, slice }))).sort((a, b) => Date.parse(a.at) - Date.parse(b.at));
+      marks.set(all.filter((mark, index) => !isTypedOn(mark, all[index - 1])));
     }, Math.max(0, asked.current + PAUSE_MS - Date.now()));
     return () => clearTimeout(timer);
   }, [session.id, end]);
   return slices;
 }
 
-/** Three marks of a slice stand above each other, more beside them. */
+/** Keys that follow each other in one slice are one mark. */
+const isTypedOn = (mark: Mark, before?: Mark): boolean =>
+  mark.kind === "input" && before?.kind === "input" && mark.by === before.by && mark.slice === before.slice;
+
+/** Three marks of a slice are placed above each other, more beside them. */
 function placed(all: Mark[]): { mark: Mark; x: number; y: number; width: number }[] {
   const before = new Map<number, number>();
   return all.map((mark) => {

@@ -109,7 +109,7 @@ export function Dialog(props: { title: string; close: () => void; children: Comp
     const element = ref.current!;
     element.showModal();
     return () => {
-      // Nothing behind it takes the focus while it is open.
+      // Nothing under the dialog takes the focus while it is open.
       isGone.current = true;
       element.close();
       if (before instanceof HTMLElement && before.isConnected) before.focus();
@@ -123,7 +123,7 @@ export function Dialog(props: { title: string; close: () => void; children: Comp
   );
 }
 
-/** Nothing for a second, then what is waited for. */
+/** Shows nothing for a second, then what it is waiting for. */
 export function Waiting({ what }: { what: string }): JSX.Element {
   const [isLate, setIsLate] = useState(false);
   useEffect(() => {

@@ -19,96 +19,72 @@ if TYPE_CHECKING:
 
 PROGRAM = "hold"
 
-# The overview: for each group its commands, each with its module of this package and its sentence. The module has
-# `<command>_main`, `<command>_arrange` (its options) and the text of its help: `<COMMAND>_USAGE`, `_HELP`, `_EXAMPLES`.
-# `<command>_understood`, if it is there, gets the words of the command line first and may change them.
+# What people do: for each group its commands, each with its module of this package and at most five words. The module
+# has `<command>_main`, `<command>_arrange` (its options) and the text of its help: `<COMMAND>_USAGE`, `_HELP`,
+# `_EXAMPLES`. `<command>_understood`, if it is there, gets the words of the command line first and may change them.
 COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "Start": {
-        "run": ("run", "run a command, show its output, exit with its code"),
-        "start": ("start", "start a command in the background, print its id"),
-        "up": ("project", "start the services of a project"),
-        "down": ("project", "stop the services of a project"),
-        "ps": ("project", "list the services of a project"),
-        "restart": ("start", "start the command of a session again"),
+        "run": ("run", "run it, show its output"),
+        "start": ("start", "start in the background"),
+        "up": ("project", "start project services"),
+        "down": ("project", "stop project services"),
+        "ps": ("project", "list project services"),
+        "restart": ("start", "start the command again"),
     },
     "Look": {
         "ls": ("look", "list sessions"),
-        "top": ("top", "a live view of everything that runs"),
-        "status": ("look", "everything known about one session"),
-        "logs": ("look", "the output of a session"),
-        "search": ("look", "find lines in the output of a session"),
-        "wait": ("look", "wait until a session exits, prints, falls silent, listens or is ready"),
+        "top": ("top", "watch everything live"),
+        "status": ("look", "all about one session"),
+        "logs": ("look", "print or follow output"),
+        "search": ("look", "find lines in output"),
+        "wait": ("look", "wait for end or output"),
     },
-    "Write": {
-        "send": ("type", "write to the input of a session, unchanged"),
-        "submit": ("type", "type text and press Enter"),
+    "Type": {
+        "send": ("type", "write input, unchanged"),
+        "submit": ("type", "type text, press Enter"),
         "keys": ("type", "press keys by name"),
         "paste": ("type", "paste text, safely"),
-        "eof": ("type", "close the input of a session"),
-    },
-    "Terminal": {
-        "attach": ("terminal", "use a session's terminal from this one, until you detach"),
-        "screen": ("terminal", "show the screen of its terminal"),
-        "resize": ("terminal", "change the size of its terminal"),
-        "export": ("terminal", "write a recording of its terminal"),
-        "reset": ("terminal", "repair this terminal after an attach was killed"),
-    },
-    "Signals": {
-        "signals": ("signals", "signals that wait to be acknowledged"),
-        "ack": ("signals", "acknowledge signals"),
-        "notify": ("signals", "switch messages to people on or off for a session"),
-    },
-    "Serve": {
-        "serve": ("serve", "a server: sessions over HTTP and WebSocket"),
-        "open": ("serve", "print an address of the server that logs in once"),
-        "mcp": ("serve", "an MCP server: sessions as tools for agents"),
-        "node": ("nodes", "sessions of other machines: invite, join, list, forget"),
-        "fabric": ("nodes", "a NATS server that connects machines"),
+        "eof": ("type", "close its input"),
     },
     "End": {
-        "stop": ("end", "stop sessions gently, with everything they started"),
-        "kill": ("end", "kill sessions at once, or send an operating-system signal"),
+        "stop": ("end", "stop gently, all of it"),
+        "kill": ("end", "kill, or send a signal"),
         "rm": ("end", "remove finished sessions"),
-        "prune": ("end", "remove finished sessions by age or status, or all"),
+        "prune": ("end", "remove by age or status"),
+    },
+    "Screen": {
+        "attach": ("terminal", "use its terminal here"),
+        "screen": ("terminal", "show its screen"),
+        "resize": ("terminal", "change its size"),
+        "export": ("terminal", "write a recording"),
+        "reset": ("terminal", "repair this terminal"),
+    },
+    "Signal": {
+        "signals": ("signals", "list waiting signals"),
+        "ack": ("signals", "acknowledge signals"),
+        "notify": ("signals", "send notices to people"),
+    },
+    "Serve": {
+        "serve": ("serve", "sessions over HTTP"),
+        "open": ("serve", "print a login address"),
+        "mcp": ("serve", "tools for agents (MCP)"),
+        "hook": ("serve", "notify agents each turn"),
+        "node": ("nodes", "see other machines"),
+        "fabric": ("nodes", "connect machines by NATS"),
     },
     "Care": {
-        "rename": ("end", "give a session another name"),
-        "recover": ("care", "check every session that is not known to have ended"),
-        "doctor": ("care", "find and repair problems of the home"),
-        "gc": ("care", "remove old sessions and leftovers"),
-        "config": ("care", "the settings in force, and where each comes from"),
-        "completion": ("completion", "print the completion script of a shell"),
+        "rename": ("end", "give another name"),
+        "recover": ("care", "check unfinished sessions"),
+        "doctor": ("care", "find and repair problems"),
+        "gc": ("care", "remove what is old"),
+        "config": ("care", "show the settings"),
+        "completion": ("completion", "for your shell"),
     },
 }
 _MODULES = {name: module for group in COMMANDS.values() for name, (module, _) in group.items()}
 
-_INTRO = """\
-usage: hold COMMAND [OPTION...]
-
-Run commands that outlive the terminal they were started from: all their output
-is kept, and every other terminal finds them.
-"""
-
-_OUTRO = """\
-examples:
-  hold run -- make test                 like `make test`, and its log is kept
-  hold start --name web -- npm run dev  run it in the background
-  hold ls                               what is running
-  hold logs -f web                      follow its output
-  hold stop web                         stop it with everything it started
-
-Name a session by its id, the beginning of its id (4 characters or more), its
-name, its pid, or `last`. `hold COMMAND --help` explains a command. Every
-command that reports something takes --json.
-Exit codes: 0 success, 1 the request failed, 2 wrong usage, 3 no such session,
-4 not possible in this state, 5 the runner cannot be reached, 124 timeout.
-`hold run` and a plain `hold wait` exit with the code of the command; `run` with
-127 if the command is not found, 126 if it cannot be executed, 124 if its
---timeout stopped it, 125 if Holdfast itself failed.
-"""
-
 # Exit codes that a shell reports for a program ended by SIGINT and SIGPIPE.
-_INTERRUPTED = 130
+INTERRUPTED = 130
 _BROKEN_PIPE = 141
 
 
@@ -138,13 +114,16 @@ def carry_out(words: list[str]) -> int:
         return _BROKEN_PIPE
     except KeyboardInterrupt:
         _abandon_stdout()
-        return _INTERRUPTED
+        if sys.stderr.isatty():
+            sys.stderr.write("\n")  # below the `^C` that the terminal shows
+        return INTERRUPTED
     except Exception as problem:
+        from .host import near_session
         from .output import complain
 
         # Words behind `--` belong to the command that was to be started.
         own = words[: words.index("--")] if "--" in words else words
-        rendered = complain(problem, as_json="--json" in own, options=_options(words))
+        rendered = complain(problem, as_json="--json" in own, options=_options(words), near=near_session(problem))
         if rendered is None:
             raise
         _abandon_stdout()
@@ -180,28 +159,11 @@ def names() -> dict[str, str]:
     return {name: sentence for group in COMMANDS.values() for name, (_, sentence) in group.items()}
 
 
-def overview(width: int = 100) -> str:
-    lines = [_INTRO]
-    for group, commands in COMMANDS.items():
-        lines.append(f"{group}:")
-        for name, (_, sentence) in commands.items():
-            line = f"  {name:<11} {sentence}"
-            if len(line) > width:
-                cut = line.rindex(" ", 0, width + 1)
-                line = f"{line[:cut]}\n{' ' * 14}{line[cut + 1 :]}"
-            lines.append(line)
-    return "\n".join([*lines, "", _OUTRO])
-
-
 def _dispatch(words: list[str]) -> int:
     name = words[0] if words else "help"
-    if name in ("help", "-h", "--help"):
-        if len(words) > 1 and name == "help":
-            return _dispatch([words[1], "--help"])
-        from .output import columns
-
-        sys.stdout.write(overview(columns() or 100))
-        return 0
+    if name in ("help", "-h", "--help", "--help-all"):
+        helped: int = _load("help").main(words)
+        return helped
     if name in ("--version", "-V", "version"):
         from .. import __version__
 
@@ -211,26 +173,22 @@ def _dispatch(words: list[str]) -> int:
         offered: int = _load("completion").main(words[1:])
         return offered
     if name not in _MODULES:
-        return _unknown(name)
+        from ..model.session import nearest
+        from . import elsewhere
+        from .parsing import usage
+
+        error, near = usage(f"no command {name[:80]!a}", PROGRAM), nearest(name, names())
+        meant = elsewhere.command(name) or (f"did you mean `{PROGRAM} {near}`?" if near else elsewhere.program(name))
+        error.fix = meant or error.fix
+        raise error
     parser, module = parser_of(name)
     understood = getattr(module, f"{name}_understood", list)
     args = parser.parse(understood(words[1:]))
     if args is None:
-        sys.stdout.write(parser.help())
+        sys.stdout.write(parser.help(whole="--help-all" in words))
         return 0
     code: int = getattr(module, f"{name}_main")(args)
     return code
-
-
-def _unknown(name: str) -> int:
-    from difflib import get_close_matches
-
-    from .output import note, printable
-
-    note(f"no command {printable(name[:80])!a}")
-    near = get_close_matches(name[:80], names(), 1)
-    note(f"did you mean `{PROGRAM} {near[0]}`?" if near else f"`{PROGRAM} --help` lists the commands", head="fix")
-    return 2
 
 
 def _mend_streams() -> None:

@@ -4,8 +4,23 @@ from __future__ import annotations
 
 import os
 
-from .host import here
-from .output import DIM, GREEN, RED, YELLOW, age, megabytes, note, printable, say, say_json, state_words, style, table
+from .host import open_home
+from .output import (
+    DIM,
+    GREEN,
+    RED,
+    YELLOW,
+    Awaiting,
+    age,
+    megabytes,
+    note,
+    printable,
+    say,
+    say_json,
+    state_words,
+    style,
+    table,
+)
 from .parsing import Namespace, Parser, add_json
 
 TYPE_CHECKING = False
@@ -17,11 +32,11 @@ if TYPE_CHECKING:
 RECOVER_HELP = """\
 Check every session that is not known to have ended, and print its state.
 
-live         the runner answered
-exited       it has ended meanwhile
-unreachable  the runner is alive and does not answer
-stale        the runner is gone, the command is still running: `hold stop` ends it
-lost         both are gone, and how it ended is unknown
+  live         the runner answered
+  exited       it has ended meanwhile
+  unreachable  the runner is alive and does not answer
+  stale        the runner is gone, the command is still running: `hold stop` ends it
+  lost         both are gone, and how it ended is unknown
 """
 
 RECOVER_USAGE = "[--json]"
@@ -38,7 +53,7 @@ def recover_arrange(parser: Parser) -> None:
 
 
 def recover_main(args: Namespace) -> int:
-    with here() as hf:
+    with open_home() as hf:
         found = hf.recover()
         if args.json:
             say_json(found)
@@ -68,12 +83,14 @@ def recover_main(args: Namespace) -> int:
 DOCTOR_HELP = """\
 Find and repair problems of the home, the runtime directory and the index.
 
-Running sessions are not touched. Exits with 1 if a problem remains.
+Running sessions are not touched. Exits with 1 if a problem remains. With --place, run a short command at that place
+instead, and name what is missing there.
 """
 
-DOCTOR_USAGE = "[--rebuild] [--json]"
+DOCTOR_USAGE = "[--rebuild] [--place PLACE] [--json]"
 DOCTOR_EXAMPLES = """
 hold doctor
+hold doctor --place ssh:build-box
 hold doctor --rebuild
 """
 
@@ -82,12 +99,14 @@ _COLOURS = {"ok": GREEN, "warning": YELLOW, "problem": RED}
 
 def doctor_arrange(parser: Parser) -> None:
     parser.add_argument("--rebuild", action="store_true", help="build the index again from the session directories")
+    parser.add_argument("--place", metavar="PLACE", help="only try this place")
     add_json(parser, "the findings")
 
 
 def doctor_main(args: Namespace) -> int:
-    with here(skip_unsafe=True) as hf:
-        findings = [*hf.doctor(rebuild=args.rebuild), *_other_machines(hf.home)]
+    with open_home(skip_unsafe=True) as hf:
+        findings = hf.doctor(rebuild=args.rebuild, place=args.place)
+        findings += _other_machines(hf.home) if args.place is None else []
         if args.json:
             say_json([finding.to_json() for finding in findings])
         else:
@@ -110,7 +129,7 @@ def _other_machines(home: Home) -> list[Finding]:
     from ..model import Finding
 
     try:
-        from ..nodes.examining import examine
+        from ..nodes.asking import examine
     except ImportError as problem:
         text = f"other machines cannot be reached: the package {problem.name} is missing"
         return [Finding("fabric", "problem", text, fix="`pip install 'holdfast[nodes]'`")]
@@ -139,8 +158,10 @@ def gc_arrange(parser: Parser) -> None:
 
 
 def gc_main(args: Namespace) -> int:
-    with here(need_config=True) as hf:
-        done = hf.collect(dry_run=args.dry_run, all=args.all)
+    with open_home(need_config=True) as hf:
+        total = _count(hf.home.sessions)
+        with Awaiting(lambda: f"the collection: {total - _count(hf.home.sessions)} of {total} sessions removed"):
+            done = hf.collect(dry_run=args.dry_run, all=args.all)
     if args.json:
         say_json(done)
         return 0
@@ -155,12 +176,19 @@ def gc_main(args: Namespace) -> int:
     return 0
 
 
+def _count(folder: str) -> int:
+    try:
+        return len(os.listdir(folder))
+    except FileNotFoundError:
+        return 0
+
+
 def _counted(things: list[str], noun: str) -> str:
     return f"{len(things)} {noun}{'' if len(things) == 1 else 's'}"
 
 
 CONFIG_HELP = """\
-Print the settings in force, and where each comes from: the default, a line of the file, or a variable."""
+Print the current settings, and where each comes from: the default, a line of the file, or an environment variable."""
 
 CONFIG_USAGE = "[--json]"
 CONFIG_EXAMPLES = """
@@ -181,7 +209,7 @@ def config_main(args: Namespace) -> int:
     sources = config.sources()
     if args.json:
         values = {setting.name: getattr(config, setting.attribute) for setting in SETTINGS}
-        values.update((name, channel.to_json()) for name, channel in config.channels().items())
+        values.update((name, table.to_json()) for name, table in config.tables().items())
         say_json({name: {"value": value, "source": sources[name]} for name, value in values.items()})
         return 0
     rows = []
@@ -194,10 +222,10 @@ def config_main(args: Namespace) -> int:
                 (source, DIM if source == "default" else YELLOW),
             )
         )
-    for name, channel in config.channels().items():
+    for name, own in config.tables().items():
         rows += [
             ((f"{name}.{key}", ""), (_shown(value, ""), ""), (sources[name], YELLOW))
-            for key, value in channel.to_json().items()
+            for key, value in own.to_json().items()
         ]
     say(table(("SETTING", "VALUE", "SOURCE"), rows, style(config)))
     say(f"\nfile: {config_path(os.environ)}" + ("" if config.file else " (does not exist)"))

@@ -130,9 +130,9 @@ def _values(name: str, expected: Argument) -> Iterator[tuple[str, str]]:
         return
     if expected.dest not in ("session", "sessions", "owner", "consumer", "signals"):
         return
-    from .host import here
+    from .host import open_home
 
-    with here() as hf:
+    with open_home() as hf:
         core = hf._core
         if expected.dest in ("session", "sessions"):
             yield from _sessions(core, name)

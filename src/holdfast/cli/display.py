@@ -13,18 +13,18 @@ import time
 from ..core.vt.modes import ALLOW_COLUMNS
 from ..core.vt.sequences import TITLE_MAX_BYTES
 from ..core.vt.widths import label
-from ..terminal.client import KEEP, Undo
+from ..terminal.attached import Restored, SessionScreen
 from ..terminal.filter import CANCEL, Asides, Filter
-from ..terminal.paint import Crop, Restored, flow, paint
-from ..terminal.restore import Followed
+from ..terminal.paint import Crop, flow, paint
 from ..terminal.scrollback import first_of
+from ..terminal.undo import KEEP, Undo
 from .own_terminal import Outlet
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ..model.results import Data, Gap, Init
+    from ..model.events import Data, Gap, Init
     from ..terminal.restore import Draw
     from .own_terminal import OwnTerminal
 
@@ -74,7 +74,7 @@ class Display:
         # Whether the session may take the size of this terminal.
         self.decides = decides
         # The session's screen, and how it is cropped if its size differs.
-        self._followed: Followed | None = None
+        self._screen: SessionScreen | None = None
         self._crop: Crop | None = None
         self._asides = Asides()
         self._cropped_at = self._drawn_at = 0.0
@@ -91,7 +91,7 @@ class Display:
         if self._restored is not None:
             self._take_back()
         self._restored = Restored(init)
-        self._followed = self._crop = self._draw_at = None
+        self._screen = self._crop = self._draw_at = None
         self._filter = self._new_filter()
         self._replay_to = _end_of(init)
         if not self._touched:
@@ -104,12 +104,12 @@ class Display:
             self._restored.take(data)
             self._paint()
             return
-        if self._followed is None:
+        if self._screen is None:
             return
         offset, rest = data.offset, data.data
         while rest:
             self.settle()
-            taken, rest = self._followed.take(offset, rest)
+            taken, rest = self._screen.take(offset, rest)
             self._show(taken, max(0, min(len(taken), self._replay_to - offset)))
             offset += len(taken)
         self.settle()
@@ -130,29 +130,29 @@ class Display:
 
     def resized(self, rows: int, cols: int) -> None:
         """The session has this size from here on."""
-        followed = self._followed
-        if followed is None:
+        screen = self._screen
+        if screen is None:
             return
-        if self._crop is None and (rows, cols) != followed.size == self._terminal.window():
+        if self._crop is None and (rows, cols) != screen.size == self._terminal.window():
             # The terminal's scrollback has all rows above this page.
-            followed.scrollback.begin(followed.grid)
-        followed.resize(rows, cols)
+            screen.scrollback.begin(screen.grid)
+        screen.resize(rows, cols)
         self.settle()
 
     def settle(self) -> None:
         """Pass output through if the sizes are equal, else draw the screen."""
-        followed = self._followed
-        if followed is None:
+        screen = self._screen
+        if screen is None:
             return
-        window = self._terminal.window() or followed.size
-        if window == followed.size and (self._crop is None or followed.at_ground):
+        window = self._terminal.window() or screen.size
+        if window == screen.size and (self._crop is None or screen.at_ground):
             # Not in the middle of a sequence.
             if self._crop is not None:
                 self._uncrop(window)
         elif self._crop is None or self._crop.size != window:
-            if not followed.scrollback.known:
+            if not screen.scrollback.known:
                 # The terminal itself moved rows off its page, or back onto it, when its size changed.
-                followed.scrollback.begin(followed.grid, first_of(followed.grid, window[0]))
+                screen.scrollback.begin(screen.grid, first_of(screen.grid, window[0]))
             self._crop_to(window, self._filter.abandon() + self.undo.take(window[1]))
 
     def _crop_to(self, window: tuple[int, int], before: bytes) -> None:
@@ -163,16 +163,16 @@ class Display:
         self._draw(before)
 
     def _uncrop(self, size: tuple[int, int]) -> None:
-        assert self._followed is not None
+        assert self._screen is not None
         assert self._crop is not None
-        state = self._followed.state
-        owed = len(self._followed.scrollback.take(self._followed.grid))
+        state = self._screen.state
+        owed = len(self._screen.scrollback.take(self._screen.grid))
         self._crop = self._draw_at = None
         before = self.undo.take(size[1])
-        painted = self.undo.feed(Filter().replay(paint(self._followed.grid, state, size, owed, in_place=True)))
+        painted = self.undo.feed(Filter().replay(paint(self._screen.grid, state, size, owed, in_place=True)))
         self.outlet.add(painted.replace(_UPDATE, _UPDATE + before, 1))
         self._begin_filter(state)
-        self._followed.forget()
+        self._screen.forget()
 
     @property
     def draw_at(self) -> float | None:
@@ -180,9 +180,9 @@ class Display:
         return None if self.outlet.waiting else self._draw_at
 
     def draw(self) -> None:
-        if self._crop is None or self._followed is None:
+        if self._crop is None or self._screen is None:
             self._draw_at = None
-        elif self._followed.updating:
+        elif self._screen.updating:
             self._draw_at = time.monotonic() + _FRAME_S
         else:
             self._draw()
@@ -190,13 +190,17 @@ class Display:
     def _draw(self, before: bytes = b"", *, is_last: bool = False) -> None:
         """With `is_last`, without a border and with all rows."""
         assert self._crop is not None
-        assert self._followed is not None
+        assert self._screen is not None
         self._drawn_at = time.monotonic()
         bordered = self._drawn_at >= self._cropped_at + _BORDER_S
         self._draw_at = None if bordered else self._cropped_at + _BORDER_S
         began = time.thread_time()
-        bordered, holds = bordered and not is_last, self.decides and not is_last
-        frame = self._crop.frame(self._followed, bordered=bordered, before=before, holds=holds)
+        frame = self._crop.frame(
+            self._screen,
+            bordered=bordered and not is_last,
+            before=before,
+            keep_visible_rows=self.decides and not is_last,
+        )
         self.outlet.add(frame)
         self._frame_s = max(_FRAME_S, (time.thread_time() - began) / _FRAME_SHARE)
 
@@ -214,9 +218,10 @@ class Display:
         """Show our own text while no session is shown."""
         self.outlet.add(text.replace("\n", "\r\n").encode())
 
-    def leave(self, *, hurry: bool = False) -> bool:
+    def leave(self, *, hurry: bool = False, ends_line: bool = True) -> bool:
         """Restore the terminal, until a session is shown again. With `hurry`, output that it does not accept is
-        dropped. Returns whether the terminal accepts anything."""
+        dropped; with `ends_line`, a line that the session left unfinished is ended. Returns whether the terminal
+        accepts anything."""
         if not self._touched or not self._terminal.is_ours:
             return True
         if hurry and self.outlet.full:
@@ -224,13 +229,13 @@ class Display:
             self.outlet.add(CANCEL)
         elif self._crop is not None:
             self._draw(is_last=True)
-        self._followed = self._crop = self._draw_at = None
-        ends_line = self.outlet.ends_line
+        self._screen = self._crop = self._draw_at = None
+        stays = self.outlet.ends_line or not ends_line
         self._take_back()
         self._touched = False
         self._restored = None
         # Erase the rows of the session below the cursor.
-        self.outlet.add(_GIVE_TITLE_BACK + (b"" if ends_line else b"\r\n") + b"\x1b[J")
+        self.outlet.add(_GIVE_TITLE_BACK + (b"" if stays else b"\r\n") + b"\x1b[J")
         try:
             return self.outlet.drain(LEAVE_S)
         except OSError:
@@ -246,24 +251,24 @@ class Display:
         if restored is None or not restored.is_whole:
             return
         grid, state = restored.draw(self._history_rows), restored.init.state
-        self._followed = Followed(restored.init, grid, self._history_max, self._draw_from_log)
+        self._screen = SessionScreen(restored.init, grid, self._history_max, self._draw_from_log)
         window = self._terminal.window()
-        if window is not None and window != self._followed.size:
+        if window is not None and window != self._screen.size:
             drawn = b""
             if grid is not None and state is not None:
                 # Rows that belong into the terminal's scrollback: those above the part that is shown.
-                grid = self._followed.grid
+                grid = self._screen.grid
                 first = first_of(grid, window[0])
                 if not self.decides:
                     first = max(first, grid.scrolled)
                 drawn = flow(grid, window, self._history_rows, first)
-                self._followed.scrollback.begin(grid, first)
+                self._screen.scrollback.begin(grid, first)
             self._crop_to(window, Filter().replay(drawn))
         elif grid is not None and state is not None:
             painted = paint(grid, state, window or restored.init.size, self._history_rows)
             self.outlet.add(self.undo.feed(Filter().replay(painted)))
             self._begin_filter(state)
-            self._followed.forget()
+            self._screen.forget()
         if grid is not None:
             # The terminal's scrollback has them now.
             self._history_rows = 0
@@ -278,7 +283,7 @@ class Display:
         return Filter(self._clipboard, self._graphics, undo=self.undo)
 
 
-class Copy:
+class PipeDisplay:
     """A pipe or a file: gets the bytes of the log unchanged; messages go to stderr."""
 
     is_painted = True
@@ -316,7 +321,7 @@ class Copy:
 
         note(text)
 
-    def leave(self, *, hurry: bool = False) -> bool:
+    def leave(self, *, hurry: bool = False, ends_line: bool = True) -> bool:
         try:
             return self.outlet.drain(LEAVE_S if hurry else None)
         except OSError:

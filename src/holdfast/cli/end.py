@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from .host import here
+from .host import near_label, near_session, open_home
 from .look import process_words
-from .output import complain, epoch, is_terminal, note, printable, say, say_json, span
-from .parsing import Namespace, Parser, add_json, add_session, add_sessions, duration, pair, usage
+from .output import Awaiting, complain, epoch, is_terminal, note, printable, say, say_json, span
+from .parsing import Namespace, Parser, add_json, add_session, add_sessions, duration, no_session, pair, usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,19 +22,22 @@ SURVIVED = 1
 def _end_all(hf: Holdfast, refs: Iterable[str], grace: float | None, *, as_json: bool) -> int:
     """Stop sessions in parallel and print a line for each. Not zero if one was not found or a process survived."""
     from ..errors import HoldfastError
+    from ..sessions.driver import drive
 
     ids: dict[str, None] = {}
     worst = 0
     answers: list[dict[str, Any]] = []
     for ref in refs:
         try:
-            ids[hf.get(ref).id] = None
+            ids[drive(hf._core.locate(ref))] = None  # its runner is asked by the stop
         except HoldfastError as problem:
             worst = worst or problem.exit_code
             answers.append({"ref": ref, "error": problem.to_json()})
             if not as_json:
-                say(f"{printable(ref)}: {printable(problem.message)}; {printable(problem.fix)}")
-    for stopped in hf.stop_all(list(ids), grace) if ids else ():
+                say(f"{printable(ref)}: {printable(problem.message)}; {near_session(problem)}{printable(problem.fix)}")
+    with Awaiting(lambda: being_stopped(ids)):
+        stops = hf.stop_all(list(ids), grace) if ids else []
+    for stopped in stops:
         if not stopped.done:
             worst = worst or getattr(stopped.error, "exit_code", SURVIVED)
         answers.append(stopped.to_json())
@@ -60,7 +63,7 @@ def _each(
             worst = worst or problem.exit_code
             answers.append({"ref": ref, **failed, "error": problem.to_json()})
             if not args.json:
-                complain(problem, as_json=False, options=(option,))
+                complain(problem, as_json=False, options=(option,), near=near_session(problem))
         else:
             answers.append({"ref": ref, **record, "error": None})
             if not args.json:
@@ -68,6 +71,22 @@ def _each(
     if args.json:
         say_json(answers)
     return worst
+
+
+def being_stopped(ids: Iterable[str]) -> str:
+    """Which of these sessions are not over yet: the rung of each stop, and the processes that are left."""
+    from ..core.processes import descendants, describe
+
+    parts = []
+    with open_home(skip_unsafe=True) as hf:
+        for session in map(hf.get, ids):
+            rung = (session.stopping or {}).get("stage")
+            left = descendants(session.runner_pid) if session.place == "local" and session.runner_pid else []
+            if rung or left:
+                count = f", {len(left)} process{'' if len(left) == 1 else 'es'} left" if left else ""
+                first = f", such as {process_words(describe(left[0]))}" if left else ""
+                parts.append(f"{session.name or session.id} ({rung or 'stop'}{count}{first})")
+    return ", ".join(parts) or "the end"
 
 
 def in_words(answer: Stopped) -> str:
@@ -89,7 +108,7 @@ STOP_HELP = """\
 Stop sessions gently, with everything they started: SIGTERM first, and SIGKILL after the grace.
 
 Sessions are stopped in parallel. A line for each says which processes were found and which survived; the exit code is
-not 0 if one survived. A session that had already ended is no error.
+not 0 if one survived. It is not an error if a session has already ended.
 """
 
 STOP_USAGE = "ID... [--grace T] [--json]\n       hold stop (--all | --owner KEY | --label K=V) [--grace T] [--json]"
@@ -119,8 +138,8 @@ def stop_main(args: Namespace) -> int:
     if wanted and args.sessions:
         raise usage("give ids, or one of --all, --owner and --label", "hold stop")
     if not wanted and not args.sessions:
-        raise usage("no session given", "hold stop")
-    with here(skip_unsafe=True) as hf:
+        raise no_session("no session given", "hold stop")
+    with open_home(skip_unsafe=True) as hf:
         refs = args.sessions
         if wanted:
             found = hf.sessions(owner=args.owner, labels=dict(args.label or ()))
@@ -130,7 +149,7 @@ def stop_main(args: Namespace) -> int:
                 if args.json:
                     say_json([])
                 else:
-                    note("no such session is running")
+                    note("no such session is running" + near_label(hf, args.label, args.owner))
                 return 0
         return _end_all(hf, refs, args.grace, as_json=args.json)
 
@@ -156,8 +175,8 @@ def kill_understood(words: list[str]) -> list[str]:
             return [*found, *words[number:]]
         name = word[1:].upper()
         named = name.isalnum() and ("SIG" + name in NUMBERS or name in NUMBERS)
-        # Only names and numbers of signals; everything else stays an option.
-        if word[:1] == "-" and word[1:2] != "-" and (word[1:].isdecimal() or named):
+        # Names and numbers of signals, and misspelt names; everything else stays an option.
+        if word[:1] == "-" and word[1:2] != "-" and (word[1:].isdecimal() or named or word[1:].isupper()):
             found += ["-s", name]
         else:
             found.append(word)
@@ -178,7 +197,7 @@ def kill_arrange(parser: Parser) -> None:
 
 
 def kill_main(args: Namespace) -> int:
-    with here(skip_unsafe=True) as hf:
+    with open_home(skip_unsafe=True) as hf:
         if args.signal is None:
             return _end_all(hf, args.sessions, 0.0, as_json=args.json)
         signal: str | int = int(args.signal) if args.signal.isdecimal() else args.signal
@@ -210,7 +229,7 @@ def rm_arrange(parser: Parser) -> None:
 
 
 def rm_main(args: Namespace) -> int:
-    with here() as hf:
+    with open_home() as hf:
 
         def remove(ref: str) -> tuple[dict[str, Any], str]:
             id = hf.remove(ref)
@@ -246,7 +265,7 @@ def prune_main(args: Namespace) -> int:
 
     from ..errors import HoldfastError
 
-    with here(need_config=True) as hf:
+    with open_home(need_config=True) as hf:
         before = time() - (args.older or 0)
         found = [
             each
@@ -256,7 +275,8 @@ def prune_main(args: Namespace) -> int:
         if found and not args.yes and is_terminal(0):
             for each in found:
                 note(f"{each.id}  {printable(each.name or each.command)}", head="remove")
-            if input(f"Remove {len(found)} sessions and their logs? [y/N] ").strip().lower() not in ("y", "yes"):
+            what = "this session and its log" if len(found) == 1 else f"these {len(found)} sessions and their logs"
+            if input(f"Remove {what}? [y/N] ").strip().lower() not in ("y", "yes"):
                 note("nothing was removed")
                 return 1
         removed = []
@@ -268,7 +288,7 @@ def prune_main(args: Namespace) -> int:
         if args.json:
             say_json(removed)
         else:
-            say(f"removed {len(removed)} sessions")
+            say("removed 1 session" if len(removed) == 1 else f"removed {len(removed)} sessions")
     return 0
 
 
@@ -289,7 +309,7 @@ def rename_arrange(parser: Parser) -> None:
 
 
 def rename_main(args: Namespace) -> int:
-    with here() as hf:
+    with open_home() as hf:
         session = hf.get(args.session)
         session.update(name=args.name)
         if args.json:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from .. import __version__
 from ..model import LIVE_STATES, STATES, STATUSES
-from .host import here
+from .host import near_label, open_home, services_here
 from .output import (
     DIM,
     RED,
@@ -26,11 +27,23 @@ from .output import (
     width,
     write,
 )
-from .parsing import Namespace, Parser, add_json, add_option, add_session, add_sessions, add_streams, count, pair, usage
+from .parsing import (
+    REFERENCE_HELP,
+    Namespace,
+    Parser,
+    add_json,
+    add_session,
+    add_sessions,
+    add_streams,
+    count,
+    no_session,
+    pair,
+    usage,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import Any, TypeVar
 
     from ..model import Exit, Snapshot, Woke
@@ -82,20 +95,22 @@ def ls_main(args: Namespace) -> int:
         raise usage(f"{args.node!a} is not an option; `hold status ID` shows one session", "hold ls")
     is_all = args.all or args.status in ("completed", "failed", "killed") or args.state in ("exited", "lost")
     wanted = {"owner": args.owner, "status": args.status, "state": args.state, "name": args.name}
-    with here() as hf:
+    with open_home() as hf:
         local: list[Session] = []
         if args.node is None:
             local = hf.sessions(all=is_all, labels=dict(args.label or ()), search=args.search, **wanted)
         far: list[FarShot] = []
         silent: dict[str, str] = {}
         if args.nodes:
-            from .nodes import sessions_of_nodes
+            from .nodes import note_silent, sessions_of_nodes
 
             labels = [f"{key}:{value}" for key, value in args.label or ()]
             there, silent = sessions_of_nodes(args.node, {**wanted, "label": labels, "q": args.search})
-            listed = {session.id for session in local}
-            # A session that was started from here, or is visited, is in the list already.
-            far = [shot for shot in there if (is_all or shot.state in LIVE_STATES) and shot.id not in listed]
+            # A session that was started from here is in the list already. Of a visited one, the node's row is shown.
+            started = {session.id for session in local if "visit" not in session.metadata}
+            far = [shot for shot in there if (is_all or shot.state in LIVE_STATES) and shot.id not in started]
+            shown = {shot.id for shot in far}
+            local = [session for session in local if session.id not in shown]
         if args.here:
             local, far = _below_here(local), _below_here(far)
         if args.json:
@@ -107,9 +122,10 @@ def ls_main(args: Namespace) -> int:
         elif local or far:
             say(listing([*local, *far], style(hf.config)))
         elif is_terminal(1):
-            note("no session is running; `hold ls -a` shows finished ones" if not args.all else "no sessions")
-        for node, why in silent.items():
-            note(f"{node} did not answer: {printable(why)}")
+            near = near_label(hf, args.label, args.owner)
+            note(("no sessions" if args.all else "no session is running; `hold ls -a` shows finished ones") + near)
+        if silent:
+            note_silent(silent)
         for id, problem in hf.damaged.items():
             note(f"{id} is damaged: {problem.message}; {problem.fix}")
         if hf.trouble is not None:
@@ -137,7 +153,10 @@ def _with_pending(core: Core, sessions: Sequence[Session]) -> list[dict[str, Any
 
 
 def listing(sessions: Sequence[Session | Snapshot], style: Style) -> str:
-    head = ("NODE", "ID", "NAME", "STATE", "AGE", "ENDED", "PLACE", "ATTACHED", "OWNER", "LABELS", "COMMAND")
+    head = (
+        *("NODE", "ID", "NAME", "STATE", "AGE", "ENDED", "PLACE", "RUNNER", "ATTACHED", "OWNER", "LABELS"),
+        "COMMAND",
+    )
     rows = []
     for session in sessions:
         # The name of a service already has these two labels.
@@ -153,6 +172,7 @@ def listing(sessions: Sequence[Session | Snapshot], style: Style) -> str:
                 (age(session.created_at or session.started_at), DIM),
                 (age(session.ended_at), DIM),
                 ("" if session.place == "local" else session.place, ""),
+                (_other_release(session), DIM),
                 (str(sum(session.attached.values()) or ""), ""),
                 (session.owner or "", ""),
                 (labels, DIM),
@@ -160,6 +180,12 @@ def listing(sessions: Sequence[Session | Snapshot], style: Style) -> str:
             )
         )
     return table(head, rows, style)
+
+
+def _other_release(session: Snapshot) -> str:
+    """The release of its runner, if it lives and is not this one."""
+    version = session.runner_version or __version__
+    return version if version != __version__ and session.state in LIVE_STATES else ""
 
 
 STATUS_HELP = """\
@@ -182,26 +208,32 @@ def status_arrange(parser: Parser) -> None:
 
 
 def status_main(args: Namespace) -> int:
-    with here() as hf:
+    with open_home() as hf:
         session = hf.get(args.session)
         if args.json:
             say_json(_with_pending(hf._core, [session])[0])
         else:
-            say(facts(described(session), style(hf.config)))
+            from ..sessions.observe import read_files
+
+            home = hf._core.home
+            asked = read_files(home, session.id).current()
+            say(facts(described(session, asked, home.session(session.id)), style(hf.config)))
     return 0
 
 
-def described(session: Session) -> list[tuple[str, str]]:
+def described(session: Snapshot, asked: Record, directory: str) -> list[tuple[str, str]]:
+    """`asked` is the spec as it is now, with the log in `directory`."""
     extra = dict(session.metadata)
     evidence = extra.pop("evidence", None)
-    extra.pop("lost_bytes", None)  # shown as words below
+    for shown in ("lost_bytes", "restarting"):  # as words, in other lines
+        extra.pop(shown, None)
     lines: list[tuple[str, str | None]] = [
         ("id", session.id),
         ("name", session.name),
         ("state", f"{session.state} ({state_words(session)[0]})" if session.exit else state_words(session)[0]),
         ("status", session.status),
         ("evidence", evidence),
-        ("observed", session.observed_at),
+        ("observed", _time(session.observed_at)),
         ("command", session.command),
         ("directory", session.cwd),
         ("description", session.description if session.description not in (session.name, session.command) else None),
@@ -209,10 +241,13 @@ def described(session: Session) -> list[tuple[str, str]]:
         ("labels", " ".join(f"{key}={value}" for key, value in session.labels.items())),
         ("kind", session.kind),
         ("pid", None if session.pid is None else str(session.pid)),
-        ("runner", None if session.runner_pid is None else f"pid {session.runner_pid}"),
+        ("runner", _runner(session)),
         ("size", None if session.size is None else "{1}x{0}".format(*session.size)),
         ("attached", _attached(session)),
         ("endpoint", session.endpoint),
+        ("log", directory),
+        ("limits", _limits(asked)),
+        ("restart", _restart(session, asked)),
         ("created", _time(session.created_at)),
         ("started", _time(session.started_at)),
         ("ended", _time(session.ended_at)),
@@ -226,6 +261,30 @@ def described(session: Session) -> list[tuple[str, str]]:
     return [(key, value) for key, value in lines if value]
 
 
+def _runner(session: Snapshot) -> str | None:
+    if session.runner_pid is None:
+        return None
+    return f"pid {session.runner_pid}" + (f", version {session.runner_version}" if session.runner_version else "")
+
+
+def _limits(asked: Record) -> str:
+    times = {"timeout": "timeout", "idle timeout": "idle_timeout", "ttl": "ttl"}
+    sizes = {"memory": "memory", "log": "log_cap"}
+    parts = [f"{name} {span(asked[key])}" for name, key in times.items() if asked.get(key)]
+    return ", ".join([*parts, *(f"{name} {megabytes(asked[key])}" for name, key in sizes.items() if asked.get(key))])
+
+
+def _restart(session: Snapshot, asked: Record) -> str | None:
+    """Its policy, and which attempt this is."""
+    policy = asked.get("restart")
+    if not policy:
+        return None
+    bound = f", at most {policy['in_a_row']} times in a row" if policy.get("in_a_row") else ""
+    if not bound and policy.get("attempts") and policy.get("window"):
+        bound = f", at most {policy['attempts']} times in {span(policy['window'])}"
+    return f"{policy['policy']}{bound}; this is attempt {session.attempt}"
+
+
 def _time(text: str | None) -> str | None:
     """Local time with its offset from UTC, and how long ago that was."""
     at = epoch(text)
@@ -237,19 +296,19 @@ def _time(text: str | None) -> str | None:
     return f"{local} ({age(text)} ago)"
 
 
-def _attached(session: Session) -> str | None:
+def _attached(session: Snapshot) -> str | None:
     parts = [
         f"{count} {'typing' if role == 'control' else 'observing'}" for role, count in session.attached.items() if count
     ]
     return ", ".join(parts) or None
 
 
-def _ran_for(session: Session) -> str | None:
+def _ran_for(session: Snapshot) -> str | None:
     began, ended = epoch(session.started_at), epoch(session.ended_at)
     return None if began is None or ended is None else span(ended - began)
 
 
-def _ending(session: Session) -> list[tuple[str, str | None]]:
+def _ending(session: Snapshot) -> list[tuple[str, str | None]]:
     exit = session.exit
     if exit is None:
         return []
@@ -278,15 +337,15 @@ def process_words(process: Record) -> str:
     return f"pid {process.get('pid')} {process.get('command') or ''}".rstrip() + error
 
 
-def _stopping(session: Session) -> str | None:
+def _stopping(session: Snapshot) -> str | None:
     stop = session.stopping
     if stop is None:
         return None
     by = f" by {stop['by']}" if stop.get("by") else ""
-    return f"since {stop.get('since')}{by}" + (f", now {stop['stage']}" if stop.get("stage") else "")
+    return f"since {_time(stop.get('since'))}{by}" + (f", now {stop['stage']}" if stop.get("stage") else "")
 
 
-def _output(session: Session) -> list[tuple[str, str | None]]:
+def _output(session: Snapshot) -> list[tuple[str, str | None]]:
     lines: list[tuple[str, str | None]] = []
     for stream, end in session.ends.items():
         dropped = session.dropped_before.get(stream, 0)
@@ -319,15 +378,16 @@ def _as_text(value: object) -> str:
 LOGS_HELP = """\
 Print the output of a session that is kept: both streams in their order, as clean text.
 
-With several sessions, or --label, each line begins with the name of its session, and lines are sorted by time.
---since and --until take a time such as 5m (ago) or 2026-08-01T09:14:07Z.
+With several sessions, or --label, each line begins with the name of its session, and lines are sorted by time. Without
+an ID, it prints those of all services of the project here. --since and --until take a time such as 5m (ago) or
+2026-08-01T09:14:07Z.
 
-Reading changes nothing. Colours and other control sequences are removed, except with --raw. With --json:
-{id, status, text, cursor, dropped_before, gaps}; with --raw too, `chunks` of base64 instead of `text`; with -f, one
-such object a line.
+Reading changes nothing. Colours and other control sequences are removed, except with --raw. With --json, prints {id,
+status, text, cursor, dropped_before, gaps}; with --raw too, `chunks` of base64 instead of `text`; with -f, one such
+object a line.
 """
 
-LOGS_USAGE = "ID... [-f] [-n N | --since CURSOR|T] [--until T] [--timestamps] [--stdout | --stderr] [--raw] [--json]"
+LOGS_USAGE = "[ID...] [-f] [-n N | --since CURSOR|T] [--until T] [--timestamps] [--stdout | --stderr] [--raw] [--json]"
 LOGS_EXAMPLES = """
 hold logs web
 hold logs -f -n 20 web
@@ -359,11 +419,18 @@ def logs_main(args: Namespace) -> int:
     from ..sessions.lines import moment, since_moment
     from ..sessions.log import Log
 
-    with here() as hf:
+    with open_home() as hf:
         labelled = hf.sessions(labels=dict(args.label)) if args.label else []
         refs = [*args.sessions, *(each.id for each in labelled)]
+        if args.label and not refs:
+            error = usage(f"no running session has this label{near_label(hf, args.label)}", "hold logs")
+            labels = " ".join(f"--label {printable(key)}={printable(value)}" for key, value in args.label)
+            error.fix = f"`hold ls -a {labels}` lists those that have ended; give their ids"
+            raise error
         if not refs:
-            raise usage("no session given" if not args.label else "no running session has this label", "hold logs")
+            refs = [each.id for each in services_here(hf)]
+        if not refs:
+            raise no_session("no session given", "hold logs")
         sessions = list({session.id: session for session in map(hf.get, refs)}.values())
         if args.path:
             for each in sessions:
@@ -374,7 +441,12 @@ def logs_main(args: Namespace) -> int:
         if len(sessions) > 1 or args.timestamps or until is not None:
             if args.json or args.raw:
                 raise usage("--json and --raw take one session, without --timestamps and --until", "hold logs")
-            _print_lines(hf, sessions, args, since, until)
+            if since is None and args.since not in (None, "0"):
+                raise usage("a cursor is for one session; give --since a time, such as 5m", "hold logs")
+            names = {each.id: each.name or each.id for each in sessions}
+            room = max(map(width, map(printable, names.values()))) if len(names) > 1 else 0
+            which = {"since": since, "until": until, "last": args.lines, "stream": args.stream}
+            print_lines(hf, names.items(), room=room, timestamps=args.timestamps, follow=args.follow, **which)
             return 0
         session = sessions[0]
         log = Log(hf.home.session(session.id))
@@ -395,32 +467,42 @@ def logs_main(args: Namespace) -> int:
 _PREFIX_COLOURS = ("36", "33", "32", "35", "34", "31")
 
 
-def _print_lines(
-    hf: Holdfast, sessions: list[Session], args: Namespace, since: float | None, until: float | None
+def print_lines(
+    hf: Holdfast,
+    sessions: Iterable[tuple[str, str]],
+    *,
+    room: int,
+    timestamps: bool = False,
+    ended: Callable[[str, str], None] = lambda _id, _name: None,
+    **which: Any,
 ) -> None:
-    """Lines of several sessions, sorted by time; with -f, each batch of lines that has arrived."""
+    """Lines of sessions, each behind the name given here with its id, in `room` columns (0: none), sorted by time; with
+    `follow`, each batch of lines that has arrived. `ended` is called with each whose lines are over."""
+    from collections.abc import Sized
     from time import localtime, strftime
 
     from ..sessions.lines import read_lines
 
-    if since is None and args.since not in (None, "0"):
-        raise usage("a cursor is for one session; give --since a time, such as 5m", "hold logs")
     painted = style(hf.config)
-    names = {session.id: printable(session.name or session.id) for session in sessions}
-    room = max(map(width, names.values()))
-    prefixes = {
-        id: painted.paint(name + " " * (room - width(name)) + " | ", _PREFIX_COLOURS[n % len(_PREFIX_COLOURS)])
-        for n, (id, name) in enumerate(names.items())
-    }
-    for lines in read_lines(
-        hf, list(names), follow=args.follow, since=since, until=until, last=args.lines, stream=args.stream
-    ):
+    names: dict[str, str] = {}
+    prefixes: dict[str, str] = {}
+
+    def ids() -> Iterator[str]:
+        for id, name in sessions:
+            shown, colour = printable(name), _PREFIX_COLOURS[len(names) % len(_PREFIX_COLOURS)]
+            names[id] = name
+            prefixes[id] = painted.paint(shown + " " * (room - width(shown)) + " | ", colour) if room else ""
+            yield id
+
+    # All that are known at the beginning wait for each other.
+    known = list(ids()) if isinstance(sessions, Sized) else ids()
+    for lines in read_lines(hf, known, ended=lambda over: ended(over, names[over]), **which):
         text = []
         for at, id, line in lines:
             seconds = at / 1e9
             stamp = strftime("%Y-%m-%dT%H:%M:%S", localtime(seconds)) + f".{at // 1_000_000 % 1000:03d}"
-            stamp = f"{stamp}{strftime('%z', localtime(seconds))} " if args.timestamps else ""
-            text.append(f"{prefixes[id] if len(names) > 1 else ''}{stamp}{line}\n")
+            stamp = f"{stamp}{strftime('%z', localtime(seconds))} " if timestamps else ""
+            text.append(f"{prefixes[id]}{stamp}{line}\n")
         write(1, "".join(text).encode("utf-8", "replace"))
 
 
@@ -526,11 +608,16 @@ class _Clean:
 
 
 SEARCH_HELP = """\
-Find lines in the output of a session, as clean text. Patterns are RE2. Exits with 1 if nothing matches."""
+Find lines in the output of sessions, as clean text. Patterns are RE2. Exits with 1 if nothing matches.
 
-SEARCH_USAGE = "ID PATTERN [-C N] [-i] [-n N] [--newest] [--stdout | --stderr] [--json]"
+The last word is the pattern. As with grep, it can also come first, if that word names no session and the last one
+does; with -e every word is a session. The lines of several sessions begin with the name of their session.
+"""
+
+SEARCH_USAGE = "ID... PATTERN [-e PATTERN] [-C N] [-i] [-n N] [--newest] [--stdout | --stderr] [--json]"
 SEARCH_EXAMPLES = """
 hold search web 'ERROR|WARN' -C 2
+hold search -e timeout web worker db
 hold search last -i timeout --newest -n 5
 hold search web 'listening on (.*)' --json | jq -r '.[0].text'
 """
@@ -539,36 +626,80 @@ NO_MATCH = 1
 
 
 def search_arrange(parser: Parser) -> None:
-    add_session(parser)
-    parser.add_argument("pattern", metavar="PATTERN", help="a regular expression")
+    words = "sessions (" + REFERENCE_HELP + "), then a regular expression"
+    parser.add_argument("sessions", nargs="*", metavar="ID... PATTERN", help=words)
+    parser.add_argument("-e", "--regexp", dest="pattern", metavar="PATTERN", help="a regular expression")
     parser.add_argument("-C", "--context", type=count("-C"), default=0, metavar="N", help="lines around each match")
     parser.add_argument("-i", "--ignore-case", action="store_true", help="ignore case")
-    parser.add_argument("-n", "--limit", type=count("-n", 1), metavar="N", help="at most N matches")
+    parser.add_argument("-n", "--limit", type=count("-n", 1), metavar="N", help="at most N matches of each session")
     parser.add_argument("--newest", action="store_true", help="search backwards from the end")
     add_streams(parser)
-    add_json(parser, "the matches: stream, offset, line, text, spans, before, after")
+    add_json(parser, "the matches: session, stream, offset, line, text, spans, before, after")
 
 
 def search_main(args: Namespace) -> int:
-    with here() as hf:
-        session = hf.get(args.session)
-        hits = session.search(
-            args.pattern,
-            context=args.context,
-            stream=args.stream,
-            newest=args.newest,
-            limit=args.limit,
-            ignore_case=args.ignore_case,
-        )
+    with open_home() as hf:
+        pattern, refs = args.pattern, args.sessions
+        if pattern is None:
+            pattern, refs = _pattern_of(hf, refs)
+        elif not refs:
+            raise no_session("the following arguments are required: ID", "hold search")
+        sessions = list({session.id: session for session in map(hf.get, refs)}.values())
+        found = False
+        records: list[dict[str, Any]] = []
+        for session in sessions:
+            hits = session.search(
+                pattern,
+                context=args.context,
+                stream=args.stream,
+                newest=args.newest,
+                limit=args.limit,
+                ignore_case=args.ignore_case,
+            )
+            if args.json:
+                records += [_hit_record(session.id, hit) for hit in hits]
+            else:
+                name = printable(session.name or session.id) if len(sessions) > 1 else ""
+                if found and hits and args.context:
+                    say("--")
+                _show(hits, style(hf.config), name, context=args.context, newest=args.newest)
+            found = found or bool(hits)
         if args.json:
-            say_json([_hit_record(hit) for hit in hits])
-        else:
-            _show(hits, style(hf.config), context=args.context, newest=args.newest)
-    return 0 if hits else NO_MATCH
+            say_json(records)
+    return 0 if found else NO_MATCH
 
 
-def _hit_record(hit: Hit) -> dict[str, Any]:
+def _pattern_of(hf: Holdfast, words: list[str]) -> tuple[str, list[str]]:
+    """The pattern and the sessions of words without -e. The last word is the pattern, or the first if that is none of
+    our sessions and the last is one."""
+    if len(words) < 2:
+        missing = "PATTERN" if words else "ID, PATTERN"
+        raise usage(f"the following arguments are required: {missing}", "hold search")
+    *first, last = words
+    if not _is_session(hf, first[0]):
+        return (words[0], words[1:]) if _is_session(hf, last) else (last, first)
+    if len(words) > 2 and _is_session(hf, last):
+        error = usage(f"{first[0]!a} and {last!a} are both sessions: which word is the pattern?", "hold search")
+        error.fix = "give it with -e, such as `hold search -e PATTERN ID...`"
+        raise error
+    return last, first
+
+
+def _is_session(hf: Holdfast, word: str) -> bool:
+    from ..errors import AmbiguousId, NotFound
+
+    try:
+        hf.get(word)
+    except NotFound:
+        return False
+    except AmbiguousId:
+        pass
+    return True
+
+
+def _hit_record(session: str, hit: Hit) -> dict[str, Any]:
     return {
+        "session": session,
         "stream": hit.stream,
         "offset": hit.offset,
         "line": hit.line,
@@ -579,8 +710,10 @@ def _hit_record(hit: Hit) -> dict[str, Any]:
     }
 
 
-def _show(hits: list[Hit], style: Style, *, context: int, newest: bool) -> None:
-    """Like grep: `number:line`, context as `number-line`, `--` between groups; no line twice."""
+def _show(hits: list[Hit], style: Style, name: str, *, context: int, newest: bool) -> None:
+    """Like grep: `number:line`, context as `number-line`, both behind the name of several; `--` between groups; no line
+    twice."""
+    near, match = (f"{name}-", f"{name}:") if name else ("", "")
     shown: tuple[str, int] | None = None
     for n, hit in enumerate(hits):
         line = hit.line or 0
@@ -593,13 +726,13 @@ def _show(hits: list[Hit], style: Style, *, context: int, newest: bool) -> None:
             if shown is not None and context:
                 say(style.paint("--", DIM))
         for at, text in list(enumerate(hit.before, first))[skip:]:
-            say(style.paint(f"{at}-", DIM) + text)
-        say(style.paint(f"{line}:", DIM) + _marked(hit, style))
+            say(style.paint(f"{near}{at}-", DIM) + text)
+        say(style.paint(f"{match}{line}:", DIM) + _marked(hit, style))
         last = line
         for at, text in enumerate(hit.after, line + 1):
             if following is not None and following.stream == hit.stream and at >= (following.line or 0):
                 break
-            say(style.paint(f"{at}-", DIM) + text)
+            say(style.paint(f"{near}{at}-", DIM) + text)
             last = at
         shown = (hit.stream, last)
 
@@ -615,50 +748,63 @@ def _marked(hit: Hit, style: Style) -> str:
 
 WAIT_HELP = """\
 Wait until one of the conditions holds, and print which one. Without a condition, wait until the command has ended.
-Without --since, --match also finds a line that was printed earlier.
+Without --since, --match also finds a line that was printed earlier. With several sessions, wait for every one of them;
+with --any, only for the first.
 
 Without a condition, exit with the code of the command (128+n for signal n). With a condition, exit with 0 when it
-holds. If the command ends first, exit with its code, or with 1 if that is 0. Exit with 124 on timeout, 5 if the runner
-is gone.
+holds; with --exit when the command has ended, whatever its code. If the command ends before another condition holds,
+exit with its code, or with 1 if that is 0. Exit with 124 on timeout, 5 if the runner is gone. With several sessions,
+exit with the first of their codes that is not 0, in the order of the command line.
 """
 
-WAIT_USAGE = "ID [CONDITION...] [--timeout T] [--since CURSOR] [--propagate] [--json]"
+WAIT_USAGE = "ID... [--any] [CONDITION...] [--timeout T] [--since CURSOR] [--propagate] [--json]"
 WAIT_EXAMPLES = """
 hold wait web --match 'Local:.*http' --timeout 30s
+hold wait lint test build && echo all passed
 hold wait web --port 3000 && curl localhost:3000
-hold wait last --exit --propagate
 """
 
 
 def wait_arrange(parser: Parser) -> None:
     from ..sessions.wait import WAIT_OPTIONS
+    from .options import flag_of
 
-    add_session(parser)
-    for option in WAIT_OPTIONS.values():
-        if option.flag:
-            add_option(parser, option)
+    add_sessions(parser)
+    parser.add_argument("--any", action="store_true", help="wait only for the first of several sessions")
+    parser.add_group().add_arguments(flag_of(option) for option in WAIT_OPTIONS.values() if option.flag)
     parser.add_argument("--propagate", action="store_true", help="with --exit: exit with the code of the command")
-    add_json(parser, "reason, cursor, match and session")
+    add_json(parser, "reason, cursor, match and session (of several an array)")
 
 
 def wait_main(args: Namespace) -> int:
-    from ..errors import NOT_REACHED, TIMED_OUT
     from ..sessions.wait import CONDITIONS, WAIT_OPTIONS
 
     options: Any = {name: getattr(args, name) for name, row in WAIT_OPTIONS.items() if row.flag}
     options = {name: value for name, value in options.items() if value is not None}
     asked_more = any(name in CONDITIONS and name != "exit" for name in options)
-    with here() as hf:
-        session = hf.get(args.session)
-        woke = session.wait(**options)
+    several = len(args.sessions) > 1
+    if several and args.since is not None:
+        raise usage("--since takes a cursor, which is for one session", "hold wait")
+    with open_home() as hf:
+        woken = hf.wait_all(args.sessions, any=args.any, **options)
     if args.json:
-        say_json(woke)
-    else:
-        say(woke.reason + _detail(woke, session.exit))
+        say_json(woken if several else woken[0])
+    codes = [_report(woke, args, asked_more=asked_more, several=several) for woke in woken]
+    return next(filter(None, codes), 0)
+
+
+def _report(woke: Woke, args: Namespace, *, asked_more: bool, several: bool) -> int:
+    """Print how the wait for one session ended; returns its exit code."""
+    from ..errors import NOT_REACHED, TIMED_OUT
+
+    session: Any = woke.session
+    name = f"{printable(session.name or session.id)}: " if several else ""
+    if not args.json:
+        say(name + woke.reason + _detail(woke, session.exit))
     if woke.reason == "timeout":
         return TIMED_OUT
     if woke.reason == "not_ready":
-        note("it did not become ready in time, and is still running")
+        note(f"{name}it did not become ready in time, and is still running")
         return 1
     if woke.reason in ("stale", "lost"):
         return NOT_REACHED
@@ -666,7 +812,7 @@ def wait_main(args: Namespace) -> int:
         if args.propagate or not (asked_more or args.exit):
             return exit_code(session.exit)
         if not args.exit:
-            note("the command ended first")
+            note(f"{name}the command ended first")
             return exit_code(session.exit) or 1
     return 0
 

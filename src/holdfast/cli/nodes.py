@@ -5,17 +5,14 @@ from __future__ import annotations
 import sys
 
 from ..errors import BadArgument, Unsupported
-from .output import note, say, say_json, style, table
+from .output import note, printable, say, say_json, style, table
 from .parsing import Namespace, Parser, add_json, usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from typing import Any
 
     from ..home import Home
-    from ..nodes.far_app import Calls
-    from ..nodes.joining import Viewing
     from ..nodes.rows import FarShot
 
 
@@ -25,28 +22,36 @@ Sessions of other machines. A node is a home on another machine; this home is a 
   ls               the nodes of this view and whether each answers; the views of this node
   invite NAME      print one line for another machine, and wait until it has joined (15 minutes)
   join CODE        let the view that printed CODE see this home
+  trust VIEW       set what a view may do in this home, with --scope
   revoke VIEW      a view may no longer see this home; what it has open ends
   forget NAME      forget a node
 """
 
-NODE_USAGE = "ls | invite NAME [--scope observe|control|manage] | join CODE | revoke VIEW | forget NAME"
+NODE_USAGE = (
+    "ls | invite NAME | join CODE | trust VIEW | revoke VIEW | forget NAME   [--scope observe|control|manage]"
+    " [--credentials FILE]"
+)
 NODE_EXAMPLES = """
 hold node invite build-box                   on your machine, beside `hold fabric`
 hold node join CODE                          on build-box, then `hold serve --no-listen`
 hold node ls
+hold node trust VIEW --scope observe         on build-box: that view may only read from now on
 """
-_ACTIONS = ("ls", "invite", "join", "revoke", "forget", "link")
-_LS_S = 2.0
+_ACTIONS = ("ls", "invite", "join", "trust", "revoke", "forget")
+# Of nodes that did not answer for one reason, these many are named.
+_NAMED = 3
 
 
 def node_arrange(parser: Parser) -> None:
-    parser.add_argument("action", choices=_ACTIONS[:-1], help="what to do")
+    parser.add_argument("action", choices=_ACTIONS, help="what to do")
     parser.add_argument("name", nargs="?", metavar="NAME", help="the name of a node or view, or the code")
     parser.add_argument(
         "--scope",
         choices=("observe", "control", "manage"),
-        default="control",
-        help="what this view may do there (default control; manage also starts commands)",
+        help="invite, trust: what the view may do on the node (invite: default control; manage also starts commands)",
+    )
+    parser.add_argument(
+        "--credentials", metavar="FILE", help="invite: the login of the machine, on a NATS server that is in nodes.url"
     )
     parser.add_argument("--owner", metavar="KEY", help="join: only sessions of this owner")
     add_json(parser, "the nodes and views")
@@ -56,9 +61,13 @@ def node_main(args: Namespace) -> int:
     import asyncio
 
     from ..home import Home
+    from .host import settings
 
     if args.action != "ls" and not args.name:
         raise usage(f"{args.action} needs a name", "hold node")
+    if args.action == "trust" and args.scope is None:
+        raise usage("trust needs --scope", "hold node")
+    settings(need_config=args.action == "invite")
     home = Home()
     home.create()
     try:
@@ -77,6 +86,11 @@ async def _node(args: Namespace, home: Home) -> int:
         view, fingerprint = await joining.join(joined, args.name, args.owner)
         say(f"joined as {joined.name}; the view is {view}, fingerprint {fingerprint}")
         note("run `hold serve --no-listen` here, or keep a running `hold serve`, so that this home can be seen")
+        may = joined.views()[view].scope
+        note(f"that view may {may} this home; `hold node trust {view} --scope ...` changes that")
+    elif args.action == "trust":
+        joining.Joined(home).trust(args.name, args.scope)
+        _audit(home, "view_trusted", view=args.name, scope=args.scope)
     elif args.action == "revoke":
         joining.Joined(home).revoke(args.name)
         _audit(home, "view_revoked", view=args.name)
@@ -102,63 +116,70 @@ def _audit(home: Home, action: str, **facts: Any) -> None:
 
 
 async def _invite(args: Namespace, home: Home) -> int:
-    from ..nodes import joining
+    from ..nodes import asking, joining
     from ..nodes.own_server import Logins
 
-    viewing, logins = joining.Viewing(home), Logins(home)
-    address = viewing.address
-    if address is None or not logins.is_running:
-        raise BadArgument("fabric", "no fabric of this home is running", "start one with `hold fabric`")
+    viewing, logins, login = joining.Viewing(home), Logins(home), None
+    address, scope = viewing.address, args.scope or "control"
     joining.check_name(args.name)
-    invitation = joining.invite(viewing, address, args.name, args.scope)
-    login = logins.invite(args.name, invitation.exchange, viewing.name)
-    invitation = invitation.with_login(*login)
+    if viewing.given is not None:
+        invitation = await asking.invitation(viewing, viewing.given, args.name, scope, args.credentials)
+    elif args.credentials is not None:
+        fix = "set it, and nodes.credentials; or use `hold fabric`, which makes the login itself"
+        raise BadArgument("credentials", "the setting nodes.url is missing", fix)
+    elif address is None or not logins.is_running:
+        raise BadArgument("fabric", "no fabric of this home is running", "start one with `hold fabric`")
+    else:
+        invitation = joining.invite(viewing, address, args.name, scope)
+        login = logins.invite(args.name, invitation.exchange, viewing.name)
+        invitation = invitation.with_login(*login)
+    assert address is not None
 
     def ready() -> None:
         say(f"hold node join {invitation.text()}")
         sys.stdout.flush()
+        note(f"waiting until {args.name} has joined with this line, at most {joining.INVITATION_S / 60:g} minutes")
+        if address.is_local:
+            elsewhere = "`hold fabric --help`" if login else "another address in nodes.url"
+            note(f"this fabric can be reached from this machine alone; for others: {elsewhere}")
 
     def grant() -> None:
-        logins.grant(login[0])
+        if login is not None:
+            logins.grant(login[0])
 
     try:
         fingerprint = await joining.wait_for_join(viewing, address, invitation, ready, grant)
     except TimeoutError:
         raise BadArgument("invite", f"{args.name} did not join within 15 minutes", "invite it again") from None
     finally:
-        logins.withdraw_if_pending(login[0])
+        if login is not None:
+            logins.withdraw_if_pending(login[0])
     say(f"{args.name} joined, fingerprint {fingerprint}")
     return 0
 
 
 async def _list(args: Namespace, home: Home) -> None:
     from ..config import load
+    from ..nodes import asking
     from ..nodes.joining import Joined, Viewing
 
-    viewing, joined = Viewing(home), Joined(home)
-    known = viewing.nodes()
-    rows: list[dict[str, Any]] = []
-    for name, answer in (await _ask_all(viewing, list(known), "count=true&limit=1")).items():
-        row: dict[str, Any] = {"node": name, "fingerprint": viewing.fingerprint(known[name])}
-        if isinstance(answer, str):
-            rows.append({**row, "state": "unreachable", "why": answer, "sessions": None})
-        else:
-            rows.append({**row, "state": "connected", "why": None, "sessions": answer.get("count")})
-    views = [
-        {"view": view.name, "scope": view.scope, "fingerprint": joined.fingerprint(view)}
-        for view in joined.views().values()
-    ]
+    joined = Joined(home)
+    rows, views = await asking.nodes(Viewing(home)), await asking.views(joined)
     if args.json:
         say_json({"name": joined.name, "nodes": rows, "views": views})
         return
     if rows:
         cells = [
-            [(str(row[key] or ""), "") for key in ("node", "state", "sessions", "fingerprint", "why")] for row in rows
+            [
+                ("" if row[key] is None else str(row[key]), "")
+                for key in ("node", "state", "sessions", "fingerprint", "why")
+            ]
+            for row in rows
         ]
         say(table(("NODE", "STATE", "SESSIONS", "FINGERPRINT", "WHY"), cells, style(load())))
     if views:
-        cells = [[(each[key], "") for key in ("view", "scope", "fingerprint")] for each in views]
-        say(table((f"VIEW OF {joined.name}", "SCOPE", "FINGERPRINT"), cells, style(load())))
+        cells = [[(each[key] or "", "") for key in ("view", "scope", "fingerprint", "why")] for each in views]
+        say(table((f"VIEW OF {joined.name}", "SCOPE", "FINGERPRINT", "WHY"), cells, style(load())))
     if not rows and not views:
         note("this home has no nodes and no views: see `hold node --help`")
 
@@ -166,83 +187,34 @@ async def _list(args: Namespace, home: Home) -> None:
 def sessions_of_nodes(name: str | None, query: dict[str, Any]) -> tuple[list[FarShot], dict[str, str]]:
     """Sessions of one node or of all, and for each node that did not answer, why."""
     import asyncio
-    from urllib.parse import urlencode
 
     from ..errors import NoSuchNode
     from ..home import Home
 
     try:
+        from ..nodes import asking
         from ..nodes.joining import Viewing
-        from ..nodes.rows import far_shot
     except ImportError as problem:
         raise _without_nodes(problem.name) from None
     viewing = Viewing(Home())
     known = list(viewing.nodes())
     if name is not None and name not in known:
         raise NoSuchNode(name)
-    given = {key: value for key, value in query.items() if value}
-    wanted = known if name is None else [name]
-    # A page is limited: ask for the newest, and for those that run.
-    pages = [{**given, "limit": 200}, *([] if "state" in given else [{**given, "limit": 200, "state": "running"}])]
-    answers = asyncio.run(_ask_all(viewing, wanted, *(urlencode(page, doseq=True) for page in pages)))
-    found: list[FarShot] = []
-    silent: dict[str, str] = {}
-    for node, answer in answers.items():
-        if isinstance(answer, str):
-            silent[node] = answer
-        else:
-            shots = [far_shot(node, row) for row in answer.get("items") or ()]
-            found += {shot.id: shot for shot in shots if shot is not None}.values()
-    found.sort(key=lambda shot: (shot.created_at or "", shot.id))
-    return found, silent
+    return asyncio.run(asking.sessions(viewing, known if name is None else [name], query))
 
 
-async def _ask_all(viewing: Viewing, names: list[str], *queries: str) -> dict[str, dict[str, Any] | str]:
-    """The answers of each node to these queries for sessions, as one; or why there is none. All nodes together have
-    `_LS_S`."""
-    import asyncio
+def note_silent(silent: dict[str, str]) -> None:
+    """Name the nodes that did not answer; many of them by reason."""
+    from ..nodes.following import by_reason
 
-    from ..nodes.far_app import Calls
-
-    address = viewing.address
-    if not names:
-        return {}
-    if address is None:
-        return dict.fromkeys(names, "no fabric")
-    calls = Calls(viewing)
-    until = asyncio.get_running_loop().time() + _LS_S
-    async with calls.through(address) as fabric:
-        try:
-            async with asyncio.timeout_at(until):
-                await fabric.ready.wait()
-        except TimeoutError:
-            return dict.fromkeys(names, f"no fabric: {fabric.why}")
-        answers = await asyncio.gather(*(_ask(calls, name, queries, until) for name in names))
-    return dict(zip(names, answers, strict=True))
-
-
-async def _ask(calls: Calls, name: str, queries: Iterable[str], until: float) -> dict[str, Any] | str:
-    import asyncio
-
-    from ..errors import HoldfastError
-    from ..nodes.far_app import fetch
-    from ..server.tokens import Caller
-
-    try:
-        async with asyncio.timeout_at(until):
-            answer: dict[str, Any] = {}
-            for query in queries:
-                status, page = await fetch(calls, name, "/v1/sessions", Caller("cli", "cli", "manage", b""), query)
-                if status != 200:
-                    return str(page.get("detail") or f"it answers with status {status}")
-                answer = {**page, "items": [*answer.get("items", ()), *(page.get("items") or ())]}
-    except HoldfastError as problem:
-        return str(problem.facts.get("why") or problem.message)
-    except TimeoutError:
-        return "no answer"
-    except (TypeError, ValueError):
-        return "its answer is invalid"
-    return answer
+    if len(silent) <= _NAMED:
+        for node, why in silent.items():
+            note(f"{node} did not answer: {printable(why)}")
+        return
+    for why, names in by_reason(silent.items()).items():
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        note(f"{', '.join(names[:_NAMED])}{more} did not answer: {printable(why)}")
+    note(f"{len(silent)} nodes did not answer; `hold node ls` names each")
 
 
 FABRIC_HELP = """\

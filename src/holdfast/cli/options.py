@@ -1,22 +1,28 @@
-"""The options that `run`, `start` and `restart` share, and standard input into a session."""
+"""Flags of the tables of options, those that `run`, `start` and `restart` share, and standard input into a session."""
 
 from __future__ import annotations
 
 import os
 
 from ..errors import BadArgument
-from ..model.options import OPTIONS, PAIRS
-from .output import note, printable
-from .parsing import REST, Group, Namespace, Parser, add_option, duration, usage
+from ..model.options import DURATION, NUMBER, OPTIONS, PAIRS, SIZE, SWITCH
+from ..model.session import seconds, size_bytes
+from .output import Awaiting, note, printable
+from .parsing import REST, Namespace, Parser, count, duration, pair, usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
-    from ..model import Snapshot, StartOptions, Typed
+    from ..model import Snapshot, Typed
+    from ..model.options import Option, StartOptions
+    from ..model.session import Record
     from ..sessions.connection import Connection
     from ..sessions.core import Core
-    from ..sessions.start import Command
+    from ..sessions.start_request import Command
+
+    Flag = tuple[tuple[str, ...], dict[str, Any]]
 
 
 # The options that `run` and `start` share, and how the words of a command become one.
@@ -27,6 +33,10 @@ The words after `--` are the program and its arguments. A single word with space
 something to a shell is a line for the shell: hold run -- 'make && ./app | tee out'
 """
 
+_COMMON = (
+    *("--wait", "--name", "--label", "--cwd", "--env", "--place", "--tty", "--stdin", "--input", "--timeout"),
+    *("--restart", "--ready", "--watch", "--json", "--help-all"),
+)
 _COLORS = ("foreground", "background")
 # Flags that say more about an option; they follow its own flag. `requested` joins them.
 _MORE: dict[str, dict[str, dict[str, Any]]] = {
@@ -38,15 +48,18 @@ _MORE: dict[str, dict[str, dict[str, Any]]] = {
             "help": "latest: the size of the window used last (default); smallest: the smallest of all; fixed: --size",
         },
         "--no-echo": {"action": "store_true", "help": "do not show what is typed"},
-        "--clipboard": {"action": "store_true", "help": "the command may write to the clipboard of clients that agree"},
+        "--clipboard": {
+            "action": "store_true",
+            "help": "the command may write to the clipboard of clients that allow it",
+        },
         **{
-            f"--{color}": {"metavar": "COLOR", "help": f"{color} colour that programs are given, such as #1e1e2e"}
+            f"--{color}": {"metavar": "COLOR", "help": f"{color} colour reported to programs, such as #1e1e2e"}
             for color in _COLORS
         },
     },
     "monitor": {"--persistent": {"action": "store_true", "help": "a monitor without a time limit"}},
     "ready": {
-        "--ready-any": {"action": "store_true", "help": "one of several --ready is enough"},
+        "--ready-any": {"action": "store_true", "help": "ready as soon as one of several --ready holds"},
         "--ready-timeout": {
             "type": duration("--ready-timeout"),
             "metavar": "T",
@@ -65,17 +78,69 @@ _MORE: dict[str, dict[str, dict[str, Any]]] = {
 
 
 def add_start_options(parser: Parser) -> None:
+    parser.common = frozenset(_COMMON)
     parser.add_argument("command", nargs=REST, metavar="CMD", help="the command, best after `--`")
-    groups: dict[str, Group] = {}
+    groups: dict[str, list[Flag]] = {}
     for option in OPTIONS.values():
-        if not option.flag:
-            continue
-        if option.group not in groups:
-            groups[option.group] = parser.add_group(option.group)
-        group = groups[option.group]
-        add_option(group, option)
-        for flag, words in _MORE.get(option.name, {}).items():
-            group.add_argument(flag, **words)
+        if option.flag:
+            flags = groups.setdefault(option.group, [])
+            flags.append(flag_of(option))
+            for name, words in _MORE.get(option.name, {}).items():
+                flags.append(((name,), words))
+    for title, flags in groups.items():
+        parser.add_group(title).add_arguments(flags)
+
+
+def flag_of(option: Option) -> Flag:
+    """The flag of a row of a table of options, as a parser takes it. None is the value of one that is not given."""
+    words: dict[str, Any] = {"help": option.help}
+    if option.takes == SWITCH:
+        words |= {"action": "store_true", "default": None}
+    elif option.words:
+        words["choices"] = option.words
+    else:
+        words["metavar"] = option.metavar
+        parse = _PARSERS_BY_NAME.get(option.name) or _PARSERS.get(option.takes)
+        if parse is not None:
+            words["type"] = parse(option)
+        if option.repeated:
+            words["action"] = "append"
+    return (*_SHORT.get(option.name, ()), option.flag), words
+
+
+# Short forms that people know from elsewhere.
+_SHORT = {"tty": ("-t",)}
+
+
+def ladder(text: str) -> list[Record]:
+    """`INT:2s,TERM/group:5s,KILL/tree` as rungs: signal, target, time to wait."""
+    from ..core.kernel_signals import NUMBERS
+
+    rungs: list[Record] = []
+    for part in text.split(","):
+        sent, _, wait = part.strip().partition(":")
+        signal, slash, target = sent.partition("/")
+        if "SIG" + signal.removeprefix("SIG") not in NUMBERS or (slash and target not in ("command", "group", "tree")):
+            raise BadArgument(
+                "--stop-ladder", f"{part[:80]!a} is not a step of a stop", "such as INT:2s,TERM/group:5s,KILL/tree"
+            )
+        rungs.append(
+            {"signal": signal, "target": target or "command", "wait_s": seconds(wait or 0, "--stop-ladder")},
+        )
+    return rungs
+
+
+# How the value of an option is read, by what it takes or by its name; all others are text.
+_PARSERS: dict[str, Callable[[Option], Callable[[str], object]]] = {
+    DURATION: lambda option: lambda text: seconds(text, option.flag),
+    SIZE: lambda option: lambda text: size_bytes(text, option.flag),
+    NUMBER: lambda option: count(option.flag, option.low),
+    PAIRS: lambda option: pair(option.flag),
+}
+_PARSERS_BY_NAME: dict[str, Callable[[Option], Callable[[str], object]]] = {
+    "pass_fds": lambda option: count(option.flag, option.low),
+    "stop_ladder": lambda option: ladder,
+}
 
 
 def requested(args: Namespace, program: str) -> tuple[Command, StartOptions]:
@@ -122,6 +187,12 @@ def readiness(args: Namespace) -> dict[str, Any] | None:
     return ready
 
 
+def reaching(options: StartOptions) -> Awaiting:
+    """On a terminal, say what a start in another place waits for."""
+    place = options.get("place") or "local"
+    return Awaiting(None if place == "local" else lambda: f"{place} to start it")
+
+
 def print_notes(session: Snapshot) -> None:
     """Print which values the start changed."""
     for text in session.metadata.get("notes") or ():
@@ -162,7 +233,7 @@ def give_input(args: Namespace, options: StartOptions) -> None:
     """The whole input at the start, if it is small; else the command is started with an open stdin, and `args.rest` is
     written to it."""
     from ..errors import TooLarge
-    from ..sessions.start import INPUT_MAX_BYTES
+    from ..sessions.start_request import INPUT_MAX_BYTES
 
     source = Source(args.input)
     if not source.is_longer_than(INPUT_MAX_BYTES):

@@ -11,8 +11,9 @@ from ..errors import BadArgument
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
     from re import Match
+    from threading import Event
     from typing import Any
 
     from ..config import Config
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 
 _WRITE_BYTES = 1 << 16
+# A command that takes longer says what it waits for.
+_QUIET_S = 1.0
 # Fixes for errors of the operating system.
 _FIXES = {
     errno.ENOSPC: "free some space",
@@ -50,6 +53,11 @@ def note(text: str, head: str = "hold") -> None:
     _to_stderr(f"{head}: {text}\n")
 
 
+def below(text: str, head: str = "hold") -> None:
+    """A note on a line of its own: the terminal may show `^C` or an unfinished line."""
+    note(text, head=f"\n{head}" if is_terminal(2) else head)
+
+
 def write(fd: int, data: bytes) -> None:
     """Write all bytes, also to a descriptor that is non-blocking."""
     view = memoryview(data)
@@ -69,8 +77,45 @@ def is_terminal(fd: int) -> bool:
         return False
 
 
-def complain(problem: Exception, *, as_json: bool, options: Collection[str] = ()) -> int | None:
-    """Print an error of a command that has these options. Returns the exit code; None if the error is a bug."""
+class Awaiting:
+    """On a terminal, from the first second on, a line that says what a long command waits for. It is removed at the
+    end."""
+
+    def __init__(self, what: Callable[[], str] | None) -> None:
+        self._what = what
+        self._over: Event | None = None
+
+    def __enter__(self) -> None:
+        if self._what is not None and is_terminal(2):
+            from threading import Event, Lock, Thread
+
+            self._over, self._lock, self._shown = Event(), Lock(), False
+            Thread(target=self._show, args=(self._over, self._what), name="awaiting", daemon=True).start()
+
+    def __exit__(self, *_: object) -> None:
+        if self._over is not None:
+            with self._lock:
+                self._over.set()
+                if self._shown:
+                    _to_stderr("\r\x1b[K")
+
+    def _show(self, over: Event, what: Callable[[], str]) -> None:
+        from ..errors import HoldfastError
+
+        while not over.wait(_QUIET_S):
+            try:
+                text = printable(f"hold: waiting for {what()}")
+            except (HoldfastError, OSError):
+                continue
+            with self._lock:
+                if not over.is_set():
+                    self._shown = True
+                    _to_stderr(f"\r\x1b[K{cut(text, (columns(2) or 80) - 1)}")
+
+
+def complain(problem: Exception, *, as_json: bool, options: Collection[str] = (), near: str = "") -> int | None:
+    """Print an error of a command that has these options; `near` precedes its fix. Returns the exit code; None if the
+    error is a bug."""
     from ..errors import FAILED, HoldfastError
 
     if isinstance(problem, OSError):
@@ -84,6 +129,7 @@ def complain(problem: Exception, *, as_json: bool, options: Collection[str] = ()
     else:
         return None
     message, fix = typed(error, options)
+    fix = near + fix
     if as_json:
         import json
 
@@ -323,11 +369,11 @@ _KEYWORD = r"""\b([a-z][a-z_]*)=(?:True\b|"([^"]*)"|'([^']*)'|(?=[\s,;]|$))"""
 _CALL = r"\b(run|start|restart|stop|wait)\(\)"
 _NAME = r"\b[a-z]+(?:_[a-z]+)+\b"
 _PHRASES = (
-    ("as `literal`", "with `hold send`"),
+    ("as `literal`", "with `hold submit`, which presses Enter, or `hold send`"),
     ('with the size policy "fixed"', "with --size-policy fixed"),
     ("without tty", "without --tty"),
     ("with the role control", "without --observe"),
-    ("or None to go without", "or go without with --unset-env"),
+    ("or None to leave them out", "or leave them out with --unset-env"),
     ("read from dropped_before on", "leave --since out"),
 )
 

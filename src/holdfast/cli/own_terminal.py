@@ -10,15 +10,14 @@ import signal
 import struct
 import termios
 
+from ..core.vt.cursor import COLS_MAX, ROWS_MAX
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from types import FrameType
     from typing import Any
 
-
-# The largest size of a session.
-_ROWS_MAX, _COLS_MAX = 500, 1000
 
 _INPUT, _OUTPUT, _CONTROL, _LOCAL, _CHARACTERS = 0, 1, 2, 3, 6
 
@@ -36,7 +35,7 @@ class OwnTerminal:
     def size(self) -> tuple[int, int] | None:
         """Rows and columns, at most those of a session; None if unknown."""
         rows, cols, _, _ = self._window()
-        return (min(rows, _ROWS_MAX), min(cols, _COLS_MAX)) if rows and cols else None
+        return (min(rows, ROWS_MAX), min(cols, COLS_MAX)) if rows and cols else None
 
     def window(self) -> tuple[int, int] | None:
         """Rows and columns; None if unknown."""
@@ -222,7 +221,7 @@ class Outlet:
                 return
 
     def drain(self, stall_s: float | None) -> bool:
-        """Write everything. Gives up, and returns False, if nothing is accepted for `stall_s`."""
+        """Write everything. If nothing is accepted for `stall_s`, drops the rest and returns False."""
         poll = select.poll()
         poll.register(self.fd, select.POLLOUT)
         try:

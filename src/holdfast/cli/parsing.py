@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from ..errors import USAGE, BadArgument, HoldfastError
-from ..model.options import DURATION, NUMBER, PAIRS, SIZE, SWITCH
-from ..model.session import seconds, size_bytes
+from ..model.session import nearest, seconds
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterable, Sequence
     from typing import Any
-
-    from ..model.options import Option
-    from ..model.session import Record
 
 
 # The width of help where the terminal's is unknown, and the widest that is easy to read.
@@ -20,7 +16,7 @@ _WIDTH = 100
 _WIDEST = 120
 _HELP_COLUMN = 26
 
-_REFERENCE_HELP = "id, beginning of an id, name, pid, or `last`"
+REFERENCE_HELP = "id, beginning of an id, name, service of the project here, pid, or `last`"
 
 # Instead of a number of values: all words that follow, options too.
 REST = "rest"
@@ -89,12 +85,26 @@ class Argument:
     def value(self, word: str) -> object:
         found = self._type(word)
         if self.choices and found not in self.choices:
-            raise _Wrong(f"argument {self.name}: invalid choice: {word!r} (choose from {', '.join(self.choices)})")
+            choices = ", ".join(self.choices)
+            raise _Wrong(f"argument {self.name}: invalid choice: {word!r} (choose from {choices})", word, self.choices)
         return found
 
 
 class _Wrong(Exception):
-    """A mistake in a command line, in words."""
+    """A mistake in a command line, in words; `word` is none of the `known` ones."""
+
+    def __init__(self, message: str, word: str = "", known: Collection[str] = ()) -> None:
+        super().__init__(message)
+        self.word = word
+        self.known = known
+
+
+class _Missing(Exception):
+    """Arguments that a command line lacks."""
+
+    def __init__(self, names: list[str]) -> None:
+        super().__init__()
+        self.names = names
 
 
 class Group:
@@ -111,6 +121,10 @@ class Group:
         self.arguments.append(argument)
         self._parser.arguments.append(argument)
 
+    def add_arguments(self, rows: Iterable[tuple[Sequence[str], dict[str, Any]]]) -> None:
+        for names, words in rows:
+            self.add_argument(*names, **words)
+
 
 class Parser:
     """The parser of one command. Not `argparse`: importing that, and `re` for it, takes a quarter of the time of `hold
@@ -118,12 +132,15 @@ class Parser:
 
     def __init__(self, program: str, usage: str, description: str, examples: str) -> None:
         self.program = program
-        self.usage = " ".join(f"{program} {usage}".split())
+        self.usage = "\n".join(" ".join(line.split()) for line in f"{program} {usage}".splitlines())
         self.description = description.strip()
-        self.examples = "examples:\n" + "\n".join(f"  {line}" for line in examples.strip().splitlines())
+        self.examples = examples.strip().splitlines()
         self.arguments: list[Argument] = []
+        # The options that plain `--help` shows; empty for all.
+        self.common: frozenset[str] = frozenset()
         self._groups: list[Group] = []
-        self.add_argument("-h", "--help", action="store_true", help="show this help message and exit")
+        self.add_argument("-h", "--help", action="store_true", help="show this help")
+        self.add_argument("--help-all", dest="help", action="store_true", help="show every option and example")
 
     @property
     def options(self) -> dict[str, Argument]:
@@ -143,8 +160,11 @@ class Parser:
             if "help" in given:
                 return None
             self._assign(given, plain)
+        except _Missing as problem:
+            says = f"the following arguments are required: {', '.join(problem.names)}"
+            raise (no_session if "ID" in problem.names else usage)(says, self.program) from None
         except _Wrong as problem:
-            raise usage(str(problem), self.program) from None
+            raise usage(str(problem), self.program, problem.word, problem.known) from None
         args = Namespace()
         for argument in self.arguments:
             setattr(args, argument.dest, given.get(argument.dest, argument.default))
@@ -197,7 +217,8 @@ class Parser:
             else:
                 given[argument.dest] = argument.value(value)
         if unknown:
-            raise _Wrong(f"unrecognized arguments: {' '.join(unknown)}")
+            word = unknown[0].partition("=")[0]
+            raise _Wrong(f"unrecognized arguments: {' '.join(unknown)}", word, options)
         return given, plain
 
     def _assign(self, given: dict[str, Any], plain: list[str]) -> None:
@@ -217,29 +238,42 @@ class Parser:
             if not taken and argument.nargs in (None, "+"):
                 missing.append(argument.metavar or argument.dest)
         if missing:
-            raise _Wrong(f"the following arguments are required: {', '.join(missing)}")
+            raise _Missing(missing)
         if plain:
             raise _Wrong(f"unrecognized arguments: {' '.join(plain)}")
 
-    def help(self) -> str:
-        width = help_width()
+    def sections(self, *, whole: bool) -> dict[str, list[Argument]]:
+        """The arguments that help shows, by title: with `whole` all of them."""
         titled = [group for group in self._groups if group.title]
         elsewhere = {argument for group in titled for argument in group.arguments}
         options = [each for each in self.arguments if each.option_strings and each not in elsewhere]
         sections = {"positional arguments": [each for each in self.arguments if not each.option_strings]}
         sections |= {"options": options, **{group.title: group.arguments for group in titled}}
-        column = min(max(len(argument.shown) for argument in self.arguments) + 4, _HELP_COLUMN)
+        if self.common and not whole:
+            listed = [each for part in sections.values() for each in part if self.common & {*each.option_strings}]
+            sections = {"positional arguments": sections["positional arguments"], "common options": listed}
+        return {title: arguments for title, arguments in sections.items() if arguments}
+
+    def help(self, *, whole: bool = False) -> str:
+        """Usage, two examples and the common options; `whole`: all of both."""
+        width = help_width()
+        sections = self.sections(whole=whole)
+        column = min(max(len(each.shown) for part in sections.values() for each in part) + 4, _HELP_COLUMN)
         parts = [self._usage(width), wrapped(self.description, width)]
         for title, arguments in sections.items():
-            if arguments:
-                parts.append(f"{title}:\n" + "".join(_described(each, column, width) for each in arguments))
-        return "\n".join([*parts, wrapped(self.examples, width)])
+            parts.append(f"{title}:\n" + "".join(_described(each, column, width) for each in arguments))
+        shown = self.examples if whole else self.examples[:2]
+        examples = "examples:\n" + "".join(f"  {line}\n" for line in shown)
+        return "\n".join([*parts, wrapped(examples, width)])
 
     def _usage(self, width: int) -> str:
-        """Lines are not broken inside brackets."""
+        """A command may have several forms. Lines are not broken inside brackets."""
         head = "usage: "
         indent = " " * (len(head) + len(self.program) + 1)
-        lines = _lines(head + _bracketed(self.usage), width, indent if len(indent) < width // 2 else "    ")
+        lines = []
+        for form in self.usage.splitlines():
+            lines += filled(head + _bracketed(form), width, indent if len(indent) < width // 2 else "    ")
+            head = " " * len(head)
         return "\n".join(lines).replace(_JOINT, " ") + "\n"
 
 
@@ -252,7 +286,7 @@ def _is_option(word: str, options: Collection[str]) -> bool:
 
 def _described(argument: Argument, column: int, width: int) -> str:
     shown = f"  {argument.shown}"
-    lines = _lines(" ".join(argument.help.split()), max(width - column, 11))
+    lines = filled(" ".join(argument.help.split()), max(width - column, 11))
     if len(shown) + 2 <= column and lines:
         shown = shown.ljust(column) + lines.pop(0)
     return "\n".join([shown, *(" " * column + line for line in lines)]) + "\n"
@@ -276,7 +310,7 @@ def wrapped(text: str, width: int) -> str:
 
     def close() -> None:
         if paragraph:
-            out.extend(_lines(" ".join(paragraph), width))
+            out.extend(filled(" ".join(paragraph), width))
             paragraph.clear()
 
     for line in text.splitlines():
@@ -296,11 +330,11 @@ def _kept(line: str, width: int) -> list[str]:
     if len(indent) > width // 3:
         indent = " " * 6  # a comment in its own column
     words, gap, comment = line.strip().partition("  ")
-    lines = _lines(indent + words, width, indent + "    ")
-    return lines + (_lines(indent + "    " + comment.strip(), width, indent + "    ") if gap else [])
+    lines = filled(indent + words, width, indent + "    ")
+    return lines + (filled(indent + "    " + comment.strip(), width, indent + "    ") if gap else [])
 
 
-def _lines(text: str, width: int, indent: str = "") -> list[str]:
+def filled(text: str, width: int, indent: str = "") -> list[str]:
     import textwrap
 
     return textwrap.wrap(
@@ -318,42 +352,38 @@ def _bracketed(text: str) -> str:
     return "".join(out)
 
 
-def usage(message: str, program: str) -> HoldfastError:
-    """The error for a wrong command line."""
-    error = HoldfastError(f"{program.partition(' ')[2] or program}: {message}")
+def usage(message: str, program: str, word: str = "", known: Collection[str] = ()) -> HoldfastError:
+    """The error for a wrong command line; `word` in it is none of the `known` ones."""
+    command = program.partition(" ")[2]
+    error = HoldfastError(f"{command}: {message}" if command else message)
     error.code = "bad-request"
     error.exit_code = USAGE
-    error.fix = f"see `{program} --help`"
+    near = nearest(word, known)
+    error.fix = f"did you mean `{near}`?" if near else f"see `{program} --help`"
+    if word.startswith("-"):
+        from .elsewhere import option
+
+        error.fix = option(command, word) or error.fix
     return error
 
 
-def add_option(parser: Parser | Group, option: Option) -> None:
-    """The flag of a row of a table of options. None is the value of one that is not given."""
-    words: dict[str, Any] = {"help": option.help}
-    if option.takes == SWITCH:
-        words |= {"action": "store_true", "default": None}
-    elif option.words:
-        words["choices"] = option.words
-    else:
-        words["metavar"] = option.metavar
-        parse = _PARSERS_BY_NAME.get(option.name) or _PARSERS.get(option.takes)
-        if parse is not None:
-            words["type"] = parse(option)
-        if option.repeated:
-            words["action"] = "append"
-    parser.add_argument(option.flag, **words)
+def no_session(message: str, program: str) -> HoldfastError:
+    """The error for a command line that names no session."""
+    error = usage(message, program)
+    error.fix = "name one: `hold ls` lists them, `last` is the newest"
+    return error
 
 
 def add_json(parser: Parser, what: str) -> None:
-    parser.add_argument("--json", action="store_true", help=f"print {what} as JSON")
+    parser.add_argument("--json", action="store_true", help=f"print JSON: {what}")
 
 
-def add_session(parser: Parser) -> None:
-    parser.add_argument("session", type=_reference, metavar="ID", help=_REFERENCE_HELP)
+def add_session(parser: Parser, nargs: str | None = None) -> None:
+    parser.add_argument("session", type=_reference, metavar="ID", nargs=nargs, help=REFERENCE_HELP)
 
 
 def add_sessions(parser: Parser, nargs: str = "+") -> None:
-    parser.add_argument("sessions", type=_reference, metavar="ID", nargs=nargs, help=_REFERENCE_HELP)
+    parser.add_argument("sessions", type=_reference, metavar="ID", nargs=nargs, help=REFERENCE_HELP)
 
 
 def _reference(text: str) -> str:
@@ -371,10 +401,6 @@ def add_streams(parser: Parser) -> None:
 
 def duration(option: str) -> Callable[[str], float]:
     return lambda text: seconds(text, option)
-
-
-def size(option: str) -> Callable[[str], int]:
-    return lambda text: size_bytes(text, option)
 
 
 def count(option: str, low: int = 0) -> Callable[[str], int]:
@@ -398,34 +424,3 @@ def pair(option: str) -> Callable[[str], tuple[str, str]]:
         return key, value
 
     return parse
-
-
-def ladder(text: str) -> list[Record]:
-    """`INT:2s,TERM/group:5s,KILL/tree` as rungs: signal, target, time to wait."""
-    from ..core.kernel_signals import NUMBERS
-
-    rungs: list[Record] = []
-    for part in text.split(","):
-        sent, _, wait = part.strip().partition(":")
-        signal, slash, target = sent.partition("/")
-        if "SIG" + signal.removeprefix("SIG") not in NUMBERS or (slash and target not in ("command", "group", "tree")):
-            raise BadArgument(
-                "--stop-ladder", f"{part[:80]!a} is not a step of a stop", "such as INT:2s,TERM/group:5s,KILL/tree"
-            )
-        rungs.append(
-            {"signal": signal, "target": target or "command", "wait_s": seconds(wait or 0, "--stop-ladder")},
-        )
-    return rungs
-
-
-# How the value of an option is read, by what it takes or by its name; all others are text.
-_PARSERS: dict[str, Callable[[Option], Callable[[str], object]]] = {
-    DURATION: lambda option: duration(option.flag),
-    SIZE: lambda option: size(option.flag),
-    NUMBER: lambda option: count(option.flag, option.low),
-    PAIRS: lambda option: pair(option.flag),
-}
-_PARSERS_BY_NAME: dict[str, Callable[[Option], Callable[[str], object]]] = {
-    "pass_fds": lambda option: count(option.flag, option.low),
-    "stop_ladder": lambda option: ladder,
-}

@@ -2,7 +2,7 @@
 exit code is 127 if the command is not found, 126 if it cannot be executed, 124 if its --timeout stopped it, and 125 if
 Holdfast itself failed.
 
-Its log is kept, and it outlives `hold run`: if `hold run` is killed or its terminal is closed, the session keeps
+Its log is kept, and it outlives `hold run`: if `hold run` is killed or its terminal is closed, the command keeps
 running, unless --lifetime call ties it to `hold run`. Ctrl-C is passed on to the command; a second Ctrl-C leaves it
 running.
 
@@ -13,25 +13,28 @@ With --tty in a terminal, the command gets a terminal of its own, and we are att
 from __future__ import annotations
 
 import errno
+import os
+import shlex
 import signal
 import time
 
 from ..errors import TIMED_OUT
 from ..errors import USAGE as USAGE_ERROR
-from .host import here
-from .options import COMMAND_HELP, add_start_options, pour_beside, print_notes, requested
-from .output import is_terminal, note, say, say_json, write
+from .host import open_home
+from .options import COMMAND_HELP, add_start_options, pour_beside, print_notes, reaching, requested
+from .output import below, is_terminal, note, printable, say, say_json, write
 from .parsing import Namespace, Parser, add_json, duration
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import FrameType
 
-    from ..model import Exit, StartOptions
+    from ..model import Exit
+    from ..model.options import StartOptions
     from ..sessions.api import Session
     from ..sessions.core import Core
     from ..sessions.run import Foreground
-    from ..sessions.start import Command
+    from ..sessions.start_request import Command
     from .options import Source
 
 
@@ -41,7 +44,8 @@ RUN_USAGE = "[--wait T] [OPTION...] -- CMD..."
 RUN_EXAMPLES = """
 hold run -- pytest -q
 hold run --wait 10s -- make              10 seconds of output; then it runs in the background
-hold run --stdin open -- sort < names
+make 2>&1 | hold run -- sort             passes on stdin, if that is a pipe or a file
+hold run -t -- vim notes.txt             on a terminal of its own
 hold run --lifetime call -- ./server     ends when `hold run` ends
 """
 
@@ -54,13 +58,25 @@ _WHY_MISSING = {
     "missing": "in removed log files",
     "unreadable": "in log files that cannot be read",
 }
+# Programs that need a terminal, and those that do without arguments.
+_FULL_SCREEN = ("vim", "vi", "view", "nvim", "nano", "pico", "emacs", "micro", "hx", "kak", "mc", "tmux", "screen")
+_PROMPTS = (
+    *("python", "python3", "ipython", "ipython3", "node", "irb", "ghci", "lua", "R", "julia", "psql", "sqlite3"),
+    *("bash", "zsh", "fish", "sh", "dash", "ksh", "bc", "gdb", "redis-cli"),
+)
+# What a program prints that opens a terminal and finds none.
+_COMPLAINTS = (
+    *(b"/dev/tty", b"not a tty", b"not a terminal", b"not from a terminal", b"not to a terminal", b"opening terminal"),
+    *(b"failed tty get", b"inappropriate ioctl", b"requires a terminal", b"requires a tty"),
+)
+_TAIL_BYTES = 2048
 _OUR_OUTPUT = {"stdout": 1, "stderr": 2, "tty": 1}
 
 
 def run_arrange(parser: Parser) -> None:
     parser.description = f"{RUN_HELP}\n{COMMAND_HELP}"
     parser.add_argument("--wait", type=duration("--wait"), metavar="T", help="wait at most this long")
-    add_json(parser, "only the session, when it has ended or --wait is over,")
+    add_json(parser, "only the session, when it has ended or --wait is over")
     add_start_options(parser)
 
 
@@ -90,11 +106,43 @@ def _run(args: Namespace, command: Command, options: StartOptions) -> int:
         # With `auto`, an end that this command shows is not sent to people.
         options.setdefault("notify", "exit")
     attaches = options.get("tty") and is_terminal(0) and is_terminal(1)
-    with here(need_config=True) as hf:
+    with open_home(need_config=True) as hf:
+        is_open = args.stdin is None and args.input is None and not options.get("tty") and _has_input()
+        if is_open and hf.config.sources()["start.stdin"] == "default":
+            options["stdin"] = "open"
         if attaches and rest is None and args.wait is None and not args.json:
             return _attached(hf._core, command, options, clipboard=args.clipboard)
         run = _Run(hf._core, options.get("lifetime", "detached"), quiet=args.json)
-        return run.live(command, options, args.wait, rest)
+        return run.start_and_show(command, options, args.wait, rest)
+
+
+def _has_input() -> bool:
+    """Whether our input is a pipe or a file, which the command is to read."""
+    import stat
+
+    try:
+        mode = os.fstat(0).st_mode
+    except OSError:
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISREG(mode)
+
+
+def _program(command: Command) -> tuple[str, int]:
+    """Its name, and how many words the command has."""
+    words = command.split() if isinstance(command, str) else list(command)
+    return os.path.basename(words[0]) if words else "", len(words)
+
+
+def _lacked_terminal(command: Command, exit: Exit, tail: bytes) -> bool:
+    """Whether it ended because it has no terminal: a prompt at the end of its input, or what it printed last."""
+    name, words = _program(command)
+    complains = exit.code != 0 and any(complaint in tail.lower() for complaint in _COMPLAINTS)
+    return complains or (name in _PROMPTS and words == 1)
+
+
+def _hint(command: Command) -> None:
+    line = shlex.join([command] if isinstance(command, str) else command)
+    note(f"needs a terminal? `hold run -t -- {printable(line)}`")
 
 
 def _attached(core: Core, command: Command, options: StartOptions, *, clipboard: bool) -> int:
@@ -103,7 +151,7 @@ def _attached(core: Core, command: Command, options: StartOptions, *, clipboard:
     from ..sessions.driver import drive
     from ..sessions.run import foreground
     from ..terminal.keys import detach_key
-    from .client import AttachOptions, Client
+    from .attach_loop import AttachLoop, AttachOptions
     from .own_terminal import OwnTerminal
 
     key = detach_key(core.config.terminal_detach_key)
@@ -112,18 +160,19 @@ def _attached(core: Core, command: Command, options: StartOptions, *, clipboard:
     own.close()
     if size is not None:
         options.setdefault("size", size)
-    run = drive(foreground(core, command, options))
+    with reaching(options):
+        run = drive(foreground(core, command, options))
     try:
-        history_rows = core.config.terminal_history_rows
-        attach = AttachOptions(since="start", key=key, history_rows=history_rows, clipboard=clipboard, hold=True)
+        rows = core.config.terminal_history_rows
+        attach = AttachOptions(since="start", key=key, history_rows=rows, clipboard=clipboard, backpressure=True)
         session = Session(core, run.seen.snapshot())
         print_notes(session)
-        client = Client(session, attach)
-        code = client.run()
+        loop = AttachLoop(session, attach)
+        code = loop.run()
         if session.refresh().exit is not None:
             drive(run.confirm_end())
-        if client.missing:
-            note(missing_output(client.missing))
+        if loop.missing:
+            note(missing_output(loop.missing))
             return OWN_FAILURE
         timed_out = session.exit is not None and session.exit.cause == "overall_timeout"
         return TIMED_OUT if timed_out else code
@@ -151,20 +200,26 @@ class _Run:
         # Signals that came before the session was started.
         self._early: list[int] = []
         self._last_byte = b"\n"
+        self._tail = b""
         # Bytes of output that could not be read, by reason.
         self._missing: dict[str, int] = {}
 
-    def live(self, command: Command, options: StartOptions, wait: float | None, rest: Source | None) -> int:
+    def start_and_show(self, command: Command, options: StartOptions, wait: float | None, rest: Source | None) -> int:
         from ..sessions.api import Session
         from ..sessions.driver import drive
         from ..sessions.run import foreground
 
         self._listen()
         until = None if wait is None else time.monotonic() + wait
-        run = drive(foreground(self._core, command, options, hold=not self._quiet))
+        with reaching(options):
+            run = drive(foreground(self._core, command, options, backpressure=not self._quiet))
         try:
             self._session = session = Session(self._core, run.seen.snapshot())
             print_notes(session)
+            on_pipes = not options.get("tty") and options.get("stdin") != "open" and is_terminal(0) and is_terminal(2)
+            hinted = on_pipes and not self._quiet and _program(command)[0] in _FULL_SCREEN
+            if hinted:
+                _hint(command)  # some of them wait for keys that cannot come
             self._interrupts = 0
             try:
                 for number in self._early:
@@ -181,25 +236,34 @@ class _Run:
             if session.exit is None and session.state != "lost":
                 missing = self._report_missing()
                 if not missing and self._lifetime == "call":
-                    drive(run.detach())
+                    drive(run.outlive_call())
                 return missing or self._stay_behind(session)
             drive(run.confirm_end())
             code = self._ended(session)
+            if (
+                on_pipes
+                and not hinted
+                and not self._quiet
+                and session.exit
+                and _lacked_terminal(command, session.exit, self._tail)
+            ):
+                _hint(command)
             return self._report_missing() or code
         finally:
             run.close()
 
     def _show(self, run: Foreground, until: float | None) -> None:
         """Write the output until the command has ended or the time has passed."""
-        from ..sessions.driver import each
+        from ..sessions.driver import drive_each
 
-        for page in each(run.pages(until)):
+        for page in drive_each(run.pages(until)):
             for stream, _, data in page.chunks:
                 try:
                     write(_OUR_OUTPUT[stream], data)
                 except OSError as problem:
                     # The reader is gone, or the terminal was closed.
                     raise _Leave(signal.SIGPIPE if isinstance(problem, BrokenPipeError) else signal.SIGHUP) from None
+                self._tail = (self._tail + data[-_TAIL_BYTES:])[-_TAIL_BYTES:]
                 if stream != "stderr":
                     self._last_byte = data[-1:]
             for gap in page.gaps:
@@ -209,7 +273,7 @@ class _Run:
         """Report output that could not be shown; 0 if nothing is missing."""
         if not self._missing:
             return 0
-        _below(missing_output(self._missing))
+        below(missing_output(self._missing))
         return OWN_FAILURE
 
     # Signals.
@@ -243,7 +307,7 @@ class _Run:
         except HoldfastError:
             return  # it has ended, or its runner does not answer: following the output shows which
         again = "ends it" if self._lifetime == "call" else "leaves it running"
-        _below(f"sent {name} to {id}; Ctrl-C {'again ' if name == 'INT' else 'twice '}{again}")
+        below(f"sent {name} to {id}; Ctrl-C {'again ' if name == 'INT' else 'twice '}{again}")
 
     def _leave(self, number: int, *, ends: bool) -> int:
         """Stop the command if it must not outlive us; else say how to find it."""
@@ -256,12 +320,12 @@ class _Run:
             signal.signal(each, signal.SIG_DFL)
         id = self._session.id
         if ends:
-            _below(f"ending {id} with everything it started")
+            below(f"ending {id} with everything it started")
             stopped = drive(stop(self._core, id, grace=None))
             left = len(stopped.survivors) + stopped.survivors_more
             note(f"{id} has ended" if not left else f"{id}: {left} processes survived, see `hold status {id}`")
         else:
-            _below(f"{id} is still running: `hold logs -f {id}` watches it, `hold stop {id}` ends it")
+            below(f"{id} is still running: `hold logs -f {id}` watches it, `hold stop {id}` ends it")
         return 128 + number
 
     # The end.
@@ -289,24 +353,25 @@ class _Run:
             note(f"{session.id} {self._why_ended(session.id, exit)}")
         if exit.survivors and not session.stopping:
             left = len(exit.survivors) + exit.survivors_more
+            it = "it" if left == 1 else "them"
             processes = (
                 "a process it started is still running"
                 if left == 1
                 else f"{left} processes it started are still running"
             )
-            note(f"{processes}: `hold status {session.id}` lists, `hold stop {session.id}` ends")
+            note(f"{processes}: `hold status {session.id}` lists {it}, `hold stop {session.id}` ends {it}")
         return TIMED_OUT if exit.cause == "overall_timeout" else exit_code(exit)
 
     def _why_ended(self, id: str, exit: Exit) -> str:
+        from ..core.ending import LIMIT_OF_CAUSE
         from ..errors import HoldfastError
-        from ..runner.limits import CAUSES
         from ..sessions.observe import read_files
         from ..signals.wording import limit_words, spell
         from .output import span
 
         if exit.cause == "stop":
             return f"was stopped by {exit.by}" if exit.by else "was stopped"
-        option = next((option for option, cause in CAUSES.items() if cause == exit.cause), "")
+        option = LIMIT_OF_CAUSE.get(exit.cause, "")
         try:
             limit_s = read_files(self._core.home, id).current().get(option)
         except HoldfastError:
@@ -320,8 +385,3 @@ def missing_output(missing: dict[str, int]) -> str:
     total = sum(missing.values())
     why = ", ".join(f"{count} {_WHY_MISSING.get(reason, reason)}" for reason, count in missing.items())
     return f"{total} {'byte' if total == 1 else 'bytes'} of output {'is' if total == 1 else 'are'} missing: {why}"
-
-
-def _below(text: str) -> None:
-    """A note on a line of its own: the terminal may show `^C` or an unfinished line."""
-    note(text, head="\nhold" if is_terminal(2) else "hold")

@@ -1,4 +1,4 @@
-"""`hold serve`, `hold open` and `hold mcp`."""
+"""`hold serve`, `hold open`, `hold mcp` and `hold hook`."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..errors import Unsupported
     from ..home import Home
+    from ..tools.mcp.clients import Hooks
 
 
 SERVE_HELP = """\
 Run a server: sessions over HTTP, server-sent events and WebSocket, with tokens.
 
-Without a certificate it listens only on this machine. Every request needs a token. That of the home is created at the
-first start and may do everything; it can mint others that may do less. The address that is printed has a code that is
-good for one login; `hold open` prints another. Sessions outlive the server: its end stops and changes none of them.
+Without a certificate it listens only on this machine. Every request needs a token. The home's token is created at the
+first start and may do everything, including the creation of tokens that may do less. The printed address has a code
+that is good for one login; `hold open` prints another. Stopping the server neither stops nor changes a session.
 """
 
 SERVE_USAGE = "[--bind ADDRESS] [--port N] [--unix PATH] [--tls-cert FILE --tls-key FILE] [OPTION...]"
@@ -57,7 +58,7 @@ def serve_arrange(parser: Parser) -> None:
         action="append",
         default=[],
         metavar="CIDR",
-        help="a proxy whose X-Forwarded-For is used; `unix` for one on the unix socket",
+        help="a proxy whose Forwarded or X-Forwarded-For is used; `unix` for one on the unix socket",
     )
     parser.add_argument("--no-listen", action="store_true", help="answer only through the fabric (`hold node join`)")
     parser.add_argument("--verbose", action="store_true", help="write a line for each request to standard error")
@@ -82,7 +83,7 @@ def serve_main(args: Namespace) -> int:
         from ..server import listen, serve
         from ..server.gate import ACCESS_LOG
     except ImportError as problem:
-        raise _without_server(problem.name) from None
+        raise _without(problem.name, "server") from None
     if args.verbose:
         import logging
 
@@ -166,7 +167,7 @@ def _unit_warning() -> str | None:
         return None
     mode = f" (KillMode={shown})" if shown else ""
     return (
-        f"stopping {service} kills every process of its control group{mode}; sessions leave this group where they may. "
+        f"stopping {service} kills every process of its control group{mode}; sessions leave this group if they can. "
         "`hold serve --print-unit` prints a unit that stops the server alone"
     )
 
@@ -199,7 +200,7 @@ def open_main(args: Namespace) -> int:
     try:
         from ..server.tokens import Tokens, running
     except ImportError as problem:
-        raise _without_server(problem.name) from None
+        raise _without(problem.name, "server") from None
     home = _home()
     directory = os.path.dirname(token_path(home, "token"))
     urls = [url for url in running(directory) if not url.startswith("unix:")]
@@ -259,7 +260,7 @@ def mcp_main(args: Namespace) -> int:
         # Without these the server could not start.
         load()
         if find_spec("mcp") is None:
-            raise _without("mcp")
+            raise _without("mcp", "mcp")
 
         url = clients.address(args.host, args.port) if args.http else None
         command = clients.command(args.toolset, args.owner, redact=args.redact)
@@ -269,7 +270,7 @@ def mcp_main(args: Namespace) -> int:
     try:
         from ..tools.mcp import server
     except ImportError as problem:
-        raise _without(problem.name) from None
+        raise _without(problem.name, "mcp") from None
     import asyncio
 
     from .host import author
@@ -300,19 +301,77 @@ def mcp_main(args: Namespace) -> int:
     return 0
 
 
-def _without_server(package: str | None) -> Unsupported:
+HOOK_HELP = """\
+Notify an agent whose client runs hooks: what happened to its sessions, such as a build that failed, is added to its
+next turn, without the agent asking.
+
+Without --turn, the settings for the client are printed: with them it runs `hold hook CLIENT --turn` before and after
+each turn. A notice counts as delivered when its turn has ended; a turn that crashed or was interrupted gets it again.
+The owner is that of `hold mcp`, by default one for the directory in which the client was started.
+"""
+
+HOOK_USAGE = "claude-code|gemini [--owner NAME] [--toolset NAME] [--turn]"
+HOOK_EXAMPLES = """
+hold hook claude-code       then put that into ~/.claude/settings.json
+hold hook gemini --owner bot
+"""
+
+
+def hook_arrange(parser: Parser) -> None:
+    from ..tools import TOOLSETS
+    from ..tools.mcp.clients import HOOKS
+
+    parser.add_argument("client", choices=tuple(HOOKS), metavar="CLIENT", help=" or ".join(HOOKS))
+    parser.add_argument("--owner", metavar="NAME", help="the owner of the sessions (default: one for this directory)")
+    parser.add_argument("--toolset", default="native", choices=TOOLSETS, help="the toolset whose words it uses")
+    parser.add_argument("--turn", action="store_true", help="as the client runs it: an event on stdin, JSON on stdout")
+
+
+def hook_main(args: Namespace) -> int:
+    from ..errors import FAILED, HoldfastError
+    from ..tools.mcp import clients
+
+    if args.turn:
+        try:
+            _turn(args, clients.HOOKS[args.client])
+        except (HoldfastError, OSError, ValueError, KeyError, TypeError) as problem:
+            # Exit code 2 would take the turn away from the user.
+            note(f"no notices in this turn: {problem}")
+            return FAILED
+        return 0
+    words = ["--owner", args.owner] if args.owner else []
+    words += ["--toolset", args.toolset] if args.toolset != "native" else []
+    say(clients.hook_settings(args.client, words, _whereabouts()))
+    note(f"put that into {clients.HOOKS[args.client].file}")
+    return 0
+
+
+def _turn(args: Namespace, hooks: Hooks) -> None:
+    import json
+
+    from ..sessions.aio import coroutines
+    from ..sessions.driver import drive
+    from ..signals import hook
+    from .host import open_home
+    from .output import say_json
+
+    event = json.load(sys.stdin)
+    started_in = os.environ.get("CLAUDE_PROJECT_DIR") or os.environ.get("GEMINI_PROJECT_DIR") or os.getcwd()
+    owner = args.owner or f"mcp:{os.path.realpath(started_in)}"
+    name, conversation = event["hook_event_name"], f"{args.client}:{event['session_id']}"
+    with open_home() as hf:
+        consumer, kept = coroutines(hf).signals(owner), hf.kept("hook")
+        if name == hooks.end:
+            drive(hook.end(consumer, kept, conversation))
+        elif text := drive(hook.begin(consumer, kept, conversation, args.toolset)):
+            say_json({"hookSpecificOutput": {"hookEventName": name, "additionalContext": text}}, lines=True)
+
+
+def _without(package: str | None, extra: str) -> Unsupported:
     from ..errors import Unsupported
 
-    missing = Unsupported(f"a server without the package {package}")
-    missing.fix = "`pip install holdfast[server]`"
-    return missing
-
-
-def _without(package: str | None) -> Unsupported:
-    from ..errors import Unsupported
-
-    missing = Unsupported(f"an MCP server without the package {package}")
-    missing.fix = "`pip install 'holdfast[mcp]'`"
+    missing = Unsupported(f"{'an MCP server' if extra == 'mcp' else 'a server'} without the package {package}")
+    missing.fix = f"`pip install 'holdfast[{extra}]'`"
     return missing
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from .host import here
+from ..config.settings import PEOPLE_EVENTS
+from ..errors import BadArgument
+from ..model.session import nearest
+from .host import open_home
 from .output import DIM, RED, YELLOW, age, is_terminal, note, printable, say, say_json, style, table
 from .parsing import Namespace, Parser, add_json, add_sessions, count, usage
 
@@ -11,7 +14,7 @@ if TYPE_CHECKING:
     from types import FrameType
     from typing import Any
 
-    from ..index.signals import Filter
+    from ..index.queues import Filter
     from ..sessions.api import Holdfast
     from ..sessions.core import Core
     from ..signals.consumer import Consumer
@@ -57,7 +60,7 @@ def signals_main(args: Namespace) -> int:
 
     if args.parked and args.follow:
         raise usage("--parked cannot be combined with --follow: parked signals are not redelivered", "hold signals")
-    with here() as hf:
+    with open_home() as hf:
         core = hf._core
         if args.parked:
             wanted = drive(_parked(core, args))
@@ -134,7 +137,7 @@ def _listed(found: list[Waiting], style: Style, *, whose: bool) -> str:
                 (signal.owner or "", ""),
                 (each.consumer if whose else "", ""),
                 (state, RED if each.state == "parked" else YELLOW),
-                (words(each) + (f" (given back: {each.why})" if each.why else ""), ""),
+                (words(each) + (f" (released: {each.why})" if each.why else ""), ""),
             )
         )
     return table(("ID", "AGE", "OWNER", "CONSUMER", "STATE", "WHAT"), rows, style)
@@ -163,28 +166,36 @@ ACK_HELP = """\
 Acknowledge signals, so that they are not delivered again. Prints how many were not acknowledged before.
 
 Without --owner or --consumer they are acknowledged for you: `hold signals` no longer shows them, but agents still get
-them. With --owner they are acknowledged for that owner's agent. Signals that are already acknowledged are no error.
+them. With --owner they are acknowledged for that owner's agent. It is not an error if a signal is already acknowledged.
 """
 
-ACK_USAGE = "SIGNAL... [--owner KEY | --consumer NAME] [--upto] [--json]"
+ACK_USAGE = "(SIGNAL... | --all) [--owner KEY | --consumer NAME] [--upto] [--json]"
 ACK_EXAMPLES = """
 hold ack b7k2m9qa1.3
+hold ack --all                          everything that waits for you
 hold ack --upto b7k2m9qa1.3             that one and all earlier ones, of all sessions
 hold ack b7k2m9qa1.3 --owner agent-7    that agent does not get it any more
 """
 
 
 def ack_arrange(parser: Parser) -> None:
-    parser.add_argument("signals", metavar="SIGNAL", nargs="+", help="ids as `hold signals` prints them")
+    parser.add_argument("signals", metavar="SIGNAL", nargs="*", help="ids as `hold signals` prints them")
     _add_consumer(parser, "for")
     parser.add_argument("--upto", action="store_true", help="also acknowledge all earlier signals")
+    parser.add_argument("--all", action="store_true", help="every signal that waits now")
     add_json(parser, "how many were `settled`")
 
 
 def ack_main(args: Namespace) -> int:
+    from ..sessions.driver import drive
+
     if args.upto and len(args.signals) > 1:
         raise usage("--upto takes one signal; all earlier ones are included", "hold ack")
-    with here() as hf:
+    if args.all == bool(args.signals):
+        raise usage("give ids of signals, or --all", "hold ack")
+    with open_home() as hf:
+        if args.all:
+            args.signals = [each.signal.id for each in drive(_listing(hf._core, args).waiting(None))]
         for id in args.signals:
             _check(hf._core, id)
         to = _consumer(hf, args)
@@ -202,8 +213,8 @@ def ack_main(args: Namespace) -> int:
 def _check(core: Core, id: str) -> None:
     """Only whole ids: a name or the beginning of an id may mean another session tomorrow."""
     from ..core.signalfile import HOME
-    from ..errors import BadArgument, NotFound
-    from ..signals.records import split_id
+    from ..errors import NotFound
+    from ..signals.lines import split_id
 
     found = split_id(id)
     if found is None:
@@ -213,31 +224,93 @@ def _check(core: Core, id: str) -> None:
 
 
 NOTIFY_HELP = """\
-Switch messages to people on or off for a session. They are sent through the configured channels: a command, webhooks,
-the bell. The signals to its owner do not change.
+Set up a channel that sends notices to people, a command or a webhook, and send a test notice through it. Or switch
+notices about a session on or off; or `test` every channel.
+
+--command takes a program and its arguments; {title}, {body} and other placeholders are replaced, and without any the
+title and the body are appended. Only what happens afterwards is sent, never an end that was requested with `hold stop`
+or `hold kill`. By default: failures, limits, and commands that wait for input.
 """
 
-NOTIFY_USAGE = "on|off ID... [--json]"
+NOTIFY_USAGE = "(--command CMD | --webhook URL) [--on EVENTS]\n       hold notify test | (on|off ID...) [--json]"
 NOTIFY_EXAMPLES = """
-hold notify on release
+hold notify --command notify-send --on all      successes too
 hold notify off web worker
+hold notify --webhook https://example.org/hook
+hold notify test
 """
 
 
 def notify_arrange(parser: Parser) -> None:
-    parser.add_argument("state", choices=("on", "off"), metavar="on|off", help="send messages to people, or not")
-    add_sessions(parser)
-    add_json(parser, "the sessions")
+    parser.add_argument("action", nargs="?", choices=("on", "off", "test"), help="for sessions; or test all channels")
+    add_sessions(parser, "*")
+    channel = parser.add_group(exclusive=True)
+    channel.add_argument("--command", metavar="CMD", help="run this for each notice")
+    channel.add_argument("--webhook", metavar="URL", help="post each notice there as JSON, signed")
+    parser.add_argument(
+        "--on", type=_events, metavar="EVENTS", help=f"all, or some of {', '.join(PEOPLE_EVENTS)}, separated by commas"
+    )
+    add_json(parser, "the sessions, or the result of each test notice")
+
+
+def _events(text: str) -> tuple[str, ...]:
+    found = PEOPLE_EVENTS if text == "all" else tuple(filter(None, text.split(",")))
+    for word in found:
+        if word not in PEOPLE_EVENTS:
+            near = nearest(word, PEOPLE_EVENTS)
+            known = f"did you mean {near}?" if near else f"all, or some of {', '.join(PEOPLE_EVENTS)}"
+            raise BadArgument("--on", f"{word[:80]!a} is not an event", known)
+    return found
 
 
 def notify_main(args: Namespace) -> int:
-    with here() as hf:
+    adds = args.command is not None or args.webhook is not None
+    if adds == (args.action is not None) or (args.action in ("on", "off")) != bool(args.sessions):
+        raise usage("give --command, --webhook, test, or on or off with sessions", "hold notify")
+    if args.on and not adds:
+        raise usage("--on comes with --command or --webhook", "hold notify")
+    if adds or args.action == "test":
+        return _channels(args)
+    with open_home() as hf:
         sessions = [hf.get(ref) for ref in args.sessions]
         for session in sessions:
-            session.update(notify_people=args.state == "on")
+            session.update(notify_people=args.action == "on")
         if args.json:
             say_json(sessions)
     return 0
+
+
+def _channels(args: Namespace) -> int:
+    """Set up a channel if one is asked for, and test it, or all."""
+    import os
+
+    from ..config import channels, config_path, load
+    from ..home import Home
+    from ..signals.people.program import send_test
+
+    load(os.environ)  # a file with a mistake is not changed
+    file, wanted = config_path(os.environ), []
+    if args.command is not None:
+        channels.add_command(file, args.command, args.on)
+        wanted = ["people:command"]
+    elif args.webhook is not None:
+        webhook = channels.add_webhook(file, args.webhook, args.on)
+        wanted = [f"people:webhook:{webhook.name}"]
+        note(f"the receiver checks signatures with the secret in {printable(webhook.secret_file)}")
+    if wanted:
+        note(f"written to {printable(file)}")
+    home = Home()
+    home.create()
+    outcomes = send_test(load(os.environ), home.path, wanted)
+    if args.json:
+        say_json({name: {"outcome": each.kind, "why": each.why or None} for name, each in outcomes.items()})
+    for name, each in outcomes.items():
+        sent = each.kind == "delivered"
+        if not args.json:
+            say(f"{name}: " + ("test notice sent" if sent else f"NOT sent: {printable(each.why)}"))
+    if not outcomes:
+        note("there is no channel; `hold notify --command CMD` sets one up")
+    return 0 if outcomes and all(each.kind == "delivered" for each in outcomes.values()) else 1
 
 
 # The consumer that --owner or --consumer names; without them, the one of the user.
@@ -252,7 +325,7 @@ def _add_consumer(parser: Parser, verb: str) -> None:
 def _listing(core: Core, args: Namespace) -> Listing:
     """The signals that wait, without claiming any."""
     from ..home import check_owner
-    from ..index.signals import Filter
+    from ..index.queues import Filter
     from ..signals.consumers import default_name
 
     if args.consumer is not None:
@@ -266,7 +339,7 @@ async def _parked(core: Core, args: Namespace) -> list[Waiting]:
     """Parked signals of the consumer that is named; if none is named, of all consumers."""
     if args.consumer is not None or args.owner is not None:
         return await _listing(core, args).waiting(args.lines, parked=True)
-    from ..index.signals import Filter
+    from ..index.queues import Filter
 
     found: list[Waiting] = []
     for each in core.consumers.known():
@@ -293,14 +366,21 @@ def _consumer(hf: Holdfast, args: Namespace) -> Consumer:
 def _known(core: Core, name: str) -> Filter:
     """The filter of an existing consumer."""
     from ..errors import HoldfastError
-    from ..index.signals import Filter
+    from ..index.queues import Filter
 
     every = {each["name"]: each for each in core.consumers.known()}
     if name in every:
         return Filter.from_json(every[name])
     error = HoldfastError(f"no consumer {name[:80]!a}")
     error.code = "not-found"
+    near = nearest(name, every)
     error.fix = (
-        f"one of {', '.join(sorted(every)[:10])}" if every else "there is no consumer yet; --owner does not need one"
+        f"did you mean {near}?"
+        if near
+        else (
+            f"one of {', '.join(sorted(every)[:10])}"
+            if every
+            else "there is no consumer yet; --owner does not need one"
+        )
     )
     raise error

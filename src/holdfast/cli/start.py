@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from .host import here
-from .options import COMMAND_HELP, Source, add_start_options, environment, owning_process, print_notes, requested
-from .output import note, say, say_json
+from .host import open_home
+from .options import (
+    COMMAND_HELP,
+    Source,
+    add_start_options,
+    environment,
+    owning_process,
+    print_notes,
+    reaching,
+    requested,
+)
+from .output import Awaiting, note, say, say_json
 from .parsing import Namespace, Parser, add_json, add_session, count, duration, pair
 
 TYPE_CHECKING = False
@@ -33,8 +42,9 @@ def start_arrange(parser: Parser) -> None:
 
 def start_main(args: Namespace) -> int:
     command, options = requested(args, "hold start")
-    with here(need_config=True) as hf:
-        session = hf.start(command, **options)
+    with open_home(need_config=True) as hf:
+        with reaching(options):
+            session = hf.start(command, **options)
         print_notes(session)
         if args.json:
             say_json(session)
@@ -64,28 +74,30 @@ def _pour(hf: Holdfast, session: Session, rest: Source) -> None:
 
 RESTART_HELP = """\
 Start the command of a session again, as a new session, and print its id. A session that is still running is stopped
-first.
+first. If ID is a service of the project here, it is started again as the file now defines it, as by `hold up`; without
+an ID, all services are. If another session also has that name, the running one is used; if both run, it is an error.
 
 A session that was started with --restart is restarted in place: it keeps its id and its log. It becomes a new session
 only if an option here asks for something different, or if its runner is gone.
 
-Name, owner, labels, directory, lifetime and limits are the same as before. The environment is ours; give variables of
---env and the --input again, because their values are never stored.
+Name, owner, labels, directory, lifetime and limits are the same as before. The environment is the current one; give
+variables of --env and the --input again, because their values are never stored.
 """
 
-RESTART_USAGE = "ID [--grace T] [--env K=V] [--unset-env K] [--input FILE] [options] [--json]"
+RESTART_USAGE = "[ID] [--grace T] [--env K=V] [--unset-env K] [--input FILE] [options] [--json]"
 RESTART_EXAMPLES = """
 hold restart web
 hold restart web --env TOKEN=$TOKEN --grace 30s
+hold restart                            in a project: all its services
 """
 
 
 def restart_arrange(parser: Parser) -> None:
-    add_session(parser)
+    add_session(parser, "?")
     parser.add_argument("--grace", type=duration("--grace"), metavar="T", help="how long to wait before it is killed")
     parser.add_argument("--env", action="append", type=pair("--env"), metavar="K=V", help="set a variable")
     parser.add_argument("--unset-env", action="append", metavar="K", help="remove a variable")
-    parser.add_argument("--input", metavar="FILE", help="its whole input: a file, or `-` for our own input")
+    parser.add_argument("--input", metavar="FILE", help="its whole input: a file, or `-` for stdin")
     parser.add_argument(
         "--pass-fd", action="append", type=count("--pass-fd", 3), metavar="N", help="pass on this open descriptor"
     )
@@ -95,15 +107,27 @@ def restart_arrange(parser: Parser) -> None:
 
 
 def restart_main(args: Namespace) -> int:
-    with here(need_config=True) as hf:
-        session = hf.get(args.session).restart(
-            env=environment(args) or None,
-            input=None if args.input is None else Source(args.input).whole(),
-            pass_fds=args.pass_fd,
-            lifetime=args.lifetime,
-            owner_pid=owning_process(args),
-            grace=args.grace,
-        )
+    from .end import being_stopped
+
+    given = (args.env, args.unset_env, args.input, args.pass_fd, args.lifetime, args.owner_pid)
+    if args.session is None or not any(given):
+        from .project import restart_services
+
+        code = restart_services(args.session, args.grace, as_json=args.json)
+        if code is not None:
+            return code
+    with open_home(need_config=True) as hf:
+        before = hf.get(args.session)
+        input = None if args.input is None else Source(args.input).whole()
+        with Awaiting(lambda: being_stopped([before.id])):
+            session = before.restart(
+                env=environment(args) or None,
+                input=input,
+                pass_fds=args.pass_fd,
+                lifetime=args.lifetime,
+                owner_pid=owning_process(args),
+                grace=args.grace,
+            )
         if args.json:
             say_json(session)
         else:

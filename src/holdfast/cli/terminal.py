@@ -6,25 +6,25 @@ import os
 import sys
 
 from ..errors import HoldfastError
-from .host import here
-from .output import is_terminal, note, say_json, write
+from .host import open_home
+from .output import Awaiting, is_terminal, megabytes, note, say_json, write
 from .parsing import Namespace, Parser, add_json, add_session, count, duration
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..terminal.screen import Screen
-    from .client import Since
+    from .attach_loop import Since
 
 
 ATTACH_HELP = """\
-Use a session's terminal from this one: its screen, its output as it comes, and every key passed on.
+Use a session's terminal from this one: show its screen and its output, and pass on every key.
 
 Attaching and detaching change nothing in the session; closing the window detaches. The detach key is ctrl-] (see
 --detach-key), followed by: `d` detach, `o` only watch, `r` redraw the screen, `?` help. Typed twice, the key itself is
 sent. The exit code is that of the command (128+n for signal n) if it ended while attached, else 0.
 
-If our output is not a terminal, it gets the bytes of the log from the beginning to the end of the command, and no
-terminal is changed. If our input is not a terminal, it is passed on as it comes.
+If stdout is not a terminal, it gets the bytes of the log from the beginning to the end of the command, and no terminal
+is changed. If stdin is not a terminal, it is passed on as it arrives.
 """
 
 ATTACH_USAGE = "ID [--observe] [--from WHERE] [--detach-key KEY] [--stdin-eof WHAT] [OPTION...]"
@@ -52,7 +52,7 @@ def attach_arrange(parser: Parser) -> None:
         "--stdin-eof",
         choices=("ignore", "eof", "detach"),
         default="ignore",
-        help="at the end of our input, if that is not a terminal: nothing (default), close its input, or detach",
+        help="at the end of stdin, if that is not a terminal: do nothing (default), close its input, or detach",
     )
     parser.add_argument(
         "--history",
@@ -61,7 +61,7 @@ def attach_arrange(parser: Parser) -> None:
         help="rows above the screen (default: terminal.history_rows, 1000)",
     )
     parser.add_argument(
-        "--clipboard", action="store_true", help="let it write to our clipboard, if it was started with --clipboard"
+        "--clipboard", action="store_true", help="let it write to your clipboard, if it was started with --clipboard"
     )
     parser.add_argument("--graphics", action="store_true", help="pass on pictures, for terminals that show them")
 
@@ -69,9 +69,9 @@ def attach_arrange(parser: Parser) -> None:
 def attach_main(args: Namespace) -> int:
     from ..sessions.observe import read_files
     from ..terminal.keys import detach_key
-    from .client import AttachOptions, Client
+    from .attach_loop import AttachLoop, AttachOptions
 
-    with here() as hf:
+    with open_home() as hf:
         name = hf.config.terminal_detach_key if args.detach_key is None else args.detach_key
         key = detach_key(name)
         session = hf.get(args.session)
@@ -85,7 +85,9 @@ def attach_main(args: Namespace) -> int:
             clipboard=args.clipboard and bool(asked.get("clipboard")),
             graphics=args.graphics,
         )
-        return Client(session, options).run()
+        # A session of a node has another id there, and its name is that of the node's.
+        called = args.session if "/" in args.session else None
+        return AttachLoop(session, options, called).run()
 
 
 def _where(text: str) -> Since:
@@ -132,7 +134,7 @@ def screen_arrange(parser: Parser) -> None:
 
 
 def screen_main(args: Namespace) -> int:
-    with here() as hf:
+    with open_home() as hf:
         shown = hf.get(args.session).screen(at=args.at, history=args.history, settle_ms=args.settle)
     form = "json" if args.json else args.format
     if form == "json" and args.output is None:
@@ -176,10 +178,10 @@ def resize_arrange(parser: Parser) -> None:
 
 
 def resize_main(args: Namespace) -> int:
-    from ..sessions.start import check_size
+    from ..sessions.start_request import check_size
 
     rows, cols = check_size(args.size)
-    with here() as hf:
+    with open_home() as hf:
         session = hf.get(args.session).resize(rows, cols)
         if args.json:
             say_json(session)
@@ -225,14 +227,16 @@ def export_main(args: Namespace) -> int:
     from ..sessions.recording import Recording
 
     form = args.format or _BY_NAME.get(os.path.splitext(args.file)[1].lower(), "asciicast3")
-    with here() as hf:
+    with open_home() as hf:
         files = read_files(hf.home, hf.get(args.session).id)
         recording = Recording(files, since=args.since, until=args.until, idle_limit=args.idle_limit)
         if args.file == "-":
             for piece in recording.write(form):
                 write(1, piece)
         else:
-            recording.save(args.file, form)
+            whole = f"of {megabytes(recording.end)}"
+            with Awaiting(lambda: f"the recording, at {megabytes(recording.at)} {whole}"):
+                recording.save(args.file, form)
     tally = recording.tally
     if args.json and args.file != "-":
         say_json(
@@ -247,7 +251,7 @@ def export_main(args: Namespace) -> int:
     for gap in tally.missing:
         note(f"{gap.stop - gap.start} bytes from byte {gap.start} are missing: {gap.reason}")
     if tally.invalid:
-        note(f"invalid UTF-8 in {tally.invalid} places became U+FFFD; --format raw keeps the bytes")
+        note(f"invalid UTF-8 in {tally.invalid} places was replaced by U+FFFD; --format raw keeps the bytes")
     return 0
 
 
@@ -270,10 +274,10 @@ def reset_arrange(parser: Parser) -> None:
 
 
 def reset_main(_args: Namespace) -> int:
-    from ..terminal.client import everything
+    from ..terminal.undo import everything
 
     if not is_terminal(1):
-        error = HoldfastError("our output is not a terminal")
+        error = HoldfastError("stdout is not a terminal")
         error.fix = "run `hold reset` in the terminal, or with its output there"
         raise error
     try:

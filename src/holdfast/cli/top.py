@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from .host import here
+from .host import open_home
 from .output import Style, cut, is_terminal, note, say, say_json, style, table, write
 from .parsing import Namespace, Parser, add_json
 from .top_rows import HEADS, LOOK_S, Details, Row, cells, fitting, look, title
@@ -23,8 +23,8 @@ owner.
 
 The view needs the extra `top` (pip install 'holdfast[top]'). Keys: arrows or j and k select; Enter attaches, or shows
 the log of a session without a terminal; l shows the log, s stops, r restarts, / filters as `hold ls --search` does,
-o changes the order, ? lists the keys, q quits. A stop or restart that was asked for is finished after you quit.
-Without the extra, a plain table is shown every second; q quits.
+o changes the order, a also shows what has ended, ? lists the keys, q quits. A stop or restart that was asked for is
+finished after you quit. Without the extra, a plain table is shown every second; q quits.
 
 CPU is in percent of one processor since the last update; memory is the resident memory of all its processes. If
 stdout is not a terminal, or with --json, the table is printed once; CPU is then measured over the whole life of the
@@ -48,7 +48,7 @@ def top_main(args: Namespace) -> int:
         # textual draws on stderr.
         live = _textual_view() if is_terminal(2) else None
         return _plain() if live is None else live()
-    with here() as hf:
+    with open_home() as hf:
         rows = look(hf, Details(hf.home))
         if args.json:
             say_json([row.to_json() for row in rows])
@@ -89,7 +89,7 @@ def _plain() -> int:
     try:
         termios.tcsetattr(0, termios.TCSANOW, keys)
         write(1, b"\x1b[?1049h\x1b[?25l")
-        with here() as hf:
+        with open_home() as hf:
             details = Details(hf.home)
             while True:
                 cols, height = os.get_terminal_size(1)

@@ -7,6 +7,7 @@ import time
 
 from ..core import processes
 from ..core.vt.text import tail
+from ..model.session import FINAL_STATES
 from ..sessions.log import Log
 from .output import DIM, YELLOW, age, cut, megabytes, printable, state_words, width
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
     Cell = tuple[str, str]
 
+# How many ended sessions are listed: each look reads them again.
+_ENDED_MOST = 100
 # How often to look for changes that no signal announces: output, CPU time, new sessions.
 LOOK_S = 1.0
 
@@ -115,6 +118,10 @@ class Row:
         return self.shot.name or self.shot.description
 
     @property
+    def has_ended(self) -> bool:
+        return self.shot.state in FINAL_STATES
+
+    @property
     def status(self) -> tuple[str, str]:
         return state_words(self.shot)
 
@@ -157,12 +164,15 @@ class Details:
         return known[1] or str(shot.metadata.get("phase") or "")
 
 
-def look(hf: Holdfast, details: Details) -> list[Row]:
-    """Everything that runs now."""
+def look(hf: Holdfast, details: Details, *, ended: bool = False) -> list[Row]:
+    """Everything that runs now, and with `ended` what ended last, the newest first."""
     from ..errors import IndexBusy
     from ..sessions.driver import drive
 
-    shots = hf.daemons.list()
+    found = hf.daemons.list(include_terminal=ended)
+    shots = [shot for shot in found if shot.state not in FINAL_STATES]
+    over = [shot for shot in found if shot.state in FINAL_STATES]
+    shots += sorted(over, key=lambda shot: shot.ended_at or "", reverse=True)[:_ENDED_MOST]
     try:
         waiting = drive(hf._core.consumers.listing().counts(shot.owner for shot in shots))
     except IndexBusy:
@@ -232,7 +242,11 @@ def title(rows: Sequence[Row], more: str = "") -> str:
     if not rows:
         return "hold top: nothing is running; `hold start -- CMD...` starts a command"
     waiting = sum(1 for row in rows if row.shot.needs_input)
-    parts = [f"{len(rows)} running"]
+    ended = sum(1 for row in rows if row.has_ended)
+    parts = [f"{len(rows) - ended} running"] + [f"{ended} ended"] * bool(ended)
     if waiting:
         parts.append("1 needs input" if waiting == 1 else f"{waiting} need input")
+    for word in ("unhealthy", "restarting"):
+        count = sum(1 for row in rows if row.shot.condition == word)
+        parts += [f"{count} {word}"] * bool(count)
     return "hold top: " + ", ".join(parts + [more] * bool(more))

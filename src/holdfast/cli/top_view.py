@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import signal
 import threading
 import time
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
@@ -23,7 +23,7 @@ from ..sessions.core import fits
 from ..sessions.lines import Cleaners
 from ..sessions.log import Log
 from .end import in_words
-from .host import author, here, settings
+from .host import author, open_home, settings
 from .output import BOLD, DIM, GREEN, RED, YELLOW, cut, note, printable, state_words, style
 from .top_rows import HEADS, LOOK_S, Details, Row, cells, fitting, look, title
 
@@ -47,7 +47,7 @@ _FIRST_LINES = 1000
 # New output is collected for this long before it is drawn.
 _GATHER_S = 0.05
 
-_KEYS = "enter attach  l log  s stop  r restart  / filter  o order  ? help  q quit"
+_KEYS = "enter attach  l log  s stop  r restart  / filter  o order  a all  ? help  q quit"
 _LOG_KEYS = "q back  arrows, space, b, g, G scroll; at the end new output is followed"
 _HELP = """\
 up, down, j, k   select a session          g, G   first, last
@@ -57,10 +57,15 @@ s, r             stop, restart (asks first)
 /                filter: id, name, command, directory, description, labels
 escape           remove the filter
 o                order: start, cpu, memory, name, status
+a                also show what has ended, the newest first; or no longer
 ctrl-z           suspend hold top
 q, ctrl-c        quit
 
 Any key closes this page."""
+
+# Keys that move through the list or a log.
+_MOVES = {"up": "up", "k": "up", "down": "down", "j": "down", "pageup": "page_up", "pagedown": "page_down"}
+_MOVES |= {"home": "home", "g": "home", "end": "end", "G": "end"}
 
 _ORDERS: dict[str, Callable[[Row], Any]] = {
     "start": lambda row: 0,
@@ -152,9 +157,10 @@ class View(App[None]):
     DataTable > .datatable--header { background: ansi_default; color: ansi_default; text-style: bold; }
     DataTable > .datatable--cursor { background: ansi_default; color: ansi_default; text-style: reverse; }
     Input, Input:focus { border: none; height: 1; padding: 0; display: none; }
-    Question, Help { background: transparent; align: left bottom; }
-    Question > Static { height: 1; background: ansi_default; text-style: bold; }
-    Help > Static { height: auto; border: solid ansi_default; background: ansi_default; }
+    Overlay { background: transparent; align: left bottom; }
+    Overlay > Static { height: auto; background: ansi_default; }
+    .question { text-style: bold; }
+    .help { border: solid ansi_default; }
     """
 
     def __init__(self, hf: AsyncHoldfast) -> None:
@@ -199,7 +205,7 @@ class Sessions(Screen[None]):
         super().__init__()
         self._hf = hf
         # Looks are made in a thread, so that they hold up no key.
-        self._watched = here()
+        self._watched = open_home()
         self._waker = hf._core.consumers.listing().waker()
         self._woken = asyncio.Event()
         self._details = Details(hf.home)
@@ -212,6 +218,7 @@ class Sessions(Screen[None]):
         self._select: str | None = None
         self._filter = ""
         self._order = "start"
+        self._shows_ended = False
         self._message = ""
         # Set when the user quits.
         self.is_left = False
@@ -267,9 +274,9 @@ class Sessions(Screen[None]):
                 pass
 
     async def _look(self) -> None:
-        rows = await _in_thread(lambda: look(self._watched, self._details))
-        listed = {row.id for row in rows}
-        gone = [row for row in self._every if row.id not in listed and row.id not in self._reported]
+        rows = await _in_thread(lambda: look(self._watched, self._details, ended=self._shows_ended))
+        running = {row.id for row in rows if not row.has_ended}
+        gone = [row for row in self._every if not row.has_ended and row.id not in running | self._reported]
         self._every, self._looked = rows, True
         if gone:
             self._message = "; ".join([await self._ending(row) for row in gone[:_ENDINGS]])
@@ -323,6 +330,7 @@ class Sessions(Screen[None]):
                 if line[n] != self._drawn[number][n]:
                     self._list.update_cell(str(number), HEADS[n], _text(line, n, width))
             self._drawn[number] = line
+        self._list.show_header = bool(rows)
         moved = [row.id for row in rows] != [row.id for row in self._shown]
         self._shown, self._columns = rows, columns
         if is_new or moved:
@@ -343,22 +351,17 @@ class Sessions(Screen[None]):
             self._draw()
         if self._input.display:
             if key == "escape":
-                self._filter = self._input.value = ""
+                self._clear_filter()
             if key in ("escape", "enter"):
                 self._show_input(False)
-                self._draw()
             return key in ("escape", "enter")
         act = {
             "up": self._list.action_cursor_up,
-            "k": self._list.action_cursor_up,
             "down": self._list.action_cursor_down,
-            "j": self._list.action_cursor_down,
-            "pageup": self._list.action_page_up,
-            "pagedown": self._list.action_page_down,
+            "page_up": self._list.action_page_up,
+            "page_down": self._list.action_page_down,
             "home": self._list.action_scroll_top,
-            "g": self._list.action_scroll_top,
             "end": self._list.action_scroll_bottom,
-            "G": self._list.action_scroll_bottom,
             "enter": self._open,
             "l": self._show_log,
             "s": lambda: self._ask("stop"),
@@ -366,9 +369,10 @@ class Sessions(Screen[None]):
             "/": lambda: self._show_input(True),
             "escape": self._clear_filter,
             "o": self._change_order,
-            "?": lambda: self.app.push_screen(Help()),
+            "a": self._show_ended,
+            "?": lambda: self.app.push_screen(Overlay(_HELP, "help")),
             "q": self.app.exit,
-        }.get(key)
+        }.get(_MOVES.get(key, key))
         if act is not None:
             act()
         return True
@@ -390,6 +394,10 @@ class Sessions(Screen[None]):
         self._order = orders[(orders.index(self._order) + 1) % len(orders)]
         self._draw()
 
+    def _show_ended(self) -> None:
+        self._shows_ended = not self._shows_ended
+        self._woken.set()
+
     def _show_input(self, shown: bool) -> None:
         self._below.display = not shown
         self._input.display = shown
@@ -409,7 +417,7 @@ class Sessions(Screen[None]):
             return
         name = next((row.shot.name for row in self._shown if row.id == id), None)
         text = f"{what} {id}{f' ({printable(name)})' if name else ''}? y/n"
-        self.app.push_screen(Question(text, lambda: self._begin(what, id)))
+        self.app.push_screen(Overlay(text, "question", lambda: self._begin(what, id)))
 
     # Acting.
 
@@ -418,7 +426,7 @@ class Sessions(Screen[None]):
             return
         self._message = f"{id}: {'stopping' if what == 'stop' else 'restarting'}"
         self._draw()
-        task = asyncio.create_task(self._stop(id) if what == "stop" else self._restart(id))
+        task = asyncio.create_task(self._act(what, id))
         self._at_work[id] = task
         self._reported.add(id)
         task.add_done_callback(lambda task: self._done(id, task))
@@ -431,61 +439,47 @@ class Sessions(Screen[None]):
             self._message = f"{id}: {task.result()}"
         self._woken.set()
 
-    async def _stop(self, id: str) -> str:
+    async def _act(self, what: str, id: str) -> str:
         try:
-            return in_words(await (await self._hf.get(id)).stop())
+            session = await self._hf.get(id)
+            if what == "stop":
+                return in_words(await session.stop())
+            again = await session.restart()
         except HoldfastError as problem:
             return f"{problem.message}; {problem.fix}"
-
-    async def _restart(self, id: str) -> str:
-        try:
-            session = await (await self._hf.get(id)).restart()
-        except HoldfastError as problem:
-            return f"{problem.message}; {problem.fix}"
-        self._select = session.id
-        return "restarted" if session.id == id else f"restarted as {session.id}"
+        self._select = again.id
+        return "restarted" if again.id == id else f"restarted as {again.id}"
 
     def _attach_to(self, id: str) -> None:
         """Blocks until the user detaches, as `hold attach` does."""
         from ..terminal.keys import detach_key
-        from .client import AttachOptions, Client
+        from .attach_loop import AttachLoop, AttachOptions
 
-        with self.app.suspend(), here() as hf:
+        with self.app.suspend(), open_home() as hf:
             try:
                 rows, key = hf.config.terminal_history_rows, detach_key(hf.config.terminal_detach_key)
-                client = Client(hf.get(id), AttachOptions(key=key, history_rows=rows))
-                client.run()
+                loop = AttachLoop(hf.get(id), AttachOptions(key=key, history_rows=rows))
+                loop.run()
             except HoldfastError as problem:
                 self._message = problem.message
             else:
-                if client.dismissed:
+                if loop.dismissed:
                     self.app.exit()
 
 
 async def _in_thread(work: Callable[[], list[Row]]) -> list[Row]:
     """In a thread that does not outlive the process: one that waits for a runner must not hold up its end."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[list[Row]] = loop.create_future()
-
-    def finish(result: list[Row] | BaseException) -> None:
-        if done.cancelled():
-            return
-        if isinstance(result, list):
-            done.set_result(result)
-        else:
-            done.set_exception(result)
+    done: Future[list[Row]] = Future()
+    done.set_running_or_notify_cancel()  # what it has begun is not cancelled
 
     def run() -> None:
-        result: list[Row] | BaseException
         try:
-            result = work()
+            done.set_result(work())
         except Exception as problem:  # noqa: BLE001  it is raised where the result is awaited
-            result = problem
-        with contextlib.suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(finish, result)
+            done.set_exception(problem)
 
     threading.Thread(target=run, name="hold-top", daemon=True).start()
-    return await done
+    return await asyncio.wrap_future(done)
 
 
 def _side(column: int) -> Any:
@@ -497,30 +491,21 @@ def _text(line: list[Cell], column: int, width: int) -> Text:
     return Text(cut(text, width), _STYLES[colour], justify=_side(column))
 
 
-class Question(ModalScreen[None]):
-    """One line at the bottom; y or Y is yes, every other key is no."""
+class Overlay(ModalScreen[None]):
+    """A text at the bottom, until the next key. If there is a question in it, y or Y is yes."""
 
-    def __init__(self, text: str, act: Callable[[], None]) -> None:
+    def __init__(self, text: str, kind: str, act: Callable[[], None] = lambda: None) -> None:
         super().__init__()
-        self._text = text
+        self._text = Static(text, classes=kind, markup=False)
         self._act = act
 
     def compose(self) -> Iterable[Any]:
-        return [Static(self._text, markup=False)]
+        return [self._text]
 
     def press(self, key: str) -> bool:
         self.dismiss()
         if key in ("y", "Y"):
             self._act()
-        return True
-
-
-class Help(ModalScreen[None]):
-    def compose(self) -> Iterable[Any]:
-        return [Static(_HELP, markup=False)]
-
-    def press(self, key: str) -> bool:
-        self.dismiss()
         return True
 
 
@@ -548,23 +533,9 @@ class LogView(Screen[None]):
         if key in ("q", "escape"):
             self.dismiss()
             return True
-        act = {
-            "up": self._text.scroll_up,
-            "k": self._text.scroll_up,
-            "down": self._text.scroll_down,
-            "j": self._text.scroll_down,
-            "enter": self._text.scroll_down,
-            "pageup": self._text.scroll_page_up,
-            "b": self._text.scroll_page_up,
-            "pagedown": self._text.scroll_page_down,
-            " ": self._text.scroll_page_down,
-            "home": self._text.scroll_home,
-            "g": self._text.scroll_home,
-            "end": self._text.scroll_end,
-            "G": self._text.scroll_end,
-        }.get(key)
-        if act is not None:
-            act(animate=False)
+        move = {**_MOVES, "enter": "down", "b": "page_up", " ": "page_down"}.get(key)
+        if move is not None:
+            getattr(self._text, f"scroll_{move}")(animate=False)
         return True
 
     async def _follow(self) -> None:

@@ -6,9 +6,10 @@ import os
 import sys
 
 from ..errors import TIMED_OUT
-from .host import here
+from .host import open_home
+from .options import flag_of
 from .output import note, say_json
-from .parsing import Namespace, Parser, add_json, add_option, add_session, count
+from .parsing import Namespace, Parser, add_json, add_session, count
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,8 +30,7 @@ _WARNINGS = {
 
 def add_wait_for(parser: Parser) -> None:
     waits = parser.add_group("wait afterwards for the first of (30s unless --timeout)")
-    for option in _options():
-        add_option(waits, option)
+    waits.add_arguments(map(flag_of, _options()))
     add_json(parser, "the bytes accepted, warnings, the cursor before them, and the result of the wait")
 
 
@@ -43,14 +43,14 @@ def _wait_for(args: Namespace) -> dict[str, Any] | None:
 
 
 def _options() -> list[Option]:
-    from ..sessions.wait import AFTER_INPUT, WAIT_OPTIONS
+    from ..sessions.wait import ALSO_AFTER_INPUT, WAIT_OPTIONS
 
-    return [option for option in WAIT_OPTIONS.values() if option.group == AFTER_INPUT]
+    return [option for option in WAIT_OPTIONS.values() if option.group == ALSO_AFTER_INPUT]
 
 
 def _typed(args: Namespace, act: Callable[[Session, dict[str, Any] | None], Typed]) -> int:
     """Type into the session, wait, and report both."""
-    with here() as hf:
+    with open_home() as hf:
         return _report(act(hf.get(args.session), _wait_for(args)), args)
 
 
@@ -64,7 +64,7 @@ def _report(typed: Typed, args: Namespace) -> int:
 
 SEND_HELP = """\
 Write to the input of a session that was started with --tty or --stdin open. The text is sent unchanged; --newline
-adds a line end. Without a text, or with `-`, our own input is passed on as it comes.
+adds a line end. Without a text, or with `-`, stdin is passed on as it arrives.
 """
 
 SEND_USAGE = f"ID [TEXT] [--newline] {WAIT_USAGE}"
@@ -77,7 +77,7 @@ hold send calc < sums.txt
 
 def send_arrange(parser: Parser) -> None:
     add_session(parser)
-    parser.add_argument("text", nargs="?", metavar="TEXT", help="what to write; `-` or nothing: our input")
+    parser.add_argument("text", nargs="?", metavar="TEXT", help="what to write; `-` or nothing: stdin")
     parser.add_argument("-n", "--newline", action="store_true", help="add a line end")
     add_wait_for(parser)
 
@@ -94,7 +94,7 @@ def _send_stdin(args: Namespace, end: bytes) -> int:
     from ..sessions.inputs import wait_behind
     from .options import pour
 
-    with here() as hf:
+    with open_home() as hf:
         core = hf._core
         id = drive(core.locate(args.session))
         return _report(drive(wait_behind(core, id, drive(pour(core, id, last=end)), _wait_for(args))), args)
@@ -155,7 +155,7 @@ def keys_main(args: Namespace) -> int:
 
 PASTE_HELP = """\
 Paste text into a session that has a terminal: as a bracketed paste if the program asked for it, and without control
-characters, so that nothing in it is run. Without a text, or with `-`, paste our input.
+characters, so that nothing in it is run. Without a text, or with `-`, paste stdin.
 """
 
 PASTE_USAGE = f"ID [TEXT] [--bracketed auto|always|never] [--raw] {WAIT_USAGE}"
@@ -168,7 +168,7 @@ lines"
 
 def paste_arrange(parser: Parser) -> None:
     add_session(parser)
-    parser.add_argument("text", nargs="?", metavar="TEXT", help="what to paste; `-` or nothing: our input")
+    parser.add_argument("text", nargs="?", metavar="TEXT", help="what to paste; `-` or nothing: stdin")
     parser.add_argument(
         "--bracketed",
         choices=("auto", "always", "never"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 
 from ..core.directories import WRITABLE
 from ..errors import BadArgument, ConfigError
@@ -24,11 +25,24 @@ from .settings import (
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Any
 
-    from .channels import CommandChannel, WebhookChannel
+    from .channels import CommandChannel, OwnPlace, WebhookChannel
+
+    Table = CommandChannel | WebhookChannel | OwnPlace
 
 
-__all__ = ("PEOPLE_EVENTS", "SETTINGS", "Config", "Setting", "config_path", "line_of", "load", "prompt_patterns")
+__all__ = (
+    "PEOPLE_EVENTS",
+    "SETTINGS",
+    "Config",
+    "Setting",
+    "config_path",
+    "line_of",
+    "load",
+    "people_spec",
+    "prompt_patterns",
+)
 
 _BY_NAME = {(setting.section, setting.key): setting for setting in SETTINGS}
 _SECTIONS = tuple(dict.fromkeys(setting.section for setting in SETTINGS))
@@ -49,7 +63,7 @@ class Config(Settings):
         self.file = file
         # Where each setting that was given comes from; all others have their default.
         self._sources: dict[str, str] = {}
-        self._channels: dict[str, CommandChannel | WebhookChannel] = {}
+        self._tables: dict[str, Table] = {}
         # Settings of earlier releases that were given and have no effect.
         self.ignored: list[str] = []
 
@@ -65,29 +79,34 @@ class Config(Settings):
         setattr(self, setting.attribute, setting.value(given))
         self._sources[setting.name] = source
 
-    def _add(self, channel: CommandChannel | WebhookChannel, source: str) -> None:
-        self._channels[channel.table] = channel
-        self._sources[channel.table] = source
+    def _add(self, table: Table, source: str) -> None:
+        self._tables[table.table] = table
+        self._sources[table.table] = source
 
     @property
     def people_command(self) -> CommandChannel | None:
-        return next((each for each in self._channels.values() if each.kind == "command"), None)
+        return next((each for each in self._tables.values() if each.kind == "command"), None)
 
     @property
     def people_webhooks(self) -> dict[str, WebhookChannel]:
-        return {each.name: each for each in self._channels.values() if each.kind == "webhook"}
+        return {each.name: each for each in self._tables.values() if each.kind == "webhook"}
 
-    def channels(self) -> dict[str, CommandChannel | WebhookChannel]:
-        """The channels to people that have a table of their own, by its name."""
-        return dict(self._channels)
+    @property
+    def own_places(self) -> dict[str, OwnPlace]:
+        return {each.name: each for each in self._tables.values() if each.kind == "place"}
+
+    def tables(self) -> dict[str, Table]:
+        """Channels to people and places that have a table of their own, by its name."""
+        return dict(self._tables)
 
     def to_json(self) -> dict[str, dict[str, object]]:
-        """By section and key; channels by the rest of their table's name."""
+        """By section and key; channels and places by the rest of their table's name."""
         found: dict[str, dict[str, object]] = {section: {} for section in _SECTIONS}
         for setting in SETTINGS:
             found[setting.section][setting.key] = getattr(self, setting.attribute)
-        for name, channel in self._channels.items():
-            found["people"][name.partition(".")[2]] = channel.to_json()
+        for name, table in self._tables.items():
+            section, _, rest = name.partition(".")
+            found[section][rest] = table.to_json()
         return found
 
     def sources(self) -> dict[str, str]:
@@ -112,6 +131,22 @@ def config_path(environ: Mapping[str, str]) -> str:
     base = environ.get("XDG_CONFIG_HOME", "")
     base = base if os.path.isabs(base) else os.path.join(user_home(environ), ".config")
     return os.path.join(base, "holdfast", "config.toml")
+
+
+def people_spec(config: Config) -> dict[str, Any]:
+    """Which events people are notified of, none without a channel; the program that delivers when no host is there, to
+    which the runner adds the home; and the configuration file, for a channel that is added while the session runs."""
+    wanted = [
+        config.people_events if each.events is None else each.events
+        for each in config._tables.values()
+        if each.kind != "place"
+    ]
+    wanted += [config.people_events] if config.people_bell else []
+    # `-P`: not from the current directory, where another user may have put modules.
+    file = config.file or config_path(os.environ)
+    argv = [sys.executable, "-P", "-m", "holdfast.signals.people.program", "--config", file]
+    events = sorted({event for events in wanted for event in events})
+    return {"events": events, "argv": argv, "config": [file, config.changed_ns() or 0]}
 
 
 def _read(environ: Mapping[str, str], path: str | None) -> tuple[str | None, str]:
@@ -181,6 +216,12 @@ def _apply_file(config: Config, file: str, text: str) -> None:
                     config._add(channel, f"file {file}:{line}" if line else f"file {file}")
                 continue
             setting = _BY_NAME.get((section, key))
+            if setting is None and section == "places" and isinstance(given, dict):
+                from .channels import read_place
+
+                place, line = read_place(file, text, key, given)
+                config._add(place, f"file {file}:{line}" if line else f"file {file}")
+                continue
             if setting is None:
                 keys = [each.key for each in SETTINGS if each.section == section]
                 keys += _CHANNELS if section == "people" else ()

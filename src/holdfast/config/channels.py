@@ -1,4 +1,5 @@
-"""The channels to people: `[people.command]` and `[people.webhook.NAME]`, tables of the file only."""
+"""Tables of the file only: the channels to people, `[people.command]` and `[people.webhook.NAME]`, and the
+configured places, `[places.NAME]`."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from .settings import SETTINGS, nearest_line, unknown
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Literal
+    from typing import Any, Literal
 
 
 PLACEHOLDERS = (
@@ -74,6 +75,25 @@ class WebhookChannel:
         return {"url": self.shown_url, "secret_file": self.secret_file, "events": self.events}
 
 
+class OwnPlace:
+    """A command that runs what follows it in another place, with our stdin and stdout."""
+
+    __slots__ = ("argv", "name")
+
+    kind: Literal["place"] = "place"
+
+    def __init__(self, name: str, argv: tuple[str, ...]) -> None:
+        self.name = name
+        self.argv = argv
+
+    @property
+    def table(self) -> str:
+        return f"places.{self.name}"
+
+    def to_json(self) -> dict[str, object]:
+        return {"argv": self.argv}
+
+
 class ChannelRefused(Exception):
     """What is wrong with which key of a table; `key` is None for the table itself."""
 
@@ -108,6 +128,21 @@ def read_channels(
         key = ascii(".".join(path))[1:-1][:120]
         raise ConfigError(file, nearest_line(text, *path), key, problem.why, problem.fix) from None
     return found
+
+
+def read_place(file: str, text: str, name: str, given: object) -> tuple[OwnPlace, int | None]:
+    """The place of `[places.NAME]`, with its line."""
+    path = ("places", name)
+    argv = _table(file, text, path, given, ("argv",)).get("argv")
+    key = ascii(".".join(path))[1:-1][:120]
+    if not _WEBHOOK_NAME.fullmatch(name) or name == "local":
+        raise ConfigError(file, nearest_line(text, *path), key, "not a valid name for a place", _NAME_FIX)
+    if not isinstance(argv, list) or not argv or not all(isinstance(each, str) and "\0" not in each for each in argv):
+        fix = 'such as argv = ["kubectl", "exec", "-i", "web-0", "--"]'
+        raise ConfigError(
+            file, nearest_line(text, *path, "argv"), f"{key}.argv", "not a list of a program and its arguments", fix
+        )
+    return OwnPlace(name, tuple(argv)), nearest_line(text, *path)
 
 
 def _table(
@@ -182,3 +217,103 @@ def _events(table: Mapping[str, object]) -> tuple[str, ...] | None:
     except BadArgument as problem:
         raise ChannelRefused("events", problem.why, problem.fix) from None
     return tuple(str(event) for event in found) if isinstance(found, tuple) else ()
+
+
+# Setting up a channel from the command line.
+
+
+# Words that mean something to a shell alone: a program would get them as arguments, and say nothing.
+_FOR_A_SHELL = re.compile(r"[|&;]+|[0-9&]?>\S*|\S+;")
+
+
+def add_command(file: str, line: str, events: tuple[str, ...] | None) -> CommandChannel:
+    """Write `[people.command]`: a program and its arguments as a shell would split them. Without a placeholder, title
+    and body are appended."""
+    import shlex
+
+    try:
+        argv = shlex.split(line)
+    except ValueError as problem:
+        raise BadArgument("--command", str(problem).lower(), "quote the whole command once") from None
+    if any(_FOR_A_SHELL.fullmatch(word) for word in argv):
+        fix = "put the line into a script, which gets the title as $1 and the body as $2, and name the script"
+        raise BadArgument("--command", "is a program and its arguments, and no shell reads it", fix)
+    if not any(PLACEHOLDER.search(word) for word in argv):
+        argv += ["{title}", "{body}"]
+    try:
+        channel = command_channel({"argv": argv} | ({"events": list(events)} if events else {}))
+    except ChannelRefused as problem:
+        raise BadArgument("--command", problem.why, problem.fix) from None
+    write_table(file, ("people", "command"), {"argv": channel.argv, "events": channel.events})
+    return channel
+
+
+def add_webhook(file: str, url: str, events: tuple[str, ...] | None) -> WebhookChannel:
+    """Write `[people.webhook.HOST]`, and its secret into a file beside the configuration, unless there is one."""
+    import os
+    import secrets
+    from urllib.parse import urlsplit
+
+    try:
+        name = (urlsplit(_url(url)).hostname or "")[:40]
+        name = name if _WEBHOOK_NAME.fullmatch(name) else "webhook"
+        secret = os.path.join(os.path.dirname(file), f"{name}.secret")
+        table = {"url": url, "secret_file": secret} | ({"events": list(events)} if events else {})
+        channel = webhook_channel(name, table)
+    except ChannelRefused as problem:
+        raise BadArgument("--webhook", problem.why, problem.fix) from None
+    os.makedirs(os.path.dirname(file), exist_ok=True)
+    try:
+        fd = os.open(secret, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(fd, "w") as opened:
+            opened.write(secrets.token_hex(32) + "\n")
+    except FileExistsError:
+        pass
+    write_table(file, ("people", "webhook", name), {"url": url, "secret_file": secret, "events": channel.events})
+    return channel
+
+
+def write_table(file: str, path: tuple[str, ...], values: Mapping[str, str | tuple[str, ...] | None]) -> None:
+    """Write the table at this path into the configuration, in the place of the one that is there. Everything else
+    stays as it is; ConfigError if that cannot be done."""
+    import json
+    import os
+    import tomllib
+
+    file = os.path.realpath(file)
+    try:
+        with open(file, encoding="utf-8") as opened:
+            before = opened.read()
+    except FileNotFoundError:
+        before = ""
+    # Strings and lists of strings are written alike in JSON and TOML.
+    header = ".".join(json.dumps(each) if "." in each else each for each in path)
+    table = [f"[{header}]", *(f"{key} = {json.dumps(value)}" for key, value in values.items() if value is not None)]
+    lines = before.splitlines()
+    start = next((at for at, line in enumerate(lines) if line.strip() == table[0]), len(lines))
+    stop = next((at for at in range(start + 1, len(lines)) if lines[at].startswith("[")), len(lines))
+    gap = [""] if 0 < start == len(lines) else []
+    after = "\n".join([*lines[:start], *gap, *table, *([""] if lines[stop:] else []), *lines[stop:]]) + "\n"
+    try:
+        kept, written = (_without(tomllib.loads(text), path) for text in (before, after))
+    except ValueError:
+        kept, written = {}, {"": ""}
+    if kept != written:
+        fix = "write it there yourself: " + "; ".join(table)
+        raise ConfigError(file, None, header, "is written in a way that cannot be changed automatically", fix)
+    os.makedirs(os.path.dirname(file), exist_ok=True)
+    new = f"{file}.new"
+    mode = os.stat(file).st_mode & 0o777 if before else 0o600
+    fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+    with os.fdopen(fd, "w", encoding="utf-8") as opened:
+        opened.write(after)
+        opened.flush()
+        os.fsync(fd)
+    os.rename(new, file)
+
+
+def _without(tables: dict[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
+    """All but the table at this path, and tables that it leaves empty."""
+    inner = tables.get(path[0])
+    rest = _without(inner, path[1:]) if path[1:] and isinstance(inner, dict) else {}
+    return {name: each for name, each in {**tables, path[0]: rest}.items() if name != path[0] or each}

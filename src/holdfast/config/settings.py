@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from ..errors import BadArgument, ConfigError
-from ..model.session import seconds, shown, size_bytes
+from ..model.session import nearest, seconds, shown, size_bytes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -144,8 +144,19 @@ def _text(setting: Setting, given: object) -> str:
 
 def _path(setting: Setting, given: object) -> str:
     given = _text(setting, given)
-    if not os.path.isabs(given) or "\0" in given:
-        raise BadArgument(setting.name, f"{shown(given)} is not an absolute path", f'such as "{setting.default}"')
+    if given != setting.default and (not os.path.isabs(given) or "\0" in given):
+        such = setting.default or "/path/to/file"
+        raise BadArgument(setting.name, f"{shown(given)} is not an absolute path", f'such as "{such}"')
+    return given
+
+
+def _nats(setting: Setting, given: object) -> str:
+    given = _text(setting, given)
+    scheme, _, rest = given.partition("://")
+    # The address is logged: it has no password, and neither has this message.
+    if given and (scheme not in ("nats", "tls") or not rest or any(each in "@/" or each.isspace() for each in rest)):
+        fix = 'such as "tls://nats.example:4222"; user and password belong in the file of nodes.credentials'
+        raise BadArgument(setting.name, "this is not the address of a NATS server", fix)
     return given
 
 
@@ -226,6 +237,7 @@ codes = _kind("list of exit codes", _list_of(_count))
 switch = _kind("true or false", _switch)
 text = _kind("text", _text)
 path = _kind("absolute path", _path)
+nats = _kind("address of a NATS server", _nats)
 prompts = _kind("lines of kind=pattern", _prompts)
 word = _kind("word", _word)
 words = _kind("list of words", _list_of(_word))
@@ -364,6 +376,11 @@ class Settings:
     restart_success_codes = codes((0,), "Exit codes that count as success.", high=255)
     restart_final_codes = codes((125,), "Exit codes after which the command is not restarted.", high=255)
 
+    nodes_url = nats("", "A NATS server that `hold fabric` did not start, through which this home sees its nodes.")
+    nodes_credentials = path(
+        "", "The file with the login of this home there: `.creds`, an nkey seed, or `USER:PASSWORD`."
+    )
+
     server_connections = count(512, "Connections of `hold serve` that have shown a valid token.", low=1)
     server_connections_per_peer = count(128, "Of these, connections from one address.", low=1)
     server_observers_per_session = count(256, "Observers attached to one session.", low=1)
@@ -371,10 +388,12 @@ class Settings:
     server_header_bytes = size(16 * KIB, "The line and headers of a request.", low=KIB, high=MIB)
     server_header_time = duration(10.0, "Time for a client to send them.", low=0.01)
     server_body_bytes = size(MIB, "The body of a request.", low=KIB, high=64 * MIB)
+    server_body_time = duration(10.0, "Time for a client to send it.", low=0.01)
     server_body_depth = count(32, "Levels of nesting in a body.", low=2, high=100)
     server_frame_bytes = size(MIB, "One WebSocket message of a client.", low=KIB, high=64 * MIB)
     server_unacked_bytes = size(512 * KIB, "Output on its way to a viewer that has not acknowledged it.", low=64 * KIB)
     server_lag_bytes = size(4 * MIB, "An observer further behind is shown the screen again.", low=64 * KIB)
+    server_attach_time = duration(10.0, "Time from an upgrade to the screen.", low=0.01)
     server_ping_interval = duration(20.0, "Time between two pings of a WebSocket client.", low=0.01)
     server_pong_wait = duration(20.0, "Time for its answer.", low=0.01)
     server_long_poll = duration(60.0, "The longest time that a request may ask to wait.", low=1, high=600)
@@ -398,11 +417,9 @@ REMOVED = frozenset(
 
 
 def unknown(file: str, line: int | None, name: str, what: str, known: list[str] | tuple[str, ...]) -> ConfigError:
-    from difflib import get_close_matches
-
     word = name if what == "variable" else name.rpartition(".")[2]
-    near = get_close_matches(word[:80], known, 1)
-    fix = f"did you mean {near[0]}?" if near else "known are " + ", ".join(known)
+    near = nearest(word, known)
+    fix = f"did you mean {near}?" if near else "known are " + ", ".join(known)
     return ConfigError(file, line, ascii(name)[1:-1][:120], f"unknown {what}", fix)
 
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 
 _SPACE = " \t\n\r"
+# Deeper than any frame and any line of ours.
+DEPTH_MAX = 32
 
 
 def _refuse_number(word: str) -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 else:
     import _signal as signal
 
-__all__ = ["NAMES", "NUMBERS", "signal"]
+__all__ = ["DEFAULTED", "NAMES", "NUMBERS", "signal"]
 
 # Sorted, so that of two names for one number the usual one comes first: SIGCHLD and not SIGCLD.
 NUMBERS: dict[str, int] = {
@@ -22,3 +22,5 @@ NUMBERS: dict[str, int] = {
 NAMES: dict[int, str] = {}
 for _name, _number in NUMBERS.items():
     NAMES.setdefault(_number, _name)
+# A process that we start has the default action for these, whatever we ignore.
+DEFAULTED = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})

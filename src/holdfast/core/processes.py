@@ -7,12 +7,13 @@ opened as a pidfd, looked at once more through `/proc`, and only then signalled,
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import time
 
 from . import failpoints, jsontext
-from .command import AFTER_GRACE, AT_ONCE
-from .kernel_signals import NUMBERS, signal
+from .ending import AFTER_GRACE, AT_ONCE
+from .kernel_signals import DEFAULTED, NUMBERS, signal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,6 +47,9 @@ _STEP_S = 0.05
 # One answer names this many processes, each with this much of its command line; the rest is counted.
 NAMED_MAX = 256
 _COMMAND_CHARACTERS = 200
+# A command longer than this is cut where it is shown; the spec has all of it.
+_TEXT_CHARACTERS = 512
+_HARMLESS = dict.fromkeys(map(ord, "_@%+=:,./-"))
 
 
 class Process:
@@ -96,20 +100,20 @@ def time_namespace() -> int:
         return 0
 
 
-def here() -> dict[str, Any]:
+def own_identity() -> dict[str, Any]:
     """Boot, namespaces and identity of this very runner. They last as long as it does, so they are read once, and
     those that it shares with its launcher are read there."""
-    global _place, _here
+    global _place, _identity
     pid = os.getpid()
     if _place is None:
         _place = {"boot": boot_id(), "pidns": pid_namespace(), "timens": time_namespace()}
-    if _here is None or _here["runner"]["pid"] != pid:
-        _here = {**_place, "runner": {"pid": pid, "start": start_time(pid)}}
-    return _here
+    if _identity is None or _identity["runner"]["pid"] != pid:
+        _identity = {**_place, "runner": {"pid": pid, "start": start_time(pid)}}
+    return _identity
 
 
 _place: dict[str, Any] | None = None
-_here: dict[str, Any] | None = None
+_identity: dict[str, Any] | None = None
 
 
 def _read(path: str) -> bytes:
@@ -149,6 +153,19 @@ def same(pid: int, start: int) -> bool:
     """Does the process recorded as (pid, start) still live?"""
     process = look(pid)
     return process is not None and process.start == start
+
+
+def command_text(command: object) -> str:
+    """The command as one line that a shell would read as the same words."""
+    if isinstance(command, list):
+        command = " ".join(_quoted(str(word)) for word in command)
+    return str(command or "")[:_TEXT_CHARACTERS]
+
+
+def _quoted(word: str) -> str:
+    if word.isascii() and word.translate(_HARMLESS).isalnum():
+        return word
+    return "'" + word.replace("'", "'\"'\"'") + "'"
 
 
 def command_line(pid: int) -> list[str]:
@@ -434,47 +451,47 @@ def rungs(grace_s: float, asked: list[dict[str, Any]] | None = None, *, tty: boo
     ignore the one and not the other. A grace of 0 kills at once. An asked rung that says it is the `last` is not
     followed by a kill: what does not leave then stays."""
     if asked is None and tty:
-        climb = [
+        steps = [
             Rung(INTR, TERMINAL, grace_s * 0.2),
             Rung(INTR, TERMINAL, grace_s * 0.2),
             Rung("HUP", SESSION, grace_s * 0.3),
             Rung("TERM", TREE, grace_s * 0.3),
         ]
     elif asked is None:
-        climb = [Rung("TERM", COMMAND, grace_s * 0.6), Rung("TERM", TREE, grace_s * 0.4)]
+        steps = [Rung("TERM", COMMAND, grace_s * 0.6), Rung("TERM", TREE, grace_s * 0.4)]
     else:
-        climb = [Rung(rung["signal"], rung.get("target") or COMMAND, float(rung["wait_s"])) for rung in asked]
+        steps = [Rung(rung["signal"], rung.get("target") or COMMAND, float(rung["wait_s"])) for rung in asked]
     if grace_s == 0:
-        climb = [rung for rung in climb if rung.signal == "KILL"]
+        steps = [rung for rung in steps if rung.signal == "KILL"]
     asks_only = grace_s > 0 and asked is not None and bool(asked) and asked[-1].get("last") is True
-    if not asks_only and (not climb or climb[-1].signal != "KILL"):
-        climb.append(Rung("KILL", TREE, SETTLE_S))
-    return climb
+    if not asks_only and (not steps or steps[-1].signal != "KILL"):
+        steps.append(Rung("KILL", TREE, SETTLE_S))
+    return steps
 
 
 class Ladder:
     """Ask `step` whenever something died or `until` has passed; it names the rung to act on, if any."""
 
-    def __init__(self, climb: list[Rung]) -> None:
-        self._climb = climb
+    def __init__(self, steps: list[Rung]) -> None:
+        self._steps = steps
         self._position = -1
         self.until = 0.0
         self.over = False
 
-    def replace(self, climb: list[Rung]) -> None:
+    def replace(self, steps: list[Rung]) -> None:
         """Begin again with other rungs."""
-        self._climb = climb
+        self._steps = steps
         self._position = -1
         self.until = 0.0
 
     @property
     def rung(self) -> Rung | None:
-        return self._climb[self._position] if self._position >= 0 else None
+        return self._steps[self._position] if self._position >= 0 else None
 
     @property
     def _reach(self) -> str:
         """How far this ladder goes: the target of its last rung."""
-        return self._climb[-1].target
+        return self._steps[-1].target
 
     def step(self, now: float, *, command_gone: bool, tree_gone: bool) -> Rung | None:
         if self.over:
@@ -487,14 +504,14 @@ class Ladder:
             return None
         self._position += 1
         while (
-            command_gone and self._position < len(self._climb) and self._climb[self._position].target in _OF_THE_COMMAND
+            command_gone and self._position < len(self._steps) and self._steps[self._position].target in _OF_THE_COMMAND
         ):
             self._position += 1  # there is no command to signal, or to wait for
-        if self._position == len(self._climb):
+        if self._position == len(self._steps):
             self._position -= 1
             self.over = True
             return None
-        rung = self._climb[self._position]
+        rung = self._steps[self._position]
         self.until = now + rung.wait_s
         return rung
 
@@ -539,3 +556,20 @@ def climb(
         for number in [NUMBERS["SIG" + rung.signal], *([] if rung.signal == "KILL" else [signal.SIGCONT])]:
             for process in members(living, command, rung.target):
                 send(process, number)
+
+
+def start_program(argv: list[str], environment: dict[str, str], descriptors: dict[int, int], *, setsid: bool) -> int:
+    """Start a program of our own, not the command of the session: with these descriptors (its number, ours) and
+    /dev/null for the standard streams that are not among them. Returns its pid."""
+    # Out of the way of the numbers that are wanted; and a descriptor that has its number already would be closed.
+    ours = {number: fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 16) for number, fd in descriptors.items()}
+    try:
+        actions: list[tuple[Any, ...]] = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in range(3)]
+        actions += [(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in ours.items()]
+        session: dict[str, Any] = {"setsid": True} if setsid else {}
+        return os.posix_spawnp(
+            argv[0], argv, environment, file_actions=actions, **session, setsigmask=[], setsigdef=DEFAULTED
+        )
+    finally:
+        for fd in ours.values():
+            os.close(fd)

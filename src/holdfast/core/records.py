@@ -32,10 +32,11 @@ INTENT = "intent.json"
 # What the deputy of a session in another place last learned of it, once its runner cannot be asked.
 AWAY = "away.json"
 # What was decided here about a session in another place: owner, name, labels. The place cannot change it.
-HERE = "here.json"
-DECIDED_HERE = ("name", "owner", "labels", "description", "notify", "notify_people")
+LOCAL_CHANGES = "here.json"
+LOCALLY_CHANGED = ("name", "owner", "labels", "description", "notify", "notify_people")
 # The streams of a session, in the order in which a cursor names them, and their numbers in the `frames` file.
-STREAM_NUMBERS = {"stdout": 0, "stderr": 1, "tty": 2}
+TTY = "tty"
+STREAM_NUMBERS = {"stdout": 0, "stderr": 1, TTY: 2}
 # A spec holds a whole argv, and a start request of this size is taken.
 _RECORD_MAX_BYTES = 16 << 20
 # A start request is nested at most so deep; writing and showing much deeper values would exhaust the stack.
@@ -283,10 +284,12 @@ def found(directory: int | None, name: str) -> dict[str, Any]:
 
 
 def lock_is_free(path: str) -> bool:
-    """Whether no process holds the lock on this file. A runner holds the one on its spec for life."""
+    """Whether no process holds the lock on this file, or there is none that can be opened."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except FileNotFoundError:
+    except OSError as problem:
+        if problem.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+            raise  # this process lacks descriptors or memory: the lock may well be held
         return True
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -297,6 +300,11 @@ def lock_is_free(path: str) -> bool:
     finally:
         os.close(fd)
     return True
+
+
+def runner_lives(directory: str) -> bool:
+    """Whether a process holds the lock that a runner holds on its spec for life."""
+    return not lock_is_free(os.path.join(directory, "spec.json"))
 
 
 def replace(directory: int, temporary: str, name: str, payload: bytes, durable: bool) -> None:

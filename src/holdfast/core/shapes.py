@@ -190,6 +190,17 @@ _WATCH = Shape(
         "patterns": OBJECTS,
     },
 )
+_RESTART = Shape(
+    {"policy": NAME},
+    {
+        "attempts": COUNT,
+        "in_a_row": COUNT,
+        "window": NUMBER,
+        "delay": NUMBER,
+        "delay_max": NUMBER,
+        "reset_after": NUMBER,
+    },
+)
 # What a runner counts, in its status and in its records.
 _COUNTED: dict[str, Kind] = {
     "started_at": TIME,
@@ -251,7 +262,8 @@ SPEC = Shape(
         "monitor": OBJECT,
         "ready": OBJECT,
         "health": OBJECT,
-        "restart": OBJECT,
+        "restart": _RESTART,
+        "memory": COUNT,
         "heartbeat": NUMBER,
         "boot": NAME,
         "pidns": COUNT,
@@ -261,6 +273,7 @@ SPEC = Shape(
 _STATE: dict[str, Kind] = {"boot": NAME, "pidns": COUNT, "nonce": NAME, "endpoint": PATH}
 _STATE_OPTIONAL: dict[str, Kind] = {
     "timens": COUNT,
+    "version": NAME,
     "changed": Shape({}, CHANGEABLE),
     "started_at": TIME,
     "pgid": PID,
@@ -286,7 +299,7 @@ AWAY = Shape(
     {"stopped": _STOPPED, "how": NAME, "sizes": OFFSETS, "gaps": Each(_GAP)},
 )
 CHANGES = Shape({}, CHANGEABLE)
-HERE = Shape({"changed": CHANGES})
+LOCAL_CHANGES = Shape({"changed": CHANGES})
 STATUS = Shape(
     {"state": one_of("starting", "running", "exited")},
     {

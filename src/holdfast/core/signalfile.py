@@ -1,4 +1,4 @@
-"""`signals.jsonl`, one record a line from one writer, and waking the hosts that wait for signals.
+"""`signals.jsonl`: what happened to a session, one record a line, from one writer at a time.
 
 A record has a `seq` and exactly one variant; a note has neither and says something about a record or the session.
 The writer holds a lock on the file, so that a free lock proves that no process will write what is missing.
@@ -6,13 +6,11 @@ The writer holds a lock on the file, so that a free lock proves that no process 
 
 from __future__ import annotations
 
-import _socket as socket
 import errno
 import fcntl
 import os
-from _blake2 import blake2b
 
-from . import clock, failpoints, jsontext, records, sockets
+from . import clock, failpoints, jsontext, records
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,8 +19,6 @@ if TYPE_CHECKING:
 
     Record = dict[str, Any]
 
-
-# `signals.jsonl`: what happened to a session, one record a line, from one writer at a time.
 
 FILE = "signals.jsonl"
 OLDER = "signals.1.jsonl"
@@ -34,7 +30,7 @@ VARIANTS = (
 )
 LINE_MAX_BYTES = 16 << 10
 # Above any real count of signals: a forged number must not become the next one.
-_SEQ_MAX = 1 << 53
+SEQ_MAX = 1 << 53
 FILE_MAX_BYTES = 4 << 20
 _BLOCK_BYTES = 64 << 10
 # What a disk refuses waits in memory, the newest of it.
@@ -43,7 +39,7 @@ _WAITING_MAX = 256
 # earlier attempts.
 _REPEATED = ("heartbeat", "deadline", "health", "needs_input", "gap", "overflow")
 _OF_AN_ATTEMPT = ("lifecycle", "ready")
-_SHORTENED = " ...[cut]"
+CUT_MARK = " ...[cut]"
 
 
 class SignalFile:
@@ -106,7 +102,7 @@ class SignalFile:
         self.seq += 1
         record: Record = {
             "v": 1,
-            "id": f"{self._session or HOME}.{self.seq}",
+            "id": signal_id(self._session, self.seq),
             "seq": self.seq,
             "session": self._session,
             "kind": kind,
@@ -277,6 +273,10 @@ class SignalFile:
         os.link(name, other, src_dir_fd=self._directory, dst_dir_fd=self._directory)
 
 
+def signal_id(session: str | None, seq: int) -> str:
+    return f"{session or HOME}.{seq}"
+
+
 def read(line: bytes) -> Record | None:
     """The record in one line; None where the line is not finished or not a record."""
     if not line.endswith(b"\n"):
@@ -313,7 +313,7 @@ def _seq_of(record: Record) -> int:
 
 def _whole(record: Record, key: str, otherwise: int) -> int:
     value = record.get(key)
-    return value if type(value) is int and 0 <= value < _SEQ_MAX else otherwise
+    return value if type(value) is int and 0 <= value < SEQ_MAX else otherwise
 
 
 def _carried(lines: Iterable[bytes], bound: int) -> tuple[list[bytes], int]:
@@ -353,7 +353,7 @@ def _line(record: Record, variant: str) -> bytes:
             # A tail: its end is wanted, and `cut` marks it.
             holder[key], holder["cut"] = holder[key][len(holder[key]) // 2 :], True
         else:
-            holder[key] = holder[key][: len(holder[key]) // 2 - len(_SHORTENED)] + _SHORTENED
+            holder[key] = holder[key][: len(holder[key]) // 2 - len(CUT_MARK)] + CUT_MARK
         line = jsontext.write(record).encode() + b"\n"
     return line
 
@@ -371,58 +371,3 @@ def _longest(value: Any) -> tuple[Any, Any]:
             elif isinstance(each, str) and len(each) > length:
                 best, length = (holder, key), len(each)
     return best
-
-
-# Waking the hosts that wait for signals: a datagram to each socket in `wake/` that has the owner's name.
-#
-# A hint and nothing more: it may be lost, and the file that it speaks of is the truth.
-
-
-WAKE_DIRECTORY = "wake"
-# The name of sockets that are woken for the sessions of all owners.
-WAKE_ALL = "all"
-# The name of those that look at everything, also at records that enter no queue.
-WAKE_VIEW = "view"
-# This many sockets of each name are woken: more than hosts make.
-_MOST = 1024
-
-
-def owner_hash(owner: str) -> str:
-    return blake2b(owner.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
-
-
-def wake(runtime: str, owner: str | None, session: str | None, seq: int) -> None:
-    _send_hint(
-        runtime, {WAKE_VIEW, WAKE_ALL} if owner is None else {WAKE_VIEW, WAKE_ALL, owner_hash(owner)}, session, seq
-    )
-
-
-def wake_views(runtime: str, session: str, seq: int) -> None:
-    """Wake for a record that enters no queue."""
-    _send_hint(runtime, {WAKE_VIEW}, session, seq)
-
-
-def _send_hint(runtime: str, wanted: set[str], session: str | None, seq: int) -> None:
-    directory = os.path.join(runtime, WAKE_DIRECTORY)
-    there: dict[str, list[str]] = {name: [] for name in wanted}
-    try:
-        for path in os.listdir(directory):
-            there.get(path.partition("-")[0], []).append(path)
-    except OSError:
-        return
-    if not any(there.values()):
-        return
-    hint = f"{session or 'home'} {seq}".encode()
-    try:
-        sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
-    except OSError:
-        return
-    try:
-        # The limit holds for each name by itself.
-        for path in (path for paths in there.values() for path in paths[:_MOST]):
-            try:
-                sockets.send_unix(sender, hint, os.path.join(directory, path))
-            except OSError:
-                continue  # full: it wakes anyway; refused or gone: no process is there
-    finally:
-        sender.close()

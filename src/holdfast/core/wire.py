@@ -34,7 +34,7 @@ UNIT_MAX_BYTES = 512 << 10
 # A start request carries a whole environment and argv; the kernel's own limit for both is 2 MiB by default and
 # the caller's `input` comes on top. What is too long for exec must fail there, with exec's errno.
 START_MAX_BYTES = 16 << 20
-DEPTH_MAX = 32
+DEPTH_MAX = jsontext.DEPTH_MAX
 
 LENGTH_BYTES = 4
 _HEAD = struct.Struct(">IB")
@@ -126,7 +126,8 @@ class Decoder:
                 end = self._end_of_frame(start)
                 if end is None:
                     break
-                frames.append(_decode(self._buffer[start + 4], bytes(memoryview(self._buffer)[start + 5 : end])))
+                body = start + _HEAD.size
+                frames.append(_decode(self._buffer[start + LENGTH_BYTES], bytes(memoryview(self._buffer)[body:end])))
                 start = end
         except BadFrame as problem:
             problem.frames = frames

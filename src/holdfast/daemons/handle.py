@@ -87,7 +87,7 @@ class Worker:
         self.thread.start()
 
     def on_stop(self, callback: Callable[[], object]) -> bool:
-        """Call this once when its end is asked for. False if it was asked for already: the caller has to call it."""
+        """Call this once when a stop is requested. False if one was requested already: the caller has to call it."""
         with self._lock:
             if not self.stopping:
                 self._on_stop.append(callback)
@@ -95,7 +95,7 @@ class Worker:
 
     @property
     def is_on_this_loop(self) -> bool:
-        """Is the caller on the loop that the task needs?"""
+        """Whether the caller runs on the loop that the task needs."""
         import asyncio
 
         try:
@@ -148,7 +148,7 @@ class Worker:
             found = processes.look(self._thread_id)
             start = 0 if found is None else found.start
             return [{"pid": self._thread_id or os.getpid(), "start": start, "command": f"thread {self._name}"}]
-        here = processes.here()["runner"]
+        here = processes.own_identity()["runner"]
         command = self._name if self.task is None else f"task {self._name}"
         return [{"pid": here["pid"], "start": here["start"], "command": command}]
 
@@ -175,7 +175,7 @@ class Handle:
     # What it reports.
 
     def line(self, text: str) -> None:
-        """A line for the log and, as an `event`, for the owner: joined, limited and counted like a monitor's."""
+        """Write a line to the log and, as an `event`, to the owner: joined, limited and counted like a monitor's."""
         raw = _bytes("text", text).rstrip(b"\n") + b"\n"
         with self._lock:
             first = not self._lines
@@ -191,44 +191,44 @@ class Handle:
                 pass  # the host is closed
 
     def phase(self, text: str) -> None:
-        """What it is doing. Observers get it as `phase:<text>`; it is never queued. Ignored once it has ended."""
+        """Say what it is doing. Observers get it as `phase:<text>`; it is never queued. Ignored after the end."""
         _bytes("text", text)
         shot = self._ask(lambda: self._keeper.snapshot() if self._keeper.describe({"phase": text}) else None)
         if shot is not None:
             self._view.notify(Change(f"phase:{text}", self.id, self._view.shot_of(shot)))
 
     def progress(self, value: float | str) -> None:
-        """How far it is, as a number or in words, for its snapshot."""
+        """Set its progress in the snapshot: a number or words."""
         if isinstance(value, str):
             _bytes("value", value)
         self._ask(lambda: self._keeper.describe({"progress": value}))
 
     def report(self, summary: str | None = None, *, phase: str | None = None) -> bool:
-        """It has completed, and this is the result. False if its end was recorded before."""
+        """Record that it completed, with its result. False if its end was recorded before."""
         return self._end("completed", summary=summary, phase=phase)
 
     def fail(self, error: str | BaseException | None, summary: str | None = None, *, phase: str | None = None) -> bool:
-        """It has failed, for this reason or the one in the summary. False if its end was recorded before."""
+        """Record that it failed, and why. False if its end was recorded before."""
         return self._end("failed", error=None if error is None else in_words(error), summary=summary, phase=phase)
 
     def give_up(self, summary: str | None = None, *, error: str | None = None, phase: str | None = None) -> bool:
-        """It was interrupted: killed. False if its end was recorded before."""
+        """Record that it was interrupted, as `killed`. False if its end was recorded before."""
         return self._end("killed", summary=summary, error=error, phase=phase)
 
     # How it is stopped.
 
     def on_stop(self, callback: Callable[[], object]) -> None:
-        """Call this once when its end is asked for. A task is cancelled as well; a thread has only this."""
+        """Call this once when a stop is requested. A task is cancelled as well; a thread has only this."""
         if not self._worker.on_stop(callback):
             callback()
 
     @property
     def stopping(self) -> bool:
-        """Was its end asked for?"""
+        """Whether a stop was requested."""
         return self._worker.stopping
 
     def stop(self, *, grace: float | None = None, by: str | None = None) -> None:
-        """Ask for its end, without waiting for it."""
+        """Request a stop, without waiting for the end."""
         self._ask(lambda: self._keeper.stop(by=by or self._keeper.spec["author"], grace_s=grace))
 
     # What it is.
@@ -252,16 +252,16 @@ class Handle:
         return self._keeper.settled
 
     def host_leaves(self, *, blocking: bool) -> None:
-        """The host closes, and it ends with it. A task whose own loop a blocking host holds up is not waited for."""
+        """Stop it because its host closes. A task is not waited for if the closing host blocks the loop it needs."""
         grace_s = 0.0 if blocking and self._worker.is_on_this_loop else None
-        self._ask(lambda: self._keeper.stop_for("owner_gone", self._keeper.spec["author"], grace_s))
+        self._ask(lambda: self._keeper.stop("owner_gone", by=self._keeper.spec["author"], grace_s=grace_s))
 
     def wait_settled(self) -> None:
         """Until there is nothing more to wait for, within a bound."""
         wait([self._keeper.settled], self._keeper.spec["grace"] + _SETTLED_MARGIN_S)
 
     def left(self, how: str, *, summary: object = None, error: str | None = None) -> None:
-        """The work is over, whether or not it reported that."""
+        """Record the end of the work, unless it has reported one."""
         if how == "killed":
             summary = self.summary_if_cancelled
 
@@ -287,7 +287,8 @@ class Handle:
         return self._keeper.end(how, code=0 if how == "completed" else None, facts=given)
 
     def _ask(self, work: Callable[[], Any]) -> Any:
-        """None once this host is closed: its daemons were asked to end, and nothing more is recorded of them."""
+        """Do the work on the loop of the host. None after the host was closed: its daemons were stopped, and nothing
+        more is recorded."""
         try:
             return self._host.call(lambda: self._keeper.do(work))
         except ShuttingDown:
@@ -313,7 +314,7 @@ class Relay(Handle):
         self._ask(lambda: self._keeper.begin(signalled=self._announced))
 
     def printed(self, data: bytes) -> None:
-        """Output of it, for its log alone."""
+        """Write output to its log alone."""
         self._ask(lambda: self._keeper.printed(data))
 
     def event(
@@ -327,18 +328,18 @@ class Relay(Handle):
         closing: bool = False,
         facts: Mapping[str, object] | None = None,
     ) -> bool:
-        """One line of it, recorded at once; before it `suppressed` others were left out, from `cursor` on. `facts` are
-        for its snapshot from now on. False once it has ended."""
+        """Record one line at once. Before it, `suppressed` lines were left out, from `cursor` on. `facts` change its
+        snapshot. False after its end."""
         lines = [] if (closing or suppressed) and not text else [{"text": text, "stream": stream, "offset": offset}]
         fields = {"lines": lines, "count": len(lines) + suppressed, "suppressed": suppressed, "level": "live"}
         return self.notice("event", {**fields, "closing": closing, "cursor": cursor}, facts)
 
     def notice(self, variant: str, fields: dict[str, Any], facts: Mapping[str, object] | None = None) -> bool:
-        """Another signal for its owner."""
+        """Record a signal of another variant for its owner."""
         return bool(self._ask(lambda: self._keeper.emit(variant, fields, facts=facts)))
 
     def runs(self, phase: str = "running", facts: Mapping[str, object] | None = None) -> bool:
-        """It runs, or runs again: recorded and observed, not queued."""
+        """Record that it runs, or runs again; observers get it, the queue does not."""
         return bool(self._ask(lambda: self._keeper.emit("lifecycle", {"phase": phase}, routed=False, facts=facts)))
 
     def end(
@@ -352,7 +353,7 @@ class Relay(Handle):
         asked_by: str | None = None,
         facts: Mapping[str, object] | None = None,
     ) -> bool:
-        """It has ended; `asked_by` had asked for that before. False if its end was recorded before."""
+        """Record its end; `asked_by` requested it, if anything did. False if its end was recorded before."""
 
         def record() -> bool:
             if asked_by is not None:

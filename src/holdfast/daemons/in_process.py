@@ -14,23 +14,24 @@ from collections import deque
 from concurrent.futures import Future
 
 from ..core import clock, processes, records, wire
-from ..core.command import status_of
+from ..core.ending import status_of
 from ..core.loop import READ, Loop, Reserve
+from ..core.signalfile import signal_id
 from ..errors import BadArgument, HoldfastError, NameTaken, ShuttingDown
 from ..runner import directory as session_directory
 from ..runner import requests, status
 from ..runner.directory import RunnerLog
 from ..runner.endpoint import Endpoint
-from ..runner.features.features import Features
+from ..runner.features.of_session import Features
 from ..runner.life import Ending
 from ..runner.limits import DOWN, Deadlines, Desired
-from ..runner.log import Log
+from ..runner.log import LogWriter
 from ..runner.signals import Signals
 from ..runner.streams import Stdin
-from ..sessions.attention import attention
-from ..sessions.control import CalledByHost
-from ..sessions.find import CLAIM_S, Claim, live_holder, name_of
-from ..sessions.start import build
+from ..sessions.claims import CLAIM_S, Claim, live_holder, name_of
+from ..sessions.feature_options import feature_options
+from ..sessions.start_request import build
+from ..sessions.without_runner import CalledByHost
 from . import kinds
 
 TYPE_CHECKING = False
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from typing import Any, TypeVar
 
     from ..core.loop import Timer
-    from ..model import StartOptions
+    from ..model.options import StartOptions
     from ..runner.endpoint import Client
     from ..runner.session import Session
     from ..sessions.core import Core
@@ -186,7 +187,7 @@ def make_spec(
     if id is not None:
         spec["id"] = id
     # Its lines have the limits of a monitor's.
-    spec["monitor"] = attention({"monitor": {"persistent": True}}, core.config, [])["monitor"]
+    spec["monitor"] = feature_options({"monitor": {"persistent": True}}, core.config, [])["monitor"]
     spec["endpoint"] = os.path.join(core.runtime, spec["id"] + ".sock")
     return spec
 
@@ -272,13 +273,13 @@ class Keeper:
     def __init__(
         self, host: HostLoop, home: str, spec: dict[str, Any], worker: Worker, observe: Observe, deliver: Deliver
     ) -> None:
-        here = processes.here()
+        here = processes.own_identity()
         self.spec = spec
         self.id: str = spec["id"]
         self.home = home
         self.environment = dict(os.environ)
         self.nonce = os.urandom(16).hex()
-        self.here = {**here, "runner": "host", "host": here["runner"]}
+        self.identity = {**here, "runner": "host", "host": here["runner"]}
         spec.update((part, here[part]) for part in ("boot", "pidns", "timens"))
         self._host = host
         self.loop = host.loop
@@ -286,7 +287,7 @@ class Keeper:
         # Only a daemon that writes lines has events; the others have no event that a stream was closed.
         self._monitor: dict[str, Any] | None = spec.pop("monitor")
         self._has_lines = False
-        self.directory, self._life_lock = session_directory.persist(home, spec)
+        self.directory, self._spec_lock = session_directory.persist(home, spec)
         people = spec.pop("people", None)
         self.stdin = Stdin(self.loop, None)
         self.changed: dict[str, Any] = {}
@@ -309,7 +310,7 @@ class Keeper:
         # Done when there is nothing more to wait for: it has ended and left, or survived its stop.
         self.settled: Future[None] = Future()
         try:
-            self.log = Log(
+            self.log = LogWriter(
                 self.directory,
                 ["stdout"],
                 cap_bytes=spec["log_cap"],
@@ -322,7 +323,7 @@ class Keeper:
             )
             self.signals = _Signals(self._session, observe)
             self.features = Features(self._session)
-            self.deadlines = Deadlines(self.loop, spec, lambda cause: self.stop_for(cause, None))
+            self.deadlines = Deadlines(self.loop, spec, lambda cause: self.stop(cause, by=None))
             self.endpoint = Endpoint(
                 self.loop,
                 spec["endpoint"],
@@ -334,7 +335,7 @@ class Keeper:
         except OSError as problem:
             session_directory.forget_session(self.directory)
             os.close(self.directory)
-            os.close(self._life_lock)
+            os.close(self._spec_lock)
             raise session_directory.refused_by_disk(problem, os.path.join(home, "sessions", self.id)) from None
         host.kept.append(self)
 
@@ -374,7 +375,7 @@ class Keeper:
         if self.exit is None:
             self.log.append("stdout", data)
             self.deadlines.output()
-            self.features.on_output("stdout", len(data))
+            self.features.on_output("stdout")
 
     def describe(self, facts: Mapping[str, object]) -> bool:
         """Set facts of the snapshot's `metadata`. False once it has ended."""
@@ -405,10 +406,7 @@ class Keeper:
 
     # Stopping.
 
-    def stop(self, *, by: str | None, grace_s: float | None = None, ladder: object = None) -> None:
-        self.stop_for("stop", by, grace_s)
-
-    def stop_for(self, cause: str, by: str | None, grace_s: float | None = None) -> None:
+    def stop(self, cause: str = "stop", *, by: str | None, grace_s: float | None = None, ladder: object = None) -> None:
         """Ask the worker to end. A later stop joins the one under way, and hurries it if it wants no grace."""
         if self.exit is None:
             self.ending.set_cause(cause, by)
@@ -566,7 +564,7 @@ class Keeper:
     def unlock(self) -> None:
         """Called from the loop, or from the thread of a worker that outlives it."""
         with self._unlocking:
-            fd, self._life_lock = self._life_lock, -1
+            fd, self._spec_lock = self._spec_lock, -1
         if fd >= 0:
             os.close(fd)
 
@@ -604,7 +602,7 @@ class Keeper:
     def current(self, name: str) -> Any:
         return self.changed.get(name, self.spec.get(name))
 
-    def detach(self) -> None:
+    def outlive_call(self) -> None:
         text = "an in-process daemon ends with its host: it cannot be detached"
         raise wire.Problem("unsupported", text, feature="lifetime")
 
@@ -624,7 +622,7 @@ class Keeper:
             self.runner_log.warn(f"state.json could not be written: {problem.strerror}")
 
     def _exit_facts(self) -> dict[str, Any]:
-        ended = self.signals.ended
+        ended = self.signals.end_record
         seq = self.signals.seq + 1 if ended is None else int(ended["seq"])
         return {
             "started_at": self.started_at,
@@ -632,7 +630,7 @@ class Keeper:
             "last_output_at": status.last_output_at(self._session),
             "attempt": 1,
             "desired": self.desired.facts(),
-            "signal_id": f"{self.id}.{seq}",
+            "signal_id": signal_id(self.id, seq),
         }
 
     def _client_gone(self, client: Client) -> None:

@@ -240,7 +240,7 @@ def names() -> tuple[str, ...]:
 def register(kind: Kind) -> None:
     """From now on daemons of this kind have its letter, metadata, text and stop. The same name again replaces it."""
     if len(kind.prefix) != 1 or kind.prefix not in ID_ALPHABET:
-        raise BadArgument("prefix", f"{kind.prefix!r} is no letter of an id", "give one of 0-9 and a-z")
+        raise BadArgument("prefix", f"{kind.prefix!r} cannot be the first letter of an id", "give one of 0-9 and a-z")
     taken = next((each.name for each in _KINDS.values() if each.prefix == kind.prefix and each.name != kind.name), None)
     if taken is not None:
         raise BadArgument("prefix", f"{kind.prefix!r} is the letter of {taken}", "choose another")

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
-    from ..model import StartOptions
+    from ..model.options import StartOptions
     from ..sessions.connection import Connection
     from ..sessions.core import Core
-    from ..sessions.start import Command
+    from ..sessions.start_request import Command
 
     Notified = Callable[[str, Any], object]
 
@@ -255,7 +255,7 @@ class Server:
             unit = payload[begin : begin + _UNIT_BYTES]
             taken, _ = await self._writer.write(unit, reply_s, attempt=self._attempt)
             if taken < len(unit):
-                raise StdinClosed(self.id, "the server reads no more")
+                raise StdinClosed(self.id, "the server no longer reads its input")
 
     def _disconnect(self) -> None:
         if self._writer is not None:

@@ -170,7 +170,7 @@ class Reader:
             asked["timeout"] = bound
         await self._connection.ask("wait", reply_s, **asked)
         # A runner that answers late is still there.
-        reply = await self._connection.outcome(bound, reply_s, late_s=reply_s)
+        reply = await self._connection.answer_in_time(bound, reply_s, late_s=reply_s)
         if reply["reason"] == "output":
             # The runner reports signals first: this output was printed before the next signal.
             self._readable = reply["status"]["ends"]["stdout"]
@@ -209,7 +209,7 @@ class Reader:
             try:
                 news.messages += self._frames.feed(data)
             except BadMessage as problem:
-                self._give_up(f"it printed what is no message: {problem}", news)
+                self._give_up(f"it printed an invalid message: {problem}", news)
 
     def _give_up(self, why: str, news: News) -> None:
         self._bad = True

@@ -13,11 +13,12 @@ from ..home import is_id
 from ..model import RUNNING, UNREACHABLE, seconds
 from ..sessions.driver import drive
 from ..sessions.observe import from_files, read_files
-from ..signals.records import Signal
+from ..signals.lines import Signal
 from . import kinds
 from .handle import Handle, Relay, Worker
 from .in_process import HostLoop, keep, make_spec
-from .observers import Change, Feed, Observers, ThreadDeliverer, Waking, op_of, shown
+from .observers import Change, Observers, ThreadDeliverer, op_of, shown
+from .wakes import DueCallback, Feed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,9 +26,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping
     from typing import Any, Literal, TypedDict, TypeVar, Unpack
 
-    from ..model import Snapshot, StartOptions
+    from ..model import Snapshot
+    from ..model.options import StartOptions
     from ..sessions.core import Core
-    from ..sessions.start import Command
+    from ..sessions.start_request import Command
     from ..signals.consumer import Consumer
     from .kinds import Output
     from .lsp import AsyncLanguageServer, LanguageServer, Notified, Server
@@ -231,15 +233,15 @@ class View:
                 self._feed = feed
         return self._observers.add(callback)
 
-    def waken(self, consumer: Consumer, callback: Callable[[], object]) -> Waking:
+    def call_when_due(self, consumer: Consumer, callback: Callable[[], object]) -> DueCallback:
         """Call back whenever something is due for this consumer, after the observers of it."""
         host = self._hosting()
         with self._lock:
             if self._deliverer is None:
                 self._deliverer = self._new_deliverer()
-        waking = Waking(host, consumer, self._read_signals, self.deliver, callback)
-        waking.begin()
-        return waking
+        due_callback = DueCallback(host, consumer, self._read_signals, self.deliver, callback)
+        due_callback.begin()
+        return due_callback
 
     def deliver(self, work: Callable[[], None]) -> None:
         """Do it after the pending calls of observers."""

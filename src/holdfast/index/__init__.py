@@ -251,7 +251,7 @@ class Index:
             db.execute("DELETE FROM sessions")
             # Signals are read again too. Which were settled is known here alone, and stays.
             db.execute("DELETE FROM signal_files")
-            from .signals import strangers
+            from .queues import strangers
 
             _forget(db, strangers(db, self.ids()))
             put(db, "generation", new_generation())
@@ -436,9 +436,9 @@ def _ids(db: sqlite3.Connection, sql: str) -> set[str]:
 def _forget(db: sqlite3.Connection, sessions: Iterable[str]) -> None:
     gone = list(sessions)
     if gone:
-        from . import signals
+        from . import queues
 
-        signals.forget(db, gone)
+        queues.forget(db, gone)
         forget_kept(db, gone)
 
 

@@ -1,8 +1,7 @@
-"""The nouns: a session in words, the options of its start, what calls give back, durations and sizes."""
+"""The nouns: a session in words, what calls give back, durations and sizes."""
 
 from ..core.clock import rfc3339
-from ..core.command import command_text
-from .options import START_OPTIONS, StartOptions
+from ..core.processes import command_text
 from .results import Collected, Exported, Finding, Recovered, Stopped, Typed, Woke
 from .session import (
     CAUSE_LOST,
@@ -52,7 +51,6 @@ __all__ = [
     "SESSION_KEYS",
     "STALE",
     "STARTING",
-    "START_OPTIONS",
     "STATES",
     "STATUSES",
     "STORED_KEYS",
@@ -64,7 +62,6 @@ __all__ = [
     "Finding",
     "Recovered",
     "Snapshot",
-    "StartOptions",
     "Stopped",
     "Typed",
     "Woke",

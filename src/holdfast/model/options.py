@@ -71,7 +71,7 @@ class StartOptions(TypedDict, total=False):
 
 # What an option takes. Each of these is checked in the same way everywhere.
 TEXT, DURATION, SIZE, NUMBER, SWITCH, CHOICE = "text", "duration", "size", "number", "switch", "choice"
-# These have rules of their own, in `sessions/start.py` and `sessions/attention.py`.
+# These have rules of their own, in `sessions/start_request.py` and `sessions/feature_options.py`.
 PAIRS, OTHER = "pairs", "other"
 
 # The groups of the command line.
@@ -228,8 +228,8 @@ _ROWS = (
     ),
     Option(
         *("place", OTHER, ENVIRONMENT, "another machine or container: ssh:HOST, docker:NAME, podman:NAME"),
-        "Where it runs: `local` (default), `ssh:HOST`, `docker:NAME`, `podman:NAME`, `apptainer:NAME` or "
-        "`singularity:NAME`.",
+        "Where it runs: `local` (default), `ssh:HOST`, `docker:NAME`, `podman:NAME`, `apptainer:NAME`, "
+        "`singularity:NAME`, `node:NAME`, or a place of the settings.",
         metavar="PLACE",
     ),
     Option(
@@ -263,7 +263,7 @@ _ROWS = (
     ),
     Option(
         *("stdin", CHOICE, ENVIRONMENT),
-        "closed: /dev/null (default); open: a pipe for `hold send`, and for the input of `hold run`",
+        "closed: /dev/null (default); open: a pipe for `hold send`; `hold run` passes on its own pipe or file",
         "`closed` is /dev/null, `open` a pipe for `send`. Default: the setting `start.stdin`.",
         words=("closed", "open"),
     ),
@@ -360,7 +360,7 @@ _ROWS = (
         metavar="RUNGS",
     ),
     Option(
-        *("restart", OTHER, END, "when the command is started again after it ended"),
+        *("restart", OTHER, END, "when to start the command again after it has ended"),
         "`never`, `on-failure`, `always`, or a dict with `policy`, `delay`, `delay_max`, `reset_after`, `attempts`, "
         "`window`, `success_codes`, `final_codes`, `reset_on_ready`.",
         words=("never", "on-failure", "always"),
@@ -376,8 +376,8 @@ _ROWS = (
     ),
     Option(
         *("notify", CHOICE, SIGNALS),
-        "which endings: never, exit (all, default of start), failure, auto (those that no call waited for, default of "
-        "run)",
+        "endings to signal: never, exit (all, default of start), failure, auto (those that no call waited for, default "
+        "of run)",
         "Which endings become a signal: `never`, `exit` (all, default of `start`), `failure`, `auto` (those that no "
         "call waited for, default of `run`).",
         words=("never", "exit", "failure", "auto"),
@@ -385,8 +385,8 @@ _ROWS = (
     ),
     Option(
         *("watch", OTHER, SIGNALS),
-        "signal lines with this text, or that /regex/ or /regex/i matches; can be repeated",
-        "Patterns: a line that matches is a signal. Text, `/regex/` with `i` behind it, or a dict with `literal` or "
+        "signal lines that contain this text or match /regex/ or /regex/i; can be repeated",
+        "Patterns: a line that matches is a signal. Text, `/regex/` or `/regex/i`, or a dict with `literal` or "
         "`regex`, `stream`, `ignore_case`, `once`, `before`.",
         metavar="PATTERN",
         repeated=True,

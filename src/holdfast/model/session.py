@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from ..core.command import ASKED_CAUSES, command_text
+from ..core.ending import ASKED_CAUSES, status_after
 from ..core.kernel_signals import NUMBERS
+from ..core.processes import command_text
 from ..core.records import STREAM_NUMBERS
 from ..errors import BadArgument, dataclass_transform, declared_values
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from typing import Any
 
 
@@ -162,6 +163,7 @@ class Snapshot:
     stopping: dict[str, Any] | None
     pid: int | None
     runner_pid: int | None
+    runner_version: str | None
     place: str
     created_at: str | None
     started_at: str | None
@@ -181,6 +183,8 @@ class Snapshot:
     endpoint: str | None
     observed_at: str
     metadata: dict[str, Any]
+    # A view of many machines holds 100,000 of them; more than 30 attributes are too many for a shared dictionary.
+    __slots__ = tuple(__annotations__)
 
     def __init__(self, **values: Any) -> None:
         for key in STORED_KEYS:
@@ -222,11 +226,7 @@ def status_of(state: str, exit: Exit | None) -> str:
         return PENDING
     if state not in FINAL_STATES:
         return RUNNING
-    if exit is None:
-        return FAILED
-    if exit.cause in ASKED_CAUSES:
-        return KILLED
-    return COMPLETED if exit.code == 0 else FAILED
+    return FAILED if exit is None else status_after(exit.cause, exit.code)
 
 
 def format_cursor(offsets: Mapping[str, int]) -> str:
@@ -256,8 +256,8 @@ def snapshot(
     exit_json = live.get("exit") or ended.get("exit")
     exit = Exit.from_json(exit_json) if exit_json else None
     if exit is None and observed_state == LOST:
-        asked_past = intent or {}
-        cause, by, stopped = asked_past.get("cause"), asked_past.get("by"), asked_past.get("stopped")
+        recorded_stop = intent or {}
+        cause, by, stopped = recorded_stop.get("cause"), recorded_stop.get("by"), recorded_stop.get("stopped")
         exit = Exit(None, None, cause or CAUSE_LOST, by, complete=False, stopped=stopped)
 
     newest = {**ended, **{key: value for key, value in live.items() if value is not None}}
@@ -293,6 +293,7 @@ def snapshot(
         stopping=stopping,
         pid=live.get("pid") or (state.get("command") or {}).get("pid"),
         runner_pid=runner.get("pid") if isinstance(runner, dict) else None,
+        runner_version=state.get("version"),
         place=asked.get("place") or "local",
         created_at=asked.get("created_at"),
         started_at=newest.get("started_at") or state.get("started_at"),
@@ -387,3 +388,12 @@ def shown(value: object) -> str:
     if isinstance(value, (str, float, bool)) or (isinstance(value, int) and value.bit_length() <= 64):
         return ascii(value[:80] if isinstance(value, str) else value)
     return f"a value of type {type(value).__name__}"
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The known word that a mistyped one probably means."""
+    from difflib import get_close_matches
+
+    words = {each.lower(): each for each in known}
+    near = get_close_matches(word[:80].lower(), words, 1)
+    return words[near[0]] if near else None

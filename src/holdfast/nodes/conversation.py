@@ -1,4 +1,4 @@
-"""An exchange in progress: what asyncio adds to `Exchange`. Both sides use it."""
+"""An exchange in progress: what asyncio adds to `Exchange`, and events of ASGI as its frames. Both sides use it."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ..core import wire
+from ..core import jsontext, wire
 from .exchange import HEAR_S, PART_BYTES, Broken, Exchange
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Awaitable, Callable, Coroutine, Iterable
     from typing import Any
+
+    from starlette.types import Message, Receive, Scope, Send
 
     from .sealing import Seal
 
@@ -22,8 +24,70 @@ BODY, TEXT, BYTES, ERRORS = 0, 2, 4, 6
 LAST = 1
 # Headers of a request that a node gets to see; who asks was decided by the key.
 HEADERS = frozenset((b"accept", b"content-type", b"idempotency-key", b"if-none-match", b"last-event-id", b"range"))
-# A word that is due is being sent: look again after this.
+_WITH_BODY = ("http.request", "http.response.body", "websocket.http.response.body")
+# Limit of an answer that is read as a whole.
+_ANSWER_MAX_BYTES = 16 << 20
+# A keep-alive message that is due is being sent: check again after this.
 _LOOK_S = 1.0
+
+
+class Contents:
+    """The other side of `send_content`: a part of a body is passed on, the parts of a message are joined."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._parts = bytearray()
+
+    def add(self, number: int, raw: bytes) -> dict[str, Any] | None:
+        """`body` and `more_body`, or `text` and `bytes`; None for a message that is not complete."""
+        if number in (BODY, BODY + LAST):
+            return {"body": raw, "more_body": number == BODY}
+        self._parts += raw
+        if len(self._parts) > self._max_bytes:
+            raise Broken("a message is too large")
+        if not number & LAST:
+            return None
+        whole = bytes(self._parts)
+        self._parts.clear()
+        if number == TEXT + LAST:
+            return {"text": whole.decode("utf-8", "replace"), "bytes": None}
+        return {"text": None, "bytes": whole}
+
+
+def as_text(headers: Iterable[tuple[bytes, bytes]]) -> list[list[str]]:
+    return [[name.decode("latin-1"), value.decode("latin-1")] for name, value in headers]
+
+
+async def get(application: Callable[[Scope, Receive, Send], Awaitable[None]], scope: Scope, send: Send) -> None:
+    """One request without a body; the events of its answer go to `send`."""
+    requests = [{"type": "http.request", "body": b"", "more_body": False}]
+
+    async def receive() -> Message:
+        if not requests:
+            await asyncio.Event().wait()
+        return requests.pop()
+
+    await application(scope, receive, send)
+
+
+async def fetched(
+    application: Callable[[Scope, Receive, Send], Awaitable[None]], scope: Scope
+) -> tuple[int, dict[str, Any]]:
+    """The status and the JSON of the answer to one request without a body."""
+    status, body = 0, bytearray()
+
+    async def send(event: Message) -> None:
+        nonlocal status
+        if event["type"] == "http.response.start":
+            status = event["status"]
+        else:
+            body.extend(event.get("body", b""))
+            if len(body) > _ANSWER_MAX_BYTES:
+                raise ValueError(f"it is longer than {_ANSWER_MAX_BYTES} bytes")
+
+    await get(application, scope, send)
+    found = jsontext.read_finite(bytes(body))
+    return status, found if isinstance(found, dict) else {}
 
 
 class Conversation:
@@ -49,7 +113,7 @@ class Conversation:
         return self._over is not None
 
     def heard(self, message: bytes) -> None:
-        """A message for this exchange came from the fabric."""
+        """Take a message for this exchange from the fabric."""
         if self._over is not None:
             return
         try:
@@ -64,11 +128,11 @@ class Conversation:
             self._room.set()
 
     def lose(self, problem: Broken) -> None:
-        """Nothing more comes or goes. What came before can still be received."""
+        """The connection is lost: nothing more is sent or received. What arrived before can still be taken."""
         if self._over is None:
             self._over = problem
             if not self._exchange.is_over:
-                # Otherwise the other side may learn it only from our silence.
+                # Otherwise the other side may learn of it only from our silence.
                 self._spawn(self._publish(self._exchange.end(self._loop.time()), is_last=True))
             self._timer.cancel()
             self._something.set()
@@ -96,14 +160,23 @@ class Conversation:
         await self._send(lambda now: self._exchange.control(message, now))
 
     async def send_body(self, number: int, raw: bytes, *, is_last: bool = True) -> None:
-        """Bytes of any length, in parts. `is_last`: this is the end of what has the number."""
+        """Send bytes of any length, in parts. `is_last`: this is the end of the body with this number."""
         for start in range(0, max(len(raw), 1), PART_BYTES):
             part = raw[start : start + PART_BYTES]
             mark = LAST if is_last and start + PART_BYTES >= len(raw) else 0
             await self._send(partial(self._exchange.data, number + mark, part))
 
+    async def send_content(self, event: Message) -> None:
+        """The body, the text or the bytes of an event of ASGI."""
+        if event["type"] in _WITH_BODY:
+            await self.send_body(BODY, event.get("body", b""), is_last=not event.get("more_body", False))
+        elif event.get("text") is not None:
+            await self.send_body(TEXT, event["text"].encode("utf-8", "replace"))
+        else:
+            await self.send_body(BYTES, event["bytes"])
+
     async def close(self, problem: dict[str, Any] | None = None) -> None:
-        """End it, and say so."""
+        """End the exchange, and tell the other side."""
         if self._over is None:
             await self._say(lambda now: self._exchange.end(now, problem))
             self.lose(Broken("it was ended here", problem))
@@ -129,7 +202,7 @@ class Conversation:
     def _look(self) -> None:
         now = self._loop.time()
         if self._exchange.is_silent(now):
-            self.lose(Broken(f"no word for {HEAR_S:g} s"))
+            self.lose(Broken(f"no message for {HEAR_S:g} s"))
             return
         if self._exchange.owes_word(now):
             self._spawn(self._say(self._exchange.ping))

@@ -20,9 +20,11 @@ if TYPE_CHECKING:
 
 OPEN, OPENED, SEALED = 1, 2, 3
 HEAD = struct.Struct(">BQ")
+# The first bytes of the two messages of a handshake. They are compared as a whole: nothing seals them.
+OPEN_HEAD, OPENED_HEAD = HEAD.pack(OPEN, 0), HEAD.pack(OPENED, 0)
 # The fabric carries at most this much in one message.
 MESSAGE_BYTES = 256 << 10
-# A part of a longer body.
+# The size of a part of a longer body.
 PART_BYTES = 128 << 10
 # Sent and not yet taken by the other side.
 CREDIT_BYTES = 512 << 10
@@ -44,7 +46,7 @@ class Broken(Exception):
 
 
 class Exchange:
-    """`now` is a monotonic time; the caller asks `due` when to look again."""
+    """`now` is a monotonic time; the caller asks `due` when to check again."""
 
     def __init__(self, seal: Seal, now: float) -> None:
         self._seal = seal
@@ -58,7 +60,7 @@ class Exchange:
 
     @property
     def may_send(self) -> bool:
-        """Whether there is credit for one more part, or a control message."""
+        """True if there is credit for one more part, or a control message."""
         return self._unacked + PART_BYTES + HEAD.size <= CREDIT_BYTES
 
     def control(self, message: dict[str, Any], now: float) -> bytes:
@@ -129,7 +131,7 @@ class Exchange:
     # Silence.
 
     def due(self) -> float:
-        """When to look at the next two."""
+        """When to check the next two."""
         return min(self._said_at + SAY_S, self._heard_at + HEAR_S)
 
     def owes_word(self, now: float) -> bool:

@@ -1,4 +1,4 @@
-"""The fabric: one connection to a NATS server, one subscription, reconnected for ever. No other module knows NATS.
+"""The fabric: one connection to a NATS server, one subscription, always reconnected. No other module knows NATS.
 
 The library's own reconnection gives up after 60 tries and keeps what it could not send; both are switched off. A lost
 connection ends every exchange that used it, and the next connection starts without any.
@@ -7,15 +7,19 @@ connection ends every exchange that used it, and the next connection starts with
 from __future__ import annotations
 
 import asyncio
+import base64
+import binascii
 import logging
 import random
+import re
 import ssl
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import nats.errors
+from nacl.signing import SigningKey
 from nats.aio.client import Client
 
 from .exchange import MESSAGE_BYTES
@@ -28,10 +32,13 @@ if TYPE_CHECKING:
 
 
 _log = logging.getLogger("holdfast.nodes")
+# The library's protocol does not know that its connection was upgraded to TLS; asyncio logs that at each end.
+logging.getLogger("asyncio").addFilter(lambda record: "from eof_received() has no effect" not in str(record.msg))
 
 _PING_S = 20
 _CONNECT_S = 5
 _LEAVING_S = 0.1
+_CLOSE_S = 0.5
 _RETRY_S, _RETRY_MAX_S = 1.0, 60.0
 # The library drops what a subscription has not taken beyond these. Credit keeps exchanges far below.
 _WAITING_MESSAGES = 64 << 10
@@ -43,6 +50,15 @@ _NO_RESPONDERS = "503"
 _STATUS = "Status"
 # The oldest server whose behaviour we rely on: it reports at once that a subject has no subscriber.
 _OLDEST = (2, 2)
+# The exchange of a fabric that only tests the connection: no other process addresses its subscription.
+TRIAL = "-"
+# What a file of credentials may have: a JWT and its seed (`.creds`), a seed alone (an nkey), or USER:PASSWORD.
+_CREDENTIALS_BYTES = 64 << 10
+_JWT = re.compile(r"\beyJ[\w-]+\.[\w-]+\.[\w-]+")
+_SEED = re.compile(r"\bSU[A-Z2-7]{56}\b")
+_PASSWORD = re.compile(r"[^\s:]+:\S+")
+# The first byte of the public key of a user; a seed has two bytes before the key, both a checksum behind it.
+_USER_BYTE, _SEED_KEY = bytes([20 << 3]), slice(2, 34)
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
@@ -56,13 +72,39 @@ class Address:
     password: str
     # The certificate that its own server uses, in PEM; None for one that this machine trusts anyway.
     certificate: str | None = None
+    # In place of user and password: what `credentials_in` has read.
+    credentials: str | None = field(default=None, repr=False)
 
-    def subject(self, side: str, name: str, exchange: str) -> str:
-        return f"hf1.{self.fleet}.{side}.{name}.{exchange}"
+    def login(self) -> str:
+        return self.credentials or f"{self.user}:{self.password}"
+
+    def to_json(self) -> dict[str, str]:
+        """Only what is set: an earlier release knows no `credentials`."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+    @property
+    def is_local(self) -> bool:
+        return urlsplit(self.url).hostname in _LOOPBACK
+
+    def subject(self, side: str, *rest: str) -> str:
+        """Of a node or view by its name, and of one exchange of it."""
+        return ".".join(("hf1", self.fleet, side, *rest))
+
+
+@dataclass(frozen=True)
+class GivenAddress(Address):
+    """That of a NATS server of others, from the settings. The file of its credentials is read at each connection."""
+
+    path: str = ""
+
+    def login(self) -> str:
+        if not self.path:
+            raise Unfit("no credentials: the setting nodes.credentials is missing")
+        return credentials_in(self.path)
 
 
 class Unfit(Exception):
-    """The server, or our login there, cannot carry what we need."""
+    """The server, or our login there, does not meet our needs."""
 
 
 class Fabric:
@@ -85,15 +127,17 @@ class Fabric:
         self.address = address
         self._ours = address.subject(side, name, exchange)
         # A message without a subscriber shows whether we may publish; a login that has not joined yet may not.
-        self._probe = address.subject("v" if side == "n" else "n", "-", "probe") if exchange == ">" else None
+        is_joined = exchange in (">", TRIAL)
+        self._probe = address.subject("v" if side == "n" else "n", "-", "probe") if is_joined else None
         self._heard = heard
         self._changed = changed
         self._client: Client | None = None
         self._refusals: list[str] = []
         self._last: list[tuple[str, bytes]] = []
-        self.ready = asyncio.Event()
+        self.ready, self._tried = asyncio.Event(), asyncio.Event()
         # Why there is no connection; None while there is one.
         self.why: str | None = "not connected yet"
+        self._was_lost = False
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Fabric:
@@ -106,6 +150,12 @@ class Fabric:
         while not self._task.done():
             self._task.cancel()
             await asyncio.wait([self._task], timeout=_LEAVING_S)
+
+    async def fault(self, within_s: float) -> str | None:
+        """Why the first attempt to connect did not succeed; None if it did."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._tried.wait(), within_s)
+        return self.why
 
     async def publish(self, subject: str, message: bytes, reply: str = "", *, is_last: bool = False) -> bool:
         """False if it was certainly not sent: there is no connection. The last message of an exchange is kept for the
@@ -122,7 +172,7 @@ class Fabric:
         return True
 
     async def flush(self) -> None:
-        """What was published has reached the server."""
+        """Wait until the server has what was published."""
         if self._client is not None:
             with suppress(nats.errors.Error, OSError):
                 await self._client.flush()
@@ -137,8 +187,8 @@ class Fabric:
                 self._set(self._refusals[-1] if self._refusals else _in_words(problem))
             except (nats.errors.Error, OSError, Unfit, ValueError) as problem:
                 self._set(_in_words(problem))
-            # A thousand nodes whose server was away must not come back at one moment.
-            await asyncio.sleep(random.uniform(0.5, 1.0) * retry_s)
+            # A thousand nodes whose server was away must not reconnect at the same moment.
+            await asyncio.sleep(random.uniform(0.1, 1.0) * retry_s)
             retry_s = min(2 * retry_s, _RETRY_MAX_S)
 
     async def _connection(self) -> None:
@@ -150,15 +200,16 @@ class Fabric:
             closed.set()
 
         address = self.address
+        # Before the library is asked to connect: it does not close a client that was not.
+        login, tls = _login(client, address.login()), _tls(address)
         try:
             await client.connect(
                 address.url,
-                user=address.user,
-                password=address.password,
-                tls=_tls(address),
+                **login,
+                tls=tls,
                 name="holdfast",
                 allow_reconnect=False,
-                # Even so, a server that refuses the connection is tried 60 times, 2 s apart, by default.
+                # Without this, a server that refuses the connection is tried 60 times, 2 s apart, by default.
                 max_reconnect_attempts=1,
                 reconnect_time_wait=0,
                 connect_timeout=_CONNECT_S,
@@ -175,7 +226,7 @@ class Fabric:
             )
             if self._probe is not None:
                 await client.publish(self._probe)
-            # One flush may overtake the subscription; two in a row do not.
+            # One flush may arrive before the subscription; two in a row do not.
             await client.flush()
             await client.flush()
             if self._refusals:
@@ -189,16 +240,21 @@ class Fabric:
         finally:
             self._client = None
             self.ready.clear()
-            with suppress(nats.errors.Error, OSError, asyncio.CancelledError):
-                await client.close()
+            # After a failed handshake of TLS the library waits 30 s for the other side to close it.
+            with suppress(nats.errors.Error, OSError, asyncio.CancelledError, TimeoutError):
+                await asyncio.wait_for(client.close(), _CLOSE_S)
         self._set(self._refusals[0] if self._refusals else "the connection broke off")
 
     def _set(self, why: str | None) -> None:
         if why is None:
             self.ready.set()
+        self._tried.set()
         if why != self.why:
             self.why = why
-            _log.log(logging.INFO if why is None else logging.WARNING, "fabric %s: %s", self.address.url, why or "ok")
+            # The end of a problem is reported where the problem was reported.
+            level = logging.INFO if why is None and not self._was_lost else logging.WARNING
+            self._was_lost = why is not None
+            _log.log(level, "fabric %s: %s", self.address.url, why or "connected")
             self._changed()
 
     async def _take(self, message: Msg) -> None:
@@ -213,16 +269,54 @@ class Fabric:
         self._refusals.append(_in_words(problem))
 
 
+def credentials_in(path: str) -> str:
+    """The credentials of a file on one line, without the rest of its text."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            text = file.read(_CREDENTIALS_BYTES)
+    except OSError as problem:
+        raise Unfit(f"no credentials: {path}: {problem.strerror}") from None
+    jwt, seed = _JWT.search(text), _SEED.search(text)
+    if seed is not None:
+        _signing_key(seed[0])
+        return f"{jwt[0]} {seed[0]}" if jwt else seed[0]
+    if not _PASSWORD.fullmatch(text.strip()):
+        raise Unfit(f"no credentials: {path} has neither `.creds`, nor an nkey seed, nor USER:PASSWORD")
+    return text.strip()
+
+
+def _login(client: Client, credentials: str) -> dict[str, Any]:
+    """The arguments of `connect`. To sign with a seed itself, the library would need one more package."""
+    *jwt, last = credentials.split()
+    user, colon, password = last.partition(":")
+    if colon:
+        return {"user": user, "password": password}
+    key = _signing_key(last)
+    client._public_nkey = base64.b32encode(_checked(_USER_BYTE + bytes(key.verify_key))).decode()
+    signing = {"signature_cb": lambda nonce: base64.b64encode(key.sign(nonce.encode()).signature)}
+    return {**signing, "user_jwt_cb": jwt[0].encode} if jwt else signing
+
+
+def _signing_key(seed: str) -> SigningKey:
+    raw = base64.b32decode(seed + "=" * (-len(seed) % 8))
+    if raw != _checked(raw[: _SEED_KEY.stop]):
+        raise Unfit("no credentials: the seed is damaged")
+    return SigningKey(raw[_SEED_KEY])
+
+
+def _checked(raw: bytes) -> bytes:
+    return raw + binascii.crc_hqx(raw, 0).to_bytes(2, "little")
+
+
 def _tls(address: Address) -> ssl.SSLContext | None:
-    parts = urlsplit(address.url)
-    if parts.scheme != "tls":
-        if parts.hostname not in _LOOPBACK:
-            raise Unfit(f"{parts.hostname} is another machine, and the address has no TLS: use tls://")
+    if not address.url.startswith("tls:"):
+        if not address.is_local:
+            raise Unfit(f"{address.url} is another machine, and the address has no TLS: use tls://")
         return None
     context = ssl.create_default_context()
     if address.certificate is not None:
         context = ssl.create_default_context(cadata=address.certificate)
-        # It is the very certificate that the invitation names, whatever host it was made for.
+        # It is exactly the certificate that the invitation names, whatever host it was made for.
         context.check_hostname = False
     return context
 
@@ -247,4 +341,6 @@ def _in_words(problem: Exception) -> str:
         return f"its certificate is not the expected one: {getattr(problem, 'verify_message', '') or text}"
     if isinstance(problem, (TimeoutError, nats.errors.TimeoutError)):
         return "no answer"
+    if isinstance(problem, ConnectionRefusedError):
+        return "nothing listens at its address"
     return text or type(problem).__name__

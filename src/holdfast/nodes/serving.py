@@ -44,11 +44,12 @@ class Nodes:
         self._changed = asyncio.Event()
         self._joined, self.viewing = Joined(home), Viewing(home)
         self._offering = Offering(self._joined, serve, _caller, far_end(), note)
-        # Of the servers of one home only one answers for it.
+        # Of the servers of one home, only one answers for the node.
         self._is_first = False
         self._offered: dict[tuple[Address, str], AsyncExitStack] = {}
         self._as_view: tuple[Address, AsyncExitStack] | None = None
-        self._trusted: set[str] = set()
+        # The views, each with what it may do as an index of `SCOPES`.
+        self._trusted: dict[str, int] = {}
         self._known: set[str] = set()
         self.calls = Calls(self.viewing)
         self.calls.note = note
@@ -87,10 +88,13 @@ class Nodes:
 
     async def _look(self) -> None:
         """Connect and disconnect as the files say."""
-        nodes, views = set(self.viewing.nodes()), set(self._joined.views())
+        nodes = set(self.viewing.nodes())
+        views = {view.name: _level(view.scope) for view in self._joined.views().values()}
         for node in self._known - nodes:
             await self.calls.forgotten(node)
-        await self._offering.revoked(self._trusted - views)
+        await self._offering.revoked({name for name, most in self._trusted.items() if views.get(name, -1) < most})
+        if nodes != self._known:
+            await self.following.refresh()
         self._known, self._trusted = nodes, views
         address = self.viewing.address
         if address is not None and (self._as_view is None or self._as_view[0] != address):
@@ -114,7 +118,7 @@ class Nodes:
 
 
 async def _only_one(path: str) -> int:
-    """Of the servers of one home only one answers for it; another takes over when that one is gone."""
+    """Of the servers of one home, only one answers for the node; another takes over when that one is gone."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -125,10 +129,10 @@ async def _only_one(path: str) -> int:
 
     def wait() -> None:
         fcntl.flock(fd, fcntl.LOCK_EX)
-        with suppress(RuntimeError):  # the server has left meanwhile
+        with suppress(RuntimeError):  # the server was shut down meanwhile
             loop.call_soon_threadsafe(taken.set)
 
-    # A thread of the executor would keep the server from leaving.
+    # A thread of the executor would delay the shutdown of the server.
     threading.Thread(target=wait, name="holdfast offering", daemon=True).start()
     await taken.wait()
     return fd
@@ -139,10 +143,15 @@ async def _ended(task: asyncio.Task[None]) -> None:
     await asyncio.gather(task, return_exceptions=True)
 
 
+def _level(scope: object) -> int:
+    """The least for a scope that is not known here: a later release may have others."""
+    return SCOPES.index(scope) if scope in SCOPES else 0
+
+
 def _caller(view: View, claims: dict[str, Any]) -> Caller:
-    """What the caller of a view claims, cut down to what this node grants that view."""
+    """What the caller of a view claims, limited to what this node grants that view."""
     claimed = claims.get("scope")
-    scope = SCOPES[min(SCOPES.index(claimed) if claimed in SCOPES else 0, SCOPES.index(view.scope))]
+    scope = SCOPES[min(_level(claimed), _level(view.scope))]
     ids, owner, labels = claims.get("sessions"), claims.get("owner"), claims.get("labels") or {}
     sessions = None if ids is None else frozenset(str(each) for each in ids)
     labels = {str(key): str(value) for key, value in labels.items()}

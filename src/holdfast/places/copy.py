@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import stat
 
-from ..core import jsontext, records, shapes, signalfile
+from ..core import jsontext, records, shapes, wake
 from ..core.signalfile import FILE, LINE_MAX_BYTES, OLDER, VARIANTS
-from ..runner.signals import People
+from ..runner.people import People
 from .mirror import PIECE_BYTES, SEGMENT, checksum, is_copied, limit
 
 TYPE_CHECKING = False
@@ -240,11 +240,11 @@ class RemoteSignals:
             except (ValueError, AttributeError, TypeError, RecursionError):
                 continue  # hosts report it as a bad line
         # The owner is decided here, not in the place.
-        signalfile.wake(self._runtime, self._now("owner"), self._spec["id"], seq)
+        wake.hosts(self._runtime, self._now("owner"), self._spec["id"], seq)
 
     def ended(self) -> None:
         """The session ended there, and its runner did not report it."""
-        signalfile.wake(self._runtime, self._now("owner"), self._spec["id"], 0)
+        wake.hosts(self._runtime, self._now("owner"), self._spec["id"], 0)
 
     def _notify_people(self, record: Record) -> None:
         variant = next((name for name in VARIANTS if name in record), None)
@@ -256,5 +256,5 @@ class RemoteSignals:
             self._people.consider(variant, record, self._now("notify_people"))
 
     def _now(self, option: str) -> Any:
-        changed = records.found(self._directory, records.HERE).get("changed") or {}
+        changed = records.found(self._directory, records.LOCAL_CHANGES).get("changed") or {}
         return changed.get(option, self._spec.get(option))

@@ -331,7 +331,7 @@ class Deputy:
         if not os.path.isdir(os.path.dirname(self._endpoint)):
             self._endpoint = self._request.get("endpoint") or self._endpoint
         endpoint = self._endpoint
-        here = processes.here()
+        here = processes.own_identity()
         # Hosts here connect to us, and see our death as they would see a runner's.
         deputy = {"boot": here["boot"], "pidns": here["pidns"], **here["runner"]}
         facts = {"endpoint": endpoint, "deputy": deputy}
@@ -345,6 +345,7 @@ class Deputy:
         listener.listen(_BACKLOG)
         listener.setblocking(False)
         self._listener = listener
+        self._loop.watch(listener.fileno(), READ, self._accept)
         self._news = RemoteSignals(
             self._home, self._spec, directory, endpoint, self._reach["env"], self._runner_log.write
         )
@@ -353,8 +354,6 @@ class Deputy:
 
     def live(self) -> None:
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-        if self._listener is not None:
-            self._loop.watch(self._listener.fileno(), READ, self._accept)
         if self._end is not None:
             self._loop.after(self._reach["timeout"] + self._end["within"], self._loop.leave)
         self._open_link()
@@ -500,15 +499,18 @@ class Deputy:
 
     def _on_here(self, frame: Message) -> None:
         """The far end is there."""
-        assert self._link is not None
         self._linked = True
         self._linked_at = time.monotonic()
-        if self._to_begin:
-            if self._visit is None:
-                self._start(frame)
-            else:
-                self._begin_visit(frame)
-            return
+        if not self._to_begin:
+            self._continue()
+        elif self._visit is None:
+            self._start(frame)
+        else:
+            self._begin_visit(frame)
+
+    def _continue(self) -> None:
+        """Copy what is new there, and connect the hosts here to the runner."""
+        assert self._link is not None
         self._resume()
         self._callers.link_to(self._link)
 
@@ -524,25 +526,9 @@ class Deputy:
             self._loop.leave()  # the caller gave up before there was a link: nothing has happened yet
             return
         spec["cwd_given"], spec["cwd"] = spec["cwd"], _directory_there(spec["cwd"], here)
-        try:
-            directory, lock = session_directory.persist(self._home, spec)
-        except session_directory.Refused as refusal:
-            self._refuse(refusal.frame)
+        if not self._persist():
             return
-        for fd in self._passed:
-            os.close(fd)  # the spec is on disk: release the claims on name and key
-        try:
-            self._settle(directory, lock)
-        except OSError as problem:
-            session_directory.forget_session(directory)
-            text = f"endpoint {spec['endpoint']}: {problem.strerror}; no process was started"
-            facts = {"errno": problem.errno, "step": "endpoint", "path": spec["endpoint"]}
-            self._refuse(wire.error({}, "spawn-error", text, **facts))
-            return
-        assert self._listener is not None
-        self._loop.watch(self._listener.fileno(), READ, self._accept)
         failpoints.hit("deputy.begun")
-        self._to_begin = False
         self._callers.begin(self._link)
         # Messages to people and claims are handled here; and each machine has its own clock.
         there = {part: value for part, value in request.items() if part not in ("asked", "host_env")}
@@ -575,30 +561,35 @@ class Deputy:
         spec["metadata"] = {**(theirs.get("metadata") or {}), "visit": node}
         spec["log_cap"] = min(int(theirs.get("log_cap") or 0), asked["log_cap_max"]) or asked["log_cap_max"]
         spec["segment_bytes"] = int(theirs.get("segment_bytes") or 0) or spec["log_cap"]
-        try:
-            directory, lock = session_directory.persist(self._home, spec)
-        except session_directory.Refused as refusal:
-            if os.path.isdir(os.path.join(self._home, "sessions", id)):
-                text = f"session {id} of the node {node} has the same id as a session of this home"
-                self._refuse(wire.error({}, "visit-exists", text, id=id, node=node))
-            else:
-                self._refuse(refusal.frame)
-            return
+        text = f"session {id} of the node {node} has the same id as a session of this home"
         self._spec, self._endpoint = spec, endpoint
+        if not self._persist(taken=wire.error({}, "visit-exists", text, id=id, node=node)):
+            return
+        self._callers.refuse({"type": "visited", "session": id})
+        self._callers.hang_up_all()
+        self._continue()
+
+    def _persist(self, taken: Message | None = None) -> bool:
+        """Make the directory of the session here. False when that is refused: our sender gets the error, which is
+        `taken` where there is one and the directory exists."""
+        try:
+            directory, lock = session_directory.persist(self._home, self._spec)
+        except session_directory.Refused as refusal:
+            exists = os.path.isdir(os.path.join(self._home, "sessions", self._spec["id"]))
+            self._refuse(taken if taken is not None and exists else refusal.frame)
+            return False
+        for fd in self._passed:
+            os.close(fd)  # the spec is on disk: release the claims on name and key
         try:
             self._settle(directory, lock)
         except OSError as problem:
             session_directory.forget_session(directory)
-            self._refuse(wire.error({}, "place-unreachable", str(problem), place=spec["place"], why=str(problem)))
-            return
-        assert self._listener is not None
-        self._loop.watch(self._listener.fileno(), READ, self._accept)
+            text = f"endpoint {self._endpoint}: {problem.strerror}; no process was started"
+            facts = {"errno": problem.errno, "step": "endpoint", "path": self._endpoint}
+            self._refuse(wire.error({}, "spawn-error", text, **facts))
+            return False
         self._to_begin = False
-        self._callers.refuse({"type": "visited", "session": id})
-        self._callers.hang_up_all()
-        self._resume()
-        assert self._link is not None
-        self._callers.link_to(self._link)
+        return True
 
     def _on_come(self, frame: Message) -> None:
         """PID 1 in a container rarely reaps orphans: start the runner from outside."""
@@ -631,12 +622,10 @@ class Deputy:
         """Everything was copied: have it removed there."""
         failpoints.hit("deputy.over")
         self._is_over = True
-        if self._visit is not None:
+        if self._visit is not None or self._link is None:
             self._loop.leave()  # a visit removes nothing there
-        elif self._link is not None:
-            self._link.send_message({"type": "forget"})
         else:
-            self._loop.leave()
+            self._link.send_message({"type": "forget"})
 
     def _on_forgotten(self, _frame: Message) -> None:
         self._loop.leave()

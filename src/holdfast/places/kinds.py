@@ -9,7 +9,7 @@ import sys
 from .. import __version__
 from ..core import processes
 from ..errors import BadArgument, PlaceUnsupported
-from ..model.session import shown
+from ..model.session import nearest, shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,6 +46,8 @@ KINDS = {
     # Its program is our own, and the node starts the far end.
     "node": Kind("{}", is_machine=True),
 }
+# A configured place: whether its command leads to a machine or to a container is unknown.
+_OWN = Kind("", is_machine=True)
 _NAME_CHARACTERS = 255
 # The system limits the length of socket paths; `ssh` adds a hash and a few letters to this one.
 _CONTROL_PATH_BYTES = 104 - 40 - 18
@@ -55,19 +57,24 @@ _WHERE = (
     *("HOME", "XDG_RUNTIME_DIR", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG"),
     *("CONTAINER_HOST", "CONTAINER_CONNECTION", "CONTAINERS_CONF", "CONTAINERS_STORAGE_CONF"),
 )
+_KEPT = (processes.ROLE_VARIABLE,)
 _SSH_OPTIONS = ("BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=15", "ServerAliveCountMax=3")
 _SSH_SHARED = ("ControlMaster=auto", "ControlPersist=60")
 
 
-def check(place: object) -> str:
-    """`local`, or a kind and a name. PlaceUnsupported for an unknown kind."""
+def check(place: object, config: Config | None = None) -> str:
+    """`local`, a kind and a name, or the name of a place of the configuration. PlaceUnsupported for an unknown one."""
     if place is None or place == LOCAL:
         return LOCAL
     if not isinstance(place, str):
         raise BadArgument("place", f"{shown(place)} is not text", 'give "ssh:HOST" or "docker:NAME"')
     kind, colon, name = place.partition(":")
+    if config is not None and place in config.own_places:
+        return place
     if kind not in KINDS:
-        raise PlaceUnsupported(place)
+        known = [LOCAL, *KINDS, *(config.own_places if config else ())]
+        near = nearest(kind, known)
+        raise PlaceUnsupported(place, f"did you mean {near}?") if near else PlaceUnsupported(place)
     if not colon or not name or name.startswith("-") or not name.isprintable() or len(name) > _NAME_CHARACTERS:
         raise BadArgument("place", f"{shown(place)} names no place", f'give "{kind}:NAME"')
     return place
@@ -80,8 +87,8 @@ def is_away(spec: Mapping[str, Any]) -> bool:
 
 def way(place: str) -> dict[str, str | None]:
     """The variables by which later deputies find the same place."""
-    kind = KINDS[place.partition(":")[0]]
-    return {} if kind.is_machine else {name: os.environ.get(name) for name in _WHERE}
+    kind = KINDS.get(place.partition(":")[0], _OWN)
+    return {} if kind.is_machine and kind is not _OWN else {name: os.environ.get(name) for name in _WHERE}
 
 
 def reach(
@@ -96,7 +103,7 @@ def reach(
     from ..core import wire
 
     word, _, name = place.partition(":")
-    kind = KINDS[word]
+    kind = KINDS.get(word, _OWN)
     code = runner_archive() if visit is None else b""
     python = [*shlex.split(config.places_python), "-I", "-S"]
     with open(os.path.join(os.path.dirname(__file__), "boot.py"), "rb") as file:
@@ -111,6 +118,11 @@ def reach(
         if visit is not None:
             # Text of a user stays out of command lines.
             environment[processes.VISIT_VARIABLE] = visit
+    elif kind is _OWN:
+        check(place, config)
+        program = list(config.own_places[place].argv)
+        # A command that only changes the view of this machine hands on our environment, and the place has its own home.
+        environment = {name: value for name, value in environment.items() if name[:9] != "HOLDFAST_" or name in _KEPT}
     else:
         program = shlex.split(getattr(config, f"places_{word}"))
     # By our own path: the deputy has none.

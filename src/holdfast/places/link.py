@@ -12,7 +12,7 @@ import time
 from ..core import wire
 from ..core.kernel_signals import signal
 from ..core.loop import READ, WRITE
-from ..runner.spawn import start_program
+from ..core.processes import start_program
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -16,11 +16,10 @@ import sys
 import time
 
 from ..core import directories, jsontext, processes, records, sockets, wire
-from ..core.command import IN_GRACE
+from ..core.ending import IN_GRACE
 from ..core.loop import READ, WRITE, Loop
 from ..core.processes import Ladder, rungs
 from ..runner import status
-from ..runner.spawn import start_program
 from . import mirror
 
 TYPE_CHECKING = False
@@ -73,7 +72,7 @@ def run(words: list[str]) -> None:
 def main() -> None:
     """The link is stdin and stdout. Both stay ours: nothing that is started here inherits them."""
     os.umask(0o077)
-    processes.here()
+    processes.own_identity()
     try:
         home, runtime = guest_directories()
     except (directories.Unfit, OSError) as problem:
@@ -377,7 +376,7 @@ class RemoteEnd:
             facts = {"evidence": "it is not on record there", "certain": self._has_started}
             self._report_over("missing", **facts)
             return
-        if not records.lock_is_free(os.path.join(path, "spec.json")):
+        if records.runner_lives(path):
             self._loop.after(_AGAIN_S, self._listen)  # just starting, or full
             return
         # It is gone, and its last messages are complete.
@@ -407,7 +406,7 @@ class RemoteEnd:
 
     def _began_here(self) -> bool:
         """Is the state record of this boot and this container? Otherwise its pids are those of other processes."""
-        state, here = records.found(None, os.path.join(self._directory, "state.json")), processes.here()
+        state, here = records.found(None, os.path.join(self._directory, "state.json")), processes.own_identity()
         return (state.get("boot"), state.get("pidns")) == (here["boot"], here["pidns"])
 
     def _orphans(self) -> list[processes.Process]:
@@ -517,7 +516,7 @@ def executed() -> socket.socket:
     ours, theirs = socket.socketpair()
     argv = [sys.executable, "-I", "-S", "-X", "utf8", sys.argv[0], "runner"]
     try:
-        pid = start_program(argv, {processes.ROLE_VARIABLE: "runner"}, {3: theirs.fileno()}, setsid=True)
+        pid = processes.start_program(argv, {processes.ROLE_VARIABLE: "runner"}, {3: theirs.fileno()}, setsid=True)
     except OSError:
         ours.close()
         raise
@@ -535,7 +534,7 @@ def _forget_old(sessions: str) -> None:
             ended = os.stat(os.path.join(directory, "exit.json")).st_mtime
         except OSError:
             continue
-        if ended < time.time() - _KEPT_S and records.lock_is_free(os.path.join(directory, "spec.json")):
+        if ended < time.time() - _KEPT_S and not records.runner_lives(directory):
             directories.remove(directory)
 
 
@@ -582,7 +581,7 @@ def _look(asked: Record) -> Record:
     directory = os.path.join(asked["home"], "sessions", asked["id"])
     # The record first: what it says was printed is there then.
     exit = records.found(None, os.path.join(directory, "exit.json"))
-    lives = not records.lock_is_free(os.path.join(directory, "spec.json"))
+    lives = records.runner_lives(directory)
     if not exit and not lives:
         exit = records.found(None, os.path.join(directory, "exit.json"))
     data, end = _printed(directory, asked["since"], asked["limit"])

@@ -4,7 +4,7 @@ on fd 3), `far`, `ask` and `visit`.
 
 These arguments never contain text of a user, and are replaced by a title, `hold: ID NAME`."""
 
-# Old interpreters must be able to read this file far enough to refuse.
+# Old interpreters must be able to parse enough of this file to refuse.
 import os
 import sys
 

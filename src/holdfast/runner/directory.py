@@ -1,5 +1,5 @@
-"""The session's directory: made with the spec before there is a command, or a refusal; and what the runner itself keeps
-there, its log, the record of inputs and the report of the command."""
+"""The session's directory: created with the spec before the command exists, or the start is refused; and what the
+runner itself keeps there: its log, the record of inputs and the report of the command."""
 
 from __future__ import annotations
 
@@ -98,7 +98,8 @@ class RunnerLog:
             self.write(text)
 
     def exception(self, problem: Exception) -> None:
-        """Log where a bug of ours came from. Not by the `traceback` module, which brings a dozen others along."""
+        """Log where a bug of ours came from. Does not use the `traceback` module, which imports a dozen other
+        modules."""
         lines = [f"Traceback of {type(problem).__name__}: {problem}"]
         at = problem.__traceback__
         while at is not None:
@@ -159,7 +160,8 @@ class Inputs:
 
 
 REPORT_FILE = "report"
-# Room for two directories. A longer report is not one of ours, and must not fill the disk where a copy is kept.
+# Room for the paths of two directories. A longer report is not one of ours, and must not fill the disk where a copy
+# is kept.
 _REPORT_MAX_BYTES = 16 << 10
 
 

@@ -30,7 +30,7 @@ SILENCE_S = 10.0
 _READ_BYTES = 1 << 16
 _BACKLOG = 128
 _ACCEPTS_A_TURN = 16
-# With every descriptor taken, accepting is tried again after this, then at growing intervals.
+# When no descriptor is free, accepting is tried again after this time, then at growing intervals.
 _ACCEPT_RETRY_S = 0.1
 _ACCEPT_RETRY_MAX_S = 5.0
 
@@ -47,7 +47,7 @@ class Client:
         self._paused = False
         self._deadline = Alarm(endpoint.loop, self._deadline_passed)
         # Takes the frames of an attached client, and sends more whenever the client has read everything.
-        self.stream: AttachedClient | None = None
+        self.attachment: AttachedClient | None = None
         self.greeting = greeting
         connection.setblocking(False)
         endpoint.loop.watch(connection.fileno(), READ, self._ready)
@@ -93,8 +93,8 @@ class Client:
     def _ready(self, events: int) -> None:
         if events & WRITE:
             self._flush()
-            if self.stream is not None and not self._unsent and not self.closed:
-                self.stream.pump()
+            if self.attachment is not None and not self._unsent and not self.closed:
+                self.attachment.pump()
         if events & READ and not self.closed:
             self._receive()
 
@@ -120,8 +120,8 @@ class Client:
         for message in frames:
             if self.closed or self._closing:
                 return
-            if self.stream is not None:
-                self._guarded(self.stream.receive, message)
+            if self.attachment is not None:
+                self._guarded(self.attachment.receive, message)
             elif not isinstance(message, dict):
                 self.send(wire.error({}, "bad-request", "a data frame is not expected here"))
             elif self.greeting is None:
@@ -136,7 +136,7 @@ class Client:
             self._deadline.set(SILENCE_S)
 
     def _guarded(self, serve: Callable[[Any], None], message: Any) -> None:
-        """A bug of ours that one client's frame brings out must not end the session."""
+        """A bug of ours that one client's frame triggers must not end the session."""
         try:
             serve(message)
         except Exception as problem:  # noqa: BLE001  logged in full, and the command keeps running
@@ -158,7 +158,7 @@ class Client:
         self.close_after_sending()
 
     def _expect_more(self) -> None:
-        """A deadline while the peer owes us a greeting or the rest of a frame; none while it just listens."""
+        """Set a deadline while the peer owes us a greeting or the rest of a frame; set none while it only listens."""
         if self.closed or self._closing:
             return
         if self.greeting is None or self._decoder.midway:
@@ -228,7 +228,7 @@ class Endpoint:
         loop.watch(self._listener.fileno(), READ, self._accept)
 
     def adopt(self, connection: socket.socket, greeting: dict[str, Any] | None = None) -> Client:
-        """Make it a client; with `greeting`, one that need not greet: it brought the start request."""
+        """Make it a client; with `greeting`, one that need not greet, because it brought the start request."""
         client = Client(self, connection, greeting)
         self.clients.append(client)
         return client
@@ -239,7 +239,7 @@ class Endpoint:
             self._gone(client)
 
     def close(self) -> None:
-        """Unlink the path, unless another socket has it by now."""
+        """Unlink the path, unless another socket uses it by now."""
         self.loop.watch(self._listener.fileno(), 0, self._accept)
         failpoints.hit("endpoint.unlink")
         try:

@@ -15,10 +15,9 @@ import select
 import sys
 import time
 
-from ..core import directories, failpoints, processes, records, sockets, wire
+from ..core import failpoints, processes, sockets, wire
 from ..core.kernel_signals import signal
-from . import process_tree, session, status
-from .directory import Refused
+from . import process_tree, rehearsal, session, status
 from .process_tree import become_subreaper, set_title
 
 TYPE_CHECKING = False
@@ -37,7 +36,7 @@ _REQUEST_S = 10.0
 # A spare is replaced after this much quiet, so that the fork does not compete with the command
 # it was taken for; at once when none is left.
 _QUIET_S = 0.02
-# A spare sends these when a caller that waits for the end took it, and when that end has come.
+# A spare sends the first when a caller that waits for the end took it, and the second when that end has come.
 _TAKEN, _BACK = b"t", b"b"
 _TAKEN_MAX = 64
 # Python optimises a function after about ten calls.
@@ -55,7 +54,7 @@ _BALLAST_MAX = 20_000
 
 def main(words: list[str]) -> None:
     if words[:1] == ["self-test"]:
-        self_test()
+        rehearsal.self_test()
     elif words[:1] == ["runner"]:
         close_other_descriptors({CHANNEL_FD})
         detach_from_parent()
@@ -72,7 +71,7 @@ def main(words: list[str]) -> None:
 
 
 def _connect_back(path: str) -> None:
-    """Be the runner of the caller that listens at `path`. The process that started us is outside of our namespace, and
+    """Be the runner of the caller that listens at `path`. The process that started us is outside our namespace, and
     reaps us."""
     close_other_descriptors(set())
     channel = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -88,11 +87,6 @@ def lock_path(socket_path: str) -> str:
     return socket_path[: -len(".sock")] + ".lock"
 
 
-def scratch_path(socket_path: str) -> str:
-    """Where spares rehearse."""
-    return socket_path[: -len(".sock")] + ".scratch"
-
-
 def detach_from_parent() -> None:
     """Continue in a fork whose parent exits at once. The caller reaps that parent, and learns from its exit code
     whether the fork succeeded."""
@@ -105,7 +99,7 @@ def detach_from_parent() -> None:
 
 
 def close_other_descriptors(kept: set[int]) -> None:
-    """Whatever else we inherited is not ours."""
+    """Close everything else that we inherited."""
     null = os.open(os.devnull, os.O_RDWR)
     for fd in range(3):
         os.dup2(null, fd)
@@ -115,7 +109,7 @@ def close_other_descriptors(kept: set[int]) -> None:
             try:
                 os.close(fd)
             except OSError:
-                pass  # the descriptor of the listing itself
+                pass  # the descriptor that lists the others
     for fd in kept:
         os.set_inheritable(fd, False)
     os.chdir("/")
@@ -128,8 +122,8 @@ class Launcher:
         self._inode = os.stat(path).st_ino
         self._wanted = spares
         self._idle_s = idle_s
-        # The other end of each is a spare's, or that of one that was taken and may come back; it closes when it
-        # will not.
+        # The other ends are held by spares. `_taken`: former spares that now run a session and may come back. The
+        # socket closes when the process ends.
         self._spares: list[socket.socket] = []
         self._taken: list[socket.socket] = []
         self._warning: str | None = None
@@ -143,20 +137,20 @@ class Launcher:
         os.ftruncate(_LOCK_FD, 0)
         os.write(_LOCK_FD, b"%d %d\n" % (os.getpid(), processes.start_time(os.getpid())))
         self._listener.setblocking(False)
-        scratch = scratch_path(self._path)
-        forget_rehearsal(scratch)  # of a launcher that was killed
-        if _rehearses():
+        scratch = rehearsal.scratch_path(self._path)
+        rehearsal.forget(scratch)  # of a launcher that was killed
+        if rehearsal.wanted():
             try:
                 os.mkdir(scratch, 0o700)
             except OSError:
                 pass  # then no rehearsal succeeds, which costs only speed
         self._keep_spares()
         self._unlink_socket()
-        forget_rehearsal(scratch)
+        rehearsal.forget(scratch)
         os.unlink(lock_path(self._path))  # we hold the lock: no other launcher has the path yet
 
     def _keep_spares(self) -> None:
-        """Until a signal asks us to leave, we were idle for too long, or cannot fork."""
+        """Keep spares ready, until a signal asks us to leave, we were idle for too long, or we cannot fork."""
         if not self._warm_up():
             return
         leave_asked = self._leave_asked = _leave_on_signals()
@@ -173,22 +167,22 @@ class Launcher:
                 quiet_since = time.monotonic()
                 for line in ready:
                     self._spare_changed(line)
-            elif missing > 0 and not self._fork_spare(rehearse=_rehearses()):
+            elif missing > 0 and not self._fork_spare(rehearse=rehearsal.wanted()):
                 return
 
     def _warm_up(self) -> bool:
-        """Rehearse a few times ourselves, with a spare for a caller that waits already. What the interpreter learns of
-        its code, every later spare has from its fork, on pages that it shares with us. False: we cannot fork."""
+        """Rehearse a few times ourselves, while a spare serves callers that already wait. Every later spare inherits by
+        fork what the interpreter has specialised, on pages that it shares with us. False: we cannot fork."""
         signal.pthread_sigmask(signal.SIG_BLOCK, _LEAVE_ON)  # they are for us, and not for the session we rehearse
         until = time.process_time() + _WARM_UP_S
-        for _ in range(_REHEARSALS if _rehearses() else 0):
+        for _ in range(_REHEARSALS if rehearsal.wanted() else 0):
             if time.process_time() > until or signal.sigpending() & set(_LEAVE_ON):
                 break
             for line in self._ready(0):
                 self._spare_changed(line)
             if not self._spares and not self._fork_spare():
                 return False
-            rehearse_session(scratch_path(self._path))
+            rehearsal.rehearse(rehearsal.scratch_path(self._path))
         become_subreaper(False)
         gc.collect()
         self._ballast = _fill_pools()
@@ -216,7 +210,7 @@ class Launcher:
         line.close()
 
     def _unlink_socket(self) -> None:
-        """Only our own: another launcher may have taken the path."""
+        """Unlink only our own socket: another launcher may have taken the path."""
         try:
             if os.stat(self._path).st_ino == self._inode:
                 os.unlink(self._path)
@@ -224,7 +218,7 @@ class Launcher:
             pass
 
     def _fork_spare(self, *, rehearse: bool = False) -> bool:
-        """False when no process or descriptor is available: then we are of no use, and leave."""
+        """Fork a spare. False when no process or descriptor is available: then we are of no use, and leave."""
         try:
             failpoints.hit("launcher.fork")
             ours, theirs = socket.socketpair()
@@ -245,41 +239,41 @@ class Launcher:
             _reset_signals()
             os.setsid()
             if rehearse:
-                rehearse_session(scratch_path(self._path), with_end=False)
+                rehearsal.rehearse(rehearsal.scratch_path(self._path), with_end=False)
                 _reset_signals()
-            processes.here()
+            processes.own_identity()
             self._serve(theirs)
         except BaseException:  # noqa: BLE001 - a forked child must never run on into its parent's code
             sys.excepthook(*sys.exc_info())
         finally:
             os._exit(0)
 
-    def _serve(self, launcher: socket.socket) -> None:
+    def _serve(self, line: socket.socket) -> None:
         """Be the runner of one caller after the other. After a command that ended soon, and whose caller waited, we
-        are as good as new and warmer: then the launcher may have us back."""
+        are as good as new and warmer: then the launcher, at the other end of `line`, may have us back."""
         for _ in range(_LIVES_MAX):
             set_title("spare")
-            channel = self._wait_for_caller(launcher)
-            if channel is None or not _become_runner(channel, launcher, self._warning):
+            channel = self._wait_for_caller(line)
+            if channel is None or not _become_runner(channel, line, self._warning):
                 return
             _reset_signals()
-            launcher.send(_BACK)
-            _, descriptors = sockets.recv_with_fds(launcher, 1, 1)
+            line.send(_BACK)
+            _, descriptors = sockets.recv_with_fds(line, 1, 1)
             if not descriptors:
                 return
             self._listener = socket.socket(fileno=descriptors[0])
-        launcher.close()
+        line.close()
 
-    def _wait_for_caller(self, launcher: socket.socket) -> socket.socket | None:
+    def _wait_for_caller(self, line: socket.socket) -> socket.socket | None:
         """Block until the kernel hands us a caller; None when the launcher left."""
         poll = select.epoll()
         # One spare is woken for one caller; the others sleep on instead of racing it.
         poll.register(self._listener, select.EPOLLIN | select.EPOLLEXCLUSIVE)
-        poll.register(launcher, select.EPOLLIN)
+        poll.register(line, select.EPOLLIN)
         try:
             while True:
                 ready = {fd for fd, _ in poll.poll()}
-                if launcher.fileno() in ready:
+                if line.fileno() in ready:
                     self._unlink_socket()
                     return None
                 try:
@@ -308,28 +302,23 @@ def _fill_pools() -> list[bytes]:
     return ballast
 
 
-def _rehearses() -> bool:
-    """Not under a plan of failpoints, which counts the passes of real lives alone."""
-    return not failpoints.ACTIVE and not failpoints.off("rehearsal")
-
-
-def _become_runner(channel: socket.socket, launcher: socket.socket | None, warning: str | None) -> bool:
-    """Carry out one start. True when this process can do so again, and its launcher knows it as taken."""
+def _become_runner(channel: socket.socket, line: socket.socket | None, warning: str | None) -> bool:
+    """Carry out one start. True: this process may become a spare again, its launcher was told that it is taken."""
     if sockets.peer_uid(channel) != os.getuid():
         return False
     received = _receive_start(channel)
     if received is None:
         return False
     request, descriptors = received
-    comes_back = launcher is not None and request.get("then") is not None and not failpoints.ACTIVE
-    if launcher is not None:
+    comes_back = line is not None and request.get("then") is not None and not failpoints.ACTIVE
+    if line is not None:
         if comes_back:
-            launcher.send(_TAKEN)
+            line.send(_TAKEN)
         else:
-            launcher.close()
+            line.close()
     failpoints.hit("runner.request_read")
     if sockets.has_left(channel):
-        return False  # the caller gave us up and went another way, or died: nothing has happened yet
+        return False  # the caller gave up and started another way, or died: nothing has happened yet
     channel.settimeout(None)
     set_title(request["spec"]["id"], request["spec"]["name"])
     brief = session.run(channel, request, descriptors, [] if warning is None else [warning])
@@ -404,141 +393,3 @@ def _reset_signals() -> None:
     for number in (*_LEAVE_ON, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _LEAVE_ON)
-
-
-# A rehearsal is one session in a scratch directory. A forked process pays for every page at its first write to it: a
-# spare that has rehearsed a start has paid already, so that its caller does not wait for hundreds of page faults. In a
-# launcher that rehearses before it forks, the interpreter has specialised the code, on pages that are shared. The
-# self-test runs the same session to see whether it works.
-
-
-REHEARSAL_SESSION = "brehearsal"
-# A spare that still rehearses adds a few files at most.
-_PASSES_MAX = 100
-
-
-def rehearse_session(scratch: str, *, with_end: bool = True) -> None:
-    """Leaves nothing behind but warm memory; a problem here is reported when a real session has it. Only the launcher
-    makes `scratch`: once it has removed it, a spare cannot bring it back. A spare rehearses without the end: most of
-    its life a session has not come to that, and would keep the pages that the end needs."""
-    home = os.path.join(scratch, str(os.getpid()))
-    try:
-        for directory in (home, os.path.join(home, "sessions")):
-            # One by one: makedirs leaves the mode of those above to the umask.
-            if not os.path.isdir(directory):
-                os.mkdir(directory, 0o700)
-        ours, theirs = socket.socketpair()
-        request = rehearsal_request(home, ["true"])
-        if with_end:
-            session.run(theirs, request, [])
-        else:
-            _run_start(theirs, request)
-        ours.close()
-    except (OSError, Refused):
-        pass
-    forget_rehearsal(home)
-
-
-def _run_start(channel: socket.socket, request: dict[str, Any]) -> None:
-    begun = session.Session(request, [], ())
-    begun.begin()
-    begun.endpoint.adopt(channel, {"author": None}).send(status.hello(begun))
-    if begun.tree.command is not None:
-        os.waitpid(begun.tree.command["pid"], 0)
-    begun.close()
-
-
-def forget_rehearsal(path: str) -> None:
-    """Remove a scratch directory with all that is in it. A spare may still rehearse there: what it adds behind one pass
-    goes with the next."""
-    for _ in range(_PASSES_MAX):
-        directories.remove(path)
-        if not os.path.lexists(path):
-            return
-
-
-def rehearsal_request(home: str, command: str | list[str]) -> dict[str, Any]:
-    """A start request for `command` in a home of its own."""
-    spec = {
-        "v": 1,
-        "id": REHEARSAL_SESSION,
-        "kind": "local_bash",
-        "name": None,
-        "description": None,
-        "owner": None,
-        "labels": {},
-        "command": command,
-        "shell": "/bin/sh",
-        "argv0": None,
-        "cwd": "/",
-        "umask": 0o22,
-        "limits": {},
-        "oom_score_adj": 0,
-        "memory": None,
-        "tty": None,
-        "size": None,
-        "stdin": "closed",
-        "merge_stderr": False,
-        "pass_fds": [],
-        "timeout": None,
-        "idle_timeout": None,
-        "ttl": None,
-        "lifetime": "detached",
-        "owner_process": None,
-        "grace": 5.0,
-        "stop_ladder": None,
-        "notify": "never",
-        "log_cap": 1 << 20,
-        "segment_bytes": 1 << 18,
-        "free_floor": 0,
-        "author": "rehearsal",
-        "endpoint": os.path.join(home, "s.sock"),
-    }
-    then = {"type": "wait", "id": 0, "exit": True}
-    return {"type": "start", "home": home, "env": {"PATH": os.defpath}, "spec": spec, "then": then}
-
-
-# `self-test`: one whole session in a temporary directory, on a machine that this code was just sent to.
-
-
-def self_test() -> None:
-    import tempfile  # not above: a launcher has no use for it
-
-    home = tempfile.mkdtemp(prefix="holdfast-self-test-")
-    try:
-        problem = _one_session(home)
-    finally:
-        forget_rehearsal(home)
-    if problem is not None:
-        sys.exit(f"holdfast: the runner's self-test failed: {problem}")
-    print(f"holdfast runner {status.VERSION} on Python {sys.version_info[0]}.{sys.version_info[1]}: fine")
-
-
-def _one_session(home: str) -> str | None:
-    os.mkdir(os.path.join(home, "sessions"), 0o700)
-    ours, theirs = socket.socketpair()
-    pid = os.fork()
-    if pid == 0:
-        ours.close()
-        os.setsid()
-        try:
-            session.run(theirs, rehearsal_request(home, "echo held; exit 7"), [])
-        finally:
-            os._exit(0)
-    theirs.close()
-    ours.settimeout(20)
-    decoder, reply = wire.Decoder(), None
-    while reply is None:
-        received = ours.recv(1 << 16)
-        if not received:
-            return "the runner left without an answer"
-        for frame in decoder.feed(received):
-            if isinstance(frame, dict) and frame["type"] in ("reply", "error"):
-                reply = frame
-    ours.close()
-    os.waitpid(pid, 0)
-    directory = os.path.join(home, "sessions", REHEARSAL_SESSION)
-    code = records.read(os.path.join(directory, "exit.json"))["exit"]["code"]
-    with open(os.path.join(directory, "stdout." + "0" * 20)) as file:
-        printed = file.read()
-    return None if (code, printed) == (7, "held\n") else f"exit code {code}, printed {printed!r}, answered {reply}"

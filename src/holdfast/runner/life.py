@@ -1,8 +1,8 @@
 """The life of one command, from its spawn to the moment its runner leaves.
 
-`live` is the story from top to bottom and `end` its last chapter. Every turn of the runner's loop resumes it; it yields
-where it waits, and until when at the latest. Meanwhile clients and timers act on the session (`session.py`). `Ending`
-is how one attempt ended: its cause, its exit object, and `exit.json`.
+`live` is the story from top to bottom and `exit_sequence` its last chapter. Every turn of the runner's loop resumes it;
+it yields where it waits, and until when at the latest. Meanwhile clients and timers act on the session (`session.py`).
+`Ending` is how one attempt ended: its cause, its exit object, and `exit.json`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import time
 
 from ..core import clock, failpoints, processes, records
-from ..core.command import AFTER_GRACE, ASKED_CAUSES, AT_ONCE, ELSEWHERE, IN_GRACE, LIMIT
+from ..core.ending import AFTER_GRACE, ASKED_CAUSES, AT_ONCE, ELSEWHERE, IN_GRACE, LIMIT
 from ..core.kernel_signals import NAMES, signal
 from ..core.loop import Retry
 from . import directory, requests, spawn, status
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from ..core.loop import Loop, Reserve
     from .directory import RunnerLog
-    from .log import Log
+    from .log import LogWriter
     from .process_tree import MemoryGroup, ProcessTree, Stopping
     from .session import Session
     from .terminal.pty import Tty
@@ -35,17 +35,17 @@ if TYPE_CHECKING:
 # After the exit: silence this long ends the drain of the output, which takes this long at most.
 _DRAIN_QUIET_S = 0.25
 _DRAIN_S = 2.0
-# A crash loop is signalled at first, then at most this often, with the count.
+# A crash loop is signalled at first, then at most at this interval, with the count.
 _RESTART_NOTICE_S = 15.0
 # The record names this many survivors: its room was reserved at the start.
 _RECORDED_MAX = 20
 
 
 def live(session: Session, passed: list[tuple[int, int]]) -> Iterator[float | None]:
-    """Attempts until none follows, then the end. `passed` are descriptors for the first attempt."""
+    """Run attempts until none follows, then the end. `passed` are descriptors for the first attempt."""
     restart_notice_at = float("-inf")
     while True:
-        if _spawn(session, passed):
+        if _start_command(session, passed):
             while not session.tree.command_gone:
                 yield None
             _command_left(session)
@@ -68,12 +68,13 @@ def live(session: Session, passed: list[tuple[int, int]]) -> Iterator[float | No
             break
         _begin_next_attempt(session)
         passed = []
-    yield from end(session)
+    yield from exit_sequence(session)
     session.loop.leave()
 
 
-def end(session: Session) -> Iterator[None]:
-    """The exit sequence: everything is on disk before any client or host learns of the end."""
+def exit_sequence(session: Session) -> Iterator[None]:
+    """The exit sequence: everything is on disk before any client or host learns of the end; what the disk refuses is
+    retried until step 6."""
     outputs, ending, signals, terminal = session.outputs, session.ending, session.signals, session.terminal
     exit = ending.exit
     assert exit is not None
@@ -83,8 +84,8 @@ def end(session: Session) -> Iterator[None]:
         exit["complete"] = not outputs.are_open
     session.features.finish()
 
-    # 2. On disk: state, report, log, then `exit.json`. An ending that no client waits for is synced, so that a power
-    # loss cannot make it a lie.
+    # 2. On disk: state, report, log, then `exit.json`. If no client waits for the end, it is synced, so that a power
+    # loss cannot undo it.
     ending.make_final()
     if session.state_retry.is_due:
         session.write_state()
@@ -92,8 +93,8 @@ def end(session: Session) -> Iterator[None]:
     ending.write(durable=not any(waiter.for_exit for waiter in session.waiters))
     failpoints.hit("runner.exit_written")
 
-    # 3. The signal of the end. A client that waits for the end may confirm that it has reported it; the caller of a
-    # command that could not be started is about to wait.
+    # 3. The signal of the end. A client that waits for the end may confirm that it has reported it. The caller of a
+    # command that could not be started has not asked yet: its `then` follows the hello.
     about_to_wait = session.then is not None and session.then.get("confirm") is True
     may_be_confirmed = about_to_wait or any(waiter.confirms for waiter in session.waiters)
     error = {} if ending.error is None else {"error": ending.error}
@@ -102,17 +103,17 @@ def end(session: Session) -> Iterator[None]:
     if exit["survivors"] and not stop_goes_on:
         signals.survivors(exit, "stop" if exit["cause"] == "stop" else "exit", outputs.names)
     if terminal is not None:
-        terminal.ended()
+        terminal.on_end_recorded()
 
     # 4. Waiters are answered from the end of this turn on. The runner stays while descendants live.
-    session.tree.shrank = True
+    session.tree.look_due = True
     while True:
-        if session.tree.shrank and not session.attempt.stop_under_way:
+        if session.tree.look_due and not session.attempt.stop_under_way:
             living = session.tree.living()
             if not living:
                 break
             if stop_goes_on:
-                # The stop that was under way when the command ended is over, and did not end everything.
+                # The stop that was in progress when the command ended is over, and did not end everything.
                 stop_goes_on = False
                 exit["survivors"], exit["survivors_more"] = processes.described_some(living)
                 ending.write(durable=True)
@@ -128,12 +129,12 @@ def end(session: Session) -> Iterator[None]:
         if had_survivors:
             signals.survivors(exit, "exit", outputs.names)
 
-    # 6. Leave when the disk has taken every record, and it is decided whether the ending enters the queue.
+    # 6. Leave when the disk has taken every record, and it is known whether the end enters the queue.
     while ending.unwritten or signals.undecided or signals.unwritten:
         yield None
 
 
-def _spawn(session: Session, passed: list[tuple[int, int]]) -> bool:
+def _start_command(session: Session, passed: list[tuple[int, int]]) -> bool:
     """Start the command, connect it and record it. False when it could not be started: the ending says why."""
     spec, attempt = session.spec, session.attempt
     tty = _open_tty(session)
@@ -175,8 +176,8 @@ def _spawn(session: Session, passed: list[tuple[int, int]]) -> bool:
 
 
 def _open_tty(session: Session) -> Tty | None:
-    """Pipes never replace a terminal that cannot be had: the caller gets an error. The next attempt gets the terminal
-    of the last, set up again."""
+    """Open the terminal. Pipes never replace a terminal that is not available: the caller gets an error. The next
+    attempt gets the terminal of the last attempt, set up again."""
     asked = session.spec["tty"]
     if not asked:
         return None
@@ -197,7 +198,7 @@ def _open_tty(session: Session) -> Tty | None:
         raise Refused("pty-unavailable", f"{problem}; no process was started", **facts) from None
 
 
-def _connect(session: Session, started: spawn.Command, tty: Tty | None) -> None:
+def _connect(session: Session, started: spawn.Spawned, tty: Tty | None) -> None:
     """The command's output to the log, and its input to the command."""
     if tty is None:
         session.stdin = Stdin(session.loop, started.stdin)
@@ -208,7 +209,7 @@ def _connect(session: Session, started: spawn.Command, tty: Tty | None) -> None:
 
         if not has_terminfo(session.environment):
             term = session.environment["TERM"]
-            session.runner_log.warn(f"terminfo_missing: nothing is known here about TERM={term}")
+            session.runner_log.warn(f"terminfo_missing: this machine has no terminfo entry for TERM={term}")
         session.terminal = Terminal(session, tty)
         session.stdin = session.terminal.keyboard
         session.outputs.open(started.outputs)
@@ -239,8 +240,8 @@ def _command_left(session: Session) -> None:
 
 
 def _drain(session: Session) -> Iterator[float]:
-    """Read the output to its end. While a descendant holds a pipe open, until it was silent for a moment; while a stop
-    ends the rest of the tree, until that is done, so that the record need not name survivors."""
+    """Read the output to its end. If a descendant holds a pipe open, read until it was silent for a moment; if a stop
+    is ending the rest of the tree, until that is done, so that the record need not name survivors."""
     began = time.monotonic()
     session.outputs.read_buffered()
     while session.outputs.are_open or session.attempt.stop_under_way:
@@ -253,9 +254,9 @@ def _drain(session: Session) -> Iterator[float]:
 
 
 def _build_exit(session: Session) -> dict[str, Any]:
-    # At a shutdown processes get the signal one after the other, and a command that leaves at once may be reaped before
-    # we get ours. This is the last look: a signal from now on comes after the end.
-    if session.terminated:
+    # At a shutdown, processes get the signal one after the other, and a command that leaves at once may be reaped
+    # before we get ours. This is the last check: a signal from now on comes after the end.
+    if session.shutdown_asked:
         session.ending.set_cause("stop", "system")
     complete, stopping = not session.outputs.are_open, session.attempt.stopping
     return session.ending.build_exit(session.tree, session.memory, complete=complete, stopping=stopping)
@@ -290,7 +291,7 @@ def _retry_in_s(session: Session, exit: dict[str, Any]) -> float | None:
 
 def _announce_restart(session: Session, exit: dict[str, Any], retry_in_s: float, *, routed: bool) -> None:
     if session.tree.living():
-        # Processes that the last attempt left behind would be in the way of the next.
+        # Processes that the last attempt left running would be in the way of the next.
         session.start_stop("restart")
     session.features.pause()
     session.signals.restarting(exit, retry_in_s, count=session.attempt.number, routed=routed)
@@ -299,7 +300,7 @@ def _announce_restart(session: Session, exit: dict[str, Any], retry_in_s: float,
 
 
 def _begin_next_attempt(session: Session) -> None:
-    requests.answer_waiters(session)  # those that stopped the last attempt: the next knows nothing of them
+    requests.answer_waiters(session)  # those that stopped the last attempt: the next one starts without them
     session.retry_at = None
     if session.terminal is None:
         session.outputs.close()
@@ -308,43 +309,45 @@ def _begin_next_attempt(session: Session) -> None:
 
 
 class Ending:
-    """The first cause wins. A stop that a host recorded while this runner did not answer came before everything that
+    """How one attempt ended, and `exit.json`.
+
+    The first cause wins. A stop that a host recorded while this runner did not answer came before everything that
     the runner learns when it wakes."""
 
     def __init__(
         self,
         loop: Loop,
-        directory: int,
-        log: Log,
+        directory_fd: int,
+        log: LogWriter,
         runner_log: RunnerLog,
         reserve: Reserve,
         *,
         facts: Callable[[], dict[str, Any]],
     ) -> None:
-        self._directory = directory
+        self._directory = directory_fd
         self._log = log
         self._runner_log = runner_log
         self._reserve = reserve
         # The other fields of the record, as they are when it is written.
         self._facts = facts
         self._cause: tuple[str, str | None] | None = None
-        # The client that sent each signal, by number: a command that dies of one died of that client's signal.
+        # The client that sent each signal, by number: if the command dies of a signal, that client sent it.
         self._signalled: dict[int, str | None] = {}
         # The log at the recorded end.
         self._log_facts: dict[str, Any] = {}
         # The runner leaves without the record when the disk refuses it for too long: the session is `lost` then.
-        self._retry = Retry(loop, directory, lambda: self.write(durable=True))
+        self._retry = Retry(loop, directory_fd, lambda: self.write(durable=True))
         self._retry.limit()
         # Why there is no command.
         self.error: dict[str, Any] | None = None
         self.exit: dict[str, Any] | None = None
-        # Does no other attempt follow?
+        # True if no other attempt follows.
         self.is_final = False
         self.at: str | None = None
 
     @property
     def unwritten(self) -> bool:
-        """Did the disk refuse the record, and is it still retried?"""
+        """True if the disk refused the record, and writing it is still retried."""
         return self._retry.is_due
 
     def set_cause(self, cause: str, by: str | None = None) -> None:
@@ -362,11 +365,11 @@ class Ending:
         self, tree: ProcessTree, memory: MemoryGroup | None, *, complete: bool, stopping: Stopping | None = None
     ) -> dict[str, Any]:
         code = number = None
-        if tree.status is not None:
-            if os.WIFSIGNALED(tree.status):
-                number = os.WTERMSIG(tree.status)
+        if tree.wait_status is not None:
+            if os.WIFSIGNALED(tree.wait_status):
+                number = os.WTERMSIG(tree.wait_status)
             else:
-                code = os.WEXITSTATUS(tree.status)
+                code = os.WEXITSTATUS(tree.wait_status)
         oom = memory is not None and memory.oom_kills() > 0
         # A shell whose child the kernel killed reports it in its own exit code.
         out_of_memory = oom and (number == signal.SIGKILL or code == 128 + signal.SIGKILL)
@@ -380,7 +383,7 @@ class Ending:
         cause, by = self._cause
         stopped = None
         if cause in ASKED_CAUSES and tree.command_gone:
-            stopped = self._stopped_by_host(number) if stopping is None else stopping.outcome(number)
+            stopped = self._stopped_by_host(number) if stopping is None else stopping.how_it_ended(number)
         if self.at is None:
             self.at = clock.now_text()
         survivors, more = processes.described_some(tree.living())
@@ -398,13 +401,13 @@ class Ending:
         return self.exit
 
     def make_final(self) -> None:
-        """No other attempt follows: this is how the session ended, and the end of the log as the record has it. Later
-        output of descendants is in the log, behind that."""
+        """No other attempt follows: record how the session ended, and the end of the log. Output that descendants print
+        later is in the log, after that offset."""
         self.is_final = True
         self._log_facts = self._log.facts()
 
     def write(self, *, durable: bool) -> None:
-        """Log first, then the record: its presence means that the log is complete up to the recorded end."""
+        """Write the log first, then the record: its presence means that the log is complete up to the recorded end."""
         assert self.exit is not None
         if durable:
             try:
@@ -429,12 +432,12 @@ class Ending:
             self._retry.taken()
 
     def _intent(self) -> dict[str, Any]:
-        """The stop that a host recorded before it acted without us."""
+        """The stop that a host recorded before it stopped the command without us."""
         with self._reserve:
             return records.found(self._directory, records.INTENT)
 
     def _stopped_by_host(self, number: int | None) -> str | None:
-        """How the command ended that a host stopped without us; `number` is the signal it died of."""
+        """How a command ended that a host stopped without us; `number` is the signal it died of."""
         recorded = self._intent().get("stopped")
         if recorded is None:
             return None

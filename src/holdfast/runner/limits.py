@@ -7,6 +7,7 @@ import os
 import time
 
 from ..core import failpoints, processes
+from ..core.ending import CAUSE_OF_LIMIT
 from ..core.loop import READ, Alarm
 
 TYPE_CHECKING = False
@@ -16,19 +17,17 @@ if TYPE_CHECKING:
     from ..core.loop import Loop
 
 
-# Option of the spec -> cause it leads to.
-CAUSES = {"timeout": "overall_timeout", "ttl": "ttl", "idle_timeout": "idle_timeout"}
 # These options limit one attempt: the next attempt of a command that is restarted has its own time.
 LIMITS_OF_AN_ATTEMPT = ("timeout", "idle_timeout")
 
 
-# No start takes longer: a greater difference means another clock.
+# No start takes longer: a greater difference means that the two clocks differ.
 _LONGEST_START_S = 600.0
 
 
-def asked_at(request: dict[str, Any], timens: int | None) -> float | None:
-    """When the host sent this start request, on our monotonic clock. None where it cannot be known: an older host, one
-    in another time namespace, or on another machine."""
+def requested_at(request: dict[str, Any], timens: int | None) -> float | None:
+    """When the host sent this start request, on our monotonic clock. None if it cannot be known: the host is an older
+    version, in another time namespace, or on another machine."""
     asked = request.get("asked")
     if not isinstance(asked, dict) or asked.get("timens") != timens:
         return None
@@ -50,9 +49,9 @@ class Deadlines:
         # An attempt of a restarting command has its own time, the session has one ttl.
         self._attempt_began = self._born
         self._limits: dict[str, float] = {}
-        self._alarms = {option: self._alarm(option) for option in CAUSES}
+        self._alarms = {option: self._alarm(option) for option in CAUSE_OF_LIMIT}
         self._idle_paused = False
-        for option in CAUSES:
+        for option in CAUSE_OF_LIMIT:
             self.set(option, spec.get(option))
 
     def set(self, option: str, limit_s: float | None) -> None:
@@ -73,17 +72,18 @@ class Deadlines:
         self.quiet_since = time.monotonic()
 
     def pause_idle_limit(self, paused: bool) -> None:
-        """Is the command made to wait for a reader? It cannot print then, and that is not silence."""
+        """Stop counting while the command is made to wait for a reader: it cannot print then, and that is not
+        silence."""
         self._idle_paused = paused
         self.quiet_since = time.monotonic()
 
     def overdue(self) -> str | None:
-        """The cause whose time was over when the command ended, before its timer fired. Where we were stopped
-        meanwhile it is unknown which came first, and the command's own exit counts."""
+        """The cause whose time was over when the command ended, before its timer fired. If we were stopped meanwhile,
+        it is unknown which came first, and the command's own exit counts."""
         now = time.monotonic()
         for option in ("timeout", "ttl"):
             if option in self._limits and self._loop.woke_at < self._due(option) <= now:
-                return CAUSES[option]
+                return CAUSE_OF_LIMIT[option]
         return None
 
     def command_left(self) -> None:
@@ -94,7 +94,7 @@ class Deadlines:
     def _due(self, option: str) -> float:
         if option != "idle_timeout":
             return (self._attempt_began if option == "timeout" else self._born) + self._limits[option]
-        # A time in which we were stopped, and could not read, is not silence.
+        # Time in which we were stopped, and could not read, is not silence.
         return max(self.quiet_since, self._loop.woke_at) + self._limits[option]
 
     def _alarm(self, option: str) -> Alarm:
@@ -107,12 +107,12 @@ class Deadlines:
         if self._idle_paused and option == "idle_timeout":
             self.quiet_since = time.monotonic()
         if time.monotonic() >= self._due(option):
-            self._passed(CAUSES[option])
+            self._passed(CAUSE_OF_LIMIT[option])
         else:
             self._arm(option)
 
 
-# Without pidfds the owner is looked at this often.
+# Without pidfds the owner is checked at this interval.
 _LOOK_S = 1.0
 
 
@@ -161,10 +161,10 @@ class Owner:
 
 # Exit codes of a shell for a command that does not exist or cannot be executed.
 _NOT_A_COMMAND = (126, 127)
-# These ends were asked for.
+# These ends were requested.
 _FINAL_CAUSES = ("stop", "ttl", "owner_gone")
-# The machine was short of something just then: descriptors, memory, processes. Other failures to start a command (no
-# such file, no permission) would be the same the next time.
+# The machine was short of something at that moment: descriptors, memory, processes. Other failures to start a command
+# (no such file, no permission) would be the same the next time.
 _SCARCE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.ENOBUFS)
 _JITTER = 0.1
 _KEPT_ATTEMPTS = 20
@@ -183,7 +183,7 @@ class Restarts:
         self._in_a_row = 0
         # Attempts in a row that ended before `reset_after`.
         self.failed_starts = 0
-        # Did the start limit keep the last attempt from being repeated?
+        # True if the start limit kept the last attempt from being repeated.
         self.limit_reached = False
         # How the last attempts ended, for the status.
         self.attempts: list[dict[str, Any]] = []
@@ -231,7 +231,7 @@ class Restarts:
 
 
 class Desired:
-    """What was asked of the session last: to be up or down. Every request makes a new epoch."""
+    """What was requested of the session last: to be up or down. Every request makes a new epoch."""
 
     def __init__(self, by: str | None, at: str) -> None:
         self.state = UP

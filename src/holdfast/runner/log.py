@@ -19,17 +19,19 @@ if TYPE_CHECKING:
     from typing import Any, Callable
 
 
-DATA, RESIZE, GAP = 0, 1, 2
+DATA, RESIZE = 0, 1
 
 _FRAME_BODY = struct.Struct("<QQQIBB")
 _FRAME_CHECK = struct.Struct("<H")
-FRAME_BYTES = _FRAME_BODY.size + _FRAME_CHECK.size
+# Both together.
+FRAME = struct.Struct("<QQQIBBH")
+FRAME_BYTES = FRAME.size
 
 # About 130,000 reads. Above it the older half goes: order and timing of very old output are worth less than room.
 # A small log has fewer, so that its own bytes have most of the cap that both share.
 FRAMES_MAX_BYTES = 4 << 20
 _FRAMES_SHARE = 8
-# How often a refusing disk is tried again, and how often the free space is asked for.
+# How often a refusing disk is tried again, and how often the free space is checked.
 _RETRY_NS = 100_000_000
 _FREE_CHECK_BYTES = 4 << 20
 # Below the free-space floor a session keeps this many segments only: the live tail and its predecessor.
@@ -68,7 +70,7 @@ class _Stream:
         self.fd: int | None = None
 
 
-class Log:
+class LogWriter:
     """Appends what streams print. Never raises for a disk that refuses: it counts the lost bytes and warns once."""
 
     def __init__(
@@ -94,20 +96,20 @@ class Log:
         # Called once for every outage: the stream, the offset, and the reason.
         self._refused = refused
         self._size = 0
-        self._oldest: list[_Stream] = []  # one entry per closed-or-open segment, in order of creation
+        self._by_age: list[_Stream] = []  # one entry per closed-or-open segment, in order of creation
         self._frames: int | None = None
         self._frames_size = 0
-        # Of all frames the one that what follows cannot be drawn without.
+        # Of all frames, the one that the following ones cannot be drawn without.
         self._last_resize = b""
         self._until_free_check = _FREE_CHECK_BYTES
         self._low = False
         self._refused_since: dict[str, int] = {}
         self._retry_at_ns = 0
-        # How far a reader that holds the command back has read each stream: nothing behind that is dropped.
+        # How far a reader that holds the command back has read each stream: nothing after that offset is dropped.
         self._kept_from: dict[str, int] | None = None
         self.gaps: list[dict[str, Any]] = []
         self.gaps_more = 0
-        self._lost_bytes = 0  # in gaps that are over, named or only counted
+        self._lost_bytes = 0  # in finished gaps, named or only counted
         self.warnings: list[str] = []
         self.last_output_wall_ns: int | None = None
 
@@ -162,7 +164,7 @@ class Log:
         stream.lines += newlines
         stored = self._store(stream, offset, chunk, newlines, mono)
         if stored:
-            self._index(frame(mono, wall, name, DATA, offset, stored))
+            self._append_frame(frame(mono, wall, name, DATA, offset, stored))
         if stored < len(chunk):
             records.note_ends(self._directory, self.ends())
 
@@ -172,17 +174,17 @@ class Log:
 
     @property
     def piece_bytes(self) -> int:
-        """What can be appended at once while a reader that is behind is waited for."""
+        """The number of bytes that can be appended at once while the command waits for a slow reader."""
         return self._piece
 
     def has_room(self, incoming: int) -> bool:
-        """Can this many bytes be appended without dropping a byte that the reader we wait for has not read?"""
+        """True if this many bytes can be appended without dropping a byte that the awaited reader has not read."""
         kept_from = self._kept_from
         if kept_from is None:
             return True
         over = self._size + self._frames_size + FRAME_BYTES + incoming - self._cap
         gone = dict.fromkeys(self._streams, 0)
-        for stream in self._oldest:
+        for stream in self._by_age:
             if over <= 0:
                 break
             number = gone[stream.name]
@@ -195,11 +197,11 @@ class Log:
         """A terminal got this size at the end of what it printed up to now."""
         size = rows << 16 | cols
         self._last_resize = frame(clock.mono_ns(), clock.wall_ns(), name, RESIZE, self._streams[name].end, size)
-        self._index(self._last_resize)
+        self._append_frame(self._last_resize)
 
     def read(self, name: str, since: int, limit: int) -> tuple[int, bytes]:
-        """From the first retained byte at or after `since`, across as many segments as `limit` takes. Where bytes are
-        missing, or a file was cut, removed or locked, it stops, or begins after them."""
+        """Read from the first retained byte at or after `since`, across as many segments as `limit` takes. If bytes are
+        missing, or a file was cut, removed or locked, the result stops before the gap or begins after it."""
         begin = since
         parts: list[bytes] = []
         for segment in self._streams[name].segments:
@@ -233,12 +235,12 @@ class Log:
             return b""
 
     def has_gap(self, name: str, begin: int, end: int) -> bool:
-        """Were any of these bytes refused by the disk?"""
+        """True if the disk refused any of these bytes."""
         gaps = self.gaps + self._open_gaps()
         return any(gap["stream"] == name and gap["from"] < end and gap["to"] > begin for gap in gaps)
 
     def sync(self) -> None:
-        """Sync all of it, also segments that are closed by now."""
+        """Sync the whole log, also segments that are closed by now."""
         for stream in self._streams.values():
             for segment in stream.segments:
                 self._sync_file(segment.name)
@@ -287,8 +289,8 @@ class Log:
         return stored
 
     def _ready_segment(self, stream: _Stream, offset: int) -> None:
-        """The segment in use, or a new one where it is full, or where it was cut or removed: what follows
-        must begin at its own offset."""
+        """The segment in use, or a new one if that is full or was cut or removed: what follows must begin at its own
+        offset."""
         if stream.fd is not None:
             segment = stream.segments[-1]
             found = os.fstat(stream.fd)
@@ -317,7 +319,7 @@ class Log:
             os.close(stream.fd)
         stream.fd = fd
         stream.segments.append(_Segment(name))
-        self._oldest.append(stream)
+        self._by_age.append(stream)
 
     def _close_segment(self, stream: _Stream) -> None:
         if stream.fd is not None:
@@ -332,7 +334,7 @@ class Log:
         while self._size + self._frames_size + FRAME_BYTES + incoming > self._cap and self._drop_oldest():
             pass
         if self._low:
-            while len(self._oldest) > _FLOOR_SEGMENTS and self._drop_oldest():
+            while len(self._by_age) > _FLOOR_SEGMENTS and self._drop_oldest():
                 pass
 
     def _check_free_space(self) -> None:
@@ -344,7 +346,7 @@ class Log:
 
     def _drop_oldest(self) -> bool:
         """Drop the oldest segment that is not being written. False when there is none."""
-        return any(self._may_drop(stream) and self._drop(stream) for stream in self._oldest)
+        return any(self._may_drop(stream) and self._drop(stream) for stream in self._by_age)
 
     def _drop(self, stream: _Stream) -> bool:
         segment = stream.segments[0]
@@ -352,12 +354,12 @@ class Log:
         # Noted before it is done, so that a reader never counts dropped lines as still to come.
         noted = self._note_dropped(stream, begin + segment.size, stream.lines_dropped + segment.lines)
         if not noted and len(stream.segments) == 1:
-            return False  # its name is all that says how far the stream has come
+            return False  # only its name says how far the stream has come
         try:
             os.unlink(segment.name, dir_fd=self._directory)
         except FileNotFoundError:
             self._warn(f"{segment.name} was already gone")
-        self._oldest.remove(stream)
+        self._by_age.remove(stream)
         del stream.segments[0]
         if not stream.segments:
             self._close_segment(stream)
@@ -367,7 +369,8 @@ class Log:
         return True
 
     def _may_drop(self, stream: _Stream, number: int = 0) -> bool:
-        """May the oldest segment of a stream go, or the one that is the oldest after `number` others?"""
+        """True if the oldest segment of a stream may be dropped, or the one that is the oldest after `number`
+        others."""
         segment = stream.segments[number]
         if self._kept_from is not None:
             begin = int(segment.name.rpartition(".")[2])
@@ -376,8 +379,8 @@ class Log:
         return number + 1 < len(stream.segments) or stream.fd is None or segment.size >= self._segment
 
     def _note_dropped(self, stream: _Stream, offset: int, lines: int) -> bool:
-        """Beside the segments, so that the counts are right for readers after the runner has left. False when the disk
-        refuses the note."""
+        """Note the dropped offset in a file next to the segments, so that readers have the right counts after the
+        runner has left. False when the disk refuses the note."""
         temporary = f"{stream.name}.dropped.tmp"
         try:
             fd = records.create(self._directory, temporary)
@@ -409,7 +412,7 @@ class Log:
     def _discard_empty(self, stream: _Stream) -> None:
         """A full disk may still have room for names: each try would leave another empty file."""
         name = stream.segments.pop().name
-        del self._oldest[len(self._oldest) - 1 - self._oldest[::-1].index(stream)]
+        del self._by_age[len(self._by_age) - 1 - self._by_age[::-1].index(stream)]
         try:
             os.unlink(name, dir_fd=self._directory)
         except OSError:
@@ -432,7 +435,7 @@ class Log:
             if begin < self._streams[name].end
         ]
 
-    def _index(self, record: bytes) -> None:
+    def _append_frame(self, record: bytes) -> None:
         """Derived data: losing a frame loses order and timing of some bytes, never a byte."""
         try:
             if self._frames is None:
@@ -459,7 +462,7 @@ class Log:
                 os.close(source)
             fresh = self._copy_frames(tail)
         except OSError:
-            # No room for a copy, or nothing to copy: all of them go, because they may not grow for ever.
+            # There is no room for a copy, or nothing to copy: remove all of them, because they may not grow for ever.
             os.ftruncate(self._frames, 0)
             self._frames_size = 0
             raise

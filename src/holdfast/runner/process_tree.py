@@ -9,7 +9,7 @@ import sys
 import time
 
 from ..core import clock, failpoints, processes
-from ..core.command import ELSEWHERE, IN_GRACE
+from ..core.ending import ELSEWHERE, IN_GRACE
 from ..core.kernel_signals import NUMBERS
 from ..core.loop import Alarm
 from ..core.processes import Ladder, rungs
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 
 _PR_SET_CHILD_SUBREAPER = 36
-# Children that are not the command's (a launcher that was started inside the session) keep us from being childless.
+# An empty walk is repeated this often while the kernel says that we have children: they may not belong to the command
+# (such as a launcher that was started inside the session).
 _LOOKS = 8
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -33,17 +34,18 @@ class ProcessTree:
         self._reserve = reserve
         # Identity of the command, once there is one: pid, start, line.
         self.command: dict[str, Any] | None = None
-        self.status: int | None = None
+        self.wait_status: int | None = None
         self.rusage: Any = None
-        # Did a process end in this turn of the loop? Only then is it worth a walk through /proc to see what is left.
-        self.shrank = False
+        # True if a walk through /proc is due, to see what is left: after a death, and when a stop or the command is
+        # over.
+        self.look_due = False
         self._extinct = False
         # Children of the runner that are not part of the tree, such as probes, and what to call with their status.
         self.apart: dict[int, Callable[[int], None]] = {}
 
     @property
     def command_gone(self) -> bool:
-        return self.status is not None
+        return self.wait_status is not None
 
     def reap(self) -> None:
         """Collect every child that ended, adopted orphans too."""
@@ -51,7 +53,7 @@ class ProcessTree:
             try:
                 pid, status, rusage = os.wait4(-1, os.WNOHANG)
             except ChildProcessError:
-                self._extinct = self.shrank = True
+                self._extinct = self.look_due = True
                 return
             if pid == 0:
                 return
@@ -59,12 +61,12 @@ class ProcessTree:
             if ended is not None:
                 ended(status)
                 continue
-            self.shrank = True
-            if self.command is not None and pid == self.command["pid"] and self.status is None:
-                self.status, self.rusage = status, rusage
+            self.look_due = True
+            if self.command is not None and pid == self.command["pid"] and self.wait_status is None:
+                self.wait_status, self.rusage = status, rusage
 
     def childless(self) -> bool:
-        """Is there not even a launcher or runner that was started from inside the session?"""
+        """True if we have no children at all, not even those that `living` leaves out."""
         try:
             os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         except ChildProcessError:
@@ -79,17 +81,17 @@ class ProcessTree:
             with self._reserve:
                 living = self._walk()
         except OSError:
-            # No descriptor for a walk. The command at least is known: it is our child until it is reaped.
+            # No descriptor for a walk. At least the command is known: it is our child until it is reaped.
             if self.command is None or self.command_gone:
                 return []
             pid = self.command["pid"]
             return [processes.Process(pid, self.command["start"], os.getpid(), pid, os.getsid(0), "?")]
-        self._extinct = self.status is not None and not living
+        self._extinct = self.wait_status is not None and not living
         return living
 
     def _walk(self) -> list[processes.Process]:
-        """A walk may miss a process that forks and dies all the time: its child became ours after we had listed ours.
-        While the kernel says that we have children, an empty walk is repeated."""
+        """A walk may miss a process that constantly forks and dies: its child became ours after we had listed our
+        children. While the kernel says that we have children, an empty walk is repeated."""
         for _ in range(_LOOKS):
             living = processes.descendants(os.getpid())
             if living or self.childless():
@@ -103,7 +105,7 @@ class ProcessTree:
         return sum(self.send_one(process, number) is None for process in members)
 
     def send_one(self, process: processes.Process, number: int) -> str | None:
-        """None when done or when it is gone; else the errno's name."""
+        """Returns None when the signal was sent or the process is gone; else the errno's name."""
         if self.command is None or process.pid != self.command["pid"] or self.command_gone:
             with self._reserve:
                 return processes.send(process, number)
@@ -116,8 +118,8 @@ class ProcessTree:
         return None
 
     def command_is_stopped(self) -> bool:
-        """Is the command stopped by SIGSTOP or the like? It looks idle and is not."""
-        if self.command is None or self.status is not None:
+        """True if the command is stopped by SIGSTOP or the like: it looks idle and is not."""
+        if self.command is None or self.wait_status is not None:
             return False
         try:
             process = processes.look(self.command["pid"])
@@ -151,7 +153,8 @@ def become_subreaper(wanted: bool = True) -> None:
 
 
 class Stopping:
-    """One stop: it climbs the ladder by timers and deaths. Every client that asked gets the same answer."""
+    """One stop: it climbs the ladder, driven by timers and by the end of processes. Every client that asked gets the
+    same answer."""
 
     def __init__(
         self,
@@ -177,7 +180,7 @@ class Stopping:
         self.by = by
         self.since = clock.now_text()
         self.rung: str | None = None
-        # What was found and what survived; None while the stop is under way.
+        # What was found and what survived; None while the stop is in progress.
         self.answer: dict[str, Any] | None = None
 
     def facts(self) -> dict[str, Any]:
@@ -201,7 +204,7 @@ class Stopping:
         else:
             self._alarm.set(until - time.monotonic())
 
-    def outcome(self, number: int | None) -> str:
+    def how_it_ended(self, number: int | None) -> str:
         """How the stopped command ended; `number` is the signal it died of."""
         if number != NUMBERS["SIGKILL"]:
             return IN_GRACE
@@ -223,7 +226,7 @@ class Stopping:
             "rung": self.rung,
             "took_s": round(time.monotonic() - self._began, 3),
         }
-        self._tree.shrank = True  # what is left is looked at once more
+        self._tree.look_due = True  # what is left is checked once more
 
 
 # Control groups: out of the group of a service that may be stopped, and a memory limit for one session.
@@ -237,10 +240,10 @@ _OUTSIDE = "holdfast"
 
 
 def leave_service_group() -> str | None:
-    """Leave the group of a service: its manager ends every process in it together with the service.
+    """Leave the group of a service, because its manager ends every process in it together with the service.
 
-    Returns a warning for the callers of sessions started from here: the new group, or that we could not leave.
-    None: we are in no service. Decision 0009 has the reasons.
+    Returns a warning for the callers of sessions started from here: the new group, or that we could not leave. None: we
+    are not in a service. Decision 0009 has the reasons.
     """
     group, service = own_service()
     if service is None:
@@ -253,8 +256,8 @@ def leave_service_group() -> str | None:
         os.makedirs(mount + outside, 0o755, exist_ok=True)
         _write(os.path.join(mount + outside, "cgroup.procs"), "0")
     except OSError as problem:
-        return f"stopping {service} ends this session too: its group cannot be left ({problem.strerror})"
-    return f"runs in the control group {outside}, so that it outlives {service}; limits of {service} do not hold for it"
+        return f"stopping {service} ends this session too: it cannot leave that group ({problem.strerror})"
+    return f"runs in the control group {outside}, so that it outlives {service}; limits of {service} do not apply to it"
 
 
 def own_service() -> tuple[str, str | None]:
@@ -296,7 +299,7 @@ class MemoryGroup:
             self.remove()
             raise Unavailable(f"{self.path}: {problem.strerror}") from None
         try:
-            # Swapping instead of ending would turn the limit into a slow machine.
+            # Swapping instead of ending would make the machine slow.
             swap = "memory.swap.max" if unified else "memory.memsw.limit_in_bytes"
             _write(os.path.join(self.path, swap), "0" if unified else str(limit_bytes))
         except OSError:
@@ -341,7 +344,7 @@ def _own_group() -> tuple[str, str, bool]:
     for _, controllers, path in lines:
         if not controllers and mounts[1] is not None:
             group = mounts[1] + path.rstrip("/")
-            # A group that holds processes may not hand controllers to its children, so ours goes beside it.
+            # A group that contains processes may not give controllers to its children, so ours is its sibling.
             parent = os.path.dirname(group) if path != "/" else group
             with open(os.path.join(parent, "cgroup.subtree_control")) as file:
                 if "memory" in file.read().split():

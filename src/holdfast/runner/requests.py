@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from ..core import shapes, wire
+from ..core.ending import CAUSE_OF_LIMIT
 from ..core.kernel_signals import NUMBERS
 from ..core.shapes import COUNT, NAME, OBJECT, OFFSETS, TEXT, Each, Kind, Shape, one_of, whole
 from ..core.wire import Problem
 from . import status
 from .features.patterns import BadPattern
-from .limits import CAUSES
 from .process_tree import set_title
-from .streams import FIXES, Stdin
+from .streams import FIXES, QUEUE_MAX_BYTES, Stdin
 from .terminal.pty import size_of
 
 TYPE_CHECKING = False
@@ -43,10 +43,10 @@ class Waiter:
         self.request = request
         self.timer: Timer | None = None
         self.timed_out = False
-        # Does the client get the ending from us at once? Then `exit.json` need not be synced.
+        # True if the client gets the ending from us at once: then `exit.json` need not be synced.
         self.for_exit = bool(request.get("exit")) or request["type"] == "stop"
-        # Will the client confirm that it has reported the ending, so that it need not enter the queue? `signals.py` has
-        # the whole exchange.
+        # True if the client will confirm that it has reported the ending, so that it need not enter the queue.
+        # `signals.py` describes the whole exchange.
         self.confirms = request.get("confirm") is True and bool(request.get("exit"))
 
 
@@ -65,7 +65,7 @@ def serve(session: Session, client: Client, request: dict[str, Any]) -> None:
         if problem.fix is not None:
             frame["fix"] = problem.fix
     except OSError as problem:
-        # No descriptor is left, or a file cannot be read: the command must not suffer for a question.
+        # No descriptor is left, or a file cannot be read: a request must not affect the command.
         frame = wire.error(request, "busy", f"`{request['type']}` failed: {problem.strerror}", what=problem.strerror)
     else:
         if answer is None:
@@ -95,7 +95,7 @@ def answer_waiters(session: Session) -> None:
 
 
 def _met(session: Session, waiter: Waiter) -> dict[str, Any] | None:
-    """The answer to a waiter, once there is one."""
+    """The answer to a waiter, if its condition is met."""
     request = waiter.request
     if request["type"] == "stop":
         answer = session.stop_answer()
@@ -111,6 +111,7 @@ def _met(session: Session, waiter: Waiter) -> dict[str, Any] | None:
         ends = session.log.ends()
         if any(ends.get(stream, 0) > offset for stream, offset in after.items()):
             return {"reason": "output"}
+    # For language servers: the command is still running and has closed this stream.
     closed, tree = request.get("closed"), session.tree
     runs = session.exit is None and tree.command is not None and not tree.command_gone
     if closed is not None and runs and closed not in session.outputs.names:
@@ -118,10 +119,12 @@ def _met(session: Session, waiter: Waiter) -> dict[str, Any] | None:
     if request.get("ready") and session.features.ready is not None:
         return {"reason": "ready", "ok": session.features.ready}
     if session.exit is not None:
+        # `extinct` alone waits for the descendants; with `exit` it adds nothing: a host sends the one or the other.
         outlasts = request.get("extinct") and not request.get("exit")
         if not outlasts and (request.get("exit") or after is not None or after_signal is not None):
             return {"reason": "exit", "signal_id": _ended_id(session)}
-        if outlasts and not tree.living():
+        # Not before the record says so: the host reads the record, and would ask again at once.
+        if outlasts and not tree.living() and not session.ending.unwritten:
             return {"reason": "extinct"}
     return {"reason": "timeout"} if waiter.timed_out else None
 
@@ -274,8 +277,9 @@ def _out_of_time(session: Session, waiter: Waiter) -> None:
         session.signals.wake_waiting_hosts()
 
 
-def _hold(session: Session, client: Client, request: dict[str, Any]) -> None:
-    """How far the client that the command waits for has read. Not answered: it comes with every page."""
+def _has_read(session: Session, client: Client, request: dict[str, Any]) -> None:
+    """How far the client that the command waits for has read. It is not answered: the client sends it with every
+    page."""
     session.has_read(client, request["read"])
 
 
@@ -320,11 +324,11 @@ def _update(session: Session, client: Client, request: dict[str, Any]) -> dict[s
     if "lifetime" in changes:
         if changes["lifetime"] != "detached":
             raise Problem("bad-argument", "a session can only be made `detached` afterwards", argument="lifetime")
-        session.detach()
+        session.outlive_call()
     if changes:
         new_owner = "owner" in changes and changes["owner"] != session.current("owner")
         session.changed.update(changes)
-        for option in CAUSES:
+        for option in CAUSE_OF_LIMIT:
             if option in changes and session.exit is None:
                 session.deadlines.set(option, changes[option])
         if session.tree.command is not None:
@@ -347,7 +351,7 @@ def _terminal(session: Session, what: str) -> Terminal:
 
 
 def _ended_id(session: Session) -> str | None:
-    return None if session.signals.ended is None else str(session.signals.ended["id"])
+    return None if session.signals.end_record is None else str(session.signals.end_record["id"])
 
 
 def _must_wait_for_few(session: Session, client: Client) -> None:
@@ -372,7 +376,8 @@ def _must_live(session: Session) -> None:
 
 def _must_have_room(session: Session, size: int) -> None:
     if not session.stdin.has_room(size):
-        raise Problem("busy", "the input queue is full: the command does not read", queued=session.stdin.queued_bytes)
+        text = f"the input queue is full ({QUEUE_MAX_BYTES} bytes): the command does not read"
+        raise Problem("busy", text, queued=session.stdin.queued_bytes, limit=QUEUE_MAX_BYTES)
 
 
 def _must_be_open(session: Session) -> None:
@@ -397,7 +402,9 @@ _CHANGES = Shape(
 )
 _TARGET = one_of("command", "group", "tree")
 _SIGNAL = Kind("the name of a signal, such as TERM", lambda value: "SIG" + str(value) in NUMBERS)
-_LADDER = Each(Shape({"signal": _SIGNAL, "wait_s": _SECONDS}, {"target": _TARGET}))
+_LADDER = Each(
+    Shape({"signal": _SIGNAL, "wait_s": _SECONDS}, {"target": one_of("command", "group", "session", "tree")})
+)
 
 _ATTACH = Shape(
     {},
@@ -418,7 +425,8 @@ _REQUESTS: dict[str, tuple[Handler, Kind]] = {
     "send_signal": (_send_signal, Shape({"signal": TEXT}, {"target": _TARGET})),
     "stop": (_stop, Shape({}, {"grace": _SECONDS, "by": TEXT, "ladder": _LADDER})),
     "wait": (_wait, Shape({}, {"timeout": _SECONDS, "output_after": OFFSETS, "signals_after": COUNT})),
-    "hold": (_hold, Shape({"read": OFFSETS})),
+    # The wire's name for backpressure.
+    "hold": (_has_read, Shape({"read": OFFSETS})),
     "restart": (_restart, Shape({}, {"by": TEXT})),
     "watch": (_watch, Shape({}, {"remove": TEXT, "add": OBJECT, "limits": OBJECT})),
     "update": (_update, Shape({}, {"answered": COUNT})),

@@ -10,18 +10,19 @@ import os
 import time
 
 from ..core import clock, failpoints, loop, processes, records, wire
-from ..core.command import LIMIT, status_of
+from ..core.ending import CAUSE_OF_LIMIT, LIMIT, status_of
 from ..core.kernel_signals import signal
 from ..core.loop import READ, Alarm, Loop, Retry
 from . import directory, life, process_tree, requests, status
 from .directory import Inputs, Refused, Report, RunnerLog
 from .endpoint import Endpoint
-from .features.features import Features
+from .features.of_session import Features
 from .life import Ending
-from .limits import CAUSES, DOWN, LIMITS_OF_AN_ATTEMPT, UP, Deadlines, Desired, Owner, Restarts, asked_at
-from .log import Log
+from .limits import DOWN, LIMITS_OF_AN_ATTEMPT, UP, Deadlines, Desired, Owner, Restarts, requested_at
+from .log import LogWriter
+from .people import People
 from .process_tree import ProcessTree, Stopping, become_subreaper
-from .signals import People, Signals
+from .signals import Signals
 from .streams import Outputs, Stdin
 
 TYPE_CHECKING = False
@@ -38,14 +39,15 @@ if TYPE_CHECKING:
 
 # The last answers get this long to reach their clients.
 _FAREWELL_S = 1.0
-# A session beyond these has grown the memory of this process: a fresh one is better.
+# A session above these has grown the memory of this process: a new process is better.
 _BRIEF_S = 10.0
 _BRIEF_BYTES = 1 << 20
 
 
 def run(channel: socket.socket, request: dict[str, Any], passed: list[int], warnings: Sequence[str] = ()) -> bool:
-    """Carry out one start request and stay until the session is over. `warnings` are for its caller. True when the
-    session was brief and left this process as it was."""
+    """Carry out one start request and stay until the session is over. `passed` has the locks of the claims first, then
+    the descriptors of the command. `warnings` are for the caller. True when the session was brief and left this process
+    as it was."""
     began = time.monotonic()
     try:
         loop.check_descriptors()
@@ -59,7 +61,8 @@ def run(channel: socket.socket, request: dict[str, Any], passed: list[int], warn
         channel.sendall(wire.control(refusal.frame))
         return False
     try:
-        session.serve(channel)
+        session.greet(channel)
+        session.serve()
         session.close()
     except Exception as problem:
         session.runner_log.exception(problem)
@@ -96,24 +99,24 @@ class Session:
         self.then: dict[str, Any] | None = request.get("then")
         self._backpressure = request.get("hold") is True
         claims = request.get("claims", 0)
-        self.here = processes.here()
-        # When the host sent the request, on our clock, where that is known.
-        self.asked = asked_at(request, self.here.get("timens"))
+        self.identity = processes.own_identity()
+        # When the host sent the request, on our clock, if that is known.
+        self.requested_at = requested_at(request, self.identity.get("timens"))
         self.loop = Loop()
         self.reserve = loop.Reserve()
         self.nonce = os.urandom(16).hex()
 
         # The spec on disk. It names boot and namespaces, so that hosts can verify the processes of a runner that dies
         # before its first state record.
-        self.spec.update((part, value) for part, value in self.here.items() if part != "runner")
-        self.directory, self._life_lock = directory.persist(self.home, self.spec)
+        self.spec.update((part, value) for part, value in self.identity.items() if part != "runner")
+        self.directory, self._spec_lock = directory.persist(self.home, self.spec)
         for fd in passed[:claims]:
             os.close(fd)  # the spec is on disk: a host that waits for the name or key can see it now
 
-        # What goes in and out.
+        # Input and output.
         self.runner_log = RunnerLog(self.directory, warnings)
         self.inputs = Inputs(self.directory, self.runner_log.write)
-        self.log = Log(
+        self.log = LogWriter(
             self.directory,
             _streams(self.spec),
             cap_bytes=self.spec["log_cap"],
@@ -122,9 +125,9 @@ class Session:
             say=self.runner_log.write,
             refused=self._log_refused,
         )
-        self.deadlines = Deadlines(self.loop, self.spec, self.limit_passed, self.asked)
+        self.deadlines = Deadlines(self.loop, self.spec, self.limit_passed, self.requested_at)
         self.outputs = Outputs(self.loop, self.log, self._on_output, self.deadlines.pause_idle_limit)
-        # Backpressure: the command waits before the log's cap would cut what this client has not read.
+        # Backpressure: the command waits before the log's cap would drop what this client has not read.
         self._backpressure_reader: Client | None = None
         self.stdin: Stdin | Keyboard = Stdin(self.loop, None)
         # Only where the session has a terminal.
@@ -146,12 +149,12 @@ class Session:
         self.restart_asked = False
         # Between two attempts: when the next begins.
         self.retry_at: float | None = None
-        # Why no other attempt follows, of a stop between two attempts.
+        # Cause and author of a stop that came between two attempts.
         self.stop_cause: tuple[str, str | None] = ("stop", None)
         self.last_command: dict[str, Any] | None = None
-        # Set by signal handlers, looked at in each turn.
+        # Set by a signal, and checked in each turn.
         self._reap_due = True
-        self.terminated = False
+        self.shutdown_asked = False
 
         # The parts that act.
         self.new_attempt(1)
@@ -159,7 +162,7 @@ class Session:
         self.features = Features(self)
         people, environment = self.spec.get("people"), request.get("host_env") or self.environment
         self._people = People(self.home, people, environment, self.runner_log.write) if people else None
-        self._listen_to_signals()
+        self._handle_kernel_signals()
         self.endpoint = self._open_endpoint()
         self.memory = self._limit_memory()
         self.report = Report(self.spec.get("report_fd"))
@@ -177,8 +180,8 @@ class Session:
             for fd in self._passed:
                 os.close(fd)
 
-    def serve(self, channel: socket.socket) -> None:
-        """Serve clients until the session is over. `channel` brought the start request and is the first client."""
+    def greet(self, channel: socket.socket) -> None:
+        """The answer to the start request: `channel` brought it, and is the first client."""
         client = self.endpoint.adopt(channel, {"author": self.spec["author"]})
         if self.spec["lifetime"] == "call":
             self._run_client = client
@@ -191,28 +194,31 @@ class Session:
         if then is not None:
             requests.serve(self, client, then)
         failpoints.hit("runner.answered")
+
+    def serve(self) -> None:
+        """Serve clients until the session is over."""
         self.loop.run(self._turn)
-        requests.answer_waiters(self)
+        requests.answer_waiters(self)  # in case the life ended before the first turn
 
     def _turn(self) -> None:
-        """After descriptors and timers were served."""
-        if self.terminated:
-            # Before the command is reaped: at a shutdown it got the signal too, and may be quicker than we are.
-            self.terminated = False
+        """After descriptors were served, and again after timers: reap, resume the life, answer waiters."""
+        if self.shutdown_asked:
+            # Before the command is reaped: at a shutdown it got the signal too, and may be faster than we are.
+            self.shutdown_asked = False
             self.stop(by="system")
         if self._reap_due:
             self._reap_due = False
             self.tree.reap()
-        if self.tree.shrank and self.attempt.stopping is not None:
+        if self.tree.look_due and self.attempt.stopping is not None:
             self.attempt.stopping.climb()
         self._resume_life()
-        self.tree.shrank = False
+        self.tree.look_due = False
         if self.terminal is not None:
             self.terminal.turn()
         requests.answer_waiters(self)
 
     def _resume_life(self) -> None:
-        until = next(self._life, None)
+        until = next(self._life, None)  # None: no deadline, or the life has ended and told the loop to leave
         if until is None:
             self._resume_alarm.cancel()
         else:
@@ -224,10 +230,10 @@ class Session:
         self.features.close()
         deadline = time.monotonic() + _FAREWELL_S
         for client in list(self.endpoint.clients):
-            if client.stream is None:
+            if client.attachment is None:
                 client.close_after_sending()
             else:
-                client.stream.leave()
+                client.attachment.leave()
         while self.endpoint.clients and time.monotonic() < deadline:
             self.loop.serve(self.loop.ready(max(0.0, deadline - time.monotonic())))
         for client in list(self.endpoint.clients):
@@ -245,7 +251,7 @@ class Session:
         self.reserve.close()
         self.loop.close()
         signal.set_wakeup_fd(-1)
-        for fd in (self._wakeup, self._wakeup_writer, self.directory, self._life_lock):
+        for fd in (self._wakeup, self._wakeup_writer, self.directory, self._spec_lock):
             os.close(fd)
 
     # Before the command.
@@ -257,23 +263,24 @@ class Session:
             self.loop, self.directory, self.log, self.runner_log, self.reserve, facts=lambda: status.exit_facts(self)
         )
 
-    def _listen_to_signals(self) -> None:
+    def _handle_kernel_signals(self) -> None:
         self._wakeup, self._wakeup_writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         signal.set_wakeup_fd(self._wakeup_writer, warn_on_full_buffer=False)
         for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCONT):
-            signal.signal(number, self._on_signal)
+            signal.signal(number, self._on_kernel_signal)
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
         self.loop.watch(self._wakeup, READ, self._on_wakeup)
         if not failpoints.off("subreaper"):
             become_subreaper()
 
-    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+    def _on_kernel_signal(self, number: int, _frame: FrameType | None) -> None:
         if number == signal.SIGCHLD:
+            # Also here: after a stop, the loop may serve its timers before it checks the wakeup descriptor.
             self._reap_due = True
         elif number == signal.SIGCONT:
             self.loop.woke()
         else:
-            self.terminated = True
+            self.shutdown_asked = True
 
     def _on_wakeup(self, _events: int) -> None:
         try:
@@ -306,7 +313,7 @@ class Session:
         try:
             group = process_tree.MemoryGroup(self.id, self.spec["memory"])
             with group:
-                pass  # may we enter it at all?
+                pass  # check whether we may enter it
             return group
         except (process_tree.Unavailable, OSError) as problem:
             self.endpoint.close()
@@ -321,8 +328,7 @@ class Session:
         if self.terminal is not None:
             self.terminal.on_output(bytes(chunk))
         self.deadlines.output()
-        if self.features.listen:
-            self.features.on_output(stream, len(chunk))
+        self.features.on_output(stream)
 
     def _log_refused(self, stream: str, offset: int, reason: str) -> None:
         if self.exit is None:
@@ -340,8 +346,8 @@ class Session:
             self.outputs.look_again()
 
     def backpressure_changed(self) -> None:
-        """A client that the command waits for came or left. One that is attached takes over from the connection that
-        brought the start request: both belong to `hold run`."""
+        """A client that the command waits for came or left. An attached client replaces the connection that brought the
+        start request: both belong to `hold run`."""
         on_terminal = self.terminal is not None and self.terminal.has_backpressure
         if on_terminal:
             self._backpressure_reader = None
@@ -364,7 +370,7 @@ class Session:
             self._run_client = None
             self.limit_passed("owner_gone")
 
-    def detach(self) -> None:
+    def outlive_call(self) -> None:
         """From now on the session outlives the call that started it, and its owner."""
         self._run_client = None
         if self.owner is not None:
@@ -373,11 +379,8 @@ class Session:
 
     # Stopping.
 
-    def stop(self, *, by: str | None, grace_s: float | None = None, ladder: list[dict[str, Any]] | None = None) -> None:
-        self._stop_for("stop", by, grace_s, ladder)
-
     def restart(self, by: str | None) -> None:
-        """End this attempt and begin the next at once, whatever the policy says of its end."""
+        """End this attempt and begin the next at once, whatever the policy says about its end."""
         self.desired.ask(UP, by, clock.now_text())
         self.write_state()
         if self.retry_at is not None:
@@ -390,12 +393,19 @@ class Session:
     def limit_passed(self, cause: str) -> None:
         """A limit on the session's time has passed; it also ends descendants that outlive the command."""
         if self.exit is None or self.tree.living():
-            self._stop_for(cause, None if cause == "owner_gone" else LIMIT)
+            self.stop(cause, by=None if cause == "owner_gone" else LIMIT)
 
-    def _stop_for(
-        self, cause: str, by: str | None, grace_s: float | None = None, ladder: list[dict[str, Any]] | None = None
+    def stop(
+        self,
+        cause: str = "stop",
+        *,
+        by: str | None,
+        grace_s: float | None = None,
+        ladder: list[dict[str, Any]] | None = None,
     ) -> None:
-        ends_attempt_only = self.restarts is not None and cause in map(CAUSES.get, LIMITS_OF_AN_ATTEMPT)
+        """End the session; a limit of one attempt ends only that attempt. Between two attempts, keep the next from
+        beginning."""
+        ends_attempt_only = self.restarts is not None and cause in map(CAUSE_OF_LIMIT.get, LIMITS_OF_AN_ATTEMPT)
         if not ends_attempt_only:
             self.desired.ask(DOWN, by or cause, clock.now_text())
             if self.restarts is not None and self.exit is None:
@@ -409,8 +419,8 @@ class Session:
     def start_stop(
         self, by: str | None, grace_s: float | None = None, ladder: list[dict[str, Any]] | None = None
     ) -> None:
-        """Start a stop, or join the one under way: a later request gets the same answer, and hurries it if it wants no
-        grace."""
+        """Start a stop, or join the one in progress: a later request gets the same answer, and hurries it if it wants
+        no grace."""
         grace = self.spec["grace"] if grace_s is None else grace_s
         stopping = self.attempt.stopping
         if stopping is not None and stopping.answer is None:
@@ -418,7 +428,7 @@ class Session:
                 stopping.hurry()
             return
         if ladder is None and grace_s != 0:
-            ladder = self.spec["stop_ladder"]  # a request for no grace at all passes it over
+            ladder = self.spec["stop_ladder"]  # a request without any grace skips it
         interrupt = None if self.terminal is None else self.terminal.interrupt
         stopping = Stopping(self.loop, self.tree, by=by, grace_s=grace, ladder=ladder, interrupt=interrupt)
         self.attempt.stopping = stopping
@@ -426,7 +436,7 @@ class Session:
 
     def stop_answer(self) -> dict[str, Any] | None:
         """The answer of a finished stop, once the exit that it led to is recorded too; a stop that a restart overtook
-        has no exit to wait for."""
+        has no exit to wait for, nor has a command that survived its stop."""
         overtaken = self.retry_at is not None
         if self.exit is None and not overtaken and (self.tree.command_gone or self.tree.command is None):
             return None
@@ -447,7 +457,7 @@ class Session:
 
     @property
     def exit(self) -> dict[str, Any] | None:
-        """How the session ended, once that is so; the end of an attempt that another follows does not count."""
+        """How the session ended, once it has; the end of an attempt that another follows does not count."""
         return self.ending.exit if self.ending.is_final else None
 
     @property
@@ -462,7 +472,7 @@ class Session:
 
     @property
     def stopping(self) -> dict[str, Any] | None:
-        """The stop that was asked for; after the end only while it is under way."""
+        """The stop that was requested; after the end, only while it is in progress."""
         stopping = self.attempt.stopping
         return stopping.facts() if stopping is not None and (self.exit is None or stopping.answer is None) else None
 
@@ -482,7 +492,7 @@ class Session:
 
 
 def load_all() -> None:
-    """Load what only some sessions ask for. A launcher does so: its runners share the pages, and need not load it."""
+    """Load what only some sessions use. A launcher does so: its runners share the pages, and need not load it."""
     from .features import monitor, readiness
     from .terminal import terminal
 
@@ -503,4 +513,4 @@ def _streams(spec: dict[str, Any]) -> list[str]:
 
 
 def _nothing() -> None:
-    """Wakes the loop; the turn that follows resumes the life."""
+    """Wakes the loop; the following turn resumes the life."""

@@ -1,34 +1,26 @@
-"""Signals of a runner: a record on disk first, then clients that wait, then a wake; and calling for people."""
+"""Signals of a runner: a record on disk first, then a wake of the hosts that wait.
+
+Clients that wait are answered at the end of the turn.
+"""
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import os
 import time
 
-from ..core import clock, failpoints, processes, signalfile
-from ..core.command import status_of
+from ..core import clock, failpoints, wake
+from ..core.ending import TAIL_CHARACTERS, TAIL_LINES, attempt_fields, end_fields, status_of
 from ..core.loop import Alarm, Retry
 from ..core.signalfile import FILE_MAX_BYTES, SignalFile
 from ..core.vt.text import log_tail
-from . import spawn, status
-from .limits import CAUSES
+from . import status
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection
-    from typing import Any, Callable
+    from typing import Any
 
     from .endpoint import Client
     from .session import Session
-
-
-# The signal of the end shows this much of each stream: enough to see why a command failed.
-_TAIL_LINES = 30
-_TAIL_CHARACTERS = 2000
-# Which option set the limit that was reached.
-_LIMITS = {cause: option for option, cause in CAUSES.items()}
 
 
 class Signals:
@@ -39,18 +31,19 @@ class Signals:
         self._file = SignalFile(
             session.directory,
             session.id,
-            session.here["boot"],
+            session.identity["boot"],
             max_bytes=settings.get("file_bytes", FILE_MAX_BYTES),
             say=session.runner_log.write,
         )
         self._runtime = os.path.dirname(session.spec["endpoint"])
         self._retry = Retry(session.loop, session.directory, self._try_again)
-        # The clients that were given the ending and may confirm it, while it is open whether it enters the queue.
+        # The clients that were given the ending and may confirm it, while it is undecided whether the end enters the
+        # queue.
         self._confirmers: list[Client] = []
         self._undecided: int | None = None
         self._grace = Alarm(session.loop, self._enter_queue)
         # The signal of the end.
-        self.ended: dict[str, Any] | None = None
+        self.end_record: dict[str, Any] | None = None
 
     @property
     def seq(self) -> int:
@@ -62,12 +55,13 @@ class Signals:
 
     @property
     def undecided(self) -> bool:
-        """Is it undecided whether the ending enters the queue?"""
+        """True while it is undecided whether the end enters the queue."""
         return self._undecided is not None
 
     @property
     def unwritten(self) -> bool:
-        """Does the disk refuse records that it may take yet? Only we have them, and their numbers are known."""
+        """True while the disk refuses records that it may still take later. Only we have them, and their numbers are
+        known."""
         return self._retry.is_due
 
     def after(self, seq: int, limit: int) -> list[dict[str, Any]]:
@@ -93,7 +87,7 @@ class Signals:
             self._wake(record["seq"])
             session.notify_people(variant, record)
         else:
-            signalfile.wake_views(self._runtime, session.id, record["seq"])
+            wake.views(self._runtime, session.id, record["seq"])
         return record
 
     def started(self) -> None:
@@ -103,38 +97,33 @@ class Signals:
             self._wake(record["seq"])
 
     def restarting(self, exit: dict[str, Any], retry_in_s: float, *, count: int, routed: bool) -> None:
-        fields = {"phase": "restarting", **self._outcome(exit), "retry_in_s": round(retry_in_s, 3), "count": count}
+        ended = attempt_fields(exit, self._duration_s(), self._session.current)
+        fields = {"phase": "restarting", **ended, "retry_in_s": round(retry_in_s, 3), "count": count}
         self.emit("lifecycle", fields, routed=routed)
 
     def end(self, exit: dict[str, Any], *, extra: dict[str, Any], may_be_confirmed: bool) -> None:
         """The signal of the end. With `may_be_confirmed` a waiting client may confirm that it has reported the end."""
         session = self._session
-        status = status_of(exit)
         notify = session.current("notify")
-        routed: bool | str = notify == "exit" or (notify == "failure" and status != "completed")
+        routed: bool | str = notify == "exit" or (notify == "failure" and status_of(exit) != "completed")
         if notify == "auto":
             routed = "auto"
-        # A language server writes messages of its protocol to stdout, which are not for reading.
-        silent = ("stdout",) if session.spec["kind"] == "lsp" else ()
-        fields = {
-            "phase": "ended",
-            **self._outcome(exit),
-            "output_complete": exit["complete"],
-            "ends": session.log.ends(),
-            "tail": {
-                stream: log_tail(session.log, stream, lines=_TAIL_LINES, chars=_TAIL_CHARACTERS)
-                for stream, end in session.log.ends().items()
-                if end and stream not in silent
-            },
-            **extra,
-        }
+        ended = end_fields(
+            exit,
+            self._duration_s(),
+            session.current,
+            kind=session.spec["kind"],
+            ends=session.log.ends(),
+            tail=lambda stream: log_tail(session.log, stream, lines=TAIL_LINES, chars=TAIL_CHARACTERS),
+        )
+        fields = {"phase": "ended", **ended, **extra}
         durable = routed is True or (routed == "auto" and not may_be_confirmed)
-        self.ended = self.emit("lifecycle", fields, routed=routed, durable=durable)
+        self.end_record = self.emit("lifecycle", fields, routed=routed, durable=durable)
         self._retry.limit()
         if routed == "auto":
-            self._undecided = self.ended["seq"]
+            self._undecided = self.end_record["seq"]
             if may_be_confirmed:
-                # From now on: the client may be answered with something else first, and never confirm.
+                # From now on the client may be answered with something else first, and would never confirm.
                 self._grace.set(self._answer_grace_s)
             else:
                 self._enter_queue()
@@ -166,12 +155,12 @@ class Signals:
                 self._enter_queue()
 
     def wake_waiting_hosts(self) -> None:
-        """A client that would have confirmed waits no longer: hosts that wait for signals look again."""
+        """A client that would have confirmed no longer waits: hosts that wait for signals check again."""
         self._wake(self.seq)
 
     def confirmed(self, client: Client, seq: int) -> bool:
-        """`client` has reported the ending: it stays out of the queue. False when that comes too late, or from a client
-        that was not given it."""
+        """`client` has reported the ending: it stays out of the queue. False if that comes too late, or from a client
+        that was not given the ending."""
         if self._undecided != seq or client not in self._confirmers:
             return False
         self._note({"answered": seq, "by": client.author, "at": clock.now_text()})
@@ -188,8 +177,8 @@ class Signals:
             self._file.sync()
             self._decide()
             self._wake(seq)
-            assert self.ended is not None
-            self._session.notify_people("lifecycle", self.ended)
+            assert self.end_record is not None
+            self._session.notify_people("lifecycle", self.end_record)
 
     def _decide(self) -> None:
         self._undecided = None
@@ -203,7 +192,7 @@ class Signals:
 
     def _wake(self, seq: int) -> None:
         failpoints.hit("signals.before_wake")
-        signalfile.wake(self._runtime, self._session.current("owner"), self._session.id, seq)
+        wake.hosts(self._runtime, self._session.current("owner"), self._session.id, seq)
 
     def _note(self, fields: dict[str, Any]) -> None:
         self._file.note(fields)
@@ -220,119 +209,7 @@ class Signals:
         else:
             self._retry.refused()
 
-    def _outcome(self, exit: dict[str, Any]) -> dict[str, Any]:
+    def _duration_s(self) -> float:
         attempt = self._session.attempt
         left = time.monotonic() if attempt.left is None else attempt.left
-        return {
-            "status": status_of(exit),
-            "code": exit["code"],
-            "signal": exit["signal"],
-            "cause": exit["cause"],
-            "by": exit["by"],
-            "stopped": exit.get("stopped"),
-            "duration_s": round(left - attempt.began, 3),
-            **({"limit_s": self._session.current(_LIMITS[exit["cause"]])} if exit["cause"] in _LIMITS else {}),
-        }
-
-
-# Notifying people. A runner sends nothing itself: it makes sure that a deliverer runs, a short-lived host, one per
-# home. The lock on `locks/people` is taken here and handed on, so that two runners never start two, and none is started
-# while a host delivers.
-
-
-LOCK = "people"
-# The deliverer finds the lock here.
-LOCK_FD = 3
-ROLE = "people"
-_ASK_APART_S = 1.0
-
-
-def concerns_people(variant: str, fields: dict[str, Any], events: Collection[str], notify: bool | None) -> bool:
-    """Are people to be notified of this signal? `notify` is the session's own choice: never, or its end in any case."""
-    if notify is False:
-        return False
-    if variant != "lifecycle":
-        return variant in events
-    phase = fields.get("phase")
-    if phase != "ended":
-        return phase == "restarting" and "restarting" in events
-    cause, by = fields.get("cause"), fields.get("by")
-    if (cause == "stop" or (cause == "signal" and by)) and by != "system":
-        return False  # asked for by a stop, or by a signal that was sent through us
-    return (
-        notify is True
-        or "ended" in events
-        or ("failed" in events and fields.get("status") == "failed")
-        or ("limit" in events and fields.get("cause") in _LIMITS)
-    )
-
-
-class People:
-    """`settings` name the events and the deliverer's program, which is given the home."""
-
-    def __init__(
-        self, home: str, settings: dict[str, Any], environment: dict[str, str], say: Callable[[str], None]
-    ) -> None:
-        self._home = home
-        self._events = frozenset(settings["events"])
-        # The configuration file and its time of change at the start, 0 without one; an earlier release did not say.
-        self._config: tuple[str, int] | None = tuple(settings["config"]) if settings.get("config") else None
-        self._ask_from = 0.0
-        self._argv: list[str] = [*settings["argv"], home]
-        self._environment = {**environment, processes.ROLE_VARIABLE: ROLE}
-        self._environment.pop(processes.SESSION_VARIABLE, None)
-        self._say = say
-
-    def consider(self, variant: str, record: dict[str, Any], notify: bool | None) -> None:
-        """Start a deliverer if this record, which is in the queue, is for people."""
-        if concerns_people(variant, record[variant], self._events, notify) or self._is_changed(variant):
-            self.start_deliverer()
-
-    def _is_changed(self, variant: str) -> bool:
-        """Other channels or events may be configured by now. The deliverer reads them; a runner reads no configuration.
-        It is asked about every end, and about other signals not more often than once a second."""
-        now = time.monotonic()
-        if self._config is None or (variant != "lifecycle" and now < self._ask_from):
-            return False
-        self._ask_from = now + _ASK_APART_S
-        file, changed_ns = self._config
-        try:
-            return os.stat(file).st_ctime_ns != changed_ns
-        except OSError:
-            return False
-
-    def start_deliverer(self) -> None:
-        """Start a deliverer, unless one runs already."""
-        try:
-            lock = take_lock(self._home)
-            if lock is not None:
-                try:
-                    self._start(lock)
-                finally:
-                    os.close(lock)
-        except OSError as problem:
-            # The record stays in the queue, and the next deliverer reports it.
-            self._say(f"the program that notifies people could not be started: {problem.strerror}")
-
-    def _start(self, lock: int) -> int:
-        """By its role no look at the session's tree counts it, nor what it starts."""
-        failpoints.hit("people.start")
-        return spawn.start_program(self._argv, self._environment, {LOCK_FD: lock}, setsid=True)
-
-
-def lock_path(home: str) -> str:
-    return os.path.join(home, "locks", LOCK)
-
-
-def take_lock(home: str) -> int | None:
-    """The right to notify the people of this home, held as long as the descriptor or a copy of it is open; None while
-    another process has it."""
-    fd = os.open(lock_path(home), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as problem:
-        os.close(fd)
-        if problem.errno in (errno.EWOULDBLOCK, errno.EAGAIN):
-            return None
-        raise
-    return fd
+        return round(left - attempt.began, 3)

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import fcntl
 import os
 import resource
 import sys
 
-from ..core.kernel_signals import signal
+from ..core.kernel_signals import DEFAULTED, signal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -48,12 +47,11 @@ _ALL = _Set()
 for _number in range(1, _SIGNALS + 1):
     if _number not in (signal.SIGKILL, signal.SIGSTOP):
         _ALL[(_number - 1) // _WORD_BITS] |= 1 << (_number - 1) % _WORD_BITS
-_DEFAULTS = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
 # Made at the first use of each, and used for every start from then on.
 _attributes: dict[bool, Any] = {}
 
 
-def libc_spawn(
+def posix_spawn(
     path: str, argv: list[str], environment: dict[str, str], actions: list[tuple[Any, ...]], setsid: bool
 ) -> int:
     """The pid of a new process with every signal at its default and none blocked, as leader of its own process group,
@@ -61,7 +59,7 @@ def libc_spawn(
     if sys.platform != "linux":
         group: dict[str, Any] = {"setsid": True} if setsid else {"setpgroup": 0}
         return os.posix_spawn(
-            path, argv, environment, file_actions=actions, **group, setsigmask=[], setsigdef=_DEFAULTS
+            path, argv, environment, file_actions=actions, **group, setsigmask=[], setsigdef=DEFAULTED
         )
     if any(not name or "=" in name for name in environment):
         raise ValueError("illegal environment variable name")
@@ -116,31 +114,10 @@ def _check(number: int, path: str | None = None) -> None:
         raise OSError(number, os.strerror(number), path)
 
 
-def start_program(argv: list[str], environment: dict[str, str], descriptors: dict[int, int], *, setsid: bool) -> int:
-    """Start a program of our own, not the command of the session: with these descriptors (its number, ours) and
-    /dev/null for the standard streams that are not among them. Returns its pid."""
-    # Out of the way of the numbers that are wanted; and a descriptor that has its number already would be closed.
-    ours = {number: fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 16) for number, fd in descriptors.items()}
-    try:
-        actions: list[tuple[Any, ...]] = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in range(3)]
-        actions += [(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in ours.items()]
-        session: dict[str, Any] = {"setsid": True} if setsid else {}
-        return os.posix_spawnp(
-            argv[0], argv, environment, file_actions=actions, **session, setsigmask=[], setsigdef=_DEFAULTS
-        )
-    finally:
-        for fd in ours.values():
-            os.close(fd)
-
-
 LIMITS = {
     name[len("RLIMIT_") :].lower(): getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")
 }
-# A chatty command gets a wider pipe, so that it and the runner take turns less often.
-_PIPE_BYTES = 1 << 20
-_F_SETPIPE_SZ = 1031
 _OOM_SCORE = "/proc/self/oom_score_adj"
-_FIONREAD = 0x541B
 
 
 class SpawnFailed(Exception):
@@ -157,7 +134,7 @@ class SpawnFailed(Exception):
         return {"errno": self.errno, "name": name, "step": self.step, "path": self.path, "message": str(self)}
 
 
-class Command:
+class Spawned:
     """A spawned command and our ends of its pipes or its terminal. `stdin` is None when it reads from /dev/null, and
     on a terminal, which is written to by its keyboard."""
 
@@ -169,7 +146,7 @@ class Command:
 
 def spawn(
     spec: dict[str, Any], environment: dict[str, str], passed: list[tuple[int, int]], tty: Tty | None = None
-) -> Command:
+) -> Spawned:
     """Start what `spec` says, over pipes or on `tty`. `passed` are (our descriptor, the command's number) pairs."""
     stdin: int | None = None
     outputs: dict[str, int] = {}
@@ -196,7 +173,7 @@ def spawn(
             actions = [(os.POSIX_SPAWN_OPEN, 0, tty.path, os.O_RDWR, 0)]
             actions += [(os.POSIX_SPAWN_DUP2, 0, 1), (os.POSIX_SPAWN_DUP2, 0, 2)]
         actions += _pass(passed, theirs)
-        pid = _spawn(spec, environment, actions, setsid=tty is not None)
+        pid = _spawn_in_its_setting(spec, environment, actions, setsid=tty is not None)
     except BaseException:
         for fd in ours:
             os.close(fd)
@@ -206,7 +183,7 @@ def spawn(
             os.close(fd)
     for fd in ours:
         os.set_blocking(fd, False)
-    return Command(pid, stdin, outputs)
+    return Spawned(pid, stdin, outputs)
 
 
 def arguments(spec: dict[str, Any]) -> list[str]:
@@ -217,18 +194,6 @@ def arguments(spec: dict[str, Any]) -> list[str]:
     return [*shell, command] if isinstance(shell, list) else [shell, "-c", command]
 
 
-def widen(fd: int) -> None:
-    try:
-        fcntl.fcntl(fd, _F_SETPIPE_SZ, _PIPE_BYTES)
-    except OSError:
-        pass  # the user's share of pipe memory is used up, or no pipe at all: the narrow one works too
-
-
-def buffered(fd: int) -> int:
-    """How many bytes wait in this pipe."""
-    return int.from_bytes(fcntl.ioctl(fd, _FIONREAD, bytes(4)), sys.byteorder)
-
-
 def _pipe(name: str) -> tuple[int, int]:
     try:
         return os.pipe()
@@ -237,7 +202,8 @@ def _pipe(name: str) -> tuple[int, int]:
 
 
 def _pass(passed: list[tuple[int, int]], theirs: list[int]) -> list[tuple[Any, ...]]:
-    """Move a descriptor first whose number another one needs."""
+    """The actions that give the command its passed descriptors; one whose number another is to get is duplicated
+    first."""
     wanted = {number for _, number in passed}
     actions = []
     for fd, number in passed:
@@ -252,7 +218,10 @@ def _pass(passed: list[tuple[int, int]], theirs: list[int]) -> list[tuple[Any, .
     return actions
 
 
-def _spawn(spec: dict[str, Any], environment: dict[str, str], actions: list[tuple[Any, ...]], *, setsid: bool) -> int:
+def _spawn_in_its_setting(
+    spec: dict[str, Any], environment: dict[str, str], actions: list[tuple[Any, ...]], *, setsid: bool
+) -> int:
+    """With its working directory, umask and limits, which we set for ourselves meanwhile."""
     argv, cwd = arguments(spec), spec["cwd"]
     try:
         os.chdir(cwd)
@@ -267,7 +236,7 @@ def _spawn(spec: dict[str, Any], environment: dict[str, str], actions: list[tupl
         _limit_self(spec["limits"], undo, descriptors=1 + max(numbers))
         path = _find(argv[0], environment)
         try:
-            pid = libc_spawn(path, [spec["argv0"] or argv[0], *argv[1:]], environment, actions, setsid)
+            pid = posix_spawn(path, [spec["argv0"] or argv[0], *argv[1:]], environment, actions, setsid)
         except OSError as problem:
             raise SpawnFailed(problem.errno or 0, _exec_step(path, problem.errno), path) from None
         except ValueError:
@@ -298,13 +267,13 @@ def _find(name: str, environment: dict[str, str]) -> str:
 
 
 def _exec_step(path: str, number: int | None) -> str:
-    # ENOENT for a file that is there means the interpreter in its first line (or its loader) is missing.
+    # ENOENT for an existing file means that the interpreter in its first line (or its loader) is missing.
     return "interpreter" if number == errno.ENOENT and os.path.exists(path) else "exec"
 
 
 def _limit_self(limits: dict[str, list[int]], undo: list[tuple[int, tuple[int, int]]], descriptors: int) -> None:
-    """Soft limits are inherited from the first instruction on, and can be taken back: `undo` has the old values.
-    The one for descriptors stays wide enough to pass them on; the exact one follows right after the spawn."""
+    """Soft limits are inherited from the first instruction on, and can be restored: `undo` has the old values. The
+    limit for descriptors stays wide enough to pass them on; the exact one is set right after the spawn."""
     for name, (soft, hard) in limits.items():
         limit = LIMITS[name]
         current = resource.getrlimit(limit)
@@ -322,19 +291,19 @@ def _limit_self(limits: dict[str, list[int]], undo: list[tuple[int, tuple[int, i
 
 
 def _harden_limits(pid: int, limits: dict[str, list[int]]) -> None:
-    """Hard limits cannot be taken back from oneself, so the command gets them from outside right after its birth.
-    Its soft ones have been in force all along."""
+    """We could not restore our own hard limits, so the command gets them from outside right after its birth. Its soft
+    limits have applied from the start."""
     if not hasattr(resource, "prlimit"):
         return
     for name, (soft, hard) in limits.items():
         try:
             resource.prlimit(pid, LIMITS[name], (soft, hard))
         except (OSError, ValueError):
-            continue  # already gone, or above what we may grant: the inherited ceiling stays
+            continue  # already gone, or above what we may set: the inherited limit stays
 
 
 def _raise_oom_score(wanted: int) -> bytes | None:
-    """The kernel takes the command before its runner. Returns what to write back, None when nothing changed."""
+    """Let the kernel kill the command before its runner. Returns what to write back, None when nothing changed."""
     if not wanted:
         return None
     try:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
-from ..core import clock, jsontext, wire
-from ..core.command import command_text
+from ..core import clock, processes, wire
+from ..core.ending import bounded
 from ..core.shapes import CHANGEABLE
 
 TYPE_CHECKING = False
@@ -21,8 +21,6 @@ FEATURES = (
     *("output", "write", "close_stdin", "send_signal", "stop", "wait", "update", "attach", "resize", "parts"),
     *("signals", "restart", "ring", "hold", "paste_pieces"),
 )
-# A snapshot in a signal stays below this: what may be long goes first.
-_SNAPSHOT_MAX_BYTES = 4096
 
 
 def hello(session: Session) -> dict[str, Any]:
@@ -65,7 +63,7 @@ def end_facts(session: Session) -> dict[str, Any]:
 
 def exit_facts(session: Session) -> dict[str, Any]:
     """The fields of `exit.json` beside the exit and the log."""
-    used, stopping, ended = session.tree.rusage, session.attempt.stopping, session.signals.ended
+    used, stopping, ended = session.tree.rusage, session.attempt.stopping, session.signals.end_record
     # The signal of the end follows at once: its number is known.
     seq = session.signals.seq + 1 if ended is None else int(ended["seq"])
     facts = {
@@ -100,7 +98,7 @@ def status(session: Session) -> dict[str, Any]:
         "exit": session.exit,
         "error": session.ending.error,
         "last_output_at": last_output_at(session),
-        "attached": {"control": 0, "observe": 0} if terminal is None else terminal.attached(),
+        "attached": {"control": 0, "observe": 0} if terminal is None else terminal.count_by_role(),
         "stdin": "open" if session.stdin.is_open else "closed",
         "warnings": session.warnings,
         "attempt": session.attempt.number,
@@ -120,12 +118,12 @@ def snapshot(session: Session) -> dict[str, Any]:
     """The session at this moment, as its signals carry it: by value, bounded, and nothing that it printed."""
     spec, exit, command = session.spec, session.exit, session.command
     if exit is not None:
-        # What is being killed right now is not left behind; what the stop leaves is named when it is over.
+        # What is being killed right now does not count as left; what the stop leaves is named when it is over.
         exit = {**exit, "survivors": 0 if session.stopping else len(exit["survivors"]) + exit["survivors_more"]}
     facts = session.log.facts()
-    attentive = session.features.facts()
-    asks = attentive.get("needs_input")
-    command_line = command_text(spec["command"])
+    feature_facts = session.features.facts()
+    asks = feature_facts.get("needs_input")
+    command_line = processes.command_text(spec["command"])
     shot = {
         "id": session.id,
         "kind": spec["kind"],
@@ -153,24 +151,20 @@ def snapshot(session: Session) -> dict[str, Any]:
         "dropped_before": facts["dropped_before"],
         "log_bytes": facts["log_bytes"],
         "last_output_at": last_output_at(session),
-        "health": attentive.get("health"),
+        "health": feature_facts.get("health"),
         # The question itself is in its own signal; other signals carry only that there is one.
         "needs_input": asks and {part: value for part, value in asks.items() if part != "line"},
         "in_process": False,
-        "metadata": _metadata(session, attentive),
+        "metadata": _metadata(session, feature_facts),
     }
-    for part in ("metadata", "labels", "cwd", "description"):
-        if len(jsontext.write(shot)) <= _SNAPSHOT_MAX_BYTES:
-            break
-        shot[part] = None
-    return shot
+    return bounded(shot)
 
 
 def _attached(session: Session) -> dict[str, Any]:
     """The attached clients, and for how long no person with control typed or looked."""
     if session.terminal is None:
         return {"control": 0, "observe": 0}
-    return {**session.terminal.attached(), "person_idle_s": session.terminal.person_idle_s()}
+    return {**session.terminal.count_by_role(), "person_idle_s": session.terminal.person_idle_s()}
 
 
 def _metadata(session: Session, facts: dict[str, Any]) -> dict[str, Any]:
@@ -205,7 +199,7 @@ def _deadline(session: Session) -> str | None:
 
 
 def _server_state(session: Session, facts: dict[str, Any]) -> str:
-    """As far as its runner knows; its client may know better."""
+    """The state as far as its runner knows; its client may know better."""
     if session.exit is not None:
         return "error" if session.status == "failed" else "stopped"
     if session.desired.state == "down":
@@ -216,7 +210,7 @@ def _server_state(session: Session, facts: dict[str, Any]) -> str:
 
 
 def has_ended(session: Session) -> wire.Problem:
-    """The error of a request that needs a running command."""
+    """The error for a request that needs a running command."""
     exit = session.exit or {"code": None, "signal": None}
     return wire.Problem(
         "session-ended",
@@ -234,4 +228,4 @@ def last_output_at(session: Session) -> str | None:
 
 
 def _identity(session: Session) -> dict[str, Any]:
-    return {"nonce": session.nonce, **session.here, "command": session.command}
+    return {"nonce": session.nonce, **session.identity, "command": session.command}

@@ -6,12 +6,13 @@ out of the log what it has not read, the pipes are not read, and the command wai
 
 from __future__ import annotations
 
+import fcntl
 import os
+import sys
 from collections import deque
 
 from ..core import failpoints
 from ..core.loop import READ, WRITE
-from . import spawn
 from .terminal import pty
 
 TYPE_CHECKING = False
@@ -19,13 +20,16 @@ if TYPE_CHECKING:
     from typing import Callable
 
     from ..core.loop import Loop
-    from .log import Log
+    from .log import LogWriter
 
 
 READ_BYTES = 1 << 16
 # A stream that fills whole reads gets a wider pipe and a buffer that is used again and again: fresh memory for every
 # read costs more than the read.
 _FLOOD_BYTES = 1 << 18
+_PIPE_BYTES = 1 << 20
+_F_SETPIPE_SZ = 1031
+_FIONREAD = 0x541B
 # Reads of one stream in one turn of the loop: a flood must not starve the rest.
 _READS_A_TURN = 4
 
@@ -37,7 +41,7 @@ class Outputs:
     def __init__(
         self,
         loop: Loop,
-        log: Log,
+        log: LogWriter,
         on_output: Callable[[str, bytes | bytearray], None],
         paused: Callable[[bool], None] = lambda _paused: None,
     ) -> None:
@@ -54,7 +58,7 @@ class Outputs:
 
     @property
     def are_open(self) -> bool:
-        """Does a process still hold a writing end?"""
+        """True if a process still holds a writing end."""
         return bool(self._pipes)
 
     @property
@@ -68,10 +72,10 @@ class Outputs:
             self._watch(name, fd)
 
     def read_buffered(self) -> None:
-        """Read what was printed up to now, and the end if it is there. No more: another process that holds the pipe
+        """Read what was printed up to now, and the end if it is there. Not more: another process that holds the pipe
         may print for ever."""
         for name in list(self._pipes):
-            end = self._log.end(name) + spawn.buffered(self._pipes[name])
+            end = self._log.end(name) + _buffered(self._pipes[name])
             more = True
             while more and name in self._pipes:
                 more = self._log.end(name) < end
@@ -125,7 +129,7 @@ class Outputs:
             if len(chunk) < READ_BYTES:
                 return
             if name not in self._floods and name != "tty" and not self._is_narrow:
-                spawn.widen(fd)
+                _widen(fd)
                 self._floods[name] = bytearray(_FLOOD_BYTES)
 
     def _next_chunk(self, name: str, fd: int) -> bytes | bytearray:
@@ -141,11 +145,12 @@ class Outputs:
 
     @property
     def _is_narrow(self) -> bool:
-        """A small log whose reader is waited for: what is in the pipe when the command ends has to fit in as well."""
+        """True if the log is small and its reader is awaited: then what is in the pipe when the command ends has to fit
+        in as well."""
         return self._may_read is not None and self._log.piece_bytes < _FLOOD_BYTES
 
     def _from_terminal(self, fd: int) -> bytes:
-        """The kernel hands out a page at a time: gathered, they cost one write and one look each 64 KiB."""
+        """The kernel returns a page at a time: gathered, the pages cost one write and one search for each 64 KiB."""
         if self._pages is None:
             self._pages = memoryview(bytearray(READ_BYTES))
         return bytes(self._pages[: pty.read(fd, self._pages)])
@@ -212,7 +217,7 @@ class Stdin(InputQueue):
 
     def pipe(self) -> tuple[int, int] | None:
         """Device and inode of the pipe if it is open and empty: a process that reads it waits for input."""
-        if self._fd is None or self._closing or self.queued_bytes or spawn.buffered(self._fd):
+        if self._fd is None or self._closing or self.queued_bytes or _buffered(self._fd):
             return None
         found = os.fstat(self._fd)
         return found.st_dev, found.st_ino
@@ -266,3 +271,15 @@ class Stdin(InputQueue):
             self._fd = None
         else:
             self.emptied()
+
+
+def _widen(fd: int) -> None:
+    try:
+        fcntl.fcntl(fd, _F_SETPIPE_SZ, _PIPE_BYTES)
+    except OSError:
+        pass  # the user's share of pipe memory is used up, or this is not a pipe: the narrow one works too
+
+
+def _buffered(fd: int) -> int:
+    """How many bytes wait in this pipe."""
+    return int.from_bytes(fcntl.ioctl(fd, _FIONREAD, bytes(4)), sys.byteorder)

@@ -1,4 +1,4 @@
-"""A request behind the gate: its scope, its session, its values, and the answer of its handler."""
+"""A request after the gate: its scope, its session, its values, and the answer of its handler."""
 
 from __future__ import annotations
 
@@ -10,7 +10,21 @@ from typing import TYPE_CHECKING
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route, Router, WebSocketRoute
 
-from ..errors import AmbiguousId, BadArgument, BadRequest, Busy, NoSuchNode, NotFound, Removed, ShuttingDown
+from .. import __version__
+from ..errors import (
+    AmbiguousId,
+    BadArgument,
+    BadRequest,
+    Busy,
+    HoldfastError,
+    KeyReused,
+    NameTaken,
+    NoSuchNode,
+    NotFound,
+    Removed,
+    ShuttingDown,
+    Unsupported,
+)
 from ..sessions.aio import AsyncHoldfast, AsyncSession, as_author
 from ..sessions.observe import from_files, read_files
 from .attach import attach_params, attend
@@ -21,6 +35,7 @@ from .gate import Patience, Tickets, peer_of
 from .metrics import Metrics
 from .observers import Feeds
 from .responses import NoSuchAddress, ScopeMissing, TicketSpent, reached
+from .searching import Searches
 from .tokens import Tokens, home_token
 
 if TYPE_CHECKING:
@@ -32,6 +47,7 @@ if TYPE_CHECKING:
     from starlette.websockets import WebSocket
 
     from ..nodes.serving import Nodes
+    from .attach import Role
     from .endpoints import Endpoint
     from .gate import Ticket
     from .tokens import Caller
@@ -61,8 +77,13 @@ class Ask:
         return self.app.host(self.caller)
 
     @property
+    def nodes(self) -> Nodes | None:
+        """The other machines that the caller may see."""
+        return None if self.request.scope["state"].get("is_from_view") else self.app.nodes
+
+    @property
     def session(self) -> AsyncSession:
-        """As its files have it; `refresh` asks its runner."""
+        """The session as its files have it; `refresh` asks its runner."""
         assert self._session is not None
         return self._session
 
@@ -78,20 +99,20 @@ class Ask:
             try:
                 self.body = await read_body(self.request, self.row, self.app.config)
             except BadArgument as error:
-                raise _pointed(error) from None
+                raise _pointed(error, {}) from None
         if "{id}" in self.row.path:
             self._session = self.app.find(self.hf, self.caller, self.part("id"))
             self.facts["session"] = self._session.id
 
     def check_wait(self, name: str, seconds: float) -> float:
-        """Whether a request may ask to wait so long."""
+        """Check whether a request may ask to wait this long."""
         most = self.app.config.server_long_poll
         if seconds > most:
             raise reached(BadArgument(name, f"{seconds:g} s is too long", "ask again afterwards"), "long_poll", most)
         return seconds
 
     async def serving(self, work: Awaitable[T]) -> T:
-        """Wait for something that may take long, but not while the server leaves."""
+        """Wait for something that may take long, but not while the server is shutting down."""
         task = asyncio.ensure_future(work)
         leaving = asyncio.ensure_future(self.app.leaving.wait())
         try:
@@ -105,8 +126,8 @@ class Ask:
 
 
 class App:
-    """The routes over one home, and all that a server has for them. `directory` has its files, `token` is that of the
-    home. `leaving` is set when the server is asked to leave."""
+    """The routes over one home, and everything that a server has for them. `directory` has its files, `token` is that
+    of the home. `leaving` is set when the server is asked to shut down."""
 
     def __init__(
         self,
@@ -120,7 +141,7 @@ class App:
         leaving: asyncio.Event,
     ) -> None:
         self.hf = hf
-        # The other machines that this home sees or is seen by, once it has any.
+        # The other machines that this home sees or that see it, once there are any.
         self.nodes: Nodes | None = None
         self.instance = secrets.token_hex(8)
         self.url = url
@@ -132,7 +153,7 @@ class App:
         self.events = Events(hf, self.instance, self.metrics, self.tokens, leaving)
         self.config = hf.config
         self.feeds = Feeds(hf.config.server_observers_per_session, hf.config.server_lag_bytes)
-        self.searches = asyncio.Semaphore(hf.config.server_search_workers)
+        self.searches = Searches(hf.config.server_search_workers, hf.config.server_search_time)
         self._hosts: dict[str, AsyncHoldfast] = {}
         self._starts: dict[str, list[float]] = {}
         # The event loop refers to tasks weakly.
@@ -146,13 +167,13 @@ class App:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"].startswith("/v1/nodes/"):
-            if self.nodes is None:
+            if self.nodes is None or scope["state"].get("is_from_view"):
                 raise NoSuchNode(scope["path"].split("/")[3][:80])
             from ..nodes.routes import forward
 
             await forward(self, scope, receive, send)
             return
-        # Only inside an app do Starlette's routes raise what is wrong instead of answering in their own way.
+        # Only inside an app do Starlette's routes raise errors instead of answering in their own way.
         await self._router({**scope, "app": self}, receive, send)
 
     def _handler(self, rows: dict[str, Endpoint]) -> Callable[[Request], Awaitable[Response]]:
@@ -167,8 +188,10 @@ class App:
             await ask.read()
             try:
                 answer = await row.run(ask)
-            except BadArgument as error:
-                raise _pointed(error) if row.body is not None else error from None
+            except HoldfastError as error:
+                if isinstance(error, BadArgument) and row.body is not None:
+                    raise _pointed(error, ask.body) from None
+                raise self.without_hidden(ask.caller, error) if row.scope is not None else error from None
             if row.audit is not None:
                 self.note(row.audit, request, **ask.facts)
             if request.method == "HEAD" and isinstance(answer, StreamingResponse):
@@ -185,13 +208,14 @@ class App:
         self.audit.note(action, by=by, token=token, peer=peer, request_id=request_id, **facts)
 
     def host(self, caller: Caller) -> AsyncHoldfast:
-        """Everything that is asked of a runner carries the author of its host."""
+        """A host whose author is recorded with every request to a runner."""
         if caller.author not in self._hosts:
             self._hosts[caller.author] = as_author(self.hf, caller.author)
         return self._hosts[caller.author]
 
     def find(self, hf: AsyncHoldfast, caller: Caller, ref: str) -> AsyncSession:
-        """By id, the beginning of one, or name. What a narrowed token may not see does not exist for it."""
+        """Find a session by id, the beginning of an id, or name. Sessions that a narrowed token may not see are not
+        found."""
         try:
             # Pids and `last` only mean something at the machine itself.
             if ref == "last" or ref.isdigit():
@@ -205,6 +229,15 @@ class App:
         if not caller.sees(session.id, session.owner, session.labels):
             raise NotFound(ref)
         return session
+
+    def without_hidden(self, caller: Caller, error: HoldfastError) -> HoldfastError:
+        """The error without the names of sessions that a narrowed token may not see."""
+        if caller.is_narrowed and isinstance(error, NameTaken | KeyReused) and error.holder is not None:
+            try:
+                self.find(self.hf, caller, error.holder)
+            except NotFound:
+                return NameTaken(error.name, None) if isinstance(error, NameTaken) else KeyReused(error.key, None)
+        return error
 
     def spawn(self, work: Awaitable[T]) -> asyncio.Task[T]:
         task: asyncio.Task[T] = asyncio.ensure_future(work)
@@ -224,11 +257,6 @@ class App:
         socket.scope["state"]["route"] = "/v1/sessions/{id}/attach"
         caller: Caller = socket.state.caller
         ticket: Ticket | None = socket.state.ticket
-        params = attach_params(socket.query_params)
-        role = params.role or "control" if ticket is None else ticket.role
-        if params.role not in (None, role):
-            raise TicketSpent
-        caller.must(role)
         try:
             session = self.find(self.host(caller), caller, socket.path_params["id"])
         except NotFound:
@@ -237,6 +265,13 @@ class App:
             raise TicketSpent from None
         if ticket is not None and session.id != ticket.session:
             raise TicketSpent
+        params = attach_params(socket.query_params, tty=session.tty)
+        # Input of a session on pipes is sent with `POST .../input`.
+        usual: Role = "control" if session.tty else "observe"
+        role = params.role or usual if ticket is None else ticket.role
+        if params.role not in (None, role):
+            raise TicketSpent
+        caller.must(role)
         connected = self.metrics.clients
         connected["ws", role] += 1
         try:
@@ -246,16 +281,23 @@ class App:
             connected["ws", role] -= 1
 
     async def no_upgrade(self, request: Request) -> Response:
-        raise BadRequest("this address speaks WebSocket alone", "send a WebSocket upgrade, version 13")
+        raise BadRequest("this address accepts only WebSocket upgrades", "send a WebSocket upgrade, version 13")
 
 
 async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:
+    if str(scope["state"].get("peer")).startswith("view:"):
+        # A view of a later release may know more addresses.
+        raise Unsupported(f"{scope.get('method', 'a WebSocket at')} {scope['path'][:80]}", __version__, of="the node")
     raise NoSuchAddress
 
 
-def _pointed(error: BadArgument) -> BadArgument:
-    """With the place in the body, as a JSON pointer."""
+def _pointed(error: BadArgument, body: dict[str, Any]) -> BadArgument:
+    """Add the place in the body, as a JSON pointer. If a runner refuses a value, only its message is given."""
     argument = str(error.facts.get("argument"))
-    name = argument.replace("~", "~0").replace("/", "~1")
-    error.facts.setdefault("errors", [{"pointer": f"/{name}", "detail": error.facts.get("why")}])
+    waits = body.get("wait_for")
+    path = [argument]
+    if argument not in body and isinstance(waits, dict):
+        path = ["wait_for", argument] if argument in waits else ["wait_for"]
+    pointer = "".join(f"/{part.replace('~', '~0').replace('/', '~1')}" for part in path)
+    error.facts.setdefault("errors", [{"pointer": pointer, "detail": error.facts.get("why") or error.message}])
     return error

@@ -1,7 +1,7 @@
 """One client that is attached over a WebSocket, and the messages of both sides.
 
-Nothing is queued for it. What it has not shown yet is counted, and beyond a limit its runner is simply not read, so
-that one which falls behind gets a gap and the screen again, from the runner.
+Nothing is queued for it. The bytes that it has not shown yet are counted; above a limit its runner is not read, so that
+a client that falls behind gets a gap and the screen again, from the runner.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from starlette.websockets import WebSocketDisconnect
 
 from ..core import wire
+from ..core.vt.cursor import COLS_MAX, ROWS_MAX
 from ..errors import BadArgument, BadRequest, HoldfastError, NotFound, Removed, Unreachable
+from ..model.events import Bell, Clients, Data, Exit, Gap, Init, Mode, Refused, Size, Written
 from ..model.options import CHOICE, NUMBER, SWITCH, TEXT
-from ..model.results import Bell, Clients, Data, Exit, Gap, Init, Mode, Refused, Size, Written
-from ..runner.terminal.pty import COLS_MAX, ROWS_MAX
 from ..sessions import inputs
-from ..sessions.start import check_size
-from ..terminal.paint import Restored
+from ..sessions.segments import STREAMS
+from ..sessions.start_request import check_size
+from ..terminal.attached import Restored
 from .endpoints import read_query, takes
 from .observers import PIECE_BYTES, Observing
 from .responses import LOST, problem
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from starlette.datastructures import QueryParams
     from starlette.websockets import WebSocket
 
-    from ..model.results import Event
+    from ..model.events import Event
     from ..sessions.aio import AsyncSession
     from ..sessions.attach import AsyncAttachment
     from .app import App
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 _HISTORY_ROWS_MAX = 10_000
 _OFFSET_MAX = 1 << 53
 _WHAT = ("data", "b64", "keys", "paste", "submit")
-# Beside these an input has an `id`.
+# Besides these, an input has an `id`.
 _BESIDE = {"keys": ("delay_ms",), "paste": ("bracketed", "raw", "piece"), "submit": ("enter_delay_ms",)}
 _FIELDS: dict[str, tuple[str, ...]] = {
     "resize": ("rows", "cols", "cell", "visible"),
@@ -62,7 +63,8 @@ _FIELDS: dict[str, tuple[str, ...]] = {
 _QUERY = (
     takes("from", TEXT, "screen (default), start, now, or an offset to continue from.", high=16),
     takes("history_rows", NUMBER, "Rows above the first screen.", high=_HISTORY_ROWS_MAX),
-    takes("lag", CHOICE, "What a client that is far behind gets.", words=("skip", "exact")),
+    takes("lag", CHOICE, "What a client that is far behind gets: on pipes all there is.", words=("skip", "exact")),
+    takes("stream", CHOICE, "Of pipes: stdout (default) or stderr.", words=STREAMS),
     takes("rows", NUMBER, "Of the client's terminal.", low=1, high=ROWS_MAX),
     takes("cols", NUMBER, "Of the client's terminal.", low=1, high=COLS_MAX),
     takes("visible", SWITCH, "Whether a person can see it."),
@@ -75,6 +77,7 @@ class AttachParams(NamedTuple):
     """The query of an attach."""
 
     since: Literal["screen", "start", "now"] | int
+    stream: str
     history_rows: int | None
     lag: Literal["skip", "exact"]
     size: tuple[int, int] | None
@@ -82,8 +85,12 @@ class AttachParams(NamedTuple):
     role: Role | None
 
 
-def attach_params(given: QueryParams) -> AttachParams:
+def attach_params(given: QueryParams, *, tty: bool) -> AttachParams:
     query = read_query(given, _QUERY)
+    stream = query.get("stream", "tty" if tty else "stdout")
+    if (stream == "tty") != tty:
+        has = "tty alone" if tty else "stdout and stderr"
+        raise BadArgument("stream", f"the session has {has}", "leave it out")
     since = query.get("from", "screen")
     if since not in ("screen", "start", "now"):
         if not (since.isascii() and since.isdigit() and int(since) < _OFFSET_MAX):
@@ -93,12 +100,12 @@ def attach_params(given: QueryParams) -> AttachParams:
     if (rows is None) != (cols is None):
         raise BadArgument("rows" if rows is None else "cols", "is missing", "a size has both")
     size = None if rows is None or cols is None else (rows, cols)
-    lag, visible = query.get("lag", "skip"), query.get("visible", True)
-    return AttachParams(since, query.get("history_rows"), lag, size, visible, query.get("role"))
+    lag, visible = query.get("lag", "skip" if tty else "exact"), query.get("visible", True)
+    return AttachParams(since, stream, query.get("history_rows"), lag, size, visible, query.get("role"))
 
 
 def check_fields(message: Message) -> None:
-    """A type that there is, with fields that it has. A misspelt one would be missed in silence."""
+    """Check that the type exists and has these fields. A misspelt field would otherwise be ignored silently."""
     kind = message["type"]
     if kind == "input":
         given = [name for name in _WHAT if name in message]
@@ -119,27 +126,24 @@ def input_of(message: Message, enter_delay_ms: int) -> bytes | list[dict[str, An
     """The bytes, or the parts that the runner encodes by the modes in force when they are written."""
     if "data" in message:
         data = message["data"]
-        return data if isinstance(data, bytes) else _text(message, "data").encode("utf-8", "surrogatepass")
+        return data if isinstance(data, bytes) else text_of(message, "data").encode("utf-8", "surrogatepass")
     if "b64" in message:
         raw = wire.from_text(message["b64"])
         if raw is None:
             raise BadArgument("b64", "is not base64 with its padding")
         return raw
     if "keys" in message:
-        keys = message["keys"]
-        if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
-            raise BadArgument("keys", "is not a list of key names", 'such as ["C-c", "Enter"]')
-        return inputs.of_keys(keys, message.get("delay_ms", 0))
+        return inputs.of_keys(keys_of(message), message.get("delay_ms", 0))
     if "paste" in message:
         (part,) = inputs.of_paste(
-            _text(message, "paste"), message.get("bracketed", "auto"), flag_of(message, "raw", default=False)
+            text_of(message, "paste"), message.get("bracketed", "auto"), flag_of(message, "raw", default=False)
         )
         return [{**part, "piece": message["piece"]} if "piece" in message else part]
-    return inputs.of_submit(_text(message, "submit"), message.get("enter_delay_ms", enter_delay_ms))
+    return inputs.of_submit(text_of(message, "submit"), message.get("enter_delay_ms", enter_delay_ms))
 
 
 def cell_of(message: Message) -> tuple[int, int] | None:
-    """How many pixels a cell has, across and down."""
+    """The width and height of a cell in pixels."""
     cell = message.get("cell")
     if cell is None:
         return None
@@ -158,11 +162,18 @@ def flag_of(message: Message, name: str, *, default: bool) -> bool:
 def whole_number(message: Message, name: str) -> int:
     value = message.get(name)
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < _OFFSET_MAX:
-        raise BadArgument(name, f"{str(value)[:40]!r} is not an offset")
+        raise BadArgument(name, f"{str(value)[:40]!r} is not a whole number below 2^53")
     return value
 
 
-def _text(message: Message, name: str) -> str:
+def keys_of(message: Message) -> list[str]:
+    keys = message["keys"]
+    if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
+        raise BadArgument("keys", "is not a list of key names", 'such as ["C-c", "Enter"]')
+    return keys
+
+
+def text_of(message: Message, name: str) -> str:
     value = message[name]
     if not isinstance(value, str):
         raise BadArgument(name, "is not text")
@@ -181,7 +192,7 @@ if TYPE_CHECKING:
     Message = dict[str, Any]
 
 _FIX = "the types of messages and their fields are in docs/guides/attach-over-websocket.md"
-# In JSON some frames go by other names.
+# In JSON some frames have other names.
 _SPELLED = {"mode": "mode_changed", "size": "resized", "exit": "session_ended"}
 
 
@@ -223,7 +234,7 @@ class Json:
         spelled = {**_in_text(message), "type": _SPELLED.get(message["type"], message["type"])}
         if message["type"] == "exit":
             spelled["exit_code"] = spelled.pop("code")
-        # In ASCII, for half characters of a title or a path cannot be sent otherwise.
+        # In ASCII, because half characters of a title or a path cannot be sent otherwise.
         return json.dumps(spelled, separators=(",", ":"))
 
     def read(self, received: str | bytes) -> Message:
@@ -239,13 +250,13 @@ DIALECTS: tuple[Dialect, ...] = (Binary(), Json())
 
 
 def chosen(offered: Iterable[str]) -> Dialect:
-    """The first that a client offers and we speak."""
+    """The first dialect that a client offers and we support."""
     known = {dialect.name: dialect for dialect in DIALECTS}
     for name in offered:
         if name in known:
             return known[name]
     names = " or ".join(known)
-    raise BadRequest("no subprotocol that is spoken here", f"offer {names} in Sec-WebSocket-Protocol")
+    raise BadRequest("no supported subprotocol", f"offer {names} in Sec-WebSocket-Protocol")
 
 
 def _in_text(message: Message) -> Message:
@@ -255,10 +266,10 @@ def _in_text(message: Message) -> Message:
 # One client that is attached over a WebSocket: a cursor into the log like any other, with this server as its host.
 
 
-# In base64 it is within what clients take for one message by default.
+# In base64 it is within the default message limit of clients.
 _SCREEN_BYTES = 700 << 10
 _LEAVE_S = 1.0
-# A person waits for it: a runner that does not answer within this is said to be unreachable.
+# A person waits for it: a runner that does not answer within this time is reported as unreachable.
 _REACHED_S = 4.0
 
 _ENDED, _LEAVING, _REVOKED, _FAILED, _REMOVED = 1000, 1001, 1008, 1011, 4404
@@ -267,7 +278,7 @@ _ENDED, _LEAVING, _REVOKED, _FAILED, _REMOVED = 1000, 1001, 1008, 1011, 4404
 async def attend(
     app: App, socket: WebSocket, session: AsyncSession, params: AttachParams, role: Role, label: str
 ) -> None:
-    """From the upgrade, which is refused where nothing can be shown, to the end of the connection."""
+    """From the upgrade, which is refused if nothing can be shown, to the end of the connection."""
     dialect = chosen(socket.scope["subprotocols"])
     try:
         async with asyncio.timeout(_REACHED_S):
@@ -276,13 +287,13 @@ async def attend(
         raise Unreachable(session.id, session.runner_pid, _REACHED_S) from None
     async with attachment:
         await socket.accept(dialect.name)
-        await Viewer(app, socket, dialect, session, attachment, params.since, role).run(socket.state.caller.revoked)
+        await Viewer(app, socket, dialect, session, attachment, params, role).run(socket.state.caller.revoked)
 
 
 async def _attached(
     session: AsyncSession, params: AttachParams, role: Role, label: str, feeds: Feeds
 ) -> AsyncAttachment | Observing:
-    feed = await feeds.join(session) if role == "observe" else None
+    feed = await feeds.join(session, params.stream) if role == "observe" else None
     if feed is None:
         return await session.attach(
             role=role,
@@ -313,7 +324,7 @@ class Viewer:
         dialect: Dialect,
         session: AsyncSession,
         attachment: AsyncAttachment | Observing,
-        since: str | int,
+        params: AttachParams,
         role: Role,
     ) -> None:
         self._app = app
@@ -323,13 +334,13 @@ class Viewer:
         self._session = session
         self._attachment = attachment
         self._spelled = attachment.spelled if isinstance(attachment, Observing) else _spelled
-        self._since = since
+        self._since, self._stream = params.since, params.stream
         self._role = role
-        # What a browser can have received and not drawn without becoming sluggish.
+        # The amount that a browser can have received and not drawn without becoming sluggish.
         self._unacked_bytes = app.config.server_unacked_bytes
         self._restored: Restored | None = None
         self._begun = asyncio.Event()
-        # By the number that the runner answers: what the client calls it.
+        # By the number that the runner answers: the client's own id for it.
         self._inputs: dict[int, object] = {}
         self._sent_to = self._shown_to = 0
         self._shown = asyncio.Event()
@@ -345,6 +356,7 @@ class Viewer:
             _when(self._app.leaving, _LEAVING, "shutting-down"),
             _when(lost, None, ""),
             _when(revoked, _REVOKED, "revoked"),
+            self._begin_in_time(),
         )
         tasks = [asyncio.ensure_future(way) for way in ways]
         try:
@@ -357,11 +369,22 @@ class Viewer:
         if code is not None:
             await self._close(code, reason)
 
+    async def _begin_in_time(self) -> tuple[int | None, str]:
+        """End a connection whose first message cannot be sent: nothing is shown, and its client does not read."""
+        most = self._app.config.server_attach_time
+        try:
+            async with asyncio.timeout(most):
+                await self._begun.wait()
+        except TimeoutError:
+            return _FAILED, f"timeout (server.attach_time is {most:g})"
+        await asyncio.Event().wait()
+        raise AssertionError
+
     async def _close(self, code: int, reason: str) -> None:
         try:
             await self._socket.close(code, reason)
         except (RuntimeError, WebSocketDisconnect):
-            pass  # it was quicker
+            pass  # the other end was faster
 
     # From the session to the client.
 
@@ -412,16 +435,17 @@ class Viewer:
             return
         self._restored = None
         init = restored.init
-        # What scrolled out it has from the first time.
+        # The client already has what scrolled out, from the first time.
         rows = 0 if self._begun.is_set() else self._attachment.history_rows
         # For a terminal of the session's own size, which `init` gives: what follows is output for that size.
-        screen = await asyncio.to_thread(restored.paint, init.size, rows, _SCREEN_BYTES)
+        tty = self._stream == "tty"
+        screen = await asyncio.to_thread(restored.paint, init.size, rows, _SCREEN_BYTES) if tty else b""
         self._sent_to = self._shown_to = init.at
         if isinstance(self._attachment, Observing):
             end, state = self._attachment.end, self._attachment.state
         else:
             seen = await self._session.refresh()
-            end, state = seen.ends.get("tty", init.at), seen.state
+            end, state = seen.ends.get(self._stream, init.at), seen.state
         resumed = not self._begun.is_set() and init.at == self._since and not init.restore
         await self._send_message(
             {
@@ -429,7 +453,8 @@ class Viewer:
                 "at": init.at,
                 "screen": screen or None,
                 "exact": init.exact,
-                "size": list(init.size),
+                "stream": self._stream,
+                "size": list(init.size) if tty else None,
                 "modes": None if init.state is None else modes(init.state),
                 "title": None if init.state is None else init.state["labels"]["title"],
                 "role": self._role,
@@ -480,7 +505,7 @@ class Viewer:
             "cause": event.cause,
             "by": None if seen.exit is None else seen.exit.by,
             "status": seen.status,
-            "end": seen.ends.get("tty"),
+            "end": seen.ends.get(self._stream),
             "output_complete": event.output_complete,
             "output_open": event.output_open,
             "survivors": [] if seen.exit is None else seen.exit.to_json()["survivors"],
@@ -503,7 +528,7 @@ class Viewer:
                 received = await self._socket.receive()
                 if received["type"] == "websocket.disconnect":
                     return None, ""
-                # Whatever is said to it comes behind the screen.
+                # Everything else is sent to the client after the screen.
                 await self._begun.wait()
                 text = received.get("text")
                 if await self._receive(received["bytes"] if text is None else text):
@@ -512,7 +537,7 @@ class Viewer:
             return None, ""
 
     async def _receive(self, received: str | bytes) -> bool:
-        """Whether it wants to leave."""
+        """Returns whether the client wants to leave."""
         message: Message = {}
         try:
             message = self._dialect.read(received)
@@ -552,7 +577,7 @@ class Viewer:
         else:
             attachment.observe()
             self._role = "observe"
-        # What the session does not take is not read from the client either.
+        # What the session does not accept is not read from the client either.
         await attachment.drain()
 
     async def _detach(self) -> None:
@@ -585,7 +610,7 @@ _MOUSE = {9: "press", 1000: "buttons", 1002: "drag", 1003: "any"}
 
 
 def modes(state: dict[str, Any]) -> dict[str, Any]:
-    """What a client acts on, of a terminal's state."""
+    """The part of a terminal's state that a client acts on."""
     dec = set(state["modes"]["dec"])
     screen = 1 if state["alt"] else 0
     return {

@@ -20,7 +20,7 @@ def _name(number: int) -> str:
 
 
 class Audit:
-    """Secrets, input and output are never given to it. A line that cannot be written changes nothing else."""
+    """Secrets, input and output are never passed to it. A line that cannot be written has no other effect."""
 
     def __init__(self, directory: str) -> None:
         self._directory = directory

@@ -19,7 +19,6 @@ from starlette.responses import Response
 from .. import __version__
 from ..core import jsontext
 from ..errors import BadArgument, BadRequest, TooLarge
-from ..model import SESSION_KEYS
 from ..model.options import CHOICE, DURATION, NUMBER, OTHER, PAIRS, SIZE, SWITCH, TEXT, Option
 from ..signals.redact import Redactor, redact
 from .responses import WrongMediaType, reached
@@ -48,24 +47,27 @@ def takes(name: str, kind: str, doc: str, **more: Any) -> Option:
 class Endpoint:
     method: str
     path: str
-    # None: public. Every scope contains those before it.
+    # None: public. Every scope contains the previous ones.
     scope: str | None
     does: str
     run: Handler
-    # None: it is not looked at.
+    # None: the query is ignored.
     query: tuple[Option, ...] | None = ()
     # None: it takes no body.
     body: tuple[Option, ...] | None = None
-    # Whether a value of the body is checked here; the library checks those of a start and an update itself.
+    # Whether a value of the body is checked here; the library itself checks those of a start and an update.
     is_checked: bool = True
-    # What the audit file calls it.
+    # Its name in the audit file.
     audit: str | None = None
     # An example of the body, or of the query.
     example: dict[str, Any] = field(default_factory=dict)
+    # The status of the answer, and other statuses besides problems.
     status: int = 200
-    media: str = "application/json"
-    # The names of the members of the answer.
-    gives: tuple[str, ...] = ()
+    also: tuple[int, ...] = ()
+    # For an answer that is not JSON: its media types.
+    media: tuple[str, ...] = ()
+    # The class that describes the answer, in `replies`.
+    gives: type | None = None
     # Not for a token that is narrowed to some sessions.
     is_for_all: bool = False
 
@@ -90,7 +92,7 @@ def by_path() -> dict[str, dict[str, Endpoint]]:
 
 
 def as_json(value: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    # In ASCII, for half characters of a title or a path cannot be sent otherwise.
+    # In ASCII, because half characters of a title or a path cannot be sent otherwise.
     return Response(json.dumps(value, default=str).encode(), status, headers, "application/json")
 
 
@@ -102,7 +104,7 @@ _OURS = re.compile(r"[a-z0-9_.-]{0,16}|\d{4}-\d\d-\d\dT[\d:.]+Z")
 
 
 class _Remembering(Redactor):
-    """Redaction costs more than all else in an answer, and most texts come again."""
+    """Redaction costs more than everything else in an answer, and most texts come again."""
 
     __slots__ = ()
 
@@ -129,11 +131,8 @@ def record(shot: Snapshot) -> dict[str, Any]:
 # What was sent.
 
 
-_BODY_S = 10.0
-
-
 def read_query(query: QueryParams, rows: Iterable[Option]) -> dict[str, Any]:
-    """The parameters by name. One that may be repeated is a list."""
+    """The parameters by name. A repeatable parameter is a list."""
     known = {row.name: row for row in rows}
     found: dict[str, Any] = {}
     for name, text in query.multi_items():
@@ -156,9 +155,9 @@ def _value(row: Option, text: str) -> object:
 
 
 async def read_body(request: Request, row: Endpoint, config: Config) -> dict[str, Any]:
-    """The JSON object that was sent, with no other fields than these. Nothing at all is the same as an empty one."""
+    """The JSON object of the body, with no other fields than these. An empty body is the same as an empty object."""
     known = {each.name: each for each in row.body or ()}
-    sent = await _sent(request, config.server_body_bytes)
+    sent = await _sent(request, config.server_body_bytes, config.server_body_time)
     if not sent and "content-type" not in request.headers:
         return {}
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
@@ -181,16 +180,17 @@ async def read_body(request: Request, row: Endpoint, config: Config) -> dict[str
     return value
 
 
-async def _sent(request: Request, most: int) -> bytes:
+async def _sent(request: Request, most: int, seconds: float) -> bytes:
     sent = bytearray()
     try:
-        async with asyncio.timeout(_BODY_S):
+        async with asyncio.timeout(seconds):
             async for chunk in request.stream():
                 sent += chunk
                 if len(sent) > most:
                     raise reached(TooLarge("the body", most), "body_bytes", most)
     except TimeoutError:
-        raise BadRequest(f"the body did not come within {_BODY_S:g} s", "send it at once") from None
+        error = BadRequest(f"the body did not come within {seconds:g} s", "send it at once")
+        raise reached(error, "body_time", seconds) from None
     except ClientDisconnect:
         raise BadRequest("the body broke off", "send all of it") from None
     return bytes(sent)
@@ -217,7 +217,11 @@ _TYPES: dict[str, dict[str, Any]] = {
 
 
 def _schema(row: Option, *, is_checked: bool = True) -> dict[str, Any]:
+    from .replies import option_schema
+
     schema = dict(_TYPES[row.takes]) if is_checked or row.takes not in (SWITCH, CHOICE) else {}
+    if row.takes == OTHER:
+        schema = option_schema(row.name)
     if row.takes == CHOICE:
         schema["enum"] = list(row.words)
     if row.takes == NUMBER:
@@ -226,45 +230,44 @@ def _schema(row: Option, *, is_checked: bool = True) -> dict[str, Any]:
 
 
 def openapi() -> dict[str, Any]:
+    from .replies import Problem, schema_of
+
+    shapes: dict[str, Any] = {}
+    problem = {"application/problem+json": {"schema": schema_of(Problem, shapes)}}
     paths = {
-        path: {method.lower(): _operation(row) for method, row in rows.items()} for path, rows in by_path().items()
+        path: {method.lower(): _operation(row, shapes, problem) for method, row in rows.items()}
+        for path, rows in by_path().items()
     }
-    problem: dict[str, Any] = {name: {} for name in ("type", "title", "status", "detail", "fix")}
     return {
         "openapi": "3.1.0",
         "info": {"title": "Holdfast", "version": __version__},
         "paths": paths,
         "components": {
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
-            "schemas": {
-                "Problem": {"type": "object", "properties": problem, "required": list(problem)},
-                "Session": {"type": "object", "required": list(SESSION_KEYS)},
-            },
+            "schemas": dict(sorted(shapes.items())),
         },
     }
 
 
-def _operation(each: Endpoint) -> dict[str, Any]:
+def _operation(each: Endpoint, shapes: dict[str, Any], problem: dict[str, Any]) -> dict[str, Any]:
+    from .replies import schema_of
+
     parts = [part[1:-1] for part in each.path.split("/") if part.startswith("{")]
     parameters = [{"name": part, "in": "path", "required": True, "schema": {"type": "string"}} for part in parts]
     for row in each.query or ():
         example = {"example": each.example[row.name]} if each.body is None and row.name in each.example else {}
         parameters.append({"name": row.name, "in": "query", "schema": _schema(row), "description": row.doc, **example})
-    content: dict[str, Any] = {}
-    if each.media == "application/json" and each.status != 204:
-        whole = {"$ref": "#/components/schemas/Session"} if each.gives == SESSION_KEYS else None
-        content = {"schema": whole or {"type": "object", "required": list(each.gives)}}
-    problem = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    content: dict[str, Any] = {media: {} for media in each.media}
+    if each.gives is not None:
+        content["application/json"] = {"schema": schema_of(each.gives, shapes)}
+    answers = {
+        str(status): {"description": each.does, **({"content": content} if content and status != 304 else {})}
+        for status in (each.status, *each.also)
+    }
     operation: dict[str, Any] = {
         "summary": each.does,
         "parameters": parameters,
-        "responses": {
-            str(each.status): {
-                "description": each.does,
-                **({} if each.status == 204 else {"content": {each.media: content}}),
-            },
-            "default": {"description": "a problem", "content": problem},
-        },
+        "responses": {**answers, "default": {"description": "a problem", "content": problem}},
     }
     if each.scope is not None:
         operation |= {"security": [{"token": []}], "x-scope": each.scope}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
@@ -27,27 +28,33 @@ if TYPE_CHECKING:
 
     from starlette.types import Scope
 
+    from ..nodes.following import Followed
+    from ..nodes.rows import FarShot
+    from ..nodes.serving import Nodes
     from ..sessions.aio import AsyncHoldfast
     from ..signals.consumers import Listing
-    from ..signals.records import Signal
+    from ..signals.lines import Signal
     from ..signals.waker import Waker
     from .metrics import Metrics
     from .tokens import Caller, Tokens
 
 
-TYPES = ("session", "signal")
+USUAL_TYPES = ("session", "signal")
+TYPES = (*USUAL_TYPES, "node")
 _RETRY_MS = 2000
 _COMMENT_S = 15.0
 # A session is shown at most four times a second.
 _PAUSE_S = 0.25
-# A reader that is further behind lists again.
+# A reader that is further behind has to list again.
 _BEHIND = 1000
+# Ahead of all positions: of an id that this server did not issue.
+_NOWHERE = 1 << 53
 _PAGE = 50
-# A burst of changes is looked at together.
+# A burst of changes is handled together.
 _GATHER_S = 0.02
-# A reader that left most often comes back at once.
+# A reader that disconnects most often comes back at once.
 _LINGER_S = 5.0
-# How often to look at the runners of sessions that a reader sees: the kernel does not report stopped processes to us.
+# How often to check the runners of sessions that a reader sees: the kernel does not report stopped processes to us.
 _HALTED_S = 2.0
 _HOME, _SESSIONS = "/", "/sessions"
 
@@ -76,7 +83,7 @@ class Wanted:
 
 
 class _Shown(NamedTuple):
-    """What readers know of a session."""
+    """What readers know about a session."""
 
     is_over: bool
     # The hash of all its facts.
@@ -92,14 +99,25 @@ class _Reader:
         self.wanted = wanted
         self.stirred = asyncio.Event()
         self.has_missed = False
-        # By session: what it has not been sent yet.
-        self._waiting: dict[str, list[tuple[str, dict[str, Any]]]] = {}
+        # By node and session: what the reader has not been sent yet.
+        self._waiting: dict[tuple[str | None, str], list[tuple[str, dict[str, Any]]]] = {}
+        self._nodes: dict[str, dict[str, Any]] = {}
+
+    def hear(self, node: Followed, change: str, shot: FarShot | None) -> None:
+        """Handle a change on a node: of a session there, or of whether the node answers."""
+        if shot is None:
+            self._nodes[node.name] = {"node": node.name, "state": change, "why": node.why, "seen_at": node.seen_at}
+            self.stirred.set()
+        # A caller that may see only some sessions of this home may see none of a node.
+        elif self.wanted.fits(None, shot.owner, shot.labels):
+            self.put(change, record(shot))
 
     def put(self, change: str, shown: dict[str, Any]) -> None:
         """`created`, `ended` and `removed` are each sent; of several updates only the last is."""
-        if "session" not in self.wanted.types:
+        node = shown.get("node")
+        if ("session" if node is None else "node") not in self.wanted.types:
             return
-        waiting = self._waiting.setdefault(shown["id"], [])
+        waiting = self._waiting.setdefault((node, shown["id"]), [])
         if waiting and change == "updated" and waiting[-1][0] in ("created", "updated"):
             change = waiting.pop()[0]
         elif waiting and waiting[-1][0] == "updated":
@@ -113,6 +131,10 @@ class _Reader:
     def take(self) -> list[dict[str, Any]]:
         waiting, self._waiting = self._waiting, {}
         return [{**shown, "change": change} for each in waiting.values() for change, shown in each]
+
+    def take_nodes(self) -> list[dict[str, Any]]:
+        nodes, self._nodes = self._nodes, {}
+        return list(nodes.values())
 
 
 class Events:
@@ -131,7 +153,7 @@ class Events:
         # Set when the watch has seen everything once.
         self._is_watching = asyncio.Event()
         self._known: dict[str, _Shown] = {}
-        # Sessions whose runner was stopped by a signal at the last look.
+        # Sessions whose runner was stopped by a signal at the last check.
         self._halted: set[str] = set()
         self._changed: set[str] = set()
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -139,12 +161,14 @@ class Events:
     # One reader.
 
     def check(self) -> None:
-        """Refuse a reader too many, before its answer begins."""
+        """Refuse one reader too many, before its answer begins."""
         most = self._hf.config.server_sse_readers
         if len(self._readers) >= most:
             raise TooManyConnections("sse_readers", most)
 
-    async def stream(self, wanted: Wanted, last: str | None, scope: Scope) -> AsyncIterator[bytes]:
+    async def stream(
+        self, wanted: Wanted, last: str | None, scope: Scope, nodes: Nodes | None = None
+    ) -> AsyncIterator[bytes]:
         reader = _Reader(wanted)
         self._readers.add(reader)
         connected = self._metrics.clients
@@ -152,10 +176,13 @@ class Events:
         try:
             await self._begin()
             lost: asyncio.Event = scope["extensions"][LOST]
-            with self._tokens.in_use(wanted.caller):
+            following = nodes.following if nodes is not None and "node" in wanted.types else None
+            with self._tokens.in_use(wanted.caller), following.heard_by(reader.hear) if following else nullcontext():
+                if following is not None:
+                    await following.refresh()
                 async for text in self._written(reader, last, (self._leaving, wanted.caller.revoked, lost)):
                     yield text.encode()
-                    # Its end is seen only when others have their turn.
+                    # Its end is noticed only when other tasks have their turn.
                     await asyncio.sleep(0)
                     if lost.is_set():
                         return
@@ -177,7 +204,7 @@ class Events:
         if last is not None:
             known, pos = _parsed(last)
             oldest = await listing.oldest()
-            if known != generation:
+            if known != generation or pos > at:
                 yield self._reset("new_generation", generation, at)
             elif oldest is not None and pos < oldest - 1:
                 yield self._reset("too_old", generation, at)
@@ -198,6 +225,8 @@ class Events:
                 yield self._reset("overflow", generation, at)
             for shown in reader.take():
                 yield _event("session", shown)
+            for facts in reader.take_nodes():
+                yield _event("node", facts)
             if newest > at:
                 async for text in self._signals(reader, listing, generation, at, newest):
                     yield text
@@ -209,7 +238,7 @@ class Events:
     async def _signals(
         self, reader: _Reader, listing: Listing, generation: str | None, at: int, upto: int
     ) -> AsyncIterator[str]:
-        """Those behind one position and up to another."""
+        """The signals after one position and up to another."""
         if "signal" not in reader.wanted.types:
             return
         following: int | None = at
@@ -293,7 +322,7 @@ class Events:
                     try:
                         await self._look_again(listing, waker, watching, is_woken=ready != {watching.fileno()})
                     except HoldfastError:
-                        pass  # the index is busy: the next change is looked at with this one
+                        pass  # the index is busy: the next change is handled with this one
                     await asyncio.sleep(_GATHER_S)
             finally:
                 halted.cancel()
@@ -317,14 +346,14 @@ class Events:
     async def _look_again(self, listing: Listing, waker: Waker, watching: Watching, *, is_woken: bool) -> None:
         home = self._core.home
         found = watching.read()
-        hinted = waker.hinted()
+        named = waker.clear()
         for directory, entry in found or ():
             if directory == _SESSIONS and is_id(entry):
                 watching.watch(home.session(entry), entry, CONTENTS)
                 self._look_at(entry)
             elif is_id(directory):
                 self._look_at(directory)
-        for id in hinted:
+        for id in named:
             self._look_at(id)
         if found is None:
             await self._look_at_all(watching)
@@ -348,7 +377,7 @@ class Events:
             self._look_at(id)
 
     def _look_at(self, id: str) -> None:
-        """Look at a session soon, and not more than four times a second."""
+        """Read a session soon, and at most four times a second."""
         if not is_id(id):
             return
         self._changed.add(id)
@@ -379,7 +408,7 @@ class Events:
             await asyncio.sleep(_PAUSE_S)
 
     def _note(self, shown: dict[str, Any], *, is_over: bool) -> bool:
-        """Remember what was shown; whether it is new."""
+        """Remember what was shown; returns whether it is new."""
         facts = {key: value for key, value in shown.items() if key != "observed_at"}
         digest = hash(json.dumps(facts, sort_keys=True, default=str))
         pid = shown["runner_pid"] if shown["place"] == "local" else None
@@ -402,7 +431,7 @@ def _event(name: str, data: dict[str, Any], id: str | None = None) -> str:
 
 def _parsed(last: str) -> tuple[str, int]:
     generation, _, pos = last.rpartition(":")
-    return generation, int(pos) if pos.isascii() and pos.isdigit() and len(pos) <= 16 else 1 << 53
+    return generation, int(pos) if pos.isascii() and pos.isdigit() and len(pos) <= 16 else _NOWHERE
 
 
 def _seconds(at: str) -> float | None:
@@ -413,7 +442,7 @@ def _seconds(at: str) -> float | None:
 
 
 async def _happens(events: tuple[asyncio.Event, ...], timeout: float) -> bool:
-    """Whether one of them is set within the time."""
+    """Returns whether one of them is set within the time."""
     tasks = [asyncio.ensure_future(event.wait()) for event in events]
     try:
         done, _ = await asyncio.wait(tasks, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)

@@ -1,7 +1,7 @@
 """The gate: sees every request before anything else and every answer after. Tickets.
 
-In this order: form and size, Host, Origin, credentials. Being on this machine is no proof, and neither is a browser
-that asks on behalf of a page: others share the machine, and any page can make a browser ask.
+In this order: form and size, Host, Origin, credentials. A connection from this machine is no proof, and neither is one
+from a browser: other users share the machine, and any page can make a browser send requests.
 """
 
 from __future__ import annotations
@@ -58,14 +58,15 @@ if TYPE_CHECKING:
 # The gate: sees every request and every upgrade first, and every answer last.
 
 
-# How a caller without a token gets one, and how it checks that we are the server that it knows.
+# How a caller without a token gets one, and how it checks that this is the server it knows.
 LOGIN = frozenset(("/v1/auth/exchange", "/v1/auth/prove"))
 _TOO_MANY = 1013
 
-# No path of ours has these: they probe for files.
+# No path of ours has these characters: such requests probe for files.
 _HIDDEN = re.compile(rb"%(?:2e|2f|5c|00)", re.IGNORECASE)
 _DOTS = re.compile(rb"(?:^|/)\.{1,2}(?:/|$)")
 _ONCE = ("origin", "authorization", "sec-fetch-site")
+_FOR = re.compile(r"\s*for=", re.IGNORECASE)
 # All others are counted as OTHER, because clients choose the text.
 _METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 # Refusals that are recorded in the audit file, besides those of credentials.
@@ -119,7 +120,7 @@ class Gate:
             self._note(scope, way_out, time.monotonic() - began)
 
     def _note(self, scope: Scope, way_out: _WayOut, took_s: float) -> None:
-        """The access log and the counters: what was asked by its template, never by what it contained."""
+        """Write the access log and the counters: the template of the request, never its content."""
         state = scope["state"]
         route, method = state.get("route", "-"), scope.get("method", "WEBSOCKET")
         if scope["type"] == "http" and method not in _METHODS:
@@ -133,7 +134,7 @@ class Gate:
         )
 
     async def _passes(self, scope: Scope, receive: Receive, way_out: _WayOut) -> bool:
-        """Whether to hand it on; False where it is answered or cut off."""
+        """Returns whether to pass the request on; False if it is answered or cut off."""
         headers = Headers(scope=scope)
         scope["state"]["peer"] = self._peer(scope, headers)
         _check_form(scope, headers, self._app.config.server_header_bytes)
@@ -142,7 +143,7 @@ class Gate:
         if origin in self._names.other_origins:
             way_out.add(standard.headers_for_other_origin(origin or ""))
             if scope["type"] == "http" and scope["method"] == "OPTIONS":
-                # A browser asks first whether it may ask, and sends no credentials with that.
+                # A browser first asks for permission (preflight), and sends no credentials with that.
                 way_out.add(standard.headers_for_preflight())
                 await Response(status_code=204)(scope, receive, way_out)
                 return False
@@ -180,10 +181,10 @@ class Gate:
 
     async def _passes_from_fabric(self, scope: Scope, receive: Receive, way_out: _WayOut) -> bool:
         _check_form(scope, Headers(scope=scope), self._app.config.server_header_bytes)
-        scope["state"] |= {"origin": None, "ticket": None, "is_own": False}
-        if scope["path"].startswith("/v1/nodes/"):
-            # A node answers only for itself: its views may not see the nodes that it sees.
-            raise NoSuchAddress
+        if scope["path"] in LOGIN:
+            raise NoSuchAddress  # a view is known by its key
+        # A node answers only for itself: its views may not see the nodes that it sees.
+        scope["state"] |= {"origin": None, "ticket": None, "is_own": False, "is_from_view": True}
         if self._app.leaving.is_set() and scope["path"] != "/healthz":
             raise ShuttingDown
         return True
@@ -198,11 +199,12 @@ class Gate:
         return own if own in known else next(each for each in known if each.partition("://")[2] == host)
 
     def _peer(self, scope: Scope, headers: Headers) -> str:
-        """The other end of the socket; what it says about others counts only if it is a trusted proxy."""
+        """The other end of the socket; its headers about clients count only if it is a trusted proxy."""
         peer = scope["client"][0] if scope.get("client") else "unix"
-        if self._proxies and is_trusted(peer, self._proxies):
-            given = headers.get("x-forwarded-for", "").rpartition(",")[2].strip()
-            return given[:64] or peer
+        for named in reversed(forwarded_for(headers)):
+            if not is_trusted(peer, self._proxies) or named == "unknown":
+                break
+            peer = named
         return peer
 
     def _refused(self, scope: Scope, reason: str) -> None:
@@ -245,7 +247,7 @@ class Gate:
 
 
 class _WayOut:
-    """Dresses what is sent, and knows whether an answer can still be given."""
+    """Adds headers to what is sent, and knows whether an answer can still be given."""
 
     def __init__(self, scope: Scope, send: Send, tls: bool) -> None:
         self._scope = scope
@@ -262,7 +264,7 @@ class _WayOut:
     async def __call__(self, message: Message) -> None:
         kind = message["type"]
         if kind == "websocket.close" and not self._is_started:
-            # The server below would answer with a page of its own, without our headers.
+            # The server underneath would answer with its own page, without our headers.
             await self.give_up(BadRequest("the upgrade is refused", "see `GET /v1/info`"), _nothing)
             return
         if kind in ("http.response.start", "websocket.http.response.start", "websocket.accept"):
@@ -272,8 +274,8 @@ class _WayOut:
             for name, value in {**standard.headers_of_every_answer(tls=self._tls), **self._added}.items():
                 dressed.setdefault(name, value)
             if kind == "http.response.start" and not self._tls and not self._is_proof_for_program():
-                # A browser repeats a request, secret included, whose reused connection breaks: to any program that has
-                # taken the port meanwhile. It does not repeat one whose connection is new.
+                # If a reused connection breaks, a browser repeats the request, secret included, to any program that
+                # uses the port by then. It does not repeat a request on a new connection.
                 dressed["Connection"] = "close"
             message = {**message, "headers": dressed.raw}
         self.bytes += len(message.get("body") or message.get("bytes") or message.get("text") or ())
@@ -293,13 +295,13 @@ class _WayOut:
             try:
                 await self._send({"type": "websocket.close", "code": 1011, "reason": error.code})
             except (OSError, RuntimeError):
-                pass  # it is closed already
+                pass  # it is already closed
         else:
-            # Half of an answer must not look like the whole.
+            # A part of an answer must not look like the whole.
             await hang_up(self._scope, receive)
 
     async def _turn_away(self, error: HoldfastError) -> None:
-        """A page cannot see the answer to an upgrade that is refused: accept it, say why, and close it."""
+        """A page cannot see the answer to a refused upgrade: accept it, send the reason, and close it."""
         # A client that offers none of our dialects can still read the close code.
         dialect = chosen([*self._scope["subprotocols"], DIALECTS[0].name])
         spelled = dialect.spell(error_message(error))
@@ -322,8 +324,25 @@ def _check_form(scope: Scope, headers: Headers, header_bytes: int) -> None:
         raise BadRequest("the path has dots, slashes or NUL where a name belongs", "name the session by its id")
 
 
+def forwarded_for(headers: Headers) -> list[str]:
+    """The client addresses that proxies report, the nearest proxy last. `Forwarded` (RFC 7239) is what they should
+    send, and `X-Forwarded-For` what most of them send. A proxy that sends one may pass on the other as its client wrote
+    it: if the two differ, neither counts."""
+    pairs = re.split("[,;]", ",".join(headers.getlist("forwarded")))
+    registered = _hosts(pair.partition("=")[2] for pair in pairs if _FOR.match(pair))
+    usual = _hosts(",".join(headers.getlist("x-forwarded-for")).split(","))
+    return (registered or usual) if registered == usual or not (registered and usual) else []
+
+
+def _hosts(given: Iterable[str]) -> list[str]:
+    """The host without a port; an IPv6 address has its port after the brackets."""
+    named = [each.strip(' \t"') for each in given]
+    hosts = [each.partition("]")[0][1:] if each[:1] == "[" else re.sub(r"^([^:]*):\d+$", r"\1", each) for each in named]
+    return [host[:64] for host in hosts if host]
+
+
 def _ticket_of(scope: Scope) -> str | None:
-    """Only an upgrade has one: a ticket in any other URL is ignored."""
+    """The ticket of an upgrade; a ticket in any other URL is ignored."""
     if scope["type"] != "websocket":
         return None
     given = QueryParams(scope["query_string"]).getlist("ticket")
@@ -356,7 +375,7 @@ async def _nothing() -> Message:
     raise RuntimeError("nothing is to be received any more")
 
 
-# How long the answer to wrong credentials waits.
+# How long the answer to wrong credentials is delayed.
 
 
 _FIRST_DELAY_S = 0.25
@@ -368,7 +387,7 @@ _PEERS = 1024
 
 
 class Patience:
-    """Answers to wrong credentials are held back, longer each time, per peer. Right ones never come here."""
+    """Answers to wrong credentials are delayed, longer each time, per peer. Right credentials never come here."""
 
     def __init__(
         self,
@@ -381,7 +400,7 @@ class Patience:
         self._held = 0
 
     async def hold_back(self, peer: str) -> bool:
-        """Until the answer may go out. False at once where too many wait already."""
+        """Wait until the answer may be sent. False at once if too many wait already."""
         now = self._clock()
         count, last = self._failures.pop(peer, (0, now))
         if now - last > _FORGET_S:
@@ -424,12 +443,12 @@ class Ticket:
 
 
 class Tickets:
-    """Those that were given out and not used. They live in one process, so no other instance takes them."""
+    """The tickets that were issued and not used. They are kept in one process, so no other instance accepts them."""
 
     def __init__(self, clock: Callable[[], float], most: int) -> None:
         self._clock = clock
         self._most = most
-        # By digest: the time of a lookup reveals nothing about the secret. All live equally long, so that the
+        # By digest, so that the time of a lookup reveals nothing about the secret. All have the same lifetime, so the
         # oldest come first.
         self._open: dict[bytes, Ticket] = {}
 
@@ -444,7 +463,7 @@ class Tickets:
         return secret
 
     def take(self, secret: str, origin: str | None) -> Ticket | None:
-        """What the ticket allows. Presenting it uses it up, also in the wrong place."""
+        """What the ticket allows. Presenting it uses it up, also at the wrong address."""
         ticket = self._open.pop(digest(secret), None)
         if ticket is None or ticket.expires <= self._clock() or ticket.origin != origin:
             return None

@@ -30,7 +30,7 @@ _HOST_NAME = re.compile(r"(?:\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::[0-9]{1,5})?")
 
 @dataclass(frozen=True)
 class Names:
-    """Exact values of Host, and exact values of Origin: those of our own pages, and those of others."""
+    """Exact values of Host, and exact values of Origin: those of our own pages, and those of other pages."""
 
     hosts: frozenset[str]
     own_origins: frozenset[str]
@@ -50,7 +50,7 @@ def names(address: ListenAddress, port: int | None) -> Names:
             continue
         hosts.add(f"{name}:{port}")
         if port == _DEFAULT_PORTS[scheme]:
-            # Browsers leave it out.
+            # Browsers leave out the default port.
             hosts.add(name)
     origins = {f"{scheme}://{host}" for host in hosts}
     if address.public_url is not None:
@@ -80,7 +80,7 @@ if TYPE_CHECKING:
 
 
 def proxies(given: Iterable[str]) -> Proxies:
-    """Addresses of proxies whose word about their clients is taken; `unix` for those on a unix socket."""
+    """Addresses of proxies whose headers about their clients are trusted; `unix` for those on a unix socket."""
     try:
         return tuple(each if each == "unix" else ipaddress.ip_network(each) for each in given)
     except ValueError as problem:
@@ -112,13 +112,14 @@ def _host_name(name: str) -> str:
     return name.lower()
 
 
-# Where the server listens: what is allowed, what stands in the way, and the socket.
+# Where the server listens: what is allowed, what prevents it, and the socket.
 
 
 PORT = 4653
 # A server on the port answers at once.
 _LOOK_S = 1.0
 _LOOK_BYTES = 4096
+_ANOTHER = "another `hold serve` answers there"
 
 
 @dataclass(frozen=True)
@@ -151,7 +152,7 @@ class ListenAddress:
 
 
 def check(address: ListenAddress) -> None:
-    """Refuse before anything listens."""
+    """Check the address before anything listens."""
     check_port(address.port)
     if (address.tls_cert is None) != (address.tls_key is None):
         raise BadArgument(
@@ -169,7 +170,7 @@ def check(address: ListenAddress) -> None:
 
 @contextmanager
 def opened(address: ListenAddress) -> Iterator[socket.socket]:
-    """The listening socket, closed afterwards; a file that it made is removed."""
+    """The listening socket, which is closed afterwards; if it has a file, that is removed."""
     if address.unix is not None:
         with _unix(os.path.abspath(address.unix)) as listener:
             yield listener
@@ -179,9 +180,12 @@ def opened(address: ListenAddress) -> Iterator[socket.socket]:
     except OSError as problem:
         here = f"{address.bind}:{address.port}"
         if problem.errno != errno.EADDRINUSE:
-            raise BadArgument("bind", f"{here} cannot be had ({problem.strerror})", "give another --bind") from None
+            raise BadArgument("bind", f"cannot listen on {here} ({problem.strerror})", "give another --bind") from None
         said = what_answers(address.bind, address.port)
-        raise BadArgument("port", f"{here} is taken: {said}", "give another --port, or 0 for a free one") from None
+        fix = "give another --port, or 0 for a free one"
+        if said == _ANOTHER:
+            fix = f"`hold open` prints an address of it, if it serves this home; or {fix}"
+        raise BadArgument("port", f"{here} is taken: {said}", fix) from None
     # Connections inherit it. asyncio sets it only on sockets whose protocol number is that of TCP, which is 0 here: the
     # echo of a key would wait behind `written` for a delayed acknowledgement, 40 ms.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -190,7 +194,7 @@ def opened(address: ListenAddress) -> Iterator[socket.socket]:
 
 
 def what_answers(host: str, port: int) -> str:
-    """What listens on the port, as far as a request without any secret shows."""
+    """What listens on the port, as far as a request without a secret shows."""
     if is_every_address(host):
         host = "::1" if ":" in host else "127.0.0.1"
     try:
@@ -204,9 +208,9 @@ def what_answers(host: str, port: int) -> str:
         said = b""
     lowered = said.lower()
     if b'realm="holdfast"' in lowered or b"/problems/" in lowered:
-        return "another `hold serve` answers there"
+        return _ANOTHER
     if not said.startswith(b"HTTP/"):
-        return "something that speaks no HTTP listens there"
+        return "something that does not speak HTTP listens there"
     server = next((line for line in said.split(b"\r\n") if line.lower().startswith(b"server:")), b"")
     named = ascii(os.fsdecode(server.partition(b":")[2].strip()))[1:61]
     return "a web server answers there" + (f" ({named.rstrip(chr(39))})" if server else "")
@@ -246,7 +250,9 @@ def _unix(path: str) -> Iterator[socket.socket]:
         try:
             listener.bind(path)
         except OSError as problem:
-            raise BadArgument("unix", f"{path} cannot be had ({problem.strerror or problem})", "give another") from None
+            raise BadArgument(
+                "unix", f"cannot listen on {path} ({problem.strerror or problem})", "give another"
+            ) from None
         finally:
             os.umask(before)
         listener.listen(BACKLOG)
@@ -262,7 +268,7 @@ def _unix(path: str) -> Iterator[socket.socket]:
 
 
 def _clear(path: str) -> None:
-    """Take away the socket of a server that is gone."""
+    """Remove the socket of a server that is gone."""
     try:
         found = os.lstat(path)
     except FileNotFoundError:

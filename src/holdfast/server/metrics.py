@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from .. import __version__
 from ..core.signalfile import VARIANTS
 from ..model import CAUSES, STATES, UNREACHABLE
+from ..places.kinds import KINDS, LOCAL
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _BUCKETS = (0.005, 0.025, 0.1, 0.5, 2.0, 10.0)
-_PLACES = ("local", "ssh", "docker", "podman", "apptainer", "singularity", "node", "other")
+_PLACES = (LOCAL, *KINDS, "other")
 _VARIANTS = (*VARIANTS, "other")
 _PAGE = 500
 

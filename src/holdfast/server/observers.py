@@ -1,7 +1,7 @@
 """Observers of a session share one connection to its runner, and read the files of its log at their own cursors.
 
-The connection says how far the log has come, and what changed beside it. What it brought last is kept, so that those
-which keep up read no file.
+The connection reports how far the log has come, and other changes. Its newest output is kept, so that observers that
+keep up read no file.
 """
 
 from __future__ import annotations
@@ -11,20 +11,21 @@ from collections import deque
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from ..core.records import TTY
 from ..errors import HoldfastError, ObserveOnly, OffsetAhead
 from ..model import EXITED, RUNNING
-from ..model.results import Bell, Clients, Data, Exit, Gap, Init, Mode, Size
-from ..runner.terminal.attach import STREAM
+from ..model.events import Bell, Clients, Data, Exit, Gap, Init, Mode, Size
 from ..sessions.attach import between
 from ..sessions.observe import read_files
 from ..sessions.screens import restore_at
+from ..sessions.wait import Wait
 from .responses import TooManyConnections
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any, Self
 
-    from ..model.results import Event
+    from ..model.events import Event
     from ..sessions.aio import AsyncSession
     from .attach import AttachParams, Dialect
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 PIECE_BYTES = 64 << 10
 # How many pieces, and messages with pieces, are kept.
 _RECENT, _SPELLED = 16, 32
-# Changes of size that an observer has not come to yet; of more it sees the last.
+# Changes of size that an observer has not reached yet; if there are more, it sees the last one.
 _SIZES = 1000
 LABEL = "observers"
 
@@ -40,8 +41,9 @@ LABEL = "observers"
 class Feed:
     """The connection that the observers of one session share."""
 
-    def __init__(self, session: AsyncSession) -> None:
+    def __init__(self, session: AsyncSession, stream: str) -> None:
         self.session = session
+        self.stream = stream
         self.log = session._core.log(session.id)
         self.observers = 0
         self.end = 0
@@ -49,7 +51,7 @@ class Feed:
         self._recent: deque[bytearray] = deque()
         self.recent_from = 0
         self._spelled: dict[tuple[int, int, str], str | bytes] = {}
-        # What is true now, and how often it changed.
+        # The current state, and how often it changed.
         self.state: dict[str, Any] | None = None
         self.size: tuple[int, int] = (0, 0)
         self.clients: list[dict[str, Any]] = []
@@ -66,19 +68,43 @@ class Feed:
 
     async def _run(self) -> None:
         try:
-            attachment = await self.session.attach(
-                role="observe", since="now", lag="exact", kind="web", label=LABEL, visible=False, history_rows=0
-            )
-            async with attachment:
-                while events := await attachment.wait():
-                    for event in events:
-                        self._take(event)
-                    self.stir()
+            await (self._read_terminal() if self.stream == TTY else self._read_pipe())
         except HoldfastError as error:
             self.error = error
         finally:
             self.is_over = True
             self.stir()
+
+    async def _read_terminal(self) -> None:
+        attachment = await self.session.attach(
+            role="observe", since="now", lag="exact", kind="web", label=LABEL, visible=False, history_rows=0
+        )
+        async with attachment:
+            while events := await attachment.wait():
+                for event in events:
+                    self._take(event)
+                self.stir()
+
+    async def _read_pipe(self) -> None:
+        """How far the log of a pipe has come, to the end of the command and of everything that it left behind."""
+        for extinct in (False, True):
+            wait = Wait(self.session._core, self.session.id, output=True, stream=self.stream, extinct=extinct)
+            try:
+                more = True
+                while more:
+                    self.end = self.log.ends().get(self.stream, 0)
+                    self._has_begun = True
+                    self.stir()
+                    more = await wait.output_after(f"{self.stream}:{self.end}")
+            finally:
+                wait.close()
+            self.end = self.log.ends().get(self.stream, 0)
+            exit = (await self.session.refresh()).exit
+            if exit is None or self.exit is not None:
+                return
+            self._take(Exit(exit.code, exit.signal, exit.cause, exit.complete, bool(exit.survivors)))
+            if not exit.survivors:
+                return
 
     async def begun(self) -> None:
         """Wait for the first answer of the runner; its refusal is raised."""
@@ -116,7 +142,7 @@ class Feed:
             self.news[kind] = self.news.get(kind, (0, event))[0] + 1, event
 
     def stir(self) -> None:
-        """Let all observers look again."""
+        """Wake all observers."""
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
@@ -143,7 +169,7 @@ class Feed:
             self.recent_from += len(self._recent.popleft())
 
     def recent(self, at: int, end: int) -> bytes:
-        """What is kept from `at` on, up to the end of a piece; nothing of what is kept no more."""
+        """What is kept from `at` on, up to the end of a piece; nothing if that is no longer kept."""
         behind = at - self.recent_from
         if behind < 0 or not self._recent:
             return b""
@@ -169,15 +195,17 @@ class Feeds:
     def __init__(self, observers_per_session: int, skip_bytes: int) -> None:
         self._most = observers_per_session
         self.skip_bytes = skip_bytes
-        self._feeds: dict[str, Feed] = {}
+        self._feeds: dict[tuple[str, str], Feed] = {}
 
-    async def join(self, session: AsyncSession) -> Feed | None:
-        """None where only the files are left, or the files are in another place: such observers read alone."""
-        if session.place != "local" or session.state != RUNNING:
+    async def join(self, session: AsyncSession, stream: str) -> Feed | None:
+        """None for a terminal of which only the files are left, or whose files are in another place: such observers
+        read alone."""
+        if stream == TTY and (session.place != "local" or session.state != RUNNING):
             return None
-        feed = self._feeds.get(session.id)
+        key = session.id, stream
+        feed = self._feeds.get(key)
         if feed is None or feed.is_over:
-            feed = self._feeds[session.id] = Feed(session)
+            feed = self._feeds[key] = Feed(session, stream)
         if feed.observers >= self._most:
             raise TooManyConnections("observers_per_session", self._most)
         feed.observers += 1
@@ -191,8 +219,9 @@ class Feeds:
     async def leave(self, feed: Feed) -> None:
         feed.observers -= 1
         if not feed.observers:
-            if self._feeds.get(feed.session.id) is feed:
-                del self._feeds[feed.session.id]
+            key = feed.session.id, feed.stream
+            if self._feeds.get(key) is feed:
+                del self._feeds[key]
             await feed.close()
 
 
@@ -203,6 +232,7 @@ class Observing:
         self._feeds = feeds
         self._feed = feed
         self._log = feed.log
+        self.stream = feed.stream
         self.spelled = feed.spelled
         self._lag = params.lag
         rows = params.history_rows
@@ -231,16 +261,16 @@ class Observing:
     async def begin(self, since: str | int) -> None:
         """As a runner begins (runner/terminal/attach.py); an offset that is ahead is refused."""
         feed = self._feed
-        with self._log.look() as look:
-            first, end = look.begin(STREAM), max(feed.end, look.ends.get(STREAM, 0))
-        if since == "screen":
+        with self._log.snapshot() as snapshot:
+            first, end = snapshot.begin(self.stream), max(feed.end, snapshot.ends.get(self.stream, 0))
+        if since == "screen" and self._has_screen:
             await self._start_over()
         elif since == "now":
             self._start_at(end)
         elif isinstance(since, str):
             self._start_at(first)
         elif since > end:
-            raise OffsetAhead(STREAM, since, end)
+            raise OffsetAhead(self.stream, since, end)
         elif since < first:
             await self._resume(Gap(since, first, "dropped"))
         elif self._is_far_behind(since):
@@ -291,23 +321,27 @@ class Observing:
             return next(self._due)
         data = feed.recent(at, end)
         if not data:
-            # Up to where others read from, so that they have the same messages.
+            # Up to where others read from, so that the messages are the same.
             end = min(end, (at // PIECE_BYTES + 1) * PIECE_BYTES)
-            with self._log.look() as look:
-                begin, data = look.piece(STREAM, at, end, PIECE_BYTES)
-                dropped = look.begin(STREAM)
+            with self._log.snapshot() as snapshot:
+                begin, data = snapshot.piece(self.stream, at, end, PIECE_BYTES)
+                dropped = snapshot.begin(self.stream)
             if begin > at or not data:
                 await self._resume(Gap(at, begin if data else end, "dropped" if at < dropped else "disk"))
                 return next(self._due)
         self._at += len(data)
         return Data(at, data)
 
+    @property
+    def _has_screen(self) -> bool:
+        return self.stream == TTY
+
     def _is_far_behind(self, at: int) -> bool:
         return self._lag == "skip" and self._feed.end - at > self._feeds.skip_bytes
 
     async def _resume(self, gap: Gap) -> None:
-        """Behind a gap: a terminal is shown the screen again, an exact reader gets what there is."""
-        if self._lag == "skip":
+        """After a gap, a terminal is shown the screen again, and an exact reader gets what there is."""
+        if self._lag == "skip" and self._has_screen:
             await self._start_over()
         else:
             self._start_at(gap.end)
@@ -320,9 +354,11 @@ class Observing:
 
     async def _start_over(self) -> None:
         feed = self._feed
-        end = feed.end
-        files = read_files(feed.session._core.home, feed.session.id)
-        restore = await asyncio.to_thread(restore_at, self._log, files, end, self.history_rows)
+        sized = None
+        while sized != feed.sized:  # again after a change of size that this screen may not have
+            sized = feed.sized
+            files = read_files(feed.session._core.home, feed.session.id)
+            restore = await asyncio.to_thread(restore_at, self._log, files, feed.end, self.history_rows)
         state, plan = restore.state, restore.plan
         self._begin_at(restore.at)
         ranges, size = plan["ranges"], tuple(state["size"])

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from starlette.responses import Response
 
-from ..errors import NotFound
 from .endpoints import endpoint
+from .responses import NoSuchAddress
 
 if TYPE_CHECKING:
     from .app import Ask
@@ -34,7 +34,7 @@ async def page(ask: Ask) -> Response:
 
 
 for _address in ADDRESSES:
-    endpoint("GET", _address, None, "The page", query=None, media="text/html")(page)
+    endpoint("GET", _address, None, "The page", query=None, media=("text/html", "text/plain"))(page)
 
 
 @cache
@@ -60,11 +60,11 @@ def _assets() -> dict[str, Path]:
     return {path.name: path for path in (_BUILT / "assets").glob("*") if path.suffix in _MEDIA}
 
 
-@endpoint("GET", "/assets/{name}", None, "A part of the page", media="text/javascript")
+@endpoint("GET", "/assets/{name}", None, "A part of the page", media=tuple(_MEDIA.values()))
 async def asset(ask: Ask) -> Response:
     path = _assets().get(ask.part("name"))
     if path is None:
-        raise NotFound(ask.part("name"))
+        raise NoSuchAddress
     # The name has a hash of the contents.
     headers = {"Cache-Control": "public, max-age=31536000, immutable", "Vary": "Accept-Encoding"}
     if path.name.startswith("sw-"):

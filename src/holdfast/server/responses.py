@@ -37,7 +37,15 @@ class NoSuchAddress(NotFound):
     fix = "see `GET /v1/info` for what this server can do"
 
     def __init__(self) -> None:
-        HoldfastError.__init__(self, "there is nothing at this address", ref=None)
+        self._set("there is nothing at this address", ref=None)
+
+
+class NoSuch(NotFound):
+    """Something other than a session does not exist."""
+
+    def __init__(self, what: str, ref: str, fix: str) -> None:
+        self._set(f"no such {what}: {ref[:80]!a}", ref=ref)
+        self.fix = fix
 
 
 class Unauthenticated(HoldfastError):
@@ -51,7 +59,7 @@ class Unauthenticated(HoldfastError):
 
 class TicketSpent(HoldfastError):
     code, http_status = "ticket-spent", 401
-    # Which of these it is would tell a stranger something.
+    # Saying which of these it is would help an attacker.
     says = "the ticket is unknown, used, too old, or for something else"
     fix = "ask for a new one with POST /v1/sessions/{id}/tickets: each is good for one upgrade of one session"
 
@@ -91,7 +99,7 @@ class NotReady(HoldfastError):
 
 class TooManyConnections(TooManyClients):
     def __init__(self, key: str, limit: int) -> None:
-        HoldfastError.__init__(self, "there are too many connections already")
+        self._set("there are too many connections already")
         reached(self, key, limit)
 
 
@@ -100,7 +108,7 @@ def status_of(code: str) -> int:
 
 
 def problem(error: HoldfastError, request_id: str | None = None, instance: str | None = None) -> dict[str, object]:
-    """The error as an object. Its own members stand above facts of the same name."""
+    """The error as an object. Its own members have priority over facts of the same name."""
     return {
         **error.facts,
         "type": f"/problems/{error.code}",
@@ -174,7 +182,7 @@ def headers_of_every_answer(*, tls: bool) -> dict[str, str]:
 
 
 def headers_for_other_origin(origin: str) -> dict[str, str]:
-    """What lets the page of a configured origin read the answer."""
+    """The headers that let a page of a configured origin read the answer."""
     return {"Access-Control-Allow-Origin": origin, "Vary": "Origin"}
 
 
@@ -186,7 +194,7 @@ def headers_for_preflight() -> dict[str, str]:
     }
 
 
-# What requests under way get when the server is asked to leave, and how long a ticket is valid.
+# How long requests in progress have when the server is asked to shut down, and how long a ticket is valid.
 LEAVING_S = 5.0
 TICKET_S = 30.0
 SCREENS = 32

@@ -1,4 +1,4 @@
-"""The server, from its start to its end, and the connections that it has."""
+"""The server, from its start to its end, and its connections."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from websockets.server import ServerProtocol
 from ..config import load
 from ..core.sockets import peer_uid
 from ..errors import BadRequest, ForeignPeer, TooLarge
-from ..serving.door import PROVEN, Server, Waiting, on_signals
+from ..serving.door import PROVEN, Server, Waiting, let_go, on_signals
 from ..serving.listener import token_of, token_path
 from ..sessions.aio import AsyncHoldfast
 from . import responses as standard
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from ..serving.door import Door
 
 
-# Connections below the gate: they are counted, and no answer leaves without our headers.
+# Connections underneath the gate: they are counted, and no answer is sent without our headers.
 
 
 _TOO_BIG, _NO_PONG = 1009, 4408
@@ -88,7 +88,7 @@ class HttpConnection(Waiting):
         if self._get_upgrade() != b"websocket":
             return False
         scope = self.scope
-        # At most one byte longer than what was sent: the question mark.
+        # At most one byte longer than the target that was sent: the question mark.
         target = scope["raw_path"] + b"?" + scope["query_string"]
         lines = [f"{scope['method']} ".encode() + target + f" HTTP/{scope['http_version']}".encode()]
         lines += [name + b": " + value for name, value in self.headers]
@@ -105,7 +105,7 @@ class HttpConnection(Waiting):
             self._refuse(BadRequest(msg.rstrip(".").lower(), "send HTTP/1.1"))
 
     def _refuse(self, error: HoldfastError) -> None:
-        """An answer before there is a request that the gate could answer."""
+        """Answer before there is a request that the gate could answer."""
         content = body(error)
         head = {
             **standard.headers_of_every_answer(tls=self.scheme == "https"),
@@ -120,7 +120,7 @@ class HttpConnection(Waiting):
 
 
 class WebSocketConnection(WebSocketsSansIOProtocol):
-    """One connection after it asked for an upgrade."""
+    """One connection after it requested an upgrade."""
 
     def __init__(self, config: Config, server_state: ServerState, app_state: dict[str, Any], _loop: Any = None) -> None:
         super().__init__(config, server_state, app_state, _loop)
@@ -153,6 +153,7 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
         if self._flush_timer is not None:
             self._flush_timer.cancel()
         super().connection_lost(exc)
+        let_go(self.transport)
         self.lost.set()
 
     def data_received(self, data: bytes) -> None:
@@ -194,7 +195,7 @@ _Counted = HttpConnection | WebSocketConnection
 
 
 def _with_extensions(app: Any, connection: _Counted) -> ASGIApp:
-    """For what ASGI has no word: to end a connection without an answer, and to learn of its end without receiving."""
+    """Two extensions that ASGI lacks: end a connection without an answer, and learn of its end without receiving."""
 
     async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
         extensions = {
@@ -206,7 +207,7 @@ def _with_extensions(app: Any, connection: _Counted) -> ASGIApp:
         try:
             await app({**scope, "extensions": extensions}, receive, send)
         except asyncio.CancelledError:
-            # The server leaves and has waited long enough. uvicorn would call it an error, and answer in its own words.
+            # The shutdown has waited long enough. uvicorn would call this an error, and answer in its own words.
             connection.transport.abort()
             await connection.lost.wait()
 
@@ -214,14 +215,14 @@ def _with_extensions(app: Any, connection: _Counted) -> ASGIApp:
 
 
 def _prove(connection: _Counted) -> None:
-    """It has shown a valid token: it counts among the authenticated connections from now on."""
+    """The connection has shown a valid token: from now on it counts as authenticated."""
     if connection.is_proven:
         return
     others = [each for each in connection.connections if isinstance(each, _Counted) and each.is_proven]
     limits: Limits = connection.server_state.limits  # type: ignore[attr-defined]
     if len(others) >= limits.server_connections:
         raise TooManyConnections("connections", limits.server_connections)
-    # On a unix socket all peers are one, and may be a proxy.
+    # On a unix socket all peers look the same, and may be a proxy.
     if sum(_is_same(each, connection) for each in others) >= limits.server_connections_per_peer:
         raise TooManyConnections("connections_per_peer", limits.server_connections_per_peer)
     connection.is_proven = True
@@ -244,8 +245,8 @@ def _would_be_accepted(head: bytes) -> bool:
 
 
 def _foreign_uid(transport: asyncio.BaseTransport) -> int | None:
-    """The user at the other end of a unix socket, where that is neither we nor root. The directory of the socket keeps
-    others out, unless its mode was changed since."""
+    """The user at the other end of a unix socket, if that is neither we nor root. The directory of the socket keeps
+    other users out, unless its mode was changed since."""
     sock = transport.get_extra_info("socket")
     if sock is None or sock.family != socket.AF_UNIX:
         return None
@@ -279,15 +280,14 @@ async def serve(
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     leaving: asyncio.Event | None = None,
 ) -> int | None:
-    """Serve until a signal, which is returned, or `leaving`. No session is touched by that, or by
-    any other end."""
+    """Serve until a signal, which is returned, or `leaving`. Neither this nor any other end affects a session."""
     leaving = leaving or asyncio.Event()
     check(address)
     home.create()
     token = token_of(home, _FILE)
     directory = os.path.dirname(token_path(home, _FILE))
     config = load(os.environ)
-    # A slow place delays only the requests that are about it, and these not longer than this.
+    # A slow place delays only the requests that concern it, and these no longer than this.
     config.places_timeout = min(config.places_timeout, _PLACE_S)
     async with AsyncExitStack() as stack:
         listeners = [] if address.is_closed else [stack.enter_context(opened(address))]
@@ -296,6 +296,7 @@ async def serve(
         hf = await stack.enter_async_context(AsyncHoldfast(home.path, config=config, author="web:server"))
         app = App(hf, directory=directory, token=token, url=url, clock=clock, sleep=sleep, leaving=leaving)
         stack.push_async_callback(app.events.close)
+        stack.push_async_callback(app.searches.close)
         gate = Gate(app, names(address, port), proxies(address.trusted_proxies), tls=url.startswith("https:"))
         stack.push_async_callback(_cancelled, asyncio.create_task(_take_part(home, app, gate)))
         server = _Server(_configured(gate, address, config), leaving, config)
@@ -308,7 +309,7 @@ async def serve(
 
 
 async def _take_part(home: Home, app: App, gate: Gate) -> None:
-    """Take part in the fabric of this home, from the moment that it has one; nothing of it is imported before."""
+    """Take part in the fabric of this home as soon as it has one; nothing of it is imported before."""
     loop, changed = asyncio.get_running_loop(), asyncio.Event()
     with Watching() as watching:
         watching.watch(home.path, "home", NAMES)
@@ -349,7 +350,7 @@ def _configured(gate: Gate, address: ListenAddress, limits: Limits) -> uvicorn.C
         ws_per_message_deflate=False,
         h11_max_incomplete_event_size=limits.server_header_bytes,
         lifespan="off",
-        # Its lines would show query strings, and those have tickets.
+        # Its lines would show query strings, which may have tickets.
         access_log=False,
         log_config=None,
         log_level="error",
@@ -377,7 +378,7 @@ class _Server(Server):
         self._leaving.set()
 
     async def main_loop(self) -> None:
-        # uvicorn's own looks ten times a second whether it is to leave: an idle server has nothing to do.
+        # uvicorn itself checks ten times a second whether to shut down: an idle server has nothing to do.
         await self._leaving.wait()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -391,8 +392,8 @@ class _Server(Server):
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
-        # Clients answer our close with their own. Until then we read what they still send, or the
-        # kernel would take back what we sent.
+        # Clients answer our close with their own. Until then we read what they still send, or the kernel would discard
+        # what we sent.
         with suppress(TimeoutError):
             async with asyncio.timeout_at(deadline):
                 for attached in [each for each in state.connections if isinstance(each, WebSocketConnection)]:

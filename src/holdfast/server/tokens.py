@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 from ..config.settings import Settings
 from ..core import records
 from ..core.clock import rfc3339
-from ..errors import Busy, NotFound
-from .responses import ScopeMissing, reached
+from ..errors import Busy
+from .responses import NoSuch, ScopeMissing, reached
 from .watching import NAMES, Watching
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 
 SCOPES = ("observe", "control", "manage")
+_WHOLE = "manage of the whole home"
 CODE_S = 300.0
 PAGE_S, PAGE_IDLE_S = 7 * 86400.0, 12 * 3600.0
 
@@ -41,14 +42,14 @@ _NS = 1_000_000_000
 _CODE_BYTES = 16
 _SECRET_BYTES = 32
 _ID_BYTES = 6
-# How exactly the file has the time of the last use.
+# The precision of the time of last use in the file.
 _USED_S = 600.0
-# A token that does not expire is looked at this often while a connection uses it.
+# A token that does not expire is checked at this interval while a connection uses it.
 _LOOK_S = 86400.0
 
 
 class Caller:
-    """One token: what it may do, each scope containing those before it, and to which sessions it is narrowed.
+    """One token: its scope, where each scope contains the previous ones, and the sessions to which it is narrowed.
     `revoked` is set when it is no longer valid; its connections then close."""
 
     def __init__(
@@ -79,10 +80,14 @@ class Caller:
         return f"web:{self.label}"
 
     def claims(self) -> dict[str, Any]:
-        """What a node is told of it; the node cuts it down to what it grants this view."""
+        """What a node is told about it; the node limits it to what it grants this view."""
         sessions = None if self._sessions is None else sorted(self._sessions)
-        narrowed = {"sessions": sessions, "owner": self._owner, "labels": self._labels}
-        return {"label": self.label, "scope": self.scope, **narrowed}
+        return {"label": self.label, "scope": self.scope, "sessions": sessions, **self.narrowing}
+
+    @property
+    def narrowing(self) -> dict[str, Any]:
+        """Beside the sessions: the owner and labels that these must have."""
+        return {"owner": self._owner, "labels": self._labels}
 
     @property
     def is_narrowed(self) -> bool:
@@ -92,23 +97,29 @@ class Caller:
         if scope not in self.scopes:
             raise ScopeMissing(scope)
 
-    def sees(self, id: str | None, owner: str | None, labels: Mapping[str, str] | None) -> bool:
-        """Whether it may know of this session."""
+    def sees(self, id: str | None, owner: object, labels: Mapping[str, str] | None) -> bool:
+        """True if it may know of this session."""
         return (
             (self._sessions is None or id in self._sessions)
             and (self._owner is None or owner == self._owner)
             and all((labels or {}).get(key) == value for key, value in self._labels.items())
         )
 
-    def narrow(self, options: dict[str, Any]) -> None:
-        """Give a new session the owner and labels without which this token would not see it."""
+    def narrowed(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Start options, with the owner and labels without which this token would not see the session."""
         if self._sessions is not None or (self.is_narrowed and options.get("replace")):
-            raise ScopeMissing("manage")
-        if self._owner is not None and options.setdefault("owner", self._owner) != self._owner:
-            raise ScopeMissing("manage")
-        if self._labels:
-            given = options.get("labels") or {}
-            options["labels"] = {**(given if isinstance(given, dict) else {}), **self._labels}
+            raise ScopeMissing(_WHOLE)
+        owner = {"owner": self._owner} if self._owner is not None and options.get("owner") is None else {}
+        labels = options.get("labels") or {}
+        labels = {"labels": {**self._labels, **labels}} if self._labels and isinstance(labels, dict) else {}
+        found = {**options, **owner, **labels}
+        self.must_see(None, found.get("owner"), found.get("labels"))
+        return found
+
+    def must_see(self, id: str | None, owner: object, labels: object) -> None:
+        """Refuse to create a session that this token may not see."""
+        if not self.sees(id, owner, labels if isinstance(labels, dict) else {}):
+            raise ScopeMissing(_WHOLE)
 
 
 def home_token(secret: str) -> Caller:
@@ -157,7 +168,7 @@ class Tokens:
         return self._known(caller.id) is caller
 
     def prove(self, id: str, origin: str, nonce: str) -> str:
-        """What only this server can compute, and a client that has the secret can check."""
+        """A value that only this server can compute, and that a client with the secret can check."""
         message = f"holdfast-server{origin}{nonce}".encode("utf-8", "surrogatepass")
         return hmac.new(self._known(id).digest, message, hashlib.sha256).hexdigest()
 
@@ -168,7 +179,7 @@ class Tokens:
         return code
 
     def exchange(self, code: str) -> tuple[Caller, str] | None:
-        """The token of a page for a code, which is used up; None for a wrong one."""
+        """Exchange a code, which is used up, for a token of the page; None for a wrong code."""
         with self._changing() as entries:
             taken = None
             for id, entry in entries.items():
@@ -180,7 +191,7 @@ class Tokens:
         return self.issue(PAGE, "page", "manage", PAGE_S, idle_s=PAGE_IDLE_S)
 
     def issue(self, kind: str, label: str, scope: str, ttl_s: float | None, **limits: Any) -> tuple[Caller, str]:
-        """A new token, and its text, which is nowhere else."""
+        """Issue a new token; returns it and its text, which is stored nowhere."""
         secret = secrets.token_urlsafe(_SECRET_BYTES)
         id = self._add(kind, digest(secret), label, scope, ttl_s, **limits)
         return self._known(id), f"hf_{id}_{secret}"
@@ -189,7 +200,7 @@ class Tokens:
         with self._changing() as entries:
             entry = entries.get(id)
             if entry is None or entry["kind"] not in kind or (session is not None and session not in entry["sessions"]):
-                raise NotFound(id)
+                raise NoSuch("token", id, "GET on the same address without the id lists the existing ones")
             del entries[id]
 
     def listed(self, *, kind: tuple[str, ...], session: str | None = None) -> list[dict[str, Any]]:
@@ -226,7 +237,7 @@ class Tokens:
             self._watch_if_used()
 
     def _check(self, caller: Caller) -> None:
-        """Now, and again when it may be over. An open connection counts as use."""
+        """Check the token now, and again when it may have expired. An open connection counts as use."""
         if caller in self._timers:
             self._timers.pop(caller).cancel()
         after_s = _LOOK_S
@@ -316,7 +327,7 @@ class Tokens:
 
     @contextmanager
     def _changing(self) -> Iterator[dict[str, Entry]]:
-        """The entries, to be changed. Other servers of the home wait meanwhile."""
+        """Change the entries. Other servers of the home wait meanwhile."""
         assert self._directory is not None
         fd = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -367,7 +378,7 @@ def _is_over(entry: Entry, now: float) -> bool:
 
 
 def _read(directory: str) -> dict[str, Entry]:
-    """What can be used of the file. A damaged one has no valid token."""
+    """The usable part of the file. A damaged file has no valid token."""
     try:
         tokens = records.read(os.path.join(directory, _FILE))["tokens"]
         return {
@@ -383,7 +394,7 @@ def _read(directory: str) -> dict[str, Entry]:
 
 
 def announce(directory: str, instance: str, url: str) -> str:
-    """Leave a note where this server answers; the path of the note."""
+    """Write a note with the address of this server; returns the path of the note."""
     from ..core.processes import start_time
 
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -43,7 +43,7 @@ class Watching:
         return self._fd
 
     def watch(self, path: str, name: str, mask: int) -> None:
-        """Do nothing where it cannot be watched: it is gone, or there are too many watches."""
+        """Does nothing if it cannot be watched: the directory is gone, or there are too many watches."""
         number = self._libc.inotify_add_watch(self._fd, os.fsencode(path), mask)
         if number >= 0:
             self._names[number] = name

@@ -62,6 +62,12 @@ class _Tls(sslproto.SSLProtocol):
 
     max_size = 32 * 1024
 
+    def connection_lost(self, exc: BaseException | None) -> None:
+        super().connection_lost(exc)
+        if exc is not None:
+            # That of a failed handshake refers to this object, which would wait for the garbage collector.
+            exc.__traceback__ = None
+
 
 class _Connection:
     """An accepted connection without a valid token. Until its first request or its TLS ClientHello is complete, it
@@ -122,6 +128,8 @@ class Door:
 
     def authenticated(self, transport: asyncio.BaseTransport) -> None:
         """A request on this connection has shown a valid token."""
+        if transport.is_closing():
+            return  # one of TLS has let go of its socket
         sock = transport.get_extra_info("socket")
         for connection in self._connected:
             if connection.transport is not None and connection.transport.get_extra_info("socket") is sock:
@@ -322,6 +330,12 @@ class Server(uvicorn.Server):
         return nullcontext()
 
 
+def let_go(transport: asyncio.Transport) -> None:
+    """Free the buffers of a lost connection. Its protocol is part of a cycle, which the garbage collector finds late; a
+    transport of TLS that is closed once more no longer refers to them. uvicorn closes it where there was no error."""
+    transport.close()
+
+
 # A connection is closed when the head of its next request does not come in time.
 
 
@@ -351,6 +365,7 @@ class Waiting(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.head_came()
         super().connection_lost(exc)
+        let_go(self.transport)
 
     def data_received(self, data: bytes) -> None:
         # uvicorn has None here until the first request.

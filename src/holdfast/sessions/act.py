@@ -1,4 +1,4 @@
-"""Act on a session through its runner, or from its records where the runner is gone: update, signal, stop, remove."""
+"""Act on a session through its runner, or from its records if the runner is gone: update, signal, stop, remove."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from ..errors import (
 )
 from ..home import check_labels, check_name, check_owner
 from ..model import EXITED, STALE, STARTING, UNREACHABLE, Stopped, seconds
+from .claims import CLAIM_S, Claim, live_holder, name_of
 from .connection import open_socket
 from .core import row_of
-from .find import CLAIM_S, Claim, live_holder, name_of
-from .observe import Observed, from_files, halted, read_files, record_here, stopped_away
+from .observe import Observed, from_files, halted, read_files, record_local_changes, stopped_away
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ async def update(core: Core, id: str, changes: dict[str, Any]) -> None:
             changes[name] = check(changes[name])
     for name in ("timeout", "idle_timeout", "ttl", "soft"):
         if changes.get(name) is not None:
-            changes[name] = seconds(changes[name])
+            changes[name] = seconds(changes[name], name)
     wanted = changes.get("name")
     files = read_files(core.home, id)
     if halted(files):
@@ -55,7 +55,7 @@ async def update(core: Core, id: str, changes: dict[str, Any]) -> None:
     if wanted is None:
         try:
             await core.request(id, "update", **changes)
-            record_here(files, changes)
+            record_local_changes(files, changes)
         except (SessionEnded, RunnerGone):
             if not _update_record(core, id, changes):
                 raise
@@ -66,14 +66,14 @@ async def update(core: Core, id: str, changes: dict[str, Any]) -> None:
         if holder is not None and holder.files.id != id and name_of(core.home, holder.files.id) == wanted:
             raise NameTaken(wanted, holder.files.id)
         await core.request(id, "update", **changes)
-        record_here(files, changes)
+        record_local_changes(files, changes)
         held.set(id)
 
 
 def _update_record(core: Core, id: str, changes: dict[str, Any]) -> bool:
-    """Without a runner the owner can still change, and `notify` of a session that has not ended. False for anything
-    else."""
-    from .control import hand_over, set_notify
+    """Without a runner, the owner can still be changed, and `notify` of a session that has not ended. False for
+    anything else."""
+    from .without_runner import hand_over, set_notify
 
     files = read_files(core.home, id)
     if files.state is None:
@@ -84,7 +84,7 @@ def _update_record(core: Core, id: str, changes: dict[str, Any]) -> bool:
         return False
     owner: str | None = changes["owner"]
     core.note(from_files(files))
-    core.note_all()
+    core.flush_rows()
     try:
         hand_over(core.consumers, files, owner, lambda: row_of(from_files(read_files(core.home, id))))
     except BlockingIOError:
@@ -98,10 +98,10 @@ async def send_signal(core: Core, id: str, signal: str | int, target: str) -> in
 
     name = NAMES.get(signal, "") if isinstance(signal, int) else signal.upper()
     if name not in NUMBERS and f"SIG{name}" not in NUMBERS:
-        from difflib import get_close_matches
+        from ..model.session import nearest
 
-        near = get_close_matches(name[:20].removeprefix("SIG"), [each.removeprefix("SIG") for each in NUMBERS], 1)
-        fix = f"did you mean {near[0]}?" if near else "give a name such as HUP, TERM or USR1, or a number such as 15"
+        near = nearest(name.removeprefix("SIG"), [each.removeprefix("SIG") for each in NUMBERS])
+        fix = f"did you mean {near}?" if near else "give a name such as HUP, TERM or USR1, or a number such as 15"
         raise BadArgument("signal", f"no signal {ascii(signal)[:40]}", fix)
     reply = await core.request(id, "send_signal", signal=name, target=target)
     sent: int = reply["sent"]
@@ -111,7 +111,7 @@ async def send_signal(core: Core, id: str, signal: str | int, target: str) -> in
 async def stop(
     core: Core, id: str, *, grace: float | str | None, by: str | None = None, ladder: Rungs | None = None
 ) -> Stopped:
-    """Stop a session through its runner, or from the records where the runner is gone or does not answer. `ladder`
+    """Stop a session through its runner, or from the records if the runner is gone or does not answer. `ladder`
     replaces the session's own."""
     stopping = Stop(core, id, grace, by, ladder)
     await stopping.begin()
@@ -121,7 +121,7 @@ async def stop(
 async def stop_all(
     core: Core, refs: Iterable[object], grace: float | str | None, by: str | None = None, ladder: Rungs | None = None
 ) -> list[Stopped]:
-    """All at once: every runner climbs its own ladder while the next is asked."""
+    """Stop all at the same time: every runner climbs its own ladder while the next one is asked."""
     wanted, under_way, answers = [], [], []
     for ref in refs:
         try:
@@ -142,7 +142,7 @@ async def stop_all(
     return answers
 
 
-async def end(core: Core, id: str, *, grace: float | None, by: str | None = None) -> None:
+async def stop_or_fail(core: Core, id: str, *, grace: float | None, by: str | None = None) -> None:
     """Stop a session to start another in its place: StillRunning if a process survives."""
     stopped = await stop(core, id, grace=grace, by=by)
     if stopped.survivors:
@@ -157,7 +157,7 @@ class Stop:
         self, core: Core, id: str, grace: float | str | None, by: str | None = None, ladder: Rungs | None = None
     ) -> None:
         if ladder is not None:
-            from .start import check_ladder
+            from .start_request import check_ladder
 
             ladder = check_ladder(ladder)
         self._core = core
@@ -186,7 +186,7 @@ class Stop:
         """Wait until the runner has begun to stop it; without a runner, until it was stopped from the records."""
         if self._connection is not None:
             try:
-                # Requests are answered in their order: when this is, the stop is under way.
+                # Requests are answered in their order: when this one is, the stop is in progress.
                 await self._connection.request("ping", self._core.config.hosts_reply_timeout)
                 return
             except RunnerGone:
@@ -200,11 +200,11 @@ class Stop:
         self._files = read_files(self._core.home, self.id)
         self._grace: float = self._files.spec["grace"] if self._asked_grace is None else self._asked_grace
         if self._connection is None:
-            return await self._without_runner()
+            return await self._finish_from_records()
         try:
             reply = await self._answer(self._connection)
         except (RunnerGone, Unreachable):
-            return await self._without_runner()
+            return await self._finish_from_records()
         finally:
             self._connection.close()
         return Stopped(
@@ -224,7 +224,7 @@ class Stop:
         return max(self._grace, climb) + _STOP_MARGIN_S
 
     async def _answer(self, connection: Connection) -> dict[str, Any]:
-        """An earlier stop may have granted more grace than ours: while the runner answers, it is at work."""
+        """An earlier stop may have granted more grace than ours: while the runner answers, it is still stopping."""
         while True:
             try:
                 return await connection.answer(self._bound_s())
@@ -232,13 +232,13 @@ class Stop:
                 try:
                     await self._core.request(self.id, "ping")
                 except SessionEnded:
-                    # It is done and has left meanwhile; its answer came before.
+                    # It has finished and left meanwhile; its answer came before.
                     return await connection.answer(self._core.config.hosts_reply_timeout)
 
-    async def _without_runner(self) -> Stopped:
+    async def _finish_from_records(self) -> Stopped:
         """The session ended and its runner left; or the runner was killed; or it lives and does not answer, and records
         the end when it wakes. The processes are found and verified from the records."""
-        from .control import refuse_unproven, stop_from_records
+        from .without_runner import refuse_unproven, stop_from_records
 
         core, id = self._core, self.id
         seen = from_files(read_files(core.home, id))
@@ -247,38 +247,39 @@ class Stop:
             raise Unreachable(id, None, reply_s)
         if seen.files.away and not seen.final:
             if seen.has_survivors:
-                # They live in its place, without a runner that could end them.
+                # They are in its place, without a runner that could end them.
                 left = seen.files.exit["exit"] if seen.files.exit is not None else {}
                 more = left.get("survivors_more") or 0
-                return Stopped(id, survivors=left["survivors"], survivors_more=more, signal_id=core.ended_signal(id))
+                ended_id = core.ensure_end_signal(id)
+                return Stopped(id, survivors=left["survivors"], survivors_more=more, signal_id=ended_id)
             if seen.state != STALE:
-                raise seen.no_runner(reply_s)
+                raise seen.error_without_runner(reply_s)
             return await self._away(seen.files)
         if seen.state != EXITED:
             refuse_unproven(seen.files)
         if seen.final:
-            return Stopped(id, already=True, signal_id=core.ended_signal(id))
+            return Stopped(id, already=True, signal_id=core.ensure_end_signal(id))
         if seen.files.in_process:
-            raise Observed(seen.files, UNREACHABLE, seen.evidence).no_runner(reply_s)
+            raise Observed(seen.files, UNREACHABLE, seen.evidence).error_without_runner(reply_s)
         stopped = await stop_from_records(core.driver, seen.files, grace=self._grace, by=self._by, ladder=self._ladder)
-        stopped.signal_id = core.ended_signal(id)
+        stopped.signal_id = core.ensure_end_signal(id)
         return stopped
 
     async def _away(self, files: Files) -> Stopped:
         """A deputy ends what still runs in another place without its runner."""
-        from .control import record_intent
         from .launch import send_deputies
+        from .without_runner import record_intent
 
         core = self._core
         record_intent(files, self._by)
-        asked = self._ladder or (files.spec.get("stop_ladder") if self._grace > 0 else None)
-        end = {"grace": self._grace, "ladder": asked, "within": self._bound_s()}
+        ladder = self._ladder or (files.spec.get("stop_ladder") if self._grace > 0 else None)
+        end = {"grace": self._grace, "ladder": ladder, "within": self._bound_s()}
         await core.driver.call(lambda: send_deputies(core, [files.spec], end))
         seen = from_files(read_files(core.home, files.id))
         done = stopped_away(files)
         if done is None and not seen.final:
-            raise seen.no_runner(core.config.hosts_reply_timeout)
-        return Stopped(files.id, **(done or {"already": True}), signal_id=core.ended_signal(files.id))
+            raise seen.error_without_runner(core.config.hosts_reply_timeout)
+        return Stopped(files.id, **(done or {"already": True}), signal_id=core.ensure_end_signal(files.id))
 
 
 async def remove(core: Core, id: str) -> None:
@@ -291,17 +292,17 @@ async def remove(core: Core, id: str) -> None:
         raise
     except DamagedRecord:
         is_over = not core.lives_on(id)
-    core.note_all()
+    core.flush_rows()
     try:
         files = read_files(core.home, id)
-        asked = files.current()
+        spec = files.current()
     except (NotFound, DamagedRecord):
-        files, asked = None, {}
-    if not is_over and not asked.get("visit"):
+        files, spec = None, {}
+    if not is_over and not spec.get("visit"):
         raise StillRunning(id)
-    claims = [Claim(core.home, kind, asked[kind]) for kind in ("key", "name") if asked.get(kind) is not None]
+    claims = [Claim(core.home, kind, spec[kind]) for kind in ("key", "name") if spec.get(kind) is not None]
     remove(core.home, core.index, id, claims)
-    if files is not None and asked.get("visit"):
+    if files is not None and spec.get("visit"):
         # A connection wakes its deputy, which leaves because the copy is gone.
         try:
             open_socket(files.endpoint).close()

@@ -13,7 +13,7 @@ from ..home import Home
 from ..model import STORED_KEYS, Exported, Recovered, Snapshot, Stopped, Typed, Woke
 from . import inputs
 from .core import Core, fits
-from .driver import Blocking, drive, each
+from .driver import Blocking, drive, drive_each
 from .observe import read_files
 
 TYPE_CHECKING = False
@@ -26,15 +26,16 @@ if TYPE_CHECKING:
     from ..daemons.view import Daemons
     from ..errors import DamagedRecord
     from ..index import Kept
-    from ..model import Collected, Finding, StartOptions
+    from ..model import Collected, Finding
+    from ..model.options import StartOptions
     from ..signals.consumer import Consumer
-    from ..signals.records import Note, Signal
+    from ..signals.lines import Note, Signal
     from ..terminal.screen import Screen
     from .attach import Attachment
     from .log import Page
     from .run import Lifetime
     from .search import Hit
-    from .start import Command
+    from .start_request import Command
 
 
 # The longest silence that `screen` waits for.
@@ -79,7 +80,7 @@ class Session(Snapshot):
         def read() -> Page:
             page = self._core.log(self.id).read(since, stream=stream, limit=limit)
             if not page.more:
-                page.signal_id = self._core.ended_signal(self.id)
+                page.signal_id = self._core.ensure_end_signal(self.id)
             return page
 
         return drive(self._core.driver.call(read))
@@ -141,7 +142,7 @@ class Session(Snapshot):
         """Pages as they come, until the command has ended."""
         from .wait import follow
 
-        yield from each(follow(self._core, self.id, since, stream))
+        yield from drive_each(follow(self._core, self.id, since, stream))
 
     def wait(
         self,
@@ -159,11 +160,10 @@ class Session(Snapshot):
     ) -> Woke:
         """Wait until one of the conditions holds; `reason` says which. The end of the command ends every wait, with
         `extinct` the end of all its processes. `stream` limits `match`, `idle` and `output` to one stream."""
-        from .wait import wait
+        given = locals()
+        from .wait import WAIT_OPTIONS, wait
 
-        conditions: Any = {"exit": exit, "match": match, "idle": idle, "output": output, "port": port, "ready": ready}
-        conditions |= {"extinct": extinct, "since": since, "stream": stream, "timeout": timeout}
-        woke = drive(wait(self._core, self.id, **conditions))
+        woke = drive(wait(self._core, self.id, **{name: given[name] for name in WAIT_OPTIONS}))
         woke.session = self.refresh()
         return woke
 
@@ -208,7 +208,7 @@ class Session(Snapshot):
 
     def resize(self, rows: int, cols: int) -> Session:
         """Resize its terminal. While clients are attached, they decide the size."""
-        from .start import check_size
+        from .start_request import check_size
 
         rows, cols = check_size((rows, cols))
         drive(self._core.request(self.id, "resize", rows=rows, cols=cols))
@@ -268,7 +268,7 @@ class Session(Snapshot):
         """Attach to its terminal: restore the screen, follow the output, type. Detaching changes nothing. With `hold`
         the command waits while this client is far behind, as it would for the reader of a pipe."""
         from .attach import Attachment, connect
-        from .start import check_size
+        from .start_request import check_size
 
         request = {
             "role": role,
@@ -315,7 +315,7 @@ class Session(Snapshot):
 
     def told(self) -> list[Signal | Note]:
         """All its signals and the notes about them, from its own file."""
-        from ..signals.records import retained
+        from ..signals.lines import retained
 
         return drive(self._core.driver.call(lambda: retained(self._core.home, self.id)))
 
@@ -331,8 +331,8 @@ class Session(Snapshot):
 
     def watch(self, pattern: str | Mapping[str, Any]) -> str:
         """Signal lines that match from now on: text, or `/regex/`. Returns the id of the watch."""
-        from .attention import pattern as checked
-        from .attention import watch_limits
+        from .feature_options import pattern as checked
+        from .feature_options import watch_limits
 
         limits = watch_limits(self._core.config)
         reply = drive(self._core.request(self.id, "watch", add=checked(pattern, "pattern"), limits=limits))
@@ -534,14 +534,27 @@ class Holdfast:
 
         return drive(stop_all(self._core, refs, grace, by, ladder))
 
+    def wait_all(self, refs: Iterable[object], *, any: bool = False, **conditions: Any) -> list[Woke]:
+        """Wait for several sessions at the same time, with the conditions of `wait`: for every one of them, in the
+        order of `refs`, or with `any` for the first; each result has its `session`."""
+        from .wait import wait_all
+
+        ids = dict.fromkeys([drive(self._core.locate(ref)) for ref in refs])
+        woken = drive(wait_all(self._core, list(ids), any=any, **conditions))
+        for id, woke in woken.items():
+            woke.session = Session(self._core, drive(self._core.observe(id)).snapshot())
+        return list(woken.values())
+
     def collect(self, *, dry_run: bool = False, all: bool = False) -> Collected:
         """Remove finished sessions that are too old or take too much space, and leftovers."""
         from .gc import collect_home
 
         return drive(self._core.driver.call(lambda: collect_home(self._core, dry_run=dry_run, all=all)))
 
-    def doctor(self, *, rebuild: bool = False) -> list[Finding]:
-        """Check everything that can be wrong with this home, and repair what is safe to repair."""
-        from .doctor import examine
+    def doctor(self, *, rebuild: bool = False, place: str | None = None) -> list[Finding]:
+        """Check everything that can be wrong with this home, and repair what is safe to repair; or try a place."""
+        from .doctor import examine, try_place
 
+        if place is not None:
+            return drive(try_place(self._core, place))
         return drive(examine(self._core, rebuild=rebuild))

@@ -10,12 +10,12 @@ import os
 import time
 
 from ..core import processes, wire
+from ..core.records import TTY
 from ..core.vt.sequences import TITLE_MAX_BYTES
 from ..core.vt.widths import label
 from ..errors import HoldfastError, NotATty, OffsetAhead, RunnerGone, SelfAttach, SessionEnded, TooLarge
 from ..model import FINAL_STATES, RUNNING
-from ..model.results import Bell, Clients, Data, Exit, Gap, Init, Mode, Refused, Size, Written
-from ..runner.terminal.attach import STREAM
+from ..model.events import Bell, Clients, Data, Exit, Gap, Init, Mode, Refused, Size, Written
 from .driver import drive
 from .marks import checked_state
 from .observe import from_files, read_files
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any, Self
 
-    from ..model.results import Event
+    from ..model.events import Event
     from .connection import Connection
     from .core import Core
     from .log import Log
@@ -39,11 +39,8 @@ _DYING_S = 0.01
 
 
 async def connect(core: Core, id: str, request: dict[str, Any]) -> Connection | None:
-    """A connection on which `attach` was asked; None when only the files are left."""
-    files = read_files(core.home, id)
-    if not files.spec.get("tty"):
-        raise NotATty(id)
-    _refuse_self(files)
+    """A connection on which `attach` was requested; None when only the files are left."""
+    check(core, id)
     try:
         _, connection = await core.connect(id)
     except (SessionEnded, RunnerGone):
@@ -60,8 +57,12 @@ async def connect(core: Core, id: str, request: dict[str, Any]) -> Connection | 
     return connection
 
 
-def _refuse_self(files: Files) -> None:
-    """A session that is attached to itself would read its own output as input, without end."""
+def check(core: Core, id: str) -> None:
+    """Refuse a session without a terminal, and an attach from inside the session: it would read its own output as
+    input, without end."""
+    files = read_files(core.home, id)
+    if not files.spec.get("tty"):
+        raise NotATty(id)
     tty = (files.state or {}).get("tty") or {}
     inside = os.environ.get(processes.SESSION_VARIABLE) == files.id
     if inside or (tty.get("device") is not None and tty["device"] == _controlling_terminal()):
@@ -92,7 +93,7 @@ class _Attachment:
         self._unsent = bytearray()
         self._draining = False
         self._serial = 0
-        # What is still to come, should the connection break: ranges of the restore, and everything from `_at` on.
+        # What is still to come if the connection breaks: ranges of the restore, and everything from `_at` on.
         self._pending: list[list[int]] = []
         self._at: int | None = None
         self._ended = False
@@ -109,13 +110,13 @@ class _Attachment:
         return self._ready
 
     def events(self) -> list[Event]:
-        """What has come by now. Nothing comes after the `Exit` of a finished session."""
+        """The events that have arrived. Nothing comes after the `Exit` of a finished session."""
         while (events := self._come()) is None:
             time.sleep(_DYING_S)
         return events
 
     def _come(self) -> list[Event] | None:
-        """None while a runner that hung up may be about to leave."""
+        """Returns None while a runner that hung up may be about to leave."""
         if self._connection is not None:
             try:
                 return [event for frame in self._connection.arrived() for event in self._event(frame)]
@@ -130,13 +131,13 @@ class _Attachment:
 
     @property
     def history_rows(self) -> int:
-        """How many rows above the page the restore was asked for."""
+        """The number of rows above the page that the restore was asked for."""
         rows: int = self._request["history_rows"]
         return rows
 
     @property
     def over(self) -> bool:
-        """Has everything come that ever will?"""
+        """True if every event has arrived."""
         return self._ended and self._connection is None
 
     @property
@@ -151,7 +152,7 @@ class _Attachment:
                 with memoryview(self._unsent) as view:
                     sent = self._connection.send_some(view)
             except RunnerGone:
-                # The runner is gone. What it sent before, maybe the end, is still to be read.
+                # The runner is gone. What it sent before, perhaps the end, is still to be read.
                 self._unsent.clear()
                 return
             if not sent:
@@ -159,7 +160,7 @@ class _Attachment:
             del self._unsent[:sent]
 
     def send(self, data: bytes) -> int:
-        """One atomic unit of input; the number that `Written` answers it with."""
+        """Send one atomic unit of input; returns the number that `Written` answers it with."""
         if len(data) > wire.UNIT_MAX_BYTES:
             raise TooLarge("one piece of input", wire.UNIT_MAX_BYTES)
         self._serial += 1
@@ -179,7 +180,7 @@ class _Attachment:
         self._tell("resize", rows=rows, cols=cols, cell=cell and list(cell), visible=visible)
 
     def focus(self, focused: bool) -> None:
-        """Whether a person looks, for clients whose terminal sends no focus reports."""
+        """Report whether a person looks, for clients whose terminal sends no focus reports."""
         self._tell("focus", focused=focused)
 
     def observe(self) -> None:
@@ -202,7 +203,7 @@ class _Attachment:
         self._ended = True
 
     async def _next(self, timeout: float | None) -> list[Event]:
-        """What comes next; nothing after the timeout, or when everything has come."""
+        """The next events; none after the timeout, or when everything has arrived."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self.over:
             events = self._come()
@@ -225,12 +226,9 @@ class _Attachment:
 
     def _post(self, frame: bytes) -> None:
         if self._connection is None:
-            raise from_files(read_files(self._core.home, self._id)).no_runner()
+            raise from_files(read_files(self._core.home, self._id)).error_without_runner()
         self._unsent += frame
-        try:
-            self.flush()
-        except RunnerGone:
-            self._unsent.clear()  # what it sent before is read first
+        self.flush()
 
     def _event(self, frame: dict[str, Any] | tuple[int, bytes]) -> Iterator[Event]:
         if isinstance(frame, tuple):
@@ -242,7 +240,7 @@ class _Attachment:
         if kind == "init":
             self._pending = [[part["from"], part["to"]] for part in frame["restore"] if part["from"] < part["to"]]
             self._at = frame["at"]
-            # The runner may be in another place: no text of it may become a terminal sequence here.
+            # The runner may be in another place: none of its text may become a terminal sequence here.
             yield Init(
                 frame["at"],
                 tuple(frame["size"]),
@@ -299,12 +297,12 @@ class _Attachment:
             yield None  # it has hung up: a moment later it is gone, and its end is known
             seen = from_files(read_files(self._core.home, self._id))
         if seen.state not in FINAL_STATES and self._at is not None:
-            # The runner hung up on us and lives, or the command outlived it.
-            raise seen.no_runner()
+            # The runner hung up and is alive, or the command outlived it.
+            raise seen.error_without_runner()
         yield from self._recorded_output(seen.files)
         if seen.state not in FINAL_STATES:
-            # What was kept is shown, but the session has not ended and no runner sends the rest.
-            raise seen.no_runner()
+            # What was kept is shown, but the session has not ended and there is no runner to send the rest.
+            raise seen.error_without_runner()
         self._ended = True
         shot = seen.snapshot()
         if shot.exit is not None:
@@ -314,21 +312,21 @@ class _Attachment:
     def _recorded_output(self, files: Files) -> Iterator[Event]:
         log = self._core.log(self._id)
         if self._at is None:
-            end = log.ends().get(STREAM, 0)
+            end = log.ends().get(TTY, 0)
             begin = self._request.get("from", "screen")
             if begin == "screen":
                 yield from self._recorded_screen(files, end)
                 return
-            self._at = {"start": log.dropped_before().get(STREAM, 0), "now": end}.get(begin, begin)
+            self._at = {"start": log.dropped_before().get(TTY, 0), "now": end}.get(begin, begin)
             if self._at > end:
-                raise OffsetAhead(STREAM, self._at, end)
+                raise OffsetAhead(TTY, self._at, end)
             rows, cols = files.spec["size"]
             resizes = log.resizes()
             yield Init(self._at, (rows, cols), None, [], resizes, True, [], None, None)
         for begin, end in self._pending:
             yield from between(log, begin, end)
         self._pending = []
-        begin, self._at = self._at, log.ends().get(STREAM, 0)
+        begin, self._at = self._at, log.ends().get(TTY, 0)
         yield from between(log, begin, self._at)
 
     def _recorded_screen(self, files: Files, end: int) -> Iterator[Event]:
@@ -344,9 +342,9 @@ class _Attachment:
 
 
 def between(log: Log, at: int, end: int) -> Iterator[Event]:
-    """The bytes of a range, and every part of it that is missing."""
-    dropped = log.dropped_before().get(STREAM, 0)
-    for offset, block in log.blocks(STREAM, at, end):
+    """The bytes of a range, and every missing part of it."""
+    dropped = log.dropped_before().get(TTY, 0)
+    for offset, block in log.blocks(TTY, at, end):
         if offset > at:
             yield Gap(at, offset, "dropped" if at < dropped else "disk")
         yield Data(offset, block)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 if TYPE_CHECKING:
     Message = dict[str, Any]
 
+# What a later runner may require of us; none does yet.
 FEATURES = ("output", "wait", "stop", "update")
 _RECEIVE_BYTES = 1 << 18
 # A wait without a bound is cut into pieces of this length: after each, a silent runner is pinged.
@@ -54,8 +55,8 @@ def open_socket(path: str) -> socket.socket:
 
 
 def send_greeting(sock: socket.socket, hello: bytes) -> None:
-    """A runner with too many clients sends an error and closes the connection, perhaps before this: the error is
-    still to be read."""
+    """A runner with too many clients sends an error and closes the connection, perhaps before this: the error can still
+    be read."""
     try:
         sock.send(hello)
     except ConnectionError:
@@ -71,14 +72,15 @@ def check_answer(session: str, endpoint: str, answer: Message, shape: shapes.Kin
 
 
 def prove(session: str, hello: Message, spec: Message, state: Message | None) -> None:
-    """The peer is the runner that was recorded, part by part; else nothing may be sent to it."""
+    """Check, part by part, that the peer is the recorded runner; otherwise nothing may be sent to it."""
     found = hello.get("identity")
     if not isinstance(found, dict):
         raise IdentityMismatch(session, "identity", "an identity", None)
     parts: list[tuple[str, object, object]] = [("id", spec["id"], found.get("id"))]
     if state is not None:
         parts += [(part, state.get(part), found.get(part)) for part in ("nonce", "boot", "pidns", "timens")]
-        # A restarting command is another process at each attempt, and the record may be of the one before or after.
+        # A restarting command is another process at each attempt, and the record may be of the previous or the next
+        # one.
         others = ("runner", "host") if spec.get("restart") else ("runner", "command", "host")
         for process in others:
             for fact in ("pid", "start"):
@@ -91,7 +93,7 @@ def prove(session: str, hello: Message, spec: Message, state: Message | None) ->
 
 
 class Connection:
-    """Frames both ways over a non-blocking socket. Every wait has a bound or is asked to have none."""
+    """Frames both ways over a non-blocking socket. Every wait has a bound, unless the caller asks for none."""
 
     def __init__(
         self,
@@ -100,18 +102,18 @@ class Connection:
         session: str,
         path: str = "",
         *,
-        asked: Message | None = None,
+        pending: Message | None = None,
     ) -> None:
-        """`asked` is a request that was sent already: the `then` of a start."""
+        """`pending` is a request that was sent already: the `then` of a start."""
         self._driver = driver
         self._socket = sock
         self._session = session
         self._path = path
         self._decoder = wire.Decoder()
         self._received: list[Message | tuple[int, bytes]] = []
-        # The number and type of what was asked last.
-        self._serial: int = 0 if asked is None else asked["id"]
-        self._asked: str = "" if asked is None else asked["type"]
+        # The number and type of the last request.
+        self._serial: int = 0 if pending is None else pending["id"]
+        self._pending: str = "" if pending is None else pending["type"]
         self.hello: Message = {}
 
     @classmethod
@@ -146,31 +148,32 @@ class Connection:
         return message
 
     async def request(self, type: str, within: float | None, /, **fields: object) -> Message:
-        """Ask and wait for the answer. `within` bounds the runner's silence; None waits as long as it takes."""
+        """Send a request and wait for the answer. `within` bounds the runner's silence; None waits as long as it
+        takes."""
         await self.ask(type, within, **fields)
         return await self.answer(within)
 
     async def ask(self, type: str, within: float | None, /, **fields: object) -> None:
         self._serial += 1
-        self._asked = type
+        self._pending = type
         await self.send(wire.control({"type": type, "id": self._serial, **fields}), within)
 
     async def answer(self, timeout: float | None) -> Message:
-        """The answer to what was asked last."""
+        """The answer to the last request."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             message = await self.message(deadline, timeout)
             if message.get("id") != self._serial or message["type"] not in ("reply", "error"):
                 continue
-            return self._checked(message, self._asked)
+            return self._checked(message, self._pending)
 
-    async def outcome(self, bound_s: float | None, reply_s: float, late_s: float | None = None) -> Message:
-        """The answer to what was asked last, which the runner gives within `bound_s`, None for as long as it takes.
-        `unreachable` when it is late by `late_s`, or does not even say within `reply_s` that it is there."""
+    async def answer_in_time(self, bound_s: float | None, reply_s: float, late_s: float | None = None) -> Message:
+        """The answer to the last request, which the runner gives within `bound_s`, None for as long as it takes.
+        `unreachable` if it is late by `late_s`, or if the runner does not even answer a ping within `reply_s`."""
         late_s = min(reply_s, LATE_S) if late_s is None else late_s
         if bound_s is not None and bound_s <= RENEW_S:
             return await self.answer(bound_s + late_s)
-        asked, type = self._serial, self._asked
+        asked, type = self._serial, self._pending
         until = None if bound_s is None else time.monotonic() + bound_s + late_s
         while True:
             message = await self._sign_of_life(reply_s, until)
@@ -186,18 +189,22 @@ class Connection:
             check_answer(self._session, self._path, message, shape)
         return message
 
-    async def confirm_end(self, bound_s: float | None, reply_s: float, late_s: float | None = None) -> Message:
-        """The answer to a wait with `confirm`. If it is the end, confirm that the caller reports it, so that it stays
-        out of the owner's queue."""
-        reply = await self.outcome(bound_s, reply_s, late_s)
+    async def await_end(self, bound_s: float | None, reply_s: float, late_s: float | None = None) -> Message:
+        """The answer to a wait with `confirm`, as `answer_in_time`. If it is the end, confirm that the caller reports
+        it, so that it stays out of the owner's queue."""
+        reply = await self.answer_in_time(bound_s, reply_s, late_s)
         if reply.get("reason") == "exit" and reply.get("signal_id"):
             try:
                 await self.ask("update", reply_s, answered=int(reply["signal_id"].rpartition(".")[2]))
             except ValueError:
                 raise MalformedAnswer(self._session, self._path, "signal_id is not the id of a signal") from None
             except (RunnerGone, Unreachable):
-                pass  # it was queued by then: reported twice is better than not at all
+                pass  # it was queued by then: a repeated report is better than a missing one
         return reply
+
+    async def confirm_now(self, reply_s: float) -> Message:
+        """The same after the command has ended: the answer is here, or comes at once."""
+        return await self.await_end(0.0, reply_s, late_s=reply_s)
 
     async def write(self, data: bytes, reply_s: float, **fields: object) -> tuple[int, list[str]]:
         """Write to the command's input and wait, as long as it takes, until the kernel has all of it. Returns how many
@@ -205,7 +212,7 @@ class Connection:
         return await self.put(reply_s, base64=wire.as_text(data), **fields)
 
     async def put(self, reply_s: float, **fields: object) -> tuple[int, list[str]]:
-        """The same for `parts` on a terminal."""
+        """The same for the `parts` of input to a terminal."""
         await self.ask("write", reply_s, **fields)
         asked = self._serial
         taken: int | None = None
@@ -231,7 +238,7 @@ class Connection:
             await self.send(wire.control({"type": "hold", "read": read}), reply_s)
 
     async def _sign_of_life(self, reply_s: float, until: float | None = None) -> Message:
-        """The next message, or, where none came for long, the answer to our asking for one; not after `until`."""
+        """The next message or, if none came for long, the answer to a ping; nothing after `until`."""
 
         def left(most: float) -> float:
             return most if until is None else max(0.0, min(most, until - time.monotonic()))
@@ -270,14 +277,15 @@ class Connection:
                 raise RunnerGone(self._session, "gone", None) from None
 
     async def accepted(self, timeout: float) -> None:
-        """Wait for the first frame that answers what was asked last, and leave it to be taken. An error is raised."""
+        """Wait for the first frame that answers the last request, and leave it to be taken. An error is raised."""
         frame = await self._frame(time.monotonic() + timeout, timeout)
         if isinstance(frame, dict) and frame["type"] == "error":
             raise HoldfastError.from_wire(frame)
         self._received.insert(0, frame)
 
     def arrived(self) -> list[Message | tuple[int, bytes]]:
-        """What has come by now, without waiting. RunnerGone once the peer has hung up and all was taken."""
+        """The messages that have arrived, without waiting. RunnerGone once the peer has hung up and all messages were
+        taken."""
         while True:
             try:
                 received = self._socket.recv(_RECEIVE_BYTES)
@@ -296,7 +304,7 @@ class Connection:
         return frames
 
     def send_some(self, payload: memoryview) -> int:
-        """As much as the socket takes now."""
+        """Send as much as the socket takes now."""
         try:
             return self._socket.send(payload)
         except BlockingIOError:
@@ -322,7 +330,7 @@ class Connection:
 
     async def _frame(self, deadline: float | None, timeout: float | None) -> Message | tuple[int, bytes]:
         while not self._received:
-            # Also for a peer that sends without end and never answers.
+            # Also ends for a peer that sends without end and never answers.
             if deadline is not None and time.monotonic() > deadline:
                 raise self._silent(timeout)
             try:
@@ -358,7 +366,7 @@ def _fact(identity: Message, process: str, fact: str) -> object:
 # A damaged `state.json` beside a runner that lives: the runner knows what belongs there and is asked to write it.
 
 
-# The reader waits for it, perhaps on an event loop.
+# The reader waits for this, perhaps on an event loop.
 _ANSWER_S = 1.0
 
 

@@ -7,6 +7,7 @@ import time
 
 from ..core import clock
 from ..core.processes import orphans
+from ..core.records import runner_lives
 from ..errors import DamagedRecord, IdentityMismatch, NotFound, ProtocolError, Removed, RunnerGone, Unreachable
 from ..home import Home, runtime_directory
 from ..index import Index, Row
@@ -34,17 +35,19 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ..config import Config
-    from ..signals.catchup import Outcome
     from ..signals.consumers import Consumers
+    from ..signals.missing import RunnerGoneFacts
     from .driver import Driver
     from .log import Log
     from .screens import Keyframe
 
 
-# A runner that has written its spec opens its endpoint within a millisecond; the next look comes after this.
+# A runner that has written its spec opens its endpoint within a millisecond; the next check comes after this.
 _ENDPOINT_S = 0.01
 # Ends are noted in the index so many at a time.
 _ROWS_AT_ONCE = 32
+# A list of live sessions leaves fewer ends than this to the next list: reading their directories again is quicker.
+_WORTH_NOTING = 8
 
 
 class Core:
@@ -57,9 +60,11 @@ class Core:
         self.author = author
         home.create()
         self.runtime = runtime_directory()
+        # True if the services of the project here are found by their own names.
+        self.services = False
         self.index = Index(home, self._row, self._finish)
-        self._over: list[Row] = []
-        # What the last look at many sessions could not use, by session.
+        self._final_rows: list[Row] = []
+        # What could not be used when many sessions were last read, by session.
         self.damaged: dict[str, DamagedRecord] = {}
         # Where the launcher of this host listens; see `launch.launcher_path`.
         self.launcher_path: str | None = None
@@ -73,11 +78,11 @@ class Core:
             from ..signals.consumers import Consumers
 
             how = self.driver, self.index, self.config, self.runtime
-            self._consumers = Consumers(*how, self._outcome, self._call_people)
+            self._consumers = Consumers(*how, self._facts_without_runner, self._call_people)
         return self._consumers
 
     def blocking(self) -> Core:
-        """The same home, waited for in the calling thread."""
+        """The same home; its waits block the calling thread."""
         import copy
 
         from .driver import Blocking
@@ -88,7 +93,7 @@ class Core:
         return other
 
     def close(self) -> None:
-        self.note_all()
+        self.flush_rows()
         self.index.close()
 
     # Finding.
@@ -99,7 +104,7 @@ class Core:
             from .visit import find_copy
 
             return find_copy(self, ref)
-        return find(self.home, self.index, ref, owner)
+        return find(self.home, self.index, ref, owner, services=self.services)
 
     async def locate(self, ref: object, owner: str | None = None) -> str:
         """Like `find`, but visits `NODE/REF` first."""
@@ -124,22 +129,22 @@ class Core:
     # Observing.
 
     async def observe(self, id: str) -> Observed:
-        """One session, identity proven where its runner lives."""
+        """Observe one session; if its runner is alive, its identity is proven."""
         seen = (await self._sweep([read_files(self.home, id)]))[0]
         if seen.damage is not None:
             raise seen.damage
         if seen.state == LOST:
-            seen.signal_id = self.ended_signal(id)
+            seen.signal_id = self.ensure_end_signal(id)
         self.note(seen)
         return seen
 
-    def ended_signal(self, id: str) -> str | None:
+    def ensure_end_signal(self, id: str) -> str | None:
         """The id of the signal of the end, for callers that report the end themselves. A killed runner wrote none: then
         the first host that finds the session writes one, which may be this call."""
         files = read_files(self.home, id)
         named: str | None = (files.exit or {}).get("signal_id")
         if named is None and from_files(files).state in FINAL_STATES:
-            from ..signals.records import ended_id
+            from ..signals.lines import ended_id
 
             named = ended_id(self.home, id)
             if named is None:
@@ -148,25 +153,23 @@ class Core:
         return named
 
     def note(self, seen: Observed) -> None:
-        """Remember that a session is final, so that it need not be read again. Rows are written a few at a time; a row
-        that is lost before that is found in its directory by the next look."""
+        """Remember that a session is final, so that it need not be read again. Rows are written a few at a time; if a
+        row is lost before that, the next listing finds the session in its directory."""
         if seen.final:
             try:
-                self._over.append(row_of(seen))
+                self._final_rows.append(row_of(seen))
             except Removed:
                 return  # while we looked
-            if len(self._over) >= _ROWS_AT_ONCE:
-                self.note_all()
+            if len(self._final_rows) >= _ROWS_AT_ONCE:
+                self.flush_rows()
 
-    def note_all(self) -> None:
+    def flush_rows(self) -> None:
         """Write the noted ends into the index. For a runner that was killed before it signalled its end, this host
         does."""
-        rows, self._over = self._over, []
+        rows, self._final_rows = self._final_rows, []
         unsignalled = self.index.note(rows) if rows else []
         if unsignalled:
-            from ..signals.records import runner_lives
-
-            gone = {id for id in unsignalled if not runner_lives(self.home, id)}
+            gone = {id for id in unsignalled if not runner_lives(self.home.session(id))}
             # Most runners were only about to leave.
             unsignalled = self.index.note([row for row in rows if row.id in gone])
             if unsignalled:
@@ -175,8 +178,8 @@ class Core:
     async def sessions(
         self, *, all: bool, fits: Callable[[Snapshot], bool], owner: str | None = None
     ) -> list[Snapshot]:
-        """Live ones, or all; newest last. With an owner, runners of others are not even asked."""
-        self.note_all()
+        """The live sessions, or all; newest last. With an owner, runners of other owners are not even asked."""
+        self.flush_rows()
         look = self.index.query(owner=owner) if all else self.index.look()
         shots, unread = [], []
         for id, record in look.records.items():
@@ -185,7 +188,8 @@ class Core:
                 shots.append(Snapshot(**{**record, "exit": exit}))
             except (KeyError, AttributeError):
                 unread.append(id)  # of another release, or damaged: read its directory
-        seen, _ = await self._observe_all([*look.unfinished, *unread], owner)
+        worth_noting = 1 if all else _WORTH_NOTING
+        seen, _ = await self._observe_all([*look.unfinished, *unread], owner, worth_noting)
         for each in seen:
             if all or each.state in LIVE_STATES or each.has_survivors:
                 try:
@@ -196,7 +200,7 @@ class Core:
 
     async def recover(self) -> Recovered:
         began = time.monotonic()
-        self.note_all()
+        self.flush_rows()
         look = self.index.look()
         seen, damaged = await self._observe_all(look.unfinished)
         groups: dict[str, list[Any]] = {state: [] for state in (RUNNING, EXITED, UNREACHABLE, STALE, LOST)}
@@ -216,7 +220,7 @@ class Core:
         )
 
     async def _observe_all(
-        self, ids: Iterable[str], owner: str | None = None
+        self, ids: Iterable[str], owner: str | None = None, worth_noting: int = 1
     ) -> tuple[list[Observed], dict[str, DamagedRecord]]:
         files: list[Files] = []
         damaged = self.damaged = {}
@@ -233,14 +237,18 @@ class Core:
         for each in await self._sweep(files):
             if each.damage is None:
                 seen.append(each)
-                self.note(each)
             else:
                 damaged[each.files.id] = each.damage
-        self.note_all()
+        ended = [each for each in seen if each.final]
+        # A runner that was killed did not signal its end: this host does.
+        if len(ended) >= worth_noting or any(each.state == LOST for each in ended):
+            for each in ended:
+                self.note(each)
+            self.flush_rows()
         return seen, damaged
 
     async def _with_deputies(self, files: list[Files]) -> list[Files]:
-        """The same files, after a new deputy was sent for each session in another place that has none."""
+        """The same files, after a new deputy was started for each session in another place that has none."""
         alone = [needs_deputy(each) for each in files]
         specs = [each.spec for each, is_alone in zip(files, alone, strict=True) if is_alone]
         if specs:
@@ -253,7 +261,7 @@ class Core:
         files = await self._with_deputies(files)
         timeout = self.config.hosts_sweep_timeout
         seen = await sweep(self.driver, files, author=self.author, timeout=timeout)
-        # Where a deputy died while we looked, another can say more.
+        # If a deputy died meanwhile, another can say more.
         again = [at for at, each in enumerate(seen) if each.files.away and needs_deputy(each.files)]
         if again:
             files = await self._with_deputies([seen[at].files for at in again])
@@ -263,22 +271,22 @@ class Core:
         return seen
 
     def _row(self, id: str) -> Row | None:
-        """A directory as the index wants it, from the files alone."""
+        """The index row of a directory, from the files alone."""
         try:
             return row_of(from_files(read_files(self.home, id)))
         except (NotFound, DamagedRecord, Removed):
             return None
 
     def _finish(self, db: sqlite3.Connection, id: str) -> bool:
-        """Its remaining signals into the index, before it is final there. A runner that still lives may add to them."""
+        """Put its remaining signals into the index, before the session is final there. A runner that is still alive may
+        add more."""
         from ..signals.catchup import finish
-        from ..signals.records import runner_lives
 
-        return not runner_lives(self.home, id) and finish(db, self.home, id, writer_lives=False)
+        return not runner_lives(self.home.session(id)) and finish(db, self.home, id, writer_lives=False)
 
-    def _outcome(self, id: str) -> Outcome | None:
-        from .control import outcome
+    def _facts_without_runner(self, id: str) -> RunnerGoneFacts | None:
         from .launch import send_deputies
+        from .without_runner import facts_without_runner
 
         try:
             files = read_files(self.home, id)
@@ -287,20 +295,20 @@ class Core:
         if needs_deputy(files):
             send_deputies(self, [files.spec])
             if needs_deputy(files):
-                raise BlockingIOError  # the new deputy is already gone: another is sent in a moment
+                raise BlockingIOError  # the new deputy is already gone: another is started in a moment
             files = read_again(files)
-        return outcome(files, row_of)
+        return facts_without_runner(files, row_of)
 
     def _call_people(self, variant: str, record: dict[str, Any], notify: bool | None) -> None:
-        from .control import call_for
+        from .without_runner import start_deliverer_for
 
-        call_for(self.home, self.config, variant, record, notify)
+        start_deliverer_for(self.home, self.config, variant, record, notify)
 
     # Acting.
 
     async def connect(self, id: str, within: float | None = None) -> tuple[Files, Connection]:
-        """A connection to this session's runner, identity proven; the error says why there is none. `within` is for a
-        caller that cannot wait as long as a runner may take."""
+        """A connection to this session's runner, with proven identity; the error says why there is none. `within` is
+        for a caller that cannot wait as long as a runner may take."""
         (files,) = await self._with_deputies([read_files(self.home, id)])
         timeout = self.config.hosts_reply_timeout
         timeout = timeout if within is None else min(timeout, within)
@@ -315,7 +323,7 @@ class Core:
                 if seen.files.away and isinstance(problem, Unreachable) and seen.state not in FINAL_STATES:
                     raise  # its deputy says why
                 if seen.state != STARTING or waited >= timeout:
-                    raise seen.no_runner(waited) from None
+                    raise seen.error_without_runner(waited) from None
             except ProtocolError as problem:
                 raise IdentityMismatch(id, "the answer at its endpoint", "a runner's hello", problem.why) from None
             await self.driver.ready((), (), _ENDPOINT_S)
@@ -333,13 +341,13 @@ class Core:
         try:
             return await connection.request(type, reply_s if within is None else min(reply_s, within), **fields)
         except RunnerGone:
-            # It left while we spoke: most often because the command has just ended.
-            raise from_files(read_files(self.home, id)).no_runner() from None
+            # It left while we talked to it: most often because the command has just ended.
+            raise from_files(read_files(self.home, id)).error_without_runner() from None
         finally:
             connection.close()
 
     def lives_on(self, id: str) -> bool:
-        """Whether anything is left of a session whose records cannot be used."""
+        """True if anything is left of a session whose records cannot be used."""
         return bool(runner_holds(self.home, id, self.runtime) or orphans(id, None, None))
 
     async def pending_signals(self, shots: Iterable[Snapshot]) -> dict[str, int]:
@@ -358,7 +366,7 @@ class Core:
             age = clock.wall_ns() / 1e9 - os.stat(self.home.gc_stamp).st_mtime
         except FileNotFoundError:
             age = interval
-        # A stamp of the future is from before the clock was set back: waiting for it could take years.
+        # A stamp in the future is from before the clock was set back: waiting for it could take years.
         if not 0 <= age < interval:
             from .gc import collect_home
 
@@ -383,7 +391,7 @@ def fits(
     name: str | None,
     search: str | None,
 ) -> Callable[[Snapshot], bool]:
-    """The filter of a listing."""
+    """True if a session matches the filter of a listing."""
     wanted = search.casefold() if search else None
 
     def fit(shot: Snapshot) -> bool:

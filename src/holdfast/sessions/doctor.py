@@ -14,7 +14,7 @@ from ..core import failpoints, processes, records, sockets, wire
 from ..core.signalfile import HOME
 from ..errors import DamagedRecord, DiskFull, HoldfastError, MalformedAnswer, NotFound
 from ..home import is_id, runtime_directory
-from ..index.signals import Progress
+from ..index.queues import Progress
 from ..model import EXITED, LOST, STALE, UNREACHABLE, Finding
 from ..places.kinds import is_away
 from ..runner import process_tree, status
@@ -37,18 +37,18 @@ if TYPE_CHECKING:
 OK, WARNING, PROBLEM = "ok", "warning", "problem"
 
 
-# Consumers of signals, and signals that were given up on.
+# Consumers of signals, and parked signals.
 
 
 _CHECK = "signals"
-# So many bad lines of one file are named, and about so many in all; the rest is counted.
+# This many bad lines of one file are named, and about this many in all; the rest is counted.
 _LINES_NAMED = 3
 _NAMED_MAX = 20
 _NOTHING_TO_DO = "nothing to do: the others are read"
 
 
 def examine_listeners(home: Home, consumers: Consumers) -> list[Finding]:
-    """Consumers, those that were dropped, signals that were given up on, invalid records."""
+    """Consumers, those that were dropped, parked signals, invalid records."""
     try:
         known, dropped = consumers.known(), consumers.dropped()
     except HoldfastError as problem:
@@ -70,16 +70,16 @@ def examine_listeners(home: Home, consumers: Consumers) -> list[Finding]:
 
 
 def people(home: Home) -> list[Finding]:
-    """The ways to people on which something was not delivered, or which are over."""
+    """The channels to people on which something was not delivered, or which were abandoned."""
     from ..signals.people.status import troubles
 
-    fix = "see that it works, and change its address in the configuration"
+    fix = "check that it works, or change its address in the configuration"
     return [Finding("people", WARNING, text, fix=fix) for text in troubles(home.path)]
 
 
 def _damaged_signals(home: Home) -> list[Finding]:
     """Check all retained signals, also those that were read before."""
-    from ..signals.records import read_on
+    from ..signals.lines import read_on
 
     found: list[Finding] = []
     more = 0
@@ -116,8 +116,24 @@ _FULL_BYTES = 1 << 17
 _PROBE_LIMIT_BYTES = 64 << 20
 
 
+async def try_place(core: Core, place: str) -> list[Finding]:
+    """Run a short command at a place, which needs everything that a place needs; the error says what is missing."""
+    from .act import remove
+    from .run import run
+
+    try:
+        seen = await run(core, ["sh", "-c", "uname -srm; id -un; pwd"], None, {"place": place}, None)
+        id = seen.snapshot().id
+        said = core.log(id).tail(3).text.split("\n")
+        await remove(core, id)
+    except HoldfastError as problem:
+        return [Finding(f"place {place}", "problem", problem.message, fix=problem.fix)]
+    text = f"runs commands: {said[0]}, as {said[1]}, in {said[2]}" if len(said) > 3 else "runs commands"
+    return [Finding(f"place {place}", "ok", text)]
+
+
 async def examine(core: Core, *, rebuild: bool) -> list[Finding]:
-    """Every check gives at least one finding. What is damaged goes to quarantine once its runner is provably gone;
+    """Every check gives at least one finding. What is damaged is moved to quarantine once its runner is provably gone;
     `rebuild` also moves unreadable sessions to quarantine and rebuilds the index."""
     found = [_home(core), _runtime(core), _config(core), _space(core), _locking(core)]
     found += _records(core, rebuild)
@@ -172,7 +188,7 @@ def _directory(check: str, path: str, verify: Callable[[], object]) -> Finding:
         return Finding(
             check, PROBLEM, f"{path}: {problem.strerror}", fix="make it usable, or choose another", path=path
         )
-    return Finding(check, OK, f"{path} is ours alone, mode {mode:04o}", path=path)
+    return Finding(check, OK, f"only this user can use {path}, mode {mode:04o}", path=path)
 
 
 def _config(core: Core) -> Finding:
@@ -187,7 +203,7 @@ def _config(core: Core) -> Finding:
         return Finding("config", WARNING, text, fix="remove it", path=file)
     if file is None:
         return Finding("config", OK, f"no file at {config.config_path(os.environ)}: the defaults are in force")
-    return Finding("config", OK, f"{file} is understood", path=file)
+    return Finding("config", OK, f"{file} is valid", path=file)
 
 
 def _space(core: Core) -> Finding:
@@ -203,7 +219,7 @@ def _space(core: Core) -> Finding:
 
 
 def _locking(core: Core) -> Finding:
-    """Does the lock that distinguishes a live runner from a dead one work on this file system?"""
+    """Check that the lock that distinguishes a live runner from a dead one works on this file system."""
     path = core.home.locks
     first = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     second = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -262,11 +278,12 @@ def _damaged(core: Core, session: str, problem: DamagedRecord, rebuild: bool) ->
     except OSError as refused:
         fix = f"move it away by hand: {refused.strerror}"
         return Finding("records", PROBLEM, problem.message, fix=fix, path=path)
-    return Finding("records", WARNING, problem.message, fix=f"it is now {aside}", repaired=True, path=aside)
+    return Finding("records", WARNING, problem.message, fix=f"moved to {aside}", repaired=True, path=aside)
 
 
 def _damaged_copy(problem: DamagedRecord) -> Finding:
-    """Of a session in another place: what it is a copy of is whole there, and comes again with the next link."""
+    """The damaged copy of a session in another place: the original is intact there, and is copied again with the next
+    link."""
     try:
         os.unlink(problem.path)
     except OSError as refused:
@@ -302,7 +319,10 @@ def _index(core: Core, rebuild: bool) -> list[Finding]:
 async def _sessions(core: Core, rebuild: bool) -> list[Finding]:
     findings: list[Finding] = []
     running = 0
+    running_by: dict[str, list[str]] = {}
     for shot in await core.sessions(all=True, fits=lambda shot: shot.state != EXITED):
+        if shot.runner_version is not None and shot.state != LOST:
+            running_by.setdefault(shot.runner_version, []).append(shot.id)
         advice = _ADVICE.get(shot.state)
         if advice is None:
             running += 1
@@ -317,7 +337,17 @@ async def _sessions(core: Core, rebuild: bool) -> list[Finding]:
     for session, problem in core.damaged.items():
         if isinstance(problem, MalformedAnswer):
             findings.append(_set_aside(core, session, problem.message, rebuild))
-    return [*findings, Finding("sessions", OK, f"{running} running")]
+    text = f"{running} running" + ("; they continue when this package is removed or replaced" if running else "")
+    return [*findings, Finding("sessions", OK, text), *_other_releases(running_by)]
+
+
+def _other_releases(running_by: dict[str, list[str]]) -> Iterator[Finding]:
+    """Running sessions whose runners are of another release: they keep running with that release."""
+    for version, ids in sorted(running_by.items()):
+        if version != status.VERSION:
+            named = ", ".join(ids[:_NAMED_MAX]) + (f" and {more} more" if (more := len(ids) - _NAMED_MAX) > 0 else "")
+            text = f"version {version} runs {named}: they keep running; `hold restart` moves one to {status.VERSION}"
+            yield Finding("runners", OK, text)
 
 
 def _set_aside(core: Core, session: str, text: str, rebuild: bool) -> Finding:
@@ -333,7 +363,7 @@ def _set_aside(core: Core, session: str, text: str, rebuild: bool) -> Finding:
         open_socket(endpoint).close()  # its deputy finds its directory gone, and leaves
     except OSError:
         pass
-    return Finding("sessions", WARNING, text, fix=f"it is now {aside}", repaired=True, path=aside)
+    return Finding("sessions", WARNING, text, fix=f"moved to {aside}", repaired=True, path=aside)
 
 
 def _leftovers(core: Core) -> list[Finding]:
@@ -358,11 +388,11 @@ async def _launchers(core: Core) -> list[Finding]:
             findings.append(Finding("launcher", OK, f"{text} answers", path=path))
         else:
             why = "another version" if version != status.VERSION else "other code, limits, environment or namespaces"
-            text = f"{text}, for {why}: not used from here, it leaves when it has idled"
+            text = f"{text}, for {why}: not used from here; it exits after its idle time"
             findings.append(Finding("launcher", OK, text, path=path))
     if not core.config.launcher_enabled:
         findings.append(Finding("launcher", OK, "switched off by the configuration"))
-    return findings or [Finding("launcher", OK, "none is running; the next start brings one")]
+    return findings or [Finding("launcher", OK, "none is running; the next start starts one")]
 
 
 def _launcher_sockets(runtime: str) -> Iterator[str]:
@@ -376,7 +406,7 @@ def _launcher_sockets(runtime: str) -> Iterator[str]:
 
 
 async def _ask_launcher(core: Core, path: str) -> tuple[str, str] | str:
-    """Its version and where its code is; or what is wrong with it."""
+    """Ask a launcher for its version and the path of its code; or say what is wrong with it."""
     try:
         sock = open_socket(path)
         try:
@@ -419,7 +449,7 @@ def _abilities() -> list[Finding]:
 
 
 def _ability(check: str, probe: Callable[[], str | None], without: str) -> Finding:
-    """`probe` says why this machine lacks it; None when it has it."""
+    """Whether this machine has an ability: `probe` says why not, or returns None."""
     why = probe()
     if why is None:
         return Finding(check, OK, "yes")
@@ -441,7 +471,7 @@ def _subreaper() -> str | None:
         return "switched off"
     libc = ctypes.CDLL(None, use_errno=True)
     answer = ctypes.c_int()
-    # Asking shows as much as becoming one, and changes nothing about this process.
+    # A query shows as much as an attempt, and changes nothing about this process.
     if libc.prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(answer), 0, 0, 0) != 0:
         return os.strerror(ctypes.get_errno())
     return None

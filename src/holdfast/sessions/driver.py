@@ -8,26 +8,31 @@ from __future__ import annotations
 
 import os
 import select
+import time
+import types
+from functools import wraps
 
 from ..core import failpoints
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
-    from typing import Any, Protocol, TypeVar
+    from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable, Iterator, Sequence
+    from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
     from ..core.processes import Process
 
 
 if TYPE_CHECKING:
     T = TypeVar("T")
+    U = TypeVar("U")
+    P = ParamSpec("P")
 
     class Driver(Protocol):
         async def ready(self, readers: Iterable[int], writers: Iterable[int], timeout: float | None) -> set[int]:
             """The descriptors that can be read or written; empty after the timeout."""
 
         async def call(self, work: Callable[[], T]) -> T:
-            """Run something that may take long on disk, without blocking an event loop."""
+            """Run something that may take long on disk, without blocking the event loop."""
 
 
 class Blocking:
@@ -44,7 +49,7 @@ class Blocking:
 
 
 class Asynchronous:
-    """Descriptors are watched by the running event loop."""
+    """The running event loop watches the descriptors."""
 
     async def ready(self, readers: Iterable[int], writers: Iterable[int], timeout: float | None) -> set[int]:
         import asyncio  # only for hosts that have it: it takes longer to load than `hold ls` takes
@@ -105,6 +110,57 @@ class Interruptible(Blocking):
         return found
 
 
+class Turns:
+    """The driver of coroutines that `together` runs at the same time: it suspends them with what they wait for."""
+
+    async def ready(self, readers: Iterable[int], writers: Iterable[int], timeout: float | None) -> set[int]:
+        until = None if timeout is None else time.monotonic() + timeout
+        found: set[int] = await _suspend((set(readers), set(writers), until))
+        return found
+
+    async def call(self, work: Callable[[], T]) -> T:
+        return work()
+
+
+@types.coroutine
+def _suspend(awaited: object) -> Generator[object, Any, Any]:
+    return (yield awaited)
+
+
+async def together(driver: Driver, tasks: Sequence[Coroutine[Any, Any, T]], *, any: bool = False) -> dict[int, T]:
+    """Run coroutines over `Turns` at the same time, in one thread. Returns the results by position: of all or, with
+    `any`, of the first to end. The others are closed; if one fails, all are."""
+    results: dict[int, T] = {}
+    waiting: dict[int, tuple[set[int], set[int], float | None]] = {}
+    found: dict[int, set[int] | None] = dict.fromkeys(range(len(tasks)))
+    try:
+        while True:
+            for n, ready in found.items():
+                try:
+                    waiting[n] = tasks[n].send(ready)
+                except StopIteration as end:
+                    results[n] = end.value
+                    if any:
+                        return results
+            if not waiting:
+                return results
+            readers = {fd for fds, _, _ in waiting.values() for fd in fds}
+            writers = {fd for _, fds, _ in waiting.values() for fd in fds}
+            until = min((at for _, _, at in waiting.values() if at is not None), default=None)
+            ready = await driver.ready(readers, writers, None if until is None else max(0.0, until - time.monotonic()))
+            now = time.monotonic()
+            found = {
+                n: ready & (fds | more)
+                for n, (fds, more, at) in waiting.items()
+                if ready & (fds | more) or (at is not None and now >= at)
+            }
+            for n in found:
+                del waiting[n]
+    finally:
+        for task in tasks:
+            task.close()
+
+
 def drive(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run host logic over the blocking driver."""
     try:
@@ -116,7 +172,29 @@ def drive(coroutine: Coroutine[Any, Any, T]) -> T:
     raise RuntimeError("host logic awaited something other than its driver")
 
 
-def each(items: AsyncIterator[T]) -> Iterator[T]:
+def blocking(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[Any, P], T]:
+    """A call of an asyncio class as that of its blocking half, which keeps an object of the former as `_async`."""
+
+    @wraps(method)
+    def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return drive(method(self._async, *args, **kwargs))
+
+    return call
+
+
+def blocking_as(
+    half: Callable[[U], T], method: Callable[Concatenate[Any, P], Coroutine[Any, Any, U]]
+) -> Callable[Concatenate[Any, P], T]:
+    """As `blocking`, for a call whose result has a blocking half too."""
+
+    @wraps(method)
+    def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return half(drive(method(self._async, *args, **kwargs)))
+
+    return call
+
+
+def drive_each(items: AsyncIterator[T]) -> Iterator[T]:
     """Iterate over host logic with the blocking driver."""
 
     async def following() -> tuple[T, ...]:
@@ -132,7 +210,7 @@ def each(items: AsyncIterator[T]) -> Iterator[T]:
 
 
 async def first_death(driver: Driver, processes: Iterable[Process], bound_s: float | None, *, look_s: float) -> None:
-    """Wait until one of them has died, or for `bound_s`. Without pidfds the caller has to look itself, after `look_s`
+    """Wait until one of them has died, or for `bound_s`. Without pidfds the caller has to check itself, after `look_s`
     at the latest."""
     pidfds: list[int] = []
     try:

@@ -15,10 +15,10 @@ import time
 from dataclasses import dataclass
 
 from .. import home as homes
-from ..core import clock, jsontext, processes, signalfile
+from ..core import clock, jsontext, processes, wake
 from ..errors import DamagedRecord, HoldfastError, IndexBusy, StillRunning
 from ..model import Collected
-from . import find
+from . import claims
 from .observe import NO_SPEC, from_files, has_lived, last_change_ns, read_files
 
 TYPE_CHECKING = False
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
 
     from ..home import Home
     from ..index import Index
+    from .claims import Claim
     from .core import Core
-    from .find import Claim
 
 
-# The retention policy: which sessions may go. Touches nothing.
+# The retention policy: which sessions may be removed. Pure.
 
 
 AGE_S = 7 * 86400.0
 HOME_BYTES = 4 << 30
 
-# Written times have milliseconds, and clocks of one machine are read one after the other.
+# Recorded times have milliseconds, and the clocks of one machine are read one after the other.
 _CLOCK_SLACK_S = 1.0
 # Slewing moves a clock by 0.05 %; what is beyond that, and beyond a minute, was a jump.
 _JUMP_S = 60.0
@@ -47,8 +47,9 @@ _JUMP_SHARE = 0.001
 
 @dataclass(slots=True)
 class Facts:
-    """What the policy needs to know of a session. `final`: it ended, and nothing of it is left alive. `damage`: why its
-    records cannot be used; it goes as others do, by the age of its last change. Times are seconds since 1970."""
+    """What the policy needs to know about a session. `final`: it ended, and none of it is still running. `damage`: why
+    its records cannot be used; such a session is removed like others, by the age of its last change. Times are seconds
+    since 1970."""
 
     id: str
     state: str
@@ -101,16 +102,16 @@ def plan(
     jumped: str | None = None,
     free_bytes: int | None = None,
 ) -> Plan:
-    """Which finished sessions go: those that ended long ago, then the oldest until the rest fits.
+    """Which finished sessions are to be removed: those that ended long ago, then the oldest until the rest fits.
 
-    `jumped` says why the wall clock cannot be trusted in this run: then nothing goes for its age.
+    `jumped` says why the wall clock cannot be trusted in this run: then no session is removed because of its age.
     """
     sessions = list(sessions)
     finished = sorted((each for each in sessions if each.finished), key=_oldest_end_first)
     ahead = [each for each in finished if each.ended_at is not None and each.ended_at > now + _CLOCK_SLACK_S]
     if ahead and not jumped:
         jumped = f"session {ahead[0].id} ended in the future by the wall clock"
-    notes = [f"nothing is removed for its age in this run: {jumped}"] if jumped else []
+    notes = [f"no session is removed because of its age in this run: {jumped}"] if jumped else []
 
     def too_old(each: Facts) -> bool:
         if jumped or limits.age_s is None or each.ended_at is None:
@@ -124,7 +125,7 @@ def plan(
     for each in finished:
         if max(over_cap, short) <= freed:
             break
-        # One without a byte of output would go for nothing.
+        # Removing one without a byte of output would free nothing.
         if each.bytes and not too_old(each):
             remove.append(each)
             freed += each.bytes
@@ -136,7 +137,7 @@ def plan(
 
 
 def jump(before: Moment, now: Moment) -> str | None:
-    """Why the wall clock cannot be trusted, seen from the last collection; None when it can."""
+    """Why the wall clock cannot be trusted, compared with the last collection; None if it can."""
     wall = now.wall_s - before.wall_s
     if wall < -_CLOCK_SLACK_S:
         return f"the wall clock is {-wall:.0f} s behind the last collection"
@@ -175,7 +176,7 @@ if TYPE_CHECKING:
 
 # A start takes milliseconds and gives up after seconds; after a minute it is dead.
 _HALF_AGE_S = 60.0
-# No start waits this long for its turn: the numbers that were drawn are worth nothing.
+# No start waits this long for its turn: the numbers drawn before are worthless.
 _BESIDE_AGE_S = 3600.0
 
 _TRASH = ".trash-"
@@ -194,7 +195,7 @@ def collect(
     runtime: str | None = None,
     now: Moment | None = None,
 ) -> Collected:
-    """Remove what the limits say; with `all`, every session, and StillRunning unless all of them ended.
+    """Remove what exceeds the limits; with `all`, every session, and StillRunning unless all of them ended.
 
     `observe` describes one session, None when it is gone; what it cannot read stays and is reported.
     """
@@ -271,7 +272,7 @@ def collect_home(core: Core, *, dry_run: bool, all: bool, spare: str | None = No
             facts.state, facts.final = "running", False
         return facts
 
-    core.note_all()
+    core.flush_rows()
     config = core.config
     limits = Limits(age_s=config.log_keep, home_bytes=config.log_home_cap, free_bytes=config.log_free_floor)
     done = collect(core.home, core.index, limits, observe, dry_run=dry_run, all=all)
@@ -280,9 +281,9 @@ def collect_home(core: Core, *, dry_run: bool, all: bool, spare: str | None = No
             core.consumers.drop_unused()
         except IndexBusy:
             pass  # the next collection does it
-        from .control import call_if_needed
+        from .without_runner import start_deliverer_if_needed
 
-        call_if_needed(core.home, config, core.consumers)
+        start_deliverer_if_needed(core.home, config, core.consumers)
     return done
 
 
@@ -315,8 +316,8 @@ def _stored_bytes(directory: str) -> int:
 
 
 def remove(home: Home, index: Index, id: str, claimed: Iterable[Claim] = ()) -> int | None:
-    """Remove one finished session, and its claims unless another session has them by now; the bytes that were freed,
-    None when it was gone already."""
+    """Remove one finished session, and its claims unless another session has them by now. Returns the bytes that were
+    freed, None when it was gone already."""
     trash = _take_out(home, id)
     sweep = _Sweep(home, dry_run=False)
     for claim in claimed:
@@ -365,7 +366,7 @@ class _Sweep:
             return None
 
     def half(self, id: str) -> None:
-        """A start that died before its command existed."""
+        """The directory of a start that died before its command existed."""
         path = self._home.session(id)
         locks = _lock_files(path)
         if locks is None:
@@ -377,7 +378,7 @@ class _Sweep:
             if self._dry_run:
                 return
             try:
-                # In one step where it is empty: a starter that comes late finds no directory to write into.
+                # In one step if it is empty: a late starter finds no directory to write into.
                 os.rmdir(path)
             except OSError as error:
                 if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
@@ -390,7 +391,7 @@ class _Sweep:
                 os.close(fd)
 
     def trash(self) -> None:
-        """What was taken out, by us or by one that did not live to delete it."""
+        """What was taken out, by us or by a process that died before it deleted it."""
         if self._dry_run:
             return
         sessions = _directory(self._home.sessions)
@@ -412,7 +413,7 @@ class _Sweep:
                     continue
                 facts = seen.get(id)
                 if facts is None:
-                    # Perhaps of another home, and bound a moment ago by a runner that is about to listen.
+                    # Perhaps of another home, and just bound by a runner that is about to listen.
                     gone = not os.path.lexists(self._home.session(id))
                     gone = gone and _is_old(os.path.join(runtime, name), _HALF_AGE_S)
                 else:
@@ -434,14 +435,14 @@ class _Sweep:
         """Those of hosts that were killed while they waited for signals."""
         from ..signals.waker import dead
 
-        directory = os.path.join(self._runtime_directory(), signalfile.WAKE_DIRECTORY)
+        directory = os.path.join(self._runtime_directory(), wake.DIRECTORY)
         for path in dead(directory):
             if not self._dry_run:
                 os.unlink(path)
             self.swept.append(path)
 
     def _unlink_launcher(self, path: str) -> bool:
-        from ..runner import launcher
+        from ..runner import launcher, rehearsal
 
         lock = launcher.lock_path(path)
         try:
@@ -449,11 +450,11 @@ class _Sweep:
         except FileNotFoundError:
             return False
         try:
-            if not find.lock_now(fd) or not find.stands_at(fd, lock):
+            if not claims.lock_now(fd) or not claims.stands_at(fd, lock):
                 return False
             if not self._dry_run:
                 os.unlink(path)
-                launcher.forget_rehearsal(launcher.scratch_path(path))
+                rehearsal.forget(rehearsal.scratch_path(path))
                 os.unlink(lock)
             return True
         finally:
@@ -466,7 +467,7 @@ class _Sweep:
         if not stat.S_ISSOCK(before.st_mode):
             return False
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-            # A stopped listener with a full backlog must not hold us up.
+            # A stopped listener with a full backlog must not block us.
             probe.setblocking(False)
             if probe.connect_ex(f"/proc/self/fd/{directory}/{name}") != errno.ECONNREFUSED:
                 return False
@@ -491,9 +492,9 @@ class _Sweep:
         except FileNotFoundError:
             return self._unlink_beside(path)
         try:
-            if not find.lock_now(fd) or not find.stands_at(fd, path):
+            if not claims.lock_now(fd) or not claims.stands_at(fd, path):
                 return False
-            holder = find.holder_of(os.pread(fd, 4096, 0))
+            holder = claims.holder_of(os.pread(fd, 4096, 0))
             if holder and holder not in removed and os.path.lexists(self._home.session(holder)):
                 return False
             if not self._dry_run:
@@ -505,13 +506,13 @@ class _Sweep:
 
     def _unlink_beside(self, path: str) -> bool:
         """Remove the files beside a claim when they are old and unlocked."""
-        old = [path + suffix for suffix in find.BESIDE if _is_old(path + suffix, _BESIDE_AGE_S)]
+        old = [path + suffix for suffix in claims.BESIDE if _is_old(path + suffix, _BESIDE_AGE_S)]
         return bool([each for each in old if self._unlink_unheld(each)])
 
     def _unlink_unheld(self, path: str) -> bool:
         fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
-            held = not find.lock_now(fd) or not find.stands_at(fd, path)
+            held = not claims.lock_now(fd) or not claims.stands_at(fd, path)
             if not held and not self._dry_run:
                 os.unlink(path)
             return not held
@@ -529,7 +530,7 @@ class _Sweep:
 
 
 def _take_out(home: Home, id: str) -> str | None:
-    """Rename it, so that readers no longer find it; None when another process was quicker."""
+    """Rename it, so that readers no longer find it; None when another process was faster."""
     trash = f"{_TRASH}{id}-{os.urandom(4).hex()}"
     try:
         os.rename(home.session(id), os.path.join(home.sessions, trash))
@@ -594,13 +595,13 @@ def _abandoned(path: str) -> bool:
 
 
 def _lock_files(path: str) -> list[int] | None:
-    """Locks on every file of a half directory; None when a starter has one, for then it lives."""
+    """Lock every file of a half directory; None when a starter has one of the locks: then it is alive."""
     fds: list[int] = []
     try:
         for name in os.listdir(path):
             flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
             fds.append(os.open(os.path.join(path, name), flags))
-            # Shared, for a host that looks at the same moment must not take us for the starter.
+            # Shared, because a host that checks at the same moment must not take us for the starter.
             fcntl.flock(fds[-1], fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
         for fd in fds:
@@ -610,7 +611,7 @@ def _lock_files(path: str) -> list[int] | None:
 
 
 def _is_old(path: str, age_s: float) -> bool:
-    """By the time of last change. What lies in the future is never old: the clock jumped."""
+    """By the time of the last change. A time in the future is never old: the clock jumped."""
     try:
         return time.time() - os.lstat(path).st_mtime >= age_s
     except FileNotFoundError:
@@ -633,5 +634,5 @@ def _read_stamp(home: Home) -> Moment | None:
         record = jsontext.read(raw)
         return Moment(float(record["wall_s"]), float(record["boot_s"]), str(record["boot"]))
     except (ValueError, TypeError, KeyError, RecursionError):
-        # Torn by a crash: its mtime still says when that was.
+        # Damaged by a crash: its mtime still gives the time.
         return Moment(changed, 0.0, "")

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 _ENTER_DELAY_MAX_MS = 5000
 _KEY_DELAY_MAX_MS = 2000
-# For what a request says beside its parts.
+# Room for what a request contains besides its parts.
 _ROOM_BYTES = 4096
-# A paste that does not fit into one frame is sent in pieces. So many characters always fit, however they are escaped.
+# A paste that does not fit into one frame is sent in pieces. This many characters always fit, however they are escaped.
 _PIECE_CHARACTERS = 128 << 10
 _CLEANED = "paste_cleaned: "
 _WAIT_S = 30.0
-# A runner that says nothing about the input is given up on this long after the time for what comes of it.
+# Waiting for a runner that says nothing about the input ends this long after the time for the result.
 _LATE_S = 0.7
 
 
@@ -182,7 +182,7 @@ async def _type(core: Core, id: str, parts: list[Part], wait_for: Mapping[str, A
 
 
 def _fits_a_frame(parts: list[Part]) -> bool:
-    """One request is typed as a whole: what the terminal answers meanwhile comes behind it."""
+    """One request is typed as a whole: what the terminal answers meanwhile comes after it."""
     return len(wire.control({"type": "write", "parts": parts})) <= wire.FRAME_MAX_BYTES - _ROOM_BYTES
 
 
@@ -212,16 +212,16 @@ def _within(core: Core, id: str, wait_for: Mapping[str, Any] | None) -> float | 
 def _check_waits(wait_for: Mapping[str, Any] | None) -> None:
     if not wait_for:
         return
-    from .wait import AFTER_INPUT, WAIT_OPTIONS
+    from .wait import ALSO_AFTER_INPUT, WAIT_OPTIONS
 
-    known = [name for name, option in WAIT_OPTIONS.items() if option.group == AFTER_INPUT]
+    known = [name for name, option in WAIT_OPTIONS.items() if option.group == ALSO_AFTER_INPUT]
     unknown = sorted(set(wait_for) - set(known))
     if unknown:
         raise BadArgument("wait_for", f"no condition {unknown[0]!r}", f"one or more of {', '.join(known)}")
 
 
 async def wait_behind(core: Core, id: str, typed: Typed, wait_for: Mapping[str, Any] | None) -> Typed:
-    """Wait for what comes after the input, if that was asked for."""
+    """Wait for the result of the input, if that was requested."""
     if wait_for:
         from .wait import wait
 

@@ -12,13 +12,14 @@ from ..core import failpoints, processes, sockets, wire
 from ..errors import HoldfastError, RunnerGone, SpawnError, Unreachable, Unsupported
 from ..home import new_id
 from ..places import kinds
+from .claims import stands_at
 from .connection import Connection, open_socket
-from .find import stands_at
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from ..config import Config
     from .core import Core
 
 
@@ -26,9 +27,9 @@ _RUNNER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 # A last word of the runner's command line, which its title is written over.
 _TITLE_ROOM = " " * 128
 _BACKLOG = 1024
-# For a deputy to take its request.
+# Time for a deputy to take its request.
 _DEPUTY_S = 10.0
-# What tests set. The rest of our environment is not passed on.
+# Variables that tests set. The rest of our environment is not passed on.
 _HANDED_ON = (
     "HOLDFAST_POINTS",
     "HOLDFAST_POINTS_SOCKET",
@@ -36,7 +37,7 @@ _HANDED_ON = (
     "HOLDFAST_WALL_SHIFT_S",
     "HOLDFAST_WALL_SHIFT_FILE",
 )
-_STATUS_FACTS = frozenset(
+_PROC_STATUS_FIELDS = frozenset(
     [
         "Uid",
         "Gid",
@@ -54,11 +55,11 @@ _STATUS_FACTS = frozenset(
 )
 
 
-async def launch(core: Core, request: dict[str, Any], descriptors: list[int]) -> Connection:
+async def reach_runner(core: Core, request: dict[str, Any], descriptors: list[int]) -> Connection:
     """Carry out one start request: by a launcher, else by a runner that is executed directly; in another place by a
     deputy, which carries the request there. The connection of the answer is an ordinary one afterwards.
 
-    A runner that does not answer is fenced off before another way is tried: the first to make the session's
+    A runner that does not answer is fenced off before another way is tried: the first process to make the session's
     directory, runner or host, decides whether that start happens.
     """
     spec = request["spec"]
@@ -78,7 +79,7 @@ async def launch(core: Core, request: dict[str, Any], descriptors: list[int]) ->
                         raise
                     spec["id"] = new_id(spec["kind"])
                     spec["endpoint"] = core.endpoint(spec["id"])
-        sock = await execute(core, role)
+        sock = await spawn_runner(core, role)
         try:
             return await _ask(core, sock, request, descriptors, timeout)
         except Unreachable:
@@ -90,16 +91,16 @@ async def launch(core: Core, request: dict[str, Any], descriptors: list[int]) ->
 
 def send_deputies(core: Core, specs: list[dict[str, Any]], end: dict[str, Any] | None = None) -> None:
     """Start a deputy for each of these sessions in other places. When this returns, each session has one, ours or
-    that of another host. With `end` the deputies have ended what had no runner any more, if they could."""
+    that of another host. With `end`, a deputy stops what runs there without a runner."""
     sent = []
     try:
-        for spec in filter(_is_reached, specs):
+        for spec in [each for each in specs if _is_reached(each, core.config)]:
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
             try:
                 pid = _spawn_python(["next-deputy"], {processes.ROLE_VARIABLE: "runner"}, [theirs.fileno()])
             except OSError:
                 ours.close()
-                break  # no process to be had: the other sessions are reported as unreachable
+                break  # no process is available: the other sessions are reported as unreachable
             finally:
                 theirs.close()
             sent.append((pid, ours, spec))
@@ -113,7 +114,7 @@ def send_deputies(core: Core, specs: list[dict[str, Any]], end: dict[str, Any] |
                 request["endpoint"] = core.endpoint(spec["id"])
                 ours.sendall(wire.control(request))
             except OSError:
-                continue  # it could not even begin: the next look sends another
+                continue  # it could not even begin: the next check starts another
     finally:
         for pid, ours, _ in sent:
             ours.close()
@@ -123,7 +124,7 @@ def send_deputies(core: Core, specs: list[dict[str, Any]], end: dict[str, Any] |
 async def _ask(
     core: Core, sock: socket.socket, request: dict[str, Any], descriptors: list[int], timeout: float
 ) -> Connection:
-    connection = Connection(core.driver, sock, request["spec"]["id"], asked=request.get("then"))
+    connection = Connection(core.driver, sock, request["spec"]["id"], pending=request.get("then"))
     try:
         failpoints.hit("host.before_request")
         await connection.send(wire.control(request), timeout, descriptors)
@@ -138,7 +139,7 @@ async def _ask(
 
 
 async def _reach_launcher(core: Core) -> socket.socket | None:
-    """A connection to a launcher, started now if there is none. None: go without."""
+    """A connection to a launcher, which is started now if there is none. None: continue without."""
     path = launcher_path(core)
     sock = _connect(path)
     if sock is None:
@@ -158,7 +159,7 @@ def _start_launcher(core: Core, path: str) -> int | None:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            return None  # one is coming or leaving right now: not worth waiting for
+            return None  # one is starting or leaving right now: not worth waiting for
         if not stands_at(lock, launcher.lock_path(path)):
             return None
         try:
@@ -175,7 +176,9 @@ def _start_launcher(core: Core, path: str) -> int | None:
         os.close(lock)
 
 
-async def execute(core: Core, role: str) -> socket.socket:
+async def spawn_runner(core: Core, role: str) -> socket.socket:
+    """A new interpreter as `role`, runner or deputy, and our end of its channel. By its variable a deputy is a runner
+    too: neither is part of a session's tree."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         pid = _spawn_python([role], {processes.ROLE_VARIABLE: "runner"}, [theirs.fileno()])
@@ -207,10 +210,10 @@ def launcher_path(core: Core) -> str:
     return core.launcher_path
 
 
-def _is_reached(spec: dict[str, Any]) -> bool:
-    """Do we know a way there? A later release may know more."""
+def _is_reached(spec: dict[str, Any], config: Config) -> bool:
+    """True if this release and configuration know the place: another may know more."""
     try:
-        kinds.check(spec["place"])
+        kinds.check(spec["place"], config)
     except HoldfastError:
         return False
     return True
@@ -244,17 +247,9 @@ def _spawn_python(words: list[str], environment: dict[str, str], descriptors: li
     for name in _HANDED_ON:
         if name in os.environ:
             environment[name] = os.environ[name]
-    # Above the numbers they go to, so that none is overwritten before it was copied.
-    high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 8) for fd in descriptors]
-    actions: list[tuple[Any, ...]] = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in range(3)]
-    actions += [(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate(high, 3)]
     argv = [sys.executable, "-I", "-S", "-X", "utf8", _RUNNER, *words, _TITLE_ROOM]
-    try:
-        failpoints.hit("host.spawn")
-        return os.posix_spawn(sys.executable, argv, environment, file_actions=actions, setsid=True, setsigmask=[])
-    finally:
-        for fd in high:
-            os.close(fd)
+    failpoints.hit("host.spawn")
+    return processes.start_program(argv, environment, dict(enumerate(descriptors, 3)), setsid=True)
 
 
 def _inherited() -> list[str]:
@@ -273,6 +268,6 @@ def _inherited() -> list[str]:
         except OSError:
             facts.append("")
     with open("/proc/self/status") as file:
-        facts += [line for line in file if line.partition(":")[0] in _STATUS_FACTS]
+        facts += [line for line in file if line.partition(":")[0] in _PROC_STATUS_FIELDS]
     facts += [f"{name} {os.stat(f'/proc/self/ns/{name}').st_ino}" for name in sorted(os.listdir("/proc/self/ns"))]
     return facts

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+from enum import Enum
 
 from ..errors import BadArgument
 from ..model.session import seconds
@@ -10,8 +11,9 @@ from ..runner.log import DATA
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from queue import SimpleQueue
+    from typing import Any
 
     from ..core.vt.text import Cleaner
     from .api import Holdfast
@@ -46,8 +48,8 @@ class Cleaners:
         if self._terminal is None:
             from ..sessions.terminal_log import Reading
 
-            with self._log.look() as look:
-                self._terminal = Reading(look, offset, live=self._follow)
+            with self._log.snapshot() as snapshot:
+                self._terminal = Reading(snapshot, offset, live=self._follow)
         text = "".join([text for _, text in self._terminal.feed(offset, data)])
         return text + self._terminal.settled() if self._follow else text
 
@@ -80,15 +82,23 @@ def moment(text: str | None, argument: str = "--since") -> float | None:
 
 
 def since_moment(log: Log, since: float) -> str:
-    """The cursor of the first byte that was printed then or later."""
+    """The cursor of the first byte that was printed then or later. What has no time yet is later: a runner writes the
+    bytes first, then when they came. What has none any more is earlier."""
     from ..model.session import format_cursor
 
-    with log.look() as look:
-        at = dict(look.ends)
-        for _, wall, stream, kind, offset, _ in look.whole_frames().records():
-            if kind == DATA and wall >= since * 1e9 and stream in at:
-                at[stream] = min(at[stream], offset)
-        return format_cursor(at)
+    with log.snapshot() as snapshot:
+        begins = {stream: snapshot.begin(stream) for stream in snapshot.ends}
+        first: dict[str, int] = {}
+        before: dict[str, int] = {}
+        for _, wall, stream, kind, offset, length in snapshot.whole_frames().records():
+            if kind == DATA and stream in begins:
+                first.setdefault(stream, offset)
+                if wall < since * 1e9:
+                    before[stream] = max(before.get(stream, 0), offset + length)
+        if any(offset > begins[stream] for stream, offset in first.items()):
+            # A runner drops the times of very old output: it came before the first that is left.
+            begins = {stream: first.get(stream, end) for stream, end in snapshot.ends.items()}
+        return format_cursor({stream: max(begin, before.get(stream, 0)) for stream, begin in begins.items()})
 
 
 def read_lines(
@@ -100,47 +110,79 @@ def read_lines(
     until: float | None = None,
     last: int | None = None,
     stream: str | None = None,
+    ended: Callable[[str], None] | None = None,
 ) -> Iterator[list[Line]]:
-    """Batches of lines, each in the order of their times: one of all that is retained, or, with `follow`, one whenever
-    something has arrived, until all have ended. Lines of one session keep their order."""
-    from queue import Empty, SimpleQueue
+    """Batches of lines, each in the order of their times: one batch of all that is retained; or, with `follow`, one of
+    all that was there at the beginning and then one whenever something has arrived, until all have ended. Lines of one
+    session keep their order. `ended` is called with the id of each session after its last line. `ids` may be a slow
+    iterator, unless it is a list."""
+    from queue import SimpleQueue
     from threading import Thread
 
-    ids = list(ids)
-    arrived: SimpleQueue[list[Line] | BaseException | None] = SimpleQueue()
-    for id in ids:
-        work = (hf, id, arrived, since, last, stream, follow)
-        Thread(target=_read_one, args=work, name=f"lines of {id}", daemon=True).start()
-    running = len(ids)
-    whole: list[Line] = []
+    arrived: SimpleQueue[list[Line] | BaseException | str | _Step] = SimpleQueue()
+    known = ids if isinstance(ids, list) else []
+
+    def begin() -> None:
+        for id in ids:
+            if not known:
+                arrived.put(_Step.BEGINS)
+            work = (hf, id, arrived, since, last, stream, follow)
+            Thread(target=_read_one, args=work, name=f"lines of {id}", daemon=True).start()
+        arrived.put(_Step.ALL_BEGUN)
+
+    Thread(target=begin, name="lines", daemon=True).start()
+    # How many are read, with `begin` itself, and how many of them are still at what was there at the beginning.
+    running, behind = len(known) + 1, len(known)
+    lines: list[Line] = []
+    over: list[str] = []
     while running:
-        found = [arrived.get()]
-        try:
-            while True:
-                found.append(arrived.get_nowait())
-        except Empty:
-            pass
-        batch: list[Line] = []
-        for each in found:
-            if each is None:
+        for each in _all_of(arrived):
+            if each is _Step.BEGINS:
+                running, behind = running + 1, behind + 1
+            elif each is _Step.CAUGHT_UP:
+                behind -= 1
+            elif each is _Step.ALL_BEGUN:
+                running -= 1
+            elif isinstance(each, str):
+                over.append(each)
                 running -= 1
             elif isinstance(each, BaseException):
                 raise each
-            else:
-                batch += each
-        batch = [line for line in batch if until is None or line[0] <= until * 1e9]
-        if follow and batch:
-            yield sorted(batch, key=lambda line: line[0])
-        elif not follow:
-            whole += batch
-    if whole:
-        yield sorted(whole, key=lambda line: line[0])
+            elif isinstance(each, list):
+                lines += [line for line in each if until is None or line[0] <= until * 1e9]
+        if running and (behind or not follow):
+            continue
+        if lines:
+            yield sorted(lines, key=lambda line: line[0])
+        for id in over:
+            if ended is not None:
+                ended(id)
+        lines, over = [], []
+
+
+class _Step(Enum):
+    BEGINS = 1
+    # All lines of a session that were there when its log was opened have been read.
+    CAUGHT_UP = 2
+    ALL_BEGUN = 3
+
+
+def _all_of(arrived: SimpleQueue[Any]) -> list[Any]:
+    """Everything that has arrived, at least one item."""
+    from queue import Empty
+
+    found = [arrived.get()]
+    try:
+        while True:
+            found.append(arrived.get_nowait())
+    except Empty:
+        return found
 
 
 def _read_one(
     hf: Holdfast,
     id: str,
-    arrived: SimpleQueue[list[Line] | BaseException | None],
+    arrived: SimpleQueue[list[Line] | BaseException | str | _Step],
     since: float | None,
     last: int | None,
     stream: str | None,
@@ -149,27 +191,30 @@ def _read_one(
     from .api import Holdfast
 
     try:
-        # A host of its own: two threads do not share one.
+        # A separate host: two threads do not share one.
         with Holdfast(hf.home.path, config=hf.config) as own:
             session, log = own.get(id), own._core.log(id)
             cursor = None if since is None else since_moment(log, since)
             lines = _Lines(log, id)
+            left = log.size()
             if last is not None:
                 page = log.tail(last, stream=stream)
                 arrived.put(lines.of(page))
                 cursor = page.cursor
+            while last is None:
+                page = session.read(cursor, stream=stream)
+                arrived.put(lines.of(page))
+                cursor = page.cursor
+                left -= sum(len(data) for _, _, data in page.chunks)
+                # If one prints all the time, what arrived meanwhile is followed.
+                if not page.more or (follow and left <= 0):
+                    break
+            arrived.put(_Step.CAUGHT_UP)
             if follow:
                 for page in session.follow(cursor, stream=stream):
                     arrived.put(lines.of(page))
-            elif last is None:
-                while True:
-                    page = session.read(cursor, stream=stream)
-                    arrived.put(lines.of(page))
-                    cursor = page.cursor
-                    if not page.more:
-                        break
             arrived.put(lines.rest())
-        arrived.put(None)
+        arrived.put(id)
     except BaseException as problem:  # noqa: BLE001 - raised in the thread that reads the lines
         arrived.put(problem)
 
@@ -188,9 +233,10 @@ class _Lines:
         if page.told:
             ends = [offset + len(data) for _, offset, data in page.chunks]
             return self._add(found, page.text, page.chunks[-1][0] if ends else "stdout", ends[-1] if ends else 0)
-        with self._log.look() as look:
-            recent = all(look.frames.covers(stream, offset, offset + len(data)) for stream, offset, data in page.chunks)
-            times = _Times(look.frames if recent else look.whole_frames())
+        with self._log.snapshot() as snapshot:
+            covers = snapshot.frames.covers
+            recent = all(covers(stream, offset, offset + len(data)) for stream, offset, data in page.chunks)
+            times = _Times(snapshot.frames if recent else snapshot.whole_frames())
             for stream, offset, data in page.chunks:
                 for piece in data.splitlines(keepends=True) if stream != "tty" else [data]:
                     offset += len(piece)
@@ -203,8 +249,8 @@ class _Lines:
     def _add(self, found: list[Line], text: str, stream: str, end: int, times: _Times | None = None) -> list[Line]:
         if text:
             if times is None:
-                with self._log.look() as look:
-                    times = _Times(look.whole_frames())
+                with self._log.snapshot() as snapshot:
+                    times = _Times(snapshot.whole_frames())
             self._latest = max(self._latest, times.of(stream, end))
             found += [(self._latest, self._id, line) for line in text.removesuffix("\n").split("\n")]
         return found

@@ -10,8 +10,9 @@ import os
 from bisect import bisect_right
 
 from .. import errors
+from ..core.records import TTY
 from ..model import format_cursor
-from .segments import OFFSET_MAX, STREAMS, TERMINAL, Gap, Look, streams_of
+from .segments import OFFSET_MAX, PIECE_BYTES, STREAMS, Gap, LogSnapshot, streams_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,11 +24,10 @@ if TYPE_CHECKING:
     Chunk = tuple[str, int, bytes]
 
 READ_MAX_BYTES = 1 << 20
-# Two hundred lines of any length a person reads; many more when they are short.
+# A person reads two hundred lines of any length, and many more when they are short.
 TAIL_MAX_BYTES = 16 << 20
-_BLOCK_BYTES = 1 << 20
 _TAIL_BLOCK_BYTES = 32 << 10
-# A turn of one stream is read in steps of this size: a page is full long before all frames are looked at.
+# A turn of one stream is read in steps of this size: a page is full long before all frames have been read.
 _TURN_BYTES = 64 << 10
 
 
@@ -62,7 +62,7 @@ def _offset(digits: str) -> int | None:
 
 
 class Page:
-    """Bytes in order of arrival, and the cursor behind them. `more`: the limit ended it, not the log."""
+    """Bytes in order of arrival, and the cursor after them. `more`: the limit ended it, not the log."""
 
     __slots__ = ("_directory", "_text", "chunks", "cursor", "dropped_before", "gaps", "more", "signal_id")
 
@@ -93,7 +93,7 @@ class Page:
 
     @property
     def told(self) -> bool:
-        """Whether its text is already known; the bytes of this page alone would give a different text."""
+        """Set if its text is already known; the bytes of this page alone would give a different text."""
         return self._text is not None
 
     @property
@@ -103,12 +103,12 @@ class Page:
         return self._text
 
     def whole(self) -> Page:
-        """Without the beginning of a character or sequence at its end, which comes with the next page: for
-        joining the texts of pages. The text of a terminal is like that anyway."""
+        """The bytes without an incomplete character or sequence at their end, which comes with the next page: for
+        joining the texts of pages. The text of a terminal is always complete."""
         from ..core.vt.text import unfinished
 
         at = parse_cursor(self.cursor, STREAMS)
-        last = {stream: number for number, (stream, _, _) in enumerate(self.chunks) if stream != TERMINAL}
+        last = {stream: number for number, (stream, _, _) in enumerate(self.chunks) if stream != TTY}
         chunks = list(self.chunks)
         for stream, number in last.items():
             _, offset, data = chunks[number]
@@ -129,7 +129,7 @@ class Page:
 
 def _text(directory: str, chunks: list[Chunk]) -> str:
     """A line comes where it was finished: output of two streams never mixes within a line."""
-    if chunks and chunks[0][0] == TERMINAL:
+    if chunks and chunks[0][0] == TTY:
         from .terminal_log import page_text
 
         return page_text(directory, chunks)
@@ -143,7 +143,7 @@ def _text(directory: str, chunks: list[Chunk]) -> str:
 
 class Log:
     """The log in a session directory, live, finished or copied. Nothing stays open between calls. A caller that knows
-    the streams of the session gives them."""
+    the streams of the session passes them."""
 
     __slots__ = ("_started_with", "directory")
 
@@ -154,45 +154,49 @@ class Log:
     def __repr__(self) -> str:
         return f"Log({self.directory!r})"
 
-    def look(self) -> Look:
+    def snapshot(self) -> LogSnapshot:
+        return LogSnapshot(self.directory, self._known())
+
+    def _known(self) -> tuple[str, ...]:
         if self._started_with is None:
             self._started_with = streams_of(self.directory)
-        return Look(self.directory, self._started_with)
+        return self._started_with
 
     def streams(self) -> tuple[str, ...]:
-        with self.look() as look:
-            return look.streams
+        if self._known():
+            return self._known()
+        with self.snapshot() as snapshot:
+            return snapshot.streams
 
     def ends(self) -> dict[str, int]:
-        with self.look() as look:
-            return dict(look.ends)
+        with self.snapshot() as snapshot:
+            return dict(snapshot.ends)
 
     def cursor(self) -> str:
         """The cursor at the end of everything."""
         return format_cursor(self.ends())
 
     def parse(self, since: Since, *, stream: str | None = None) -> dict[str, int]:
-        """Offsets of a cursor for every stream of the session, or for the one asked for."""
-        with self.look() as look:
-            streams = _chosen(look, stream)
-            offsets = parse_cursor(since, streams)
-            return {name: offsets.get(name, 0) for name in streams}
+        """The offsets of a cursor for every stream of the session, or for the requested one."""
+        streams = _chosen(self.streams(), stream)
+        offsets = parse_cursor(since, streams)
+        return {name: offsets.get(name, 0) for name in streams}
 
     def end_after(self, since: Since, *, stream: str | None = None) -> str | None:
-        """The cursor at the end of everything, if there is output behind this one."""
-        with self.look() as look:
-            streams = _chosen(look, stream)
+        """The cursor at the end of everything, if there is output after this one."""
+        with self.snapshot() as snapshot:
+            streams = _chosen(snapshot.streams, stream)
             at = parse_cursor(since, streams)
-            more = any(at.get(name, 0) < look.ends.get(name, 0) for name in streams)
-            return format_cursor(look.ends) if more else None
+            more = any(at.get(name, 0) < snapshot.ends.get(name, 0) for name in streams)
+            return format_cursor(snapshot.ends) if more else None
 
     def dropped_before(self) -> dict[str, int]:
-        with self.look() as look:
-            return {stream: look.begin(stream) for stream in look.streams}
+        with self.snapshot() as snapshot:
+            return {stream: snapshot.begin(stream) for stream in snapshot.streams}
 
     def lines_dropped(self) -> dict[str, int]:
-        with self.look() as look:
-            return {stream: look.dropped.get(stream, (0, 0))[1] for stream in look.streams}
+        with self.snapshot() as snapshot:
+            return {stream: snapshot.dropped.get(stream, (0, 0))[1] for stream in snapshot.streams}
 
     def files(self, stream: str | None = None) -> list[str]:
         """The files with the retained bytes, oldest first in each stream."""
@@ -202,8 +206,8 @@ class Log:
 
     def size(self) -> int:
         """Bytes that the segments occupy."""
-        with self.look() as look:
-            return look.size()
+        with self.snapshot() as snapshot:
+            return snapshot.size()
 
     def read(
         self,
@@ -213,30 +217,30 @@ class Log:
         *,
         strict: bool = False,
     ) -> Page:
-        """What came behind a cursor, at most `limit` bytes. A cursor into dropped output continues where the
+        """What came after a cursor, at most `limit` bytes. A cursor into dropped output continues where the
         retained bytes begin, with the gap on the page; `strict` makes it an error."""
         room = READ_MAX_BYTES if limit is None else limit
         if room < 1:
             raise errors.BadArgument("limit", f"{limit} is not a number of bytes", "give at least 1")
-        with self.look() as look:
-            streams = _chosen(look, stream)
+        with self.snapshot() as snapshot:
+            streams = _chosen(snapshot.streams, stream)
             at = parse_cursor(since, streams)
             for name in {*at, *streams}:
-                _check(look, name, at.setdefault(name, 0), strict)
+                _check(snapshot, name, at.setdefault(name, 0), strict)
             chunks: list[Chunk] = []
-            for name, stop in _plan(look, streams, at):
+            for name, stop in _plan(snapshot, streams, at):
                 while at[name] < stop and room:
-                    begin, data = look.piece(name, at[name], stop, room)
+                    begin, data = snapshot.piece(name, at[name], stop, room)
                     if data:
                         _add(chunks, name, begin, data)
                     room -= len(data)
                     at[name] = begin + len(data)
                 if not room:
                     break
-            more = any(at[name] < look.ends.get(name, 0) for name in streams)
+            more = any(at[name] < snapshot.ends.get(name, 0) for name in streams)
             if more and chunks:
                 _end_with_a_line(chunks, at)
-            return _page(look, chunks, at, more)
+            return _page(snapshot, chunks, at, more)
 
     def tail(
         self,
@@ -246,35 +250,31 @@ class Log:
         limit: int = TAIL_MAX_BYTES,
         until: Mapping[str, int] | None = None,
     ) -> Page:
-        """The last lines, an unfinished one included, found from the end: the log's size costs nothing. `until`:
-        where the streams ended at an earlier look. `more`: they are longer than `limit` bytes a stream, and the
-        first is cut."""
+        """The last lines, including an unfinished one, found from the end: the size of the log does not matter.
+        `until`: where the streams ended at an earlier read. `more`: they are longer than `limit` bytes a stream, and
+        the first line is cut."""
         if lines < 0:
             raise errors.BadArgument("lines", f"{lines} is not a number of lines", "give 0 or more")
-        # What a silent stream is called matters to a cursor less than the time to look it up.
-        with Look(self.directory, self._started_with or ()) as look:
+        # The name of a silent stream in a cursor matters less than the time to look it up.
+        with LogSnapshot(self.directory, self._started_with or ()) as snapshot:
             if until is not None:
-                look.ends = {name: min(end, until.get(name, 0)) for name, end in look.ends.items()}
-            streams = _chosen(look, stream)
-            if streams == (TERMINAL,):
-                return _terminal_tail(look, lines, limit)
-            found = {name: _back(look, name, lines, limit) for name in streams}
+                snapshot.ends = {name: min(end, until.get(name, 0)) for name, end in snapshot.ends.items()}
+            streams = _chosen(snapshot.streams, stream)
+            if streams == (TTY,):
+                return _terminal_tail(snapshot, lines, limit)
+            found = {name: _back(snapshot, name, lines, limit) for name in streams}
             more = any(cut for _, cut in found.values())
             chunks = [chunk for pieces, _ in found.values() for chunk in pieces]
             printed = [name for name, (pieces, _) in found.items() if pieces]
             if len(printed) > 1:
-                chunks = _by_arrival(look, {name: found[name][0][0][1] for name in printed}, lines)
-            return _page(look, chunks, look.ends, more)
+                chunks = _by_arrival(snapshot, {name: found[name][0][0][1] for name in printed}, lines)
+            return _page(snapshot, chunks, snapshot.ends, more)
 
     def blocks(self, stream: str, since: int = 0, until: int | None = None) -> Iterator[tuple[int, bytes]]:
         """Bytes of one stream with their offsets, in large pieces; a jump between two is a gap."""
-        with self.look() as look:
-            stop = look.ends.get(stream, 0) if until is None else min(until, look.ends.get(stream, 0))
-            while since < stop:
-                begin, data = look.piece(stream, since, stop, _BLOCK_BYTES)
-                if data:
-                    yield begin, data
-                since = begin + len(data)
+        with self.snapshot() as snapshot:
+            stop = snapshot.ends.get(stream, 0) if until is None else min(until, snapshot.ends.get(stream, 0))
+            yield from snapshot.pieces(stream, since, stop)
 
     def raw(self, stream: str, since: int = 0, until: int | None = None) -> Iterator[bytes]:
         for _, data in self.blocks(stream, since, until):
@@ -282,25 +282,34 @@ class Log:
 
     def resizes(self, stream: str = "tty") -> list[tuple[int, int, int]]:
         """Offset, rows and columns of every change of a terminal's size that is still on record."""
-        with self.look() as look:
-            return look.whole_frames().resizes(stream)
+        with self.snapshot() as snapshot:
+            return snapshot.whole_frames().resizes(stream)
 
     def lines_before(self, stream: str, offset: int) -> int:
-        """Line ends of a stream before an offset, those that were dropped included: `lines_scrolled_out`."""
+        """Line ends of a stream before an offset, including dropped ones: `lines_scrolled_out`."""
         found = self.lines_at(stream, [offset])[0]
         return self.lines_dropped().get(stream, 0) if found is None else found
 
-    def lines_at(self, stream: str, offsets: Sequence[int]) -> list[int | None]:
-        """The same for many ascending offsets in one pass; None for one that was dropped by now."""
+    def lines_at(
+        self, stream: str, offsets: Sequence[int], known: list[tuple[int, int]] | None = None
+    ) -> list[int | None]:
+        """The same for many ascending offsets in one pass; None for a dropped one. `known` are counts at earlier
+        offsets, from which it continues and to which it adds."""
         found: list[int | None] = []
-        with self.look() as look:
-            begin = at = base = look.begin(stream)
-            count = look.dropped.get(stream, (0, 0))[1]
-            block = b""
+        known = [] if known is None else known
+        with self.snapshot() as snapshot:
+            begin = at = snapshot.begin(stream)
+            count = snapshot.dropped.get(stream, (0, 0))[1]
+            nearest = bisect_right(known, offsets[0], key=lambda each: each[0]) if offsets else 0
+            if nearest and known[nearest - 1][0] > begin:
+                at, count = known[nearest - 1]
+            base, block = at, b""
             for offset in offsets:
                 while at < offset:
                     if at >= base + len(block):
-                        base, block = look.piece(stream, at, offsets[-1], _BLOCK_BYTES)
+                        if not known or known[-1][0] < at:
+                            known.append((at, count))
+                        base, block = snapshot.piece(stream, at, offsets[-1], PIECE_BYTES)
                         if not block:
                             break
                     low, high = max(at, base), min(offset, base + len(block))
@@ -311,24 +320,24 @@ class Log:
         return found
 
     def moment(self, since: Since, stream: str | None = None) -> dict[str, int]:
-        """The offsets of a cursor; of a stream that it does not name, the end when the first byte behind it came."""
-        with self.look() as look:
-            streams = _chosen(look, stream)
+        """The offsets of a cursor; of a stream that it does not name, the end when the first byte after it came."""
+        with self.snapshot() as snapshot:
+            streams = _chosen(snapshot.streams, stream)
             at = parse_cursor(since, streams)
             for name, offset in at.items():
-                _check(look, name, offset, False)
-            frames = look.whole_frames()
-            behind = [frames.next(name, frames.after(name, offset)) for name, offset in at.items()]
-            index = min((frames.count if found is None else found[0] for found in behind), default=0)
+                _check(snapshot, name, offset, False)
+            frames = snapshot.whole_frames()
+            after = [frames.next(name, frames.after(name, offset)) for name, offset in at.items()]
+            index = min((frames.count if found is None else found[0] for found in after), default=0)
             for name in streams:
                 first = frames.next(name, index)
-                at.setdefault(name, look.ends.get(name, 0) if first is None else first[1])
+                at.setdefault(name, snapshot.ends.get(name, 0) if first is None else first[1])
             return at
 
     def order(self) -> Callable[[str, int], int]:
         """A key that sorts offsets of all streams by arrival, as far as there are frames."""
-        with self.look() as look:
-            known = {stream: look.whole_frames().starts(stream) for stream in look.streams}
+        with self.snapshot() as snapshot:
+            known = {stream: snapshot.whole_frames().starts(stream) for stream in snapshot.streams}
 
         def rank(stream: str, offset: int) -> int:
             offsets, indices = known.get(stream, ([], []))
@@ -338,28 +347,28 @@ class Log:
         return rank
 
 
-def _chosen(look: Look, stream: str | None) -> tuple[str, ...]:
+def _chosen(streams: tuple[str, ...], stream: str | None) -> tuple[str, ...]:
     if stream is None:
-        return look.streams
+        return streams
     if stream not in STREAMS:
         raise errors.BadArgument("stream", f"not a stream: {stream!r}", f"give one of {', '.join(STREAMS)}")
     return (stream,)
 
 
-def _check(look: Look, stream: str, offset: int, strict: bool) -> None:
-    if not look.has_come_to(stream, offset):
-        raise errors.OffsetAhead(stream, offset, look.ends.get(stream, 0))
-    if strict and offset < look.begin(stream):
-        raise errors.OutputDropped(stream, look.begin(stream))
+def _check(snapshot: LogSnapshot, stream: str, offset: int, strict: bool) -> None:
+    if not snapshot.has_come_to(stream, offset):
+        raise errors.OffsetAhead(stream, offset, snapshot.ends.get(stream, 0))
+    if strict and offset < snapshot.begin(stream):
+        raise errors.OutputDropped(stream, snapshot.begin(stream))
 
 
-def _plan(look: Look, streams: Sequence[str], at: dict[str, int]) -> Iterator[tuple[str, int]]:
-    """Up to where to read which stream next. Bytes without a frame come first where old frames were given up,
-    else last: they are so new that theirs is not written yet."""
-    ends = look.ends
+def _plan(snapshot: LogSnapshot, streams: Sequence[str], at: dict[str, int]) -> Iterator[tuple[str, int]]:
+    """Which stream to read next, and up to where. Bytes without a frame come first if old frames were given up, else
+    last: they are so new that their frame is not written yet."""
+    ends = snapshot.ends
     unread = {name: at[name] for name in streams if at[name] < ends.get(name, 0)}
     if len(unread) > 1:
-        frames = look.frames if look.frames.reaches(unread) else look.whole_frames()
+        frames = snapshot.frames if snapshot.frames.reaches(unread) else snapshot.whole_frames()
         begin = min(frames.after(name, offset) for name, offset in unread.items())
         for name in unread:
             first = frames.next(name, begin)
@@ -387,14 +396,14 @@ def _plan(look: Look, streams: Sequence[str], at: dict[str, int]) -> Iterator[tu
 def _add(chunks: list[Chunk], stream: str, offset: int, data: bytes) -> None:
     if chunks:
         last, begin, before = chunks[-1]
-        if last == stream and begin + len(before) == offset and len(before) < _BLOCK_BYTES:
+        if last == stream and begin + len(before) == offset and len(before) < PIECE_BYTES:
             chunks[-1] = (stream, begin, before + data)
             return
     chunks.append((stream, offset, data))
 
 
 def _end_with_a_line(chunks: list[Chunk], at: dict[str, int]) -> None:
-    """A page that is cut anyway is cut behind a line, so that its text has no half character or sequence."""
+    """If a page is cut anyway, cut it after a line, so that its text has no incomplete character or sequence."""
     stream, offset, data = chunks[-1]
     cut = data.rfind(b"\n") + 1
     if 0 < cut < len(data) and at[stream] == offset + len(data):
@@ -402,22 +411,22 @@ def _end_with_a_line(chunks: list[Chunk], at: dict[str, int]) -> None:
         at[stream] = offset + cut
 
 
-def _back(look: Look, stream: str, lines: int, limit: int) -> tuple[list[Chunk], bool]:
-    """The last lines of one stream, and whether the limit came first."""
-    at = look.ends.get(stream, 0)
+def _back(snapshot: LogSnapshot, stream: str, lines: int, limit: int) -> tuple[list[Chunk], bool]:
+    """The last lines of one stream, and whether the limit was reached first."""
+    at = snapshot.ends.get(stream, 0)
     size, room = _TAIL_BLOCK_BYTES, limit
     found: list[Chunk] = []
-    while lines and at > look.begin(stream):
+    while lines and at > snapshot.begin(stream):
         if not room:
             return found[::-1], True
-        at, data = look.piece_before(stream, at, min(size, room))
+        at, data = snapshot.piece_before(stream, at, min(size, room))
         if not data:
             break
         if not found and data.endswith(b"\n"):
             # It closes the last line, it does not begin another one.
             lines += 1
         room -= len(data)
-        size = min(size * 2, _BLOCK_BYTES)
+        size = min(size * 2, PIECE_BYTES)
         parts = data.rsplit(b"\n", lines)
         lines -= len(parts) - 1
         if not lines:
@@ -428,36 +437,31 @@ def _back(look: Look, stream: str, lines: int, limit: int) -> tuple[list[Chunk],
     return found[::-1], False
 
 
-def _terminal_tail(look: Look, lines: int, limit: int) -> Page:
+def _terminal_tail(snapshot: LogSnapshot, lines: int, limit: int) -> Page:
     from .terminal_log import last_lines
 
-    at, text, more = last_lines(look, lines, limit)
-    look.gaps.clear()
+    at, text, more = last_lines(snapshot, lines, limit)
+    snapshot.gaps.clear()
     chunks: list[Chunk] = []
-    while at < look.ends.get(TERMINAL, 0):
-        begin, data = look.piece(TERMINAL, at, look.ends[TERMINAL], _BLOCK_BYTES)
-        if data:
-            _add(chunks, TERMINAL, begin, data)
-        at = begin + len(data)
-    return _page(look, chunks, look.ends, more, text)
+    for begin, data in snapshot.pieces(TTY, at, snapshot.ends.get(TTY, 0)):
+        _add(chunks, TTY, begin, data)
+    return _page(snapshot, chunks, snapshot.ends, more, text)
 
 
-def _by_arrival(look: Look, starts: dict[str, int], lines: int) -> list[Chunk]:
-    """The last lines of several streams together, from offsets behind which each has at least so many."""
-    look.gaps.clear()
+def _by_arrival(snapshot: LogSnapshot, starts: dict[str, int], lines: int) -> list[Chunk]:
+    """The last lines of several streams together, from offsets after which each has at least so many."""
+    snapshot.gaps.clear()
     at = dict(starts)
     chunks: list[Chunk] = []
-    for name, stop in _plan(look, list(at), at):
-        while at[name] < stop:
-            begin, data = look.piece(name, at[name], stop, _BLOCK_BYTES)
-            if data:
-                _add(chunks, name, begin, data)
-            at[name] = begin + len(data)
+    for name, stop in _plan(snapshot, list(at), at):
+        for begin, data in snapshot.pieces(name, at[name], stop):
+            _add(chunks, name, begin, data)
+        at[name] = max(at[name], stop)
     return _last_lines(chunks, starts, lines)
 
 
 def _last_lines(chunks: list[Chunk], starts: dict[str, int], lines: int) -> list[Chunk]:
-    """The chunks without the lines that are too many over all streams together, counted where they end."""
+    """The chunks without the lines that are too many over all streams together, counted at line ends."""
     begins, ends = dict(starts), dict(starts)
     found: list[tuple[str, int]] = []
     for stream, offset, data in chunks:
@@ -477,6 +481,6 @@ def _last_lines(chunks: list[Chunk], starts: dict[str, int], lines: int) -> list
     return shown
 
 
-def _page(look: Look, chunks: list[Chunk], at: dict[str, int], more: bool, text: str | None = None) -> Page:
-    dropped = {stream: look.begin(stream) for stream in look.streams}
-    return Page(chunks, format_cursor(at), dropped, look.gaps, more, directory=look.directory, text=text)
+def _page(snapshot: LogSnapshot, chunks: list[Chunk], at: dict[str, int], more: bool, text: str | None = None) -> Page:
+    dropped = {stream: snapshot.begin(stream) for stream in snapshot.streams}
+    return Page(chunks, format_cursor(at), dropped, snapshot.gaps, more, directory=snapshot.directory, text=text)

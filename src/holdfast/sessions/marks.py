@@ -7,14 +7,14 @@ import os
 import re
 
 from ..core import jsontext, records
+from ..core.records import TTY
 from ..core.vt.colors import PARTS
+from ..core.vt.cursor import COLS_MAX, ROWS_MAX
 from ..core.vt.modes import KEPT_MAX as MODES_KEPT_MAX
 from ..core.vt.sequences import STACK_MAX, TITLE_MAX_BYTES, URI_MAX_BYTES
 from ..core.vt.tracker import Tracker
 from ..core.vt.widths import label
 from ..runner.terminal import marks
-from ..runner.terminal.attach import STREAM
-from ..runner.terminal.pty import COLS_MAX, ROWS_MAX
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     Mark = dict[str, Any]
     State = dict[str, Any]
 
-# A state with all that a program can set is far smaller; a runner keeps at most so many.
+# A state with everything that a program can set is far smaller; a runner keeps at most this many bytes.
 LINE_MAX_BYTES = 256 << 10
 MARKS_MAX = 2048
 
 
 def read_marks(directory: str, having: bytes = b"") -> list[Mark]:
-    """Those that can be read, of lines with `having` in them: they are derived from the log, and without them only more
-    of it is replayed."""
+    """The readable marks, of lines that contain `having`: marks are derived from the log, and without them only more of
+    it is replayed."""
     found: list[Mark] = []
     for line in records.lines(os.path.join(directory, "marks.jsonl"), LINE_MAX_BYTES):
         mark = read_mark(line) if having in line else None
@@ -53,7 +53,7 @@ def read_mark(line: bytes) -> Mark | None:
 
 
 def is_mark(mark: Mark) -> bool:
-    """Whether it has the shape of one; its state is looked at when it is used."""
+    """True if it has the shape of a mark; its state is checked when it is used."""
     rows, cols = mark["size"]
     numbers = (mark["offset"], mark["lines"], rows, cols, mark.get("history", 0))
     flags = (isinstance(mark["alt"], bool), isinstance(mark["why"], str), isinstance(mark["state"], dict))
@@ -68,7 +68,7 @@ def tracker_at(
     known: list[Mark],
     resizes: list[tuple[int, int, int]],
 ) -> Tracker:
-    """The tracker as it was at `at`, from the nearest mark on. Marks that are met on the way join `known`."""
+    """The tracker as it was at `at`, from the nearest mark on. Marks that are found on the way are added to `known`."""
     before = sorted(
         (mark for mark in known if mark["offset"] <= at), key=lambda mark: int(mark["offset"]), reverse=True
     )
@@ -76,11 +76,11 @@ def tracker_at(
     states = (state for mark in before if (state := checked_state(mark["state"])) and state["offset"] == mark["offset"])
     nearest = next(states, None)
     tracker = Tracker.from_snapshot(nearest) if nearest is not None else Tracker(*size)
-    stops = [(offset, rows, cols) for offset, rows, cols in resizes if tracker.offset < offset <= at]
+    stops = [(offset, rows, cols) for offset, rows, cols in resizes if tracker.offset <= offset <= at]
     for stop, rows, cols in [*stops, (at, 0, 0)]:
-        for offset, block in log.blocks(STREAM, tracker.offset, stop):
+        for offset, block in log.blocks(TTY, tracker.offset, stop):
             if offset > tracker.offset:
-                # What is missing between is taken to have changed nothing.
+                # Missing bytes are assumed to have changed nothing.
                 tracker = Tracker.from_snapshot({**tracker.snapshot(), "offset": offset})
             tracker.feed(block)
         if rows:
@@ -97,7 +97,7 @@ def plan_at(log: Log, tracker: Tracker, known: list[Mark], history_rows: int) ->
         at=tracker.ground,
         lines=tracker.lines,
         history_rows=history_rows,
-        oldest=log.dropped_before().get(STREAM, 0),
+        oldest=log.dropped_before().get(TTY, 0),
         alt_entry=tracker.alt_entry,
     )
     for part in plan["ranges"]:
@@ -124,7 +124,7 @@ _ZONES = (None, "prompt", "input", "output")
 
 
 def checked_state(snapshot: object) -> State | None:
-    """The same snapshot, safe to be used and shown; None where it is not one."""
+    """The same snapshot, safe to use and show; None if it is not one."""
     try:
         return _state(_dict(snapshot))
     except (KeyError, TypeError, ValueError):

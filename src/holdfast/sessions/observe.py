@@ -1,7 +1,8 @@
 """From the files of a session, and its runner's answer if there is one, to its state and snapshot.
 
-Reading never acts: the only thing touched is a shared lock on `spec.json`, held for the moment of asking. Its
-exclusive owner is the runner, for life, so a free lock proves, from any namespace, that the runner is gone.
+Reading changes nothing of a session: it takes a shared lock on `spec.json` for the moment of asking. Its exclusive
+owner is the runner, for life, so a free lock proves, from any namespace, that the runner is gone. One record is
+repaired: a runner that lives is asked to write a damaged `state.json` again.
 """
 
 from __future__ import annotations
@@ -110,10 +111,12 @@ class Observed:
         "consumers",
         "damage",
         "evidence",
+        "existed",
         "files",
         "gaps",
         "live",
         "mismatch",
+        "nothing_queued",
         "orphans",
         "shot",
         "signal_id",
@@ -144,6 +147,10 @@ class Observed:
         self.signal_id: str | None = None
         # Right after the start: how many consumers get its signals.
         self.consumers: int | None = None
+        # Of a start: whether the key was taken. Then this is the session that has it, and nothing was started.
+        self.existed = False
+        # Of a run: whether no queue has a signal of it, because its runner knows that this call has the end.
+        self.nothing_queued = False
         self.shot: Snapshot | None = None
 
     @property
@@ -157,7 +164,7 @@ class Observed:
         """Whether the command has ended, but not all its processes."""
         return self.files.exit is not None and bool(self.files.exit["exit"]["survivors"])
 
-    def no_runner(self, waited: float = 0.0) -> HoldfastError:
+    def error_without_runner(self, waited: float = 0.0) -> HoldfastError:
         """The error for a request that no runner can answer now."""
         if self.state == EXITED:
             assert self.files.exit is not None
@@ -176,14 +183,14 @@ class Observed:
     def _snapshot(self) -> Snapshot:
         live = self.live
         if live is not None and self.files.away:
-            live = {name: value for name, value in live.items() if name not in records.DECIDED_HERE}
+            live = {name: value for name, value in live.items() if name not in records.LOCALLY_CHANGED}
         if live is None:
             from .log import Log  # not for `hold ls`, whose runners answer
 
-            with Log(self.files.directory).look() as look:
-                dropped = {stream: look.begin(stream) for stream in look.streams}
-                live = {"ends": dict(look.ends), "dropped_before": dropped, "log_bytes": look.size()}
-                times = [at for at in map(look.newest, look.streams) if at is not None]
+            with Log(self.files.directory).snapshot() as log:
+                dropped = {stream: log.begin(stream) for stream in log.streams}
+                live = {"ends": dict(log.ends), "dropped_before": dropped, "log_bytes": log.size()}
+                times = [at for at in map(log.newest, log.streams) if at is not None]
                 if self.files.exit is None and times:
                     live["last_output_at"] = clock.rfc3339(int(max(times) * 1e9))
         shot = snapshot(
@@ -234,7 +241,7 @@ def read_files(home: Home, id: str) -> Files:
     files = Files(id, directory, spec, _state_or_repaired(id, directory, spec), _exit(directory))
     if files.away:
         _recorded_away(files)
-        _decide_here(files)
+        _apply_local_changes(files)
     return files
 
 
@@ -247,25 +254,25 @@ def read_end(home: Home, files: Files) -> Files:
     return files
 
 
-def _decide_here(files: Files) -> None:
+def _apply_local_changes(files: Files) -> None:
     """Owner, name and labels are decided here: a place cannot change them."""
     if files.state is None:
         return
     changed = files.state.get("changed") or {}
-    theirs = {name: value for name, value in changed.items() if name not in records.DECIDED_HERE}
-    here = _optional(os.path.join(files.directory, records.HERE), shapes.HERE) or {}
+    theirs = {name: value for name, value in changed.items() if name not in records.LOCALLY_CHANGED}
+    here = _optional(os.path.join(files.directory, records.LOCAL_CHANGES), shapes.LOCAL_CHANGES) or {}
     files.state = {**files.state, "changed": {**theirs, **(here.get("changed") or {})}}
 
 
-def record_here(files: Files, changes: Record) -> None:
+def record_local_changes(files: Files, changes: Record) -> None:
     """Keep what hosts here change of a session in another place."""
-    decided = {name: value for name, value in changes.items() if name in records.DECIDED_HERE}
+    decided = {name: value for name, value in changes.items() if name in records.LOCALLY_CHANGED}
     if not decided or not files.away:
         return
     directory = os.open(files.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        before = records.found(directory, records.HERE).get("changed") or {}
-        records.write(directory, records.HERE, {"v": 1, "changed": {**before, **decided}})
+        before = records.found(directory, records.LOCAL_CHANGES).get("changed") or {}
+        records.write(directory, records.LOCAL_CHANGES, {"v": 1, "changed": {**before, **decided}})
     finally:
         os.close(directory)
 
@@ -275,7 +282,7 @@ def check_contents(home: Home, id: str) -> None:
     wrong shape, or a line of its signals is not a signal. This takes too long for every look, and a session can be read
     and stopped in spite of it."""
     from ..core.signalfile import FILE, LINE_MAX_BYTES
-    from ..signals.records import Bad, parse
+    from ..signals.lines import Bad, parse
 
     directory = home.session(id)
     try:
@@ -285,7 +292,11 @@ def check_contents(home: Home, id: str) -> None:
         raise NotFound(id) from None
     if strange:
         raise DamagedRecord(strange[0], "it is not a regular file")
-    for name, shape in ((records.INTENT, shapes.INTENT), (records.AWAY, shapes.AWAY), (records.HERE, shapes.HERE)):
+    for name, shape in (
+        (records.INTENT, shapes.INTENT),
+        (records.AWAY, shapes.AWAY),
+        (records.LOCAL_CHANGES, shapes.LOCAL_CHANGES),
+    ):
         _optional(os.path.join(directory, name), shape)
     path = os.path.join(directory, FILE)
     for number, line in enumerate(records.lines(path, LINE_MAX_BYTES, too_long=_TOO_LONG), 1):
@@ -318,7 +329,7 @@ def runner_holds(home: Home, id: str, runtime: str) -> bool | None:
     spec = os.path.join(home.session(id), "spec.json")
     try:
         if stat.S_ISREG(os.lstat(spec).st_mode):
-            return not records.lock_is_free(spec)
+            return records.runner_lives(os.path.dirname(spec))
         missing = False
     except FileNotFoundError:
         missing = True
@@ -339,7 +350,7 @@ def from_files(files: Files) -> Observed:
     later; until then its session is `running` or `starting`."""
     if files.exit is not None:
         return _ended(files)
-    if not runner_gone(files):
+    if records.runner_lives(files.directory):
         if files.state is None:
             return Observed(files, STARTING, "the runner lives and has not yet recorded the command")
         return Observed(files, RUNNING, "the runner lives")
@@ -347,14 +358,14 @@ def from_files(files: Files) -> Observed:
     files = read_again(files)
     if files.exit is not None:
         return _ended(files)
-    return _without_deputy(files) if files.away else _without_runner(files)
+    return _without_deputy(files) if files.away else _stale_or_lost(files)
 
 
 def read_again(files: Files) -> Files:
     """The same session, with the records that may have changed since it was read."""
     again = Files(files.id, files.directory, files.spec, _state(files.directory), _exit(files.directory))
     if again.away:
-        _decide_here(again)
+        _apply_local_changes(again)
     return again
 
 
@@ -366,7 +377,7 @@ def _ended(files: Files) -> Observed:
         recorded = _recorded_away(files) if exit["survivors"] else None
         if recorded is not None and recorded["state"] == LOST:
             files.exit = {**files.exit, "exit": {**exit, "survivors": [], "survivors_more": 0}}
-    elif exit["survivors"] and runner_gone(files):
+    elif exit["survivors"] and not records.runner_lives(files.directory):
         away = elsewhere(files)
         if files.in_process:
             left, more = [], 0  # a task or thread is gone with its host
@@ -406,7 +417,7 @@ def stranger(files: Files) -> processes.Process | None:
     return None if process is None or command is None or process.start == command["start"] else process
 
 
-def _without_runner(files: Files) -> Observed:
+def _stale_or_lost(files: Files) -> Observed:
     if files.in_process:
         return Observed(files, LOST, "its host is gone, and it was a task or thread of it")
     away = elsewhere(files)
@@ -469,7 +480,7 @@ def refused_place(home: Home, id: str) -> bool:
 
 def needs_deputy(files: Files) -> bool:
     """Whether a new deputy could find out more about this session; for a stale one, every _STALE_FOR_S."""
-    if not files.away or not runner_gone(files):
+    if not files.away or records.runner_lives(files.directory):
         return False
     files = read_again(files)
     if files.exit is not None and not files.exit["exit"]["survivors"]:
@@ -480,10 +491,6 @@ def needs_deputy(files: Files) -> bool:
         return True
     age_s = time.time() - os.stat(os.path.join(files.directory, records.AWAY)).st_mtime
     return recorded["state"] == STALE and not 0 <= age_s < _STALE_FOR_S
-
-
-def runner_gone(files: Files) -> bool:
-    return records.lock_is_free(os.path.join(files.directory, "spec.json"))
 
 
 def halted(files: Files) -> bool:
@@ -500,7 +507,7 @@ def _state_or_repaired(id: str, directory: str, spec: Record) -> Record | None:
     try:
         return _state(directory)
     except DamagedRecord:
-        if is_away(spec) or records.lock_is_free(os.path.join(directory, "spec.json")):
+        if is_away(spec) or not records.runner_lives(directory):
             raise
         from .connection import rewrite_state
 

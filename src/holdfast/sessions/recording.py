@@ -12,16 +12,15 @@ import shlex
 import stat
 
 from ..core import jsontext
-from ..core.records import lines
+from ..core.records import TTY, lines
 from ..errors import BadArgument, NotATty, UnsafeFile
 from ..model import Exit as CommandExit
 from ..model.session import seconds
 from ..runner.log import DATA, RESIZE
 from ..terminal.recording import Exit, Header, Mark, Missing, Output, Resize, Tally, events, written
 from .log import Log, parse_cursor
-from .segments import TERMINAL
-from .start import DEFAULT_TERM
-from .terminal_log import Reading, pieces, size_before
+from .start_request import DEFAULT_TERM
+from .terminal_log import Reading, size_before
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
     from ..terminal.recording import Event, Moment
     from .observe import Files
-    from .segments import Look
+    from .segments import LogSnapshot
 
 
 # A file that is written where the user wants it, in a directory that others may write too (`/tmp`).
@@ -126,18 +125,20 @@ class Recording:
         self._files = files
         self._log = Log(files.directory)
         self._idle_limit = idle_limit
-        with self._log.look() as look:
-            self._frames = look.whole_frames()
-            self._kept = look.begin(TERMINAL)
-            self._end = look.ends.get(TERMINAL, 0)
-        self._resizes = self._frames.resizes(TERMINAL)
+        with self._log.snapshot() as snapshot:
+            self._frames = snapshot.whole_frames()
+            self._kept = snapshot.begin(TTY)
+            self._end = snapshot.ends.get(TTY, 0)
+        self._resizes = self._frames.resizes(TTY)
         first = next(self._frames.records(), None)
         # The monotonic and the wall clock of one moment, to convert between them.
         self._clocks = None if first is None else first[:2]
         self.begin = 0 if since is None else self._point(since, "--from")
         self.end = self._end if until is None else min(self._end, self._point(until, "--to"))
         if self.end < self.begin:
-            raise BadArgument("--to", "it comes before --from", "give an offset or a time behind it")
+            raise BadArgument("--to", "it comes before --from", "give an offset or a time after it")
+        # How far it was read.
+        self.at = self.begin
         # The screen that a recording from the middle begins with, and its size.
         self._opening: tuple[bytes, tuple[int, int]] | None = None
 
@@ -176,21 +177,21 @@ class Recording:
     def _start(self) -> int | None:
         """When the recording begins: with the session, or with the first byte of its part."""
         if self.begin:
-            return self._frames.came_at(TERMINAL, self.begin)
+            return self._frames.came_at(TTY, self.begin)
         return None if self._clocks is None else self._clocks[0]
 
     def _point(self, given: str | int, argument: str) -> int:
         """An offset as it is, or as a cursor; a time as the offset of what came then."""
         text = str(given)
         if text.isdecimal() or ":" in text:
-            offset = parse_cursor(text, (TERMINAL,)).get(TERMINAL, 0)
+            offset = parse_cursor(text, (TTY,)).get(TTY, 0)
             if offset > self._end:
-                raise BadArgument(argument, f"{offset} is behind the end, {self._end}", "give a smaller offset")
+                raise BadArgument(argument, f"{offset} is past the end, {self._end}", "give a smaller offset")
             return offset
         wanted = seconds(text, argument) * 1e9
         start = 0 if self._clocks is None else self._clocks[0]
         for mono, _, stream, kind, offset, _ in self._frames.records():
-            if stream == TERMINAL and kind == DATA and mono - start >= wanted:
+            if stream == TTY and kind == DATA and mono - start >= wanted:
                 return min(offset, self._end)
         return self._end
 
@@ -206,18 +207,18 @@ class Recording:
         return size_before(self._files.directory, self._files.spec, self.begin), 0
 
     def _raw(self) -> Iterator[bytes]:
-        with self._log.look() as look:
-            for moment in _read(look, self.begin, self.end, 0):
+        with self._log.snapshot() as snapshot:
+            for moment in self._read(snapshot, self.begin, self.end, 0):
                 if isinstance(moment, Output):
                     yield moment.data
                 else:
                     self.tally.missing.append(moment)
 
     def _text(self) -> Iterator[str]:
-        with self._log.look() as look:
-            reading = Reading(look, self.begin)
+        with self._log.snapshot() as snapshot:
+            reading = Reading(snapshot, self.begin)
             at = self.begin
-            for moment in _read(look, self.begin, self.end, 0):
+            for moment in self._read(snapshot, self.begin, self.end, 0):
                 if isinstance(moment, Output):
                     yield "".join([text for _, text in reading.feed(at, moment.data)])
                     at += len(moment.data)
@@ -231,8 +232,8 @@ class Recording:
         start = self._start() or 0
         marks = [mark for mark in self._marks() if mark.at_ns >= start]
         taken = last = 0
-        with self._log.look() as look:
-            for moment in _one_gap(self._output(look)):
+        with self._log.snapshot() as snapshot:
+            for moment in _one_gap(self._output(snapshot)):
                 while taken < len(marks) and marks[taken].at_ns <= moment.at_ns:
                     yield marks[taken]
                     taken += 1
@@ -248,14 +249,14 @@ class Recording:
             assert self._files.exit is not None
             yield Exit(max(last, self._monotonic(self._files.exit.get("ended_at")) or 0), status)
 
-    def _output(self, look: Look) -> Iterator[Output | Resize | Missing]:
+    def _output(self, snapshot: LogSnapshot) -> Iterator[Output | Resize | Missing]:
         _, skipped = self._first_size()
         at = self.begin
-        time = self._frames.came_at(TERMINAL, at) or 0
+        time = self._frames.came_at(TTY, at) or 0
         if self._opening is not None:
             yield Output(time, self._opening[0])
         for time, _, stream, kind, offset, length in self._frames.records():
-            if stream != TERMINAL or kind not in (DATA, RESIZE):
+            if stream != TTY or kind not in (DATA, RESIZE):
                 continue
             if kind == RESIZE and skipped:
                 skipped -= 1
@@ -263,11 +264,22 @@ class Recording:
             if offset > self.end:
                 break
             upto = min(offset + length if kind == DATA else offset, self.end)
-            yield from _read(look, at, upto, time)
+            yield from self._read(snapshot, at, upto, time)
             at = max(at, upto)
             if kind == RESIZE:
                 yield Resize(time, length >> 16, length & 0xFFFF)
-        yield from _read(look, at, self.end, time)
+        yield from self._read(snapshot, at, self.end, time)
+
+    def _read(self, snapshot: LogSnapshot, begin: int, end: int, time: int) -> Iterator[Output | Missing]:
+        """All bytes between two offsets, and what is missing of them."""
+        self.at = begin
+        for offset, data in snapshot.pieces(TTY, begin, end, _PIECE_BYTES):
+            if offset > self.at:
+                yield Missing(time, self.at, offset, _reason(snapshot, self.at))
+            yield Output(time, data)
+            self.at = offset + len(data)
+        if self.at < end:
+            yield Missing(time, self.at, end, _reason(snapshot, self.at))
 
     def _open_screen(self) -> None:
         """What begins in the middle begins with the screen as it was, at the last place outside of any sequence."""
@@ -310,18 +322,6 @@ class Recording:
         return self._clocks[0] + at_ns - self._clocks[1]
 
 
-def _read(look: Look, begin: int, end: int, time: int) -> Iterator[Output | Missing]:
-    """All bytes between two offsets, and what is missing of them."""
-    at = begin
-    for offset, data in pieces(look, begin, end, _PIECE_BYTES):
-        if offset > at:
-            yield Missing(time, at, offset, _reason(look, at))
-        yield Output(time, data)
-        at = offset + len(data)
-    if at < end:
-        yield Missing(time, at, end, _reason(look, at))
-
-
 def _one_gap(moments: Iterator[Output | Resize | Missing]) -> Iterator[Output | Resize | Missing]:
     """What is missing in one piece was printed in many."""
     gap: Missing | None = None
@@ -341,8 +341,8 @@ def _one_gap(moments: Iterator[Output | Resize | Missing]) -> Iterator[Output | 
         yield gap
 
 
-def _reason(look: Look, at: int) -> str:
-    return next((gap.reason for gap in look.gaps if gap.start <= at < gap.stop), "missing")
+def _reason(snapshot: LogSnapshot, at: int) -> str:
+    return next((gap.reason for gap in snapshot.gaps if gap.start <= at < gap.stop), "missing")
 
 
 def _lines(path: str) -> Iterator[dict[str, Any]]:

@@ -25,7 +25,7 @@ from ..home import no_space
 from ..model import EXITED, FINAL_STATES, seconds
 from ..model.options import OPTIONS, SIGNAL_FEATURES
 from ..places.kinds import LOCAL, is_away
-from .find import CLAIM_S, Claim, kept_holder, live_holder, name_of
+from .claims import CLAIM_S, Claim, kept_holder, live_holder, name_of
 from .observe import Files, Observed, elsewhere, read_end, read_files
 
 TYPE_CHECKING = False
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
     from typing import Any, Literal
 
-    from ..model import StartOptions
+    from ..model.options import StartOptions
+    from .claims import Held
     from .connection import Connection
     from .core import Core
-    from .find import Held
     from .log import Page
-    from .start import Command, StartRequest
+    from .start_request import Command, StartRequest
 
     Lifetime = Literal["detached", "owner", "call"]
 
@@ -46,14 +46,14 @@ if TYPE_CHECKING:
 # How long a replacement waits for another one, which may have to wait for a stop.
 _REPLACE_S = 60.0
 # How long the end of a call waits for the runner to confirm that the command lives on.
-_DETACH_S = 0.2
+_OUTLIVE_CALL_S = 0.2
 
 
 async def start(core: Core, command: Command, options: StartOptions, *, once: bool = False) -> Observed:
     """Start a session in the background. `once`: the key stays taken after the session has ended."""
     if options.get("lifetime") == "call":
         raise BadArgument("lifetime", "`call` is the life of a run; start returns at once", "use run(), or `owner`")
-    seen, connection = await begin(core, command, options, once=once)
+    seen, connection = await start_connected(core, command, options, once=once)
     if connection is not None:
         connection.close()
     _count_listeners(core, seen, options)
@@ -63,7 +63,7 @@ async def start(core: Core, command: Command, options: StartOptions, *, once: bo
 
 def _count_listeners(core: Core, seen: Observed, options: StartOptions) -> None:
     """Count the consumers of its signals, and note if signals were asked for and there is no consumer yet."""
-    from ..index.signals import listening
+    from ..index.queues import listening
 
     spec = seen.files.spec
     owner = spec.get("owner")
@@ -88,47 +88,53 @@ async def run(
 
     limit = None if wait is None else seconds(wait)
     options.setdefault("notify", "auto")
-    seen, connection = await begin(core, command, options, then=_exit_wait(options, limit))
+    seen, connection = await start_connected(core, command, options, then=_exit_wait(options, limit))
     id = seen.files.id
     if started is not None:
         started(seen)
     if connection is None:
         await Wait(core, id, timeout=limit).run()
-        return await core.observe(id)
+        held = await core.observe(id)
+        held.existed = True
+        return held
     until = None if limit is None else time.monotonic() + limit
+    reply_s, in_time = core.config.hosts_reply_timeout, True
+    reply: dict[str, Any] | None
     try:
-        reply_s = core.config.hosts_reply_timeout
         try:
-            reply = await connection.confirm_end(limit, reply_s)
+            reply = await connection.await_end(limit, reply_s)
         except Unreachable:
             if until is None or time.monotonic() < until:
                 raise
-            late = await core.observe(id)
-            if late.state != EXITED:
-                if options.get("lifetime") == "call":
-                    await _detach(connection)
-                return late  # after the timeout
-            # It has ended since. The late answer says whether this call reports the end, or the queue.
-            reply = await connection.confirm_end(0.0, reply_s, late_s=reply_s)
-        status = reply["status"]
-        left = reply["reason"] == "timeout" or (status.get("exit") or {}).get("survivors")
-        if left and options.get("lifetime") == "call":
-            await _detach(connection)
+            in_time, seen = False, await core.observe(id)
+            # If it ended just after the limit, it is asked once more, so that the confirmation is not lost.
+            reply = await connection.confirm_now(reply_s) if seen.state == EXITED else None
+        if options.get("lifetime") == "call" and (reply is None or _lives_on(reply)):
+            await _outlive_call(connection)
+        if reply is None:
+            return seen
     except RunnerGone:
         await Wait(core, id, timeout=limit).run()
         return await core.observe(id)
     finally:
         connection.close()
     core.collect_when_due(id)
+    status = reply["status"]
     ended = Observed(read_end(core.home, seen.files), status["state"], "its runner answered", live=status)
+    # Its end was confirmed before the runner gave up waiting for that. The only other signal is the one of its start,
+    # which is never queued.
+    confirmed = in_time and options["notify"] == "auto" and not _lives_on(reply)
+    ended.nothing_queued = confirmed and status["signals"] == 2
     core.note(ended)
     return ended
 
 
-async def foreground(core: Core, command: Command, options: StartOptions, *, hold: bool = True) -> Foreground:
-    """Start a session. With `hold` the command waits before the log's cap would cut output that was not read."""
+async def foreground(core: Core, command: Command, options: StartOptions, *, backpressure: bool = True) -> Foreground:
+    """Start a session. With `backpressure` the command waits before the log's cap would cut what was not read."""
     options.setdefault("notify", "auto")
-    seen, connection = await begin(core, command, options, then=_exit_wait(options, None), hold=hold)
+    seen, connection = await start_connected(
+        core, command, options, then=_exit_wait(options, None), backpressure=backpressure
+    )
     core.collect_when_due(seen.files.id)
     return Foreground(core, seen, connection)
 
@@ -165,25 +171,30 @@ class Foreground:
         """The caller reports the end: it need not be signalled to the owner."""
         if self._connection is not None:
             try:
-                await self._connection.confirm_end(0.0, self._reply_s, late_s=self._reply_s)
+                await self._connection.confirm_now(self._reply_s)
             except HoldfastError:
                 pass
 
-    async def detach(self) -> None:
+    async def outlive_call(self) -> None:
         """Keep the command running, also one with `lifetime="call"`."""
         if self._connection is not None:
-            await _detach(self._connection)
+            await _outlive_call(self._connection)
 
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
 
 
-async def _detach(connection: Connection) -> None:
+def _lives_on(reply: dict[str, Any]) -> bool:
+    """Is anything left of the session, as its runner answered a wait for its end?"""
+    return reply["reason"] == "timeout" or bool((reply["status"].get("exit") or {}).get("survivors"))
+
+
+async def _outlive_call(connection: Connection) -> None:
     """Keep a command with `lifetime="call"` alive when its call returns. A runner that was stopped by a signal reads
     this when it continues, before it sees that the connection was closed."""
     try:
-        await connection.request("update", _DETACH_S, lifetime="detached")
+        await connection.request("update", _OUTLIVE_CALL_S, lifetime="detached")
     except (RunnerGone, Unreachable):
         pass
 
@@ -194,20 +205,20 @@ def _exit_wait(options: StartOptions, limit: float | None) -> dict[str, Any]:
     return {"type": "wait", "id": 0, "exit": True, "confirm": confirm, **({} if limit is None else {"timeout": limit})}
 
 
-async def begin(
+async def start_connected(
     core: Core,
     command: Command,
     options: StartOptions,
     *,
     restarted_from: str | None = None,
     then: dict[str, Any] | None = None,
-    hold: bool = False,
+    backpressure: bool = False,
     once: bool = False,
 ) -> tuple[Observed, Connection | None]:
     """A running session, and the connection that started it, on which `then` was already asked. Without a connection
-    the live holder of the key is returned instead of a second session. With `hold` the command waits, while that
-    connection is open, before the log's cap would cut what `has_read` has not reported."""
-    from .start import build
+    the live holder of the key is returned instead of a second session. With `backpressure` the command waits,
+    while that connection is open, before the log's cap would cut what `has_read` has not reported."""
+    from .start_request import build
 
     held: list[Held] = []
     try:
@@ -218,12 +229,13 @@ async def begin(
                 if request.spec[kind] is not None:
                     existing = await _claim(core, Claim(core.home, kind, request.spec[kind]), request, held, once)
                     if existing is not None:
+                        existing.existed = True
                         return existing, None
         except OSError as problem:
             if problem.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise no_space(problem.filename or core.home.locks) from None
             raise SpawnError(problem.errno or 0, "request", problem.filename) from None
-        return await _launch(core, request, held, then, hold)
+        return await _send_start(core, request, held, then, backpressure)
     finally:
         for claimed in held:
             claimed.close()
@@ -247,9 +259,9 @@ async def _claim(
         holder = None  # it was renamed meanwhile
     if holder is not None:
         if replace and request.spec["owner"] in (None, holder.files.current().get("owner")):
-            from .act import end
+            from .act import stop_or_fail
 
-            await end(core, holder.files.id, grace=None, by=request.spec["owner"])
+            await stop_or_fail(core, holder.files.id, grace=None, by=request.spec["owner"])
         elif claim.kind == "name":
             raise NameTaken(claim.text, holder.files.id)
         elif _asked_alike(holder.files.spec, request.spec, whole=once):
@@ -274,10 +286,10 @@ def _asked_alike(one: dict[str, Any], other: dict[str, Any], *, whole: bool = Fa
     return all(given.get(part) == other.get(part) for part in parts)
 
 
-async def _launch(
-    core: Core, request: StartRequest, held: list[Held], then: dict[str, Any] | None, hold: bool
+async def _send_start(
+    core: Core, request: StartRequest, held: list[Held], then: dict[str, Any] | None, backpressure: bool
 ) -> tuple[Observed, Connection]:
-    from .launch import launch
+    from .launch import reach_runner
 
     spec = request.spec
     spec["endpoint"] = core.endpoint(spec["id"])
@@ -288,7 +300,7 @@ async def _launch(
         "env": request.env,
         "claims": len(held),
         "then": then,
-        **({"hold": True} if hold else {}),
+        **({"hold": True} if backpressure else {}),  # the wire's name for backpressure
     }
     if spec["timeout"] is not None or spec["ttl"] is not None:
         # The command's time runs from here: a slow start is part of it.
@@ -299,14 +311,18 @@ async def _launch(
     if request.input is not None:
         frame["input"] = wire.as_text(request.input)
     descriptors = [claimed.fileno() for claimed in held] + request.fds
-    connection = await launch(core, frame, descriptors)
+    connection = await reach_runner(core, frame, descriptors)
     for claimed in held:
-        claimed.set(spec["id"])
+        claimed.set(spec["id"])  # again: a start that took another way has another id
     files = Files(spec["id"], core.home.session(spec["id"]), spec, None, None)
     status = connection.hello["status"]
     if status["error"] is not None:
         if then is not None and then.get("confirm"):
-            await _confirm_failure(core, connection)
+            # The caller gets the error: the end need not be signalled as well.
+            try:
+                await connection.confirm_now(core.config.hosts_reply_timeout)
+            except (RunnerGone, Unreachable):
+                pass
         connection.close()
         files = read_files(core.home, files.id)
         core.note(Observed(files, EXITED, "exit record"))
@@ -328,15 +344,6 @@ async def _launch(
     return Observed(files, status["state"], "its runner answered", live=status), connection
 
 
-async def _confirm_failure(core: Core, connection: Connection) -> None:
-    """The caller gets the error: the end need not be signalled as well."""
-    try:
-        reply_s = core.config.hosts_reply_timeout
-        await connection.confirm_end(0.0, reply_s, late_s=reply_s)
-    except (RunnerGone, Unreachable):
-        pass
-
-
 # The same command again: options from the spec of the session, the rest given by the caller.
 
 
@@ -354,9 +361,9 @@ async def restart(
     """Stop it if it runs, and start it again. A restart that cannot be the same is refused before anything is
     stopped; one whose stop leaves survivors starts nothing beside them. A session with a restart policy is
     restarted in place by its runner, unless something is to be different."""
-    from .act import end
-    from .attention import asked_again
-    from .start import asked_again as terminal_again
+    from .act import stop_or_fail
+    from .feature_options import given_again
+    from .start_request import tty_again
 
     files = read_files(core.home, id)
     now = files.current()
@@ -369,13 +376,13 @@ async def restart(
             pass  # there is no runner that could restart it in place
     again = (name for name, option in OPTIONS.items() if option.again)
     options: Any = {name: now[name] for name in again if now.get(name) is not None}
-    options.update(asked_again(now))
+    options.update(given_again(now))
     options["env"] = _environment(now, env)
     if "tty" in options:
-        options["tty"] = terminal_again(options["tty"], options["env"])
+        options["tty"] = tty_again(options["tty"], options["env"])
     if input is None and now.get("input_bytes") is not None:
         why = f"{now['input_bytes']} bytes were given at the first start, and input is never stored"
-        raise BadArgument("input", why, "give it again, or an empty one to go without")
+        raise BadArgument("input", why, "give it again, or an empty one to run without input")
     options["input"] = input
     if pass_fds is None and now.get("pass_fds"):
         passed = ", ".join(map(str, now["pass_fds"]))
@@ -383,12 +390,12 @@ async def restart(
     options["pass_fds"] = pass_fds
     options.update(_lifetime(files, now, lifetime, owner_pid))
     try:
-        await end(core, id, grace=grace)
+        await stop_or_fail(core, id, grace=grace)
     except IdentityMismatch:
         # A finished session needs no proof: its pid belongs to another process, or is from before the reboot.
         if (await core.observe(id)).state not in FINAL_STATES:
             raise
-    seen, connection = await begin(core, files.spec["command"], options, restarted_from=id)
+    seen, connection = await start_connected(core, files.spec["command"], options, restarted_from=id)
     if connection is not None:
         connection.close()
     return seen
@@ -396,7 +403,7 @@ async def restart(
 
 def _environment(now: dict[str, Any], env: Mapping[str, str | None] | None) -> dict[str, str | None]:
     """Variables that were given at the first start must be given again, or be in the environment that is passed
-    on: their values are not on disk. Those that were taken away are taken away again."""
+    on: their values are not on disk. Those that were removed are removed again."""
     given: dict[str, str | None] = {name: None for name in now["env_set"] if name not in now["env_names"]}
     given.update(env or {})
     # What a place has is not known here.
@@ -405,8 +412,8 @@ def _environment(now: dict[str, Any], env: Mapping[str, str | None] | None) -> d
     if missing:
         raise BadArgument(
             "env",
-            f"{', '.join(missing)} were given at the first start, and values are never stored",
-            "give them again, or None to go without",
+            f"the first start set {', '.join(missing)}, and values are never stored",
+            "give them again, or None to leave them out",
         )
     return given
 

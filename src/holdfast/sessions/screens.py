@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 
+from ..core.records import TTY
 from ..core.vt.modes import SYNCHRONIZED_MAX_S
 from ..errors import NotATty, OffsetAhead, Unsupported
-from ..runner.terminal.attach import STREAM
 from .marks import plan_at, read_marks, tracker_at
 from .observe import read_files
 
@@ -58,7 +58,7 @@ class Restore:
         self.whole = True
 
     def read(self, begin: int, end: int) -> Iterator[bytes]:
-        for offset, block in self._log.blocks(STREAM, begin, end):
+        for offset, block in self._log.blocks(TTY, begin, end):
             self.whole &= offset == begin
             yield block
             begin = offset + len(block)
@@ -92,7 +92,7 @@ def screen(core: Core, files: Files, *, at: int | None, history: int) -> Screen:
 
 def repainted(core: Core, files: Files, *, at: int | None) -> tuple[int, tuple[int, int], bytes]:
     """An offset, the size there, and the bytes that put a blank terminal of that size into its state: the output that
-    follows can be written behind them."""
+    follows can be written after them."""
     from ..terminal.filter import Filter
     from ..terminal.paint import paint
 
@@ -108,10 +108,10 @@ def _wanted(core: Core, files: Files, at: int | None) -> tuple[Log, int, int]:
     if not files.spec.get("tty"):
         raise NotATty(files.id)
     log = core.log(files.id)
-    with log.look() as look:
-        end = look.ends.get(STREAM, 0)
-        if at is not None and not look.has_come_to(STREAM, at):
-            raise OffsetAhead(STREAM, at, end)
+    with log.snapshot() as snapshot:
+        end = snapshot.ends.get(TTY, 0)
+        if at is not None and not snapshot.has_come_to(TTY, at):
+            raise OffsetAhead(TTY, at, end)
     return log, end, end if at is None else min(at, end)
 
 
@@ -138,10 +138,13 @@ def _drawn(core: Core, files: Files, at: int, history_rows: int) -> tuple[Restor
             kept = None  # resized since, at the same offset
     restore = restore_at(log, files, at, history_rows, kept)
     plan, begun = restore.plan, None
-    if kept is not None and plan["ranges"][-1]["from"] <= kept.mark["offset"]:
+    if kept is not None:
         # It has both screens and the history: what comes before it need not be drawn.
-        plan = {**plan, "ranges": [{**plan["ranges"][-1], "from": kept.mark["offset"]}]}
-        begun = kept.mark["offset"], kept.grid
+        offset = kept.mark["offset"]
+        after = [part for part in plan["ranges"] if part["to"] >= offset]
+        if after and after[0]["from"] <= offset:
+            plan = {**plan, "ranges": [{**after[0], "from": offset}, *after[1:]]}
+            begun = offset, kept.grid
     try:
         return restore, render(plan, restore.read, restore.resizes, history_rows, keyframe=begun)
     except GridFailed as problem:
@@ -162,6 +165,6 @@ def _keep(core: Core, id: str, restore: Restore, grid: Grid, history_rows: int) 
 
 def _silent_s(log: Log) -> float:
     """How long ago the terminal last printed something."""
-    with log.look() as look:
-        newest = look.newest(STREAM)
+    with log.snapshot() as snapshot:
+        newest = snapshot.newest(TTY)
     return 0.0 if newest is None else time.time() - newest

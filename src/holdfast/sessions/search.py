@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 import re
 from bisect import bisect_right
-from dataclasses import dataclass, field
 
+from ..core.records import TTY
 from ..core.vt.text import Cleaner, clean, plain
 from ..core.vt.widths import decode, is_utf8
 from ..errors import BadArgument
-from .segments import STREAMS, TERMINAL
+from ..model.session import Declared
+from .segments import STREAMS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from ..core.vt.page import Line
     from .log import Log
-    from .segments import Look
+    from .segments import LogSnapshot
     from .terminal_log import Reading
 
 
@@ -125,8 +126,7 @@ _CONTEXT_BYTES = 4 << 10
 _UNFINISHED_BYTES = 64 << 10
 
 
-@dataclass(eq=False, slots=True)
-class Hit:
+class Hit(Declared):
     """A line that matches. `offset` is where its bytes begin in the raw stream, `spans` are positions in `text`.
 
     `line` counts from the first line ever printed. It is counted when first asked for, for all hits at once; None
@@ -139,15 +139,14 @@ class Hit:
     spans: list[tuple[int, int]]
     before: list[str]
     after: list[str]
-    _numbers: _Numbers = field(repr=False)
+    _numbers: _Numbers
 
     @property
     def line(self) -> int | None:
         return self._numbers.line(self.offset)
 
 
-@dataclass(slots=True)
-class Match:
+class Match(Declared):
     """What a wait was waiting for: the line, where in it, and the range of its bytes in the raw stream."""
 
     stream: str
@@ -210,7 +209,7 @@ class _Body:
         return self.begin + at
 
     def raw_end(self, offset: int, position: int) -> int:
-        """The raw offset behind the line that begins at `offset` and ends at a position."""
+        """The raw offset after the line that begins at `offset` and ends at a position."""
         if self._raw is None:
             return self.begin + position + 1
         return self.begin + (self._raw.find(b"\n", offset - self.begin) + 1 or len(self._raw))
@@ -238,8 +237,8 @@ def search(
     compiled = Pattern(pattern, ignore_case)
     found: list[list[Hit]] = []
     for name in (stream,) if stream else log.streams():
-        with log.look() as look:
-            hits = _hits(log, look, name, compiled, context, newest)
+        with log.snapshot() as snapshot:
+            hits = _hits(log, snapshot, name, compiled, context, newest)
             found.append(list(itertools.islice((hit for hit in hits if isinstance(hit, Hit)), limit)))
     found = [hits for hits in found if hits]
     merged = list(itertools.chain.from_iterable(found))
@@ -260,11 +259,11 @@ def hits(
     before: int | None,
     after: int | None,
 ) -> Iterator[Hit | int]:
-    """Lines of one stream that match and begin before or behind these offsets, as they are found; between them
+    """Lines of one stream that match and begin before or after these offsets, as they are found; between them
     offsets that the search has come to."""
-    with log.look() as look:
+    with log.snapshot() as snapshot:
         compiled = Pattern(pattern, ignore_case)
-        for hit in _hits(log, look, stream, compiled, context, newest, before, after):
+        for hit in _hits(log, snapshot, stream, compiled, context, newest, before, after):
             at = hit if isinstance(hit, int) else hit.offset
             if (before is None or at < before) and (after is None or at > after):
                 yield hit
@@ -272,7 +271,7 @@ def hits(
 
 def _hits(
     log: Log,
-    look: Look,
+    snapshot: LogSnapshot,
     stream: str,
     pattern: Pattern,
     context: int,
@@ -280,17 +279,17 @@ def _hits(
     before: int | None = None,
     after: int | None = None,
 ) -> Iterator[Hit | int]:
-    if stream == TERMINAL:
-        numbers = _Numbers(log, TERMINAL)
+    if stream == TTY:
+        numbers = _Numbers(log, TTY)
         if newest:
-            return _terminal_hits_back(look, pattern, context, numbers, before)
-        return _terminal_hits_in_order(look, pattern, context, numbers)
-    bodies = _bodies_back(look, stream, before) if newest else _bodies(look, stream, after)
-    return _hits_in(log, look, stream, pattern, context, newest, bodies)
+            return _terminal_hits_back(snapshot, pattern, context, numbers, before)
+        return _terminal_hits_in_order(snapshot, pattern, context, numbers)
+    bodies = _bodies_back(snapshot, stream, before) if newest else _bodies(snapshot, stream, after)
+    return _hits_in(log, snapshot, stream, pattern, context, newest, bodies)
 
 
 def _hits_in(
-    log: Log, look: Look, stream: str, pattern: Pattern, context: int, newest: bool, bodies: Iterator[_Body]
+    log: Log, snapshot: LogSnapshot, stream: str, pattern: Pattern, context: int, newest: bool, bodies: Iterator[_Body]
 ) -> Iterator[Hit | int]:
     """Behind the hits of each block, where a search that goes on from there has `before` or `after`."""
     numbers = _Numbers(log, stream)
@@ -298,20 +297,20 @@ def _hits_in(
         found = [(*line, body.offset(line[0])) for line in pattern.lines(body.clean, 0, body.stop)]
         for begin, end, low, high, offset in reversed(found) if newest else found:
             line, spans = pattern.shown(body.clean, begin, end, low, high)
-            before = _lines_before(look, stream, body, begin, offset, context)
-            after = _lines_after(look, stream, body, end, offset, context)
+            before = _lines_before(snapshot, stream, body, begin, offset, context)
+            after = _lines_after(snapshot, stream, body, end, offset, context)
             numbers.offsets.add(offset)
             yield Hit(stream, offset, line, spans, before, after, numbers)
         yield body.begin if newest else body.end - 1
 
 
-def _terminal_hits_in_order(look: Look, pattern: Pattern, context: int, numbers: _Numbers) -> Iterator[Hit]:
+def _terminal_hits_in_order(snapshot: LogSnapshot, pattern: Pattern, context: int, numbers: _Numbers) -> Iterator[Hit]:
     from .terminal_log import all_lines
 
     before: list[str] = []
-    # Hits that wait for the lines behind them.
+    # Hits that wait for the lines after them.
     waiting: list[Hit] = []
-    for lines in all_lines(look):
+    for lines in all_lines(snapshot):
         texts = _texts(lines)
         for hit in waiting:
             hit.after += texts[: context - len(hit.after)]
@@ -320,7 +319,7 @@ def _terminal_hits_in_order(look: Look, pattern: Pattern, context: int, numbers:
         for at, text, spans in _matches(pattern, texts):
             above = [*before, *texts[max(0, at - context) : at]][-context:] if context else []
             numbers.offsets.add(lines[at][0])
-            waiting.append(Hit(TERMINAL, lines[at][0], text, spans, above, texts[at + 1 : at + 1 + context], numbers))
+            waiting.append(Hit(TTY, lines[at][0], text, spans, above, texts[at + 1 : at + 1 + context], numbers))
         while waiting and len(waiting[0].after) >= context:
             yield waiting.pop(0)
         before = [*before, *texts][-context:] if context else []
@@ -328,18 +327,18 @@ def _terminal_hits_in_order(look: Look, pattern: Pattern, context: int, numbers:
 
 
 def _terminal_hits_back(
-    look: Look, pattern: Pattern, context: int, numbers: _Numbers, before: int | None
+    snapshot: LogSnapshot, pattern: Pattern, context: int, numbers: _Numbers, before: int | None
 ) -> Iterator[Hit | int]:
     from .terminal_log import lines_back
 
-    for begin, end, lines in lines_back(look, before):
+    for begin, end, lines in lines_back(snapshot, before):
         texts = _texts(lines)
         for at, text, spans in reversed(list(_matches(pattern, texts))):
             offset = lines[at][0]
             if begin <= offset < end:
                 numbers.offsets.add(offset)
                 above, below = texts[max(0, at - context) : at], texts[at + 1 : at + 1 + context]
-                yield Hit(TERMINAL, offset, text, spans, above, below, numbers)
+                yield Hit(TTY, offset, text, spans, above, below, numbers)
         yield begin
 
 
@@ -358,11 +357,11 @@ def _matches(pattern: Pattern, texts: list[str]) -> Iterator[tuple[int, str, lis
         yield bisect_right(starts, begin) - 1, *pattern.shown(body, begin, end, low, high)
 
 
-def _line_from(look: Look, stream: str, at: int) -> int:
-    """Where the first line at or behind an offset begins; the offset itself in a line that is too long."""
-    end, size = look.ends.get(stream, 0), _CONTEXT_BYTES
-    while look.begin(stream) < at < end and size <= _LINE_MAX_BYTES:
-        begin, data = look.piece(stream, at - 1, end, size)
+def _line_from(snapshot: LogSnapshot, stream: str, at: int) -> int:
+    """Where the first line at or after an offset begins; the offset itself in a line that is too long."""
+    end, size = snapshot.ends.get(stream, 0), _CONTEXT_BYTES
+    while snapshot.begin(stream) < at < end and size <= _LINE_MAX_BYTES:
+        begin, data = snapshot.piece(stream, at - 1, end, size)
         if begin != at - 1:
             break
         if (cut := data.find(b"\n") + 1) or len(data) < size:
@@ -371,15 +370,15 @@ def _line_from(look: Look, stream: str, at: int) -> int:
     return at
 
 
-def _bodies(look: Look, stream: str, after: int | None = None) -> Iterator[_Body]:
-    """Blocks of whole lines from the beginning on, or those behind an offset. A hole ends a line."""
-    at, end = look.begin(stream), look.ends.get(stream, 0)
+def _bodies(snapshot: LogSnapshot, stream: str, after: int | None = None) -> Iterator[_Body]:
+    """Blocks of whole lines from the beginning on, or those after an offset. A hole ends a line."""
+    at, end = snapshot.begin(stream), snapshot.ends.get(stream, 0)
     if after is not None:
-        at = max(at, _line_from(look, stream, after + 1))
+        at = max(at, _line_from(snapshot, stream, after + 1))
     cleaner = Cleaner()
     size = _BLOCK_BYTES
     while at < end:
-        begin, data = look.piece(stream, at, end, size)
+        begin, data = snapshot.piece(stream, at, end, size)
         if begin != at:
             cleaner.flush()
         cut = data.rfind(b"\n") + 1
@@ -394,19 +393,19 @@ def _bodies(look: Look, stream: str, after: int | None = None) -> Iterator[_Body
         size = _BLOCK_BYTES
 
 
-def _bodies_back(look: Look, stream: str, before: int | None = None) -> Iterator[_Body]:
-    at = look.ends.get(stream, 0)
+def _bodies_back(snapshot: LogSnapshot, stream: str, before: int | None = None) -> Iterator[_Body]:
+    at = snapshot.ends.get(stream, 0)
     if before is not None:
-        at = min(at, _line_from(look, stream, before))
+        at = min(at, _line_from(snapshot, stream, before))
     parts: list[bytes] = []
-    while at > look.begin(stream):
-        begin, data = look.piece_before(stream, at, _BLOCK_BYTES)
+    while at > snapshot.begin(stream):
+        begin, data = snapshot.piece_before(stream, at, _BLOCK_BYTES)
         if parts and begin + len(data) < at:
             yield _whole(at, parts)
             parts = []
         held = sum(map(len, parts))
         cut = data.find(b"\n") + 1
-        if begin > look.begin(stream) and cut and held + len(data) - cut:
+        if begin > snapshot.begin(stream) and cut and held + len(data) - cut:
             yield _whole(begin + cut, [data[cut:], *parts])
             parts = [data[:cut]]
         elif held > _LINE_MAX_BYTES:
@@ -424,17 +423,17 @@ def _whole(begin: int, parts: list[bytes]) -> _Body:
     return _Body(begin, raw, len(raw), Cleaner())
 
 
-def _lines_before(look: Look, stream: str, body: _Body, begin: int, offset: int, count: int) -> list[str]:
+def _lines_before(snapshot: LogSnapshot, stream: str, body: _Body, begin: int, offset: int, count: int) -> list[str]:
     lines: list[str] = []
     while len(lines) < count and begin > 0:
         end = begin - 1
         begin = body.clean.rfind(b"\n", 0, end) + 1
         lines.append(decode(body.clean[max(begin, end - SHOWN_MAX_BYTES) : end]))
-    if len(lines) == count or body.begin <= look.begin(stream):
+    if len(lines) == count or body.begin <= snapshot.begin(stream):
         return lines[::-1]
     data, at, more = b"", offset, b""
     while data.count(b"\n") <= count and len(data) < SHOWN_MAX_BYTES:
-        begin, more = look.piece_before(stream, at, max(_CONTEXT_BYTES, len(data)))
+        begin, more = snapshot.piece_before(stream, at, max(_CONTEXT_BYTES, len(data)))
         if begin + len(more) < at or begin == at:
             break
         data, at = more + data, begin
@@ -445,7 +444,7 @@ def _lines_before(look: Look, stream: str, body: _Body, begin: int, offset: int,
     return texts[-count:]
 
 
-def _lines_after(look: Look, stream: str, body: _Body, end: int, offset: int, count: int) -> list[str]:
+def _lines_after(snapshot: LogSnapshot, stream: str, body: _Body, end: int, offset: int, count: int) -> list[str]:
     lines: list[str] = []
     position = end
     while len(lines) < count and position < body.stop:
@@ -458,7 +457,7 @@ def _lines_after(look: Look, stream: str, body: _Body, end: int, offset: int, co
     size = _CONTEXT_BYTES
     start = body.raw_end(offset, end)
     while True:
-        begin, data = look.piece(stream, start, look.ends[stream], size)
+        begin, data = snapshot.piece(stream, start, snapshot.ends[stream], size)
         if begin != start:
             return lines
         if data.count(b"\n") >= count or len(data) < size or size >= SHOWN_MAX_BYTES:
@@ -492,7 +491,7 @@ class Matcher:
         self._terminal: Reading | None = None
 
     def feed(self, stream: str, offset: int, data: bytes) -> Match | None:
-        if stream == TERMINAL and self._log is not None:
+        if stream == TTY and self._log is not None:
             return self._feed_terminal(self._log, offset, data)
         state = self._streams.get(stream)
         if state is None or state.next != offset:
@@ -514,24 +513,24 @@ class Matcher:
                 at = data.index(b"\n", at + 1)
                 line = offset + at + 1
             close = data.find(b"\n", at + 1) if end < len(text) else -1
-            behind = offset + close + 1 if close >= 0 else state.next
+            after = offset + close + 1 if close >= 0 else state.next
             shown = text[begin:end]
             span = (len(decode(shown[: low - begin])), len(decode(shown[: high - begin])))
-            return Match(stream, line, behind, decode(shown), span)
+            return Match(stream, line, after, decode(shown), span)
         return None
 
     def _feed_terminal(self, log: Log, offset: int, data: bytes) -> Match | None:
         from .terminal_log import Reading
 
         if self._terminal is None:
-            with log.look() as look:
-                self._terminal = Reading(look, offset, live=True)
+            with log.snapshot() as snapshot:
+                self._terminal = Reading(snapshot, offset, live=True)
         lines = self._terminal.feed(offset, data) + self._terminal.on_screen()
         end = offset + len(data)
         for number, (begin, text) in enumerate(lines):
             body = text.removesuffix("\n").encode()
             for _, _, low, high in self._pattern.lines(body, 0, len(body)) if text else ():
-                behind = min((at for at, _ in lines[number + 1 :] if at > max(begin, offset)), default=end)
+                after = min((at for at, _ in lines[number + 1 :] if at > max(begin, offset)), default=end)
                 span = (len(decode(body[:low])), len(decode(body[:high])))
-                return Match(TERMINAL, begin, behind, decode(body), span)
+                return Match(TTY, begin, after, decode(body), span)
         return None

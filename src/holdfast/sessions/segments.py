@@ -1,7 +1,7 @@
 """The segments of a session's log, and the order between its streams.
 
-A look is a snapshot of a directory that may change under it: a runner adds and drops segments, people cut,
-delete and lock files. A segment that vanished makes it list again; what cannot be read becomes a gap.
+A `LogSnapshot` is of a directory that may change under it: a runner adds and drops segments, people cut, delete and
+lock files. A segment that vanished makes it list again; what cannot be read becomes a gap.
 """
 
 from __future__ import annotations
@@ -10,13 +10,12 @@ import binascii
 import errno
 import os
 import stat
-import struct
 from bisect import bisect_left, bisect_right
 
 from .. import errors
 from ..core import records
-from ..core.records import STREAM_NUMBERS
-from ..runner.log import DATA, FRAME_BYTES, FRAMES_MAX_BYTES, RESIZE
+from ..core.records import STREAM_NUMBERS, TTY
+from ..runner.log import DATA, FRAME, FRAME_BYTES, FRAMES_MAX_BYTES, RESIZE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 # themselves are read either way. Nothing here is believed beyond what the segments hold.
 
 
-_RECORD = struct.Struct("<QQQIBBH")
 _STREAM_AT = 28
 _KIND_AT = 29
 _NAMES = tuple(STREAM_NUMBERS)
@@ -72,7 +70,7 @@ class Frames:
         return None
 
     def after(self, stream: str, offset: int) -> int:
-        """The index from which on every frame of a stream with bytes at or behind `offset` is found."""
+        """The index from which on every frame of a stream with bytes at or after `offset` is found."""
         low, high = 0, self.count
         while low < high:
             middle = (low + high) // 2
@@ -153,14 +151,14 @@ class Frames:
 
     def _record(self, index: int) -> tuple[int, int, str, int, int, int] | None:
         begin = index * FRAME_BYTES
-        mono, wall, offset, length, number, kind, check = _RECORD.unpack_from(self._data, begin)
+        mono, wall, offset, length, number, kind, check = FRAME.unpack_from(self._data, begin)
         if number >= len(_NAMES) or check != binascii.crc32(self._data[begin : begin + FRAME_BYTES - 2]) & 0xFFFF:
             return None
         return mono, wall, _NAMES[number], kind, offset, length
 
     def _span(self, index: int) -> tuple[int, int] | None:
         begin = index * FRAME_BYTES
-        _, _, offset, length, _, kind, check = _RECORD.unpack_from(self._data, begin)
+        _, _, offset, length, _, kind, check = FRAME.unpack_from(self._data, begin)
         body = self._data[begin : begin + FRAME_BYTES - 2]
         if kind != DATA or not length or check != binascii.crc32(body) & 0xFFFF:
             return None
@@ -189,9 +187,8 @@ def load(directory: str, *, whole: bool = False) -> Frames:
 
 # The order in which streams without frames are read, and in which a cursor names them.
 STREAMS = _NAMES
-# The one stream of a terminal.
-TERMINAL = "tty"
 OFFSET_MAX = 10**19
+PIECE_BYTES = 1 << 20
 _OFFSET_DIGITS = 20
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _RECORD_MAX_BYTES = 1 << 20
@@ -227,8 +224,8 @@ class Gap(tuple[str, int, int, str]):
         return f"Gap({self.stream} {self.start}-{self.stop}, {self.reason})"
 
 
-class Look:
-    """One look at a session directory. A context manager: it holds a descriptor per stream while in use."""
+class LogSnapshot:
+    """The log at one moment. A context manager: it holds a descriptor per stream while in use."""
 
     __slots__ = ("_exit", "_fds", "_frames", "_segments", "directory", "dropped", "ends", "gaps")
 
@@ -306,6 +303,14 @@ class Look:
                 self._note(stream, offset, upto, reason)
                 begin = offset = upto
         return begin, found[0] if len(found) == 1 else b"".join(found)
+
+    def pieces(self, stream: str, offset: int, stop: int, size: int = PIECE_BYTES) -> Iterator[tuple[int, bytes]]:
+        """The bytes between two offsets in large pieces, each with where it begins; a jump between two is a gap."""
+        while offset < stop:
+            begin, data = self.piece(stream, offset, stop, size)
+            if data:
+                yield begin, data
+            offset = begin + len(data)
 
     def piece_before(self, stream: str, stop: int, size: int) -> tuple[int, bytes]:
         """The last bytes before `stop`, at most `size` and of one segment, and where they begin."""
@@ -486,7 +491,7 @@ def streams_of(directory: str) -> tuple[str, ...]:
     if not spec:
         return ()
     if spec.get("tty"):
-        return ("tty",)
+        return (TTY,)
     return ("stdout",) if spec.get("merge_stderr") else ("stdout", "stderr")
 
 

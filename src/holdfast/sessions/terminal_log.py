@@ -11,11 +11,12 @@ import re
 from collections import deque
 
 from ..core import jsontext, records
+from ..core.records import TTY
 from ..core.vt.parser import PENDING_MAX_BYTES
 from ..runner.terminal.marks import long_sequences
 from ..terminal.log_text import COLS, ROWS, TerminalText, joined
 from .marks import LINE_MAX_BYTES, MARKS_MAX, read_marks
-from .segments import TERMINAL, Look, load
+from .segments import PIECE_BYTES, LogSnapshot, load
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,10 +27,9 @@ if TYPE_CHECKING:
     from .segments import Frames
 
 
-_BLOCK_BYTES = 1 << 20
 # The first part of the end that is read for the last lines; then four times as much, and so on.
 _TAIL_BYTES = 64 << 10
-# Read in one piece behind a block, to see whether its rows are rewritten.
+# Read in one piece after a block, to see whether its rows are rewritten.
 _FOLLOWED_BYTES = 8 << 10
 # How far back a full-screen stretch is looked for and drawn from its beginning.
 _STRETCH_MAX_BYTES = 8 << 20
@@ -44,15 +44,15 @@ class Reading:
     """The bytes of a terminal from `offset` on, to be fed in order. A jump between two pieces ends the text before
     it. `live`: the session may be resized while it is read."""
 
-    def __init__(self, look: Look, offset: int, *, live: bool = False) -> None:
-        self._directory = look.directory
+    def __init__(self, snapshot: LogSnapshot, offset: int, *, live: bool = False) -> None:
+        self._directory = snapshot.directory
         self._live = live
-        self._frames = look.whole_frames()
-        self._resizes = self._frames.resizes(TERMINAL)
-        self._spec = _spec(look.directory)
+        self._frames = snapshot.whole_frames()
+        self._resizes = self._frames.resizes(TTY)
+        self._spec = _spec(snapshot.directory)
         self._program = _program(self._spec.get("command"))
-        self._skips = _long_sequences(look.directory)
-        self._text = self._begin(look, offset)
+        self._skips = _long_sequences(snapshot.directory)
+        self._text = self._begin(snapshot, offset)
 
     @property
     def offset(self) -> int:
@@ -64,18 +64,18 @@ class Reading:
         lines: list[Line] = []
         end = offset + len(data)
         at = offset
-        for begin, behind in self._skips:
-            if begin < end and behind > at:
+        for begin, after in self._skips:
+            if begin < end and after > at:
                 if begin > at:
                     lines += self._feed(at, data[at - offset : begin - offset])
-                at = min(behind, end)
+                at = min(after, end)
                 self._skip_to(at)
         return lines + self._feed(at, data[at - offset :]) if at < end else lines
 
     def _skip_to(self, offset: int) -> None:
         """What is between draws nothing. Where the text has seen it begin, it continues from there."""
         text = self._text
-        if any(begin <= text.offset < offset <= behind for begin, behind in self._skips):
+        if any(begin <= text.offset < offset <= after for begin, after in self._skips):
             for at, rows, cols in self._resizes:
                 if text.offset <= at < offset:
                     text.resize(rows, cols)
@@ -113,14 +113,14 @@ class Reading:
         """What is left. `cut`: nothing more will come, a character that was begun is lost."""
         return self._text.flush_lines(cut=cut)
 
-    def _begin(self, look: Look, offset: int) -> TerminalText:
-        entry = _full_screen_since(look, offset)
-        if entry is not None and entry >= max(look.begin(TERMINAL), offset - _STRETCH_MAX_BYTES):
+    def _begin(self, snapshot: LogSnapshot, offset: int) -> TerminalText:
+        entry = _full_screen_since(snapshot, offset)
+        if entry is not None and entry >= max(snapshot.begin(TTY), offset - _STRETCH_MAX_BYTES):
             self._text = self._fresh(entry)
-            for at, data in pieces(look, entry, offset):
+            for at, data in snapshot.pieces(TTY, entry, offset):
                 self.feed(at, data)
             return self._text
-        begin, before = look.piece_before(TERMINAL, offset, PENDING_MAX_BYTES)
+        begin, before = snapshot.piece_before(TTY, offset, PENDING_MAX_BYTES)
         if begin + len(before) != offset:
             begin, before = offset, b""
         if any(since < offset <= to for since, to in self._skips):
@@ -136,7 +136,7 @@ class Reading:
         return TerminalText(rows, cols, offset=offset, program=self._program, when=self._when, full_screen=full_screen)
 
     def _note_resizes(self, newest: Frames) -> None:
-        found = newest.resizes(TERMINAL)
+        found = newest.resizes(TTY)
         if self._resizes:
             last = self._resizes[-1]
             known = len(found) - found[::-1].index(last) if last in found else 0
@@ -145,39 +145,39 @@ class Reading:
         self._frames = newest
 
     def _when(self, offset: int) -> float | None:
-        came = self._frames.came_at(TERMINAL, offset)
+        came = self._frames.came_at(TTY, offset)
         return None if came is None else came / 1e9
 
 
 def page_text(directory: str, chunks: Sequence[tuple[str, int, bytes]]) -> str:
     """The text of these bytes. What they leave unfinished comes with the bytes that finish it."""
-    with Look(directory, (TERMINAL,)) as look:
-        reading = Reading(look, chunks[0][1])
+    with LogSnapshot(directory, (TTY,)) as snapshot:
+        reading = Reading(snapshot, chunks[0][1])
         text = [joined(reading.feed(offset, data)) for _, offset, data in chunks]
-        over = reading.offset >= look.ends.get(TERMINAL, 0) and _is_over(look)
+        over = reading.offset >= snapshot.ends.get(TTY, 0) and _is_over(snapshot)
         return "".join([*text, joined(reading.finish(cut=over))])
 
 
-def last_lines(look: Look, count: int, limit: int) -> tuple[int, str, bool]:
+def last_lines(snapshot: LogSnapshot, count: int, limit: int) -> tuple[int, str, bool]:
     """The last lines of a terminal: where the first begins, their text, and whether `limit` bytes were too few."""
-    end = look.ends.get(TERMINAL, 0)
+    end = snapshot.ends.get(TTY, 0)
     size = min(_TAIL_BYTES, limit)
-    skips = _long_sequences(look.directory)
+    skips = _long_sequences(snapshot.directory)
     while True:
-        begin = max(look.begin(TERMINAL), _before(end, size, skips))
+        begin = max(snapshot.begin(TTY), _before(end, size, skips))
         # As far as it may go, it begins where it has to: what is cut then is better than nothing.
-        at = _line_start(look, begin, end) if begin > look.begin(TERMINAL) and size < limit else begin
+        at = _line_start(snapshot, begin, end) if begin > snapshot.begin(TTY) and size < limit else begin
         lines: list[Line] = []
-        reading = Reading(look, at)
-        for offset, data in _pieces_between(look, at, end, skips, _BLOCK_BYTES):
+        reading = Reading(snapshot, at)
+        for offset, data in _pieces_between(snapshot, at, end, skips, PIECE_BYTES):
             lines += reading.feed(offset, data)
-        lines += reading.finish(cut=_is_over(look))
+        lines += reading.finish(cut=_is_over(snapshot))
         if lines and not lines[-1][1]:
             lines.pop()
-        if len(lines) >= count or begin <= look.begin(TERMINAL) or size >= limit:
+        if len(lines) >= count or begin <= snapshot.begin(TTY) or size >= limit:
             break
         size = min(size * 4, limit)
-    more = len(lines) < count and begin > look.begin(TERMINAL)
+    more = len(lines) < count and begin > snapshot.begin(TTY)
     lines = lines[-count:] if count else []
     return (lines[0][0] if lines else end), joined(lines), more
 
@@ -207,76 +207,67 @@ def _long_sequences(directory: str) -> list[tuple[int, int]]:
     return long_sequences(read_marks(directory, b'"skip"'))
 
 
-def _is_over(look: Look) -> bool:
+def _is_over(snapshot: LogSnapshot) -> bool:
     """What is unfinished stays so."""
-    return os.path.exists(f"{look.directory}/exit.json")
+    return os.path.exists(f"{snapshot.directory}/exit.json")
 
 
-def all_lines(look: Look) -> Iterator[list[Line]]:
+def all_lines(snapshot: LogSnapshot) -> Iterator[list[Line]]:
     """Every line that is kept, a block at a time."""
-    begin, end = look.begin(TERMINAL), look.ends.get(TERMINAL, 0)
-    reading = Reading(look, begin)
-    for offset, data in pieces(look, begin, end):
+    begin, end = snapshot.begin(TTY), snapshot.ends.get(TTY, 0)
+    reading = Reading(snapshot, begin)
+    for offset, data in snapshot.pieces(TTY, begin, end):
         yield reading.feed(offset, data)
     yield reading.finish(cut=False)
 
 
-def lines_back(look: Look, before: int | None) -> Iterator[tuple[int, int, list[Line]]]:
+def lines_back(snapshot: LogSnapshot, before: int | None) -> Iterator[tuple[int, int, list[Line]]]:
     """Every retained line that begins before an offset, in blocks from the newest to the oldest: where the block begins
     and ends, and its lines with some lines around them. The rows above a block are drawn first, and the rows that it
     leaves on the screen are followed until they can no longer be rewritten."""
-    first, last = look.begin(TERMINAL), look.ends.get(TERMINAL, 0)
+    first, last = snapshot.begin(TTY), snapshot.ends.get(TTY, 0)
     end = last if before is None else min(before, last)
-    skips = _long_sequences(look.directory)
+    skips = _long_sequences(snapshot.directory)
     size = _TAIL_BYTES
     while end > first:
-        begin = _block_start(look, max(first, _before(end, size, skips)), end)
+        begin = _block_start(snapshot, max(first, _before(end, size, skips)), end)
         lead = max(first, _before(begin, _TAIL_BYTES, skips))
-        reading = Reading(look, _line_start(look, lead, begin) if first < lead < begin else lead)
+        reading = Reading(snapshot, _line_start(snapshot, lead, begin) if first < lead < begin else lead)
         lines: list[Line] = []
-        for offset, data in _pieces_between(look, reading.offset, end, skips, _BLOCK_BYTES):
+        for offset, data in _pieces_between(snapshot, reading.offset, end, skips, PIECE_BYTES):
             lines += reading.feed(offset, data)
         is_inside = reading.is_full_screen and end < last
-        for offset, data in _pieces_between(look, end, min(last, end + _TAIL_BYTES), skips, _FOLLOWED_BYTES):
+        for offset, data in _pieces_between(snapshot, end, min(last, end + _TAIL_BYTES), skips, _FOLLOWED_BYTES):
             lines += reading.feed(offset, data)
             if lines and lines[-1][0] >= end:
                 break
         rest = reading.finish(cut=False)
         # Frames of a full-screen stretch that continues belong to the block with its end.
         yield begin, end, lines if is_inside else lines + rest
-        end, size = begin, min(size * 4, _BLOCK_BYTES)
+        end, size = begin, min(size * 4, PIECE_BYTES)
 
 
-def _block_start(look: Look, begin: int, end: int) -> int:
+def _block_start(snapshot: LogSnapshot, begin: int, end: int) -> int:
     """Where to begin a block that ends at `end`: with a line, and not in a full-screen stretch if that is short."""
-    if begin <= look.begin(TERMINAL):
+    if begin <= snapshot.begin(TTY):
         return begin
-    entry = _full_screen_since(look, begin)
-    if entry is not None and entry >= max(look.begin(TERMINAL), begin - _STRETCH_MAX_BYTES):
+    entry = _full_screen_since(snapshot, begin)
+    if entry is not None and entry >= max(snapshot.begin(TTY), begin - _STRETCH_MAX_BYTES):
         return entry
-    start = _line_start(look, begin, end)
+    start = _line_start(snapshot, begin, end)
     return start if start < end else begin
 
 
 def _pieces_between(
-    look: Look, begin: int, end: int, skips: list[tuple[int, int]], size: int
+    snapshot: LogSnapshot, begin: int, end: int, skips: list[tuple[int, int]], size: int
 ) -> Iterator[tuple[int, bytes]]:
     for since, to in _parts(begin, end, skips):
-        yield from pieces(look, since, to, size)
+        yield from snapshot.pieces(TTY, since, to, size)
 
 
-def pieces(look: Look, begin: int, end: int, size: int = _BLOCK_BYTES) -> Iterator[tuple[int, bytes]]:
-    """The bytes between two offsets with theirs; a jump between two is a gap."""
-    while begin < end:
-        at, data = look.piece(TERMINAL, begin, end, size)
-        if data:
-            yield at, data
-        begin = at + len(data)
-
-
-def _line_start(look: Look, begin: int, end: int) -> int:
+def _line_start(snapshot: LogSnapshot, begin: int, end: int) -> int:
     """The first line that begins at or after an offset; the offset itself if the line is very long."""
-    at, data = look.piece(TERMINAL, begin, end, _TAIL_BYTES)
+    at, data = snapshot.piece(TTY, begin, end, _TAIL_BYTES)
     return at + data.find(b"\n") + 1
 
 
@@ -287,11 +278,11 @@ def _ended(lines: list[Line]) -> list[Line]:
     return lines
 
 
-def _full_screen_since(look: Look, offset: int) -> int | None:
+def _full_screen_since(snapshot: LogSnapshot, offset: int) -> int | None:
     """Where the full-screen stretch began in which this offset lies; -1 if that is not known; None outside of one."""
     entry = None
-    floor = max(look.begin(TERMINAL), offset - _STRETCH_MAX_BYTES)
-    mark = _mark_before(look.directory, offset)
+    floor = max(snapshot.begin(TTY), offset - _STRETCH_MAX_BYTES)
+    mark = _mark_before(snapshot.directory, offset)
     if mark is not None:
         floor = max(floor, mark["offset"])
         if mark["state"].get("alt"):
@@ -299,7 +290,7 @@ def _full_screen_since(look: Look, offset: int) -> int | None:
             entry = entry if isinstance(entry, int) else -1
     end = offset
     while end > floor:
-        begin, data = look.piece_before(TERMINAL, end, min(_BLOCK_BYTES, end - floor))
+        begin, data = snapshot.piece_before(TTY, end, min(PIECE_BYTES, end - floor))
         if not data:
             break
         toggles = list(_TOGGLE.finditer(data))

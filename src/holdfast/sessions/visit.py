@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-import os
-import re
 import time
 
 from ..core import records, wire
-from ..errors import AmbiguousId, HoldfastError, NodeUnreachable, NotFound, PlaceUnreachable, ProtocolError, VisitExists
+from ..errors import (
+    AmbiguousId,
+    HoldfastError,
+    NodeUnreachable,
+    NoSuchNode,
+    NotFound,
+    PlaceUnreachable,
+    ProtocolError,
+    VisitExists,
+)
 from ..home import is_id
 from ..model import LIVE_STATES
 from ..places import kinds
 from .connection import Connection
 from .find import PREFIX_MIN_CHARACTERS
-from .launch import execute
+from .launch import spawn_runner
 from .observe import from_files, read_files
 
 TYPE_CHECKING = False
@@ -21,9 +28,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from .core import Core
-
-
-_NODE = re.compile(r"[a-z0-9-]{1,32}")
 
 
 async def visit(core: Core, ref: str, owner: str | None = None) -> str:
@@ -73,21 +77,16 @@ def _spec(core: Core, id: str) -> dict[str, Any]:
     return records.found(None, core.home.session(id) + "/spec.json")
 
 
-def _may_exist(core: Core, node: str) -> bool:
-    """Whether this is the name of a node, in a home that has joined any."""
-    return _NODE.fullmatch(node) is not None and os.path.isdir(os.path.join(core.home.path, "nodes"))
-
-
 async def _begin(core: Core, ref: str, owner: str | None) -> str:
     node, _, name = ref.partition("/")
-    if not _may_exist(core, node):
-        raise NotFound(ref)
+    if node not in records.found(None, core.home.path + "/nodes/viewing.json").get("nodes", {}):
+        raise NoSuchNode(node)
     place = f"node:{node}"
     # The node says which session it is: until then the reference stands for its id.
     asked: dict[str, Any] = {"id": ref, "place": place, "visit": node, "endpoint": "", "owner": owner}
     asked.update(runtime=core.runtime, log_cap_max=core.config.log_home_cap)
     reach = kinds.reach(place, core.config, core.home.path, core.runtime, {}, name)
-    connection = Connection(core.driver, await execute(core, "deputy"), ref)
+    connection = Connection(core.driver, await spawn_runner(core, "deputy"), ref)
     timeout = core.config.hosts_start_timeout + core.config.places_timeout
     try:
         await connection.send(
@@ -106,5 +105,6 @@ async def _begin(core: Core, ref: str, owner: str | None) -> str:
         if _spec(core, id).get("visit") == node:
             return id  # the copy of an earlier visit, or of one at the same time
     if isinstance(problem, NotFound):
-        raise NotFound(ref)
+        problem = NotFound(ref)
+        problem.fix = f"`hold ls -a --nodes {node}` lists every session there"
     raise problem

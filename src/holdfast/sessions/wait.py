@@ -1,26 +1,26 @@
-"""Waiting for something to happen to a session, and following its output. On events, never by polling.
+"""Waiting for something to happen to a session, and following its output. On events; only a port, and a
+death that the kernel does not report, are looked for.
 
-`CONDITIONS` has a row for each condition; `WAIT_OPTIONS` also has the options that say how those are meant. The flags
-of the command line, the parameters of the server and of the native tool, and the reference are made from the rows;
-`Wait` judges the conditions. The runner reports that there is something new; what it is, is read from the files.
+`CONDITIONS` has a row for each condition; `WAIT_OPTIONS` also has the options that modify a condition. The flags of the
+command line, the parameters of the server and of the native tool, and the reference are made from the rows; `Wait`
+judges the conditions. The runner reports that there is something new; what it is, is read from the files.
 """
 
 from __future__ import annotations
 
-import os
 import time
 
-from ..core.records import lock_is_free
-from ..errors import BadArgument, RunnerGone, SessionEnded, Unreachable, Unsupported
+from ..core.records import runner_lives
+from ..errors import BadArgument, HoldfastError, RunnerGone, SessionEnded, Unreachable, Unsupported
 from ..model import EXITED, LOST, STALE, Woke, format_cursor
 from ..model.options import DURATION, NUMBER, OTHER, SWITCH, Option
 from .connection import LATE_S
-from .driver import first_death
-from .observe import from_files, read_files
+from .driver import Turns, first_death, together
+from .observe import from_files, halted, orphans, read_files
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
     from typing import Any
 
     from .connection import Connection
@@ -30,21 +30,21 @@ if TYPE_CHECKING:
     from .search import Matcher
 
 
-# The groups: a call that writes input takes the options of AFTER_INPUT too.
-AFTER_INPUT, ANY_TIME = "after input", "any time"
+# The groups: the options that a call that writes input has too, and those of `wait` alone.
+ALSO_AFTER_INPUT, WAIT_ONLY = "also after input", "wait only"
 
 _CONDITIONS = (
     Option(
         "exit",
         SWITCH,
-        AFTER_INPUT,
+        ALSO_AFTER_INPUT,
         "the command has ended",
         "The end of the command. It ends every wait; this says that nothing else is waited for.",
     ),
     Option(
         "match",
         OTHER,
-        AFTER_INPUT,
+        ALSO_AFTER_INPUT,
         "a line of the output matches",
         "A regular expression that a line matches. Without `since`, lines that were printed before count too.",
         metavar="RE",
@@ -52,16 +52,16 @@ _CONDITIONS = (
     Option(
         "idle",
         DURATION,
-        AFTER_INPUT,
+        ALSO_AFTER_INPUT,
         "it printed nothing for this long",
         "No output for this long.",
         metavar="T",
     ),
-    Option("output", SWITCH, AFTER_INPUT, "it printed something new", "New output."),
+    Option("output", SWITCH, ALSO_AFTER_INPUT, "it printed something new", "New output."),
     Option(
         "port",
         NUMBER,
-        ANY_TIME,
+        WAIT_ONLY,
         "something listens on this local port",
         "Something listens on this local port.",
         metavar="N",
@@ -71,27 +71,27 @@ _CONDITIONS = (
     Option(
         "ready",
         SWITCH,
-        ANY_TIME,
-        "it is ready, as its start defined",
-        "It is ready, as the option `ready` of its start defined.",
+        WAIT_ONLY,
+        "it is ready, as defined at its start",
+        "It is ready, as defined by the option `ready` of its start.",
     ),
 )
-# An option without a text for the command line has no flag there.
+# These end no wait: they change how the conditions are judged. Without a text for the command line there is no flag.
 _QUALIFIERS = (
-    Option("extinct", SWITCH, ANY_TIME, "", "The wait ends with the last of its processes, not with the command."),
+    Option("extinct", SWITCH, WAIT_ONLY, "", "The wait ends with the last of its processes, not with the command."),
     Option(
         "since",
         OTHER,
-        ANY_TIME,
+        WAIT_ONLY,
         "count only output after this cursor",
         "Only output after this cursor counts.",
         metavar="CURSOR",
     ),
-    Option("stream", OTHER, ANY_TIME, "", "Only output of this stream counts, for `match`, `idle` and `output`."),
+    Option("stream", OTHER, WAIT_ONLY, "", "Only output of this stream counts, for `match`, `idle` and `output`."),
     Option(
         "timeout",
         DURATION,
-        AFTER_INPUT,
+        ALSO_AFTER_INPUT,
         "stop waiting after this time",
         "Stop waiting after this time; `reason` is then `timeout`.",
         metavar="T",
@@ -117,6 +117,9 @@ class Wait:
     """One wait: which conditions end it, and how far it has looked."""
 
     def __init__(self, core: Core, id: str, **conditions: Any) -> None:
+        unknown = sorted(set(conditions) - set(WAIT_OPTIONS))
+        if unknown:
+            raise BadArgument(unknown[0], "no such condition", f"one or more of {', '.join(WAIT_OPTIONS)}")
         given: dict[str, Any] = {
             name: WAIT_OPTIONS[name].check(value) for name, value in conditions.items() if value is not None
         }
@@ -124,7 +127,7 @@ class Wait:
             raise BadArgument("exit", "the end of the command ends every wait", "leave it out, and look at `reason`")
         self._core = core
         self._id = id
-        self._log = core.log(id)
+        self.log = core.log(id)
         self._output: bool = given.get("output", False)
         self._idle: float | None = given.get("idle")
         self._port: int | None = given.get("port")
@@ -140,18 +143,20 @@ class Wait:
         if "match" in given:
             from .search import Matcher
 
-            self._matcher = Matcher(given["match"], log=self._log)
-        self._knock_s = _KNOCK_FIRST_S
+            self._matcher = Matcher(given["match"], log=self.log)
+        # When the port is tried again; doubled at each try.
+        self._knock_s = _KNOCK_FIRST_S / 2
         self.deadline: float | None = time.monotonic() + given["timeout"] if "timeout" in given else None
-        # A match may already be in the log; new output is what comes after this moment.
-        if "since" in given:
-            self._cursor = str(given["since"])
-        else:
-            self._cursor = self._log.cursor() if self._matcher is None else "0"
+        # New output is what comes behind this cursor. A match may already be in the log: without `since` it is looked
+        # for from the beginning.
+        self._new_after = str(given["since"]) if "since" in given else self.log.cursor()
+        self._cursor = self._new_after if self._matcher is None or "since" in given else "0"
         self._quiet_since = time.monotonic()
         # The last status of the runner.
         self._status: dict[str, Any] = {}
         self._connection: Connection | None = None
+        # Whether the runner said that the command has ended.
+        self.end_answered = False
         # Since when the runner could not be reached; None while it can.
         self._unreachable_since: float | None = None
         # When the runner answers at the latest, also if there is nothing new.
@@ -167,7 +172,7 @@ class Wait:
 
     async def output_after(self, cursor: str) -> bool:
         """Wait for output behind a cursor; False when no more will come, or after the deadline."""
-        self._cursor = cursor
+        self._cursor = self._new_after = cursor
         while (reason := (await self._next()).reason) == "stale":
             self._began_stale = True  # wait for the end of its processes, too
         return reason == "output"
@@ -189,18 +194,18 @@ class Wait:
                     self._unreachable_since = None
                 except SessionEnded:
                     if self._extinct:
-                        await self._core.driver.ready((), (), _AGAIN_S)  # its runner is about to exit
+                        await self._await_survivors()
                     continue
                 except Unreachable as problem:
                     await self._retry_later(problem)
                     continue
                 except RunnerGone:
-                    woke = await self._outlive_runner()
+                    woke = await self._await_orphans()
                     if woke is not None:
                         return woke
                     continue
             try:
-                woke = self._heard(await self._sleep(self._connection))
+                woke = self._take_reply(await self._sleep(self._connection))
                 if woke is not None:
                     return woke
             except RunnerGone:
@@ -215,34 +220,48 @@ class Wait:
         seen = from_files(read_files(self._core.home, self._id))
         if self._began_stale is None:
             self._began_stale = seen.state == STALE
-        before = self._cursor
         matched = self._match()
         if matched is not None:
             return matched
         if self._matcher is None:
-            self._cursor = self._log.end_after(before, stream=self._stream) or before
+            self._cursor = self.log.end_after(self._cursor, stream=self._stream) or self._cursor
         now = time.monotonic()
-        if self._cursor != before:
+        if self._cursor != self._new_after and self._has_new():
             self._quiet_since = now
             if self._output:
-                return Woke("output", cursor=before)  # so that reading from there gives what is new
-        if seen.state in (EXITED, LOST) and not (self._extinct and _is_watched(seen)):
+                return Woke("output", cursor=self._new_after)  # so that reading from there gives what is new
+            self._new_after = self._cursor
+        if seen.state in (EXITED, LOST) and not (self._extinct and self._goes_on(seen)):
             return self._woke("exit" if seen.state == EXITED else "lost")
-        if self._port is not None and _listens(self._port):
-            return self._woke("port")
+        if self._port is not None:
+            if _listens(self._port):
+                return self._woke("port")
+            self._knock_s = min(self._knock_s * 2, _KNOCK_LAST_S)
         if self._idle is not None and now - self._quiet_since >= self._idle:
             return self._woke("idle")
         if self.deadline is not None and now >= self.deadline:
             return self._woke("timeout")
         return None
 
+    def _goes_on(self, seen: Observed) -> bool:
+        """Whether the command has ended, and `extinct` waits for processes that it left. Of what a dead runner left
+        behind there is no more output."""
+        if seen.final:
+            return False
+        return runner_lives(seen.files.directory) or (not self._output and bool(orphans(seen.files)))
+
+    def _has_new(self) -> bool:
+        """Whether what was looked at goes beyond `_new_after`. As offsets: one place has several texts."""
+        start, end = (self.log.parse(cursor, stream=self._stream) for cursor in (self._new_after, self._cursor))
+        return any(end[name] > start.get(name, 0) for name in end)
+
     def _match(self) -> Woke | None:
         matcher = self._matcher
         more = matcher is not None
         while matcher is not None and more:
-            page = self._log.read(self._cursor, stream=self._stream)
+            page = self.log.read(self._cursor, stream=self._stream)
             # The page's cursor has the other streams, too, where the caller's had them.
-            at = {**self._log.parse(page.cursor), **self._log.parse(self._cursor, stream=self._stream)}
+            at = {**self.log.parse(page.cursor), **self.log.parse(self._cursor, stream=self._stream)}
             self._cursor, more = page.cursor, page.more
             for stream, offset, data in page.chunks:
                 match = matcher.feed(stream, offset, data)
@@ -256,27 +275,29 @@ class Wait:
     def _woke(self, reason: str) -> Woke:
         return Woke(reason, cursor=self._cursor)
 
-    def _heard(self, reply: dict[str, Any]) -> Woke | None:
-        """The condition that only the runner knows."""
+    def _take_reply(self, reply: dict[str, Any]) -> Woke | None:
+        """The condition that only the runner can judge. Every other reason only means: look again."""
         self._status = reply.get("status") or {}
+        self.end_answered = reply["reason"] == "exit"
         if reply["reason"] != "ready":
             return None
         return self._woke("ready" if reply.get("ok") else "not_ready")
 
     async def _sleep(self, connection: Connection) -> dict[str, Any]:
         """Until the runner has something new, or it is time to look anyway."""
+        # One of the two: a runner that is asked for `exit` does not wait for more.
         fields: dict[str, object] = {"extinct" if self._extinct else "exit": True}
         if self._ready:
             fields["ready"] = True
         if self._matcher is not None or self._output or self._idle is not None:
-            fields["output_after"] = _behind_gap(self._log.parse(self._cursor, stream=self._stream), self._status)
+            fields["output_after"] = _behind_gap(self.log.parse(self._cursor, stream=self._stream), self._status)
         bound = self._bound()
         self._asleep_until = None if bound is None else time.monotonic() + bound
         if bound is not None:
             fields["timeout"] = bound
         reply_s = self._core.config.hosts_reply_timeout
         await connection.ask("wait", reply_s, **fields)
-        return await connection.outcome(bound, reply_s)
+        return await connection.answer_in_time(bound, reply_s)
 
     async def _retry_later(self, problem: Unreachable) -> None:
         """Wait a moment: the runner may be about to exit, or the link to it is down. Raise `problem` once that has
@@ -300,10 +321,17 @@ class Wait:
             bounds.append(self._quiet_since + self._idle - now)
         if self._port is not None:
             bounds.append(self._knock_s)
-            self._knock_s = min(self._knock_s * 2, _KNOCK_LAST_S)
         return max(0.0, min(bounds)) + late_s if bounds else None
 
-    async def _outlive_runner(self) -> Woke | None:
+    async def _await_survivors(self) -> None:
+        """The command has ended, and its runner is about to exit, or died and left processes behind."""
+        left = orphans(read_files(self._core.home, self._id))
+        if left:
+            await first_death(self._core.driver, left[:1], self._bound(), look_s=_LOOK_S)
+        else:
+            await self._core.driver.ready((), (), _AGAIN_S)
+
+    async def _await_orphans(self) -> Woke | None:
         """Without a runner, watch the processes themselves to their end. A wait for output ends: no more will come."""
         seen = from_files(read_files(self._core.home, self._id))
         if seen.state != STALE:
@@ -312,11 +340,6 @@ class Wait:
             return await self._look() or self._woke("stale")
         await first_death(self._core.driver, seen.orphans[:1], self._bound(), look_s=_LOOK_S)
         return None
-
-
-def _is_watched(seen: Observed) -> bool:
-    """Whether the command has ended, and its runner still records the output of processes that it left."""
-    return not seen.final and not lock_is_free(os.path.join(seen.files.directory, "spec.json"))
 
 
 def _behind_gap(at: dict[str, int], status: dict[str, Any]) -> dict[str, int]:
@@ -335,10 +358,9 @@ async def follow(
     core: Core, id: str, since: str | int | None, stream: str | None, *, until: float | None = None
 ) -> AsyncIterator[Page]:
     """Pages as they come, until the command has ended and all output was returned, or the clock shows `until`."""
-    log = core.log(id)
     cursor = "0" if since is None else str(since)
-    more = Wait(core, id, output=True, since=cursor, stream=stream)
-    more.deadline = until
+    new_output = Wait(core, id, output=True, since=cursor, stream=stream)
+    new_output.deadline, log = until, new_output.log
     last: dict[str, int] | None = None
     try:
         while True:
@@ -351,10 +373,10 @@ async def follow(
                 last = log.ends() if last is None else last
                 if all(at >= last.get(name, 0) for name, at in log.parse(cursor, stream=stream).items()):
                     return
-            if not page.more and not await more.output_after(cursor):
+            if not page.more and not await new_output.output_after(cursor):
                 return
     finally:
-        more.close()
+        new_output.close()
 
 
 def _listens(port: int) -> bool:
@@ -373,7 +395,32 @@ def _listens(port: int) -> bool:
 
 async def wait(core: Core, id: str, **conditions: Any) -> Woke:
     """Wait for the first of these conditions; None is the same as leaving one out."""
-    woke = await Wait(core, id, **conditions).run()
+    waiting = Wait(core, id, **conditions)
+    woke = await waiting.run()
     if woke.reason in ("exit", "lost"):
-        woke.signal_id = core.ended_signal(id)
+        if not waiting.end_answered:
+            await _end_signalled(core, id, waiting.deadline)
+        woke.signal_id = core.ensure_end_signal(id)
     return woke
+
+
+async def _end_signalled(core: Core, id: str, deadline: float | None) -> None:
+    """`exit.json` comes first, then the signal of the end, which a caller that drains next expects. A runner that lives
+    answers when it has written both. One that hangs delays no wait beyond its deadline."""
+    files = read_files(core.home, id)
+    if runner_lives(files.directory) and not halted(files):
+        within = None if deadline is None else max(0.0, deadline - time.monotonic()) + LATE_S
+        try:
+            await core.request(id, "wait", within, exit=True)
+        except HoldfastError:
+            pass  # it left, or will write it later
+
+
+async def wait_all(core: Core, ids: Sequence[str], *, any: bool, **conditions: Any) -> dict[str, Woke]:
+    """Wait at the same time for each of these sessions or, with `any`, for the first of them."""
+    import copy
+
+    turns = copy.copy(core)
+    turns.driver = Turns()
+    found = await together(core.driver, [wait(turns, id, **conditions) for id in ids], any=any)
+    return {ids[n]: found[n] for n in sorted(found)}

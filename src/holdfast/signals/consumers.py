@@ -7,13 +7,13 @@ import re
 from ..core import clock, jsontext
 from ..errors import BadArgument
 from ..home import check_owner
-from ..index import signals
+from ..index import queues
 from ..index.database import get, put
-from ..index.signals import ALL, Consumer, Filter, Pointer
+from ..index.queues import ALL, ConsumerRow, Filter, Pointer
 from .catchup import Catchup
 from .consumer import AsyncConsumer
+from .lines import load
 from .queue import NOW, RETAINED, Queue
-from .records import load
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from ..config import Config
     from ..index import Index, Row
     from ..sessions.driver import Driver
-    from .catchup import Outcome, Written
-    from .records import Signal
+    from .catchup import OnWritten
+    from .lines import Signal
+    from .missing import RunnerGoneFacts
     from .waker import Waker
 
     T = TypeVar("T")
@@ -93,7 +94,7 @@ class Listing:
         self._consumer = consumer
         self._name = consumer.name
         self._filter = consumer.queue.filter
-        # Everything behind this position is new to the viewer.
+        # Everything after this position is new to the viewer.
         self.last = 0
 
     @property
@@ -119,7 +120,7 @@ class Listing:
         return self._loaded([(each, DUE) for each in sorted(found, key=_when)])
 
     async def after(self, pos: int, limit: int) -> tuple[list[Waiting], int | None]:
-        """What came behind a position, in the order of the home, at most so many; and where to continue, if there is
+        """What came after a position, in the order of the home, at most so many; and where to continue, if there is
         more. `look` before it."""
         found, following = await self._read(lambda db: self._after(db, pos, limit))
         return self._loaded([(each, DUE) for each in found]), following
@@ -154,12 +155,12 @@ class Listing:
         return await self._read(question)
 
     async def _read(self, question: Callable[[sqlite3.Connection], T]) -> T:
-        return await self._consumer.insist(lambda: self._consumer.queue.index.database.read(question), _LOOK_S)
+        return await self._consumer.retry(lambda: self._consumer.queue.index.database.read(question), _LOOK_S)
 
     def _counts(self, db: sqlite3.Connection, owners: set[str | None]) -> dict[str, int]:
         found: dict[str, int] = {}
         for owner in owners:
-            known = signals.find_consumer(db, self._name if owner is None else default_name(owner))
+            known = queues.find_consumer(db, self._name if owner is None else default_name(owner))
             if known is None:
                 found.update(db.execute(_RETAINED_BY_SESSION, (owner,)))
             else:
@@ -167,7 +168,7 @@ class Listing:
         return found
 
     def _waiting(self, db: sqlite3.Connection) -> list[tuple[Pointer, str]]:
-        known = signals.find_consumer(db, self._name)
+        known = queues.find_consumer(db, self._name)
         if known is None:
             self.last = 0
             return [(each, DUE) for each in self._new(db)]
@@ -177,7 +178,7 @@ class Listing:
             pos: PARKED if parked else HELD if holder is not None else LATER if not_before > now else DUE
             for pos, parked, holder, not_before in db.execute(_STATE, (known.id,))
         }
-        return [(each, states[each.pos]) for each in signals.waiting(db, known.id)]
+        return [(each, states[each.pos]) for each in queues.queued_rows(db, known.id)]
 
     def _new(self, db: sqlite3.Connection) -> list[Pointer]:
         found = [Pointer(*row) for row in db.execute(_SINCE, (self.last,))]
@@ -223,7 +224,7 @@ _OWNER_OF_FINAL = "UPDATE sessions SET owner = ?, record = ? WHERE id = ? AND fi
 
 
 class Consumers:
-    """`outcome` says what became of a session whose runner is gone, `written` is called with what was written then."""
+    """`facts_of` says what became of a session whose runner is gone, `written` is called with what was written then."""
 
     def __init__(
         self,
@@ -231,13 +232,13 @@ class Consumers:
         index: Index,
         config: Config,
         runtime: str,
-        outcome: Callable[[str], Outcome | None] | None = None,
-        written: Written = lambda _variant, _record, _notify: None,
+        facts_of: Callable[[str], RunnerGoneFacts | None] | None = None,
+        written: OnWritten = lambda _variant, _record, _notify: None,
     ) -> None:
         self._driver = driver
         self._index = index
         self._config = config
-        self.catchup = Catchup(index, runtime, outcome, written)
+        self.catchup = Catchup(index, runtime, facts_of, written)
 
     def of_owner(self, owner: str) -> AsyncConsumer:
         """The default consumer of one owner."""
@@ -274,14 +275,14 @@ class Consumers:
 
     def known(self) -> list[dict[str, Any]]:
         """Every consumer: its name, filter, when it was made and last used, how many signals wait and are parked."""
-        return self._index.database.read(lambda db: [_described(db, each) for each in signals.consumers(db)])
+        return self._index.database.read(lambda db: [_described(db, each) for each in queues.consumers(db)])
 
     def hand_over(self, session: str, former: str | None, owner: str | None, record: Callable[[], Row]) -> None:
         """Move what waits of this session to another owner. `record` writes the owner to disk, and returns the row of
         the session as it is then."""
 
         def change(db: sqlite3.Connection) -> None:
-            signals.hand_over(db, session, former, owner)
+            queues.hand_over(db, session, former, owner)
             _, _, known_owner, *_, known = record().values()
             db.execute(_OWNER_OF_FINAL, (known_owner, known, session))
 
@@ -291,25 +292,25 @@ class Consumers:
         """Drop consumers that were not used for too long."""
         kept_ns = round(self._config.signals_keep_unused * 1e9)
         stale = self._index.database.read(
-            lambda db: [each for each in signals.consumers(db) if each.unused_ns() > kept_ns]
+            lambda db: [each for each in queues.consumers(db) if each.unused_ns() > kept_ns]
         )
         return self._drop(stale) if stale else []
 
     def drop(self, name: str) -> bool:
         """Drop one, and what waits for it. False if it does not exist."""
-        found = self._index.database.read(lambda db: signals.find_consumer(db, name))
+        found = self._index.database.read(lambda db: queues.find_consumer(db, name))
         return found is not None and bool(self._drop([found]))
 
     def dropped(self) -> list[dict[str, Any]]:
         """Consumers that were dropped lately, and how many signals were waiting for each."""
         return self._index.database.read(_dropped)
 
-    def _drop(self, gone: list[Consumer]) -> list[str]:
+    def _drop(self, gone: list[ConsumerRow]) -> list[str]:
         def change(db: sqlite3.Connection) -> list[str]:
-            signals.prepare_consumers(db, self._index.home)
+            queues.prepare_consumers(db, self._index.home)
             dropped = [{**_described(db, each), "dropped_at": clock.now_text()} for each in gone]
             put(db, _DROPPED, jsontext.write([*_dropped(db), *dropped][-_DROPPED_KEPT:]))
-            signals.drop_consumer(db, self._index.home, gone)
+            queues.drop_consumer(db, self._index.home, gone)
             return [each.name for each in gone]
 
         return self._index.database.change(change)
@@ -324,7 +325,7 @@ def _owners(owners: str | Iterable[str]) -> list[str] | None:
     return [check_owner(owner) for owner in given]
 
 
-def _described(db: sqlite3.Connection, each: Consumer) -> dict[str, Any]:
+def _described(db: sqlite3.Connection, each: ConsumerRow) -> dict[str, Any]:
     sql = "SELECT count(*), coalesce(sum(parked), 0) FROM pending WHERE consumer = ?"
     waiting, parked = db.execute(sql, (each.id,)).fetchone()
     times = {"created_at": each.created_at, "used_at": clock.rfc3339(each.used_ns)}

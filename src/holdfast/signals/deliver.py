@@ -1,4 +1,4 @@
-"""`python -m holdfast.signals.deliver`: runners that were started before this release call people so."""
+"""`python -m holdfast.signals.deliver`: what runners that were started before this release run to notify people."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from . import records
+from . import typed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ..config import Config
-    from .records import Signal
+    from .lines import Signal
     from .redact import Quoter
 
 
-# What fits into one message: a line for every session first, then what matters most, in fair shares.
+# What fits into one message: a line for every session first, then what matters most, in equal shares.
 #
-# Everything is measured in the lines as the message will have them. The caller counts what does not fit.
+# Costs are those of the lines as they will stand in the message. The caller counts what does not fit.
 
 
-# The order in which the rest is paid for, once every session has its line.
+# The order in which room is given to the items, once every session has its line.
 FAILURE, NOTICE, MATCH, EVENT, PROGRESS, SUCCESS, DIGEST = RANKS = range(7)
 
 
@@ -50,10 +50,6 @@ class Limits:
             config = Config()
         for name in Limits.__annotations__:
             setattr(self, name, given[name] if name in given else getattr(config, f"drain_{name}"))
-
-    @classmethod
-    def of(cls, config: Config) -> Limits:
-        return cls(config)
 
 
 @dataclass(slots=True)
@@ -97,44 +93,44 @@ class Offer:
 
 def allot(offers: Sequence[Offer], limits: Limits, frame: Cost) -> list[int | None]:
     """For each offer the number of output lines it gets, or None when it is not shown at all. `frame` is what the
-    message costs without any."""
+    message costs without any item."""
     left = Cost(limits.chars, limits.lines) - frame
     of_session = Cost(limits.session_chars, limits.session_lines)
     granted: dict[int, int] = {}
     paid: dict[int, Cost] = {}
-    purses: dict[Hashable, Cost] = {}
+    budgets: dict[Hashable, Cost] = {}
 
-    for number in _leads(offers):
+    for number in _one_line_each(offers):
         price = Cost.of(offers[number].text(0))
         if price.within(left):
             left = left - price
-            # The line of a session is never too long for it.
-            purses[offers[number].session] = Cost(*_no_less_than_nothing(of_session - price))
+            # The line of a session is shown even where it is longer than a session may be.
+            budgets[offers[number].session] = Cost(*_not_negative(of_session - price))
             granted[number], paid[number] = 0, price
 
     for rank in RANKS:
-        waiting = [n for n, each in enumerate(offers) if each.rank == rank and each.session in purses]
+        waiting = [n for n, each in enumerate(offers) if each.rank == rank and each.session in budgets]
         for turn, number in enumerate(waiting):
             offer = offers[number]
             already = paid.get(number, Cost(0, 0))
-            purse = purses[offer.session]
-            room = already + left.share(len(waiting) - turn).least(purse)
+            budget = budgets[offer.session]
+            room = already + left.share(len(waiting) - turn).least(budget)
             if number not in granted:
-                # Its heading is worth more than the share of those that come after it.
+                # Its heading comes before the shares of later items.
                 price = Cost.of(offer.text(0))
-                if not price.within(left.least(purse)):
+                if not price.within(left.least(budget)):
                     continue
                 granted[number] = 0
                 room = Cost(max(room.chars, price.chars), max(room.lines, price.lines))
             granted[number], price = _most_within(offer, room)
             left = left - (price - already)
-            purses[offer.session] = purse - (price - already)
+            budgets[offer.session] = budget - (price - already)
     return [granted.get(number) for number in range(len(offers))]
 
 
-def _leads(offers: Sequence[Offer]) -> list[int]:
-    """The offer of each session that is its one line: how it ended, else what matters most. Failures first, so that
-    successes are the ones that are only counted."""
+def _one_line_each(offers: Sequence[Offer]) -> list[int]:
+    """The offer for the one line of each session: its end, or else what matters most. Failures first: where not all
+    fit, successes are only counted."""
     leads: dict[Hashable, int] = {}
     for number, offer in enumerate(offers):
         best = leads.setdefault(offer.session, number)
@@ -145,7 +141,7 @@ def _leads(offers: Sequence[Offer]) -> list[int]:
 
 def _most_within(offer: Offer, room: Cost) -> tuple[int, Cost]:
     """How many lines of output fit, and what that costs; no lines always fit."""
-    # The whole may be cheaper than all but a line, which has to say that one is missing.
+    # All lines may cost less than all but one, because nothing has to say that one is missing.
     cost = Cost.of(offer.text(offer.most))
     if not offer.most or cost.within(room):
         return offer.most, cost
@@ -159,21 +155,21 @@ def _most_within(offer: Offer, room: Cost) -> tuple[int, Cost]:
     return low, Cost.of(offer.text(low))
 
 
-def _no_less_than_nothing(cost: Cost) -> tuple[int, int]:
+def _not_negative(cost: Cost) -> tuple[int, int]:
     return max(0, cost.chars), max(0, cost.lines)
 
 
 # The items of a batch, in the order in which an agent reads them.
 
 
-EVENTS, WATCH, FOLDED, REST, ENDING, AGAIN = "events", "watch", "folded", "rest", "ending", "again"
+EVENTS, WATCH, FOLDED, REST, ENDING, REPLAYED = "events", "watch", "folded", "rest", "ending", "replayed"
 
 # A message shows the matches of so many sessions. When more match at once, the others are counted and named together.
 MATCHING_SESSIONS_MAX = 15
 
-# These do not matter any more once the session has ended.
+# These no longer matter when the session has ended.
 _OVER_WITH_THE_END = ("heartbeat", "needs_input", "deadline", "ready")
-# The newest of these says all; the number of earlier ones is added.
+# Only the newest of these is shown, with the number of earlier ones.
 _NEWEST = ("heartbeat", "needs_input", "deadline")
 AGENTS = ("local_agent", "in_process_teammate", "remote_agent", "local_task", "local_workflow", "dream")
 # A key over several lines may begin before the first line that is shown.
@@ -191,10 +187,10 @@ class Line:
 
 
 class Body:
-    """Lines below a heading: the last ones where not all fit (the first ones of a summary, `head`). `missing` is where
-    lines begin that the record does not have; `cut` says that there is more before them."""
+    """Lines below a heading. Where not all fit, the last ones are shown, or with `head` the first ones. `missing`: by
+    stream, where the lines begin that the record does not have. `cut`: the output has more before these lines."""
 
-    __slots__ = ("_first", "_gaps", "_quoted", "_spoken", "cut", "head", "lines", "missing", "most", "name")
+    __slots__ = ("_first", "_gaps", "_quoted", "_printed", "cut", "head", "lines", "missing", "most", "name")
 
     def __init__(
         self,
@@ -215,10 +211,10 @@ class Body:
         self._quoted: list[str] = []
         # The first line of each stream, how many lines the record left out, and how many it has.
         self._first: dict[str, int] = {}
-        self._gaps = self._spoken = 0
+        self._gaps = self._printed = 0
         for number, line in enumerate(lines):
             self._gaps += line.gap
-            self._spoken += not line.gap
+            self._printed += not line.gap
             if not line.gap and line.offset is not None:
                 self._first.setdefault(line.stream, number)
 
@@ -240,7 +236,7 @@ class Body:
 
     def left_out(self, count: int) -> int:
         """How many lines are not shown when `count` are, those that the record does not have included."""
-        return self._gaps + self._spoken - self.counted(count)
+        return self._gaps + self._printed - self.counted(count)
 
     def counted(self, count: int) -> int:
         """How many of `count` are lines of output."""
@@ -346,12 +342,12 @@ def match_count(signal: Signal) -> int:
     """How many lines a `watch` signal is about, those it does not show included."""
     fields = signal.fields
     matched = fields.get("matched")  # which of the lines matched, where others are there for context
-    shown = len(matched) if isinstance(matched, list) else len(records.texts(fields, "lines"))
-    return shown + records.count(fields, "more")
+    shown = len(matched) if isinstance(matched, list) else len(typed.texts(fields, "lines"))
+    return shown + typed.count(fields, "more")
 
 
 def _fold_matches(items: list[Item], limits: Limits) -> list[Item]:
-    """Make one item of the matches of all sessions behind the first ones, in the place of the first of them."""
+    """Make one item of the matches of all sessions after the first ones, in the place of the first of them."""
     matching = dict.fromkeys(item.session for item in items if item.group == WATCH)
     folded = set(list(matching)[MATCHING_SESSIONS_MAX:])
     matches = [item for item in items if item.group == WATCH and item.session in folded]
@@ -360,7 +356,7 @@ def _fold_matches(items: list[Item], limits: Limits) -> list[Item]:
     first: dict[str | None, dict[str, Any]] = {}
     for match in matches:
         fields = match.signal.fields
-        line = next(iter(records.texts(fields, "lines")), "")
+        line = next(iter(typed.texts(fields, "lines")), "")
         where = {"stream": fields.get("stream"), "offset": fields.get("offset")}
         seen = first.setdefault(match.session, {"id": match.session, "matches": 0, "first": line, **where})
         seen["matches"] += match_count(match.signal)
@@ -373,9 +369,9 @@ def _fold_matches(items: list[Item], limits: Limits) -> list[Item]:
 
 
 def _of_session(signals: Sequence[Signal], limits: Limits) -> list[Item]:
-    again = [signal for signal in signals if signal.replayed]
+    replayed = [signal for signal in signals if signal.replayed]
     fresh = [signal for signal in signals if not signal.replayed]
-    items = [_again(again)] if again else []
+    items = [_replayed(replayed)] if replayed else []
     ended = [signal for signal in fresh if signal.ends_session]
     if ended:
         fresh = [signal for signal in fresh if signal.variant not in _OVER_WITH_THE_END]
@@ -395,9 +391,9 @@ def _of_session(signals: Sequence[Signal], limits: Limits) -> list[Item]:
     return items
 
 
-def _again(signals: Sequence[Signal]) -> Item:
-    """One line for all of them: the ending says most."""
-    return Item(AGAIN, DIGEST, sorted(signals, key=lambda signal: signal.ends_session))
+def _replayed(signals: Sequence[Signal]) -> Item:
+    """One line for all replayed signals, about the end if it is among them."""
+    return Item(REPLAYED, DIGEST, sorted(signals, key=lambda signal: signal.ends_session))
 
 
 def _events(signals: Sequence[Signal], limits: Limits) -> Item:
@@ -406,10 +402,10 @@ def _events(signals: Sequence[Signal], limits: Limits) -> Item:
     for signal in signals:
         fields = signal.fields
         shown = [
-            Line(records.text(each, "text"), records.stream(each), records.number(each, "offset"))
-            for each in records.tables(fields, "lines")
+            Line(typed.text(each, "text"), typed.stream(each), typed.number(each, "offset"))
+            for each in typed.tables(fields, "lines")
         ]
-        suppressed = records.count(fields, "suppressed")
+        suppressed = typed.count(fields, "suppressed")
         if suppressed:
             # A digest shows the first line and the last ones, anything else the newest.
             place = 1 if fields.get("level") == "digest" and len(shown) > 1 else 0
@@ -423,10 +419,10 @@ def _events(signals: Sequence[Signal], limits: Limits) -> Item:
 
 
 def _watch(signal: Signal, limits: Limits) -> Item:
-    stream, offset = records.stream(signal.fields), records.number(signal.fields, "offset")
+    stream, offset = typed.stream(signal.fields), typed.number(signal.fields, "offset")
     lines = [
         Line(text, stream, offset if number == 0 else None)
-        for number, text in enumerate(records.texts(signal.fields, "lines"))
+        for number, text in enumerate(typed.texts(signal.fields, "lines"))
     ]
     return Item(WATCH, MATCH, [signal], [Body(lines, most=limits.session_lines, head=True)] if lines else [])
 
@@ -458,11 +454,11 @@ def _notice_bodies(signal: Signal, limits: Limits) -> Iterable[Body]:
     fields = signal.fields
     most = limits.session_lines
     if signal.variant == "heartbeat":
-        yield from _tail({"text": fields.get("tail"), "offset": fields.get("offset")}, records.stream(fields), most)
+        yield from _tail({"text": fields.get("tail"), "offset": fields.get("offset")}, typed.stream(fields), most)
     elif signal.variant == "needs_input":
-        yield from _texts([records.text(fields, "line")], most)
+        yield from _texts([typed.text(fields, "line")], most)
     elif signal.variant == "overflow":
-        yield from _texts([_held_back(each) for each in records.tables(fields, "sessions")], most, head=True)
+        yield from _texts([_held_back(each) for each in typed.tables(fields, "sessions")], most, head=True)
     elif signal.variant == "unknown":
         yield from _texts([_as_json(fields)], most)
 
@@ -474,43 +470,43 @@ def _ending(signals: Sequence[Signal], limits: Limits) -> Item:
     item = Item(ENDING, FAILURE if failed else SUCCESS, signals)
     item.lines_max = lines
     item.chars_max = limits.failed_chars if failed else limits.completed_chars
-    metadata = records.table(signal.snapshot, "metadata")
+    metadata = typed.table(signal.snapshot, "metadata")
     if signal.kind in AGENTS:
-        item.bodies = list(_texts(records.text(metadata, "summary").splitlines(), lines, head=True))
-        item.error = records.text(metadata, "error")
+        item.bodies = list(_texts(typed.text(metadata, "summary").splitlines(), lines, head=True))
+        item.error = typed.text(metadata, "error")
     elif signal.kind != "monitor":
         # The events of a monitor have had every line.
-        tails = records.table(signal.fields, "tail")
+        tails = typed.table(signal.fields, "tail")
         for stream in ("stderr", "stdout", "tty") if failed else ("stdout", "stderr", "tty"):
-            item.bodies += _tail(records.table(tails, stream), stream, lines)
+            item.bodies += _tail(typed.table(tails, stream), stream, lines)
     _find_survivors(item)
     return item
 
 
 def status(signal: Signal) -> str:
-    recorded = records.text(signal.fields, "status") or records.text(signal.snapshot, "status")
+    recorded = typed.text(signal.fields, "status") or typed.text(signal.snapshot, "status")
     if recorded in ("completed", "failed", "killed"):
         return recorded
-    return "completed" if records.number(signal.fields, "code") == 0 else "failed"
+    return "completed" if typed.number(signal.fields, "code") == 0 else "failed"
 
 
 def _find_survivors(item: Item) -> None:
     """From the last signal about them, which may say that all have ended."""
     for signal in reversed(item.signals):
         if signal.variant == "survivors":
-            item.survivors = records.tables(signal.fields, "pids")
+            item.survivors = typed.tables(signal.fields, "pids")
             item.survivor_count = len(item.survivors)
             return
-    exit = records.table(item.signal.snapshot, "exit")
-    item.survivors = records.tables(exit, "survivors")
-    item.survivor_count = records.count(exit, "survivors") or len(item.survivors)
+    exit = typed.table(item.signal.snapshot, "exit")
+    item.survivors = typed.tables(exit, "survivors")
+    item.survivor_count = typed.count(exit, "survivors") or len(item.survivors)
 
 
 def _tail(tail: Mapping[str, Any], stream: str, most: int) -> list[Body]:
-    text = records.text(tail, "text").rstrip()
+    text = typed.text(tail, "text").rstrip()
     if not text:
         return []
-    offset = records.number(tail, "offset")
+    offset = typed.number(tail, "offset")
     lines = [Line(each, stream, offset if number == 0 else None) for number, each in enumerate(text.split("\n"))]
     return [Body(lines, name=stream, most=most, cut=tail.get("cut") is True)]
 
@@ -527,14 +523,14 @@ def _offsets(cursor: object) -> dict[str, int]:
         return {}
     parts = (part.partition(":") for part in cursor.split(","))
     found = {stream: int(digits) for stream, _, digits in parts if digits.isascii() and digits.isdecimal()}
-    return records.offsets({"cursor": found}, "cursor")
+    return typed.offsets({"cursor": found}, "cursor")
 
 
 def _held_back(session: Mapping[str, Any]) -> str:
-    stream = records.stream(session)
-    where = f" at {stream}:{records.count(session, 'offset')}" if stream else ""
-    matches = f"{records.text(session, 'id')}: {records.count(session, 'matches')}"
-    return f"{matches}, first{where}: {records.text(session, 'first')}"
+    stream = typed.stream(session)
+    where = f" at {stream}:{typed.count(session, 'offset')}" if stream else ""
+    matches = f"{typed.text(session, 'id')}: {typed.count(session, 'matches')}"
+    return f"{matches}, first{where}: {typed.text(session, 'first')}"
 
 
 def _as_json(fields: Mapping[str, Any]) -> str:

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     class Source(Protocol):
         """Where the signals of a loop come from."""
 
-        def clear(self) -> None: ...
+        def clear(self) -> object: ...
 
-        def poke(self) -> None: ...
+        def make_readable(self) -> None: ...
 
         async def take(self) -> Held | None: ...
 
@@ -62,7 +62,7 @@ class Turns:
         try:
             more = await self._source.pending() != 0
         except BaseException:
-            self._source.poke()  # the next waiter has to look instead
+            self._source.make_readable()  # the next waiter has to look instead
             raise
         return more and self.enter()
 
@@ -92,7 +92,7 @@ class Turns:
         finally:
             if inside and await self.leave():
                 self._busy.release()
-                self._source.poke()
+                self._source.make_readable()
 
     async def _one(self, turn: Callable[[Any], Awaitable[object]], held: Held) -> None:
         try:
@@ -114,7 +114,7 @@ class _Drained:
         self._quote = quote
         self.waker = consumer.waker()
         self.clear = self.waker.clear
-        self.poke = self.waker.poke
+        self.make_readable = self.waker.make_readable
         self.pending = consumer.pending
 
     async def take(self) -> AsyncNotice | None:

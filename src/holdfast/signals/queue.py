@@ -1,8 +1,10 @@
-"""The queue of one consumer in the index: what it has not settled, which process holds what, and until when.
+"""The queue of one consumer in the index: one row for each signal that it has not settled.
 
-A signal that a consumer has not settled is free, held, backed off or parked. It becomes free again at once when its
-holder dies, after the lease when its holder is silent, and after a growing wait when its holder gave it back. It is
-parked only after holders died or called it poison. Reading never acknowledges: only `settle` removes anything.
+due     -> held     `claim`: this process alone has it, while it lives and its lease runs. `join` takes one named signal
+held    -> due      `unclaim`; or its holder died, which counts as a failure, or made no call during its lease
+held    -> later    `release`, for a wait that grows each time; `defer`, for the longest wait. Then it is due again
+held    -> parked   after so many failures: deaths of its holder, and releases as poison. It is not delivered any more
+any     -> settled  `settle`, `settle_up_to`: the row is deleted. Reading a signal never settles it
 """
 
 from __future__ import annotations
@@ -10,8 +12,8 @@ from __future__ import annotations
 from ..core import clock as real_clock
 from ..core import failpoints, processes
 from ..errors import BadArgument, ConsumerMismatch
-from ..index import signals
-from .records import split_id
+from ..index import queues
+from .lines import split_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
     from ..config import Config
     from ..index import Index
-    from ..index.signals import Consumer, Filter, Pointer
+    from ..index.queues import ConsumerRow, Filter, Pointer
 
     T = TypeVar("T")
 
@@ -35,7 +37,7 @@ _NS = 1_000_000_000
 
 
 class Holder:
-    """The process that holds a claim, with its namespaces, and until when it may be silent."""
+    """The process that holds a claim, with its namespaces, and when its lease ends."""
 
     __slots__ = ("boot", "pid", "pidns", "start", "timens", "until_ns", "until_wall_ns")
 
@@ -63,11 +65,11 @@ class Holder:
         return f"{self.boot}:{self.timens}"
 
     def can_see(self, other: Holder) -> bool:
-        """Whether its pids and start times mean the same to both."""
+        """Whether a pid and a start time name the same process to both."""
         return self.identity[:3] == other.identity[:3]
 
     def remaining_ns(self, other: Holder, now_ns: int, wall_ns: int) -> int:
-        """How long `other` may still be silent. The wall clock decides only where there is no better one."""
+        """How long the lease of `other` still runs, by the wall clock only where the monotonic clocks differ."""
         return other.until_ns - now_ns if other.clock == self.clock else other.until_wall_ns - wall_ns
 
 
@@ -76,8 +78,9 @@ SILENT = "was silent"
 DEAD = "died"
 
 
-def standing(here: Holder, other: Holder, now_ns: int, wall_ns: int, lives: Callable[[int, int], bool]) -> str:
-    """Does another holder still hold its signals, as far as can be seen from here?"""
+def state_of(other: Holder, here: Holder, now_ns: int, wall_ns: int, lives: Callable[[int, int], bool]) -> str:
+    """Whether another holder still holds its signals, as far as this process can see. `lives` looks for a process by
+    pid and start time."""
     if other.boot != here.boot:
         return DEAD
     if here.can_see(other) and not lives(other.pid, other.start):
@@ -86,8 +89,8 @@ def standing(here: Holder, other: Holder, now_ns: int, wall_ns: int, lives: Call
 
 
 class Pending(int):
-    """How many signals are due now. `oldest` is the id of the first and `oldest_at` its time; `next_due` is when the
-    next of those that are backed off or held by others may come, on the monotonic clock in seconds."""
+    """How many signals are due now. `oldest` is the id of the first and `oldest_at` its time. `next_due` is when the
+    next of the others, due later or held by another process, may become due: monotonic clock, in seconds."""
 
     oldest: str | None
     oldest_at: str | None
@@ -103,7 +106,7 @@ class Pending(int):
 
 
 class Claimed:
-    """What one claim took, how many more are due, and the ids of signals that were parked meanwhile."""
+    """What one claim took, how many more are due, and the ids of signals that it parked because their holder died."""
 
     __slots__ = ("parked", "remaining", "taken")
 
@@ -125,17 +128,18 @@ _COUNT = "SELECT count(*), min(pos) FROM pending"
 _FREE = "consumer = ? AND parked = 0 AND holder IS NULL"
 # A wait on the clock of another boot has ended.
 _DUE = f"{_FREE} AND (clock IS NULL OR clock != ? OR not_before <= ?)"
-_LET_GO = "UPDATE pending SET holder = NULL, claim = NULL"
+_FREE_IT = "UPDATE pending SET holder = NULL, claim = NULL"
 _HOLDERS_OF_NOTHING = """DELETE FROM holders WHERE consumer = ?
 AND NOT EXISTS (SELECT 1 FROM pending WHERE pending.holder = holders.id)"""
-# The last use of a consumer is recorded to the hour: finer would be a write in every call.
+# The last use of a consumer is recorded once an hour, and a lease is renewed when this part of it has passed: otherwise
+# every call would write.
 _USED_GRAIN_NS = 3600 * _NS
-# A lease is renewed when this part of it has passed, not in every call.
-_WORN = 0.1
+_RENEW_AFTER = 0.1
 
 
 class Queue:
-    """A test may give a `clock` of its own, and `here`, another process to act as."""
+    """`start` says what a new consumer gets: all that is retained, only what comes now, or what follows a signal. Tests
+    give a `clock` of their own, and another process to act as (`here`)."""
 
     def __init__(
         self,
@@ -157,7 +161,7 @@ class Queue:
         self._alone_after = config.signals_alone_after
         self._park_after = config.signals_park_after
         self._clock = clock
-        self._played = here
+        self._acting_as = here
 
     @property
     def starts_now(self) -> bool:
@@ -165,30 +169,30 @@ class Queue:
 
     # The consumer in the index.
 
-    def open(self, *, replace: bool = False) -> None:
+    def ensure(self, *, replace: bool = False) -> None:
         """Make the consumer, or check that its filter is this one."""
-        if not self.index.database.read(lambda db: self._is_open(db, replace)):
+        if not self.index.database.read(lambda db: self._is_up_to_date(db, replace)):
             self.index.database.change(lambda db: self._open(db, replace))
 
-    def _is_open(self, db: sqlite3.Connection, replace: bool) -> bool:
-        known = signals.find_consumer(db, self.name) if replace else self._known(db)
+    def _is_up_to_date(self, db: sqlite3.Connection, replace: bool) -> bool:
+        known = queues.find_consumer(db, self.name) if replace else self._known(db)
         return known is not None and known.filter == self.filter and known.unused_ns() < _USED_GRAIN_NS
 
-    def _open(self, db: sqlite3.Connection, replace: bool) -> Consumer:
-        signals.prepare_consumers(db, self.index.home)
-        known = signals.find_consumer(db, self.name)
+    def _open(self, db: sqlite3.Connection, replace: bool) -> ConsumerRow:
+        queues.prepare_consumers(db, self.index.home)
+        known = queues.find_consumer(db, self.name)
         if known is not None and known.filter == self.filter:
-            signals.use_consumer(db, known)
+            queues.use_consumer(db, known)
             return known
         if known is not None and not replace:
             raise ConsumerMismatch(self.name)
         after = self._first_after(db)
-        # If it is made again later, it must not miss what came since.
+        # If it is dropped and made again, it must not miss what came since.
         self._start = RETAINED
-        made = signals.add_consumer(db, self.index.home, self.name, self.filter)
-        signals.unfill(db, made)
+        made = queues.add_consumer(db, self.index.home, self.name, self.filter)
+        queues.unfill(db, made)
         if after is not None:
-            signals.fill(db, made, after=after, unless=None if known is None else known.filter)
+            queues.fill(db, made, after=after, unless=None if known is None else known.filter)
         return made
 
     def _first_after(self, db: sqlite3.Connection) -> int | None:
@@ -197,35 +201,35 @@ class Queue:
         if self._start == RETAINED:
             return 0
         wanted = split_id(self._start)
-        after = None if wanted is None else signals.position(db, *wanted)
+        after = None if wanted is None else queues.position(db, *wanted)
         if after is None:
             fix = f"give `{RETAINED}`, `{NOW}`, or the id of a signal that is retained"
             raise BadArgument("start", f"no signal {self._start!r} is known", fix)
         return after
 
-    def _known(self, db: sqlite3.Connection) -> Consumer | None:
-        known = signals.find_consumer(db, self.name)
+    def _known(self, db: sqlite3.Connection) -> ConsumerRow | None:
+        known = queues.find_consumer(db, self.name)
         if known is not None and known.filter != self.filter:
             raise ConsumerMismatch(self.name)
         return known
 
-    # Looking, without an effect on the queue. Every call, also below, renews the lease of a process that holds signals.
+    # Reading, which changes no state of a signal. Every call, also those below, renews the lease of this process.
 
-    def _ask(self, question: Callable[[sqlite3.Connection, int], T], otherwise: T) -> T:
-        """`otherwise` where the consumer does not exist."""
+    def _read(self, question: Callable[[sqlite3.Connection, int], T], otherwise: T) -> T:
+        """The answer, from the id of the consumer; `otherwise` where the consumer does not exist."""
 
         def ask(db: sqlite3.Connection) -> tuple[T] | None:
             known = self._known(db)
             if known is None:
                 return (otherwise,)
-            return None if self._lease_is_worn(db, known.id) else (question(db, known.id),)
+            return None if self._needs_renewal(db, known.id) else (question(db, known.id),)
 
         while (answer := self.index.database.read(ask)) is None:
             self._change(lambda db, consumer: None)
         return answer[0]
 
     def pending(self) -> Pending:
-        return self._ask(self._pending, Pending.of(0, None, None))
+        return self._read(self._pending, Pending.of(0, None, None))
 
     def _pending(self, db: sqlite3.Connection, consumer: int) -> Pending:
         here, now = self._here(), self._clock.mono_ns()
@@ -234,78 +238,78 @@ class Queue:
         times = [db.execute(backed_off, (consumer, here.clock, now)).fetchone()[0]]
         for id, holder in self._holders(db, consumer):
             held, oldest = db.execute(f"{_COUNT} WHERE holder = ?", (id,)).fetchone()
-            if self._standing(holder) != HOLDS:
+            if self._state_of(holder) != HOLDS:
                 count += held
                 first = min(filter(None, (first, oldest)), default=None)
             elif holder.identity != here.identity and held:
                 times.append(now + here.remaining_ns(holder, now, self._clock.wall_ns()))
-        oldest = signals.waiting(db, consumer, "pending.pos = ?", first)[0] if first is not None else None
+        oldest = queues.queued_rows(db, consumer, "pending.pos = ?", first)[0] if first is not None else None
         return Pending.of(count, oldest, min(filter(None, times), default=None))
 
     def peek(self, limit: int) -> list[Pointer]:
-        """The oldest that are due. What dead and silent holders have is free with the next claim, and counts as due."""
+        """The oldest that are due. What dead and silent holders hold counts as due: the next claim frees it."""
 
         def question(db: sqlite3.Connection, consumer: int) -> list[Pointer]:
-            gone = [id for id, each in self._holders(db, consumer) if self._standing(each) != HOLDS]
+            gone = [id for id, each in self._holders(db, consumer) if self._state_of(each) != HOLDS]
             left = f"(parked = 0 AND holder IN ({', '.join('?' * len(gone))}))"
             now = (consumer, self._here().clock, self._clock.mono_ns())
-            return signals.waiting(db, consumer, f"(({_DUE}) OR {left})", *now, *gone, limit=limit)
+            return queues.queued_rows(db, consumer, f"(({_DUE}) OR {left})", *now, *gone, limit=limit)
 
-        return self._ask(question, [])
+        return self._read(question, [])
 
     def is_open(self, id: str) -> bool:
-        """Is it still to be settled, whichever process holds it?"""
+        """Whether it is not settled yet, whichever process holds it."""
         this = checked_id(id)
-        return self._ask(lambda db, consumer: self._is_waiting(db, consumer, this), False)
+        return self._read(lambda db, consumer: self._is_waiting(db, consumer, this), False)
 
     def was_settled(self, id: str) -> bool:
-        """Was it in the queue of this consumer, and is it settled? False for a signal that its filter does not want."""
+        """Whether it was in this queue and is settled. False for a signal that the filter does not want."""
         this = checked_id(id)
 
         def question(db: sqlite3.Connection, consumer: int) -> bool:
             row = db.execute("SELECT owner, variant, kind FROM signals WHERE session = ? AND seq = ?", this).fetchone()
             return row is not None and self.filter.fits(*row) and not self._is_waiting(db, consumer, this)
 
-        return self._ask(question, False)
+        return self._read(question, False)
 
     def _is_waiting(self, db: sqlite3.Connection, consumer: int, this: tuple[str, int]) -> bool:
         return db.execute(f"{_FIND} WHERE {_THIS}", (consumer, *this)).fetchone() is not None
 
     def parked(self) -> list[Pointer]:
-        """Those that are not delivered any more; `why` says why each was last given back."""
-        return self._ask(lambda db, consumer: signals.waiting(db, consumer, "parked = 1"), [])
+        """Those that are not delivered any more; `why` is the reason of the last release."""
+        return self._read(lambda db, consumer: queues.queued_rows(db, consumer, "parked = 1"), [])
 
     def unsettled(self) -> set[str]:
-        """Sessions of which something is not settled: due, held, or backed off."""
+        """Sessions with a signal that is due, held, or due later."""
         none: list[Pointer] = []
-        return {each.session for each in self._ask(lambda db, own: signals.waiting(db, own, "parked = 0"), none)}
+        return {each.session for each in self._read(lambda db, own: queues.queued_rows(db, own, "parked = 0"), none)}
 
     def visible_others(self) -> list[Holder]:
-        """Other holders whose death would free something and can be seen from here."""
+        """Other processes that hold signals of this consumer, and whose death this process can see."""
         here = self._here()
-        found: list[tuple[int, Holder]] = self._ask(self._holders, [])
+        found: list[tuple[int, Holder]] = self._read(self._holders, [])
         return [each for _, each in found if each.identity != here.identity and here.can_see(each)]
 
-    # Acting.
+    # Changing.
 
     def _change(self, change: Callable[[sqlite3.Connection, int], T]) -> T:
-        """Inside a transaction, with the id of the consumer: it is made again where another host dropped it, or the
-        whole index, since the last call."""
+        """Call `change` in a transaction, with the id of the consumer. If another host has dropped the consumer, or the
+        index was lost, it is made again first."""
 
-        def all_of_it(db: sqlite3.Connection) -> T:
-            signals.prepare_consumers(db, self.index.home)
+        def transaction(db: sqlite3.Connection) -> T:
+            queues.prepare_consumers(db, self.index.home)
             consumer = (self._known(db) or self._open(db, False)).id
-            if self._lease_is_worn(db, consumer):
-                self._hold(db, consumer)
+            if self._needs_renewal(db, consumer):
+                self._renew_lease(db, consumer)
             done = change(db, consumer)
             db.execute(_HOLDERS_OF_NOTHING, (consumer,))
             return done
 
-        return self.index.database.change(all_of_it)
+        return self.index.database.change(transaction)
 
     def claim(self, limit: int, token: int) -> Claimed:
-        """The next that are due, in the order of the home; no signal is in two live claims."""
-        if self._ask(lambda db, consumer: self._pending(db, consumer) == 0, False):
+        """The next that are due, in the order of the home. No signal is in two live claims. `token` names the claim."""
+        if self._read(lambda db, consumer: self._pending(db, consumer) == 0, False):
             return Claimed()
         claimed = self._change(lambda db, consumer: self._claim(db, consumer, limit, token))
         failpoints.hit("signals.claimed")
@@ -314,49 +318,49 @@ class Queue:
     def _claim(self, db: sqlite3.Connection, consumer: int, limit: int, token: int) -> Claimed:
         here, now = self._here(), self._clock.mono_ns()
         claimed = Claimed()
-        claimed.parked = self._free(db, consumer)
+        claimed.parked = self._take_from_gone(db, consumer)
         due = db.execute(f"{_OLDEST} WHERE {_DUE} ORDER BY pos LIMIT ?", (consumer, here.clock, now, limit))
         positions: list[int] = []
         for pos, failures in due.fetchall():
-            # One that may be poison comes alone, so that no other is lost with it.
+            # One that may kill its reader comes alone, so that no other fails with it.
             alone = failures + 1 >= self._alone_after
             if not (alone and positions):
                 positions.append(pos)
             if alone:
                 break
         if positions:
-            self._take(db, consumer, positions, token)
-            claimed.taken = signals.waiting(db, consumer, "claim = ?", token)
+            self._hold(db, consumer, positions, token)
+            claimed.taken = queues.queued_rows(db, consumer, "claim = ?", token)
         claimed.remaining = self._due(db, consumer, here, now)[0]
         return claimed
 
     def join(self, id: str, token: int) -> bool:
-        """Take this one signal into the claim. False: it is settled, held, or not in this queue."""
+        """Add this one signal to a claim. False: it is settled, held, or not in this queue."""
         this = checked_id(id)
 
         def change(db: sqlite3.Connection, consumer: int) -> bool:
-            self._free(db, consumer)
+            self._take_from_gone(db, consumer)
             sql = f"{_FIND} WHERE {_THIS} AND holder IS NULL"
             row = db.execute(sql, (consumer, *this)).fetchone()
             if row is not None:
-                self._take(db, consumer, [row[0]], token)
+                self._hold(db, consumer, [row[0]], token)
             return row is not None
 
         return self._change(change)
 
-    def _take(self, db: sqlite3.Connection, consumer: int, positions: list[int], token: int) -> None:
-        holder = self._hold(db, consumer)
+    def _hold(self, db: sqlite3.Connection, consumer: int, positions: list[int], token: int) -> None:
+        holder = self._renew_lease(db, consumer)
         sql = """UPDATE pending SET holder = ?, claim = ?, deliveries = deliveries + 1, clock = NULL, not_before = 0
         WHERE consumer = ? AND pos = ?"""
         db.executemany(sql, [(holder, token, consumer, pos) for pos in positions])
 
     def move(self, token: int, to: int) -> None:
-        """Move all of one of our claims into another."""
+        """Move everything from one of this consumer's claims into another."""
         sql = "UPDATE pending SET claim = ? WHERE consumer = ? AND claim = ?"
         self._change(lambda db, consumer: db.execute(sql, (to, consumer, token)))
 
     def settle(self, ids: Iterable[str]) -> int:
-        """Done, whichever process holds them by now: the work was done. Returns how many were still open."""
+        """Settle these, even if another process holds them by now: the work was done. Returns how many were open."""
         wanted = [checked_id(id) for id in ids]
 
         def change(db: sqlite3.Connection, consumer: int) -> int:
@@ -368,11 +372,11 @@ class Queue:
         return settled
 
     def settle_up_to(self, id: str) -> int:
-        """Everything of this consumer up to the place of that signal in the order of the home."""
+        """Settle everything up to that signal, in the order of the home."""
         this = checked_id(id)
 
         def change(db: sqlite3.Connection, consumer: int) -> int:
-            upto = signals.position(db, *this)
+            upto = queues.position(db, *this)
             if upto is None:
                 raise BadArgument("upto", f"no signal {id!r} is known", "give the id of a signal that is retained")
             return db.execute(f"{_REMOVE} WHERE consumer = ? AND pos <= ?", (consumer, upto)).rowcount
@@ -380,7 +384,7 @@ class Queue:
         return self._change(change)
 
     def release(self, ids: Iterable[str], token: int, why: str, *, poison: bool = False) -> list[str]:
-        """Back to the queue, after a wait that grows. Returns the ids of those that this parks."""
+        """Due again after a wait that grows. Returns the ids of those that this parks."""
         *waits, last = self._waits_ns
         cases = " ".join(f"WHEN {releases} THEN {wait}" for releases, wait in enumerate(waits))
         wait = f"CASE releases {cases} ELSE {last} END" if cases else str(last)
@@ -390,31 +394,31 @@ class Queue:
         return self._give_back(ids, token, change, *now, why, failed, failed, self._park_after)
 
     def unclaim(self, ids: Iterable[str], token: int) -> None:
-        """Back to the queue at once, as if it had not been handed out: the host could not even look at it."""
+        """Due again at once, and the delivery is not counted: the host could not even look at it."""
         self._give_back(ids, token, "deliveries = deliveries - 1")
 
     def defer(self, ids: Iterable[str], token: int) -> None:
-        """The ownership callback says that another host owns it: not again soon, and not counted."""
+        """Due again after the longest wait, and the delivery is not counted: another host owns its session."""
         until = self._clock.mono_ns() + self._waits_ns[-1]
         self._give_back(ids, token, "deliveries = deliveries - 1, clock = ?, not_before = ?", self._here().clock, until)
 
     def _give_back(self, ids: Iterable[str], token: int, how: str, *values: object) -> list[str]:
-        """Only what is still in this claim: what is settled, or free since our lease ended, stays as it is."""
+        """Change only what is still in this claim: others may have settled it, or have it since our lease ended."""
         wanted = [(id, checked_id(id)) for id in ids]
 
         def change(db: sqlite3.Connection, consumer: int) -> list[str]:
-            sql = f"{_LET_GO}, {how} WHERE {_THIS} AND claim = ? RETURNING parked"
+            sql = f"{_FREE_IT}, {how} WHERE {_THIS} AND claim = ? RETURNING parked"
             rows = [(id, db.execute(sql, (*values, consumer, *this, token)).fetchone()) for id, this in wanted]
             return [id for id, row in rows if row is not None and row[0]]
 
         return self._change(change)
 
-    def count_unread(self, gone: list[Pointer]) -> None:
-        """The records of these are gone. They are settled, and counted."""
+    def remove_lost(self, gone: list[Pointer]) -> None:
+        """The records of these are gone: remove them from every queue, and count them as unread."""
 
         def change(db: sqlite3.Connection) -> None:
             for each in gone:
-                signals.count_unread(db, each.session, each.owner, 1)
+                queues.count_unread(db, each.session, each.owner, 1)
                 db.execute("DELETE FROM pending WHERE pos = ?", (each.pos,))
                 db.execute("DELETE FROM signals WHERE pos = ?", (each.pos,))
 
@@ -427,48 +431,48 @@ class Queue:
     # Holders.
 
     def _here(self) -> Holder:
-        if self._played is not None:
-            return self._played
-        found = processes.here()
+        if self._acting_as is not None:
+            return self._acting_as
+        found = processes.own_identity()
         return Holder(found["boot"], found["pidns"], found["timens"], found["runner"]["pid"], found["runner"]["start"])
 
     def _holders(self, db: sqlite3.Connection, consumer: int) -> list[tuple[int, Holder]]:
         sql = "SELECT id, boot, pidns, timens, pid, start, until, until_wall FROM holders WHERE consumer = ?"
         return [(row[0], Holder(*row[1:])) for row in db.execute(sql, (consumer,))]
 
-    def _standing(self, other: Holder) -> str:
-        return standing(self._here(), other, self._clock.mono_ns(), self._clock.wall_ns(), processes.same)
+    def _state_of(self, other: Holder) -> str:
+        return state_of(other, self._here(), self._clock.mono_ns(), self._clock.wall_ns(), processes.same)
 
-    def _hold(self, db: sqlite3.Connection, consumer: int) -> int:
-        """This process as a holder, from now for a whole lease."""
+    def _renew_lease(self, db: sqlite3.Connection, consumer: int) -> int:
+        """Enter this process as a holder, or renew its lease. Returns the id of the holder."""
         until = (self._clock.mono_ns() + self._lease_ns, self._clock.wall_ns() + self._lease_ns)
         sql = """INSERT INTO holders (consumer, boot, pidns, timens, pid, start, until, until_wall)
         VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (consumer, boot, pidns, timens, pid, start)
         DO UPDATE SET until = excluded.until, until_wall = excluded.until_wall RETURNING id"""
         return int(db.execute(sql, (consumer, *self._here().identity, *until)).fetchone()[0])
 
-    def _lease_is_worn(self, db: sqlite3.Connection, consumer: int) -> bool:
-        """Does this process hold something, with a lease that has to be renewed?"""
+    def _needs_renewal(self, db: sqlite3.Connection, consumer: int) -> bool:
+        """Whether this process holds signals, and a part of its lease has passed."""
         sql = """SELECT until FROM holders WHERE consumer = ?
         AND boot = ? AND pidns = ? AND timens = ? AND pid = ? AND start = ?"""
         row = db.execute(sql, (consumer, *self._here().identity)).fetchone()
-        return row is not None and row[0] - self._clock.mono_ns() < (1 - _WORN) * self._lease_ns
+        return row is not None and row[0] - self._clock.mono_ns() < (1 - _RENEW_AFTER) * self._lease_ns
 
-    def _free(self, db: sqlite3.Connection, consumer: int) -> list[str]:
-        """Take from dead and silent holders what they hold. A death counts against the signal, silence does not.
-        Returns the ids of those that this parks."""
+    def _take_from_gone(self, db: sqlite3.Connection, consumer: int) -> list[str]:
+        """Free what dead and silent holders hold. A death is a failure of the signal, silence is not. Returns the ids
+        of those that this parks."""
         parked: list[str] = []
         for id, holder in self._holders(db, consumer):
-            how = self._standing(holder)
+            how = self._state_of(holder)
             if how == HOLDS:
                 continue
             failed, most = int(how == DEAD), self._park_after
             if failed:
                 parked += [
-                    each.id for each in signals.waiting(db, consumer, "holder = ? AND failures + 1 >= ?", id, most)
+                    each.id for each in queues.queued_rows(db, consumer, "holder = ? AND failures + 1 >= ?", id, most)
                 ]
             why = f"process {holder.pid}, which had it, {how}"
-            sql = f"""{_LET_GO}, clock = NULL, not_before = 0, why = ?, failures = failures + ?,
+            sql = f"""{_FREE_IT}, clock = NULL, not_before = 0, why = ?, failures = failures + ?,
             parked = ? AND failures + 1 >= ? WHERE holder = ?"""
             db.execute(sql, (why, failed, failed, most, id))
             db.execute("DELETE FROM holders WHERE id = ?", (id,))

@@ -67,7 +67,7 @@ _TELLING = (
     r"|(?:api|access|auth|account|private|signing|encryption|master|service)[_-]?key)"
 )
 _NAME = rf"[A-Za-z0-9_.-]*{_TELLING}(?:[_.-][A-Za-z0-9_.-]*)?"
-# Quoted, in some languages behind a letter or two, or bare.
+# Quoted, in some languages after a letter or two, or bare.
 _VALUE = r"""(?:[bBfFrRuU]{0,2}(?:"(?:[^"\\\n]|\\[^\n])+"|'(?:[^'\\\n]|\\[^\n])+')|`[^`\n]+`|[^\s"',;&]+)"""
 # Endings of names whose value is not a secret.
 _HARMLESS_ENDS = frozenset(
@@ -98,7 +98,7 @@ _INTERPOLATED = re.compile(r"[$#]\{|\$\(|\{[\w.!:]*\}|%(?:\(\w+\))?[sdvq]|<[\w -
 _CASE_CHANGES = re.compile(r"[a-z][A-Z]|[A-Z][a-z]")
 _SENTENCE_MARKS = str.maketrans("", "", " _?!.,'-")
 _PROSE = re.compile(r" +[A-Za-z]+(?:[\s.!?]|$)")
-_CODE_BEHIND = re.compile(r"\s*(?:[,;)}|=?]|$)")
+_CODE_AFTER = re.compile(r"\s*(?:[,;)}|=?]|$)")
 # So much text before and after a value decides whether it is code.
 _AROUND_CHARS = 60
 
@@ -201,8 +201,8 @@ def _is_code(found: _Match, name: str, between: str, value: str) -> bool:
     if value.rstrip(".:").lower() in _LANGUAGE or _CHAIN.fullmatch(value):
         return True
     text, sign = found.string, between.strip(" \t\"'")
-    behind = text[found.end() : found.end() + _AROUND_CHARS]
-    if value.lower() in ("b", "f", "r", "u", "rb", "br", "fr", "rf") and behind[:1] in ("'", '"'):
+    after = text[found.end() : found.end() + _AROUND_CHARS]
+    if value.lower() in ("b", "f", "r", "u", "rb", "br", "fr", "rf") and after[:1] in ("'", '"'):
         return True  # an empty string, or one that goes over several lines
     if _IDENTIFIER.fullmatch(value) is None:
         return False
@@ -210,19 +210,19 @@ def _is_code(found: _Match, name: str, between: str, value: str) -> bool:
         return True
     if sign == ":":
         spaced = between[-1] in " \t"
-        return (spaced and _PROSE.match(behind) is not None) or _ends_as_code(behind, several=value)
+        return (spaced and _PROSE.match(after) is not None) or _ends_as_code(after, several=value)
     if sign == "=" and between[-1] not in " \t":
         begin = found.start()
         before = text[max(0, begin - _AROUND_CHARS) : begin].rpartition("\n")[2]
-        return "(" in before and behind[:1] in (",", ")")
+        return "(" in before and after[:1] in (",", ")")
     if sign in ("=", ":=", "=>"):
-        return len(value) <= 3 or _ends_as_code(behind, several=value)
+        return len(value) <= 3 or _ends_as_code(after, several=value)
     return sign == "" and value.isupper()  # an option and the placeholder of its value in a usage line
 
 
-def _ends_as_code(behind: str, *, several: str) -> bool:
-    punctuated = behind.lstrip(" \t")[:1] in (";", ")", "}", ",", "|", "=", "?")
-    return punctuated or (_SEVERAL_WORDS.fullmatch(several) is not None and _CODE_BEHIND.match(behind) is not None)
+def _ends_as_code(after: str, *, several: str) -> bool:
+    punctuated = after.lstrip(" \t")[:1] in (";", ")", "}", ",", "|", "=", "?")
+    return punctuated or (_SEVERAL_WORDS.fullmatch(several) is not None and _CODE_AFTER.match(after) is not None)
 
 
 def _holds(name: str, value: str) -> bool:
@@ -378,7 +378,7 @@ _SEQUENCES = re.compile(
 )
 _CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 # Bidi controls, what has no width, selectors and tags that carry hidden text, fillers, halves of a pair. The selector
-# behind an emoji is kept: it is in every second message of a build tool, and says one thing only.
+# after an emoji is kept: it is in every second message of a build tool, and says one thing only.
 _HIDDEN = re.compile(
     "[\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164"
     "\ud800-\udfff\ufe00-\ufe0e\ufeff\uffa0\ufff0-\ufffb\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
@@ -490,7 +490,7 @@ class Quoter:
         return '"' + self.label(value, limit).replace('"', '\\"') + '"'
 
     def short(self, sentence: str) -> str:
-        """A sentence of ours, so that the name before it and a cursor behind it still fit on the line."""
+        """A sentence of ours, so that the name before it and a cursor after it still fit on the line."""
         return cut(sentence, max(_SENTENCE_LEAST, self._line_chars - _AROUND_SENTENCE))
 
     def before(self, lines: Sequence[str], streams: Sequence[str] = ()) -> list[str]:

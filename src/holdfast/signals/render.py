@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from . import wording
-from .items import AGAIN, ENDING, EVENTS, WATCH, Cost, Limits, Offer, allot, arrange, status
+from .items import ENDING, EVENTS, REPLAYED, WATCH, Cost, Limits, Offer, allot, arrange, status
 from .redact import Quoter
 from .redact import redact as redact_all
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from .items import Body, Item, Line
-    from .records import Signal
+    from .lines import Signal
 
 
 QUOTES = ("prefix", "plain")
@@ -201,12 +201,14 @@ class Native(Style):
     tags = True
 
     def item(self, item: Item, shown: int, quoter: Quoter, plan: Plan) -> list[str]:
-        heading = [f"{self.subject(item, quoter)} {wording.say(item, quoter, shown)}"]
+        said = wording.say(item, quoter, shown)
         if item.group == EVENTS:
-            heading = [f"{self.subject(item, quoter)}: {wording.say(item, quoter, shown).removeprefix('printed ')}"]
+            heading = [f"{self.subject(item, quoter)}: {said.removeprefix('printed ')}"]
+        else:
+            heading = [f"{self.subject(item, quoter)} {said}"]
         if item.group in (EVENTS, WATCH):
             heading += filter(None, [self.suppressed(item, shown, quoter)])
-        whole = wording.whole_output(item.signal) if item.group in (ENDING, AGAIN) else ""
+        whole = wording.whole_output(item.signal) if item.group in (ENDING, REPLAYED) else ""
         if whole and item.signal.kind != "monitor":
             heading.append(f"whole output: cursor {whole}")
         return ["; ".join(heading), *self.body(item, shown, quoter)]
@@ -249,6 +251,7 @@ class Message:
     def __init__(self, text: str, ids: Sequence[str], *, shown: int = 0, suppressed: int = 0) -> None:
         self.text = text
         self.ids = list(ids)
+        # For hosts that give a message a role: it is neither of a user nor of an assistant.
         self.role_hint = "environment"
         self.shown = shown
         self.suppressed = suppressed
@@ -377,4 +380,4 @@ def _state(item: Item) -> str:
     """What a message says of a session that it only counts."""
     if item.group == ENDING:
         return status(item.signal)
-    return "replayed" if item.group == AGAIN else "with news"
+    return "replayed" if item.group == REPLAYED else "with news"

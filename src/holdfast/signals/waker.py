@@ -1,8 +1,8 @@
 """Waiting for signals on one descriptor, without a thread and without a tick.
 
 The descriptor is an epoll over datagram sockets that writers send to, and over pidfds: of the runners whose sessions
-this consumer wants, and of other holders of its signals. It is readable until `clear`, from the beginning, so that
-what happened before is looked at once.
+this consumer wants, and of other holders of its signals. A wake makes it readable, `clear` makes it unreadable. A new
+waker is readable, so that its owner looks once for what happened before.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import stat
 import time
 from _thread import allocate_lock
 
-from ..core import failpoints, processes, signalfile, sockets
+from ..core import failpoints, processes, sockets, wake
 from ..errors import Busy, HoldfastError, UnsafeDirectory
 from ..sessions.driver import Blocking, drive
 
@@ -34,8 +34,67 @@ _HINT_BYTES = 64
 _HINTS_AT_ONCE = 10_000
 # Runners whose death wakes a waiting consumer.
 WATCHED_RUNNERS_MAX = 256
-# Wake sockets of one owner.
+# Wake sockets of one name.
 WAKE_SOCKETS_MAX = 64
+
+
+class WakeSocket:
+    """A socket in the wake directory: writers of signals for `name` send it the id of the session."""
+
+    def __init__(self, runtime: str, name: str) -> None:
+        directory = wake_directory(runtime)
+        make_room(directory, name, WAKE_SOCKETS_MAX)
+        file = f"{name}-{os.urandom(6).hex()}"
+        self.path = os.path.join(directory, file)
+        self._socket = _datagram_socket()
+        try:
+            sockets.bind_unix(self._socket, directory, file)
+            found = os.lstat(self.path)
+        except BaseException:
+            self._socket.close()
+            raise
+        self._file = found.st_dev, found.st_ino
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def take_hints(self) -> list[str]:
+        """The sessions that were named since the last call, in that order; of very many, the rest keeps it readable."""
+        sessions: dict[str, None] = {}
+        for _ in range(_HINTS_AT_ONCE):
+            try:
+                hint = self._socket.recv(_HINT_BYTES)
+            except BlockingIOError:
+                break
+            sessions[os.fsdecode(hint.partition(b" ")[0])] = None
+        sessions.pop("", None)  # our own
+        return list(sessions)
+
+    def make_readable(self) -> None:
+        """Send it a datagram, as a writer does."""
+        try:
+            sender = _datagram_socket()
+        except OSError:
+            return
+        try:
+            sockets.send_unix(sender, b" ", self.path)
+        except OSError:
+            pass  # its buffer is full, so it is readable
+        finally:
+            sender.close()
+
+    def leave_to_parent(self) -> None:
+        """In a forked child."""
+        self._socket.close()
+
+    def close(self) -> None:
+        self._socket.close()
+        try:
+            found = os.lstat(self.path)
+            if (found.st_dev, found.st_ino) == self._file:
+                os.unlink(self.path)
+        except OSError:
+            pass
 
 
 class Waker:
@@ -48,8 +107,8 @@ class Waker:
         self._config = consumer.config
         self._epoll = select.epoll()
         self._closed = False
-        self._sockets: dict[int, tuple[socket.socket, str, tuple[int, int]]] = {}
-        # By the process watched, and those that are known to be gone: each death wakes once.
+        self._sockets: list[WakeSocket] = []
+        # The pidfd of each watched process, and the processes whose death has woken already: each wakes once.
         self._pidfds: dict[tuple[int, int], int] = {}
         self._gone: set[tuple[int, int]] = set()
         self._lock = allocate_lock()
@@ -58,7 +117,7 @@ class Waker:
         except BaseException:
             self.close()
             raise
-        self.poke()
+        self.make_readable()
 
     def __enter__(self) -> Self:
         return self
@@ -76,7 +135,7 @@ class Waker:
 
     @property
     def closed(self) -> bool:
-        """In a forked child too: what is registered and bound is the parent's."""
+        """True also in a forked child: the sockets and the epoll belong to its parent."""
         return self._closed or os.getpid() != self._pid
 
     def fileno(self) -> int:
@@ -84,15 +143,16 @@ class Waker:
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until something can be claimed: True. False after the timeout."""
-        return drive(self.arrival(Blocking(), timeout))
+        return drive(self.wait_due(Blocking(), timeout))
 
     def __await__(self) -> Generator[Any, Any, bool]:
         from ..sessions.driver import Asynchronous
 
-        return self.arrival(Asynchronous(), None).__await__()
+        return self.wait_due(Asynchronous(), None).__await__()
 
-    async def arrival(self, driver: Driver, timeout: float | None) -> bool:
-        """Wait until something is due: it came, its back-off ended, or its holder is gone. A burst is joined first."""
+    async def wait_due(self, driver: Driver, timeout: float | None) -> bool:
+        """Wait until a signal is due: it is new, its back-off has ended, or its holder is gone. After a wake it waits a
+        moment more, so that a burst becomes one message."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             self.clear()
@@ -109,56 +169,34 @@ class Waker:
             elif deadline is not None and time.monotonic() >= deadline:
                 return False
 
-    async def stirred(self, driver: Driver, until: float | None = None) -> None:
-        """Wait until something may have come since the last `clear`, or until the time `until`."""
+    async def wait_readable(self, driver: Driver, until: float | None = None) -> None:
+        """Wait until the descriptor is readable, or until the time `until`. Whether anything is due is not checked."""
         await driver.ready([self.fileno()], (), _left(until))
 
-    def clear(self) -> None:
-        """Not readable any more, until something else happens. Call it before a claim: what comes after is in the
-        claim, or makes it readable again."""
+    def clear(self) -> set[str]:
+        """Make it unreadable until something else happens. Call it before a claim: what comes later is in the claim, or
+        makes it readable again. Returns the sessions that writers have named since the queue was last looked at."""
         with self._lock:
             if not self.closed:
-                self._clear()
-
-    def hinted(self) -> set[str]:
-        """Clear it; the sessions that were named since the last look at the queue."""
-        self.clear()
+                self._receive()
         return set(self._consumer.hints)
 
-    def _clear(self) -> None:
-        for each, _, _ in self._sockets.values():
-            for _ in range(_HINTS_AT_ONCE):
-                try:
-                    hint = each.recv(_HINT_BYTES)
-                except BlockingIOError:
-                    break
-                session = hint.partition(b" ")[0]
-                if session:
-                    self._consumer.hints.add(os.fsdecode(session))
+    def _receive(self) -> None:
+        for each in self._sockets:
+            self._consumer.hints.update(each.take_hints())
         ready = {fd for fd, _ in self._epoll.poll(0)}
         for process, fd in list(self._pidfds.items()):
             if fd in ready:
                 self._note_death(process)
                 self._drop(process)
 
-    def poke(self) -> None:
-        """Make it readable, as a writer would."""
-        own = next(iter(self._sockets.values()), None)
-        if own is None:
-            return
-        try:
-            with_socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
-        except OSError:
-            return
-        try:
-            sockets.send_unix(with_socket, b" ", own[1])
-        except OSError:
-            pass  # full: readable it is
-        finally:
-            with_socket.close()
+    def make_readable(self) -> None:
+        """Until the next `clear`."""
+        for each in self._sockets[:1]:
+            each.make_readable()
 
     def refresh(self) -> None:
-        """Watch the processes that matter now. One that died before it could be watched wakes at once."""
+        """Watch the processes whose death may free or end something. One that is dead already wakes at once."""
         if self.closed or failpoints.off("pidfd"):
             return
         wanted = set(self._wanted())
@@ -175,7 +213,7 @@ class Waker:
                 break
             if not self._watch(process):
                 self._note_death(process)
-                self.poke()
+                self.make_readable()
 
     def close(self) -> None:
         if self._closed:
@@ -185,8 +223,8 @@ class Waker:
             self._closed = True
             for fd in self._pidfds.values():
                 os.close(fd)
-            for each, _, _ in self._sockets.values():
-                each.close()
+            for each in self._sockets:
+                each.leave_to_parent()
             self._epoll.close()
             return
         with self._lock:
@@ -197,25 +235,21 @@ class Waker:
         self._closed = True
         for process in list(self._pidfds):
             self._drop(process)
-        for each, path, own in self._sockets.values():
+        for each in self._sockets:
             each.close()
-            try:
-                found = os.lstat(path)
-                if (found.st_dev, found.st_ino) == own:
-                    os.unlink(path)
-            except OSError:
-                pass
         self._sockets.clear()
         self._epoll.close()
 
     def _wanted(self) -> list[tuple[int, int]]:
+        """Other holders of this consumer's signals, and the runners of its sessions."""
         owners = self._consumer.queue.filter.owners
-        heard = [live for live in list(self._consumer.catchup.live.values()) if owners is None or live.owner in owners]
+        known = list(self._consumer.catchup.known.values())
+        watched = [process for each in known if owners is None or each.owner in owners for process in each.watch]
         try:
             others = [(other.pid, other.start) for other in self._consumer.queue.visible_others()]
         except HoldfastError:
-            others = list(self._pidfds)  # the index is busy: those we know
-        return [*others, *(process for live in heard for process in live.watch)]
+            others = list(self._pidfds)  # the index is busy: keep those that are watched
+        return [*others, *watched]
 
     def _watch(self, process: tuple[int, int]) -> bool:
         pid, start = process
@@ -224,7 +258,7 @@ class Waker:
         except ProcessLookupError:
             return False
         except OSError:
-            return True  # no pidfd to be had: the next look notices the death
+            return True  # no pidfd is available: the next look notices the death
         if not processes.same(pid, start):
             os.close(fd)
             return False
@@ -242,25 +276,16 @@ class Waker:
         os.close(fd)
 
     def _bind(self) -> None:
-        directory = wake_directory(self._consumer.catchup.runtime)
         owners = self._consumer.queue.filter.owners
-        names = (
-            [signalfile.WAKE_ALL]
-            if owners is None or len(owners) > _OWNERS_MAX
-            else [*map(signalfile.owner_hash, owners)]
-        )
+        names = [wake.ALL] if owners is None or len(owners) > _OWNERS_MAX else [*map(wake.owner_hash, owners)]
         for name in names:
-            make_room(directory, name, WAKE_SOCKETS_MAX)
-            made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
-            path = os.path.join(directory, f"{name}-{os.urandom(6).hex()}")
-            try:
-                sockets.bind_unix(made, directory, os.path.basename(path))
-                found = os.lstat(path)
-                self._epoll.register(made.fileno(), select.EPOLLIN)
-            except BaseException:
-                made.close()
-                raise
-            self._sockets[made.fileno()] = (made, path, (found.st_dev, found.st_ino))
+            made = WakeSocket(self._consumer.catchup.runtime, name)
+            self._sockets.append(made)
+            self._epoll.register(made.fileno(), select.EPOLLIN)
+
+
+def _datagram_socket() -> socket.socket:
+    return socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
 
 
 def _left(until: float | None) -> float | None:
@@ -268,15 +293,17 @@ def _left(until: float | None) -> float | None:
 
 
 def wake_directory(runtime: str) -> str:
-    """Where wake sockets are: ours alone, as the runtime directory is."""
-    path = os.path.join(runtime, signalfile.WAKE_DIRECTORY)
+    """The directory of the wake sockets; only our user may enter it."""
+    path = os.path.join(runtime, wake.DIRECTORY)
     try:
         os.mkdir(path, 0o700)
     except FileExistsError:
         pass
     found = os.lstat(path)
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
-        raise UnsafeDirectory(path, "it is not a directory of ours alone", "remove it: it is created again")
+        raise UnsafeDirectory(
+            path, "it is not a directory that only this user can use", "remove it: it is created again"
+        )
     return path
 
 
@@ -300,7 +327,7 @@ def sweep(directory: str, names: list[str] | None = None) -> int:
 def dead(directory: str, names: list[str] | None = None) -> list[str]:
     """The sockets at which no process listens any more."""
     found = []
-    sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
+    sender = _datagram_socket()
     try:
         if names is None:
             names = os.listdir(directory) if os.path.isdir(directory) else []

@@ -6,8 +6,8 @@ Each sentence says what happened, what is not known, and where to read more; no 
 from __future__ import annotations
 
 from ..core.records import STREAM_NUMBERS
-from . import records
-from .items import AGAIN, AGENTS, ENDING, EVENTS, FOLDED, WATCH, match_count, status
+from . import typed
+from .items import AGENTS, ENDING, EVENTS, FOLDED, REPLAYED, WATCH, match_count, status
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from .items import Item
-    from .records import Signal
+    from .lines import Signal
     from .redact import Quoter
 
 
@@ -29,7 +29,7 @@ _PROCESS_CHARACTERS = 60
 def name(signal: Signal) -> str:
     """What the session is called; empty where its record says nothing."""
     shot = signal.snapshot
-    return next(filter(None, (records.text(shot, key) for key in ("name", "description", "command"))), "")
+    return next(filter(None, (typed.text(shot, key) for key in ("name", "description", "command"))), "")
 
 
 def cursor(signal: Signal, offsets: Mapping[str, int]) -> str:
@@ -37,7 +37,7 @@ def cursor(signal: Signal, offsets: Mapping[str, int]) -> str:
     beginning otherwise. Empty where there is no offset at all."""
     if not offsets:
         return ""
-    ends = records.offsets(signal.snapshot, "ends")
+    ends = typed.offsets(signal.snapshot, "ends")
     all_of_them = {**{stream: end for stream, end in ends.items() if end}, **offsets}
     order = sorted(all_of_them, key=lambda stream: (stream not in offsets, STREAM_NUMBERS[stream]))
     return "cursor " + ",".join(f"{stream}:{all_of_them[stream]}" for stream in order)
@@ -78,7 +78,7 @@ def time_of(value: object) -> str:
 
 def processes(found: Sequence[Mapping[str, Any]], quoter: Quoter) -> str:
     named: Iterable[str] = (
-        f"pid {records.count(each, 'pid')} {quoter.quoted(records.text(each, 'command'), _PROCESS_CHARACTERS)}"
+        f"pid {typed.count(each, 'pid')} {quoter.quoted(typed.text(each, 'command'), _PROCESS_CHARACTERS)}"
         for each in found[:_NAMED_PROCESSES]
     )
     more = len(found) - _NAMED_PROCESSES
@@ -98,15 +98,15 @@ _ERROR_CHARACTERS = 160
 def ending(item: Item, quoter: Quoter) -> str:
     signal = item.signal
     said = [f"{status(signal)}, {outcome(signal, quoter)}".removesuffix(", ")]
-    took = records.seconds(signal.fields, "duration_s")
-    if took is not None and signal.kind != "monitor" and records.text(signal.fields, "cause") not in _NEVER_SEEN:
+    took = typed.seconds(signal.fields, "duration_s")
+    if took is not None and signal.kind != "monitor" and typed.text(signal.fields, "cause") not in _NEVER_SEEN:
         said[0] += f" after {spell(took)}"
     if signal.fields.get("start_limit") is True:
         said[0] += ", not started again: too many starts"
     if signal.attempt > 1:
         said[0] += f", attempt {signal.attempt}"
     if signal.kind == "monitor":
-        said[0] += f", events={records.count(records.table(signal.fields, 'events'), 'count')}"
+        said[0] += f", events={typed.count(typed.table(signal.fields, 'events'), 'count')}"
     if signal.kind == "lsp":
         said[0] += f", {server(signal, quoter)}"
     said += ending_additions(item, quoter)
@@ -119,10 +119,10 @@ def ending_additions(item: Item, quoter: Quoter) -> list[str]:
     said = []
     if signal.fields.get("output_complete") is False:
         said.append("output incomplete")
-    unsearched = records.count(records.table(signal.fields, "watch"), "unscanned")
+    unsearched = typed.count(typed.table(signal.fields, "watch"), "unscanned")
     if unsearched:
         said.append(f"{unsearched} bytes were not searched for matches")
-    unmatched = records.count(records.table(signal.fields, "watch"), "suppressed")
+    unmatched = typed.count(typed.table(signal.fields, "watch"), "suppressed")
     if unmatched:
         said.append(f"{lines(unmatched)} that matched were not reported")
     if item.survivor_count:
@@ -144,8 +144,8 @@ def outcome(signal: Signal, quoter: Quoter) -> str:
 
 def ending_seen(signal: Signal) -> str:
     """The observed code or signal; empty if unknown."""
-    name = records.text(signal.fields, "signal")
-    code = records.number(signal.fields, "code")
+    name = typed.text(signal.fields, "signal")
+    code = typed.number(signal.fields, "code")
     if code is not None:
         return f"exit code {code}"
     return f"signal {name}" if is_signal_name(name) else ""
@@ -159,7 +159,7 @@ def is_signal_name(name: str) -> bool:
 def ending_reason(signal: Signal, quoter: Quoter) -> str:
     """The cause, and the author of a stop; empty for a plain exit."""
     fields = signal.fields
-    cause, by = records.text(fields, "cause"), records.text(fields, "by")
+    cause, by = typed.text(fields, "cause"), typed.text(fields, "by")
     if cause == "signal" and by:
         return f"signal sent by {quoter.word(by)}"
     if cause in ("", "exit", "signal"):
@@ -172,7 +172,7 @@ def ending_reason(signal: Signal, quoter: Quoter) -> str:
         return f"could not be started: {quoter.label(why, _ERROR_CHARACTERS)}" if why else "could not be started"
     if cause == "lost":
         return "lost: its runner is gone and recorded no exit, how it ended is unknown"
-    limit = records.seconds(fields, "limit_s")
+    limit = typed.seconds(fields, "limit_s")
     return limit_words(cause, "" if limit is None else spell(limit)) or f"cause {quoter.word(cause)}"
 
 
@@ -189,7 +189,7 @@ def limit_words(cause: str, length: str = "") -> str:
 
 def how_stopped(fields: dict[str, Any]) -> str:
     """What to add to "stopped by"."""
-    stopped = records.text(fields, "stopped")
+    stopped = typed.text(fields, "stopped")
     if stopped == "at_once" and not fields.get("signal"):
         return ", killed at once"  # without a runner, nothing else says that it was killed
     return _STOPPED.get(stopped, "")
@@ -197,7 +197,7 @@ def how_stopped(fields: dict[str, Any]) -> str:
 
 def ending_error(signal: Signal) -> str:
     """Why it could not be started."""
-    for holder in (signal.fields, signal.snapshot, records.table(signal.snapshot, "metadata")):
+    for holder in (signal.fields, signal.snapshot, typed.table(signal.snapshot, "metadata")):
         error = holder.get("error")
         if isinstance(error, dict):
             error = error.get("message")
@@ -208,9 +208,9 @@ def ending_error(signal: Signal) -> str:
 
 def server(signal: Signal, quoter: Quoter) -> str:
     """Of a language server."""
-    facts_of = records.table(signal.snapshot, "metadata")
-    restarts = records.count(facts_of, "restarts")
-    failed, most = records.count(facts_of, "failed_starts"), records.count(facts_of, "max_restarts")
+    facts_of = typed.table(signal.snapshot, "metadata")
+    restarts = typed.count(facts_of, "restarts")
+    failed, most = typed.count(facts_of, "failed_starts"), typed.count(facts_of, "max_restarts")
     name, state = quoter.word(facts_of.get("server")), quoter.word(facts_of.get("state"))
     return f"server={name}, state={state}, restarts={restarts}" + (f", failed starts={failed}/{most}" if most else "")
 
@@ -240,13 +240,13 @@ def ending_printed(signal: Signal) -> bool:
 def ends_of(signal: Signal) -> dict[str, int]:
     """How far each stream went."""
     recorded = isinstance(signal.fields.get("ends"), dict)
-    return records.offsets(signal.fields if recorded else signal.snapshot, "ends")
+    return typed.offsets(signal.fields if recorded else signal.snapshot, "ends")
 
 
 def whole_output(signal: Signal) -> str:
     """The cursor to read all that is kept; empty where nothing was printed."""
     ends = ends_of(signal)
-    dropped = records.offsets(signal.snapshot, "dropped_before")
+    dropped = typed.offsets(signal.snapshot, "dropped_before")
     spoken = sorted((stream for stream, end in ends.items() if end), key=("stderr", "stdout", "tty").index)
     return ",".join(f"{stream}:{dropped.get(stream, 0)}" for stream in spoken)
 
@@ -271,7 +271,7 @@ def say(item: Item, quoter: Quoter, shown: int) -> str:
     """The sentence of an item that has `shown` lines of output below it."""
     if item.group == ENDING:
         text = ending(item, quoter)
-    elif item.group == AGAIN:
+    elif item.group == REPLAYED:
         text = again(item, quoter)
     elif item.group == EVENTS:
         count = item.left_out(shown) + item.counted(shown)
@@ -287,11 +287,11 @@ def say(item: Item, quoter: Quoter, shown: int) -> str:
 
 def level(item: Item) -> str:
     """Of events: that the monitor holds lines back, or no longer does; empty where nothing changed."""
-    said = _LEVELS.get(records.text(item.signal.fields, "level"), "")
+    said = _LEVELS.get(typed.text(item.signal.fields, "level"), "")
     if said or item.closed:
         return said
-    were = {records.text(signal.fields, "level") for signal in item.signals}
-    were.add(records.text(item.signals[0].fields, "level_before"))
+    were = {typed.text(signal.fields, "level") for signal in item.signals}
+    were.add(typed.text(item.signals[0].fields, "level_before"))
     return "live again: notices come as it prints" if were & _LEVELS.keys() else ""
 
 
@@ -303,15 +303,15 @@ def suppressed(item: Item, shown: int, read: str) -> str:
 
 def _matched(signal: Signal, quoter: Quoter) -> str:
     fields = signal.fields
-    stream = records.stream(fields)
-    pattern = quoter.quoted(records.text(fields, "text") or fields.get("pattern"))
+    stream = typed.stream(fields)
+    pattern = quoter.quoted(typed.text(fields, "text") or fields.get("pattern"))
     said = f"matched {pattern}{f' on {stream}' if stream else ''}"
-    more, earlier = records.count(fields, "more"), records.count(fields, "suppressed")
+    more, earlier = typed.count(fields, "more"), typed.count(fields, "suppressed")
     if more:
         said += f"; {more} more {'line' if more == 1 else 'lines'} matched with it"
     if earlier:
         said += f"; {lines(earlier)} that matched earlier were suppressed"
-    where = cursor(signal, {stream: records.count(fields, "offset")} if stream else {})
+    where = cursor(signal, {stream: typed.count(fields, "offset")} if stream else {})
     return said + (f"; output from there: {where}" if where else "")
 
 
@@ -334,8 +334,8 @@ def _lifecycle(item: Item, quoter: Quoter) -> str:
     signal = item.signal
     fields = signal.fields
     if fields.get("phase") == "restarting":
-        wait = records.seconds(fields, "retry_in_s")
-        times = max(records.count(fields, "count"), len(item.signals))
+        wait = typed.seconds(fields, "retry_in_s")
+        times = max(typed.count(fields, "count"), len(item.signals))
         due = f"in {spell(wait)}" if wait is not None else "soon"
         often = f", {times} times by now" if times > 1 else ""
         return f"ended ({outcome(signal, quoter)}) and starts again {due} by itself{often}{as_of(signal)}"
@@ -344,8 +344,8 @@ def _lifecycle(item: Item, quoter: Quoter) -> str:
 
 def _watch_disabled(item: Item, quoter: Quoter) -> str:
     fields = item.signal.fields
-    why = records.text(fields, "reason")
-    hits, missed = records.count(fields, "hits"), records.count(fields, "suppressed")
+    why = typed.text(fields, "reason")
+    hits, missed = typed.count(fields, "hits"), typed.count(fields, "suppressed")
     said = f"is not watched any more: {_WHY_DISABLED.get(why) or quoter.word(why)}; {hits} match notices delivered"
     said += f", suppressed {lines(missed)} that matched" if missed else ""
     return f"{said}; it is still running, and you will be notified when it exits"
@@ -353,25 +353,25 @@ def _watch_disabled(item: Item, quoter: Quoter) -> str:
 
 def _overflow(item: Item, quoter: Quoter) -> str:
     fields = item.signal.fields
-    held = records.count(fields, "suppressed")
+    held = typed.count(fields, "suppressed")
     if fields.get("state") != "released":
         until = time_of(fields.get("until"))
         until = f"until {until}" if until else "for a while"
         return f"too many matches at once ({held} suppressed): matches are suppressed {until} and counted"
-    more = records.count(fields, "more_sessions")
+    more = typed.count(fields, "more_sessions")
     rest = f" (and {more} more sessions)" if more else ""
     return f"matches are reported again; {held} were held back, of these sessions{rest}:"
 
 
 def _heartbeat(item: Item, quoter: Quoter) -> str:
     fields = item.signal.fields
-    new = records.count(fields, "new_lines")
-    elapsed = records.seconds(fields, "elapsed_s")
+    new = typed.count(fields, "new_lines")
+    elapsed = typed.seconds(fields, "elapsed_s")
     after = f" after {spell(elapsed)}" if elapsed is not None else ""
-    stream = records.stream(fields)
-    where = cursor(item.signal, {stream: records.count(fields, "offset")}) if stream else ""
+    stream = typed.stream(fields)
+    where = cursor(item.signal, {stream: typed.count(fields, "offset")}) if stream else ""
     said = (
-        f"is still running{after}, {new} new {'line' if new == 1 else 'lines'} (heartbeat {records.count(fields, 'n')})"
+        f"is still running{after}, {new} new {'line' if new == 1 else 'lines'} (heartbeat {typed.count(fields, 'n')})"
     )
     return f"{said}{as_of(item.signal)}" + (f"; output from there: {where}" if where else "")
 
@@ -379,19 +379,19 @@ def _heartbeat(item: Item, quoter: Quoter) -> str:
 def _needs_input(item: Item, quoter: Quoter) -> str:
     fields = item.signal.fields
     what = "a secret, such as a password" if fields.get("secret") is True else "input"
-    kind = records.text(fields, "kind")
+    kind = typed.text(fields, "kind")
     facts = ", ".join(
-        filter(None, [kind and quoter.word(kind), *map(quoter.word, records.texts(fields, "evidence")[:5])])
+        filter(None, [kind and quoter.word(kind), *map(quoter.word, typed.texts(fields, "evidence")[:5])])
     )
-    sure = records.text(fields, "confidence")
+    sure = typed.text(fields, "confidence")
     said = f"waits for {what} ({quoter.word(sure) if sure else 'unknown'} confidence{': ' + facts if facts else ''})"
     return said + as_of(item.signal)
 
 
 def _deadline(item: Item, quoter: Quoter) -> str:
     fields = item.signal.fields
-    limit, elapsed = records.seconds(fields, "limit_s"), records.seconds(fields, "elapsed_s")
-    hard = records.seconds(fields, "hard_in_s")
+    limit, elapsed = typed.seconds(fields, "limit_s"), typed.seconds(fields, "elapsed_s")
+    hard = typed.seconds(fields, "hard_in_s")
     said = f"has run for {spelt(elapsed)}, longer than the expected {spelt(limit)}; nothing was stopped"
     said += f", its time limit is reached in {spell(hard)}" if hard is not None else ", and it has no time limit"
     return said + as_of(item.signal)
@@ -399,9 +399,9 @@ def _deadline(item: Item, quoter: Quoter) -> str:
 
 def _ready(item: Item, quoter: Quoter) -> str:
     fields = item.signal.fields
-    after = records.seconds(fields, "after_s")
+    after = typed.seconds(fields, "after_s")
     when = f" after {spell(after)}" if after is not None else ""
-    probe, detail = records.text(fields, "probe"), records.text(fields, "detail")
+    probe, detail = typed.text(fields, "probe"), typed.text(fields, "detail")
     facts = ", ".join(filter(None, [probe and quoter.word(probe), detail and quoter.quoted(detail)]))
     if fields.get("ok") is True:
         return f"is ready{when}" + (f" ({facts})" if facts else "") + as_of(item.signal)
@@ -411,8 +411,8 @@ def _ready(item: Item, quoter: Quoter) -> str:
 
 def _health(item: Item, quoter: Quoter) -> str:
     fields = item.signal.fields
-    state = records.text(fields, "state")
-    facts = records.text(fields, "evidence") or ", ".join(records.texts(fields, "evidence"))
+    state = typed.text(fields, "state")
+    facts = typed.text(fields, "evidence") or ", ".join(typed.texts(fields, "evidence"))
     evidence = quoter.quoted(facts) if facts else ""
     since = time_of(fields.get("since"))
     said = "is stale: its runner is gone and the command runs; its output is not recorded any more; a stop ends it"
@@ -425,26 +425,26 @@ def _gap(item: Item, quoter: Quoter) -> str:
     fields = item.signal.fields
     if fields.get("stream") == "signals":
         # Of the home itself: sessions were collected whose signals were not settled.
-        named = [quoter.word(records.text(each, "id")) for each in records.tables(fields, "sessions")]
-        more = records.count(fields, "more_sessions")
+        named = [quoter.word(typed.text(each, "id")) for each in typed.tables(fields, "sessions")]
+        more = typed.count(fields, "more_sessions")
         of = ", ".join([*named[:5], *(["..."] if more or len(named) > 5 else [])])
-        return f"{records.count(fields, 'signals')} signals were removed unread with their sessions ({of})"
-    stream = records.stream(fields) or "its output"
-    why = records.text(fields, "reason")
-    said = f"loses output: the disk refuses {stream} from offset {records.count(fields, 'from')} on"
+        return f"{typed.count(fields, 'signals')} signals were removed unread with their sessions ({of})"
+    stream = typed.stream(fields) or "its output"
+    why = typed.text(fields, "reason")
+    said = f"loses output: the disk refuses {stream} from offset {typed.count(fields, 'from')} on"
     return said + (f" ({quoter.word(why)})" if why else "")
 
 
 def _survivors(item: Item, quoter: Quoter) -> str:
     fields = item.signal.fields
-    left = records.tables(fields, "pids")
+    left = typed.tables(fields, "pids")
     if not left:
         return "has no process running any more"
     if fields.get("answered") is True:
         # A mark of the host: the agent knows the processes, and how to end them.
         return "is still running in the background"
     after = "its stop" if fields.get("after") == "stop" else "its exit"
-    holds = [name for name in records.texts(fields, "holds") if name in STREAM_NUMBERS]
+    holds = [name for name in typed.texts(fields, "holds") if name in STREAM_NUMBERS]
     count = len(left)
     said = f"left {count} {'process' if count == 1 else 'processes'} running after {after}"
     held = f" (holding {', '.join(holds)})" if holds else ""

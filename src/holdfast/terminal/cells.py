@@ -107,11 +107,11 @@ class Row:
         found: list[Cell] = []
         column = 0
         for cell in self.cells:
-            behind = column + cell.width
-            if behind > start and column < stop:
-                inside = min(behind, stop) - max(column, start)
+            after = column + cell.width
+            if after > start and column < stop:
+                inside = min(after, stop) - max(column, start)
                 found.append(cell if inside == cell.width else Cell(" ", 1, cell.style))
-            column = behind
+            column = after
             if column >= stop:
                 break
         return found
@@ -154,7 +154,7 @@ def sgr(style: Style) -> str:
 
 
 def ansi(cells: Iterable[Cell]) -> str:
-    """The cells as a terminal prints them. The pen is plain before them and behind them."""
+    """The cells as a terminal prints them. The pen is plain before them and after them."""
     out: list[str] = []
     pen = PLAIN_STYLE
     for style, text in [*((run.style, run.text) for run in runs(cells)), (PLAIN_STYLE, "")]:

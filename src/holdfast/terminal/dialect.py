@@ -80,6 +80,8 @@ class Dialect:
         self.alt = False
         # How often the alternate screen was entered.
         self.entries = 0
+        # Whether RIS came, which drops the history.
+        self.was_reset = False
         self._rows = rows
         self.stand_ins = StandIns()
         self._cursor = cursor
@@ -403,6 +405,7 @@ class Dialect:
         if final == "8":
             return self._restored(raw)
         if final == "c":
+            self.was_reset = True
             self._saved = self._other_saved = self._look = ORDINARY
             self._autowrap = True
             self.alt = self._insert = self._sides = self._columns = self._origin = False

@@ -20,7 +20,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .client import Undo
+    from .undo import Undo
 
 
 # The clipboard is opted into, but must not be filled without bound.

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..core.vt.cursor import COLS_MAX, ROWS_MAX
 from ..core.vt.widths import COLUMNS
 from ..errors import BadSize
 from .cells import Cell, Color, Row, Style, sgr
@@ -217,6 +218,18 @@ class Emulator:
             _guarded(self._vt.resize, parts.size[1], parts.size[0])
         self.feed(parts.screen)
 
+    def print(self, lines: Sequence[Line]) -> None:
+        """Print lines of another emulator, and go to the next row."""
+        if lines:
+            self.feed(self._written(lines) + "\x1b[0m\r\n")
+
+    def reprint(self, change: Callable[[str], str]) -> None:
+        """Print all lines but the last again, with their text changed."""
+        text = self._written(self.lines()[:-1])
+        rows, cols = self.size
+        self._vt = self._new(cols, rows, self._limit)
+        self.feed(change(text) + "\x1b[0m\r\n")
+
     def _written(self, lines: Sequence[Line]) -> str:
         """The text that prints the lines again."""
         out: list[str] = []
@@ -289,9 +302,6 @@ def _guarded(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         raise GridFailed(f"the emulator panicked: {error}") from None
 
 
-ROWS_MAX = 500
-COLS_MAX = 1000
-
 # How much is translated at once.
 _PIECE_BYTES = 16 << 10
 # Stand-ins that are no longer shown are dropped at most once in this many bytes: that takes long.
@@ -299,10 +309,20 @@ _RENEW_BYTES = 1 << 20
 
 
 class Grid:
-    def __init__(self, rows: int, cols: int, history: int = 1000) -> None:
+    """With `above`, the blank page below the history of that grid, whose main screen was cleared: `above` is not used
+    any more. A page that grows takes back only rows that scrolled off since then, so the page does not depend on how
+    much history is kept."""
+
+    def __init__(self, rows: int, cols: int, history: int = 1000, *, above: Grid | None = None) -> None:
         _check_size(rows, cols)
         self._emulator = Emulator(rows, cols, history)
         self._dialect = Dialect(rows, self._emulator.place)
+        # The history before that, on a blank row of its own.
+        self._above: Emulator | None = None
+        if above is not None and above.scrolled:
+            self._above = above.put_aside(history)
+            self._above.resize(1, cols)
+            self._dialect.stand_ins = above._dialect.stand_ins
         self._fed_since_renewal = 0
         # The main screen while the other one is active: read once, because that rebuilds the emulator.
         self._main: list[Row] | None = None
@@ -318,6 +338,8 @@ class Grid:
                 if text:
                     emulator.feed(text)
         emulator.alt = dialect.alt
+        if dialect.was_reset:
+            dialect.was_reset, self._above = False, None
         if dialect.entries != entries or not dialect.alt:
             emulator.main_size = emulator.size
         self._fed_since_renewal += len(data)
@@ -331,6 +353,8 @@ class Grid:
             self._main = None
             self._dialect.resized(rows)
             self._emulator.resize(rows, cols)
+            if self._above is not None:
+                self._above.resize(1, cols)
 
     # The screen.
 
@@ -358,7 +382,8 @@ class Grid:
     def scrolled(self) -> int:
         """How many rows scrolled off the main screen, whichever is active. It changes with the size."""
         rows = len(self._all_main() if self.alt else self._emulator.lines())
-        return self._emulator.dropped + rows - self.size[0]
+        above = self._above.dropped + len(self._above.lines()) - 1 if self._above is not None else 0
+        return above + self._emulator.dropped + rows - self.size[0]
 
     def rows(self) -> list[Row]:
         """The visible page of the active screen."""
@@ -372,14 +397,35 @@ class Grid:
         """The last rows that scrolled off the main screen, whichever is active."""
         if count <= 0:
             return []
-        if not self.alt:
-            return self._read(self._emulator.lines()[: -self.size[0]][-count:])
-        return self._all_main()[: -self.size[0]][-count:]
+        if self.alt:
+            rows = self._all_main()[: -self.size[0]][-count:]
+        else:
+            rows = self._read(self._emulator.lines()[: -self.size[0]][-count:])
+        missing = count - len(rows)
+        if self._above is None or not missing or self._emulator.dropped:
+            return rows
+        return self._read(self._above.lines()[:-1][-missing:]) + rows
+
+    def put_aside(self, limit: int) -> Emulator:
+        """The history alone, above one blank row. The grid is not used any more."""
+        if self.alt:
+            self._emulator.take_apart()
+            self._emulator.feed(_LEAVE)
+        of_page = self._emulator.lines()[: -self.size[0]]
+        kept, above = Emulator(1, self.size[1], limit), self._above
+        if above is not None:
+            kept.print(above.lines()[:-1])
+            kept.dropped += above.dropped
+        kept.print(of_page)
+        kept.dropped += self._emulator.dropped
+        return kept
 
     def _renew(self) -> None:
         """Drop the stand-ins that are no longer shown."""
         parts, _ = self._emulator.take_apart()
         dialect = self._dialect.fresh()
+        if self._above is not None:
+            self._above.reprint(lambda text: self._dialect.renumbered(text, dialect))
         main, screen = (self._dialect.renumbered(text, dialect) for text in (parts.main, parts.screen))
         self._dialect = dialect
         self._emulator.build(parts._replace(main=main, screen=screen))

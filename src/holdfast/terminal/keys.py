@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 
 from ..core import wire
+from ..core.vt.cursor import COLS_MAX, ROWS_MAX
 from ..core.wire import UNIT_MAX_BYTES
 from ..errors import BadArgument, BadKey
 from ..runner.terminal.keycodes import ALT, CTRL, MODIFIERS, NAMES, SHIFT, SUPER, is_character, spell
-from ..runner.terminal.pty import COLS_MAX, ROWS_MAX
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -12,18 +12,17 @@ from ..core.vt.tracker import Tracker
 from . import restore
 from .cells import ansi, trimmed
 from .filter import Filter
-from .grid import Grid, GridFailed
+from .grid import Grid
 from .scrollback import first_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from typing import Any
 
-    from ..model.results import Data, Gap, Init
+    from .attached import SessionScreen
     from .cells import Row
-    from .client import Undo
-    from .restore import Followed
+    from .undo import Undo
 
     State = dict[str, Any]
     Size = tuple[int, int]
@@ -166,10 +165,13 @@ class Crop:
         self._cursor: tuple[bool, int] | None = None
         self._labels: dict[str, Any] = {}
 
-    def frame(self, followed: Followed, *, bordered: bool = False, before: bytes = b"", holds: bool = False) -> bytes:
-        """The bytes that make the terminal show the screen as it is now; `before` is written first. `holds`: lines that
-        would be on the terminal's page if the session had its size do not go into the scrollback yet."""
-        grid, state = followed.grid, followed.state
+    def frame(
+        self, screen: SessionScreen, *, bordered: bool = False, before: bytes = b"", keep_visible_rows: bool = False
+    ) -> bytes:
+        """The bytes that make the terminal show the screen as it is now; `before` is written first. With
+        `keep_visible_rows`, rows that would be on the terminal's page if the session had its size do not go into the
+        scrollback yet."""
+        grid, state = screen.grid, screen.state
         out: list[str] = []
         page = grid.size
         is_part = page[0] > self.size[0] or page[1] > self.size[1]
@@ -186,7 +188,7 @@ class Crop:
         rows = self._rows(grid, bordered=bordered)
         above = []
         if not self._alt:
-            above = followed.scrollback.take(grid, first_of(grid, self.size[0]) if holds else None)
+            above = screen.scrollback.take(grid, first_of(grid, self.size[0]) if keep_visible_rows else None)
         if above:
             out.append(_push(above, rows))
         else:
@@ -289,66 +291,3 @@ def _modes(state: State, *, pointing: bool) -> str:
         + restore.modified_keys(state)
         + restore.colors(state)
     )
-
-
-# The screen with which an attached client begins, from the bytes of the log that it is sent.
-
-
-class Restored:
-    """Collects the ranges of an `Init`. Missing bytes are left out of the drawing."""
-
-    def __init__(self, init: Init) -> None:
-        self.init = init
-        self._owed: int = sum(part["to"] - part["from"] for part in init.restore)
-        self._pieces: list[tuple[int, bytes]] = []
-
-    @property
-    def is_whole(self) -> bool:
-        return self._owed == 0
-
-    def take(self, data: Data) -> None:
-        self._pieces.append((data.offset, data.data))
-        self._came(len(data.data))
-
-    def miss(self, gap: Gap) -> bool:
-        """Whether the gap is in these ranges."""
-        if self.is_whole or gap.end > self.init.at:
-            return False
-        self._came(gap.end - gap.begin)
-        return True
-
-    def draw(self, history_rows: int) -> Grid | None:
-        """The screen; can be called once. None if the client begins without one."""
-        init = self.init
-        if init.state is None or not init.restore:
-            return None
-        self._pieces.sort(key=lambda piece: piece[0])
-        plan = {"ranges": init.restore, "exact": init.exact}
-        try:
-            grid = restore.render(plan, self._read, init.resizes, history_rows)
-        except GridFailed:
-            # Hostile output can cause that. The screen is right again when the program next draws it.
-            grid = Grid(*init.size)
-        self._pieces = []
-        return grid
-
-    def paint(self, size: tuple[int, int], history_rows: int, max_bytes: int | None = None) -> bytes:
-        """The bytes that make a terminal of this size show it; can be called once. Empty if the client begins without a
-        screen. With `max_bytes`, only as much history as fits."""
-        grid, state = self.draw(history_rows), self.init.state
-        if grid is None or state is None:
-            return b""
-        painted = paint(grid, state, size, history_rows)
-        while max_bytes is not None and len(painted) > max_bytes and history_rows:
-            history_rows //= 2
-            painted = paint(grid, state, size, history_rows)
-        # Through the same filter as output: a forged state cannot query the terminal and has no side effect.
-        return Filter().replay(painted)
-
-    def _came(self, size: int) -> None:
-        self._owed = max(0, self._owed - size)
-
-    def _read(self, begin: int, end: int) -> Iterator[bytes]:
-        for offset, piece in self._pieces:
-            if offset < end and offset + len(piece) > begin:
-                yield piece[max(0, begin - offset) : end - offset]

@@ -6,17 +6,13 @@ import time
 
 from ..core.vt import colors as pens
 from ..core.vt.modes import ALLOW_COLUMNS, ALTERNATE, DEFAULT, SYNCHRONIZED
-from ..core.vt.tracker import Tracker
 from .filter import REFUSED_MODES
 from .grid import Grid, GridFailed
-from .scrollback import Scrollback
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from typing import Any
-
-    from ..model.results import Init
 
     State = dict[str, Any]
     Range = dict[str, Any]
@@ -240,11 +236,8 @@ def _size(part: Range, resizes: list[Resize]) -> tuple[int, int]:
 
 def _begin(grid: Grid | None, part: Range, size: tuple[int, int], history_rows: int) -> Grid:
     state = part["state"]
-    if grid is None:
-        grid = Grid(*size, history=max(history_rows, _HISTORY_MIN_ROWS))
-        if state is not None:
-            grid.feed(prelude(state))
-        return grid
+    if grid is None or part.get("cleared"):
+        return blank_in(state, size, history_rows, grid)
     # The main screen is drawn. This range clears and draws the alternate one.
     if state is not None and not grid.alt:
         grid.feed(_of_main_screen(state).encode())
@@ -252,6 +245,14 @@ def _begin(grid: Grid | None, part: Range, size: tuple[int, int], history_rows: 
     grid.resize(*size)
     if state is not None:
         grid.feed(_of_active_screen(state).encode())
+    return grid
+
+
+def blank_in(state: State | None, size: Size, history_rows: int, above: Grid | None) -> Grid:
+    """A blank grid in this state, below the history of the grid so far."""
+    grid = Grid(*size, history=max(history_rows, _HISTORY_MIN_ROWS), above=above)
+    if state is not None:
+        grid.feed(prelude(state))
     return grid
 
 
@@ -306,147 +307,3 @@ def _of_active_screen(state: State) -> str:
     if ALLOW_COLUMNS in state["modes"]["dec"]:
         out += f"\x1b[?{ALLOW_COLUMNS}h"
     return out + colors(state) + restored_labels(state)
-
-
-# The session to which a client is attached: its size at the end of the output so far, and its screen when needed.
-#
-# A client that passes output on needs no screen, so none is drawn. When one is needed it is drawn from the log once and
-# then kept up with the output. Where the log has not all of the output, as with a session in another place, the screen
-# is kept up all the time.
-
-
-# Output is collected up to this size, because many small pieces cost more.
-_WAITING_MAX_BYTES = 256 << 10
-
-
-class Followed:
-    """From an `Init` on, with the grid that was restored from it, if there is one. `draw` draws one from the log."""
-
-    def __init__(self, init: Init, grid: Grid | None, history_rows: int, draw: Draw | None) -> None:
-        self._history_rows = history_rows
-        self._draw = draw
-        # What is in the scrollback of the client's terminal.
-        self.scrollback = Scrollback()
-        self._waiting: list[bytes] = []
-        self._waiting_bytes = 0
-        known = [resize for resize in init.resizes if resize[0] <= init.at]
-        # The size of the session at the end of the output so far.
-        self.size: Size = grid.size if grid is not None else known[-1][1:] if known else init.size
-        self._at = init.at
-        # Resizes that are known in advance: of a session that has ended or is replayed.
-        self._resizes = [resize for resize in init.resizes if resize[0] > init.at]
-        state = init.state
-        self._drawn: tuple[Grid, Tracker] | None = None
-        if grid is not None and state is not None and state["offset"] == init.at and tuple(state["size"]) == self.size:
-            self._drawn = grid, Tracker.from_snapshot(state)
-        elif draw is None:
-            blank, tracker = self._blank()
-            self._drawn = grid or blank, tracker
-        if grid is not None and not self._resizes and self.size != init.size:
-            self.resize(*init.size)
-
-    # Events.
-
-    def take(self, offset: int, data: bytes) -> tuple[bytes, bytes]:
-        """Take output up to the next resize that is known in advance. Returns what was taken, and the rest."""
-        rest = b""
-        resize = self._resizes[0] if self._resizes and self._resizes[0][0] <= offset + len(data) else None
-        if resize is not None:
-            cut = max(0, resize[0] - offset)
-            data, rest = data[:cut], data[cut:]
-        self._at = offset + len(data)
-        if self._drawn is not None:
-            self._waiting.append(data)
-            self._waiting_bytes += len(data)
-            if self._waiting_bytes >= _WAITING_MAX_BYTES:
-                self._settled()
-        if resize is not None:
-            self._resizes.pop(0)
-            self.resize(*resize[1:])
-        return data, rest
-
-    def resize(self, rows: int, cols: int) -> None:
-        self.size = rows, cols
-        if self._drawn is not None:
-            grid, tracker = self._settled()
-            self._drawn = self._at_size(grid), tracker
-            tracker.resize(rows, cols)
-        else:
-            self.scrollback.forget()
-
-    def forget(self) -> None:
-        """Drop the screen until it is needed again."""
-        self.scrollback.forget()
-        if self._draw is None:
-            return
-        self._drawn = None
-        self._waiting.clear()
-        self._waiting_bytes = 0
-
-    # The screen.
-
-    @property
-    def grid(self) -> Grid:
-        return self._settled()[0]
-
-    @property
-    def state(self) -> State:
-        return self._settled()[1].snapshot()
-
-    @property
-    def at_ground(self) -> bool:
-        """Whether no sequence and no character is unfinished."""
-        tracker = self._settled()[1]
-        return tracker.ground == tracker.offset
-
-    @property
-    def updating(self) -> bool:
-        """Whether a synchronized update is open."""
-        return self._settled()[1].sync_open
-
-    def _settled(self) -> tuple[Grid, Tracker]:
-        if self._drawn is None:
-            drawn = None if self._draw is None else self._draw(self._at)
-            if drawn is None:
-                self._drawn = self._blank()
-                return self._drawn
-            grid, state, data = drawn
-            tracker = Tracker.from_snapshot(state)
-            self._drawn = self._fed(grid, tracker, data), tracker
-            if grid.size != self.size or tuple(state["size"]) != self.size:
-                # Another resize at the same offset, which this client has not received yet.
-                self.resize(*self.size)
-        elif self._waiting:
-            data = b"".join(self._waiting)
-            self._waiting.clear()
-            self._waiting_bytes = 0
-            grid, tracker = self._drawn
-            self._drawn = self._fed(grid, tracker, data), tracker
-        return self._drawn
-
-    def _blank(self) -> tuple[Grid, Tracker]:
-        tracker = Tracker.from_snapshot({**Tracker(*self.size).snapshot(), "offset": self._at})
-        return Grid(*self.size, history=self._history_rows), tracker
-
-    def _fed(self, grid: Grid, tracker: Tracker, data: bytes) -> Grid:
-        tracker.feed(data)
-        # Only a runner answers queries and keeps marks.
-        tracker.take_replies()
-        tracker.take_marks()
-        try:
-            grid.feed(data)
-        except GridFailed:
-            # Hostile output can cause that. The screen is right again when the program next draws it.
-            self.scrollback.forget()
-            return Grid(*grid.size, history=self._history_rows)
-        return grid
-
-    def _at_size(self, grid: Grid) -> Grid:
-        try:
-            lines = self.scrollback.lines(grid)
-            grid.resize(*self.size)
-            self.scrollback.resized(grid, lines)
-        except GridFailed:
-            self.scrollback.forget()
-            return Grid(*self.size, history=self._history_rows)
-        return grid

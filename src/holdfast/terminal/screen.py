@@ -286,7 +286,7 @@ def png(screen: Screen) -> bytes:
         images, drawing, fonts = (import_module(f"PIL.{name}") for name in ("Image", "ImageDraw", "ImageFont"))
     except ImportError:
         missing = Unsupported("screens as PNG without Pillow")
-        missing.fix = "`pip install holdfast[png]`, or ask for svg"
+        missing.fix = "`pip install 'holdfast[png]'`, or ask for svg"
         raise missing from None
     colors = _Colors(screen.colors)
     font = _font(fonts)

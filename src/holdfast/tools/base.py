@@ -12,9 +12,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from ..errors import BadArgument, HoldfastError, NotAllowed
-from ..signals.records import Signal
+from ..signals.lines import Signal
 from ..terminal.text import all_visible
-from .sessions import Owned
+from .owner_sessions import OwnerSessions
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -64,7 +64,7 @@ class Answer:
         return f"<Answer {'error ' if self.error else ''}{self.text[:60]!r}>"
 
     def redacted(self, redact: Callable[[str], str]) -> Answer:
-        return Answer(redact(self.text), _each_text(self.data, redact), error=self.error)
+        return Answer(redact(self.text), each_text(self.data, redact), error=self.error)
 
     @classmethod
     def of_error(cls, problem: HoldfastError) -> Answer:
@@ -74,7 +74,7 @@ class Answer:
         """The same with invisible characters (bidi, zero-width, tags) spelled out."""
         if self.text.isascii() and json.dumps(self.data, ensure_ascii=False, default=str).isascii():
             return self
-        data = _each_text(self.data, all_visible)
+        data = each_text(self.data, all_visible)
         text = json.dumps(data, ensure_ascii=False) if self._is_json() else all_visible(self.text)
         return Answer(text, data, error=self.error)
 
@@ -92,12 +92,12 @@ class Answer:
         return self.text.startswith("{") and self.text == json.dumps(self.data, ensure_ascii=False)
 
 
-def _each_text(value: Any, change: Callable[[str], str]) -> Any:
+def each_text(value: Any, change: Callable[[str], str]) -> Any:
     if isinstance(value, str):
         return change(value)
     if isinstance(value, dict):
-        return {key: _each_text(each, change) for key, each in value.items()}
-    return [_each_text(each, change) for each in value] if isinstance(value, (list, tuple)) else value
+        return {key: each_text(each, change) for key, each in value.items()}
+    return [each_text(each, change) for each in value] if isinstance(value, (list, tuple)) else value
 
 
 # The parameters of a tool: their JSON Schema, and arguments checked against them with errors that teach.
@@ -261,9 +261,7 @@ def _typed(value: Any, type: str, strict: bool) -> Any:
         return _number(value, type, strict)
     if type == STRING:
         return value if isinstance(value, str) else _text(value, strict)
-    if type == MAP:
-        return _texts(value) if isinstance(value, dict) else _pairs(value)
-    if type == PAIRS:
+    if type in (MAP, PAIRS):
         return _pairs(value)
     if type == WORDS and isinstance(value, str):
         return value
@@ -298,18 +296,16 @@ def _text(value: Any, strict: bool) -> str | None:
     return str(value)
 
 
-def _texts(value: Any) -> dict[str, str] | None:
-    if not isinstance(value, dict):
-        return None
-    texts = {str(name): each if isinstance(each, str) else _text(each, strict=False) for name, each in value.items()}
-    return None if None in texts.values() else {name: each for name, each in texts.items() if each is not None}
-
-
 def _pairs(value: Any) -> dict[str, str] | None:
+    if isinstance(value, dict):
+        texts: dict[str, Any] = {
+            str(name): each if isinstance(each, str) else _text(each, strict=False) for name, each in value.items()
+        }
+        return None if None in texts.values() else texts
     if isinstance(value, str):
         value = [value]
     if not isinstance(value, (list, tuple)):
-        return _texts(value)
+        return None
     found = {}
     for each in value:
         if not isinstance(each, str) or "=" not in each:
@@ -327,6 +323,188 @@ def _shown(value: object) -> str:
 def as_given(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Only the arguments that were given."""
     return {name: value for name, value in arguments.items() if value is not None}
+
+
+# The toolset itself: schemas, checked calls, approval, progress.
+
+
+if TYPE_CHECKING:
+    T = TypeVar("T")
+    Approve = Callable[["Call"], Awaitable[bool | str]]
+    # Called with the last line of a session while a call waits for it.
+    Progress = Callable[[str], Awaitable[None]]
+
+
+# What happens to the text of a program on its way to a model, in this order:
+# - where output is read, it is decoded, and escape sequences and control characters are removed: of pipes by
+#   core/vt/text.py, of terminals by sessions/terminal_log.py;
+# - where output is quoted, its hidden characters are spelled out, so that nothing hides from the next step (`visible`);
+# - the toolset marks lines that imitate its own (`harmless` of its style, `native/sheet.py`);
+# - `Toolset.call` replaces secrets, if the host wants that (`Answer.redacted`; or by the toolset: `redacts_itself`);
+# - `Toolset.call` spells out the hidden characters of everything else (`Answer.visible`);
+# - `mcp/` replaces lone surrogates, which its transport cannot carry (`without_surrogates`).
+
+SHAPES = ("mcp", "openai", "anthropic")
+# How often a call that waits reports progress.
+PROGRESS_S = 3.0
+
+_progress: ContextVar[Progress | None] = ContextVar("progress", default=None)
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call that needs approval."""
+
+    tool: Tool
+    arguments: dict[str, Any]
+    owner: str
+
+
+class Toolset(OwnerSessions):
+    """A subclass names its tools, and has a method `tool_<name>` for each, which gets the checked arguments.
+
+    `approve` is asked before each tool that acts: True lets it pass, a text says why not.
+    """
+
+    name = ""
+    tools: tuple[Tool, ...] = ()
+    # Whether arguments of another type than the declared one are refused.
+    strict_types = False
+    # Whether the toolset has a queue of its own, and which signals that gets; None is all.
+    own_queue = True
+    variants: tuple[str, ...] | None = None
+    # The instructions for an MCP client; every word has to be true for these tools.
+    instructions = ""
+    # What a client can read besides sessions and signals: descriptions by name.
+    resources: Mapping[str, str] = MappingProxyType({})
+    # Keys of the data that repeat the text at length: left out of structured content.
+    said_in_text: tuple[str, ...] = ()
+    # Takes secrets out of every answer; None returns what commands printed as it is.
+    redact: Callable[[str], str] | None = None
+    # Whether the toolset takes `redact` as an option of its own. Hermes does, because it redacts before it cuts: half a
+    # secret is not recognised.
+    redacts_itself = False
+
+    def __init__(self, hf: AsyncHoldfast, owner: str, *, approve: Approve | None = None) -> None:
+        super().__init__(hf, owner, self.name, own_queue=self.own_queue, variants=self.variants)
+        self._approve = approve
+        self._by_name = {tool.name: tool for tool in self.tools}
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} for {self.owner}>"
+
+    async def open(self) -> None:
+        """Called before the first call of a tool. Calling it again changes nothing."""
+
+    async def close(self) -> None:
+        """Release what this object holds. Sessions are not affected."""
+
+    async def __aenter__(self) -> Toolset:
+        await self.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def schemas(self, shape: str = "mcp", *, strict: bool = False) -> list[dict[str, Any]]:
+        """In the form of one of the model APIs. `strict` is for modes that accept only a part of JSON Schema."""
+        if shape not in SHAPES:
+            raise BadArgument("shape", f"{shape[:40]!a} is not known", "give " + " or ".join(SHAPES))
+        return [_shaped(tool, shape, strict) for tool in self.tools]
+
+    async def call(self, name: str, arguments: object = None, *, progress: Progress | None = None) -> Answer:
+        """A mistake of the model is an answer too, never an exception. Cancelling ends only the waiting."""
+        tool = self._by_name.get(name)
+        if tool is None:
+            problem = BadArgument("tool", f"there is no {name[:40]!a}", "there is " + ", ".join(self._by_name))
+            return Answer.of_error(problem)
+        token = _progress.set(progress)
+        try:
+            # `_take` knows the subclass's own tools, and `signals` may have been added.
+            taken = take_arguments(tool.parameters, arguments) if tool is SIGNALS else self._take(tool, arguments)
+            if self._approve is not None and not tool.reads:
+                verdict = await self._approve(Call(tool, as_given(taken), self.owner))
+                if verdict is not True:
+                    raise NotAllowed(tool.name, verdict or "it was not approved")
+            answer: Answer = await getattr(self, "tool_" + name.replace("-", "_"))(**taken)
+        except HoldfastError as problem:
+            answer = await self._failed(tool, problem)
+        finally:
+            _progress.reset(token)
+        return (answer if self.redact is None else answer.redacted(self.redact)).visible()
+
+    def _take(self, tool: Tool, arguments: object) -> dict[str, Any]:
+        return take_arguments(tool.parameters, arguments, strict=self.strict_types)
+
+    async def _failed(self, tool: Tool, problem: HoldfastError) -> Answer:
+        """A toolset may word its own errors."""
+        return Answer.of_error(problem)
+
+    def offer_signals(self) -> None:
+        """For agents whose host delivers no notices: one more tool, unless the toolset has it."""
+        if SIGNALS.name not in self._by_name:
+            self.tools = (*self.tools, SIGNALS)
+            self._by_name[SIGNALS.name] = SIGNALS
+
+    async def resource(self, name: str) -> str:
+        """The text of one of `resources`."""
+        raise NotImplementedError
+
+    async def reminding(self, answer: Answer) -> Answer:
+        """The answer with what the toolset would show before each turn of the agent, for hosts that cannot show it."""
+        return answer
+
+    async def tool_signals(self, ack: list[str] | None) -> Answer:
+        return await signals(self, ack)
+
+    def redactor(self) -> Callable[[str], str] | None:
+        """The function that takes secrets out of results, if the host wants that."""
+        return self.redact
+
+    async def with_progress(self, sessions: Sequence[AsyncSession], outcome: Awaitable[T]) -> T:
+        """Await the outcome, and report the last line of each session meanwhile where the caller wants progress. A
+        session that is only being started may be added to the list later."""
+        report = _progress.get()
+        if report is None:
+            return await outcome
+        reporting = asyncio.ensure_future(_report(report, sessions, self.redactor()))
+        try:
+            return await outcome
+        finally:
+            reporting.cancel()
+            await asyncio.gather(reporting, return_exceptions=True)
+
+
+async def _report(report: Progress, sessions: Sequence[AsyncSession], redact: Callable[[str], str] | None) -> None:
+    while True:
+        await asyncio.sleep(PROGRESS_S)
+        for session in sessions:
+            line = all_visible((await session.tail(1)).strip())
+            if redact is not None:
+                line = redact(line)
+            await report(line[-200:] or "no output yet")
+
+
+def _shaped(tool: Tool, shape: str, strict: bool) -> dict[str, Any]:
+    schema = schema_of(tool.parameters, strict=strict, nullable=shape != "anthropic")
+    if shape == "openai":
+        function = {"name": tool.name, "description": tool.description, "parameters": schema, "strict": strict}
+        return {"type": "function", "function": function}
+    if shape == "anthropic":
+        found: dict[str, Any] = {"name": tool.name, "description": tool.description, "input_schema": schema}
+        return {**found, "strict": True} if strict else found
+    return {
+        "name": tool.name,
+        "title": tool.title or tool.name,
+        "description": tool.description,
+        "inputSchema": schema,
+        "annotations": {
+            "readOnlyHint": tool.reads,
+            "destructiveHint": tool.destroys,
+            "idempotentHint": tool.repeats or tool.reads,
+            "openWorldHint": tool.opens,
+        },
+    }
 
 
 # A tool for agents whose host delivers no notices: what happened to their sessions, until it is acknowledged.
@@ -373,193 +551,10 @@ async def _shown_signals(toolset: Toolset) -> list[str]:
     """Signals that were shown, not acknowledged, and come again after a while."""
     consumer = toolset.consumer()
     found = []
-    for id in sorted(await consumer.untold()):
+    for id in sorted(await consumer.unsettled()):
         try:
             signals = await (await toolset.find(id)).told()
         except HoldfastError:
             continue  # the session was removed meanwhile
         found += [each for each in signals if isinstance(each, Signal) and await consumer.is_open(each.id)]
     return [each.id for each in sorted(found, key=lambda each: each.at)]
-
-
-# The toolset itself: schemas, checked calls, approval, progress.
-
-
-if TYPE_CHECKING:
-    T = TypeVar("T")
-    Approve = Callable[["Call"], Awaitable[bool | str]]
-    # Called with the last line of a session while a call waits for it.
-    Progress = Callable[[str], Awaitable[None]]
-
-
-# What happens to the text of a program on its way to a model, in this order:
-# - where output is read, `clean` of core/vt/text.py decodes it and removes escape sequences and control characters;
-# - the toolset marks lines that imitate its own (`harmless` of its style, `native/words.py`);
-# - `Toolset.call` replaces secrets, if the host wants that (`Answer.redacted`; or by the toolset: `redacts_itself`);
-# - `Toolset.call` spells out hidden characters (`Answer.visible`);
-# - `mcp/` replaces lone surrogates, which its transport cannot carry (`without_surrogates`).
-
-SHAPES = ("mcp", "openai", "anthropic")
-# How often a call that waits reports progress.
-PROGRESS_S = 3.0
-
-_progress: ContextVar[Progress | None] = ContextVar("progress", default=None)
-
-
-@dataclass(frozen=True)
-class Call:
-    """A call that needs approval."""
-
-    tool: Tool
-    arguments: dict[str, Any]
-    owner: str
-
-
-class Toolset(Owned):
-    """A subclass names its tools, and has a method `tool_<name>` for each, which gets the checked arguments.
-
-    `approve` is asked before each tool that acts: True lets it pass, a text says why not.
-    """
-
-    name = ""
-    tools: tuple[Tool, ...] = ()
-    # Whether arguments of another type than the declared one are refused.
-    strict_types = False
-    # Whether the toolset has a queue of its own, and which signals that gets; None is all.
-    own_queue = True
-    variants: tuple[str, ...] | None = None
-    # The instructions for an MCP client; every word has to be true for these tools.
-    instructions = ""
-    # What a client can read besides sessions and signals: descriptions by name.
-    resources: Mapping[str, str] = MappingProxyType({})
-    # Keys of the data that repeat the text at length: over a wire they are left out, the text is there twice anyway.
-    said_in_text: tuple[str, ...] = ()
-    # Takes secrets out of every answer; None returns what commands printed as it is.
-    redact: Callable[[str], str] | None = None
-    # Whether the toolset takes `redact` as an option of its own.
-    redacts_itself = False
-
-    def __init__(self, hf: AsyncHoldfast, owner: str, *, approve: Approve | None = None) -> None:
-        super().__init__(hf, owner, self.name, own_queue=self.own_queue, variants=self.variants)
-        self._approve = approve
-        self._by_name = {tool.name: tool for tool in self.tools}
-        self._offered: Tool | None = None
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} for {self.owner}>"
-
-    async def open(self) -> None:
-        """Called before the first call of a tool. Calling it again changes nothing."""
-
-    async def close(self) -> None:
-        """Release what this object holds. Sessions are not affected."""
-
-    async def __aenter__(self) -> Toolset:
-        await self.open()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
-    def schemas(self, shape: str = "mcp", *, strict: bool = False) -> list[dict[str, Any]]:
-        """In the form of one of the model APIs. `strict` is for modes that accept only a part of JSON Schema."""
-        if shape not in SHAPES:
-            raise BadArgument("shape", f"{shape[:40]!a} is not known", "give " + " or ".join(SHAPES))
-        return [_shaped(tool, shape, strict) for tool in self.tools]
-
-    async def call(self, name: str, arguments: object = None, *, progress: Progress | None = None) -> Answer:
-        """A mistake of the model is an answer too, never an exception. Cancelling ends only the waiting."""
-        tool = self._by_name.get(name)
-        if tool is None:
-            problem = BadArgument("tool", f"there is no {name[:40]!a}", "there is " + ", ".join(self._by_name))
-            return Answer.of_error(problem)
-        token = _progress.set(progress)
-        try:
-            own = tool is not self._offered
-            taken = self._take(tool, arguments) if own else take_arguments(tool.parameters, arguments)
-            if not tool.reads:
-                await self._ask(tool, taken)
-            answer: Answer = await getattr(self, "tool_" + name.replace("-", "_"))(**taken)
-        except HoldfastError as problem:
-            answer = await self._failed(tool, problem)
-        finally:
-            _progress.reset(token)
-        return (answer if self.redact is None else answer.redacted(self.redact)).visible()
-
-    def _take(self, tool: Tool, arguments: object) -> dict[str, Any]:
-        return take_arguments(tool.parameters, arguments, strict=self.strict_types)
-
-    async def _ask(self, tool: Tool, taken: dict[str, Any]) -> None:
-        if self._approve is None:
-            return
-        verdict = await self._approve(Call(tool, as_given(taken), self.owner))
-        if verdict is not True:
-            raise NotAllowed(tool.name, verdict or "it was not approved")
-
-    async def _failed(self, tool: Tool, problem: HoldfastError) -> Answer:
-        """A toolset may word its own errors."""
-        return Answer.of_error(problem)
-
-    def offer_signals(self) -> None:
-        """For agents whose host delivers no notices: one more tool, unless the toolset has it."""
-        if SIGNALS.name not in self._by_name:
-            self.tools = (*self.tools, SIGNALS)
-            self._by_name[SIGNALS.name] = self._offered = SIGNALS
-
-    async def resource(self, name: str) -> str:
-        """The text of one of `resources`."""
-        raise NotImplementedError
-
-    async def reminding(self, answer: Answer) -> Answer:
-        """The answer with what the toolset would show before each turn of the agent, for hosts that cannot show it."""
-        return answer
-
-    async def tool_signals(self, ack: list[str] | None) -> Answer:
-        return await signals(self, ack)
-
-    def hides(self) -> Callable[[str], str] | None:
-        """The function that takes secrets out of results, if the host wants that."""
-        return self.redact
-
-    async def with_progress(self, sessions: Sequence[AsyncSession], outcome: Awaitable[T]) -> T:
-        """Await the outcome, and report the last line of each session meanwhile where the caller wants progress. A
-        session that is only being started may be added to the list later."""
-        report = _progress.get()
-        if report is None:
-            return await outcome
-        reporting = asyncio.ensure_future(_report(report, sessions))
-        try:
-            return await outcome
-        finally:
-            reporting.cancel()
-            await asyncio.gather(reporting, return_exceptions=True)
-
-
-async def _report(report: Progress, sessions: Sequence[AsyncSession]) -> None:
-    while True:
-        await asyncio.sleep(PROGRESS_S)
-        for session in sessions:
-            lines = (await session.tail(1)).strip()
-            await report(lines[-200:] or "no output yet")
-
-
-def _shaped(tool: Tool, shape: str, strict: bool) -> dict[str, Any]:
-    schema = schema_of(tool.parameters, strict=strict, nullable=shape != "anthropic")
-    if shape == "openai":
-        function = {"name": tool.name, "description": tool.description, "parameters": schema, "strict": strict}
-        return {"type": "function", "function": function}
-    if shape == "anthropic":
-        found: dict[str, Any] = {"name": tool.name, "description": tool.description, "input_schema": schema}
-        return {**found, "strict": True} if strict else found
-    return {
-        "name": tool.name,
-        "title": tool.title or tool.name,
-        "description": tool.description,
-        "inputSchema": schema,
-        "annotations": {
-            "readOnlyHint": tool.reads,
-            "destructiveHint": tool.destroys,
-            "idempotentHint": tool.repeats or tool.reads,
-            "openWorldHint": tool.opens,
-        },
-    }

@@ -70,11 +70,6 @@ _TRACES = ("VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONHOME")
 FORCE = "_HERMES_FORCE_"
 
 
-def allowed(name: str) -> bool:
-    """Whether it is passed on without being asked for."""
-    return _ALLOWED.fullmatch(name) is not None and not denied(name)
-
-
 def of_tools(name: str) -> bool:
     """Whether a developer's tool reads it and it is not a secret."""
     return _OF_TOOLS.fullmatch(name) is not None and not _SECRET.fullmatch(name) and not denied(name)

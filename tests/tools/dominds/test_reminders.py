@@ -215,7 +215,7 @@ def test_a_lost_index_brings_back_at_most_the_ended_daemon(direct: Agents, world
     agent.run(agent.tools.dismiss(daemon.data["session"]))
     assert reminders(agent) == []
     for path in world.home.glob("index.db*"):
-        path.unlink()
+        path.unlink(missing_ok=True)
     again = direct("dominds")
     assert {each.id for each in reminders(again)} <= {daemon.data["session"]}
 

@@ -333,7 +333,7 @@ def test_threads_that_drain_at_once_share_the_signals_and_all_are_settled(state:
     for each in threads:
         each.join(BOUND_S)
     assert len(got) == len(set(got)) == 40
-    assert state.consumer.untold() == set()
+    assert state.consumer.unsettled() == set()
 
 
 def test_a_batch_that_could_not_be_settled_is_settled_by_the_next_drain(
@@ -349,9 +349,9 @@ def test_a_batch_that_could_not_be_settled_is_settled_by_the_next_drain(
         broken.setattr(type(first._claimed), "settle", busy)
         with pytest.raises(IndexBusy):
             state.drain_signals()
-    assert state.consumer.untold() == {"x00000001"}
+    assert state.consumer.unsettled() == {"x00000001"}
     assert list(state.drain_signals()) == []
-    assert state.consumer.untold() == set()
+    assert state.consumer.unsettled() == set()
 
 
 def test_what_is_emitted_is_what_is_drained(state: DaemonState) -> None:

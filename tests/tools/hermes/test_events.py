@@ -18,7 +18,7 @@ from support.hermes import beats_until_the_end, drain, drained, over, process, s
 from support.waiting import until
 
 if TYPE_CHECKING:
-    from holdfast.signals.records import Signal
+    from holdfast.signals.lines import Signal
     from support.agents import Agents
     from support.world import World
 
@@ -205,7 +205,7 @@ def test_what_was_given_back_is_not_reported_after_the_end(
         taken = agent.run(agent.tools.drain())
         told.extend([*(event["type"] for event in taken.events), *([taken.text] if taken.text else [])])
         agent.run(taken.settle())
-        return not agent.run(agent.tools.consumer().untold())
+        return not agent.run(agent.tools.consumer().unsettled())
 
     until(settled, what="an empty queue")
     assert told == []

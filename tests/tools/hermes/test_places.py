@@ -197,14 +197,14 @@ def test_what_runs_behind_a_cut_cable_is_unreachable_and_running(
     agent = agents("hermes")
     id = start(agent, "echo up; read x; exit 5")
     printed(agent, id, "up", BOUND_S)
-    ssh_host.cut()
+    ssh_host.cable.cut()
     polled = process(agent, "poll", id)
     assert (polled["status"], polled["health"]) == ("running", "unreachable")
     assert "cannot be reached" in polled["note"]
     assert polled["output_preview"] == "up\n", "what came before can be read"
     (row,) = agent.call("process", action="list").data["processes"]
     assert (row["status"], row["health"], row["place"]) == ("running", "unreachable", over_ssh.place)
-    ssh_host.mend()
+    ssh_host.cable.mend()
     until(lambda: "health" not in process(agent, "poll", id), BOUND_S, what="a healthy session")
     process(agent, "submit", id)
     assert process(agent, "wait", id, timeout=20)["exit_code"] == 5
@@ -226,14 +226,14 @@ def test_a_foreground_command_whose_place_cannot_be_reached_any_more_continues_a
         call = asyncio.ensure_future(agent.tools.call("terminal", asked))
         await asyncio.to_thread(over_ssh.run, "cat ~/up")
         await asyncio.to_thread(until, lambda: [each for each in stdout() if each.stat().st_size], what="its output")
-        ssh_host.down()
+        ssh_host.cable.down()
         answer: dict[str, Any] = (await call).data
         return answer
 
     told = agent.run(broken())
     assert (told["status"], told["exit_code"], told["error"]) == ("yielded_to_background", None, None)
     assert (told["output"], told["place"], told["health"]) == ("one\n", over_ssh.place, "unreachable")
-    ssh_host.mend()
+    ssh_host.cable.mend()
     over_ssh.run("echo >~/gate")
     assert over(agent, told["session_id"], BOUND_S)["exit_code"] == 3
     (event,) = drained(agent, bound=BOUND_S)
@@ -251,7 +251,7 @@ def test_a_foreground_command_outlives_its_link(library: Agents, over_ssh: Away,
         # The link answers in order: the call has its own answer to the start before this one.
         (session,) = await agent.hf.sessions()
         assert (await session.refresh()).state == "running"
-        ssh_host.drop()
+        ssh_host.cable.drop()
         await asyncio.to_thread(over_ssh.run, "echo >~/gate")
         answer: dict[str, Any] = (await call).data
         return answer
@@ -264,7 +264,7 @@ def test_a_foreground_command_outlives_its_link(library: Agents, over_ssh: Away,
 def test_nothing_runs_here_when_the_host_cannot_be_reached(
     agents: Agents, world: World, over_ssh: Away, ssh_host: SshHost
 ) -> None:
-    ssh_host.down()
+    ssh_host.cable.down()
     agent = agents("hermes")
     for background in (False, True):
         answer = agent.call("terminal", command="touch ran", background=background)
@@ -274,7 +274,7 @@ def test_nothing_runs_here_when_the_host_cannot_be_reached(
     assert agent.call("process", action="list").data["processes"] == []
     assert list(world.cwd.iterdir()) == []
     assert not (ssh_host.home / "ran").exists()
-    ssh_host.mend()
+    ssh_host.cable.mend()
 
 
 @pytest.mark.covers("hermes:23")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.tools.hermes import settings
+from holdfast.tools.hermes import limits
 from support import processes
 from support.faults import kill_runner, sweep_up, wedged
 from support.hermes import drain, drained, over, printed, process, start
@@ -55,7 +55,7 @@ def test_an_id_may_be_shortened_while_it_is_unique_in_scope(agents: Agents) -> N
 
 def test_ids_that_begin_alike_are_all_named(agents: Agents, monkeypatch: pytest.MonkeyPatch) -> None:
     names = iter(["proc_aaaa00000001", "proc_aaaa00000002", "proc_00000000aaaa"])
-    monkeypatch.setattr("holdfast.tools.hermes.sessions.new_id", lambda: next(names))
+    monkeypatch.setattr("holdfast.tools.hermes.labels.new_id", lambda: next(names))
     agent = agents("hermes")
     ids = [start(agent, "true") for _ in range(3)]
     answer = agent.call("process", action="poll", session_id="aaaa")
@@ -394,7 +394,7 @@ def test_a_reply_is_bounded_and_says_where_it_continues(agents: Agents) -> None:
     id = start(agent, "for i in $(seq 300); do printf '%01000d\\n' $i; done")
     over(agent, id)
     page = process(agent, "log", id, offset=0, limit=300)
-    assert len(page["output"]) <= settings.REPLY_CHARS
+    assert len(page["output"]) <= limits.REPLY_CHARS
     assert page["output_cut"] is True
     following = process(agent, "log", id, offset=page["next_offset"], limit=300)
     assert int(following["output"].splitlines()[0]) == page["next_offset"] + 1
@@ -414,7 +414,7 @@ def test_a_huge_line_delays_nothing_else(library: Agents) -> None:
     id = start(agent, "head -c 2000000 /dev/zero | tr '\\0' x")
     over(agent, id)
     told = process(agent, "log", id)
-    assert (len(told["output"]), told["output_cut"]) == (settings.REPLY_CHARS, True)
+    assert (len(told["output"]), told["output_cut"]) == (limits.REPLY_CHARS, True)
     assert threads[True]
     assert not threads[True] & {threading.get_ident()}
 
@@ -442,7 +442,7 @@ def test_a_poll_gives_everything_new_in_parts_that_fit(agents: Agents) -> None:
     for _ in range(10):
         told = process(agent, "poll", id, since=cursor)
         text, cursor = text + told["output_preview"], told["cursor"]
-        assert len(told["output_preview"]) <= settings.REPLY_CHARS
+        assert len(told["output_preview"]) <= limits.REPLY_CHARS
         assert "output_cut" not in told
         if "note" not in told:
             break
@@ -453,7 +453,7 @@ def test_the_newest_of_very_long_lines_is_shown(agents: Agents) -> None:
     agent = agents("hermes")
     id = start(agent, "head -c 300000 /dev/zero | tr '\\0' x; echo; echo end; head -c 300000 /dev/zero | tr '\\0' y")
     told = over(agent, id)
-    assert len(told["output_preview"]) <= settings.POLL_CHARS
+    assert len(told["output_preview"]) <= limits.POLL_CHARS
     assert told["output_preview"].endswith("yyy")
     assert told["output_cut"] is True
 
@@ -684,7 +684,7 @@ def test_a_time_limit_that_is_no_number_falls_back_with_one_warning(
 ) -> None:
     for wrong in ("abc", "-1", "1.5"):
         monkeypatch.setenv("TERMINAL_TIMEOUT", wrong)
-        monkeypatch.setattr(settings, "_warned", set())
+        monkeypatch.setattr(limits, "_warned", set())
         caplog.clear()
         agent = library("hermes")
         assert agent.call("terminal", command="echo ran").data["output"] == "ran\n"
@@ -692,6 +692,6 @@ def test_a_time_limit_that_is_no_number_falls_back_with_one_warning(
         told = process(agent, "wait", id, timeout=1)
         assert told["status"] == "timeout"
         process(agent, "kill", id)
-        assert settings.timeout_s() == 180
+        assert limits.timeout_s() == 180
         (said,) = [each.getMessage() for each in caplog.records]
         assert said == f"TERMINAL_TIMEOUT='{wrong}' is not a number of seconds of at least 1; 180 is used"

@@ -228,7 +228,7 @@ def test_recovery_counts_what_runs_and_ends_nothing(world: World) -> None:
     registry = Registry(world.open(), task_id="t1")
     ids = [registry.spawn_local(STAY)["session_id"] for _ in range(2)]
     for path in world.home.glob("index.db*"):
-        path.unlink()
+        path.unlink(missing_ok=True)
     fresh = Registry(world.open(), task_id="t1")
     assert (fresh.recover_from_checkpoint(), fresh.recover_from_checkpoint()) == (2, 2)
     assert {row["session_id"] for row in fresh.list_sessions()} == set(ids)

@@ -206,3 +206,36 @@ def test_schemas_pass_the_strictest_mode_of_ajv(world: World) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == [each["name"] for each in schemas]
+
+
+def test_a_hook_that_fails_lets_the_turn_go_on_and_says_nothing_if_nothing_has_happened(world: World) -> None:
+    event = json.dumps({"hook_event_name": "BeforeAgent", "session_id": "a", "cwd": str(world.cwd)})
+    quiet = world.hold("hook", "gemini", "--turn", input=event)
+    assert (quiet.returncode, quiet.stdout, quiet.stderr) == (0, "", "")
+    for broken in ("", "no JSON", "{}", "[]"):
+        failed = world.hold("hook", "gemini", "--turn", input=broken)
+        # A client takes 2 for a refusal of the whole turn.
+        assert (failed.returncode, failed.stdout) == (1, "")
+        assert "no notices in this turn" in failed.stderr
+
+
+def test_a_turn_is_shown_again_what_one_that_did_not_end_was_shown(world: World) -> None:
+    def turn(event: str, conversation: str) -> str:
+        said = {"hook_event_name": event, "session_id": conversation}
+        return world.hold("hook", "claude-code", "--turn", "--owner", "bot", input=json.dumps(said), check=True).stdout
+
+    hf = world.open()
+    build = hf.start("echo no space; exit 3", name="build", owner="bot", notify="exit")
+    build.wait(timeout=30)
+    for conversation in ("crashed", "next"):
+        shown = json.loads(turn("UserPromptSubmit", conversation))["hookSpecificOutput"]
+        assert shown["hookEventName"] == "UserPromptSubmit"
+        assert "build" in shown["additionalContext"]
+        assert "no space" in shown["additionalContext"]
+    # What happens during a turn is for the one after it.
+    hf.start("exit 4", name="later", owner="bot", notify="exit").wait(timeout=30)
+    assert turn("Stop", "next") == ""
+    assert hf.signals("bot").pending() == 1
+    assert "later" in turn("UserPromptSubmit", "next")
+    assert turn("Stop", "next") == ""
+    assert turn("UserPromptSubmit", "next") == ""

@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.tools import TOOLSETS
+import holdfast
+from holdfast.tools import TOOLSETS, toolset
+from holdfast.tools.evva import Change, Evva
+from holdfast.tools.mcp.server import Bridge
 from support import processes
 from support.mcp_clients import connected, opened, server, text
 from support.waiting import until
@@ -65,6 +68,32 @@ def test_every_tool_that_can_run_a_shell_line_is_said_to_be_destructive(world: W
                 assert hint is not None
                 assert hint.destructive_hint is True, name
                 assert hint.read_only_hint is False, name
+
+    asyncio.run(main())
+
+
+def test_a_toolset_is_closed_when_its_client_has_left(world: World) -> None:
+    async def main() -> None:
+        loop, ended = asyncio.get_running_loop(), asyncio.Event()
+
+        def note_end(change: Change) -> None:
+            if change.snapshot is not None and change.snapshot.is_terminal:
+                loop.call_soon_threadsafe(ended.set)
+
+        async with holdfast.open_async() as hf:
+            left, stays = toolset("evva", hf, owner="agent-7"), toolset("evva", hf, owner="agent-7")
+            assert isinstance(left, Evva)
+            assert isinstance(stays, Evva)
+            seen: list[Change] = []
+            left.state.subscribe(seen.append)
+            async with connected(Bridge(left).server()) as client:
+                await client.list_tools()
+            # Observers are called in the order in which they came.
+            stays.state.subscribe(note_end)
+            await stays.state.start("true")
+            await asyncio.wait_for(ended.wait(), 30)
+            assert seen == []
+            await stays.close()
 
     asyncio.run(main())
 

@@ -133,7 +133,7 @@ def test_a_port_that_is_taken_is_said(world: World) -> None:
     port = Served(world).url.rpartition(":")[2].partition("/")[0]
     refused = world.hold("mcp", "--http", "--port", port)
     assert refused.returncode == 2
-    assert f"127.0.0.1:{port} cannot be had" in refused.stderr
+    assert f"cannot listen on 127.0.0.1:{port}" in refused.stderr
 
 
 _WAITING_CLIENT = """

@@ -17,6 +17,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import ToolAnnotations
 
 import holdfast
+from holdfast.tools import TOOLSETS
 from holdfast.tools import toolset as families
 from holdfast.tools.mcp.server import Bridge
 from support import processes
@@ -341,7 +342,7 @@ def test_a_subscription_to_a_missing_or_foreign_session_is_refused(world: World)
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("family", ["native", "dominds", "evva", "hermes", "openclaw"])
+@pytest.mark.parametrize("family", TOOLSETS)
 def test_an_ending_is_reported_and_stays_in_the_queue(world: World, family: str) -> None:
     gate = world.gate()
 

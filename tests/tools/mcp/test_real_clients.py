@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast.tools import TOOLSETS
-from support.conversations import CONVERSATIONS, strings
+from support.conversations import CONVERSATIONS
 from support.mcp_clients import opened, text
-from support.real_clients import CLAUDE_CODE, CODEX, OPENCODE
+from support.model_api import Model, ModelApi, ToolCall, strings
+from support.real_clients import CLAUDE_CODE, CODEX, GEMINI, OPENCODE
 
 if TYPE_CHECKING:
-    from support.model_api import Model, ToolCall
+    from support.model_api import Conversation
     from support.real_clients import Client
     from support.world import World
 
@@ -38,6 +39,7 @@ def client(request: pytest.FixtureRequest) -> Client:
     [
         pytest.param(CODEX, id="codex"),
         pytest.param(CLAUDE_CODE, id="claude-code", marks=long),
+        pytest.param(GEMINI, id="gemini", marks=long),
         pytest.param(OPENCODE, id="opencode", marks=long),
     ],
     indirect=True,
@@ -47,6 +49,48 @@ def test_a_real_client_hands_what_commands_print_to_the_model(world: World, clie
     model = client.talk(world, family, CONVERSATIONS[family](world.cwd))
     # Every tool of the family that it was offered was called.
     assert _tools(model) == model.asked
+
+
+@pytest.mark.timeout(500)
+@pytest.mark.covers("habits:19")
+@pytest.mark.parametrize(
+    "client",
+    [pytest.param(GEMINI, id="gemini"), pytest.param(CLAUDE_CODE, id="claude-code", marks=long)],
+    indirect=True,
+)
+def test_an_agent_is_told_in_its_next_turn_that_its_build_has_failed(world: World, client: Client) -> None:
+    world.closing.callback(stop_all, world)
+    printed = "broken-$((6 * 7))"
+    model = Model(_build(f"until test -e {world.cwd}/go; do sleep 0.05; done; echo {printed}; exit 3"))
+    with ModelApi(model) as api:
+        run, argv = client.configured(world, api.url, "native")
+        run.add_hooks(client, world.hold("hook", client.name, check=True).stdout)
+
+        def turn() -> list[int]:
+            """How often each request of a new conversation has what the build printed."""
+            before = len(model.seen)
+            done = run.execute(argv)
+            found = [json.dumps(asked).count("broken-42") for asked in model.seen[before:]]
+            assert found, done
+            return found
+
+        assert not any(turn())
+        assert model.finished, model.problem
+        # It fails while no client runs.
+        (world.cwd / "go").touch()
+        build = world.open().get("build")
+        assert build.wait(timeout=60).reason == "exit"
+        # A turn that crashes when it has the notice: the client is killed before it is answered.
+        model.asks = run.kill
+        assert turn() == [1]
+        model.asks = lambda: None
+        assert turn() == [1]
+        assert world.open().signals(f"mcp:{world.cwd}").pending() == 0
+
+
+def _build(command: str) -> Conversation:
+    seen = yield ToolCall("run", {"command": command, "name": "build", "wait_s": 0})
+    assert "running" in seen
 
 
 def _tools(model: Model) -> set[str]:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.runner.log import Log as Writer
+from holdfast.runner.log import LogWriter
 from holdfast.sessions.log import Log
 from holdfast.tools.native import output
 from support.scale import scaled
@@ -34,7 +34,7 @@ def written(chunks: list[tuple[str, list[str], bool]]) -> Iterator[tuple[Log, di
     texts: dict[str, str] = {"stdout": "", "stderr": ""}
     with tempfile.TemporaryDirectory() as directory:
         fd = os.open(directory, os.O_RDONLY)
-        log = Writer(
+        log = LogWriter(
             fd, ["stdout", "stderr"], cap_bytes=1 << 26, segment_bytes=1 << 20, free_floor_bytes=0, say=lambda _: None
         )
         for stream, lines, halved in chunks:

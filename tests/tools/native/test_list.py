@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.tools.native.report import Seen, listed
+from holdfast.tools.native.report import listed
+from holdfast.tools.native.seen import Seen
 from support.scale import scaled
 from support.waiting import until
 
@@ -78,8 +79,8 @@ def test_one_that_ended_and_left_processes_does_not_run(agents: Agents, world: W
     id = agent.call("run", command=command, wait_s=20).data["id"]
     answer = agent.call("list")
     heading, line = answer.text.split("\n")
-    assert heading == "[nothing runs, 1 ended with processes that live on]"
+    assert heading == "[nothing runs, 1 ended with processes that still run]"
     assert line.startswith(f"{id} exit 0 after ")
-    assert "; 1 process lives on" in line
+    assert "; 1 process still runs" in line
     assert answer.data["running"] == 0
     agent.call("stop", ids=id, grace_s=0)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.tools.native.words import Sheet
+from holdfast.tools.native.sheet import Sheet
 
 if TYPE_CHECKING:
     from support.agents import Agents

@@ -27,9 +27,9 @@ def problem(agent: Agent, tool: str, **arguments: object) -> str:
 @pytest.mark.covers("native:21")
 def test_unknown_ids_typos_and_numbers(agents: Agents, world: World) -> None:
     agent = agents("native")
-    assert problem(agent, "read", id="nope") == 'no session "nope"; nothing of yours runs; run starts one'
+    assert problem(agent, "read", id="nope") == 'no session "nope"; no session of yours is running; run starts one'
     agent.call("run", command="true")
-    assert problem(agent, "read", id="nope").endswith("nothing of yours runs; list(all=true) shows all")
+    assert problem(agent, "read", id="nope").endswith("no session of yours is running; list(all=true) shows all")
     id = agent.call("run", command=world.probe("lines", 3, "forever"), name="frontend", wait_s=0).data["id"]
     until(lambda: "line 3" in agent.call("read", id="frontend", since="0").text)
     agent.call("run", command=world.probe("forever"), name="api", wait_s=0)
@@ -71,7 +71,7 @@ def test_arguments_that_cannot_be_understood(agents: Agents) -> None:
     )
     assert problem(agent, "run") == "command: is required; give text, or a list of texts"
     assert problem(agent, "run", command="x", notify="allways").startswith("notify: 'allways' is not known")
-    assert problem(agent, "run", command="x", ready="prt:1").startswith("ready: 'prt:1' is not a probe; port:3000")
+    assert problem(agent, "run", command="x", ready="prt:1").startswith("ready: 'prt:1' is not a probe; give port:3000")
     assert problem(agent, "run", command="x", watch=["/(a/"]).startswith("watch: ")
     assert (
         problem(agent, "run", command="")
@@ -84,14 +84,17 @@ def test_arguments_that_cannot_be_understood(agents: Agents) -> None:
     assert "is ahead of its end" in problem(agent, "read", id=id, since="stdout:99")
     assert problem(agent, "send", id=id).startswith("text: nothing is given to send; give one of text, keys")
     assert problem(agent, "send", id=id, text="a", eof=True).startswith("text: text and eof are two inputs; ")
-    assert problem(agent, "wait", ids=id, until="match") == "pattern: is required with until=match; give a regex"
+    assert (
+        problem(agent, "wait", ids=id, until="match")
+        == "pattern: is required with until=match; give a regex over unseen output"
+    )
     for event in ("output", "ready"):
         assert problem(agent, "wait", ids=id, until=event, pattern="x") == (
             f"pattern: cannot be combined with until={event}; give until=match to wait for a regex"
         )
     assert problem(agent, "wait", ids=id, until="port", pattern="web").startswith("pattern: 'web' is not a number; ")
     assert problem(agent, "wait", ids=id, until="port", pattern="99999") == (
-        "pattern: 99999 is not from 1 to 65535; give the number of the port, such as 3000"
+        "pattern: 99999 is not from 1 to 65535; give a port number"
     )
     for place in ({}, {"since": "0"}, {"tail": 1}, {"search": "x"}):
         assert problem(agent, "read", id=id, stream="tty", **place) == f"stream: {id} has no tty; give stdout or stderr"
@@ -182,7 +185,7 @@ def test_a_supervisor_that_is_gone_is_said_and_what_still_works(direct: Agents, 
     assert "but its supervisor is gone" in agent.call("list").text
     assert not agent.call("stop", ids="web", grace_s=0).error
     over = problem(agent, "send", id=session.id, text="x")
-    assert over.startswith(f"web {session.id} is over: ")
+    assert over.startswith(f"web {session.id} has ended: ")
     sweep_up(world, hf)
 
 
@@ -208,7 +211,7 @@ def test_a_full_disk_has_its_own_words(direct: Agents, monkeypatch: pytest.Monke
     async def full(*_: object, **__: object) -> None:
         raise errors.DiskFull("/somewhere/of/ours", 1200)
 
-    monkeypatch.setattr(agent.hf, "run", full)
+    monkeypatch.setattr("holdfast.tools.native.toolset.run", full)
     text = problem(agent, "run", command="true")
     assert text == "the disk is full, 1.2 KB are free: nothing was started; free some space and try again"
 

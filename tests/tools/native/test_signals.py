@@ -140,7 +140,7 @@ def test_what_an_answer_reported_with_the_end_is_not_announced(agents: Agents, w
 def test_what_a_stop_ended_is_not_announced(agents: Agents, world: World) -> None:
     agent = agents("native")
     ran = agent.call("run", command=world.probe("daemon", "{", "forever", "}", "exit", 0), wait_s=20)
-    assert "live on" in ran.text
+    assert "still run" in ran.text
     session = agent.run(agent.hf.get(ran.data["id"]))
     until(lambda: any(getattr(each, "variant", "") == "survivors" for each in agent.run(session.told())))
     agent.call("stop", ids=ran.data["id"], grace_s=0)

@@ -67,7 +67,7 @@ def test_all_of_them_at_once(agents: Agents, world: World) -> None:
     answer = agent.call("stop", all=True, grace_s=0)
     assert answer.text.startswith("[2 of 2 stopped]")
     assert "theirs" not in answer.text
-    assert agent.call("stop", all=True).text == "[nothing of yours runs]"
+    assert agent.call("stop", all=True).text == "[no session of yours is running]"
     assert len(other.call("list").data["sessions"]) == 1
     other.call("stop", ids=["theirs"], grace_s=0)
 

@@ -38,7 +38,7 @@ REPLACING = """
 import asyncio, json, sys, holdfast
 from contextvars import ContextVar
 from holdfast.errors import HoldfastError
-from holdfast.sessions.find import Claim
+from holdfast.sessions.claims import Claim
 from holdfast.tools.openclaw.spawn import SpawnInput
 from holdfast.tools.openclaw.supervisor import Supervisor
 

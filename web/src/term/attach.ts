@@ -1,4 +1,4 @@
-// A terminal session in the browser: attached over a WebSocket, resumed at the byte behind the last one that was shown.
+// A terminal session in the browser: attached over a WebSocket, resumed at the byte after the last one that was shown.
 import type { Terminal } from "@xterm/xterm";
 import type { Problem } from "../api";
 import { tokenOf } from "./keys";
@@ -41,10 +41,9 @@ export interface Options {
   note: (text: string) => void;
   /** Whether some of the terminal is selected. */
   selected: (some: boolean) => void;
-  /** A key behind the prefix. */
+  /** A key after the prefix. */
   command: (key: string) => void;
   prefix: (on: boolean) => void;
-  askLink: (target: string) => void;
 }
 
 type Message = Record<string, any>;
@@ -59,9 +58,10 @@ const RESIZE_MS = 100;
 const BEHIND_BYTES = 65_536;
 // How long it says that it resumed.
 const RESUMED_MS = 3000;
-// However they are escaped, so many characters fit into one message.
+// This many characters fit into one message, however they are escaped.
 const PIECE_CHARACTERS = 128 << 10;
 const WHEEL_PIXELS = 40;
+const CLIPBOARD_BYTES = 64 << 10;
 
 export class Attachment {
   private readonly screen: Screen;
@@ -70,7 +70,7 @@ export class Attachment {
   // The connection in use: what an earlier one still delivers is dropped.
   private attempt = 0;
   private heard = 0;
-  // The offset behind the last byte that xterm.js has shown; null before the first screen.
+  // The offset after the last byte that xterm.js has shown; null before the first screen.
   private shown: number | null = null;
   private end = 0;
   private wait = 0;
@@ -82,6 +82,8 @@ export class Attachment {
   // The last problem that the server reported on this connection, and why the connection before it ended.
   private reported: (Problem & { code: string }) | null = null;
   private trouble: unknown = null;
+  // Whether this session may put text into the clipboard (OSC 52).
+  private writesClipboard = false;
   private readonly inputs = new Map<number, Unsent>();
   private next = 1;
   private modes: { mouse?: string | null; alternateScreen?: boolean; kittyKeyboard?: number } = {};
@@ -102,7 +104,7 @@ export class Attachment {
     private readonly options: Options,
   ) {
     this.role = options.role;
-    this.screen = openScreen(into, { readOnly: false, askLink: options.askLink, refit: () => this.refit() });
+    this.screen = openScreen(into, { readOnly: false, refit: () => this.refit() });
     const { term } = this.screen;
     term.options.screenReaderMode = options.reader;
     term.attachCustomKeyEventHandler((event) => {
@@ -112,6 +114,7 @@ export class Attachment {
     term.attachCustomWheelEventHandler((event) => this.wheel(event));
     term.onData((text) => this.report(text));
     term.onBinary((text) => this.report(text));
+    term.parser.registerOscHandler(52, (text) => this.clipboard(text));
     term.onSelectionChange(() => options.selected(term.hasSelection()));
     const { signal } = this.stop;
     const on = <K extends keyof HTMLElementEventMap>(name: K, then: (event: HTMLElementEventMap[K]) => void): void =>
@@ -128,7 +131,7 @@ export class Attachment {
     document.addEventListener("visibilitychange", () => this.visible(), { signal });
     this.observer = new ResizeObserver(() => this.refit());
     this.observer.observe(into);
-    // For tests and for a look with the browser's tools.
+    // For tests and for the browser's developer tools.
     Object.assign(into, { attachment: this });
     void this.connect();
   }
@@ -161,6 +164,10 @@ export class Attachment {
 
   setReader(on: boolean): void {
     this.terminal.options.screenReaderMode = on;
+  }
+
+  setClipboard(on: boolean): void {
+    this.writesClipboard = on;
   }
 
   /** Control is given up on the connection there is; to take it needs another ticket. */
@@ -320,7 +327,7 @@ export class Attachment {
         this.modes = message["modes"];
         return;
       case "size":
-        // Behind what was printed before it, which xterm.js may not have drawn yet.
+        // After what was printed before it, which xterm.js may not have drawn yet.
         return this.terminal.write("", () => this.resized(message["rows"], message["cols"]));
       case "gap":
         return this.options.gap(message["from"], message["to"], message["reason"]);
@@ -347,7 +354,7 @@ export class Attachment {
       this.resumedUntil = Date.now() + RESUMED_MS;
       this.say({ is: "resumed", role: this.role, at: init["at"] });
     } else {
-      // In the order of what xterm.js has still to draw. Behind a gap on the same connection the lines above stay.
+      // In the order in which xterm.js still has to draw. After a gap on the same connection the lines above stay.
       if (!this.hasBegun) term.write("\x1bc");
       term.write("", () => this.resized(rows, cols));
       term.write(fromBase64(init["screen"] ?? ""), () => (this.shown = init["at"]));
@@ -450,6 +457,26 @@ export class Attachment {
   /** Mouse reports while they are asked for. Anything else is an answer of the emulator, or text that was sent already. */
   private report(text: string): void {
     if (this.modes.mouse && this.role === "control" && this.socket && /^\x1b\[[<M]/.test(text)) this.input({ b64: btoa(text) }, "a click");
+  }
+
+  /** What a program puts into the clipboard. Nothing is ever read from it. */
+  private clipboard(text: string): boolean {
+    const { note } = this.options;
+    if (!this.writesClipboard || !this.isFocused) return true;
+    let data: Uint8Array;
+    try {
+      data = fromBase64(text.slice(text.indexOf(";") + 1));
+    } catch {
+      return true; // a query, or no text
+    }
+    if (data.length > CLIPBOARD_BYTES) note("The session wanted to put more than 64 KiB into the clipboard: refused.");
+    else {
+      navigator.clipboard.writeText(new TextDecoder().decode(data)).then(
+        () => note(`The session put ${data.length} bytes into the clipboard.`),
+        (error) => note(`The clipboard was not written: ${error}`),
+      );
+    }
+    return true;
   }
 
   /** A program with a screen of its own that takes no mouse gets the wheel as arrow keys. */

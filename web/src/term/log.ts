@@ -11,7 +11,7 @@ export interface Line {
 
 export interface Page {
   lines: Line[];
-  /** Cursors before the first line and behind the last. */
+  /** Cursors before the first line and after the last. */
   first: string;
   last: string;
   more: boolean;
@@ -27,7 +27,6 @@ export interface LogOptions {
   source: Source;
   /** Whether a column shows which stream a line is of. */
   marked: boolean;
-  askLink: (target: string) => void;
   following: (on: boolean) => void;
   picked: (line: Line) => void;
   failed: (error: unknown) => void;
@@ -49,6 +48,7 @@ export class LogView {
   // The stream whose line is not finished yet.
   private open: string | null = null;
   private work = Promise.resolve();
+  private isClosed = false;
   private isDrawing = true;
   private wasAtEnd = true;
   private isFollowing = false;
@@ -66,7 +66,7 @@ export class LogView {
       if (term.cols !== cols) this.do(() => this.draw(this.isFollowing ? null : this.top));
       cols = term.cols;
     };
-    this.screen = openScreen(into, { readOnly: true, askLink: options.askLink, refit });
+    this.screen = openScreen(into, { readOnly: true, refit });
     const { term, fit } = this.screen;
     term.options.convertEol = true;
     term.options.scrollback = ROWS;
@@ -80,6 +80,7 @@ export class LogView {
   }
 
   close(): void {
+    this.isClosed = true;
     this.observer.disconnect();
     this.screen.close();
   }
@@ -99,8 +100,9 @@ export class LogView {
       this.isWhole = at === null;
       if (at !== null) await this.readOn(HALF);
       await this.draw(at === null ? null : above.lines.length);
+      if (at === null || this.isClosed) return;
       const wanted = this.lines.findIndex((each, index) => index >= above.lines.length && !each.isGap);
-      if (at !== null) this.mark(wanted < 0 ? this.lines.length - 1 : wanted);
+      this.mark(wanted < 0 ? this.lines.length - 1 : wanted);
     });
   }
 
@@ -109,15 +111,10 @@ export class LogView {
     this.isWhole = false;
     this.do(async () => {
       if (!this.isFollowing || !this.pages.length) return;
-      const before = this.pages.flatMap((each) => each.lines).length;
       await this.readOn(LINES);
-      // So much came that the window would be all new: show the last lines.
+      // So much was printed that the whole window would be new: show the last lines.
       if (!this.isWhole) return this.show(null);
-      const all = this.pages.flatMap((each) => each.lines);
-      if (all.length > LINES + HALF) {
-        this.trim(1);
-        await this.draw(null);
-      } else await this.write(all.slice(before));
+      await this.drawOn(null);
       this.screen.term.scrollToBottom();
     });
   }
@@ -155,15 +152,31 @@ export class LogView {
   }
 
   private async down(): Promise<void> {
+    const { term } = this.screen;
     const line = this.lines[this.top];
+    const row = term.buffer.active.viewportY;
     await this.readOn(HALF);
-    this.trim(1);
-    await this.draw(Math.max(0, this.pages.flatMap((each) => each.lines).indexOf(line!)));
+    // What was drawn stays as it is, with what is selected in it.
+    if (await this.drawOn(line ?? null)) term.scrollToLine(row);
+  }
+
+  /** Draw what was read after the window: only that if it is short enough, else all again, with this line at the top. */
+  private async drawOn(top: Line | null): Promise<boolean> {
+    const all = this.pages.flatMap((each) => each.lines);
+    const isShort = all.length <= LINES + HALF;
+    if (isShort) await this.write(all.slice(this.lines.length));
+    else {
+      this.trim(1);
+      await this.draw(top && Math.max(0, this.pages.flatMap((each) => each.lines).indexOf(top)));
+    }
+    return isShort;
   }
 
   /** Draw the window, with this line at the top, or its end. */
   private async draw(top: number | null): Promise<void> {
     const { term } = this.screen;
+    // The answer arrives after the log was left.
+    if (this.isClosed) return;
     this.isDrawing = true;
     this.picked.forEach((each) => each.dispose());
     term.reset();
@@ -254,7 +267,7 @@ export class LogView {
     this.options.picked(line);
   }
 
-  /** Set a line off from the others. */
+  /** Highlight a line. */
   private mark(index: number): void {
     const { term } = this.screen;
     this.picked.forEach((each) => each.dispose());

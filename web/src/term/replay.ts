@@ -55,9 +55,8 @@ export class Replay {
     private readonly into: HTMLElement,
     private readonly source: Source,
     private readonly progress: (progress: Progress) => void,
-    askLink: (target: string) => void,
   ) {
-    this.screen = openScreen(into, { readOnly: true, askLink, refit: () => undefined });
+    this.screen = openScreen(into, { readOnly: true, refit: () => undefined });
   }
 
   get offset(): number {
@@ -154,7 +153,7 @@ export class Replay {
     return this.frames[0] ?? null;
   }
 
-  /** A size at the current offset is there already if the screen has it. */
+  /** A size at the current offset is already applied if the screen has it. */
   private isShown({ offset, rows, cols }: Frame): boolean {
     const { term } = this.screen;
     return offset < this.position || (offset === this.position && term.rows === rows && term.cols === cols);

@@ -2,6 +2,7 @@
 import { FitAddon } from "@xterm/addon-fit";
 import { Unicode11Addon } from "@xterm/addon-unicode11";
 import { Terminal } from "@xterm/xterm";
+import { findLinks, openLink } from "./links";
 import { touchable } from "./touch";
 
 export interface Screen {
@@ -33,8 +34,9 @@ let stamped = false;
 
 const fontSize = (): number => Number(localStorage.getItem("font") ?? 13);
 
-/** `refit` is called after the size of the font changed, which is the same for every terminal. */
-export function openScreen(into: HTMLElement, options: { readOnly: boolean; askLink: (target: string) => void; refit: () => void }): Screen {
+/** `refit` is called after the size of the font changed, which is the same for every terminal. A click on a link is an
+ * event of the window: the page asks before it opens anything. */
+export function openScreen(into: HTMLElement, options: { readOnly: boolean; refit: () => void }): Screen {
   if (!stamped) stampStyles();
   stamped = true;
   const term = new Terminal({
@@ -46,7 +48,7 @@ export function openScreen(into: HTMLElement, options: { readOnly: boolean; askL
     fontSize: fontSize(),
     scrollback: 10_000,
     theme: themeOf(into),
-    linkHandler: { activate: (_event, target) => LINKS.test(target) && options.askLink(target), allowNonHttpProtocols: true },
+    linkHandler: { activate: (_event, target) => LINKS.test(target) && openLink(target), allowNonHttpProtocols: true },
   });
   const fit = new FitAddon();
   term.loadAddon(fit);
@@ -56,7 +58,8 @@ export function openScreen(into: HTMLElement, options: { readOnly: boolean; askL
   // The page handles the keys: Tab leaves the terminal.
   if (options.readOnly) term.attachCustomKeyEventHandler(() => false);
   term.open(into);
-  // For tests and for a look with the browser's tools.
+  findLinks(term);
+  // For tests and for the browser's developer tools.
   Object.assign(into, { terminal: term });
   const recolour = (): void => void (term.options.theme = themeOf(into));
   const system = matchMedia("(prefers-color-scheme: dark)");
@@ -74,7 +77,8 @@ export function openScreen(into: HTMLElement, options: { readOnly: boolean; askL
     system.removeEventListener("change", recolour);
     removeEventListener("settings", settings);
     observer.disconnect();
-    term.dispose();
+    // What was written before is parsed later, and xterm.js cannot do that once it is gone.
+    term.write("", () => setTimeout(() => term.dispose()));
   };
   return { term, fit, close };
 }

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 # Tab stops are every eight columns until a program sets its own.
 EVERY = 8
-# The widest terminal: columns that do not exist yet have stops too.
+# The largest terminal. Columns that do not exist yet have tab stops too.
+ROWS_MAX = 500
 COLS_MAX = 1000
 
 
@@ -57,7 +58,7 @@ class TabStops:
             self._stops = list(range(EVERY, COLS_MAX, EVERY))
         return self._stops
 
-    def behind(self, col: int, count: int) -> int:
+    def after(self, col: int, count: int) -> int:
         """The `count`-th stop to the right, or a column after all of them."""
         if self._stops is None:
             return (col // EVERY + count) * EVERY
@@ -264,7 +265,7 @@ class Cursor:
         edge = self.right if self.col <= self.right else self.cols - 1
         # At the edge a pending wrap stays pending.
         if self.col < edge:
-            self.col = min(self.tabs.behind(self.col, first(parameters)), edge)
+            self.col = min(self.tabs.after(self.col, first(parameters)), edge)
             self.pending_wrap = False
 
     def tab_back(self, parameters: Parameters) -> None:

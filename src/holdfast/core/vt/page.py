@@ -156,7 +156,7 @@ class Page(Cursor):
     def __init__(self, rows: int, cols: int, offset: int = 0, *, keeps_tabs: bool = True) -> None:
         self.at = offset
         self.gone: list[Row] = []
-        # Whether a TAB behind the end of a row is kept as it was printed.
+        # Whether a TAB after the end of a row is kept as it was printed.
         self.keeps_tabs = keeps_tabs
         super().__init__(rows, cols)
 

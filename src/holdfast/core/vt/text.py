@@ -308,14 +308,14 @@ class Lines:
         *,
         max_bytes: int = LINE_MAX_BYTES,
         overlap: int = OVERLAP_CHARS,
-        repeats: bool = False,
+        keep_repeats: bool = False,
     ) -> None:
         # The offset of the next byte.
         self.offset = offset
         self._max = max_bytes
         self._overlap = overlap
         # Give a line again that was drawn again: for readers that ignore segments.
-        self._given_again = repeats
+        self._keep_repeats = keep_repeats
         self._reset(offset)
 
     @property
@@ -350,7 +350,7 @@ class Lines:
             return None
         line = self._line(self.offset)
         line.part += 1 if line.part else 0
-        return None if self._repeats(line) else line
+        return None if self._is_dropped_repeat(line) else line
 
     def end(self) -> list[Line]:
         """Nothing more comes. An unfinished character becomes U+FFFD, an unfinished sequence is dropped."""
@@ -447,12 +447,12 @@ class Lines:
     def _give(self, line: Line, out: list[Line]) -> None:
         if line.segment and self._part:
             line.part = self._part + 1
-        if not self._repeats(line) and (line.text or not line.segment):
+        if not self._is_dropped_repeat(line) and (line.text or not line.segment):
             out.append(line)
         self._last = line.text
 
-    def _repeats(self, line: Line) -> bool:
-        return not line.part and bool(line.text) and line.text == self._last and not self._given_again
+    def _is_dropped_repeat(self, line: Line) -> bool:
+        return not line.part and bool(line.text) and line.text == self._last and not self._keep_repeats
 
     def _line(self, end: int, *, segment: bool = False, cut: bool = False) -> Line:
         return Line(self._text(), self._begin, end, self._part, segment=segment, fresh=self._fresh, cut=cut)

@@ -362,6 +362,9 @@ class Tracker(State):
             self._marks.append(self._mark_at(self._marked_every, "every", False))
 
     def cleared(self, alternate: bool) -> None:
+        if not alternate:
+            # A page that grows takes back only what scrolls off from now on.
+            self.history_start = max(0, self.line_count - self.cursor.row)
         self.last_clear = self._mark_at(self.at, "clear", alternate)
         if self.at - self._marked_clear[alternate] >= CLEARS_APART_BYTES:
             self._marked_clear[alternate] = self.at

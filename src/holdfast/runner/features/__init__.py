@@ -1,4 +1,4 @@
-"""What a session was asked to watch for: each feature is there only when it was asked for."""
+"""What a session watches for: what it was asked for, and needs-input wherever it can be typed to."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     from ...core.loop import Loop
     from ..directory import RunnerLog
-    from ..log import Log
+    from ..log import LogWriter
     from ..process_tree import ProcessTree
     from ..streams import Stdin
     from ..terminal.keyboard import Keyboard
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
         ) -> object: ...
 
     class SessionPart(Protocol):
-        """What a feature needs of its session."""
+        """The parts of its session that a feature uses."""
 
         spec: dict[str, Any]
         # What `update` changed of the spec.
         changed: dict[str, Any]
-        log: Log
+        log: LogWriter
         loop: Loop
 
         @property
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
         def stop(self, *, by: str | None) -> None: ...
 
     class SessionWithProcesses(SessionPart, Protocol):
-        """Of a feature that looks at processes, or starts some."""
+        """The session of a feature that checks processes, or starts some."""
 
         @property
         def tree(self) -> ProcessTree: ...
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
         def reserve(self) -> AbstractContextManager[None]: ...
 
     class SessionWithInput(SessionWithProcesses, Protocol):
-        """Of the feature that looks whether the command waits for input."""
+        """The session of the feature that detects whether the command waits for input."""
 
         @property
         def terminal(self) -> Terminal | None: ...
@@ -62,8 +62,8 @@ class Feature:
     def begin(self, attempt: int) -> None:
         """A command was spawned."""
 
-    def on_output(self, stream: str, size: int) -> None:
-        """The log of `stream` grew by `size` bytes."""
+    def on_output(self, stream: str) -> None:
+        """The log of `stream` has grown."""
 
     def pause(self) -> None:
         """The command is gone, and another attempt follows."""

@@ -1,7 +1,8 @@
-"""Reading new lines of the log behind a cursor: watches, monitors and line probes stand on it.
+"""Reads the lines that follow a cursor in the log, for watches, monitors and line probes.
 
-A `Sieve` finds the lines that can match in raw output. A `Reader` is a cursor into one stream, which cleans only those.
-A `Following` gives the lines of all streams in the order of printing. `Slices` drives one that has to see every line.
+A `Sieve` finds the lines that can match in raw output. A `Reader` is a cursor into one stream, which cleans only those
+lines. A `LineFollower` gives the lines of all streams in the order of printing. `Slices` drives a follower that has to
+see every line.
 """
 
 from __future__ import annotations
@@ -18,21 +19,21 @@ if TYPE_CHECKING:
     from typing import Callable, Optional
 
     from ...core.loop import Loop
-    from ..log import Log
+    from ..log import LogWriter
     from .patterns import Needle, Pattern, RegexTimeout
 
     Find = Callable[[int], int]
-    # Gets a line, and may return False to get it once more in the next slice.
+    # Gets a line, and may return False to get it again in the next slice.
     Take = Callable[[str, Line], Optional[bool]]
 
 
 # Which lines of raw output can match at all, found at C speed: output that is not watched for costs almost nothing.
 
 
-# All that is not ASCII and the same as an ASCII letter when case is ignored: dotted and dotless i, long s, Kelvin.
+# All characters outside ASCII that equal an ASCII letter when case is ignored: dotted and dotless i, long s, Kelvin.
 _OTHER_CASE = re.compile("\u0130|\u0131|\u017f|\u212a".encode())
 _OTHER_CASE_LEADS = (b"\xc4", b"\xc5", b"\xe2")
-# What is not among them is found first to be absent, mostly.
+# A byte that is not here sorts first (`find` gives -1): it is the most likely to be absent.
 _COMMON = b"zqxjkvbywgpfmucdlhrsnioate "
 
 
@@ -40,7 +41,7 @@ class Sieve:
     """The bytes without which no line matches. Without patterns (None) every line is wanted."""
 
     def __init__(self, patterns: Iterable[Pattern] | None) -> None:
-        # And of each its bytes, those first that are seldom in what programs print.
+        # Each needle with its bytes, the rarest ones in program output first.
         self._needles: list[tuple[Needle, list[bytes]]] = []
         # A pattern that needs no certain bytes wants every line.
         self.wants_all = patterns is None
@@ -53,9 +54,9 @@ class Sieve:
                 self._needles.append((needle, sorted(each, key=_COMMON.find)))
         self._has_folded = any(needle.folded for needle, _ in self._needles)
 
-    def look(self, block: bytes) -> Look | None:
-        """None when nothing in this block can match, whatever is between its letters: each needle lacks one of its
-        bytes there. That is seen many times faster than that its bytes are nowhere in a row."""
+    def candidates(self, block: bytes) -> Candidates | None:
+        """None when each needle lacks at least one of its bytes in this block; that is cheaper than searching for the
+        needle."""
         alive = []
         there: dict[bytes, bool] = {}
         there_in_any_case: dict[bytes, bool] = {}
@@ -69,28 +70,28 @@ class Sieve:
             else:
                 alive.append(needle)
         other_cases = self._has_folded and not block.isascii() and any(lead in block for lead in _OTHER_CASE_LEADS)
-        return Look(alive, other_cases) if alive or other_cases else None
+        return Candidates(alive, other_cases) if alive or other_cases else None
 
     @property
     def wants_none(self) -> bool:
         return not self.wants_all and not self._needles
 
     def misses(self, block: bytes) -> bool:
-        """True when certainly no line of this block of whole lines can match, colours or not."""
+        """True if certainly no line of this block of whole lines can match, with or without colours."""
         if self.wants_all:
             return False
-        look = self.look(block)
-        if look is None:
+        candidates = self.candidates(block)
+        if candidates is None:
             return True
         if not readable(block):
             block = CSI_SEQUENCE.sub(b"", block)
             if not readable(block):
                 return False
-        return all(find(0) < 0 for find in look.finders(block))
+        return all(find(0) < 0 for find in candidates.finders(block))
 
 
-class Look:
-    """What of the sieve a certain block may hold."""
+class Candidates:
+    """The needles that a block may hold."""
 
     def __init__(self, needles: list[Needle], other_cases: bool) -> None:
         self._needles = needles
@@ -128,27 +129,27 @@ def _place(found: re.Match[bytes] | None) -> int:
 # kernel; what must be, with every line searched, in blocks that take a few milliseconds.
 _BLOCK_BYTES = 120 << 10
 _ODD_BLOCK_BYTES = 16 << 10
-# This many lines of a block are taken out before the clock is asked again.
+# This many lines of a block are taken out before the clock is checked again.
 _TAKEN_AT_ONCE = 256
 
 
 class Reader:
-    """A cursor into one stream of the log. `whole`: lines are given as they end up, and one whose beginning was not
-    read is left out; else parts of long lines overlap, and what is overwritten is given too."""
+    """A cursor into one stream of the log. With `finished_lines_only`, lines are given as they end up, and one whose
+    beginning was not read is left out; else parts of long lines overlap, and what is overwritten is given too."""
 
-    def __init__(self, log: Log, stream: str, sieve: Sieve, *, whole: bool = False) -> None:
+    def __init__(self, log: LogWriter, stream: str, sieve: Sieve, *, finished_lines_only: bool = False) -> None:
         self._log = log
         self._stream = stream
-        self._whole = whole
+        self._finished_lines_only = finished_lines_only
         end = log.end(stream)
-        self._lines = Lines(end, overlap=0, repeats=True) if whole else Lines(end)
+        self._lines = Lines(end, overlap=0, keep_repeats=True) if finished_lines_only else Lines(end)
         self._block_bytes = _BLOCK_BYTES
         self.sieve = sieve
         # How many of the lines that cannot match are wanted before one that can.
         self.context = 0
         # Bytes that were gone, or never on the disk, or passed over when they were to be read.
         self.unread = 0
-        # The beginning of the line at the cursor was not read.
+        # True if the beginning of the line at the cursor was not read.
         self.torn = False
 
     @property
@@ -156,7 +157,7 @@ class Reader:
         return self._lines.offset
 
     def partial(self) -> Line | None:
-        """The unfinished line as it is now."""
+        """The unfinished line, as it is now."""
         return None if self.torn else self._lines.partial()
 
     def end(self) -> list[Line]:
@@ -164,16 +165,17 @@ class Reader:
         return [] if self.torn else self._lines.end()
 
     def skip(self, to: int) -> None:
-        """Continue there; what was passed over counts as unread."""
+        """Continue at this offset; what was skipped counts as unread."""
         self.unread += max(0, to - self.offset)
         self.go_to(to)
 
     def go_to(self, offset: int) -> None:
         self._lines.skip_to(offset)
-        self.torn = self._whole
+        self.torn = self._finished_lines_only
 
     def read(self, end: int) -> list[Line | bytes]:
-        """What comes next before `end`: the lines that can match, and as bytes those before them that cannot."""
+        """Read what comes next before `end`: the lines that can match, and as bytes the lines before them that
+        cannot."""
         at, data = self._log.read(self._stream, self.offset, min(self._block_bytes, end - self.offset))
         if at > self.offset or not data:
             self.skip(at if data else end)
@@ -192,14 +194,14 @@ class Reader:
         return found
 
     def _sift(self, data: bytes, found: list[Line | bytes]) -> None:
-        """As much of it, from the start of a line, as is quickly done. What is left is read again."""
+        """Sift as much of it, from the start of a line, as can be done quickly. What is left is read again."""
         end = data.rfind(b"\n") + 1
         block = data[:end]
         self._block_bytes = _BLOCK_BYTES
         if end and not self.sieve.wants_all:
-            look = self.sieve.look(block)
-            if look is None or readable(block):
-                if self._take_out(block, look, found):
+            candidates = self.sieve.candidates(block)
+            if candidates is None or readable(block):
+                if self._take_out(block, candidates, found):
                     found += self._lines.feed(data[end:])
                 return
         if end:
@@ -211,10 +213,10 @@ class Reader:
         else:
             found += self._lines.feed(block)
 
-    def _take_out(self, block: bytes, look: Look | None, found: list[Line | bytes]) -> bool:
+    def _take_out(self, block: bytes, candidates: Candidates | None, found: list[Line | bytes]) -> bool:
         """The lines that may match, from a block that needs no cleaning. False when there were too many for now."""
         at = 0
-        for count, (begin, end) in enumerate(look.spans(block) if look is not None else ()):
+        for count, (begin, end) in enumerate(candidates.spans(block) if candidates is not None else ()):
             if count == _TAKEN_AT_ONCE:
                 return False
             self._pass(block[at:begin], found)
@@ -239,37 +241,39 @@ class Reader:
 SLICE_S = 0.005
 # Of monitors and line probes, which take a twentieth of the time at most.
 PAUSE = 19.0
-# The clock is asked after this many lines.
+# The clock is checked after this many lines.
 _LINES_AT_ONCE = 16
-# A reader that jumps has this much before it then: more lines than a notice shows.
+# After a jump, a reader has this much before the end: more lines than a notice shows.
 _TAIL_BYTES = 32 << 10
 # The order between the streams is kept for this many changes.
 _RUNS_MAX = 1024
 
 
-class Following:
+class LineFollower:
     """Calls `take(stream, line)` for every line in the order of printing, within `timeout` where there is one; with
-    `patterns`, only for lines that can match. With `whole`, what was overwritten before its line was whole is left out;
-    else `skipped(stream, bytes)` gets the lines that cannot match and are wanted before others, and None where bytes
-    are missing."""
+    `patterns`, only for lines that can match. With `finished_lines_only`, what was overwritten before its line was
+    finished is left out; else `skipped(stream, bytes)` gets the lines that cannot match and are wanted before others,
+    and None where bytes are missing."""
 
     def __init__(
         self,
-        log: Log,
+        log: LogWriter,
         take: Take,
         *,
         timeout: RegexTimeout | None = None,
         patterns: Iterable[Pattern] | None = None,
-        whole: bool = True,
+        finished_lines_only: bool = True,
         skipped: Callable[[str, bytes | None], None] = lambda _stream, _block: None,
     ) -> None:
         self._log = log
         self._take = take
         self._timeout = timeout
-        self._whole = whole
+        self._finished_lines_only = finished_lines_only
         self._skipped = skipped
-        self._readers = {stream: Reader(log, stream, Sieve(None), whole=whole) for stream in log.ends()}
-        # Read and not given yet, the next one last.
+        self._readers = {
+            stream: Reader(log, stream, Sieve(None), finished_lines_only=finished_lines_only) for stream in log.ends()
+        }
+        # Read and not given yet; the next line is the last item.
         self._waiting: list[Line | bytes] = []
         # How many line ends of each stream were seen, as the log counts them.
         self._ends: dict[str, int] = log.facts()["lines"]
@@ -290,10 +294,10 @@ class Following:
 
     @property
     def unread(self) -> int:
-        """Bytes that could not be read, because they were gone or never on the disk, or that were given up."""
+        """The number of bytes that could not be read because they were dropped or never stored, or were given up."""
         return sum(reader.unread for reader in self._readers.values())
 
-    def on_output(self, stream: str, _size: int) -> None:
+    def on_output(self, stream: str) -> None:
         end = self._log.end(stream)
         runs = self._runs
         if runs and runs[-1][0] == stream:
@@ -306,7 +310,7 @@ class Following:
             runs[1:] = rest
 
     def read(self, for_s: float) -> bool:
-        """Give what is unread, but not longer than this. True when that was all, or no more can be read now."""
+        """Give what is unread, for at most this long. True when that was all, or no more can be read now."""
         until = time.monotonic() + for_s
         while self._runs:
             if self._timeout is None:
@@ -321,7 +325,7 @@ class Following:
         return not self._runs
 
     def jump(self) -> dict[str, int]:
-        """Leave out what is unread but the end of each stream. From where on, by stream."""
+        """Skip all that is unread except the end of each stream. Returns where each stream continues."""
         left_out: dict[str, int] = {}
         ends = {stream: end for stream, end in self._log.ends().items() if end > self._readers[stream].offset}
         for stream, end in ends.items():
@@ -333,7 +337,7 @@ class Following:
         return left_out
 
     def missed(self) -> dict[str, int]:
-        """How many lines of each stream ended up to here and were not given. Asked where nothing is unread."""
+        """How many lines of each stream ended up to here and were not given. Called when nothing is unread."""
         counts: dict[str, int] = self._log.facts()["lines"]
         missed = {stream: count - self._ends[stream] for stream, count in counts.items()}
         self._ends = counts
@@ -344,7 +348,7 @@ class Following:
         return self._readers[stream].partial()
 
     def give_up(self) -> None:
-        """What is unread stays so, and is counted."""
+        """Give up reading what is unread, and count it."""
         first = next((each.offset for each in reversed(self._waiting) if isinstance(each, Line)), None)
         if first is not None:
             reader = self._readers[self._runs[0][0]]
@@ -356,14 +360,14 @@ class Following:
         self._runs.clear()
 
     def go_to_end(self) -> None:
-        """Continue with what is printed from now on. What was not read does not count."""
+        """Continue with what is printed from now on. What was not read does not count as missed."""
         for stream, end in self._log.ends().items():
             self._readers[stream].go_to(end)
         self._waiting = []
         self._runs.clear()
 
     def end(self) -> int:
-        """Give the unfinished lines. Returns how many cannot be given: their beginning was not read."""
+        """Give the unfinished lines. Returns how many cannot be given because their beginning was not read."""
         torn = 0
         for stream, reader in self._readers.items():
             for line in reader.end():
@@ -394,7 +398,7 @@ class Following:
                 self._waiting = reader.read(end)[::-1]
             except OSError:
                 # No descriptor at the moment.
-                if not self._whole:
+                if not self._finished_lines_only:
                     return False  # the next output brings us here again
                 reader.skip(end)
             if reader.unread != unread:
@@ -408,7 +412,7 @@ class Following:
             if isinstance(each, bytes):
                 self._skipped(stream, each)
                 continue
-            if each.segment and self._whole:
+            if each.segment and self._finished_lines_only:
                 continue
             if self._take(stream, each) is False:
                 self._waiting.append(each)
@@ -416,27 +420,27 @@ class Following:
             self._ends[stream] += not each.cut
             count += 1
             # A block of whole lines is never left half given: `jump` counts on that.
-            if not self._whole and not count % _LINES_AT_ONCE and time.monotonic() >= until:
+            if not self._finished_lines_only and not count % _LINES_AT_ONCE and time.monotonic() >= until:
                 return True
         return True
 
 
 class Slices:
-    """Drives a `Following` that has to see every line: in slices between reads of the output, at once where the command
-    is silent. `pause`: while output comes in, a slice is followed by this many times its length without one. With
-    `quiet_s`, `partial(stream, line)` gets an unfinished line after this much silence."""
+    """Drives a `LineFollower` that has to see every line: in slices between reads of the output, at once where the
+    command is silent. `pause`: while output comes in, a slice is followed by this many times its length without one.
+    With `quiet_s`, `partial(stream, line)` gets an unfinished line after this much silence."""
 
     def __init__(
         self,
         loop: Loop,
-        following: Following,
+        follower: LineFollower,
         *,
         pause: float,
         quiet_s: float = 0.0,
         partial: Take | None = None,
         after: Callable[[], None] = lambda: None,
     ) -> None:
-        self._following = following
+        self._follower = follower
         self._pause = pause
         self._quiet_s = quiet_s
         self._partial = partial
@@ -445,14 +449,14 @@ class Slices:
         self._alarm = Alarm(loop, self._slice)
         self._quiet = Alarm(loop, self._give_partials)
         self._output_at: dict[str, float] = {}
-        # Was anything printed since the last slice?
+        # True if anything was printed since the last slice.
         self._fresh = False
         self._closed = False
 
-    def on_output(self, stream: str, size: int) -> None:
+    def on_output(self, stream: str) -> None:
         if self._closed:
             return
-        self._following.on_output(stream, size)
+        self._follower.on_output(stream)
         self._output_at[stream] = time.monotonic()
         self._fresh = True
         if not self._alarm.is_set:
@@ -469,10 +473,10 @@ class Slices:
     def _slice(self) -> None:
         busy, self._fresh = self._fresh, False
         began = time.monotonic()
-        done = self._following.read(SLICE_S)
+        done = self._follower.read(SLICE_S)
         self._after()
         if self._closed:
-            return  # by what it found
+            return  # closed because of what was found
         if busy:
             self._alarm.set(self._pause * (time.monotonic() - began))
         elif not done:
@@ -482,19 +486,19 @@ class Slices:
 
     def _wait_for_quiet(self) -> None:
         """An unfinished line may be a question."""
-        waiting = [at for stream, at in self._output_at.items() if self._following.partial(stream) is not None]
+        waiting = [at for stream, at in self._output_at.items() if self._follower.partial(stream) is not None]
         if waiting and self._partial is not None:
             self._quiet.set(min(waiting) + self._quiet_s - time.monotonic())
 
     def _give_partials(self) -> None:
         now = time.monotonic()
         for stream, output_at in list(self._output_at.items()):
-            line = self._following.partial(stream)
+            line = self._follower.partial(stream)
             if line is None or self._partial is None or self._closed:
                 continue
             if output_at + self._quiet_s <= now:
                 del self._output_at[stream]
-                self._following.give(self._partial, stream, line)
+                self._follower.give(self._partial, stream, line)
         self._after()
         if not self._closed and not self._alarm.is_set:
             self._wait_for_quiet()

@@ -12,7 +12,7 @@ from collections import deque
 from ...core import jsontext
 from ...core.loop import Alarm
 from . import Feature
-from .line_reader import PAUSE, SLICE_S, Following, Slices
+from .line_reader import PAUSE, SLICE_S, LineFollower, Slices
 from .patterns import Pattern, RegexTimeout
 
 TYPE_CHECKING = False
@@ -49,7 +49,8 @@ _NOW = 1e-6
 
 
 def entry(stream: str, line: Line) -> Entry:
-    """A line as a notice shows it: a part is marked, and what is cut says its length and where the log has it whole."""
+    """A line as a notice shows it: a part of a line is marked; a cut line gives its length and where the log has all of
+    it."""
     text, marks = line.text, []
     if line.part:
         marks.append(f"part {line.part}" + (", goes on" if line.cut else ""))
@@ -67,11 +68,11 @@ class Tokens:
         self._room = room
         self._refill_s = refill_s
         self._left = room
-        # When the one that is on its way set out.
+        # When the refill of the next token began.
         self._since = 0.0
 
     def next_at(self, now: float) -> float:
-        """When there is one: now, or when the next comes."""
+        """When there is a token: now, or when the next one comes."""
         self._refill(now)
         return now if self._left else self._since + self._refill_s
 
@@ -100,7 +101,7 @@ class Levels:
         self._last_level = LIVE
         # Of all notices.
         self.count = self.suppressed = 0
-        # It has been too much for long, and then the command is to be stopped.
+        # True if there were too many lines for long and the command is to be stopped.
         self.flooded = False
         # Since when something waits for a notice; since when every notice had to leave something out; when the last one
         # that did so was made, and the last digest.
@@ -133,7 +134,7 @@ class Levels:
             self._calm_down()
 
     def nothing_came(self) -> None:
-        """There was nothing."""
+        """Nothing was printed after all."""
         self._since = None
         if self.level == HELD:
             self.level = LIVE
@@ -152,7 +153,7 @@ class Levels:
                 self._left_out.setdefault(oldest[0], oldest[1].offset)
 
     def miss(self, count: int, since: dict[str, int]) -> None:
-        """This many lines were not looked at, from these offsets on."""
+        """This many lines, from these offsets on, were not examined."""
         self._waiting += count
         for stream, offset in since.items():
             self._left_out.setdefault(stream, offset)
@@ -262,7 +263,7 @@ def _fit(lines: Iterable[tuple[str, Line]]) -> list[Entry]:
 
 # The `by` of a stop because the command printed too much for long.
 FLOOD = "flood"
-# After this many searches that took too long, the last such pattern is given up.
+# After this many searches that took too long, the pattern is given up.
 _OVERRUNS_MAX = 3
 # At the end it catches up for at most this long.
 _CATCH_UP_S = 2.0
@@ -280,20 +281,20 @@ class Monitor(Feature):
         # Without patterns nothing is searched; and a host that plays the runner has no main thread for the timer.
         timeout = self._timeout if self._include or self._exclude else None
         # With patterns for what is wanted, the rest is not looked at.
-        self._following = Following(session.log, self._take, timeout=timeout, patterns=self._include or None)
+        self._follower = LineFollower(session.log, self._take, timeout=timeout, patterns=self._include or None)
         searches = self._include or self._exclude
-        self._slices = Slices(session.loop, self._following, pause=PAUSE) if searches else None
+        self._slices = Slices(session.loop, self._follower, pause=PAUSE) if searches else None
         self._alarm = Alarm(session.loop, self._signal)
         self._over = False
         self._stopped = False
 
-    def on_output(self, stream: str, size: int) -> None:
+    def on_output(self, stream: str) -> None:
         if self._over:
             return
         if self._slices is not None:
-            self._slices.on_output(stream, size)
+            self._slices.on_output(stream)
             return
-        self._following.on_output(stream, size)
+        self._follower.on_output(stream)
         if not self._alarm.is_set:
             self._plan_notice()
 
@@ -327,8 +328,8 @@ class Monitor(Feature):
     def _counts(self) -> dict[str, int]:
         counts = {"count": self._levels.count, "suppressed": self._levels.suppressed}
         # Only where every line has to be looked at can some have gone unseen.
-        if self._slices is not None and self._following.unread:
-            counts["unscanned"] = self._following.unread
+        if self._slices is not None and self._follower.unread:
+            counts["unscanned"] = self._follower.unread
         return counts
 
     def _take(self, stream: str, line: Line) -> None:
@@ -339,7 +340,7 @@ class Monitor(Feature):
             self._plan_notice()
 
     def _is_wanted(self, stream: str, line: Line) -> bool:
-        """A line that takes too long to search is shown: better a line too many than one too few."""
+        """A line that takes too long to search is shown: showing one line too many is better than missing one."""
         if any(self._matches(pattern, stream, line) is True for pattern in self._exclude):
             return False
         return not self._include or any(self._matches(pattern, stream, line) is not False for pattern in self._include)
@@ -357,7 +358,7 @@ class Monitor(Feature):
         if self._timeout.overruns >= _OVERRUNS_MAX:
             self._too_slow.append(pattern)
             self._session.runner_log.warn(
-                f"the monitor's pattern {pattern.text} takes too long: it is not looked for any more"
+                f"the monitor's pattern {pattern.text} takes too long to match: it is no longer searched for"
             )
         return None
 
@@ -381,17 +382,17 @@ class Monitor(Feature):
 
     def _gather(self) -> None:
         """The first lines that are unread and the newest, for a moment each, and how many are between them."""
-        self._following.read(SLICE_S)
-        if self._following.behind:
-            self._levels.miss(0, self._following.jump())
-            self._following.read(_CATCH_UP_S)
-        self._levels.miss(sum(self._following.missed().values()), {})
+        self._follower.read(SLICE_S)
+        if self._follower.behind:
+            self._levels.miss(0, self._follower.jump())
+            self._follower.read(_CATCH_UP_S)
+        self._levels.miss(sum(self._follower.missed().values()), {})
 
     def _catch_up(self) -> None:
         if self._slices is None:
             self._gather()
-            self._levels.miss(self._following.end(), {})
+            self._levels.miss(self._follower.end(), {})
         else:
-            self._following.read(_CATCH_UP_S)
-            self._following.give_up()
-            self._following.end()
+            self._follower.read(_CATCH_UP_S)
+            self._follower.give_up()
+            self._follower.end()

@@ -1,7 +1,7 @@
 """Patterns: a literal, or a regular expression with a bound on its CPU time.
 
-The engine of the standard library can take for ever on a short line. So patterns that invite it are refused here, and
-all searches run under a timer.
+The engine of the standard library can take for ever on a short line. So patterns with constructs that allow this are
+refused here, and all searches run under a timer.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 PATTERNS_MAX = 16
 PATTERN_MAX_CHARS = 512
-# More alternatives than these are not looked for one by one in raw output.
+# If there are more alternatives than these, they are not searched for one by one in raw output.
 _NEEDLES_MAX = 8
-# A repetition that may be longer than this counts as one without end.
+# A repetition whose upper bound is above this counts as unlimited.
 _LONG = 16
 REPEATS = ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT")
 REFERENCES = ("GROUPREF", "GROUPREF_IGNORE", "GROUPREF_LOC_IGNORE", "GROUPREF_UNI_IGNORE", "GROUPREF_EXISTS")
@@ -86,8 +86,8 @@ class Pattern:
         return self.stream in ("any", stream)
 
     def matches(self, line: Line, *, again: bool = False) -> bool:
-        """In what this line, or part of one, has that is new. After a match in the part before (`again`), one that
-        begins there is the same. A regex may take long: see that a timer runs."""
+        """Whether this line, or part of a line, matches in what is new. After a match in the part before (`again`), a
+        match that begins there is the same. A regex may take long: make sure that a timer runs."""
         if self.regex is not None:
             return self._searched(self.regex, line, again)
         literal = self._literal
@@ -112,7 +112,7 @@ def check(settings: Mapping[str, Any]) -> None:
 
 
 def compile_bounded(source: str, flags: int = 0) -> tuple[re.Pattern[str], Any]:
-    """The pattern and its parse, unless it has something in it that can take longer than its line is long."""
+    """The pattern and its parse; refuses patterns that may need more than linear time."""
     try:
         pattern = re.compile(source, flags)
         parsed = parser().parse(source, pattern.flags)
@@ -174,11 +174,11 @@ def inside(name: str, argument: Any) -> list[Any]:
 
 
 def _longest_run(codes: list[int], folded: bool) -> list[Needle] | None:
-    """Of the characters that have bytes of their own; where case is ignored, those are the ASCII ones."""
+    """The longest run of characters that have bytes of their own; if case is ignored, of the ASCII ones."""
     best: list[int] = []
     run: list[int] = []
     for code in [*codes, -1]:
-        # No surrogate has, nor what is put in place of bytes that are no character.
+        # Surrogates have no bytes, nor has what replaces bytes that are not a character.
         if 0 <= code < 0x80 or (code > 0 and not folded and not 0xD800 <= code < 0xE000 and code != 0xFFFD):
             run.append(code)
         else:
@@ -262,7 +262,7 @@ class RegexTimeout:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
 
     def matches(self, pattern: Pattern, line: Line, *, again: bool = False) -> bool:
-        """False too where the time ran out; that is counted."""
+        """False also when the time ran out; that is counted."""
         global _searching
         try:
             _searching = True

@@ -1,6 +1,7 @@
 """Probes: a port that the tree listens on, an HTTP answer, a command that succeeds.
 
-A probe is tried once per call of `run`, and calls back when it knows, within a bound and without holding up the loop.
+A probe is tried once per call of `run`, and calls back when it has a result, within a time limit and without blocking
+the loop.
 """
 
 from __future__ import annotations
@@ -29,17 +30,17 @@ if TYPE_CHECKING:
     Done = Callable[[bool, str], None]
 
 
-# One question to a port, without waiting for the answer in the loop: does it take a connection, or what does it
-# answer to a GET. Done within a bound, one way or the other.
+# One question to a port, without blocking the loop: does it accept a connection, or what does it answer to a GET?
+# Always finished within a time limit.
 
-# A server that has just come up may make its first visitor wait; longer than this is no answer.
+# A server that has just started may take long to answer its first request; longer than this counts as no answer.
 ANSWER_S = 10.0
 _HEAD_MAX_BYTES = 16 << 10
 
 
 class TcpProbe:
-    """Calls `done(ok, detail)` once, unless it was cancelled before. `request` None: to be let in is enough. `statuses`
-    None: any of 200 to 299."""
+    """Calls `done(ok, detail)` once, unless it was cancelled before. `request` None: an accepted connection is enough.
+    `statuses` None: any of 200 to 299."""
 
     def __init__(
         self,
@@ -140,7 +141,7 @@ def get(host: str, target: str) -> bytes:
 
 
 def status_of(received: bytes) -> int | None:
-    """The status of the answer that these bytes begin. None: not known yet; 0: this is not HTTP. Interim answers
+    """The status in the answer that begins with these bytes. None: not known yet; 0: this is not HTTP. Interim answers
     (1xx) are skipped."""
     while True:
         line, end, rest = received.partition(b"\r\n")
@@ -206,7 +207,7 @@ def _rows(table: str) -> Iterator[tuple[bytes, int, int, int]]:
             rest = rows.pop()
             for row in rows:
                 if first:
-                    first = False  # the names of the columns
+                    first = False  # the line with the column names
                     continue
                 fields = row.split()
                 if fields[3] != _LISTENS:
@@ -246,7 +247,7 @@ def _holds(pid: int, wanted: set[str]) -> bool:
     try:
         numbers = os.listdir(folder)
     except OSError:
-        return False  # gone, or not ours to look at
+        return False  # gone, or we may not inspect it
     for number in numbers:
         try:
             if os.readlink(f"{folder}/{number}") in wanted:
@@ -281,9 +282,9 @@ class ListenerSearch:
 
 _LOOPBACK = ("127.0.0.1", "::1")
 _PRINTABLE = frozenset(map(chr, range(0x21, 0x7F)))
-# Between two moments of a search through all processes.
+# Pause between two steps of a search through all processes.
 _SEARCH_PAUSE_S = 0.02
-# Of what a probing command prints, the end is evidence.
+# Of the output of a probing command, the end is kept as evidence.
 _PRINTED_BYTES = 4096
 _PRINTED_CHARACTERS = 200
 # A process with this role is not part of the session's tree.
@@ -368,7 +369,7 @@ def _check_port(port: object) -> None:
 
 
 class Port:
-    """Does a process of the session (`owner_check`), or any process, listen there, and does it answer as it should?"""
+    """True if a process of the session (`owner_check`), or any process, listens there and answers as it should."""
 
     def __init__(
         self,
@@ -429,7 +430,7 @@ class Port:
             self._probe = probe
 
     def _look(self) -> tuple[bool, str]:
-        """Is the listener a process of this session? The port of another process is no answer."""
+        """Whether the listener is a process of this session. The port of another process does not count."""
         port = self._port
         try:
             with self._session.reserve:
@@ -451,7 +452,7 @@ class Port:
             name = os.path.basename((processes.command_line(pid) or ["?"])[0])
             return False, f"port {port} is held by pid {pid} ({name}), which is not of this session"
         user = next(iter(found.values()))
-        which = "that cannot be looked at" if self._search.over else "which is not of this session"
+        which = "that cannot be inspected" if self._search.over else "which is not of this session"
         return False, f"port {port} is held by a process of user {user} {which}"
 
     def _search_more(self) -> None:
@@ -463,7 +464,7 @@ class Port:
 
 
 class Command:
-    """Does a command of the user end with code 0? It runs where the session's command does, apart from its tree."""
+    """True if a command of the user ends with code 0. It runs where the session's command does, apart from its tree."""
 
     def __init__(
         self, session: SessionWithProcesses, argv: list[str], environment: dict[str, str], within_s: float

@@ -10,7 +10,7 @@ import time
 from ...core import clock
 from ...core.loop import Alarm
 from . import Feature, probes
-from .line_reader import PAUSE, Following, Slices
+from .line_reader import PAUSE, LineFollower, Slices
 from .patterns import BadPattern, Pattern, RegexTimeout
 from .probes import ANSWER_S
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _FIRST_S = 0.05
 _EVERY_MAX_S = 1.0
+# The detection is late by at most this part of the waiting time.
+_LATE = 0.02
 # An unfinished line is searched after this long without output.
 _PARTIAL_S = 0.5
 _CATCH_UP_S = 2.0
@@ -57,7 +59,6 @@ class Ready(Feature):
         self._asked: dict[int, Port] = {}
         self._trying: set[int] = set()
         self._lines: _LineProbes | None = None
-        self._every_s = _FIRST_S
 
     def begin(self, attempt: int) -> None:
         self.close()
@@ -76,14 +77,14 @@ class Ready(Feature):
             self._lines = _LineProbes(self._session, patterns, self._line_seen)
         self._deadline.set(self._settings["timeout"])
         if self._asked:
-            self._tick.set(self._every_s)
+            self._tick.set(_FIRST_S)
 
-    def on_output(self, stream: str, size: int) -> None:
+    def on_output(self, stream: str) -> None:
         if self._lines is not None:
-            self._lines.on_output(stream, size)
+            self._lines.on_output(stream)
 
     def report(self) -> None:
-        """A host says that the command is ready. Without a `told` probe that decides at once."""
+        """A host reports that the command is ready. Without a `told` probe, that is decisive at once."""
         number = next((number for number, each in enumerate(self._settings["probes"]) if "told" in each), None)
         if self._answer is not None or not self._deadline.is_set:
             return
@@ -94,7 +95,7 @@ class Ready(Feature):
             self._meet(number)
 
     def finish(self) -> None:
-        """The last line of the command may be the one."""
+        """The last line of the command may be the one that makes it ready."""
         if self._lines is not None:
             self._lines.catch_up()
         if self._answer is None and self._deadline.is_set:
@@ -123,8 +124,8 @@ class Ready(Feature):
             if number in self._asked and number not in self._met and number not in self._trying:
                 self._try(number)
         if self._asked:
-            self._every_s = min(2 * self._every_s, _EVERY_MAX_S)
-            self._tick.set(self._every_s)
+            waited_s = time.monotonic() - self._began
+            self._tick.set(min(max(_FIRST_S, waited_s * _LATE), _EVERY_MAX_S))
 
     def _try(self, number: int) -> None:
         def tried(ok: bool, detail: str) -> None:
@@ -152,7 +153,7 @@ class Ready(Feature):
         if self._lines is not None:
             self._lines.look_at_partials()
         if self._answer is None:
-            self._try_all()  # a last look, for what it says
+            self._try_all()  # a last try, for its detail
         if self._answer is None:
             why = f"not ready after {self._settings['timeout']:g} s"
             self._decide(False, self._unmet(), self._because(why))
@@ -168,7 +169,7 @@ class Ready(Feature):
         after_s = round(time.monotonic() - self._began, 3)
         self._answer = {"ok": ok, "probe": probe, "detail": detail, "after_s": after_s}
         self.close()
-        # Where nothing but a host's report decides, that host knows already.
+        # If nothing but a host's report decides, that host knows already.
         own_word = all("told" in each for each in self._settings["probes"])
         self._session.signals.emit("ready", dict(self._answer), routed=not (ok and own_word))
         self._settled(ok)
@@ -184,19 +185,19 @@ class _LineProbes:
         self._seen = seen
         self._streams = list(session.log.ends())
         self._timeout = RegexTimeout()
-        self._following = Following(session.log, self._take, timeout=self._timeout, patterns=patterns.values())
-        self._slices = Slices(session.loop, self._following, pause=PAUSE, quiet_s=_PARTIAL_S, partial=self._take)
+        self._follower = LineFollower(session.log, self._take, timeout=self._timeout, patterns=patterns.values())
+        self._slices = Slices(session.loop, self._follower, pause=PAUSE, quiet_s=_PARTIAL_S, partial=self._take)
         self.on_output = self._slices.on_output
 
     def catch_up(self) -> None:
-        self._following.read(_CATCH_UP_S)
-        self._following.end()
+        self._follower.read(_CATCH_UP_S)
+        self._follower.end()
 
     def look_at_partials(self) -> None:
         for stream in self._streams:
-            line = self._following.partial(stream)
+            line = self._follower.partial(stream)
             if line is not None:
-                self._following.give(self._take, stream, line)
+                self._follower.give(self._take, stream, line)
 
     def close(self) -> None:
         self._slices.close()
@@ -217,7 +218,7 @@ LEAST_INTERVAL_S = 5.0
 
 
 class Tally:
-    """From hits and misses to a state: one hit is enough, misses count only several in a row. Pure."""
+    """From hits and misses to a state: one hit is enough; only several misses in a row count. Pure."""
 
     def __init__(self, misses: int) -> None:
         self._enough = misses
@@ -227,7 +228,7 @@ class Tally:
         self.since: str | None = None
 
     def take(self, ok: bool, at: str) -> bool:
-        """Did the state change? `since` is the first hit or miss of its run."""
+        """Returns whether the state changed. `since` is the first hit or miss of its run."""
         if self._missed == 0 or ok:
             self._run_since = at
         self._missed = 0 if ok else self._missed + 1
@@ -238,7 +239,7 @@ class Tally:
         return True
 
     def forget(self) -> None:
-        """Misses of the last attempt do not count for the next."""
+        """Forget misses of the last attempt: they do not count for the next."""
         self._missed = 0
 
 
@@ -262,8 +263,8 @@ class _HealthState(Feature):
 
 
 class Health(_HealthState):
-    """A probe at long intervals; only a change is signalled. With `held` it waits for `release`, when the command is
-    ready or was given up."""
+    """A probe at long intervals; only a change is signalled. With `held` it waits for `release`: the command is ready,
+    or waiting for that was given up."""
 
     def __init__(
         self, session: SessionWithProcesses, settings: dict[str, Any], environment: dict[str, str], *, held: bool
@@ -272,7 +273,7 @@ class Health(_HealthState):
         self._every_s = max(settings["interval"], LEAST_INTERVAL_S)
         if settings["interval"] < LEAST_INTERVAL_S:
             session.runner_log.warn(
-                f"a health probe every {settings['interval']:g} s was put at {LEAST_INTERVAL_S:g} s"
+                f"a health probe every {settings['interval']:g} s was raised to {LEAST_INTERVAL_S:g} s"
             )
         self._held = held
         self._runs = False
@@ -318,7 +319,7 @@ class Health(_HealthState):
 
 
 class ReportedHealth(_HealthState):
-    """Without a probe: healthy from the report of a host that it is ready until the command ends unasked."""
+    """Without a probe: healthy from a host's report that it is ready until the command ends without a request."""
 
     def __init__(self, session: SessionPart) -> None:
         super().__init__(session, misses=1)

@@ -57,7 +57,7 @@ class Heartbeat(Feature):
         self._ends = session.log.ends()
         self._lines: dict[str, int] = session.log.facts()["lines"]
 
-    def on_output(self, stream: str, size: int) -> None:
+    def on_output(self, stream: str) -> None:
         self._stream = stream
         if not self._alarm.is_set and not self._over:
             now = time.monotonic()
@@ -67,7 +67,7 @@ class Heartbeat(Feature):
         self._over = False
 
     def pause(self) -> None:
-        """The heartbeat of what was printed still comes, in its time."""
+        """The heartbeat for what was printed still comes, at its time."""
 
     def facts(self) -> dict[str, Any]:
         return {"heartbeats": self._rhythm.n}
@@ -99,7 +99,7 @@ class Heartbeat(Feature):
 
 
 def times_passed(limit_s: float, elapsed_s: float) -> int:
-    """The greatest of TIMES whose moment has come; 0 before the first."""
+    """The greatest of TIMES that has passed; 0 before the first."""
     return max((times for times in TIMES if times * limit_s <= elapsed_s), default=0)
 
 
@@ -115,7 +115,7 @@ class SoftDeadline(Feature):
         self.set(limit_s)
 
     def set(self, limit_s: float | None) -> None:
-        """Move it. One whose time is already over is signalled at once."""
+        """Move the deadline. If the new time is already over, it is signalled at once."""
         self.close()
         self._limit_s = limit_s
         self._signalled = 0
@@ -144,7 +144,7 @@ class SoftDeadline(Feature):
     def _signal(self) -> None:
         assert self._limit_s is not None
         elapsed_s = time.monotonic() - self._born
-        # Woken late, after a suspend say, it signals the last one that passed.
+        # If it wakes late, for example after a suspend, it signals the last one that passed.
         passed = times_passed(self._limit_s, elapsed_s)
         if passed > self._signalled:
             self._signalled = passed

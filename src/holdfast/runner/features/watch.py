@@ -1,7 +1,7 @@
-"""Watch patterns: signal the lines that match, whether or not a host is alive.
+"""Watch patterns: signal the lines that match, with or without a living host.
 
 The search is a cursor into the log. It runs in short slices between reads and takes at most a quarter of the time, so
-that it never slows the command: what it does not get to see before the log drops it is counted and reported.
+that it never slows the command: what the log drops before it was searched is counted and reported.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ import re
 import time
 
 from ...core.loop import Alarm
+from ...core.signalfile import CUT_MARK
 from ...core.vt.text import Line, clean
 from . import Feature
-from .line_reader import SLICE_S, Following, Slices
+from .line_reader import SLICE_S, LineFollower, Slices
 from .patterns import PATTERNS_MAX, BadPattern, Pattern, RegexTimeout
 
 TYPE_CHECKING = False
@@ -28,10 +29,9 @@ _CATCH_UP_S = 2.0
 _OVERRUNS_MAX = 3
 LINES_MAX = 20
 CHARS_MAX = 2000
-CUT_MARK = " ...[cut]"
 
 
-class Batch:
+class MatchGroup:
     """Matches of one moment, signalled together: lines as they are shown, and how many there were."""
 
     def __init__(self, at: float, stream: str, pattern: Pattern, line: Line) -> None:
@@ -72,15 +72,15 @@ class Batch:
         self._room -= len(text)
 
 
-class _Searched:
+class _SearchState:
     """What the search of one stream remembers."""
 
     def __init__(self) -> None:
         self.patterns: list[Pattern] = []
-        # Where the line begins that matched before it was finished; and whether the part before this one matched.
+        # Where the line begins that matched before it was finished, and whether the part before this one matched.
         self.matched_at = -1
         self.matched_part = False
-        # The line that took too long, and the pattern that did.
+        # The line that took too long, and its pattern.
         self.slow: tuple[Line, Pattern] | None = None
         # The last lines, as many as a pattern shows before a match.
         self.before: list[str] = []
@@ -111,24 +111,26 @@ class Watch(Feature):
         )
         self._timeout = RegexTimeout()
         self._echo = Echo() if "tty" in session.log.ends() else None
-        self._following = Following(session.log, self._take, timeout=self._timeout, whole=False, skipped=self._skipped)
+        self._follower = LineFollower(
+            session.log, self._take, timeout=self._timeout, finished_lines_only=False, skipped=self._skipped
+        )
         self._slices = Slices(
             session.loop,
-            self._following,
+            self._follower,
             pause=_REST,
             quiet_s=settings["partial_ms"] / 1000,
             partial=self._take_partial,
             after=self._check_overruns,
         )
-        self._searched = {stream: _Searched() for stream in session.log.ends()}
+        self._searched = {stream: _SearchState() for stream in session.log.ends()}
         self._patterns = self._usable(settings["patterns"])
-        # Patterns that are signalled once, and were.
-        self._left: list[Pattern] = []
-        self._batch: Batch | None = None
-        self._gathered = Alarm(session.loop, self._signal_batch)
-        # Between two attempts and after the last one nothing is looked at.
+        # Patterns that are signalled only once, and were.
+        self._spent: list[Pattern] = []
+        self._group: MatchGroup | None = None
+        self._gathered = Alarm(session.loop, self._signal_group)
+        # Between two attempts and after the last one nothing is searched.
         self._over = False
-        # A pattern took too long too often: nothing is looked at any more.
+        # A pattern took too long too often: nothing is searched any more.
         self._gave_up = False
         self._arm()
 
@@ -137,19 +139,19 @@ class Watch(Feature):
     def begin(self, attempt: int) -> None:
         """What descendants of the attempt before printed meanwhile is not watched."""
         self._over = False
-        self._left = []
-        self._following.go_to_end()
+        self._spent = []
+        self._follower.go_to_end()
         for searched in self._searched.values():
             searched.forget()
         self._slices.open()
         self._arm()
 
-    def on_output(self, stream: str, size: int) -> None:
+    def on_output(self, stream: str) -> None:
         if not self._gave_up:
-            self._slices.on_output(stream, size)
+            self._slices.on_output(stream)
 
     def typed(self, data: bytes) -> None:
-        """Written to the terminal through us: its echo is no match."""
+        """Written to the terminal through us: its echo is not a match."""
         if self._echo is not None:
             self._echo.typed(data, time.monotonic())
 
@@ -157,25 +159,25 @@ class Watch(Feature):
         self.finish()
 
     def finish(self) -> None:
-        """The command is gone and its output drained: look at what is left, and signal what is due."""
+        """The command is gone and its output drained: search what is left, and signal what is due."""
         if self._over:
             return
         deadline = time.monotonic() + _CATCH_UP_S
-        while not self._gave_up and time.monotonic() < deadline and not self._following.read(SLICE_S):
+        while not self._gave_up and time.monotonic() < deadline and not self._follower.read(SLICE_S):
             self._check_overruns()
-        self._following.give_up()
+        self._follower.give_up()
         if not self._gave_up:
-            self._following.end()
+            self._follower.end()
         self._check_overruns()
-        self._signal_batch()
+        self._signal_group()
         self._over = True
         self._slices.close()
-        unscanned = self._following.unread
+        unscanned = self._follower.unread
         if unscanned:
             self._session.runner_log.warn(f"{unscanned} bytes were not searched for watch patterns")
 
     def add(self, settings: dict[str, Any]) -> None:
-        """Look for this too, from now on. Raises BadPattern."""
+        """Search for this too, from now on. Raises BadPattern."""
         pattern = Pattern(settings)
         if len(self._patterns) >= PATTERNS_MAX:
             raise BadPattern(f"a session has at most {PATTERNS_MAX} patterns")
@@ -192,7 +194,7 @@ class Watch(Feature):
         return {
             "watch": {
                 **self._limiter.facts(),
-                "unscanned": self._following.unread,
+                "unscanned": self._follower.unread,
                 "patterns": [{"id": pattern.id, "text": pattern.text} for pattern in self._armed()],
             }
         }
@@ -200,7 +202,7 @@ class Watch(Feature):
     def ended(self) -> dict[str, Any]:
         """For the ending of the session."""
         limiter = self._limiter
-        unscanned = self._following.unread
+        unscanned = self._follower.unread
         return {"watch": {"hits": limiter.hits, "suppressed": limiter.suppressed, "unscanned": unscanned}}
 
     def close(self) -> None:
@@ -211,21 +213,21 @@ class Watch(Feature):
     # Searching.
 
     def _usable(self, patterns: list[dict[str, Any]]) -> list[Pattern]:
-        """All of them, as hosts check them before; but the host may know expressions that an older Python here does
+        """All patterns, as hosts check them before; but the host may accept expressions that an older Python here does
         not."""
         usable = []
         for settings in patterns:
             try:
                 usable.append(Pattern(settings))
             except BadPattern as problem:
-                self._session.runner_log.warn(f"watch pattern {settings.get('id')} is not looked for: {problem}")
+                self._session.runner_log.warn(f"watch pattern {settings.get('id')} is not searched for: {problem}")
         return usable
 
     def _armed(self) -> list[Pattern]:
-        return [pattern for pattern in self._patterns if pattern not in self._left]
+        return [pattern for pattern in self._patterns if pattern not in self._spent]
 
     def _arm(self) -> None:
-        self._following.set_patterns(self._armed())
+        self._follower.set_patterns(self._armed())
         for stream, searched in self._searched.items():
             searched.patterns = [pattern for pattern in self._armed() if pattern.applies_to(stream)]
             searched.context = max((pattern.before for pattern in searched.patterns), default=0)
@@ -238,10 +240,10 @@ class Watch(Feature):
             self._searched[stream].remember(clean(block[:-1]).split("\n"))
 
     def _take(self, stream: str, line: Line) -> bool:
-        """Search a line, or the part of one. False: a pattern took too long, and those behind it have the next
+        """Search a line, or a part of one. False: a pattern took too long, and the patterns after it have the next
         slice."""
         searched, overruns = self._searched[stream], self._timeout.overruns
-        if line.offset == searched.matched_at or self._search(stream, line, whole=not line.segment):
+        if line.offset == searched.matched_at or self._search(stream, line, line_is_final=not line.segment):
             searched.matched_part = line.cut
             return True
         if self._timeout.overruns > overruns:
@@ -253,14 +255,14 @@ class Watch(Feature):
 
     def _take_partial(self, stream: str, line: Line) -> None:
         searched = self._searched[stream]
-        if line.offset != searched.matched_at and self._search(stream, line, whole=False):
+        if line.offset != searched.matched_at and self._search(stream, line, line_is_final=False):
             searched.matched_at = line.offset
 
-    def _search(self, stream: str, line: Line, *, whole: bool) -> bool:
+    def _search(self, stream: str, line: Line, *, line_is_final: bool) -> bool:
         """The first pattern that matches wins the line."""
         searched, overruns = self._searched[stream], self._timeout.overruns
         for pattern in searched.patterns_for(line):
-            if self._matches(pattern, stream, line) and not self._is_echo(pattern, stream, line, whole):
+            if self._matches(pattern, stream, line) and not self._is_echo(pattern, stream, line, line_is_final):
                 before: list[str] = []
                 if pattern.before:
                     # What was shown before one match is not shown again before the next.
@@ -278,21 +280,21 @@ class Watch(Feature):
             return pattern.matches(line, again=again)
         return self._timeout.matches(pattern, line, again=again)
 
-    def _is_echo(self, pattern: Pattern, stream: str, line: Line, whole: bool) -> bool:
+    def _is_echo(self, pattern: Pattern, stream: str, line: Line, line_is_final: bool) -> bool:
         if self._echo is None:
             return False
 
         def matches(text: str) -> bool:
             return self._matches(pattern, stream, Line(text, line.offset, line.end))
 
-        return self._echo.explains(line.text, time.monotonic(), matches, whole=whole)
+        return self._echo.explains(line.text, time.monotonic(), matches, line_is_final=line_is_final)
 
     def _check_overruns(self) -> None:
         if self._timeout.overruns < _OVERRUNS_MAX or self._gave_up:
             return
         self._gave_up = True
         self._slices.close()
-        self._signal_batch()
+        self._signal_group()
         if self._limiter.reason is None:
             self._limiter.disable(TOO_SLOW)
             self._signal_disabled()
@@ -301,7 +303,7 @@ class Watch(Feature):
 
     def _found(self, stream: str, pattern: Pattern, line: Line, before: list[str]) -> None:
         now = time.monotonic()
-        if self._batch is None:
+        if self._group is None:
             if not self._limiter.delivers(now):
                 strikes = self._limiter.strikes
                 if self._limiter.arrive(1, now).disabled is not None:
@@ -309,42 +311,42 @@ class Watch(Feature):
                 elif self._limiter.strikes != strikes:
                     self._session.write_state()
                 return
-            self._batch = Batch(now, stream, pattern, line)
+            self._group = MatchGroup(now, stream, pattern, line)
             self._gathered.set(self._gather_s)
-        self._batch.add(pattern, line, before)
+        self._group.add(pattern, line, before)
 
-    def _signal_batch(self) -> None:
+    def _signal_group(self) -> None:
         self._gathered.cancel()
-        batch, self._batch = self._batch, None
-        if batch is None:
+        group, self._group = self._group, None
+        if group is None:
             return
-        # By the time of the match: waiting for neighbours moves no window.
-        outcome = self._limiter.arrive(batch.count, batch.at)
+        # By the time of the match: waiting for neighbours does not move a window.
+        outcome = self._limiter.arrive(group.count, group.at)
         if outcome.emit:
-            self._emit(batch, outcome.suppressed)
+            self._emit(group, outcome.suppressed)
         if outcome.disabled is not None:
             self._signal_disabled()
 
-    def _emit(self, batch: Batch, suppressed: int) -> None:
+    def _emit(self, group: MatchGroup, suppressed: int) -> None:
         self._session.signals.emit(
             "watch",
             {
-                "pattern": batch.pattern.id,
-                "text": batch.pattern.text,
-                "lines": batch.shown,
-                **({"matched": batch.matched} if batch.with_context else {}),
-                "stream": batch.stream,
-                "offset": batch.line.offset,
-                "more": batch.more,
+                "pattern": group.pattern.id,
+                "text": group.pattern.text,
+                "lines": group.shown,
+                **({"matched": group.matched} if group.with_context else {}),
+                "stream": group.stream,
+                "offset": group.line.offset,
+                "more": group.more,
                 "suppressed": suppressed,
                 "hits": self._limiter.hits,
                 "strikes": self._limiter.strikes,
                 "until": self._limiter.until_ns,
             },
         )
-        once = [pattern for pattern in batch.patterns if pattern.once]
+        once = [pattern for pattern in group.patterns if pattern.once]
         if once:
-            self._left += once
+            self._spent += once
             self._arm()
         self._session.write_state()
 
@@ -362,22 +364,23 @@ class Watch(Feature):
         )
 
 
-# How often one session may signal matches. Pure: time is given, and it decides at matches alone, so no timer ticks.
+# How often one session may signal matches. Pure: the time is passed in, and decisions are made only at matches, so no
+# timer runs.
 
 
 ARMED, COOLING, STRUCK, DISABLED = "armed", "cooling", "struck", "disabled"
 STRIKES, LIFETIME, TOO_SLOW = "strikes", "lifetime", "too_slow"
 
 
-class Outcome:
-    """What becomes of a batch. `emit`: it is signalled, with the number of lines that were suppressed before it."""
+class Verdict:
+    """The decision on a group. `emit`: it is signalled, with the number of lines that were suppressed before it."""
 
     __slots__ = ("disabled", "emit", "suppressed")
 
     def __init__(self, *, emit: bool = False, suppressed: int = 0, disabled: str | None = None) -> None:
         self.emit = emit
         self.suppressed = suppressed
-        # Why watching ended with this batch.
+        # Why watching ended with this group.
         self.disabled = disabled
 
 
@@ -397,11 +400,11 @@ class Limiter:
         self.reason: str | None = None
 
     def delivers(self, now: float) -> bool:
-        """Would a match at this moment be signalled? Then it is worth waiting for its neighbours."""
+        """True if a match at this moment would be signalled: then it is worth waiting for its neighbours."""
         return self.state == ARMED or (self.state != DISABLED and now >= self.until)
 
-    def arrive(self, lines: int, now: float) -> Outcome:
-        """A batch of this many matching lines."""
+    def arrive(self, lines: int, now: float) -> Verdict:
+        """A group of this many matching lines."""
         if not self.delivers(now):
             return self._drop(lines)
         if self.state == COOLING:
@@ -412,20 +415,21 @@ class Limiter:
         self.until = now + self._interval_s
         if self.hits >= self._lifetime:
             self.disable(LIFETIME)
-        return Outcome(emit=True, suppressed=before, disabled=self.reason)
+        return Verdict(emit=True, suppressed=before, disabled=self.reason)
 
     def disable(self, reason: str) -> None:
         self.state = DISABLED
         self.reason = reason
 
     def take_suppressed(self) -> int:
-        """The number goes into a signal now."""
+        """Take the number of suppressed lines for a signal that is being made."""
         suppressed, self.suppressed = self.suppressed, 0
         return suppressed
 
     @property
     def until_ns(self) -> int | None:
-        """The same as signals have it, in nanoseconds of the monotonic clock; None before the first window."""
+        """The end of the window as signals record it, in nanoseconds of the monotonic clock; None before the first
+        window."""
         return round(self.until * 1e9) if self.hits else None
 
     def facts(self) -> dict[str, Any]:
@@ -438,24 +442,26 @@ class Limiter:
             "disabled": self.reason,
         }
 
-    def _drop(self, lines: int) -> Outcome:
+    def _drop(self, lines: int) -> Verdict:
         self.suppressed += lines
         if self.state == COOLING:
             self.state = STRUCK
             self.strikes += 1
             if self.strikes >= self._strikes_max:
                 self.disable(STRIKES)
-                return Outcome(disabled=STRIKES)
-        return Outcome()
+                return Verdict(disabled=STRIKES)
+        return Verdict()
 
 
-# What a terminal shows because it was typed, as against what the command prints. Pure: time is given.
+# Tells what a terminal shows because it was typed from what the command prints. Pure: the time is passed in.  An echoed
+# line shows what was typed, mostly after a prompt. So what was typed is removed from a line that matches, and the rest
+# is searched again.
 #
-# An echoed line says what was typed, mostly behind a prompt. So what was typed is taken out of a line that matches,
+# An echoed line says what was typed, mostly after a prompt. So what was typed is taken out of a line that matches,
 # and the rest is searched again.
 
 
-# The time that a shell may take to show what it was given.
+# A shell may take this long to show its input.
 MEMORY_S = 2.0
 # A paste is echoed too, but a match needs only some of its lines.
 _LINES_MAX = 64
@@ -467,7 +473,7 @@ _AT_PROMPT = re.compile("[$#%>\u276f\u00bb\u279c\u203a\u03bb]\\s?$")
 
 
 class _Typed:
-    """A line of it, and when its last character came. `shown`: its echo was seen."""
+    """One typed line, and when its last character came. `shown`: its echo was seen."""
 
     __slots__ = ("at", "shown", "text")
 
@@ -479,7 +485,7 @@ class _Typed:
 
 class Echo:
     def __init__(self) -> None:
-        # The last is the line that is not ended.
+        # The last item is the unfinished line.
         self._typed: list[_Typed] = [_Typed(0.0)]
 
     def typed(self, data: bytes, now: float) -> None:
@@ -497,17 +503,18 @@ class Echo:
                 line.text = (line.text + character)[-_LINE_MAX_CHARS:]
         del self._typed[:-_LINES_MAX]
 
-    def explains(self, text: str, now: float, matches: Callable[[str], bool], *, whole: bool) -> bool:
-        """Is it only for what was typed that this line matches? What was typed is shown by one line: the next that says
-        it is the command's answer. But a shell that was given it too early shows it again, at its prompt."""
+    def explains(self, text: str, now: float, matches: Callable[[str], bool], *, line_is_final: bool) -> bool:
+        """True if this line matches only because of what was typed. What was typed is shown by one line: the next
+        line that contains it is the command's answer. But a shell that got the text too early shows it again, at its
+        prompt."""
         for line in self._typed:
             if not line.text or now - line.at > MEMORY_S:
                 continue
-            before, found, behind = text.partition(line.text)
-            if not found or matches(before + behind):
+            before, found, after = text.partition(line.text)
+            if not found or matches(before + after):
                 continue
             if line.shown and not _AT_PROMPT.search(before):
                 continue
-            line.shown = line.shown or whole
+            line.shown = line.shown or line_is_final
             return True
         return False

@@ -1,7 +1,7 @@
 """Attached clients: each is a cursor into the log, with at most one started frame.
 
-At the head it is handed the chunk just read; behind it reads the segments. Nothing is queued for it, so a client
-that stops reading costs nothing and slows no other.
+At the end of the log it is handed the chunk just read; before that it reads the segments. Nothing is queued for it, so
+a client that stops reading costs nothing and slows no other.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 
 from ...core import clock, wire
+from ...core.records import TTY
 from ...core.wire import Problem
 from .pty import Sizing, size_of
 
@@ -20,13 +21,12 @@ if TYPE_CHECKING:
     from .terminal import Terminal
 
 
-STREAM = "tty"
-# One data frame from the log. Also what a client that is behind costs in memory while it is sent.
+# One data frame from the log. Also what a client that lags costs in memory while it is sent.
 _PIECE_BYTES = 256 << 10
 # A terminal this far behind is shown the screen as it is now. One with backpressure never falls that far behind.
 _LAG_MAX_BYTES = 4 << 20
-_HOLD_BYTES = 1 << 20
-# Above its share of the input queue a client is not read from until the command has caught up.
+_FAR_BEHIND_BYTES = 1 << 20
+# A client above its share of the input queue is not read from until the command has caught up.
 _SHARE_BYTES = 256 << 10
 _LABEL_CHARACTERS = 256
 _HISTORY_ROWS = 1000
@@ -41,7 +41,7 @@ class AttachedClient:
         self.id = id
         self.role = request.get("role") or "control"
         self._lag = request.get("lag") or "skip"
-        # Does the command wait for this client, as it would for the reader of a pipe?
+        # True if the command waits for this client, as it would for the reader of a pipe. The request calls it `hold`.
         self.backpressure = request.get("hold") is True
         rows = request.get("history_rows")
         self._history_rows: int = _HISTORY_ROWS if rows is None else rows
@@ -62,7 +62,7 @@ class AttachedClient:
         self._at = 0
         self._due: dict[str, bool] = {}
         # How many of the terminal's changes of size were sent to this client.
-        self._sizes = 0
+        self._resizes_sent = 0
         self._exit_sent = False
         self._leaving = False
 
@@ -93,7 +93,7 @@ class AttachedClient:
     # Out.
 
     def on_output(self, offset: int, chunk: bytes) -> None:
-        known = self._sizes == self._terminal.resized
+        known = self._resizes_sent == self._terminal.resizes_count
         if self._at == offset and known and not self._ranges and not self._client.has_unsent:
             self._at += len(chunk)
             self._client.send_bytes(wire.data(offset, chunk))
@@ -101,8 +101,9 @@ class AttachedClient:
             self.pump()
 
     def notify(self, what: str) -> None:
-        """Something beside the output has changed: `mode`, `clients`. Sent after the data it belongs to, as it is
-        then, and once however often it changed meanwhile."""
+        """Notify the client that something other than the output has changed: `mode`, `clients`, `bell`. The frame
+        is sent after the data it belongs to, with the state at that moment, and once however often it changed
+        meanwhile."""
         if self._is_notified:
             self._due[what] = True
 
@@ -112,7 +113,7 @@ class AttachedClient:
         return not self._exit_sent or self._terminal.is_printed_to
 
     def pump(self) -> None:
-        """Send on while the client takes it."""
+        """Send as long as the client accepts data."""
         while not self._client.closed and not self._client.has_unsent and self._send_next():
             pass
         if self.backpressure:
@@ -120,10 +121,10 @@ class AttachedClient:
 
     @property
     def is_far_behind(self) -> bool:
-        return self._terminal.end_offset - self._at > min(_HOLD_BYTES, self._terminal.log.piece_bytes)
+        return self._terminal.end_offset - self._at > min(_FAR_BEHIND_BYTES, self._terminal.log.piece_bytes)
 
     def leave(self) -> None:
-        """The runner leaves: what is there is sent, then the connection is closed."""
+        """The runner leaves: send what is there, then close the connection."""
         self._leaving = True
         self.pump()
 
@@ -151,7 +152,7 @@ class AttachedClient:
             raise Problem("bad-argument", "`from` is screen, start, now or an offset", argument="from")
 
     def _resume_at(self, offset: int) -> None:
-        """Behind a gap: a terminal is shown the screen again, a raw reader gets what there is."""
+        """After a gap: a terminal is shown the screen again, a raw reader gets what there is."""
         if self._lag == "skip":
             self._start_over()
         else:
@@ -167,7 +168,7 @@ class AttachedClient:
         self._at = at
         begin = min([part["from"] for part in restore or ()], default=at)
         self._due.clear()
-        self._sizes = terminal.resized
+        self._resizes_sent = terminal.resizes_count
         self._client.send(
             {
                 "type": "init",
@@ -188,7 +189,7 @@ class AttachedClient:
     def _send_next(self) -> bool:
         if self._ranges:
             return self._send_restore()
-        size = self._terminal.size_behind(self._sizes) if self._is_notified else None
+        size = self._terminal.next_size_after(self._resizes_sent) if self._is_notified else None
         if size is not None and size[0] <= self._at:
             return self._send_size(*size)
         if self._at < self._terminal.end_offset:
@@ -203,19 +204,19 @@ class AttachedClient:
     def _send_restore(self) -> bool:
         current = self._ranges[0]
         begin, end = current
-        at, payload = self._terminal.log.read(STREAM, begin, min(_PIECE_BYTES, end - begin))
+        at, payload = self._terminal.log.read(TTY, begin, min(_PIECE_BYTES, end - begin))
         payload = payload[: max(0, end - at)]
         if begin < self._terminal.first_offset:
-            # Dropped while we were at it: another start is nearer by now.
+            # Dropped in the meantime: another start is nearer now.
             self._gap(begin, end, "dropped")
             self._start_over()
             return True
         if at != begin or not payload:
             # The disk refused these, or they were removed: the screen is drawn from what there is.
-            behind = at if payload else end
-            self._client.send({"type": "gap", "from": begin, "to": behind, "reason": "disk"})
-            current[0] = behind
-            if behind >= end:
+            resumes_at = at if payload else end
+            self._client.send({"type": "gap", "from": begin, "to": resumes_at, "reason": "disk"})
+            current[0] = resumes_at
+            if resumes_at >= end:
                 self._ranges.pop(0)
             return True
         current[0] += len(payload)
@@ -225,8 +226,8 @@ class AttachedClient:
         return True
 
     def _send_size(self, _offset: int, rows: int, cols: int, by: str | None, number: int) -> bool:
-        """Where it changed: what was printed for it comes behind."""
-        self._sizes = number
+        """Send the new size; what was printed for it comes after."""
+        self._resizes_sent = number
         self._client.send({"type": "size", "rows": rows, "cols": cols, "by": by})
         return True
 
@@ -237,7 +238,7 @@ class AttachedClient:
             self._gap(self._at, terminal.tracker.ground, "skipped")
             self._start_over()
             return True
-        at, payload = terminal.log.read(STREAM, self._at, limit)
+        at, payload = terminal.log.read(TTY, self._at, limit)
         if not payload or at > self._at:
             to = at if payload else end
             self._gap(self._at, to, "dropped" if self._at < terminal.first_offset else "disk")
@@ -323,7 +324,8 @@ class AttachedClient:
         self._focus_is(request.get("focused") is not False)
 
     def _focus_is(self, focused: bool) -> None:
-        """The command hears of the first gain and the last loss: one client that leaves never blinds the rest."""
+        """The command is told about the first gain and the last loss: one client that leaves never takes the focus from
+        the rest."""
         before = self._terminal.is_focused()
         self.focused = focused
         self._seen_at = time.monotonic()

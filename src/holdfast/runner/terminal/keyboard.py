@@ -16,10 +16,11 @@ from collections import deque
 from ...core import wire
 from ...core.loop import WRITE, Alarm
 from ...core.shapes import SWITCH, Kind, one_of, whole
+from ...core.vt.cursor import COLS_MAX, ROWS_MAX
 from ...core.wire import Problem
 from ..streams import InputQueue
 from .keycodes import MODIFIERS, NAMES, bytes_for, csi, is_character, nearest, spell
-from .pty import CANONICAL_BYTES, COLS_MAX, ROWS_MAX
+from .pty import CANONICAL_BYTES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,8 +40,8 @@ _PASTE_BEGIN, _PASTE_END = b"\x1b[200~", b"\x1b[201~"
 BRACKETED = ("auto", "always", "never")
 # Of a paste that comes in several requests: the first opens the brackets, the last closes them.
 PIECES = ("first", "middle", "last")
-# C0 but TAB and CR, DEL, and C1 in both its forms: as a character, and as a lone byte, which text carries as a
-# surrogate. Without an ESC and a CSI no end of a paste survives, and none can form from what is left around them.
+# C0 except TAB and CR, DEL, and C1 in both its forms: as a character, and as a lone byte, which text carries as a
+# surrogate. Without ESC and CSI no end-of-paste sequence survives, and none can form from what is left around them.
 _UNSAFE = dict.fromkeys(
     [*range(0x09), *range(0x0A, 0x0D), *range(0x0E, 0x20), *range(0x7F, 0xA0), *range(0xDC80, 0xDCA0)]
 )
@@ -54,7 +55,7 @@ _PAUSE_MAX_MS = 5000
 
 
 class BadPart(Exception):
-    """A part that is malformed whatever the modes: which member, and the rule it breaks."""
+    """A part that is malformed in any mode: which member, and the rule it breaks."""
 
     def __init__(self, argument: str, message: str) -> None:
         super().__init__(message)
@@ -74,7 +75,7 @@ class Inexpressible(Exception):
 
 
 def check_part(part: object) -> None:
-    """Raises `BadPart` unless it is a part. Whether it can be expressed is known only when it is encoded."""
+    """Raises `BadPart` unless it is a valid part. Whether it can be expressed is known only when it is encoded."""
     if not isinstance(part, dict):
         raise BadPart("parts", "a part is an object")
     kinds = [name for name in part if name in _PARTS]
@@ -93,7 +94,7 @@ def check_part(part: object) -> None:
 
 
 def encode(part: Part, modes: Modes) -> tuple[bytes, list[str]]:
-    """Its bytes, and warnings of the form `name: explanation`. The part must have passed `check`."""
+    """The bytes of a part, and warnings of the form `name: explanation`. The part must have passed `check`."""
     if "key" in part:
         return _key(part["key"], sum(MODIFIERS[name] for name in part.get("mods", ())), modes)
     if "text" in part:
@@ -231,12 +232,12 @@ _REQUIRED = ("row", "col")
 REPLIES_MAX_BYTES = 64 << 10
 # A tty that is canonical and echoes would show the reply; the program that asked is about to change that.
 _REPLY_WAIT_S = 0.02
-# The key that ends a file, as the terminal has it when it is typed.
+# The end-of-file key, as the terminal defines it when it is typed.
 EOF: Part = {"eof": True}
 
 
 def size_of(parts: list[Part]) -> int:
-    """What a call counts for in the queue: its text, whatever its keys become."""
+    """The size of a call in the queue: that of its text, whatever its keys become."""
     return sum(len(text) if isinstance(text, (str, bytes)) else 1 for part in parts for text in part.values())
 
 
@@ -246,7 +247,7 @@ def _is_raw(part: object) -> bool:
 
 
 class _Call:
-    """`taken` counts what the kernel took, not what was begun."""
+    """`taken` counts what the kernel accepted, not what was begun."""
 
     __slots__ = ("done", "parts", "size", "taken")
 
@@ -258,7 +259,7 @@ class _Call:
 
 
 class Keyboard(InputQueue):
-    """`done(whole, bytes)` of a call is called when the kernel took its last byte, or never will."""
+    """`done(whole, bytes)` of a call is called when the kernel accepted its last byte, or never will."""
 
     def __init__(
         self, loop: Loop, tty: Tty, tracker: Tracker, typed: Callable[[bytes], None] = lambda _data: None
@@ -269,14 +270,15 @@ class Keyboard(InputQueue):
         self._loop = loop
         self._tty = tty
         self._tracker = tracker
-        # One of its own: the loop watches the other for output.
+        # A descriptor of its own: the loop watches the other one for output.
         self._fd = os.dup(tty.master)
         self._calls: deque[_Call] = deque()
         self._replies: deque[bytes] = deque()
         self._replies_size = 0
         self._under_way = memoryview(b"")
         self._writing: _Call | None = None
-        # Calls between two of their keys: others may type meanwhile. Only the Enter of a `submit` is waited for.
+        # Calls that pause between two of their keys: other clients may type meanwhile. Only the Enter of a `submit` is
+        # waited for.
         self._sleeping: list[_Call] = []
         self._pause = Alarm(loop, lambda: self._drain(0))
         self._reply_wait = Alarm(loop, self._stop_waiting)
@@ -285,8 +287,8 @@ class Keyboard(InputQueue):
         self.replies_dropped = 0
 
     def check(self, parts: list[Part]) -> tuple[int, list[str]]:
-        """How many bytes they are by the modes in force, and warnings. What cannot be typed is refused while nothing is
-        written yet: a call is typed as a whole or not at all."""
+        """The number of bytes in the current modes, and warnings. What cannot be typed is refused before anything is
+        written: a call is typed as a whole or not at all."""
         warnings: list[str] = []
         count = line = 0
         for part in parts:
@@ -329,7 +331,7 @@ class Keyboard(InputQueue):
         self._drain(0)
 
     def interrupt(self) -> bool:
-        """Type what interrupts, ahead of all that waits. False when it cannot be written now."""
+        """Type the interrupt key, ahead of all that waits. False when it cannot be written now."""
         settings = self._tty.settings()
         if self.closed_because is not None or settings is None or self._under_way:
             return False
@@ -371,7 +373,7 @@ class Keyboard(InputQueue):
         settings = self._tty.settings()
         if settings is None:
             return b"", []
-        # The first one only ends the line that was begun.
+        # The first end-of-file key only ends the line that was begun.
         twice = settings.canonical and self._last_byte not in (b"", *settings.line_ends)
         return settings.eof * (2 if twice else 1), []
 
@@ -394,7 +396,7 @@ class Keyboard(InputQueue):
             self._loop.watch(self._fd, 0, self._drain)
 
     def _next(self) -> bool:
-        """Take up what is to be written next, if anything may be."""
+        """Take the next call to be written, if one may be."""
         if self._replies:
             if not self._may_answer():
                 return False
@@ -424,7 +426,7 @@ class Keyboard(InputQueue):
             try:
                 typed, _ = self._encode(part)
             except Inexpressible:
-                continue  # the mode that made it possible was left while it waited
+                continue  # the mode that allows it was left while it waited
             if typed:
                 self._last_byte = b"" if part is EOF else typed[-1:]
                 self._under_way, self._writing = memoryview(typed), call
@@ -449,5 +451,5 @@ class Keyboard(InputQueue):
     def _wake(self, call: _Call) -> None:
         if call in self._sleeping:
             self._sleeping.remove(call)
-            self._calls.append(call)  # behind one that is under way: only its own keys lie apart
+            self._calls.append(call)  # after the current call: only the keys of one call have pauses between them
             self._drain(0)

@@ -46,7 +46,7 @@ _NUMBERED.update(zip((f"F{number}" for number in range(5, 13)), (15, 17, 18, 19,
 _CODES = {"Enter": 13, "Linefeed": 10, "Tab": 9, "Escape": 27, "Backspace": 127}
 # As the terminfo of xterm-256color has them: keys that are another key with shift.
 _SHIFTED = {"BackTab": "Tab", **{f"F{number + 12}": f"F{number}" for number in range(1, 13)}}
-# The character, and the final byte behind ESC O under the application keypad.
+# The character, and the final byte after ESC O under the application keypad.
 _KEYPAD = {
     **{f"KP{digit}": (str(digit), "pqrstuvwxy"[digit]) for digit in range(10)},
     "KP.": (".", "n"),
@@ -68,12 +68,12 @@ _DISAMBIGUATE, _ALL_KEYS, _WITH_TEXT = 1, 8, 16
 
 
 def spell(key: str, mods: int) -> str:
-    """As a person would name it."""
+    """The name of the key, as a person would write it."""
     return "".join(prefix for bit, prefix in _SPELLED if mods & bit) + ("Space" if key == " " else key)
 
 
 def is_character(text: str) -> bool:
-    """Is it one character that a key can type: no control character and no surrogate?"""
+    """True if it is one character that a key can type: not a control character and not a surrogate."""
     if len(text) != 1:
         return False
     code = ord(text)
@@ -91,7 +91,7 @@ def bytes_for(key: str, mods: int, modes: Modes) -> bytes | None:
     """None where the modes have no bytes for it."""
     if key in _SHIFTED:
         if mods & SHIFT:
-            return None  # its own shift is taken: a second one would be lost
+            return None  # its own shift is used already: a second one would be lost
         key, mods = _SHIFTED[key], mods | SHIFT
     kitty = modes.kitty_flags & (_DISAMBIGUATE | _ALL_KEYS)
     if key in _KEYPAD:
@@ -194,13 +194,13 @@ def _kitty(key: str, mods: int, modes: Modes) -> bytes | None:
 
 
 def _unshifted(character: str) -> str:
-    """The key that a capital letter is on. What else a shift would make differs from keyboard to keyboard."""
+    """The key that has this capital letter. For other characters, shift differs from keyboard to keyboard."""
     lower = character.lower()
     return lower if len(lower) == 1 and lower.upper() == character else character
 
 
 def _text(character: str, mods: int) -> str | None:
-    """What it types with or without shift; None where that depends on the keyboard."""
+    """The text that the key types with or without shift; None if that depends on the keyboard."""
     if not mods & SHIFT:
         return character
     return character.upper() if character.isascii() and character.isalpha() else None

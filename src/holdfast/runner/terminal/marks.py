@@ -46,7 +46,7 @@ def plan(
     if alt_entry is None:
         main_marks = [mark for mark in usable if not mark["alt"]]
         begin, exact = _start(main_marks, at, lines, history_rows, oldest, replay_max, skips)
-        return {"ranges": _ranges(begin, at, skips), "exact": exact}
+        return {"ranges": _of_main(begin, main_marks, at, skips), "exact": exact}
     # The two screens share nothing but the state, which the second range brings along.
     before = [mark for mark in usable if mark["offset"] <= alt_entry and not mark["alt"]]
     inside = [mark for mark in usable if mark["offset"] >= alt_entry and _size(mark["offset"], at, skips) <= replay_max]
@@ -56,16 +56,16 @@ def plan(
         room = replay_max - _size(alt_entry, at, skips)
         main, exact = _start(before, alt_entry, lines, history_rows, oldest, room, skips)
         if exact or not inside:
-            return {"ranges": _ranges(main, at, skips), "exact": exact}
+            return {"ranges": _of_main(main, before, at, skips), "exact": exact}
     begin = clean[-1] if clean else inside[0]
     room = replay_max - _size(begin["offset"], at, skips)
     main, exact = _start(before, alt_entry, lines, history_rows, oldest, room, skips)
-    ranges = [*_ranges(main, alt_entry, skips), *_ranges(begin, at, skips)]
+    ranges = [*_of_main(main, before, alt_entry, skips), *_ranges(begin, at, skips)]
     return {"ranges": ranges, "exact": exact and bool(clean)}
 
 
 def long_sequences(marks: Iterable[Mark]) -> list[tuple[int, int]]:
-    """First byte of each long sequence and the one behind its last, in order."""
+    """First byte of each long sequence and the one after its last, in order."""
     found = ((mark.get("from"), mark["offset"]) for mark in marks if mark.get("why") == "skip")
     return sorted((begin, end) for begin, end in found if type(begin) is int and 0 <= begin < end)
 
@@ -91,10 +91,10 @@ def _start(
         if mark["offset"] == 0 or lines - mark["lines"] + mark.get("history", 0) >= history_rows:
             return mark, True
     if exact:
-        # None yields all the history wanted: the one that yields most.
+        # No mark yields all the wanted history: take the one that yields most.
         return exact[0], True
     for mark in reversed(near):
-        # Probably enough to have rewritten every row of the screen.
+        # Probably enough output to have rewritten every row of the screen.
         if lines - mark["lines"] >= history_rows + mark["size"][0]:
             return mark, False
     if near:
@@ -104,8 +104,19 @@ def _start(
     return {"offset": begin, "why": "start", "size": None, "state": None}, begin == 0
 
 
+def _of_main(begin: Mark, marks: list[Mark], end: int, skips: list[tuple[int, int]]) -> list[dict[str, Any]]:
+    """The page always begins where the main screen was last cleared, and what comes before that is history alone. So
+    the page is the same, however much history is drawn."""
+    cleared = [mark for mark in marks if mark["why"] == "clear" and begin["offset"] < mark["offset"] <= end]
+    if not cleared:
+        return _ranges(begin, end, skips)
+    of_page = _ranges(cleared[-1], end, skips)
+    of_page[0]["cleared"] = True
+    return [*_ranges(begin, cleared[-1]["offset"], skips), *of_page]
+
+
 def _ranges(begin: Mark, end: int, skips: list[tuple[int, int]]) -> list[dict[str, Any]]:
-    """From a mark to an offset, without the long sequences in between: drawing continues behind each."""
+    """From a mark to an offset, without the long sequences in between: drawing continues after each."""
     parts = [{"from": begin["offset"], "to": end, "size": begin["size"], "state": begin["state"]}]
     for since, to in skips:
         if since >= parts[-1]["from"] and to <= end:
@@ -138,7 +149,7 @@ class MarkFile:
     def keep(self, fresh: list[Mark]) -> None:
         self._kept += fresh
         if len(self._kept) > KEPT_MAX:
-            # Every other of the older ones: a start that is farther away only costs more to replay.
+            # Drop every other one of the older marks: a start that is farther away only costs more to replay.
             half = len(self._kept) // 2
             self._kept = self._kept[:1] + self._kept[1:half:2] + self._kept[half:]
             self._write(self._kept, whole=True)

@@ -8,15 +8,13 @@ import os
 import struct
 import termios
 
+from ...core.vt.cursor import COLS_MAX, ROWS_MAX
 from ...core.wire import Problem
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-
-ROWS_MAX = 500
-COLS_MAX = 1000
 
 _WINDOW = struct.Struct("HHHH")
 _TERMINFO = ("/etc/terminfo", "/lib/terminfo", "/usr/share/terminfo", "/usr/lib/terminfo", "/usr/local/share/terminfo")
@@ -26,7 +24,7 @@ _PTYS_ALLOWED = "/proc/sys/kernel/pty/max"
 # While a tty is canonical the kernel keeps this much of one line and drops the rest without a word.
 CANONICAL_BYTES = 4095 if os.uname().sysname == "Linux" else 1024
 
-# Built here and not copied: the command must not depend on the terminal of the caller.
+# Built here and not copied: the command must not depend on the caller's terminal.
 _INPUT = termios.ICRNL | termios.IXON | termios.BRKINT | getattr(termios, "IUTF8", 0x4000)
 _OUTPUT = termios.OPOST | termios.ONLCR
 _CONTROL = termios.CS8 | termios.CREAD | termios.HUPCL
@@ -84,7 +82,7 @@ class Settings:
         self.echo = bool(local & termios.ECHO)
         self.eof: bytes = characters[termios.VEOF]
         self.interrupt: bytes = characters[termios.VINTR]
-        # What leaves nothing of a line behind that was begun.
+        # After each of these no part of the line that was typed is left.
         ends = [termios.VEOF, termios.VKILL]
         if local & termios.ISIG:
             ends += [termios.VINTR, termios.VQUIT, termios.VSUSP]
@@ -92,8 +90,8 @@ class Settings:
 
 
 class Tty:
-    """Our end, and one descriptor of the command's end: as long as we hold it, a program that closes and reopens its
-    terminal is no end of output."""
+    """Our end, and one descriptor of the command's end: while we hold it, a program that closes and reopens its
+    terminal does not end the output."""
 
     def __init__(self, rows: int, cols: int, *, echo: bool) -> None:
         try:
@@ -134,7 +132,7 @@ class Tty:
             return None
 
     def foreground(self) -> int | None:
-        """The process group that has the terminal, if there still is one."""
+        """The process group that is in the foreground of the terminal, if there still is one."""
         try:
             group = os.tcgetpgrp(self.master)
         except OSError:
@@ -148,7 +146,7 @@ class Tty:
             self._slave = -1
 
     def close(self) -> None:
-        """Both ends, where no command was started; else the one that reads output closes the master."""
+        """Close both ends, if no command was started; else the reader of the output closes the master."""
         self.close_slave()
         if self.master >= 0:
             os.close(self.master)
@@ -156,8 +154,8 @@ class Tty:
 
 
 def read(fd: int, buffer: memoryview) -> int:
-    """What is there, up to the size of `buffer`: the kernel hands it out in pieces of a page. 0 is the end, which a
-    PTY spells EIO. Raises BlockingIOError when nothing is there."""
+    """Read what is there, up to the size of `buffer`: the kernel returns it in pieces of a page. 0 is the end, which a
+    PTY reports as EIO. Raises BlockingIOError when nothing is there."""
     size = 0
     try:
         while size < len(buffer):
@@ -175,7 +173,7 @@ def read(fd: int, buffer: memoryview) -> int:
 
 
 def has_terminfo(environment: dict[str, str]) -> bool:
-    """Whether a program here finds out what its terminal can do, in the places where ncurses looks."""
+    """Whether a program here can find the description of its terminal, in the directories where ncurses looks."""
     term = environment.get("TERM", "")
     homes = [environment.get("TERMINFO", ""), os.path.join(environment.get("HOME", ""), ".terminfo")]
     homes += environment.get("TERMINFO_DIRS", "").split(":")
@@ -225,7 +223,7 @@ POLICIES = ("latest", "smallest", "fixed")
 
 
 class Sizing:
-    """What one client brings to the question. `size` is None until it has sent its first `resize`: what it showed
+    """What one client contributes to the choice. `size` is None until it has sent its first `resize`: what it showed
     before that is the painting of a screen as it was."""
 
     __slots__ = ("cell", "client", "control", "size", "touched", "visible")
@@ -241,7 +239,7 @@ class Sizing:
 
 
 def choose(policy: str, clients: Iterable[Sizing]) -> tuple[tuple[int, int], Sizing] | None:
-    """The size that the clients want, and the client that decides it; None where no client does."""
+    """The size that the clients want, and the client that decided it; None if no client does."""
     sized = [client for client in clients if client.control and client.visible and client.size is not None]
     if policy == "fixed" or not sized:
         return None

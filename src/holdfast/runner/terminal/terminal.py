@@ -8,12 +8,13 @@ from __future__ import annotations
 from ...core import processes
 from ...core.kernel_signals import NUMBERS
 from ...core.loop import Alarm
+from ...core.records import TTY
 from ...core.vt.tracker import Tracker
 from ...core.wire import Problem
 from .. import status
 from ..features.needs_input.feature import Looking
 from ..streams import ENDED
-from .attach import STREAM, AttachedClient
+from .attach import AttachedClient
 from .keyboard import Keyboard
 from .marks import MarkFile
 from .pty import choose
@@ -51,17 +52,17 @@ class Terminal:
         self._marks = MarkFile(session.directory, session.runner_log.write)
         self._policy = asked["size_policy"]
         self._attachments: list[AttachedClient] = []
-        self._attached = 0
+        self._last_client_number = 0
         self._touches = 0
         self._ring = ""
         # How often something was typed, and when a person last typed or resized, on the monotonic clock.
-        self.typed = 0
+        self.inputs_count = 0
         self.person_at = float("-inf")
-        # Called after every look at the screen.
+        # Called whenever the screen has been inspected.
         self.looked: Callable[[], None] = lambda: None
-        # The last of all that ever were: offset, rows, columns, which client decided.
+        # The latest changes of size, at most 1,024: offset, rows, columns, which client decided.
         self._resizes: list[tuple[int, int, int, str | None]] = []
-        self.resized = 0
+        self.resizes_count = 0
         self._next_resize = Alarm(session.loop, self.settle_size)
         self.sized_by: str | None = None
         self._note_size()
@@ -72,11 +73,11 @@ class Terminal:
 
     @property
     def first_offset(self) -> int:
-        return self.log.first(STREAM)
+        return self.log.first(TTY)
 
     @property
     def end_offset(self) -> int:
-        return self.log.end(STREAM)
+        return self.log.end(TTY)
 
     def on_output(self, chunk: bytes) -> None:
         """These bytes are in the log."""
@@ -109,17 +110,17 @@ class Terminal:
             self.tty.close_slave()
 
     def begin(self) -> None:
-        """An attempt begins. All of them have the same terminal."""
+        """An attempt begins. All attempts share one terminal."""
         session, asked = self._session, self._session.spec["tty"]
         self.keyboard = Keyboard(session.loop, self.tty, self.tracker, session.features.typed)
         self._looking = Looking(session.loop, self, session.tree, echoes=asked["echo"], prompts=asked.get("prompts"))
 
     def hang_up(self) -> None:
-        """No other attempt follows: what is left of the output has an end."""
+        """No other attempt follows: the rest of the output has an end."""
         self.tty.close_slave()
         self._session.outputs.read_buffered()
 
-    def ended(self) -> None:
+    def on_end_recorded(self) -> None:
         """The end is on record."""
         self._marks.end(self.tracker)
         for attachment in list(self._attachments):
@@ -133,15 +134,15 @@ class Terminal:
     # Clients.
 
     def attach(self, client: Client, request: dict[str, Any]) -> None:
-        self._attached += 1
-        attachment = AttachedClient(self, client, f"c{self._attached}", request)
+        self._last_client_number += 1
+        attachment = AttachedClient(self, client, f"c{self._last_client_number}", request)
         self._attachments.append(attachment)
         try:
             attachment.begin(request.get("from", "screen"))
         except BaseException:
             self._attachments.remove(attachment)
             raise
-        client.stream = attachment
+        client.attachment = attachment
         if attachment.backpressure:
             self._session.backpressure_changed()
         seen = request.get("terminal")
@@ -155,10 +156,10 @@ class Terminal:
         attachment.pump()
 
     def gone(self, client: Client) -> None:
-        left = client.stream
+        left = client.attachment
         if not isinstance(left, AttachedClient):
             return
-        client.stream = None
+        client.attachment = None
         before = self.is_focused()
         self._attachments.remove(left)
         if left.backpressure:
@@ -173,7 +174,7 @@ class Terminal:
 
     @property
     def is_far_behind(self) -> bool:
-        """Is a client that the command waits for too far behind?"""
+        """True if a client that the command waits for is too far behind."""
         return any(attachment.backpressure and attachment.is_far_behind for attachment in self._attachments)
 
     def caught_up(self) -> None:
@@ -183,12 +184,12 @@ class Terminal:
     def presences(self) -> list[dict[str, Any]]:
         return [attachment.presence() for attachment in self._attachments]
 
-    def attached(self) -> dict[str, int]:
+    def count_by_role(self) -> dict[str, int]:
         roles = [attachment.role for attachment in self._attachments]
         return {role: roles.count(role) for role in ("control", "observe")}
 
     def person_idle_s(self) -> float | None:
-        """For how long no person with control typed or looked; None where no person has control."""
+        """For how long no person with control typed or looked; None if no person has control."""
         idle = [each for each in (attachment.idle_s() for attachment in self._attachments) if each is not None]
         return round(min(idle), 1) if idle else None
 
@@ -207,7 +208,7 @@ class Terminal:
             attachment.pump()
 
     def news(self, what: str) -> dict[str, Any]:
-        """A frame about how things are now."""
+        """A frame about the current state."""
         if what == "mode":
             return {"type": "mode", "offset": self.tracker.offset, "state": self.tracker.snapshot()}
         if what == "bell":
@@ -216,7 +217,7 @@ class Terminal:
 
     @property
     def is_printed_to(self) -> bool:
-        """Does a process hold a writing end? After the exit that is a descendant of the command."""
+        """True if a process holds a writing end. After the exit that is a descendant of the command."""
         return self._session.outputs.are_open
 
     def exit_frame(self) -> dict[str, Any] | None:
@@ -244,12 +245,12 @@ class Terminal:
         return status.status(self._session)
 
     def plan(self, history_rows: int) -> dict[str, Any]:
-        """Which ranges of the log restore the screen as it is now. Where old segments are being dropped, not from
-        those that go next: they would be gone before they are sent."""
+        """The ranges of the log that restore the current screen. If old segments are being dropped, the ranges avoid
+        those that are next: they would be gone before they are sent."""
         first = self.first_offset
         oldest = first + (self.end_offset - first) // 2 if first else 0
         plan = self._marks.plan(self.tracker, history_rows=history_rows, oldest=oldest)
-        if any(self.log.has_gap(STREAM, part["from"], part["to"]) for part in plan["ranges"]):
+        if any(self.log.has_gap(TTY, part["from"], part["to"]) for part in plan["ranges"]):
             plan["exact"] = False
         return plan
 
@@ -275,7 +276,7 @@ class Terminal:
     # Input.
 
     def check_input(self, parts: object) -> tuple[int, list[str]]:
-        """How much it is, and warnings. What cannot be typed is refused as a whole, before its first byte."""
+        """The size of the input, and warnings. What cannot be typed is refused as a whole, before its first byte."""
         if self._session.exit is not None or not self.keyboard.is_open:
             raise status.has_ended(self._session)
         if not isinstance(parts, list):
@@ -287,7 +288,7 @@ class Terminal:
         self.keyboard.type(parts, taken)
 
     def interrupt(self, living: list[processes.Process]) -> None:
-        """Type the interrupt key; signal the foreground group where nothing can be typed."""
+        """Type the interrupt key; if nothing can be typed, signal the foreground group."""
         if self.keyboard.interrupt():
             return
         foreground = self.tty.foreground()
@@ -296,14 +297,14 @@ class Terminal:
                 processes.send(process, NUMBERS["SIGINT"])
 
     def note_input(self, author: str | None, size: int) -> None:
-        self.typed += 1
+        self.inputs_count += 1
         self._session.inputs.note(author, size, self.end_offset)
         self._looking.input()
 
     # Size.
 
     def settle_size(self) -> None:
-        """Take the size that the clients want: the first change at once, then one in a while, the last one wins."""
+        """Take the size that the clients want: the first change at once, later ones at intervals; the last one wins."""
         wanted = choose(self._policy, (attachment.sizing for attachment in self._attachments))
         if wanted is None:
             return
@@ -316,11 +317,11 @@ class Terminal:
             self._next_resize.set(_RESIZE_PAUSE_S)
 
     def resize(self, rows: int, cols: int) -> None:
-        """Asked for by a request, and not by looking: only where no client's size counts."""
+        """Resize by a request: only if no client's size counts."""
         sizing = [each.sizing for each in self._attachments if each.sizing.control and each.sizing.visible]
         if self._policy != "fixed" and sizing:
             client = self.sized_by or sizing[-1].client
-            message = f"client {client} sizes this terminal (policy {self._policy})"
+            message = f"client {client} controls the size of this terminal (policy {self._policy})"
             raise Problem("size-policy", message, policy=self._policy, client=client)
         self.sized_by = None
         if (rows, cols) != (self.tty.rows, self.tty.cols):
@@ -340,18 +341,18 @@ class Terminal:
             attachment.pump()
 
     def _note_size(self) -> None:
-        self.log.resize(STREAM, self.tty.rows, self.tty.cols)
+        self.log.resize(TTY, self.tty.rows, self.tty.cols)
         self._resizes.append((self.end_offset, self.tty.rows, self.tty.cols, self.sized_by))
-        self.resized += 1
+        self.resizes_count += 1
         del self._resizes[:-_RESIZES_MAX]
 
-    def size_behind(self, known: int) -> tuple[int, int, int, str | None, int] | None:
+    def next_size_after(self, known: int) -> tuple[int, int, int, str | None, int] | None:
         """The first change of size after the first `known` ones, and its number."""
-        forgotten = self.resized - len(self._resizes)
+        forgotten = self.resizes_count - len(self._resizes)
         number = max(known, forgotten) + 1
-        return None if number > self.resized else (*self._resizes[number - forgotten - 1], number)
+        return None if number > self.resizes_count else (*self._resizes[number - forgotten - 1], number)
 
     def resizes_since(self, offset: int) -> list[tuple[int, int, int]]:
-        """Those behind an offset, and the one in force there."""
+        """Those after an offset, and the one in force there."""
         before = [resize[:3] for resize in self._resizes if resize[0] <= offset]
         return before[-1:] + [resize[:3] for resize in self._resizes if resize[0] > offset]

@@ -18,9 +18,9 @@ from ...runner.log import DATA, RESIZE
 from ...sessions.observe import read_files
 from ...sessions.recording import Recording
 from ...sessions.segments import STREAMS
-from ...signals.records import Signal
+from ...signals.lines import Signal
+from .. import replies
 from ..endpoints import endpoint, takes
-from ..searching import search as searched
 from .output import blocks, stream_of
 
 if TYPE_CHECKING:
@@ -47,13 +47,13 @@ _MARKS = 32
         takes("stream", CHOICE, "One stream; the default is tty on a terminal, else stdout.", words=STREAMS),
         takes("direction", CHOICE, "Which hits come first.", words=("newest", "oldest")),
         takes("before", NUMBER, "Only hits before this offset.", high=_OFFSET_MAX),
-        takes("after", NUMBER, "Only hits behind this offset.", high=_OFFSET_MAX),
+        takes("after", NUMBER, "Only hits after this offset.", high=_OFFSET_MAX),
         takes("limit", NUMBER, "Hits of a page (default 100).", low=1, high=1000),
         takes("context", NUMBER, "Lines before and after a hit (default 2).", high=50),
         takes("ignore_case", SWITCH, "Whether upper and lower case are the same."),
     ),
     example={"text": "hello"},
-    gives=("hits", "next", "scanned", "complete"),
+    gives=replies.Hits,
 )
 async def search(ask: Ask) -> dict[str, Any]:
     query = ask.query
@@ -72,16 +72,13 @@ async def search(ask: Ask) -> dict[str, Any]:
         "before": query.get("before"),
         "after": query.get("after"),
     }
-    async with ask.app.searches:
-        hits, is_complete, at = await searched(request, query.get("limit", 100), ask.app.config.server_search_time)
+    hits, is_complete, at = await ask.app.searches.search(request, query.get("limit", 100))
     begin, end = log.dropped_before().get(stream, 0), log.ends().get(stream, 0)
-    lines = await asyncio.to_thread(log.lines_at, stream, sorted(hit["offset"] for hit in hits)) if hits else []
-    numbers = dict(zip(sorted(hit["offset"] for hit in hits), lines, strict=True))
+    numbers = await asyncio.to_thread(ask.app.searches.lines, log, stream, sorted(hit["offset"] for hit in hits))
     for hit in hits:
-        number = numbers[hit["offset"]]
-        hit["line"] = None if number is None else number + 1
+        hit["line"] = numbers[hit["offset"]]
     low, high = max(begin, query.get("after", 0)), min(end, query.get("before", end))
-    # Nothing was looked at: the next page begins where this one did.
+    # Nothing was searched: the next page begins where this one did.
     at = query.get("before" if newest else "after") if at is None else at
     scanned = high - low if is_complete else 0 if at is None else high - at if newest else at - low
     return {"hits": hits, "next": None if is_complete else at, "scanned": max(0, scanned), "complete": is_complete}
@@ -90,21 +87,21 @@ async def search(ask: Ask) -> dict[str, Any]:
 @endpoint(
     *("GET", "/v1/sessions/{id}/frames", "observe", "When output came, and sizes of the terminal"),
     query=(
-        takes("from", NUMBER, "Only records at this offset or behind it.", high=_OFFSET_MAX),
+        takes("from", NUMBER, "Only records at this offset or after it.", high=_OFFSET_MAX),
         takes("stream", CHOICE, "Only this stream.", words=STREAMS),
         takes("limit", NUMBER, "Records of a page (default 1000).", low=1, high=10_000),
         takes("buckets", NUMBER, "Instead of records, this many slices of the whole time.", low=1, high=400),
     ),
     example={"buckets": 10},
-    gives=("items",),
+    gives=replies.Frames,
 )
 async def frames(ask: Ask) -> dict[str, Any]:
     wanted, stream = ask.query.get("from", 0), ask.query.get("stream")
     log = ask.hf._core.log(ask.session.id)
 
     def read() -> list[Record]:
-        with log.look() as look:
-            found = look.whole_frames().records()
+        with log.snapshot() as snapshot:
+            found = snapshot.whole_frames().records()
             rows = [row for row in found if row[3] in (DATA, RESIZE) and stream in (None, row[2])]
         # The length of a resize is its size.
         return [row for row in rows if row[4] + (row[5] if row[3] == DATA else 0) >= wanted]
@@ -143,7 +140,7 @@ def _slices(ask: Ask, rows: list[Record], log: Log, signals: list[Any], count: i
         if wall_ns is None:
             return
         stream = stream or last_stream
-        # It stands where its byte came: a record of it may be written later.
+        # A hit is placed where its byte came: its record may be written later.
         starts, walls = came.get(stream, ([], []))
         if offset is not None and starts and offset < ends.get(stream, 0):
             wall_ns = min(wall_ns, walls[max(0, bisect_right(starts, offset) - 1)])
@@ -201,14 +198,14 @@ def _ns(at: object) -> int | None:
 @endpoint(
     *("GET", "/v1/sessions/{id}/export", "observe", "A recording of its terminal"),
     query=(takes("format", CHOICE, "asciicast3 (default) or text.", words=("asciicast3", "text")),),
-    media="application/octet-stream",
+    media=("application/octet-stream",),
 )
 async def export(ask: Ask) -> Response:
     form = ask.query.get("format", "asciicast3")
     files = read_files(ask.hf.home, ask.session.id)
     recording = await asyncio.to_thread(Recording, files)
     name = f"{ask.session.id}.{'cast' if form == 'asciicast3' else 'txt'}"
-    headers = {"Content-Disposition": f'attachment; filename="{name}"', "Content-Type": ask.row.media}
+    headers = {"Content-Disposition": f'attachment; filename="{name}"', "Content-Type": ask.row.media[0]}
     return StreamingResponse(blocks(recording.write(form)), headers=headers)
 
 
@@ -216,14 +213,14 @@ async def export(ask: Ask) -> Response:
     *("GET", "/v1/sessions/{id}/inputs", "observe", "The author, time and size of each input"),
     query=(takes("limit", NUMBER, "The newest ones (default 200).", low=1, high=10_000),),
     example={"limit": 10},
-    gives=("items",),
+    gives=replies.Inputs,
 )
 async def inputs(ask: Ask) -> dict[str, Any]:
     return {"items": list(_inputs(ask))[-ask.query.get("limit", 200) :]}
 
 
 def _inputs(ask: Ask) -> Iterator[dict[str, Any]]:
-    """What the runner recorded of each write: never what was written."""
+    """What the runner recorded about each write: never the text."""
     directory = ask.hf.home.session(ask.session.id)
     for name in ("inputs.1.jsonl", "inputs.jsonl"):
         try:

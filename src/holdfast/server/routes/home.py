@@ -12,9 +12,10 @@ from starlette.responses import Response
 from ... import __version__
 from ...core.clock import rfc3339
 from ...errors import BadArgument, HoldfastError, PlaceUnreachable
-from ...model import UNREACHABLE
+from ...home import check_labels, check_owner, plain_text
+from ...model import UNREACHABLE, Collected
 from ...model.options import CHOICE, DURATION, OTHER, PAIRS, SWITCH, TEXT
-from .. import responses
+from .. import replies, responses
 from ..endpoints import endpoint, openapi, takes
 from ..gate import hang_up, peer_of
 from ..metrics import MEDIA_TYPE
@@ -36,17 +37,18 @@ FEATURES = (
 )
 _NS = 1_000_000_000
 _LINK_S = 86400.0
+_LABEL_CHARACTERS = 64
 
 
 # The server itself.
 
 
-@endpoint("GET", "/healthz", None, "Whether the server answers", gives=("ok",))
+@endpoint("GET", "/healthz", None, "Whether the server answers", gives=replies.Ok)
 async def health(ask: Ask) -> dict[str, Any]:
     return {"ok": True}
 
 
-@endpoint("GET", "/readyz", None, "Whether the home can be read", gives=("ok",))
+@endpoint("GET", "/readyz", None, "Whether the home can be read", gives=replies.Ok)
 async def readiness(ask: Ask) -> dict[str, Any]:
     try:
         with os.scandir(ask.app.hf.home.sessions):
@@ -58,7 +60,7 @@ async def readiness(ask: Ask) -> dict[str, Any]:
 
 @endpoint(
     *("GET", "/v1/info", "observe", "Version, limits, and what the caller may do"),
-    gives=("version", "instance", "features", "limits", "scopes", "label"),
+    gives=replies.Info,
 )
 async def info(ask: Ask) -> dict[str, Any]:
     return {
@@ -71,12 +73,12 @@ async def info(ask: Ask) -> dict[str, Any]:
     }
 
 
-@endpoint("GET", "/openapi.json", None, "This description", gives=("openapi", "paths"))
+@endpoint("GET", "/openapi.json", None, "This description", gives=replies.Description)
 async def description(ask: Ask) -> dict[str, Any]:
     return openapi()
 
 
-@endpoint("GET", "/problems/{slug}", None, "What a problem means", media="text/plain")
+@endpoint("GET", "/problems/{slug}", None, "What a problem means", media=("text/plain",))
 async def explain(ask: Ask) -> Response:
     slug = ask.part("slug")
     error = HoldfastError.from_wire({"code": slug})
@@ -90,7 +92,7 @@ async def explain(ask: Ask) -> Response:
     *("POST", "/v1/gc", "manage", "Remove old sessions and leftovers"),
     body=(takes("dry_run", SWITCH, "Only say what would be removed."),),
     example={"dry_run": True},
-    gives=("removed", "swept", "freed_bytes", "dry_run"),
+    gives=Collected,
     audit="gc",
     is_for_all=True,
 )
@@ -98,7 +100,7 @@ async def collect(ask: Ask) -> dict[str, Any]:
     return (await ask.hf.collect(dry_run=bool(ask.body.get("dry_run")))).to_json()
 
 
-@endpoint("GET", "/v1/places", "manage", "Places that sessions run in", gives=("items",), is_for_all=True)
+@endpoint("GET", "/v1/places", "manage", "Places that sessions run in", gives=replies.Places, is_for_all=True)
 async def places(ask: Ask) -> dict[str, Any]:
     found: dict[str, dict[str, int]] = {"local": {}}
     shots = await ask.hf.sessions(all=True)
@@ -109,16 +111,18 @@ async def places(ask: Ask) -> dict[str, Any]:
     return {"items": items, "unavailable": unavailable(shots)}
 
 
-@endpoint("GET", "/v1/nodes", "observe", "Other machines, and whether each answers", gives=("items",), is_for_all=True)
+@endpoint(
+    "GET", "/v1/nodes", "observe", "Other machines, and whether each answers", gives=replies.Nodes, is_for_all=True
+)
 async def nodes(ask: Ask) -> dict[str, Any]:
-    if ask.app.nodes is None:
+    if ask.nodes is None:
         return {"items": []}
     from ...nodes.routes import listed
 
-    return await listed(ask.app.nodes)
+    return await listed(ask.nodes)
 
 
-@endpoint("GET", "/metrics", "observe", "Counters for Prometheus", media="text/plain", is_for_all=True)
+@endpoint("GET", "/metrics", "observe", "Counters for Prometheus", media=("text/plain",), is_for_all=True)
 async def metrics(ask: Ask) -> Response:
     return Response(await ask.app.metrics.text(ask.app.hf), headers={"content-type": MEDIA_TYPE})
 
@@ -129,7 +133,7 @@ async def metrics(ask: Ask) -> Response:
 @endpoint(
     *("POST", "/v1/auth/exchange", None, "A token for a one-time code"),
     body=(takes("code", TEXT, "The code that `hold serve` or `hold open` printed."),),
-    gives=("token", "id", "expires_at"),
+    gives=replies.NewToken,
 )
 async def exchange(ask: Ask) -> dict[str, Any]:
     app, request = ask.app, ask.request
@@ -152,7 +156,7 @@ async def exchange(ask: Ask) -> dict[str, Any]:
         takes("nonce", TEXT, "Random text of the client.", high=256),
     ),
     example={"id": "home", "nonce": "cJmN0f8Vtz"},
-    gives=("proof", "origin"),
+    gives=replies.Proof,
 )
 async def prove(ask: Ask) -> dict[str, Any]:
     state = ask.request.state
@@ -167,7 +171,7 @@ async def prove(ask: Ask) -> dict[str, Any]:
 _TTL = takes("ttl", DURATION, "How long it is valid.", low=1)
 
 
-@endpoint("GET", "/v1/tokens", "manage", "Tokens that were minted", gives=("items",), is_for_all=True)
+@endpoint("GET", "/v1/tokens", "manage", "Tokens that were minted", gives=replies.Tokens, is_for_all=True)
 async def tokens(ask: Ask) -> dict[str, Any]:
     return {"items": ask.app.tokens.listed(kind=(TOKEN, PAGE))}
 
@@ -175,7 +179,7 @@ async def tokens(ask: Ask) -> dict[str, Any]:
 @endpoint(
     *("POST", "/v1/tokens", "manage", "Mint a token; its secret is shown once"),
     body=(
-        takes("label", TEXT, "Names it in records of what it does.", high=64),
+        takes("label", TEXT, "Names it in records of what it does.", high=_LABEL_CHARACTERS),
         takes("scope", CHOICE, "What it may do.", words=SCOPES),
         _TTL,
         takes("sessions", OTHER, "Ids of the only sessions that it may see."),
@@ -183,22 +187,22 @@ async def tokens(ask: Ask) -> dict[str, Any]:
         takes("labels", PAIRS, "Labels that a session must have to be seen."),
     ),
     example={"label": "ci", "scope": "observe", "ttl": "1h"},
-    gives=("token", "id", "label", "scope"),
+    gives=replies.NewToken,
     status=201,
     audit="token",
     is_for_all=True,
 )
 async def mint(ask: Ask) -> dict[str, Any]:
     body = ask.body
-    scope, label = body.get("scope") or "observe", body.get("label") or "token"
-    labels, sessions = body.get("labels") or {}, body.get("sessions")
-    if not isinstance(labels, dict) or not all(isinstance(each, str) for each in (*labels, *labels.values())):
-        raise BadArgument("labels", "is not an object of texts", 'such as {"team": "web"}')
+    scope, sessions, owner = body.get("scope") or "observe", body.get("sessions"), body.get("owner")
+    # As sessions have them; records and terminals show the label.
+    label = plain_text("label", body.get("label") or "token", _LABEL_CHARACTERS)
+    owner, labels = None if owner is None else check_owner(owner), check_labels(body.get("labels") or {})
     if sessions is not None:
         if not isinstance(sessions, list) or not all(isinstance(each, str) for each in sessions):
             raise BadArgument("sessions", "is not a list of ids", "give full ids")
         sessions = [ask.app.find(ask.hf, ask.caller, each).id for each in sessions]
-    limits = {"sessions": sessions, "owner": body.get("owner"), "labels": labels}
+    limits = {"sessions": sessions, "owner": owner, "labels": labels}
     caller, token = ask.app.tokens.issue(TOKEN, label, scope, body.get("ttl"), **limits)
     ask.facts |= {"id": caller.id, "label": label, "scope": scope}
     return {"token": token, **ask.app.tokens.describe(caller.id)}
@@ -211,7 +215,7 @@ async def revoke(ask: Ask) -> Response:
     return Response(status_code=204)
 
 
-@endpoint("GET", "/v1/sessions/{id}/links", "manage", "Observer links of a session", gives=("items",))
+@endpoint("GET", "/v1/sessions/{id}/links", "manage", "Observer links of a session", gives=replies.Tokens)
 async def links(ask: Ask) -> dict[str, Any]:
     return {"items": ask.app.tokens.listed(kind=(LINK,), session=ask.session.id)}
 
@@ -220,13 +224,14 @@ async def links(ask: Ask) -> dict[str, Any]:
     *("POST", "/v1/sessions/{id}/links", "manage", "A link that shows this session only"),
     body=(_TTL,),
     example={"ttl": "1h"},
-    gives=("url", "id", "expires_at"),
+    gives=replies.NewLink,
     status=201,
     audit="link",
 )
 async def link(ask: Ask) -> dict[str, Any]:
     ttl = ask.body.get("ttl") or _LINK_S
-    caller, token = ask.app.tokens.issue(LINK, f"link-{ask.session.id}", "observe", ttl, sessions=[ask.session.id])
+    limits = {"sessions": [ask.session.id], **ask.caller.narrowing}
+    caller, token = ask.app.tokens.issue(LINK, f"link-{ask.session.id}", "observe", ttl, **limits)
     ask.facts["id"] = caller.id
     return {"url": f"{ask.app.url}/link#token={token}", **ask.app.tokens.describe(caller.id)}
 
@@ -242,7 +247,7 @@ async def unlink(ask: Ask) -> Response:
     *("POST", "/v1/sessions/{id}/tickets", "observe", "A ticket for one WebSocket upgrade"),
     body=(takes("role", CHOICE, "What it allows.", words=("control", "observe")),),
     example={"role": "observe"},
-    gives=("ticket", "expires_at", "role"),
+    gives=replies.Ticket,
 )
 async def ticket(ask: Ask) -> dict[str, Any]:
     role = ask.body.get("role")

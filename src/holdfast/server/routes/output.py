@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
 import re
 from typing import TYPE_CHECKING
 
 from starlette.responses import Response, StreamingResponse
 
 from ...core import wire
-from ...errors import BadArgument, HoldfastError, NotFound, OffsetAhead, OutputDropped, TooLarge
+from ...errors import BadArgument, HoldfastError, OffsetAhead, OutputDropped, TooLarge
 from ...model import FINAL_STATES
 from ...model.options import CHOICE, DURATION, NUMBER, SWITCH, TEXT
 from ...sessions.log import parse_cursor
@@ -17,9 +19,9 @@ from ...sessions.observe import read_files
 from ...sessions.screens import repainted
 from ...sessions.segments import STREAMS
 from ...sessions.wait import CONDITIONS, WAIT_OPTIONS
-from .. import responses
+from .. import replies, responses
 from ..endpoints import as_json, endpoint, record, takes
-from ..responses import problem
+from ..responses import NoSuch, problem
 from .sessions import woke_json
 
 if TYPE_CHECKING:
@@ -51,7 +53,7 @@ _FORMAT = takes("format", CHOICE, "Clean text (default), or the bytes in base64 
         takes("wait", DURATION, "How long to wait for something new, at most 60 s."),
     ),
     example={"limit": 1000},
-    gives=("stream", "from", "cursor", "dropped_before", "end", "output_complete", "status"),
+    gives=replies.OutputPage,
 )
 async def output(ask: Ask) -> dict[str, Any]:
     query, session = ask.query, ask.session
@@ -82,7 +84,7 @@ async def output(ask: Ask) -> dict[str, Any]:
         _FORMAT,
     ),
     example={"lines": 5},
-    gives=("stream", "from", "cursor", "dropped_before", "end", "output_complete", "status"),
+    gives=replies.Page,
 )
 async def tail(ask: Ask) -> dict[str, Any]:
     session, query = ask.session, ask.query
@@ -142,12 +144,13 @@ _RANGE_BYTES = 4 << 20
         "observe",
         "The bytes of a stream; Range counts from the first byte ever",
     ),
-    media="application/octet-stream",
+    media=("application/octet-stream",),
+    also=(206, 304),
 )
 async def log(ask: Ask) -> Response:
     session, stream = ask.session, ask.part("stream")
     if stream not in STREAMS:
-        raise NotFound(stream)
+        raise NoSuch("stream", stream, f"it is one of {', '.join(STREAMS)}")
     log = ask.hf._core.log(session.id)
     end, begin = log.ends().get(stream, 0), log.dropped_before().get(stream, 0)
     headers = {
@@ -156,13 +159,13 @@ async def log(ask: Ask) -> Response:
         "Holdfast-Offset": str(begin),
     }
     if session.exit is not None and session.exit.complete:
-        headers["ETag"] = tag = f'"{session.id}-{stream}-{begin}-{end}"'
-        if ask.request.headers.get("if-none-match") == tag:
+        headers["ETag"] = f'"{session.id}-{stream}-{begin}-{end}"'
+        if _is_known(ask, headers):
             return Response(status_code=304, headers=headers)
     wanted = ask.request.headers.get("range")
     found = None if wanted is None else _RANGE.fullmatch(wanted.replace(" ", ""))
     if found is None or found[0] == "bytes=-":
-        headers["Content-Type"] = ask.row.media
+        headers["Content-Type"] = ask.row.media[0]
         return StreamingResponse(blocks(log.raw(stream, begin, end)), headers=headers)
     first = int(found[1]) if found[1] else max(begin, end - int(found[2]))
     last = min(end, int(found[2]) + 1 if found[1] and found[2] else end)
@@ -172,14 +175,20 @@ async def log(ask: Ask) -> Response:
         raise OutputDropped(stream, begin)
 
     def read() -> tuple[int, bytes]:
-        with log.look() as look:
-            return look.piece(stream, first, last, _RANGE_BYTES)
+        with log.snapshot() as snapshot:
+            return snapshot.piece(stream, first, last, _RANGE_BYTES)
 
     at, data = await asyncio.to_thread(read)
     if at != first:
         raise OutputDropped(stream, at)
     headers |= {"Content-Range": f"bytes {first}-{first + len(data) - 1}/{end}", "Holdfast-Offset": str(first)}
-    return Response(data, 206, headers, ask.row.media)
+    return Response(data, 206, headers, ask.row.media[0])
+
+
+def _is_known(ask: Ask, headers: dict[str, str]) -> bool:
+    """Whether the client has this already. A proxy may have marked the tag as weak."""
+    known = ask.request.headers.get("if-none-match", "")
+    return known == "*" or headers["ETag"] in re.findall('"[^"]*"', known)
 
 
 async def blocks(blocks: Iterator[bytes]) -> AsyncIterator[bytes]:
@@ -196,7 +205,7 @@ async def blocks(blocks: Iterator[bytes]) -> AsyncIterator[bytes]:
         takes("timeout", DURATION, "At most 60 s (default 30)."),
     ),
     example={"until": "exit", "timeout": 1},
-    gives=("reason", "cursor", "match", "signal_id", "status"),
+    gives=replies.Waited,
 )
 async def wait(ask: Ask) -> dict[str, Any]:
     query = dict(ask.query)
@@ -204,7 +213,7 @@ async def wait(ask: Ask) -> dict[str, Any]:
     for name in filter(None, query.pop("until", "").split(",")):
         if name not in CONDITIONS:
             raise BadArgument("until", f"{name[:40]!a} is not one of {', '.join(CONDITIONS)}")
-        # Conditions without a value are named in `until` only; the others have a parameter, too.
+        # Conditions without a value are named only in `until`; the others also have a parameter.
         if CONDITIONS[name].takes == SWITCH:
             query[name] = True
         elif name not in query:
@@ -223,7 +232,9 @@ _SCREEN_HELP = "text (default), json, ansi, svg, or restore: the bytes that put 
         takes("at", NUMBER, "An offset of its output; the default is now.", high=_OFFSET_MAX),
         takes("history", NUMBER, "Rows that went off the top.", high=10_000),
     ),
-    media="text/plain",
+    gives=replies.Screen,
+    media=("text/plain", "image/svg+xml", "application/octet-stream"),
+    also=(304,),
 )
 async def screen(ask: Ask) -> Response:
     form = ask.query.get("format", "text")
@@ -241,6 +252,10 @@ async def screen(ask: Ask) -> Response:
         "Holdfast-Size": "{1}x{0}".format(*shown.size),
         "Holdfast-Cursor": f"{shown.cursor.row},{shown.cursor.col}",
     }
+    # A resize changes the screen and prints nothing.
+    resized = any(offset >= shown.offset for offset, *_ in ask.hf._core.log(ask.session.id).resizes())
+    if _is_known(ask, headers) and not resized:
+        return Response(status_code=304, headers=headers)
     if form == "json":
         return as_json(shown.to_json(), headers=headers)
     text = {"text": lambda: shown.text, "ansi": shown.to_ansi, "svg": shown.to_svg}[form]()
@@ -251,7 +266,8 @@ async def screen(ask: Ask) -> Response:
 @endpoint(
     *("GET", "/v1/screens", "observe", "The screens of several terminals, or the last lines of pipes, as text"),
     query=(takes("ids", TEXT, "At most 32 ids, with commas."),),
-    gives=("items",),
+    gives=replies.Screens,
+    also=(304,),
 )
 async def screens(ask: Ask) -> Response:
     ids = list(filter(None, ask.query.get("ids", "").split(",")))
@@ -264,10 +280,11 @@ async def screens(ask: Ask) -> Response:
             items.append({"id": found.id, **(await _screen_text(found))})
         except HoldfastError as error:
             items.append({"id": id, "problem": problem(error)})
-    tag = '"' + "-".join(f"{each['id']}:{each.get('offset', '')}" for each in items) + '"'
-    if ask.request.headers.get("if-none-match") == tag:
-        return Response(status_code=304, headers={"ETag": tag})
-    return as_json({"items": items}, headers={"ETag": tag})
+    shown = json.dumps([(each["id"], each.get("offset"), each.get("size")) for each in items])
+    headers = {"ETag": f'"{hashlib.sha256(shown.encode()).hexdigest()[:32]}"'}
+    if _is_known(ask, headers):
+        return Response(status_code=304, headers=headers)
+    return as_json({"items": items}, headers=headers)
 
 
 async def _screen_text(session: AsyncSession) -> dict[str, Any]:

@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING
 from starlette.responses import Response
 
 from ...core import jsontext, wire
-from ...errors import BadArgument, BadCursor, BadRequest
-from ...model import LIVE_STATES, SESSION_KEYS, STATES, STATUSES, seconds
+from ...errors import BadArgument, BadCursor, BadRequest, KeyReused
+from ...model import LIVE_STATES, STATES, STATUSES, seconds
 from ...model.options import CHOICE, DURATION, NUMBER, OPTIONS, OTHER, SWITCH, TEXT
 from ...sessions import run
 from ...sessions.aio import AsyncSession
 from ...sessions.core import fits
 from ...sessions.observe import read_files
+from .. import replies
+from ..attach import keys_of, text_of
 from ..endpoints import as_json, endpoint, record, redacted, takes
 from .home import unavailable
 
@@ -25,10 +27,11 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ...model import Snapshot
+    from ...nodes.following import Followed
     from ..app import Ask
 
 
-# What a session that was started with a clean environment has all the same.
+# The variables that a session gets although it was started with a clean environment.
 _CLEAN_NAMES = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ")
 
 
@@ -58,10 +61,10 @@ _SORTS: dict[str, Callable[[Snapshot], tuple[str, str]]] = {
         takes("limit", NUMBER, "Sessions of a page (default 50).", low=1, high=200),
         takes("after", TEXT, "The `next` of the page before."),
         takes("count", SWITCH, "Whether to count all sessions that fit."),
-        takes("nodes", TEXT, "Also sessions of these nodes: all, or names with commas between."),
+        takes("nodes", TEXT, "Also sessions of these nodes: all, or names separated by commas."),
     ),
     example={"state": "running", "limit": 10},
-    gives=("items", "next", "unavailable"),
+    gives=replies.Sessions,
 )
 async def sessions(ask: Ask) -> dict[str, Any]:
     query = ask.query
@@ -73,12 +76,13 @@ async def sessions(ask: Ask) -> dict[str, Any]:
     shots = await ask.hf.sessions(all=state not in LIVE_STATES, **asked)
     shots = [shot for shot in shots if _fits(shot, query) and ask.caller.sees(shot.id, shot.owner, shot.labels)]
     away = unavailable(shots)
-    if "nodes" in query and ask.app.nodes is not None:
+    more: dict[str, Any] = {}
+    silent: list[Followed] = []
+    if "nodes" in query and ask.nodes is not None:
         from ...nodes.routes import sessions_of
 
-        there, silent = await sessions_of(ask.app, ask.caller, query["nodes"], fits(**asked))
+        there, silent = await sessions_of(ask.nodes, ask.caller, query["nodes"], fits(**asked))
         shots += [shot for shot in there if _fits(shot, query)]
-        away += silent
     sort = query.get("sort", "created")
     key, is_newest_first = _SORTS[sort], sort != "name"
     shots.sort(key=key, reverse=is_newest_first)
@@ -89,9 +93,15 @@ async def sessions(ask: Ask) -> dict[str, Any]:
     limit = query.get("limit", 50)
     items, rest = shots[:limit], shots[limit:]
     following = wire.as_text(jsontext.write([sort, *key(items[-1])]).encode()) if rest else None
-    total = {"count": count} if query.get("count") else {}
+    if silent:
+        from ...nodes.routes import unreachable
+
+        named, more["unreachable_nodes"] = unreachable(silent, {getattr(shot, "node", "") for shot in items})
+        away += named
+    if query.get("count"):
+        more["count"] = count
     known = [{"node": None, **record(shot)} if "nodes" in query else record(shot) for shot in items]
-    return {"items": known, "next": following, "unavailable": away, **total}
+    return {"items": known, "next": following, "unavailable": away, **more}
 
 
 def label_of(text: str) -> tuple[str, str]:
@@ -147,7 +157,7 @@ def _position(after: str, sort: str) -> tuple[str, str]:
     is_checked=False,
     example={"command": "echo hello", "labels": {"from": "openapi"}},
     status=201,
-    gives=SESSION_KEYS,
+    gives=replies.Session,
     audit="start",
 )
 async def start(ask: Ask) -> Response:
@@ -159,7 +169,7 @@ async def start(ask: Ask) -> Response:
     if base not in ("clean", "server"):
         raise BadArgument("env_base", "is neither clean nor server", "give one of the two")
     if options.get("lifetime") == "owner" and options.get("owner_pid") is None:
-        # The owner would be this server, whose end is to end no session.
+        # The owner would be this server, whose end must not end a session.
         raise BadArgument("owner_pid", "is missing", "give the pid of the owning process")
     # Another place has its own variables.
     if base == "clean" and options.get("place") in (None, "local"):
@@ -171,21 +181,24 @@ async def start(ask: Ask) -> Response:
     key = ask.request.headers.get("idempotency-key")
     if key is not None:
         options["key"] = key
-    ask.caller.narrow(options)
+    options = ask.caller.narrowed(options)
     ask.app.count_start(ask.caller)
     core = ask.hf._core
     seen = await run.start(core, command, options, once=key is not None)  # type: ignore[arg-type]
     session = AsyncSession(core, seen.snapshot())
+    if not ask.caller.sees(session.id, session.owner, session.labels):
+        # It was started with this key, and has another owner or other labels by now.
+        raise KeyReused(options["key"], None)
     ask.facts["session"] = session.id
     return as_json(record(session), 201, {"Location": f"/v1/sessions/{session.id}"})
 
 
-@endpoint("GET", "/v1/sessions/{id}", "observe", "Everything known about a session", gives=SESSION_KEYS)
+@endpoint("GET", "/v1/sessions/{id}", "observe", "Everything known about a session", gives=replies.Session)
 async def session(ask: Ask) -> dict[str, Any]:
     return record(await ask.session.refresh())
 
 
-@endpoint("GET", "/v1/sessions/{id}/spec", "observe", "What was asked for at the start", gives=("options", "env_names"))
+@endpoint("GET", "/v1/sessions/{id}/spec", "observe", "What was asked for at the start", gives=replies.Spec)
 async def spec(ask: Ask) -> dict[str, Any]:
     """The start options that were given, and the names of the variables that were set: their values are not stored.
     Those of the clean base are left out, because a start sets them again."""
@@ -215,14 +228,16 @@ _UPDATES = (
     body=tuple(OPTIONS[name] for name in _UPDATES),
     is_checked=False,
     example={"labels": {"from": "openapi"}},
-    gives=SESSION_KEYS,
+    gives=replies.Session,
     audit="update",
 )
 async def update(ask: Ask) -> dict[str, Any]:
     cleared = {"labels": {}, "notify": OPTIONS["notify"].default}
     changes = {name: cleared.get(name) if value is None else value for name, value in ask.body.items()}
     ask.facts["changed"] = sorted(changes)
-    return record(await ask.session.update(**changes) if changes else await ask.session.refresh())
+    session = ask.session
+    ask.caller.must_see(session.id, changes.get("owner", session.owner), changes.get("labels", session.labels))
+    return record(await session.update(**changes) if changes else await session.refresh())
 
 
 @endpoint("DELETE", "/v1/sessions/{id}", "manage", "Remove a finished session", audit="remove", status=204)
@@ -234,6 +249,8 @@ async def remove(ask: Ask) -> Response:
 # Input, size, signals and the end.
 
 
+# Of a stop that goes on.
+_NONE_LEFT = {"survivors": [], "survivors_more": 0, "signal_id": None}
 _VERBS = ("write", "submit", "paste", "keys", "eof")
 
 
@@ -257,7 +274,7 @@ _VERBS = ("write", "submit", "paste", "keys", "eof")
         takes("wait_for", OTHER, "Conditions to wait for afterwards."),
     ),
     example={"write": "hello\n"},
-    gives=("accepted", "written", "warnings", "status", "cursor"),
+    gives=replies.Typed,
 )
 async def type_input(ask: Ask) -> dict[str, Any]:
     body, session = ask.body, ask.session
@@ -269,16 +286,12 @@ async def type_input(ask: Ask) -> dict[str, Any]:
     if verb == "write":
         work = session.send(_bytes(body["write"]), wait_for=waits)
     elif verb == "submit":
-        work = session.submit(
-            _text("submit", body["submit"]), enter_delay_ms=body.get("enter_delay_ms"), wait_for=waits
-        )
+        work = session.submit(text_of(body, "submit"), enter_delay_ms=body.get("enter_delay_ms"), wait_for=waits)
     elif verb == "paste":
         bracketed, raw = body.get("bracketed") or "auto", bool(body.get("raw"))
-        work = session.paste(_text("paste", body["paste"]), bracketed=bracketed, raw=raw, wait_for=waits)
+        work = session.paste(text_of(body, "paste"), bracketed=bracketed, raw=raw, wait_for=waits)
     elif verb == "keys":
-        keys = [body["keys"]] if isinstance(body["keys"], str) else body["keys"]
-        if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
-            raise BadArgument("keys", "is not a list of key names", 'such as ["C-c", "Enter"]')
+        keys = [body["keys"]] if isinstance(body["keys"], str) else keys_of(body)
         work = session.keys(*keys, delay_ms=body.get("delay_ms") or 0, wait_for=waits)
     else:
         work = session.eof(wait_for=waits)
@@ -286,15 +299,9 @@ async def type_input(ask: Ask) -> dict[str, Any]:
     ask.app.metrics.add("input_bytes_total", "web", typed.accepted)
     woke = {} if typed.woke is None else {"woke": woke_json(typed.woke)}
     status = (await session.refresh()).status
-    # Whether the command has read it is not known: the runner only confirms that it has it.
+    # It is unknown whether the command has read it: the runner only confirms that it has it.
     facts = {"accepted": typed.accepted, "written": None, "warnings": typed.warnings, "status": status}
     return {**facts, "cursor": typed.cursor, **woke}
-
-
-def _text(name: str, value: object) -> str:
-    if not isinstance(value, str):
-        raise BadArgument(name, "is not text")
-    return value
 
 
 def _bytes(value: object) -> str | bytes:
@@ -326,7 +333,7 @@ def woke_json(woke: Any) -> dict[str, Any]:
     "control",
     "End the input of a command on pipes",
     body=(),
-    gives=("status",),
+    gives=replies.StatusOnly,
 )
 async def close_stdin(ask: Ask) -> dict[str, Any]:
     await ask.session.close_stdin()
@@ -337,10 +344,13 @@ async def close_stdin(ask: Ask) -> dict[str, Any]:
     *("POST", "/v1/sessions/{id}/resize", "control", "Change the size of its terminal"),
     body=(takes("cols", OTHER, "Columns, 1 to 1000."), takes("rows", OTHER, "Rows, 1 to 500.")),
     example={"cols": 100, "rows": 30},
-    gives=SESSION_KEYS,
+    gives=replies.Session,
 )
 async def resize(ask: Ask) -> dict[str, Any]:
-    return record(await ask.session.resize(ask.body.get("rows"), ask.body.get("cols")))  # type: ignore[arg-type]
+    for name in ("rows", "cols"):
+        if ask.body.get(name) is None:
+            raise BadArgument(name, "is missing", "a size has both")
+    return record(await ask.session.resize(ask.body["rows"], ask.body["cols"]))
 
 
 @endpoint(
@@ -350,7 +360,7 @@ async def resize(ask: Ask) -> dict[str, Any]:
         takes("target", CHOICE, "To the command (default), its group or its tree.", words=("command", "group", "tree")),
     ),
     example={"signal": "WINCH"},
-    gives=("sent", "status"),
+    gives=replies.Sent,
     audit="signal",
 )
 async def send_signal(ask: Ask) -> dict[str, Any]:
@@ -370,7 +380,8 @@ async def send_signal(ask: Ask) -> dict[str, Any]:
         takes("reason", TEXT, "Why, for the record.", high=200),
     ),
     example={"grace": 5},
-    gives=(*SESSION_KEYS, "survivors", "signal_id"),
+    gives=replies.Stopped,
+    also=(202,),
     audit="stop",
 )
 async def stop(ask: Ask) -> Response:
@@ -382,7 +393,7 @@ async def stop(ask: Ask) -> Response:
     await asyncio.wait([work, leaving], timeout=ask.app.config.server_long_poll, return_when=asyncio.FIRST_COMPLETED)
     leaving.cancel()
     if not work.done():
-        return as_json({**record(await ask.session.refresh()), "survivors": [], "signal_id": None}, 202)
+        return as_json({**record(await ask.session.refresh()), **_NONE_LEFT}, 202)
     stopped = work.result()
     facts = {"survivors": stopped.survivors, "survivors_more": stopped.survivors_more, "signal_id": stopped.signal_id}
     return as_json({**record(await ask.session.refresh()), **facts})

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 from starlette.responses import Response, StreamingResponse
 
 from ...core.signalfile import VARIANTS
-from ...errors import BadArgument, BadCursor, NotFound
-from ...index.signals import Filter
+from ...errors import BadArgument, BadCursor
+from ...index.queues import Filter
 from ...model.options import CHOICE, NUMBER, OTHER, SWITCH, TEXT
+from .. import replies
 from ..endpoints import endpoint, takes
-from ..events import TYPES, Wanted, signal_json
+from ..events import TYPES, USUAL_TYPES, Wanted, signal_json
+from ..responses import NoSuch
 from .sessions import label_of
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ _LIMIT = takes("limit", NUMBER, "How many (default 50).", low=1, high=200)
         _LIMIT,
     ),
     example={"limit": 10},
-    gives=("items", "next"),
+    gives=replies.Signals,
 )
 async def signals(ask: Ask) -> dict[str, Any]:
     query = ask.query
@@ -75,7 +77,7 @@ _NAME = "/v1/consumers/{name}"
 @endpoint(
     *("GET", _NAME, "observe", "A consumer, and what waits for it"),
     query=(_LIMIT,),
-    gives=("name", "owners", "waiting", "parked", "items"),
+    gives=replies.ConsumerPage,
     is_for_all=True,
 )
 async def consumer(ask: Ask) -> dict[str, Any]:
@@ -89,7 +91,7 @@ def _known(ask: Ask) -> dict[str, Any]:
     for each in ask.hf._core.consumers.known():
         if each["name"] == ask.part("name"):
             return each
-    raise NotFound(ask.part("name"))
+    raise NoSuch("consumer", ask.part("name"), "PUT on this address makes it")
 
 
 @endpoint(
@@ -102,7 +104,7 @@ def _known(ask: Ask) -> dict[str, Any]:
         takes("replace", SWITCH, "Give it this filter if it has another."),
     ),
     example={"owners": ["agent-7"]},
-    gives=("name", "owners", "waiting", "parked"),
+    gives=replies.Consumer,
     is_for_all=True,
 )
 async def open_consumer(ask: Ask) -> dict[str, Any]:
@@ -125,14 +127,14 @@ async def open_consumer(ask: Ask) -> dict[str, Any]:
 @endpoint("DELETE", _NAME, "control", "Remove a consumer, and what waits for it", status=204, is_for_all=True)
 async def drop_consumer(ask: Ask) -> Response:
     if not ask.hf._core.consumers.drop(ask.part("name")):
-        raise NotFound(ask.part("name"))
+        raise NoSuch("consumer", ask.part("name"), "PUT on this address makes it")
     return Response(status_code=204)
 
 
 @endpoint(
     *("POST", _NAME + "/settle", "control", "Acknowledge these signals"),
     body=(takes("ids", OTHER, "Ids of signals."),),
-    gives=("settled",),
+    gives=replies.Settled,
     is_for_all=True,
 )
 async def settle(ask: Ask) -> dict[str, Any]:
@@ -146,7 +148,7 @@ async def settle(ask: Ask) -> dict[str, Any]:
 @endpoint(
     *("POST", _NAME + "/ack", "control", "Acknowledge all signals up to one"),
     body=(takes("upto", TEXT, "The id of a signal."),),
-    gives=("settled",),
+    gives=replies.Settled,
     is_for_all=True,
 )
 async def acknowledge(ask: Ask) -> dict[str, Any]:
@@ -167,21 +169,21 @@ def _are_texts(given: object) -> bool:
 @endpoint(
     *("GET", "/v1/events", "observe", "Changes and signals as they come (server-sent events)"),
     query=(
-        takes("types", TEXT, "session, signal: one or both (default) with a comma."),
+        takes("types", TEXT, "session, signal (both by default), node (what changes on other machines), with commas."),
         takes("session", TEXT, "Only this session."),
         takes("owner", TEXT, "Only sessions of this owner."),
         takes("label", TEXT, "Only sessions with this label, KEY:VALUE; repeated: all of them.", repeated=True),
     ),
-    media="text/event-stream",
+    media=("text/event-stream",),
 )
 async def events(ask: Ask) -> Response:
     query = ask.query
-    types = frozenset(query.get("types", ",".join(TYPES)).split(","))
+    types = frozenset(query.get("types", ",".join(USUAL_TYPES)).split(","))
     if not types <= frozenset(TYPES):
         raise BadArgument("types", f"are not of {', '.join(TYPES)}")
     labels = dict(label_of(text) for text in query.get("label", ()))
     session = None if "session" not in query else ask.app.find(ask.hf, ask.caller, query["session"]).id
     wanted = Wanted(types, session, query.get("owner"), labels, ask.caller)
     ask.app.events.check()
-    stream = ask.app.events.stream(wanted, ask.request.headers.get("last-event-id"), ask.request.scope)
+    stream = ask.app.events.stream(wanted, ask.request.headers.get("last-event-id"), ask.request.scope, ask.nodes)
     return StreamingResponse(stream, media_type="text/event-stream")

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from ...core import failpoints
 from ...errors import HoldfastError, IndexBusy
-from ...runner.signals import concerns_people
+from ...runner.people import concerns_people
 from .channels import AGAIN, DELIVERED, FAILED, GONE, Outcome
 from .notices import Notice
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from ...config import Config
-    from ..records import Signal
+    from ..lines import Signal
     from ..redact import Redactor
     from .channels import Channel
     from .channels import Delivery as ChannelsDelivery
@@ -424,7 +424,7 @@ class Way:
 class Delivery:
     """All ways of a home, and the one loop that turns them. `waker` is readable when there may be something new."""
 
-    def __init__(self, waker: int, clear: Callable[[], None], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, waker: int, clear: Callable[[], object], clock: Callable[[], float] = time.monotonic) -> None:
         self.ways: list[Way] = []
         self._waker = waker
         self._clear = clear

@@ -6,8 +6,9 @@ text that a session can choose becomes one line without anything that a terminal
 
 from __future__ import annotations
 
-from ..records import COMMON, Signal, seconds
+from ..lines import COMMON, Signal
 from ..redact import clean_text, cut, escape_hidden
+from ..typed import seconds
 from ..wording import how_stopped, limit_words, spell
 
 TYPE_CHECKING = False

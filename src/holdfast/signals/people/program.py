@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 from contextlib import ExitStack
+from threading import Timer
 
 from ...config import load
 from ...core import clock, failpoints, processes, records
@@ -17,11 +18,12 @@ from ...errors import HoldfastError, IndexBusy
 from ...home import Home
 from ...model import LIVE_STATES
 from ...places.kinds import is_away
-from ...runner.signals import LOCK_FD, lock_path, take_lock
+from ...runner.people import LOCK_FD, lock_path, take_lock
 from ...sessions.core import Core
 from ...sessions.driver import Blocking, drive
 from ..consumer import Consumer
 from ..consumers import Consumers
+from ..lines import Signal
 from ..queue import RETAINED
 from ..redact import Redactor
 from .delivery import BUSY_S, Delivery, Moment, Subscription, Way, variants_of
@@ -29,11 +31,10 @@ from .status import ChannelStatus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from ...config import Config
-    from ..records import Signal
-    from .channels import Channel
+    from .channels import Channel, Outcome
     from .delivery import Batch
 
 
@@ -160,12 +161,38 @@ def subscriptions(config: Config, home: str) -> list[Subscription]:
     return found
 
 
+def send_test(config: Config, home: str, names: Collection[str] = ()) -> dict[str, Outcome]:
+    """Send a test notice through the channels with these names, or through all; the outcome of each."""
+    from .notices import Notice
+
+    record = {
+        "v": 1,
+        "id": "home.1",
+        "seq": 1,
+        "session": None,
+        "at": clock.now_text(),
+        "snapshot": {"name": "Holdfast"},
+        "event": {"test": True, "lines": [{"text": "notices arrive here"}]},
+    }
+    notice = Notice([Signal(record)], Redactor())
+    notice.title = notice.fields["title"] = "Holdfast: test notice"
+    outcomes = {}
+    for each in subscriptions(config, home):
+        if not names or each.name in names:
+            delivery = each.channel.deliver(notice)
+            timer = Timer(config.people_timeout, delivery.abort)
+            timer.start()
+            outcomes[each.name] = delivery.run()
+            timer.cancel()
+    return outcomes
+
+
 def notify_people_of(home: Home, session: str) -> bool | None:
     """The setting of the session: notify people of its end, of nothing, or as configured."""
     directory = home.session(session)
     spec = records.found(None, os.path.join(directory, "spec.json"))
     # Of a session in another place, this machine decides.
-    file = records.HERE if is_away(spec) else "state.json"
+    file = records.LOCAL_CHANGES if is_away(spec) else "state.json"
     changed = records.found(None, os.path.join(directory, file)).get("changed")
     setting = {**spec, **(changed if isinstance(changed, dict) else {})}.get("notify_people")
     return setting if isinstance(setting, bool) else None

@@ -8,16 +8,16 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from ...core import clock
-from ...core.command import command_text
+from ...core.processes import command_text
 from ...errors import HoldfastError
 from ...model import EXITED, FINAL_STATES, LOST, RUNNING, STARTING
 from ...signals.consumer import AsyncBatch
 from ...signals.items import Limits
+from ...signals.lines import Note, Signal
 from ...signals.loop import Turns
-from ...signals.records import Note, Signal
 from ...signals.render import render
 from ...signals.wording import spell
-from ..sessions import elapsed_s
+from ..owner_sessions import elapsed_s
 from . import sessions, words
 from .sessions import STREAMS, cause, gap_lines, last_lines
 from .style import DrainStyle as Style
@@ -286,7 +286,7 @@ class Wakeups:
                 by_dialog.setdefault(self.place(origin(signal)), []).append(signal)
         for dialog, signals in by_dialog.items():
             ids = [signal.id for signal in signals]
-            message = render(signals, Style(self._tools.place), limits=Limits.of(self._tools.hf.config))
+            message = render(signals, Style(self._tools.place), limits=Limits(self._tools.hf.config))
             if message and dialog is None:
                 await batch.unclaim(ids)
                 continue
@@ -341,8 +341,8 @@ class Wakeups:
     def clear(self) -> None:
         self.waker.clear()
 
-    def poke(self) -> None:
-        self.waker.poke()
+    def make_readable(self) -> None:
+        self.waker.make_readable()
 
     async def pending(self) -> int:
         return len(await self._due())

@@ -9,7 +9,7 @@ from ...errors import NotFound
 from ...model import EXITED, LIVE_STATES, LOST, RUNNING, STALE, UNREACHABLE
 from ...terminal.text import all_visible
 from ..base import Answer
-from ..sessions import both_ends, end_of
+from ..owner_sessions import both_ends, end_of
 from . import words
 from .style import DrainStyle as Style
 from .words import TRUNCATED

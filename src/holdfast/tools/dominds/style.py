@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from ...places.kinds import LOCAL
-from ...signals import records, wording
-from ...signals.items import AGAIN, ENDING, EVENTS, WATCH
+from ...signals import typed, wording
+from ...signals.items import ENDING, EVENTS, REPLAYED, WATCH
 from ...signals.redact import fence
 from ...signals.render import Style
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ...signals.items import Item
-    from ...signals.records import Signal
+    from ...signals.lines import Signal
     from ...signals.redact import Quoter
     from ...signals.render import Left, Plan
 
@@ -43,7 +43,7 @@ class DrainStyle(Style):
     def is_silent(self, item: Item) -> bool:
         """An agent that asked for an end through a tool of this toolset got it in the answer."""
         fields, owner = item.signal.fields, item.signal.owner
-        own = records.text(fields, "cause") == "stop" and records.text(fields, "by") == f"{self.name}:{owner}"
+        own = typed.text(fields, "cause") == "stop" and typed.text(fields, "by") == f"{self.name}:{owner}"
         return item.signal.ends_session and owner is not None and own
 
     def read(self, item: Item, offsets: dict[str, int], quoter: Quoter) -> str:
@@ -57,17 +57,17 @@ class DrainStyle(Style):
     def _pid_here(self, item: Item) -> int | None:
         """Of another place a pid means nothing here."""
         shot = item.signal.snapshot
-        here = (records.text(shot, "place") or LOCAL) == self._place
-        return records.number(shot, "pid") or None if here else None
+        here = (typed.text(shot, "place") or LOCAL) == self._place
+        return typed.number(shot, "pid") or None if here else None
 
     def item(self, item: Item, shown: int, quoter: Quoter, plan: Plan) -> list[str]:
         shot = item.signal.snapshot
-        pid = records.number(shot, "pid")
-        command = records.text(shot, "command") or wording.name(item.signal)
+        pid = typed.number(shot, "pid")
+        command = typed.text(shot, "command") or wording.name(item.signal)
         said = [f"{item.number}. {self._title(item, quoter)}"] if len(plan.items) > 1 else []
         if item.session is not None:
             said += [f"- PID: {'unknown' if pid is None else pid}", f"- Command: {quoter.label(command) or 'unknown'}"]
-        if item.group == ENDING or (item.group == AGAIN and item.signal.ends_session):
+        if item.group == ENDING or (item.group == REPLAYED and item.signal.ends_session):
             said += self._ending(item, quoter)
         else:
             said.append(f"- Event: {wording.say(item, quoter, shown)}")
@@ -80,15 +80,15 @@ class DrainStyle(Style):
 
     def _ending(self, item: Item, quoter: Quoter) -> list[str]:
         signal = item.signal
-        code, name = records.number(signal.fields, "code"), records.text(signal.fields, "signal")
+        code, name = typed.number(signal.fields, "code"), typed.text(signal.fields, "signal")
         how = f"code {'null' if code is None else code}, signal {quoter.word(name) if name else 'null'}"
         if code is None and not name:
-            never = records.text(signal.fields, "cause") == "spawn_error"
+            never = typed.text(signal.fields, "cause") == "spawn_error"
             how = "unknown (it never ran)" if never else "unknown (runner unavailable)"
         said = [f"- Exit status: {how}"]
         said += [f"- Cause: {text}" for text in filter(None, [wording.ending_reason(signal, quoter)])]
         said += [f"- Note: {text}" for text in wording.ending_additions(item, quoter)]
-        if item.group == AGAIN:
+        if item.group == REPLAYED:
             said.append(f"- Note: replayed, {len(item.signals)} older, delivered again because the index was rebuilt")
         if item.redelivered:
             said.append("- Note: redelivered, you may have it already")
@@ -144,4 +144,4 @@ class DrainStyle(Style):
 
 def event_id(signal: Signal) -> str:
     shot = signal.snapshot
-    return f"shellCmd:daemonExited:{records.count(shot, 'pid')}:{records.text(shot, 'started_at')}"
+    return f"shellCmd:daemonExited:{typed.count(shot, 'pid')}:{typed.text(shot, 'started_at')}"

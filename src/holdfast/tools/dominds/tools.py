@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ...errors import HoldfastError, IdentityMismatch, Unreachable
 from ...model import EXITED, LOST, RUNNING, STALE, STARTING
 from ...signals.wording import spell
-from ..sessions import Running
+from ..owner_sessions import Running
 from . import sessions, words
 from .sessions import (
     FAILURE,

@@ -287,8 +287,8 @@ class Dominds(Toolset):
             texts.append(self.texts("more_reminders", count=len(rest) - _REMINDED_LINES))
         if not texts:
             return answer
-        hide = self.hides()
-        texts = [hide(each) for each in texts] if hide else texts
+        redact = self.redactor()
+        texts = [redact(each) for each in texts] if redact else texts
         return Answer("\n\n".join([answer.text, *texts]), {**answer.data, "reminders": texts}, error=answer.error)
 
     async def resource(self, name: str) -> str:

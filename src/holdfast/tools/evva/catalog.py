@@ -16,7 +16,7 @@ from ...errors import DamagedRecord, NotFound, Removed
 from ...home import is_id
 from ...sessions.driver import drive
 from ...sessions.observe import from_files, read_files
-from ...signals.records import is_coming
+from ...signals.lines import is_coming
 from . import snapshot
 from .snapshot import TERMINAL, Tail
 
@@ -188,7 +188,7 @@ class Catalog:
     def _sessions(self) -> list[Snapshot]:
         live, unreachable = drive(listed(self.core, None, self._owner, False))
         self._view.compare(live, unreachable)
-        unsettled = self._consumer.untold()
+        unsettled = self._consumer.unsettled()
         known = {shot.id for shot in live}
         ended = [shot for id in sorted(unsettled - known) if (shot := self._session(id)) is not None]
         return [shot for shot in [*live, *ended] if self._belongs(shot, unsettled)]
@@ -203,7 +203,7 @@ class Catalog:
             return False
         if shot.status in TERMINAL:
             left = shot.exit is not None and (shot.exit.survivors or shot.exit.survivors_more)
-            waits = bool(left) or shot.id in (self._consumer.untold() if unsettled is None else unsettled)
+            waits = bool(left) or shot.id in (self._consumer.unsettled() if unsettled is None else unsettled)
             return waits or self._is_signal_due(shot)
         return not self.is_call(shot.id)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ...daemons.handle import Relay, in_words
 from ...errors import DiskFull, Superseded
 from ...runner.directory import DISK_FULL
-from ...signals.records import COMMON
+from ...signals.lines import COMMON
 from . import words
 from .catalog import SIGNALS_ONLY
 from .signal import EVENT

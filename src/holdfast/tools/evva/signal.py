@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ...core.vt.text import tail
 from ...errors import BadArgument
-from ...signals import records, wording
+from ...signals import typed, wording
 from ...signals.items import Limits, arrange
 from ...signals.redact import Quoter, redact
 from ...signals.render import QUOTES, render
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from ...sessions.core import Core
     from ...signals.consumer import Batch as Claimed
-    from ...signals.records import Signal as Record
+    from ...signals.lines import Signal as Record
     from ...signals.render import Message
     from .catalog import Daemon
     from .snapshot import DaemonSnapshot
@@ -125,27 +125,27 @@ def of(record: Record, shot: Callable[[Record], DaemonSnapshot | None]) -> list[
 
 
 def _lifecycle(record: Record) -> Lifecycle:
-    fields, exit = record.fields, records.table(record.snapshot, "exit")
+    fields, exit = record.fields, typed.table(record.snapshot, "exit")
     return Lifecycle(
-        status=records.text(fields, "status"),
-        cause=records.text(fields, "cause") or None,
-        exit_code=records.number(fields, "code"),
-        exit_signal=records.text(fields, "signal") or None,
-        survivors=records.count(exit, "survivors"),
+        status=typed.text(fields, "status"),
+        cause=typed.text(fields, "cause") or None,
+        exit_code=typed.number(fields, "code"),
+        exit_signal=typed.text(fields, "signal") or None,
+        survivors=typed.count(exit, "survivors"),
     )
 
 
 def _lines(fields: Mapping[str, object]) -> Iterator[Event]:
-    lines = records.tables(fields, "lines")
-    suppressed = records.count(fields, "suppressed")
-    cursor = records.text(fields, "cursor") or None
+    lines = typed.tables(fields, "lines")
+    suppressed = typed.count(fields, "suppressed")
+    cursor = typed.text(fields, "cursor") or None
     # The suppressed lines come before the newest ones, in a digest after the first.
     marked = 1 if fields.get("level") == "digest" and len(lines) > 1 else 0
     for number, line in enumerate(lines):
         yield Event(
-            records.text(line, "text"),
-            stream=records.stream(line) or "stdout",
-            offset=records.number(line, "offset"),
+            typed.text(line, "text"),
+            stream=typed.stream(line) or "stdout",
+            offset=typed.number(line, "offset"),
             suppressed=suppressed if number == marked else 0,
             cursor=cursor if number == marked else None,
         )
@@ -160,13 +160,13 @@ def _notice(record: Record) -> Event:
     if "line" not in fields:
         return Event(_in_words(record), variant=record.variant)
     return Event(
-        records.text(fields, "line"),
+        typed.text(fields, "line"),
         closing=fields.get("closing") is True,
-        stream=records.stream(fields) or "stdout",
-        offset=records.number(fields, "offset"),
-        suppressed=records.count(fields, "suppressed"),
+        stream=typed.stream(fields) or "stdout",
+        offset=typed.number(fields, "offset"),
+        suppressed=typed.count(fields, "suppressed"),
         variant=record.variant,
-        cursor=records.text(fields, "cursor") or None,
+        cursor=typed.text(fields, "cursor") or None,
     )
 
 
@@ -294,7 +294,7 @@ class Folding:
         self._core = core
         self._quote = quote
         self._raised = ended_tail_chars is not None
-        self._limits = limits = Limits.of(core.config)
+        self._limits = limits = Limits(core.config)
         if ended_tail_chars is not None:
             limits.failed_chars = max(limits.failed_chars, ended_tail_chars)
             limits.completed_chars = max(limits.completed_chars, ended_tail_chars)
@@ -312,12 +312,12 @@ class Folding:
 
     def _lengthen(self, record: Record) -> None:
         """Replace the record's short tail by a longer one from the log."""
-        tails = dict(records.table(record.fields, "tail"))
+        tails = dict(typed.table(record.fields, "tail"))
         if record.session is None or not tails:
             return
         log = self._core.log(record.session)
         chars = max(self._limits.failed_chars, self._limits.completed_chars)
-        for stream, end in records.offsets(record.fields, "ends").items():
+        for stream, end in typed.offsets(record.fields, "ends").items():
             if stream in tails and stream != "tty":
                 at = max(0, end - _TAIL_BYTES)
                 found = list(log.blocks(stream, at, end))

@@ -18,7 +18,7 @@ from ...sessions.driver import Asynchronous, Blocking, drive
 from ...signals import loop
 from ...signals.consumer import Consumer
 from ...signals.consumers import default_name
-from ...signals.records import Signal as Record
+from ...signals.lines import Signal as Record
 from . import signal as signals
 from .catalog import SIGNALS_ONLY, Catalog, SessionDaemon
 from .emitting import Emitting, kill, spawn
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
     from ...daemons.lsp import AsyncLanguageServer, LanguageServer, Server
     from ...daemons.observers import Change as ViewChange
-    from ...daemons.observers import Waking
     from ...daemons.view import View
-    from ...model import StartOptions
+    from ...daemons.wakes import DueCallback
+    from ...model.options import StartOptions
     from ...sessions.aio import AsyncHoldfast, AsyncSession
     from ...sessions.api import Holdfast, Session
     from ...sessions.core import Core
-    from ...sessions.start import Command
+    from ...sessions.start_request import Command
     from ...signals.waker import Waker
     from .catalog import Daemon
     from .emitting import Agent, Work
@@ -83,14 +83,14 @@ class FoldGate:
         if self._waker is not None:
             self._waker.clear()
 
-    def poke(self) -> None:
+    def make_readable(self) -> None:
         self.look_again()
         self._state.wake_again()
 
     def look_again(self) -> None:
         """Have the waker look again when the next signal is due."""
         if self._waker is not None:
-            self._waker.poke()
+            self._waker.make_readable()
 
     async def pending(self) -> int:
         return int(self._state.has_pending())
@@ -136,7 +136,7 @@ class AsyncGate(FoldGate, loop.AsyncGate):
                     await self.run(turn)
                 except RunInProgress:
                     # The run in progress takes everything that came before `clear`.
-                    await self.waker.stirred(Asynchronous())
+                    await self.waker.wait_readable(Asynchronous())
 
 
 # The state.
@@ -174,7 +174,7 @@ class State:
         self._draining = threading.Lock()
         self._unobserve: Callable[[], None] | None = None
         self._wake: Callable[[], object] | None = None
-        self._waking: Waking | None = None
+        self._due_callback: DueCallback | None = None
         self._latest: Batch | None = None
         self._parked: list[str] = []
         # Foreground calls: not daemons unless they leave processes behind.
@@ -192,13 +192,13 @@ class State:
     def close(self) -> None:
         """Call no observer and no wake any more. Daemons continue; signals that were not settled come again."""
         with self._lock:
-            waking, self._waking = self._waking, None
+            due_callback, self._due_callback = self._due_callback, None
             unobserve, self._unobserve = self._unobserve, None
         with self._draining:
             latest, self._latest = self._latest, None
         self.gate.close()
-        if waking is not None:
-            waking.close()
+        if due_callback is not None:
+            due_callback.close()
         if unobserve is not None:
             unobserve()
         if latest is not None:
@@ -261,8 +261,8 @@ class State:
                 self._call_wake()
         if not queued:
             self._call_wake()
-        elif self._waking is not None:
-            self._waking.look(heard=True)
+        elif self._due_callback is not None:
+            self._due_callback.look(observed=True)
 
     def drain_signals(self) -> Batch:
         """Claim all pending signals. This settles the batch before, unless it was released."""
@@ -274,8 +274,8 @@ class State:
             self._latest = None
             # All of them: the message is bounded.
             claimed = self.consumer.claim(max(1, int(self.consumer.pending())))
-            if self._waking is not None:
-                self._waking.taken()
+            if self._due_callback is not None:
+                self._due_callback.claimed()
             self._shorten(claimed.signals)
             found = [each for record in claimed.signals for each in signals.of(record, self._shot)]
             batch = self._latest = Batch(claimed, found, self._settled, self._released)
@@ -311,8 +311,8 @@ class State:
         with self._lock:
             self._parked += batch.parked
         self.gate.look_again()
-        if self._waking is not None:
-            self._waking.look()
+        if self._due_callback is not None:
+            self._due_callback.look()
 
     def _shot(self, record: Record) -> DaemonSnapshot | None:
         if not record.session or not record.snapshot:
@@ -335,16 +335,18 @@ class State:
             return
         self._listen()
         with self._lock:
-            made, self._waking = self._waking, self._waking or self._view.waken(self.consumer, self._call_wake)
-        if made is not None:
-            made.taken()
-        self._waking.look(heard=True)
+            is_new = self._due_callback is None
+            if self._due_callback is None:
+                self._due_callback = self._view.call_when_due(self.consumer, self._call_wake)
+        if not is_new:
+            self._due_callback.claimed()
+        self._due_callback.look(observed=True)
 
     def wake_again(self) -> None:
         """Signals are left for a later turn."""
-        if self._waking is not None:
-            self._waking.taken()
-            self._waking.look()
+        if self._due_callback is not None:
+            self._due_callback.claimed()
+            self._due_callback.look()
 
     def _call_wake(self) -> None:
         with self._lock:
@@ -538,7 +540,7 @@ class Gate(FoldGate, loop.Gate):
                     self.run(turn)
                 except RunInProgress:
                     # The run in progress takes everything that came before `clear`.
-                    drive(self.waker.stirred(Blocking()))
+                    drive(self.waker.wait_readable(Blocking()))
 
 
 class DaemonState(State):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from ...signals import records, wording
-from ...signals.items import AGAIN, AGENTS, ENDING, EVENTS, WATCH, status
+from ...signals import typed, wording
+from ...signals.items import AGENTS, ENDING, EVENTS, REPLAYED, WATCH, status
 from ...signals.render import Style
 
 TYPE_CHECKING = False
@@ -57,26 +57,26 @@ class DrainStyle(Style):
         subject = f"daemon {quoter.label(item.session)} [{self.kind(item, quoter)}]"
         if item.group == EVENTS:
             return f"{subject} events:"
-        if item.group == ENDING or (item.group == AGAIN and item.signal.ends_session):
+        if item.group == ENDING or (item.group == REPLAYED and item.signal.ends_session):
             return f"{subject} {quoter.short(', '.join(self._ending(item, quoter)))}"
         return f"{subject} {wording.say(item, quoter, shown)}"
 
     def _ending(self, item: Item, quoter: Quoter) -> list[str]:
         signal = item.signal
         said = [status(signal)]
-        metadata = records.table(signal.snapshot, "metadata")
+        metadata = typed.table(signal.snapshot, "metadata")
         if signal.kind == "monitor":
-            said.append(f"events={records.count(records.table(signal.fields, 'events'), 'count')}")
+            said.append(f"events={typed.count(typed.table(signal.fields, 'events'), 'count')}")
         elif signal.kind == "lsp":
             said += [f"{key}={quoter.word(metadata.get(key))}" for key in ("server", "state")]
-            failed, most = records.count(metadata, "failed_starts"), records.count(metadata, "max_restarts")
+            failed, most = typed.count(metadata, "failed_starts"), typed.count(metadata, "max_restarts")
             said.append(f"restarts={failed}/{most}")
         elif signal.kind not in AGENTS:
             said += filter(None, [wording.ending_seen(signal)])
-        cause, by = records.text(signal.fields, "cause"), records.text(signal.fields, "by")
+        cause, by = typed.text(signal.fields, "cause"), typed.text(signal.fields, "by")
         if cause not in ("", "exit", "signal"):
             said.append(f"cause={quoter.word(cause)}")
-            limit = records.seconds(signal.fields, "limit_s")
+            limit = typed.seconds(signal.fields, "limit_s")
             said += [f"by={quoter.word(by)}"] if by else []
             said += [f"limit={wording.spell(limit)}"] if limit is not None else []
             said += [f"error={quoter.quoted(wording.ending_error(signal))}"] if cause == "spawn_error" else []
@@ -85,11 +85,11 @@ class DrainStyle(Style):
         if signal.fields.get("output_complete") is False and signal.kind not in AGENTS:
             said.append("output incomplete")
         if signal.kind == "lsp" and signal.fields.get("start_limit") is True:
-            server, most = quoter.quoted(metadata.get("server")), records.count(metadata, "max_restarts")
+            server, most = quoter.quoted(metadata.get("server")), typed.count(metadata, "max_restarts")
             said.append(f"lsp server {server} exceeded max restarts ({most})")
         if item.redelivered:
             said.append("redelivered")
-        if item.group == AGAIN:
+        if item.group == REPLAYED:
             said.append("replayed")
         return said
 

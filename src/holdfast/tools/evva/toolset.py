@@ -11,7 +11,7 @@ from ...daemons.kinds import names
 from ...errors import AlreadyEnded, BadArgument, HoldfastError, NotFound, SpawnError, Unreachable
 from ...model import UNREACHABLE
 from ..base import BOOLEAN, INTEGER, STRING, Answer, Parameter, Tool, Toolset
-from ..sessions import Running
+from ..owner_sessions import Running
 from . import words
 from .catalog import SessionDaemon
 from .snapshot import KIND_LOCAL_BASH, Other, Tail, lines_of, tail_of
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from ...model import Exit, StartOptions
+    from ...model import Exit
+    from ...model.options import StartOptions
     from ...sessions.aio import AsyncHoldfast, AsyncSession
     from ...sessions.log import Log
     from ..base import Approve

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...core.signalfile import CUT_MARK
 from ...errors import BadArgument, HoldfastError
-from ...runner.features.watch import CUT_MARK
-from ...signals import records
-from . import process, sessions, settings, words
+from ...signals import typed
+from . import labels, limits, process, words
 from .settings import ORIGIN
 from .style import DrainStyle as Style
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ...sessions.aio import AsyncHoldfast, AsyncSession
     from ...signals.consumer import AsyncConsumer, AsyncNotice
-    from ...signals.records import Signal
+    from ...signals.lines import Signal
     from .settings import Settings
 
     Event = dict[str, Any]
@@ -124,13 +124,13 @@ class _Events:
         if signal.variant == "watch":
             return {**self._head("watch_match", signal), **self._match(signal)}
         if signal.variant == "watch_disabled":
-            suppressed = records.count(signal.fields, "suppressed")
-            hits = records.count(signal.fields, "hits")
-            message = words.watch_off(records.text(signal.fields, "reason"), hits, suppressed)
+            suppressed = typed.count(signal.fields, "suppressed")
+            hits = typed.count(signal.fields, "hits")
+            message = words.watch_off(typed.text(signal.fields, "reason"), hits, suppressed)
             return {**self._head("watch_disabled", signal), "suppressed": suppressed, "message": message}
         if signal.variant == "overflow":
             tripped = signal.fields.get("state") == "tripped"
-            suppressed = records.count(signal.fields, "suppressed")
+            suppressed = typed.count(signal.fields, "suppressed")
             event = self._head(f"watch_overflow_{'tripped' if tripped else 'released'}", signal)
             if tripped:
                 return {**event, "message": words.OVERFLOW_TRIPPED}
@@ -141,34 +141,34 @@ class _Events:
 
     def _head(self, type: str, signal: Signal) -> Event:
         shot = signal.snapshot
-        labels = records.table(shot, "labels")
-        origin = records.table(records.table(records.table(shot, "metadata"), "hermes"), "origin")
+        given = typed.table(shot, "labels")
+        origin = typed.table(typed.table(typed.table(shot, "metadata"), "hermes"), "origin")
         event = {
             "type": type,
             "event_id": signal.id,
-            "session_id": records.text(labels, sessions.ID) or records.text(shot, "name") or signal.session or "",
+            "session_id": typed.text(given, labels.ID) or typed.text(shot, "name") or signal.session or "",
             "session_key": signal.owner or "",
-            "command": self._shown(records.text(shot, "command")),
-            "task_id": records.text(labels, sessions.TASK),
-            "owner_task_id": records.text(labels, sessions.OWNER_TASK),
-            **{name: records.text(labels, sessions.ORIGIN + name) or records.text(origin, name) for name in ORIGIN},
+            "command": self._shown(typed.text(shot, "command")),
+            "task_id": typed.text(given, labels.TASK),
+            "owner_task_id": typed.text(given, labels.OWNER_TASK),
+            **{name: typed.text(given, labels.ORIGIN + name) or typed.text(origin, name) for name in ORIGIN},
             "ts": signal.at,
         }
         return event | ({"redelivered": True} if signal.redelivered else {})
 
     async def _completion(self, signal: Signal) -> Event:
         fields, shot = signal.fields, signal.snapshot
-        cause, by = records.text(fields, "cause"), records.text(fields, "by") or None
-        mode = records.text(records.table(shot, "labels"), sessions.MODE)
+        cause, by = typed.text(fields, "cause"), typed.text(fields, "by") or None
+        mode = typed.text(typed.table(shot, "labels"), labels.MODE)
         session = await self._session(signal)
         text, cut = await self._output(signal, session)
         return {
-            "exit_code": process.exit_code(records.number(fields, "code"), records.text(fields, "signal") or None),
+            "exit_code": process.exit_code(typed.number(fields, "code"), typed.text(fields, "signal") or None),
             "completion_reason": process.reason(cause),
-            "termination_source": process.source(cause, by, foreground=mode in (sessions.FOREGROUND, sessions.YIELDED)),
+            "termination_source": process.source(cause, by, foreground=mode in (labels.FOREGROUND, labels.YIELDED)),
             "output": text,
             "output_cut": cut,
-            "started_at": records.text(shot, "started_at"),
+            "started_at": typed.text(shot, "started_at"),
             "observed": signal.session in self._observed,
             # The signal only counts them.
             "survivors": [] if session is None else process.survivors(session.exit).get("survivors", []),
@@ -183,38 +183,38 @@ class _Events:
 
     async def _output(self, signal: Signal, session: AsyncSession | None) -> tuple[str, bool]:
         """From the log; where that is gone, from the record of the end."""
-        asked = records.table(records.table(signal.snapshot, "metadata"), "hermes")
-        characters = records.number(asked, "completion_output_chars") or settings.EVENT_CHARS
+        asked = typed.table(typed.table(signal.snapshot, "metadata"), "hermes")
+        characters = typed.number(asked, "completion_output_chars") or limits.EVENT_CHARS
         if session is not None:
             try:
                 return await process.tail(session, characters, self._shown)
             except HoldfastError:
                 pass
-        tails = records.table(signal.fields, "tail")
-        kept = [records.text(records.table(tails, stream), "text") for stream in ("stdout", "stderr", "tty")]
+        tails = typed.table(signal.fields, "tail")
+        kept = [typed.text(typed.table(tails, stream), "text") for stream in ("stdout", "stderr", "tty")]
         text, _ = process.last(self._shown("".join(kept)), characters)
         return text, True
 
     def _match(self, signal: Signal) -> Event:
         fields = signal.fields
-        text = "\n".join(records.texts(fields, "lines"))
+        text = "\n".join(typed.texts(fields, "lines"))
         # A line that alone is too long was cut by the runner.
         short = text.removesuffix(CUT_MARK)
-        cut = short != text or len(text) > settings.EVENT_CHARS or bool(records.count(fields, "more"))
-        text = self._shown(short)[: settings.EVENT_CHARS]
+        cut = short != text or len(text) > limits.EVENT_CHARS or bool(typed.count(fields, "more"))
+        text = self._shown(short)[: limits.EVENT_CHARS]
         return {
-            "pattern": records.text(fields, "text") or records.text(fields, "pattern"),
+            "pattern": typed.text(fields, "text") or typed.text(fields, "pattern"),
             "output": f"{text}\n{words.TRUNCATED}" if cut else text,
-            "suppressed": records.count(fields, "suppressed"),
-            "offset": records.number(fields, "offset"),
+            "suppressed": typed.count(fields, "suppressed"),
+            "offset": typed.number(fields, "offset"),
         }
 
     def _heartbeat(self, signal: Signal) -> Event:
         fields = signal.fields
         return {
-            "seq": records.count(fields, "n"),
+            "seq": typed.count(fields, "n"),
             "interval": fields.get("interval_s"),
             "elapsed": fields.get("elapsed_s"),
-            "output": process.last(self._shown(records.text(fields, "tail")), settings.EVENT_CHARS)[0],
-            "started_at": records.text(signal.snapshot, "started_at"),
+            "output": process.last(self._shown(typed.text(fields, "tail")), limits.EVENT_CHARS)[0],
+            "started_at": typed.text(signal.snapshot, "started_at"),
         }

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import NotFound, Removed, RunnerGone, SessionEnded
 from ...sessions.driver import drive
-from . import process, sessions, settings
+from . import labels, limits, process
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -55,10 +55,10 @@ class ProcessSession(dict[str, "Any"]):
         self._watched: list[str] = list(facts.get("watch_patterns") or [])
         self._notifies = bool(facts.get("notify_on_complete"))
         if session is not None:
-            self.id, self.native_id = sessions.called(session), session.id
-            self.command, self.pid, self.cwd = session.command, sessions.pid_of(session), session.cwd
-            self.owner, self.task_id = session.owner, session.labels.get(sessions.TASK, "")
-            self.started_at = sessions.began_at(session)
+            self.id, self.native_id = labels.called(session), session.id
+            self.command, self.pid, self.cwd = session.command, labels.pid_of(session), session.cwd
+            self.owner, self.task_id = session.owner, session.labels.get(labels.TASK, "")
+            self.started_at = labels.began_at(session)
             self.pid_scope = process.place(session).get("pid_scope", "host")
 
     def __repr__(self) -> str:
@@ -72,7 +72,7 @@ class ProcessSession(dict[str, "Any"]):
     @property
     def _now(self) -> AsyncSession | None:
         """As it is now: one that has ended does not change."""
-        if self._session is not None and not sessions.is_over(self._session):
+        if self._session is not None and not labels.is_over(self._session):
             try:
                 drive(self._session.refresh())
             except (NotFound, Removed):
@@ -82,7 +82,7 @@ class ProcessSession(dict[str, "Any"]):
     @property
     def exited(self) -> bool:
         shot = self._now
-        return shot is None or sessions.is_over(shot)
+        return shot is None or labels.is_over(shot)
 
     @property
     def exit_code(self) -> int | None:
@@ -99,7 +99,7 @@ class ProcessSession(dict[str, "Any"]):
         if shot is None:
             return ""
         try:
-            return drive(process.tail(shot, settings.REPLY_CHARS, self._shown))[0]
+            return drive(process.tail(shot, limits.REPLY_CHARS, self._shown))[0]
         except (NotFound, Removed):
             return ""
 

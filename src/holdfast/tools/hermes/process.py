@@ -22,8 +22,8 @@ from ...errors import (
 )
 from ...model import FINAL_STATES, STALE, STARTING, UNREACHABLE
 from ...places.kinds import LOCAL
-from ..sessions import both_ends, elapsed_s, end_of
-from . import sessions, settings, words
+from ..owner_sessions import both_ends, elapsed_s, end_of
+from . import labels, limits, words
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ...errors import HoldfastError
     from ...model import Exit, Snapshot, Stopped, Woke
     from ...sessions.aio import AsyncSession
-    from .sessions import Owners
+    from .owners import Owners
     from .settings import Settings
 
 
@@ -158,9 +158,8 @@ def meaning(command: str, code: int | None) -> str | None:
         names = [name for name, each in NUMBERS.items() if each == number]
         said = f"ended by signal {number}" + (f" ({names[0]})" if names else "")
         return said if code < 0 else f"usually {said}"
-    words = _last_command(command).split()
-    words = [word for word in words if not _ASSIGNMENT.match(word)] or [""]
-    return _MEANINGS.get((words[0].rsplit("/", 1)[-1], code))
+    parts = [part for part in _last_command(command).split() if not _ASSIGNMENT.match(part)] or [""]
+    return _MEANINGS.get((parts[0].rsplit("/", 1)[-1], code))
 
 
 def _last_command(command: str) -> str:
@@ -170,7 +169,7 @@ def _last_command(command: str) -> str:
 
 
 def is_foreground(shot: Snapshot) -> bool:
-    return shot.labels.get(sessions.MODE) in (sessions.FOREGROUND, sessions.YIELDED)
+    return shot.labels.get(labels.MODE) in (labels.FOREGROUND, labels.YIELDED)
 
 
 def how_it_ended(shot: Snapshot, exit: Exit) -> dict[str, Any]:
@@ -182,7 +181,7 @@ def how_it_ended(shot: Snapshot, exit: Exit) -> dict[str, Any]:
 
 
 def status(shot: Snapshot) -> str:
-    return "exited" if sessions.is_over(shot) else "running"
+    return "exited" if labels.is_over(shot) else "running"
 
 
 def health(shot: Snapshot) -> dict[str, Any]:
@@ -203,8 +202,8 @@ def with_health(facts: dict[str, Any], shot: Snapshot) -> dict[str, Any]:
 
 def place(shot: Snapshot) -> dict[str, Any]:
     """For a session in another place: its pid counts there."""
-    if sessions.facts(shot).get("sandbox"):
-        return {"place": sessions.SANDBOX, "pid_scope": "sandbox"}
+    if labels.facts(shot).get("sandbox"):
+        return {"place": labels.SANDBOX, "pid_scope": "sandbox"}
     return {} if shot.place == LOCAL else {"place": shot.place, "pid_scope": "sandbox"}
 
 
@@ -254,7 +253,7 @@ async def tail(session: AsyncSession, characters: int, shown: Shown) -> tuple[st
 
 async def newest(session: AsyncSession, characters: int, shown: Shown) -> tuple[str, bool, str]:
     """As `tail`, and the cursor after it."""
-    if session.metadata.get("alt_screen") and not sessions.is_over(session):
+    if session.metadata.get("alt_screen") and not labels.is_over(session):
         cursor = session.cursor
         return *last(shown((await session.screen()).text), characters), cursor
     text, whole, cursor = await _newest(session, characters)
@@ -277,7 +276,7 @@ async def _newest(session: AsyncSession, characters: int) -> tuple[str, bool, st
     if start == end:
         return "", begin == 0, session.cursor
     page = await session.read(f"{stream}:{start}", stream=stream, limit=end - start)
-    if page.more or not sessions.is_over(session):
+    if page.more or not labels.is_over(session):
         page = page.whole()
     text = page.text
     if start > begin and "\n" in text[:-1]:
@@ -293,11 +292,11 @@ def last(text: str, characters: int) -> tuple[str, bool]:
     return f"{words.CUT}\n{kept}", True
 
 
-def window(text: str, characters: int = settings.OUTPUT_CHARS) -> tuple[str, bool]:
+def window(text: str, characters: int = limits.OUTPUT_CHARS) -> tuple[str, bool]:
     """The beginning and the end of it, cut at line borders, with a count of what is missing between them."""
     if len(text) <= characters:
         return text, False
-    begin, end = both_ends(text, characters, settings.OUTPUT_HEAD_SHARE, whole_lines=True)
+    begin, end = both_ends(text, characters, limits.OUTPUT_HEAD_SHARE, whole_lines=True)
     head, missing = text[:begin], text[begin:end]
     mark = words.LEFT_OUT.format(characters=len(missing), lines=missing.count("\n") + (not missing.endswith("\n")))
     return f"{head}{'' if head.endswith(chr(10)) else chr(10)}{mark}\n{text[end:]}", True
@@ -326,7 +325,7 @@ if TYPE_CHECKING:
     Waiting = Callable[[AsyncSession, Awaitable[Woke]], Awaitable[Woke | None]]
 
 
-class Process:
+class Actions:
     """A caller that finds or stops sessions in another way gives `find` and `stop`."""
 
     def __init__(
@@ -347,34 +346,34 @@ class Process:
         return {"processes": found}
 
     async def _row(self, session: AsyncSession, task_id: str) -> Facts:
-        asked = sessions.facts(session)
-        preview, _ = await tail(session, settings.LIST_PREVIEW_CHARS, self._settings.shown)
+        asked = labels.facts(session)
+        preview, _ = await tail(session, limits.LIST_PREVIEW_CHARS, self._settings.shown)
         row: Facts = {
-            "session_id": sessions.called(session),
-            "command": self._settings.shown(session.command)[: settings.LIST_COMMAND_CHARS],
+            "session_id": labels.called(session),
+            "command": self._settings.shown(session.command)[: limits.LIST_COMMAND_CHARS],
             "cwd": session.cwd,
-            "pid": sessions.pid_of(session),
+            "pid": labels.pid_of(session),
             "started_at": local_time(session.started_at or session.created_at),
             "uptime_seconds": uptime(session),
             "status": status(session),
             "output_preview": preview,
         }
-        if session.exit is not None and sessions.is_over(session):
+        if session.exit is not None and labels.is_over(session):
             ended = how_it_ended(session, session.exit)
             row |= {"exit_code": ended["exit_code"], "exited_at": local_time(session.ended_at)}
             row["completion_reason"] = ended["completion_reason"]
-        notifies = asked.get("notify_on_complete") or session.labels.get(sessions.MODE) == sessions.YIELDED
+        notifies = asked.get("notify_on_complete") or session.labels.get(labels.MODE) == labels.YIELDED
         if notifies and self._settings.drains:
             row["notify_on_complete"] = True
         if asked.get("watch_patterns"):
             row["watch_patterns"] = asked["watch_patterns"]
         if (session.metadata.get("watch") or {}).get("hits"):
             row["watch_hit"] = True
-        if sessions.PERSIST in session.labels:
+        if labels.PERSIST in session.labels:
             row["persist_on_release"] = True
-        if session.labels.get(sessions.OWNER_TASK):
-            row["owner_task_id"] = session.labels[sessions.OWNER_TASK]
-        if session.labels.get(sessions.TASK) != task_id:
+        if session.labels.get(labels.OWNER_TASK):
+            row["owner_task_id"] = session.labels[labels.OWNER_TASK]
+        if session.labels.get(labels.TASK) != task_id:
             row["session_scoped"] = True
         return row | health(session) | survivors(session.exit) | place(session)
 
@@ -382,22 +381,22 @@ class Process:
         session = await self.find(ref)
         more = False
         if since is None:
-            preview, cut, cursor = await newest(session, settings.POLL_CHARS, self._settings.shown)
+            preview, cut, cursor = await newest(session, limits.POLL_CHARS, self._settings.shown)
         else:
-            page = await session.read(since, limit=settings.REPLY_CHARS)
-            if page.more or not sessions.is_over(session):
+            page = await session.read(since, limit=limits.REPLY_CHARS)
+            if page.more or not labels.is_over(session):
                 page = page.whole()
             cursor = page.cursor
             begins = bool(page.chunks) and await nothing_before(session, *page.chunks[0][:2])
             text = without_noise(page.text) if begins else page.text
-            preview, cut = last(self._settings.shown(text), settings.REPLY_CHARS)
+            preview, cut = last(self._settings.shown(text), limits.REPLY_CHARS)
             more = page.more
         facts = self._head(session)
-        facts |= {"pid": sessions.pid_of(session), "uptime_seconds": uptime(session), "output_preview": preview}
+        facts |= {"pid": labels.pid_of(session), "uptime_seconds": uptime(session), "output_preview": preview}
         facts |= {"cursor": cursor, **({"output_cut": True} if cut else {})}
         facts |= {"note": words.MORE_FOLLOWS} if more else {}
-        if session.exit is not None and sessions.is_over(session):
-            event = await self._owners.event_of(session)
+        if session.exit is not None and labels.is_over(session):
+            event = self._owners.event_of(session)
             facts |= {**how_it_ended(session, session.exit), "event_id": event}
             self._owners.observed.add(session.id)
             if acknowledge:
@@ -416,8 +415,8 @@ class Process:
         # Redacted as one text, because a key may span several lines; lines stay lines.
         seen, text = self._settings.redacted if raw else self._settings.shown, "\n".join(lines)
         lines = (await aside(session, lambda: seen(text))).split("\n") if lines else []
-        kept = within(lines, settings.REPLY_CHARS, from_end=offset is None)
-        cut = len(kept) < len(lines) or any(len(line) > settings.REPLY_CHARS for line in lines)
+        kept = within(lines, limits.REPLY_CHARS, from_end=offset is None)
+        cut = len(kept) < len(lines) or any(len(line) > limits.REPLY_CHARS for line in lines)
         if offset is None:
             first += len(lines) - len(kept)
         else:
@@ -432,12 +431,12 @@ class Process:
             facts["next_offset"] = first + len(kept)
         if cut:
             facts["output_cut"] = True
-        if session.exit is not None and sessions.is_over(session) and shows_end and session.exit.complete:
-            await self._owners.mark_reported(session, await self._owners.event_of(session))
+        if session.exit is not None and labels.is_over(session) and shows_end and session.exit.complete:
+            await self._owners.mark_reported(session, self._owners.event_of(session))
         return facts
 
     async def wait(self, ref: object, *, timeout: int | None = None, waiting: Waiting | None = None) -> Facts:
-        allowed = settings.timeout_s()
+        allowed = limits.timeout_s()
         if timeout is not None and timeout < 1:
             raise BadArgument("timeout", f"{timeout} is out of bounds", "give a whole number of at least 1")
         limit = min(timeout or allowed, allowed)
@@ -454,10 +453,10 @@ class Process:
             else None
         )
         if woke is not None and woke.reason in ("exit", "lost") and session.exit is not None:
-            text, cut = await tail(session, settings.WAIT_EXITED_CHARS, self._settings.shown)
+            text, cut = await tail(session, limits.WAIT_EXITED_CHARS, self._settings.shown)
             facts = self._head(session) | {"status": "exited", "output": text}
             facts |= {"output_cut": True} if cut else {}
-            event = woke.signal_id or await self._owners.event_of(session)
+            event = woke.signal_id or self._owners.event_of(session)
             facts |= {**how_it_ended(session, session.exit), "event_id": event}
             facts |= {"timeout_note": clamped} if clamped else {}
             await self._owners.mark_reported(session, event)
@@ -473,21 +472,21 @@ class Process:
 
     async def _waited_for(self, session: AsyncSession, **outcome: Any) -> Facts:
         """The answer of a wait that ended before the process."""
-        text, _ = await tail(session, settings.WAIT_RUNNING_CHARS, self._settings.shown)
+        text, _ = await tail(session, limits.WAIT_RUNNING_CHARS, self._settings.shown)
         return self._head(session) | {"process_running": True, "output": text, **outcome}
 
     async def kill(self, ref: object) -> Facts:
         session = await self.find(ref)
-        over_before = sessions.is_over(session)
+        over_before = labels.is_over(session)
         stopped = await self._stop(session, "process.kill")
         pids = [each["pid"] for each in stopped.survivors]
-        head: Facts = {"session_id": sessions.called(session)}
-        if pids or not sessions.is_over(session):
+        head: Facts = {"session_id": labels.called(session)}
+        if pids or not labels.is_over(session):
             error = {"error": words.still_there(pids), "error_code": StillRunning.code, "survivors": pids}
-            return {"status": "error", **head, "process_running": not sessions.is_over(session), **error}
-        event = await self._owners.event_of(session)
+            return {"status": "error", **head, "process_running": not labels.is_over(session), **error}
+        event = self._owners.event_of(session)
         ended = {} if session.exit is None else how_it_ended(session, session.exit)
-        text, cut = await tail(session, settings.WAIT_EXITED_CHARS, self._settings.shown)
+        text, cut = await tail(session, limits.WAIT_EXITED_CHARS, self._settings.shown)
         await self._owners.mark_reported(session, event)  # last: an aborted call has reported nothing
         facts = head | ended | {"output": text, "output_cut": cut, "event_id": event}
         if over_before or ended.get("completion_reason") != "killed":
@@ -524,17 +523,17 @@ class Process:
 
     async def _not_typed(self, session: AsyncSession, problem: HoldfastError) -> Facts:
         """A session that has ended meanwhile, or is lost, is not an error."""
-        if isinstance(problem, SessionEnded) or sessions.is_over(await session.refresh()):
+        if isinstance(problem, SessionEnded) or labels.is_over(await session.refresh()):
             return {"status": "already_exited", "error": words.FINISHED}
         raise _worded(problem, session)
 
     async def ack(self, ref: object) -> Facts:
         session = await self.find(ref)
-        if not sessions.is_over(session):
+        if not labels.is_over(session):
             raise _worded(StillRunning(session.id), session)
         if not self._settings.drains:
             return {"status": "error", "error": words.NO_DELIVERY, "error_code": Unsupported.code}
-        event = await self._owners.event_of(session)
+        event = self._owners.event_of(session)
         await self._owners.mark_reported(session, event, at_once=True)
         return {"status": "ok", "event_id": event}
 
@@ -544,13 +543,11 @@ class Process:
             session = await self.find(ref)
         except NotFound:
             return False
-        return sessions.is_over(session) and await self._owners.is_reported(
-            session, await self._owners.event_of(session)
-        )
+        return labels.is_over(session) and await self._owners.is_reported(session, self._owners.event_of(session))
 
     def _head(self, session: AsyncSession) -> Facts:
         return {
-            "session_id": sessions.called(session),
+            "session_id": labels.called(session),
             "command": self._settings.shown(session.command),
             "status": status(session),
         }
@@ -562,7 +559,7 @@ def unknown(problem: NotFound) -> Facts:
 
 def _worded(problem: HoldfastError, session: AsyncSession) -> HoldfastError:
     """With the id that it has here, and what these tools can do about it."""
-    id = sessions.called(session)
+    id = labels.called(session)
     if isinstance(problem, StdinClosed):
         problem.message, problem.fix = words.STDIN_IS_CLOSED.format(id=id, why=problem.why), words.START_OPEN
     elif isinstance(problem, RunnerGone):

@@ -14,11 +14,11 @@ from ...model import UNREACHABLE, Stopped
 from ...sessions.aio import coroutines, over
 from ...sessions.driver import Interrupted, Interruptible, drive
 from ...signals.consumer import Notice
-from . import sessions, settings, words
+from . import labels, limits, words
 from .events import drain
 from .handles import CompletionQueue, ProcessSession
-from .process import Process, unknown
-from .sessions import Owner, Owners
+from .owners import Owners, RegistryOwner, of_task
+from .process import Actions, unknown
 from .settings import Settings
 from .start import LOCAL, Starting, Wanted
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ...model import Snapshot
     from ...sessions.aio import AsyncSession
     from ...sessions.api import Holdfast
-    from ...signals.records import Signal
+    from ...signals.lines import Signal
     from ...signals.waker import Waker
     from .events import Drained, Event
     from .process import Find
@@ -75,8 +75,8 @@ class Registry:
         self._kept = self._hf.kept(f"hermes:{self.owner}")
         self._lock = threading.Lock()
         served = [*self._of_registry(task_id), *(self._kept.get(*_SERVED) or [])]
-        self._owners = Owners(self._hf, self.settings, [Owner(self._hf, each) for each in served])
-        self._process = Process(self._owners, self.settings, find=self._finding(self._owners), stop=self._stop)
+        self._owners = Owners(self._hf, self.settings, [RegistryOwner(self._hf, each) for each in served])
+        self._actions = Actions(self._owners, self.settings, find=self._finding(self._owners), stop=self._stop)
         self._waits: set[Interruptible] = set()
         # Processes in sandboxes that only this program has, by the id of their session; and the sandboxes.
         self._boxes: dict[str, Box] = {}
@@ -111,7 +111,7 @@ class Registry:
         cwd: str | None = None,
         task_id: str = "",
         session_key: str = "",
-        timeout: float = settings.ENV_TIMEOUT_S,
+        timeout: float = limits.ENV_TIMEOUT_S,
         *,
         env_vars: Mapping[str, str] | None = None,
         use_pty: bool = False,
@@ -152,9 +152,10 @@ class Registry:
             persist_on_release=persist_on_release,
             stdin=stdin,
         )
+        wanted.check()
         self._serve(owner)
         facts = drive(Starting(self._owners.of(owner), settings).in_background(wanted))
-        session = drive(self._process.find(facts["session_id"])) if "session_id" in facts else None
+        session = drive(self._actions.find(facts["session_id"])) if "session_id" in facts else None
         return ProcessSession(facts, session, self.settings.redacted)
 
     def _spawn_boxed(
@@ -209,27 +210,25 @@ class Registry:
     def get(self, session_id: str) -> ProcessSession | None:
         """None if there is no such process."""
         try:
-            session = drive(self._process.find(session_id))
+            session = drive(self._actions.find(session_id))
         except NotFound:
             return None
         if box := self._boxes.get(session.id):
             from .sandbox import SandboxProcess
 
             return SandboxProcess(box, session, self.settings.redacted)
-        asked = sessions.facts(session)
-        facts = self.poll(sessions.called(session))
+        asked = labels.facts(session)
+        facts = self.poll(labels.called(session))
         facts |= {key: asked[key] for key in ("notify_on_complete", "watch_patterns") if key in asked}
         return ProcessSession(facts, session, self.settings.redacted)
 
     def poll(self, session_id: str, *, since: str | None = None, acknowledge: bool = False) -> Facts:
-        return self._of_one(self._process.poll(session_id, since=since, acknowledge=acknowledge))
+        return self._of_one(self._actions.poll(session_id, since=since, acknowledge=acknowledge))
 
-    def read_log(self, session_id: str, offset: int | None = None, limit: int = settings.LOG_LINES) -> Facts:
+    def read_log(self, session_id: str, offset: int | None = None, limit: int = limits.LOG_LINES) -> Facts:
         if (offset or 0) < 0 or limit < 1:
-            raise BadArgument(
-                "offset", "or limit is out of bounds", f"give 0 or more, and 1 to {settings.LOG_LINES_MAX}"
-            )
-        return self._of_one(self._process.log(session_id, offset=offset, limit=min(limit, settings.LOG_LINES_MAX)))
+            raise BadArgument("offset", "or limit is out of bounds", f"give 0 or more, and 1 to {limits.LOG_LINES_MAX}")
+        return self._of_one(self._actions.log(session_id, offset=offset, limit=min(limit, limits.LOG_LINES_MAX)))
 
     def wait(self, session_id: str, timeout: int | None = None) -> Facts:
         """Until it ends, `timeout` is over, or another thread calls `interrupt`."""
@@ -237,14 +236,14 @@ class Registry:
         core = self._blocking._core.blocking()
         core.driver = driver
         hf = over(core)
-        find = self._finding(Owners(hf, self.settings, [Owner(hf, each) for each in self._owners.names()]))
+        find = self._finding(Owners(hf, self.settings, [RegistryOwner(hf, each) for each in self._owners.names()]))
         with self._lock:
             self._waits.add(driver)
         try:
             with self._watched(session_id):
-                return self._of_one(Process(self._owners, self.settings, find=find).wait(session_id, timeout=timeout))
+                return self._of_one(Actions(self._owners, self.settings, find=find).wait(session_id, timeout=timeout))
         except Interrupted:
-            return self._of_one(self._process.interrupted(session_id))
+            return self._of_one(self._actions.interrupted(session_id))
         finally:
             with self._lock:
                 self._waits.discard(driver)
@@ -264,27 +263,27 @@ class Registry:
                 driver.interrupt()
 
     def kill_process(self, session_id: str) -> Facts:
-        return self._of_one(self._process.kill(session_id))
+        return self._of_one(self._actions.kill(session_id))
 
     def write_stdin(self, session_id: str, data: str) -> Facts:
-        return self._typed(session_id, self._process.write(session_id, data))
+        return self._typed(session_id, self._actions.write(session_id, data))
 
     def submit_stdin(self, session_id: str, data: str = "") -> Facts:
-        return self._typed(session_id, self._process.submit(session_id, data))
+        return self._typed(session_id, self._actions.submit(session_id, data))
 
     def close_stdin(self, session_id: str) -> Facts:
-        return self._typed(session_id, self._process.close(session_id))
+        return self._typed(session_id, self._actions.close(session_id))
 
     def _typed(self, session_id: str, action: Coroutine[Any, Any, Facts]) -> Facts:
         try:
             return self._of_one(action)
         except (StdinClosed, Unsupported):
-            if not sessions.facts(drive(self._owners.find(session_id))).get("sandbox"):
+            if not labels.facts(drive(self._owners.find(session_id))).get("sandbox"):
                 raise
             return {"status": "error", "error": words.NO_INPUT_THERE, "error_code": StdinClosed.code}
 
     def is_completion_consumed(self, session_id: str) -> bool:
-        return drive(self._process.is_consumed(session_id))
+        return drive(self._actions.is_consumed(session_id))
 
     def _of_one(self, action: Coroutine[Any, Any, Facts]) -> Facts:
         try:
@@ -325,7 +324,7 @@ class Registry:
             keys = [self.owner, *others]
         owners = {*self._of_registry(task_id or ""), *keys}
         away = self._look_at_all()
-        rows: list[Facts] = drive(self._process.listed(task_id or "", owners, keys))["processes"]
+        rows: list[Facts] = drive(self._actions.listed(task_id or "", owners, keys))["processes"]
         boxes = {box.name: box for box in list(self._boxes.values())}
         for row in rows:
             if row["session_id"] in away:
@@ -349,17 +348,17 @@ class Registry:
     def has_active_processes(self, task_id: str | None, descendants: bool = False) -> bool:
         """Whether a session of the task, of any owner, has not ended. With `descendants`, survivors count too."""
         self._look_at_all()
-        found = drive(sessions.of_task(self._hf, task_id or ""))
-        return any(not sessions.is_over(each) or (descendants and _survivors(each)) for each in found)
+        found = drive(of_task(self._hf, task_id or ""))
+        return any(not labels.is_over(each) or (descendants and _survivors(each)) for each in found)
 
     def has_active_for_session(self, session_key: str | None, max_age: float | None = None) -> bool:
         """The same by session key; `max_age` leaves out what was started earlier, in seconds."""
         if session_key is None or not session_key.strip():
             return False
         self._look_at_all()
-        found = drive(Owner(self._hf, session_key).listed())
+        found = drive(RegistryOwner(self._hf, session_key).listed())
         since = -math.inf if max_age is None else time.time() - max_age
-        return any(not sessions.is_over(each) and sessions.began_at(each) >= since for each in found)
+        return any(not labels.is_over(each) and labels.began_at(each) >= since for each in found)
 
     def kill_all(self, task_id: str | None = None, exclude_ids: Iterable[str] = ()) -> int:
         """Stop those of a task, or this registry's own; how many are verified dead."""
@@ -369,25 +368,25 @@ class Registry:
         """Stop what an abandoned turn started: those of the task that were started at or after `ts`."""
         # Start times are recorded in milliseconds.
         since = math.floor(ts * 1000) / 1000
-        begun = [each for each in self._those(task_id or "") if sessions.began_at(each) >= since]
+        begun = [each for each in self._those(task_id or "") if labels.began_at(each) >= since]
         return self._sweep(begun, set(), by="kill_all")
 
     def release(self, task_id: str | None) -> int:
         """The end of a task: as `kill_all`, but for those that persist."""
-        ending = [each for each in self._those(task_id or "") if sessions.PERSIST not in each.labels]
+        ending = [each for each in self._those(task_id or "") if labels.PERSIST not in each.labels]
         return self._sweep(ending, set(), by="release")
 
     def recover_from_checkpoint(self) -> int:
         """Look at everything that is not known to be over; how many sessions run. Ends nothing."""
         found = drive(self._hf.recover())
         running = [*found.live, *found.unreachable, *found.stale]
-        return sum(sessions.ID in each.to_json()["labels"] for each in running)
+        return sum(labels.ID in each.to_json()["labels"] for each in running)
 
     def _those(self, task_id: str | None) -> list[AsyncSession]:
         if task_id is None:
             return drive(self._owners.of(self.owner).listed())
         owners = self._of_registry(task_id)
-        return [each for each in drive(sessions.of_task(self._hf, task_id)) if each.owner in owners]
+        return [each for each in drive(of_task(self._hf, task_id)) if each.owner in owners]
 
     def _of_registry(self, task_id: str) -> list[str]:
         """The owners whose sessions of a task this registry sees and ends: itself and the task. Another session key may
@@ -396,12 +395,12 @@ class Registry:
 
     def _sweep(self, found: Iterable[AsyncSession], excluded: set[str], *, by: str) -> int:
         """How many are verified dead. A sandbox that does not answer keeps no other session from being stopped."""
-        left = [each for each in found if not any(sessions.is_meant(each, ref) for ref in excluded)]
+        left = [each for each in found if not any(labels.is_meant(each, ref) for ref in excluded)]
         dead = 0
         for each in [each for each in left if each.id in self._boxes]:
             left.remove(each)
             try:
-                dead += drive(self._stop(each, by)).done and sessions.is_over(each)
+                dead += drive(self._stop(each, by)).done and labels.is_over(each)
             except PlaceUnreachable:
                 continue
         while left:

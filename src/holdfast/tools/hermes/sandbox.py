@@ -20,15 +20,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ...core import wire
-from ...core.command import status_of
+from ...core.ending import status_of
 from ...errors import BadArgument, HoldfastError, PlaceNoPython, PlaceUnreachable, ShuttingDown, SpawnError
 from ...places.kinds import runner_archive
 from ...places.remote_end import MARK
-from ...sessions.start import build
-from . import process, sessions, words
-from . import settings as limits
+from ...sessions.start_request import build
+from . import labels, limits, process, words
 from .handles import ProcessSession
-from .sessions import SANDBOX
+from .labels import SANDBOX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -267,7 +266,7 @@ def start(
     options: Any = {
         "cwd": cwd,
         "env": dict(env_vars),
-        "place": f"docker:{sessions.SANDBOX}",
+        "place": f"docker:{labels.SANDBOX}",
         "shell": "/bin/sh",
         "grace": settings.grace_s,
         "notify": "never",
@@ -281,9 +280,9 @@ def start(
     problem = reply.get("spawn_error")
     if problem is not None:
         raise SpawnError(problem["errno"], problem["step"], problem["path"])
-    id = sessions.new_id()
-    labels = {sessions.ID: id, sessions.TASK: task_id, sessions.MODE: sessions.BACKGROUND}
-    labels |= {sessions.PERSIST: "1"} if persists else {}
+    id = labels.new_id()
+    given = {labels.ID: id, labels.TASK: task_id, labels.MODE: labels.BACKGROUND}
+    given |= {labels.PERSIST: "1"} if persists else {}
     kept = partial(
         relay,
         announced=False,
@@ -292,7 +291,7 @@ def start(
         kind="local_bash",
         name=id,
         owner=owner,
-        labels=labels,
+        labels=given,
         metadata={"hermes": {"sandbox": True, "pid": reply["pid"]}},
         notify="never",
         # A stop by other tools waits for the sandbox.
@@ -306,8 +305,8 @@ class SandboxProcess(ProcessSession):
     """Its attributes ask its sandbox."""
 
     def __init__(self, box: Box, session: AsyncSession, shown: Callable[[str], str]) -> None:
-        pid, place = sessions.pid_of(session), process.place(session)
-        facts = {"output": words.STARTED, "session_id": sessions.called(session), "pid": pid}
+        pid, place = labels.pid_of(session), process.place(session)
+        facts = {"output": words.STARTED, "session_id": labels.called(session), "pid": pid}
         super().__init__({**facts, "exit_code": 0, "error": None, **place}, session, shown)
         self._box = box
 

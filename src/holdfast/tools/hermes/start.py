@@ -10,7 +10,7 @@ import shutil
 import signal
 import subprocess
 import threading
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -19,17 +19,15 @@ from ...home import check_labels
 from ...places import kinds
 from ...runner import directory as session_directory
 from ..environment import FORCE, choosing_there, chosen_shell, environment, exported
-from . import process, sessions
-from . import settings as limits
-from . import words as texts
+from . import labels, limits, process, words
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
     from typing import Any, TypeVar
 
     from ...index import Kept
     from ...sessions.aio import AsyncHoldfast, AsyncSession
-    from ..sessions import Owned
+    from ..owner_sessions import OwnerSessions
     from .settings import Settings
 
 
@@ -103,7 +101,7 @@ def _ask_profile(shell: str, env: Mapping[str, str]) -> tuple[dict[str, str], st
                 start_new_session=True,
             )
         except OSError as problem:
-            return {}, texts.PROFILE_FAILED.format(program=shell, why=problem.strerror or str(problem))
+            return {}, words.PROFILE_FAILED.format(program=shell, why=problem.strerror or str(problem))
         why = "it did not say"
         try:
             asked.wait(limits.PROFILE_S)
@@ -114,7 +112,7 @@ def _ask_profile(shell: str, env: Mapping[str, str]) -> tuple[dict[str, str], st
         output.seek(0)
         _, found, variables = output.read().rpartition(_MARK)
     if not found or not variables:
-        return {}, texts.PROFILE_FAILED.format(program=shell, why=why)
+        return {}, words.PROFILE_FAILED.format(program=shell, why=why)
     pairs = [os.fsdecode(each).partition("=") for each in variables.split(b"\0")[:-1]]
     return {name: value for name, _, value in pairs if env.get(name) != value}, None
 
@@ -149,9 +147,9 @@ async def shell_survey(hf: AsyncHoldfast, place: str, env: Mapping[str, str]) ->
         pass  # retention removes it
     why = "it took too long" if asked.exit and asked.exit.cause == "overall_timeout" else "it did not say"
     if program is None:
-        return "/bin/sh", None, texts.LOGIN_PATH_FAILED.format(program="shell", why=why, place=place)
+        return "/bin/sh", None, words.LOGIN_PATH_FAILED.format(program="shell", why=why, place=place)
     _surveys[key] = program, None if theirs is None else joined(theirs, own or "")
-    return *_surveys[key], texts.LOGIN_PATH_FAILED.format(
+    return *_surveys[key], words.LOGIN_PATH_FAILED.format(
         program=program, why=why, place=place
     ) if theirs is None else None
 
@@ -287,7 +285,7 @@ _SPELLED_CHARS = 200
 
 @dataclass
 class Wanted:
-    """The arguments of `terminal`."""
+    """The arguments of `terminal`. They are checked (`check`) where they come from a caller."""
 
     command: str
     background: bool = False
@@ -362,11 +360,11 @@ def _is_label(value: str) -> bool:
 class Starting:
     """Makes the options of a start for one task."""
 
-    def __init__(self, owner: Owned, settings: Settings) -> None:
-        self._hf = owner.hf
-        self._owner = owner
+    def __init__(self, sessions: OwnerSessions, settings: Settings) -> None:
+        self._hf = sessions.hf
+        self._sessions = sessions
         self._settings = settings
-        self.place = Place(settings, owner.kept)
+        self.place = Place(settings, sessions.kept)
         self._one_at_a_time = asyncio.Lock()
 
     def _directory(self, wanted: Wanted, env: dict[str, str], place: str) -> str | None:
@@ -383,11 +381,6 @@ class Starting:
         elif path.startswith("~") and place == LOCAL:
             path = os.path.expanduser(path)
         return path if path.startswith("~") or base is None else os.path.join(base, path)
-
-    def lost_directory(self, problem: SpawnError, wanted: Wanted) -> None:
-        """If the directory of the task was removed, every command fails: say the way out."""
-        if problem.step == "cwd" and wanted.workdir is None:
-            problem.fix = texts.GONE_DIRECTORY
 
     async def _here(self) -> tuple[dict[str, str], str, list[str]]:
         """The variables, the shell, and hints for the caller."""
@@ -425,8 +418,8 @@ class Starting:
             for name, value in _TERMINAL_ENV.items():
                 env.setdefault(name, value)
         options: dict[str, Any] = {
-            "name": sessions.new_id(),
-            "owner": self._owner.owner,
+            "name": labels.new_id(),
+            "owner": self._sessions.owner,
             "cwd": directory,
             "env": env,
             "clean_env": place == LOCAL,
@@ -449,46 +442,47 @@ class Starting:
 
     def _labels(self, id: str, wanted: Wanted) -> dict[str, str]:
         settings = self._settings
-        labels = {sessions.ID: id, sessions.TASK: settings.task_id}
-        labels[sessions.MODE] = sessions.BACKGROUND if wanted.background else sessions.FOREGROUND
+        given = {labels.ID: id, labels.TASK: settings.task_id}
+        given[labels.MODE] = labels.BACKGROUND if wanted.background else labels.FOREGROUND
         if settings.owner_task_id and settings.owner_task_id != settings.task_id:
-            labels[sessions.OWNER_TASK] = settings.owner_task_id
+            given[labels.OWNER_TASK] = settings.owner_task_id
         if wanted.persist_on_release:
-            labels[sessions.PERSIST] = "1"
-        return labels | {sessions.ORIGIN + name: value for name, value in settings.origin.items() if _is_label(value)}
+            given[labels.PERSIST] = "1"
+        return given | {labels.ORIGIN + name: value for name, value in settings.origin.items() if _is_label(value)}
 
-    async def must_have_room(self) -> list[AsyncSession]:
-        """What runs already."""
-        running = [each for each in await self._owner.listed() if not sessions.is_over(each)]
-        allowed = self._settings.max_running
-        if allowed is not None and len(running) >= allowed:
-            raise TooManySessions(allowed)
-        return running
-
-    @asynccontextmanager
-    async def alone(self) -> AsyncIterator[Callable[[], None]]:
-        """With `max_running`, one start at a time, until the end of the context or until the yielded function is
-        called: each start has to see the one before it."""
+    async def begin(
+        self, wanted: Wanted, start: Callable[[str, Callable[[], None]], Awaitable[T]]
+    ) -> tuple[T, dict[str, Any]]:
+        """What `start` returns for the place of the task, and what to say if that place had to be made again. With
+        `max_running`, one start at a time, because each has to see the one before it: the next may begin when `start`
+        calls the function that it gets, or returns."""
         with ExitStack() as held:
             if self._settings.max_running is not None:
                 await self._one_at_a_time.acquire()
                 held.callback(self._one_at_a_time.release)
-            yield held.close
+                if len(await self._running()) >= self._settings.max_running:
+                    raise TooManySessions(self._settings.max_running)
+            try:
+                found, recreated = await self.place.begin(lambda place: start(place, held.close))
+            except SpawnError as problem:
+                if problem.step == "cwd" and wanted.workdir is None:
+                    # If the directory of the task was removed, every command fails: say the way out.
+                    problem.fix = words.GONE_DIRECTORY
+                raise
+        return found, {"environment_recreated": True} if recreated else {}
+
+    async def _running(self) -> list[AsyncSession]:
+        return [each for each in await self._sessions.listed() if not labels.is_over(each)]
 
     async def in_background(self, wanted: Wanted) -> dict[str, Any]:
-        wanted.check()
+        before = await self._running()
         try:
-            async with self.alone():
-                running = await self.must_have_room()
-                started, recreated = await self.place.begin(lambda place: self._start(wanted, place))
+            started, again = await self.begin(wanted, lambda place, _: self._start(wanted, place))
         except (SpawnError, PtyUnavailable) as problem:
-            if isinstance(problem, SpawnError):
-                self.lost_directory(problem, wanted)
-            said = texts.CANNOT_START.format(why=str(problem))
+            said = words.CANNOT_START.format(why=str(problem))
             return {"output": "", "exit_code": -1, "error": said, "error_code": problem.code}
         session, asked, hints = started
-        hints += self._hints(wanted, session, running)
-        again = {"environment_recreated": True} if recreated else {}
+        hints += self._hints(wanted, session, before)
         return self._started(wanted, session, asked, hints) | again
 
     async def _start(self, wanted: Wanted, place: str) -> tuple[AsyncSession, dict[str, Any], list[str]]:
@@ -514,34 +508,35 @@ class Starting:
         return max(wanted.heartbeat, round(self._hf.config.session_heartbeat_floor))
 
     def _hints(self, wanted: Wanted, session: AsyncSession, running: list[AsyncSession]) -> list[str]:
-        hints = [] if wanted.notifies or wanted.watch_patterns else [texts.HINT_NO_NOTICE]
+        hints = [] if wanted.notifies or wanted.watch_patterns else [words.HINT_NO_NOTICE]
         if len(running) >= limits.RUNNING_HINT:
-            hints.append(texts.MANY_RUNNING.format(count=len(running)))
+            hints.append(words.MANY_RUNNING.format(count=len(running)))
         facts = (session.command, session.cwd, session.place)
         same = [each for each in running if (each.command, each.cwd, each.place) == facts]
-        return hints + ([texts.SAME_RUNNING.format(id=sessions.called(same[-1]))] if same else [])
+        return hints + ([words.SAME_RUNNING.format(id=labels.called(same[-1]))] if same else [])
 
     def _started(
         self, wanted: Wanted, session: AsyncSession, asked: dict[str, Any], hints: list[str]
     ) -> dict[str, Any]:
         facts: dict[str, Any] = {
-            "output": texts.STARTED,
-            "session_id": sessions.called(session),
+            "output": words.STARTED,
+            "session_id": labels.called(session),
             "pid": session.pid,
+            # As in hermes-agent: the start succeeded.
             "exit_code": 0,
             "error": None,
         }
         facts |= {key: asked[key] for key in ("notify_on_complete", "watch_patterns") if key in asked}
         if wanted.watch_patterns and wanted.notifies:
-            facts["watch_patterns_ignored"] = texts.NOTIFY_WINS
+            facts["watch_patterns_ignored"] = words.NOTIFY_WINS
         if wanted.heartbeat:
             facts["heartbeat_seconds"] = self._heartbeat_s(wanted)
         if wanted.deadline is not None:
             facts["deadline_seconds"] = wanted.deadline
         if wanted.timeout is not None:
-            facts["timeout_ignored"] = texts.TIMEOUT_IGNORED.format(timeout=wanted.timeout)
+            facts["timeout_ignored"] = words.TIMEOUT_IGNORED.format(timeout=wanted.timeout)
         if wanted.persist_on_release:
             facts["persist_on_release"] = True
         if asked and not self._settings.drains:
-            facts["notify_unsupported"] = texts.NO_DELIVERY
+            facts["notify_unsupported"] = words.NO_DELIVERY
         return facts | process.place(session) | ({"hint": "; ".join(hints)} if hints else {})

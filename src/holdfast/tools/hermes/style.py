@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from ...core.kernel_signals import NUMBERS
-from ...signals import records, wording
-from ...signals.items import AGAIN, ENDING, EVENTS, WATCH, status
+from ...signals import typed, wording
+from ...signals.items import ENDING, EVENTS, REPLAYED, WATCH, status
 from ...signals.render import Style
 
 TYPE_CHECKING = False
@@ -54,7 +54,7 @@ class DrainStyle(Style):
         return f'read with process(action="log", session_id={id})'
 
     def item(self, item: Item, shown: int, quoter: Quoter, plan: Plan) -> list[str]:
-        command = records.text(item.signal.snapshot, "command") or wording.name(item.signal)
+        command = typed.text(item.signal.snapshot, "command") or wording.name(item.signal)
         said = [f"{self._heading(item, shown, quoter)}."]
         if item.group == ENDING and item.session in self._observed:
             said = [f"{said[0].removesuffix('.')}, as you have seen."]
@@ -77,15 +77,15 @@ class DrainStyle(Style):
             return f"Background processes: {wording.say(item, quoter, shown)}"
         subject = f"Background process {quoter.word(called(item))}"
         if item.group == WATCH:
-            pattern = quoter.quoted(records.text(item.signal.fields, "text") or item.signal.fields.get("pattern"))
+            pattern = quoter.quoted(typed.text(item.signal.fields, "text") or item.signal.fields.get("pattern"))
             return f"{subject} matched watch pattern {pattern}{self._around_match(item)}"
-        if item.group == ENDING or (item.group == AGAIN and item.signal.ends_session):
+        if item.group == ENDING or (item.group == REPLAYED and item.signal.ends_session):
             return f"{subject} {self._ended(item, quoter)}"
         return f"{subject} {wording.say(item, quoter, shown)}"
 
     def _around_match(self, item: Item) -> str:
         fields = item.signal.fields
-        more, earlier = records.count(fields, "more"), records.count(fields, "suppressed")
+        more, earlier = typed.count(fields, "more"), typed.count(fields, "suppressed")
         said = [f"{more} more {'line' if more == 1 else 'lines'} matched with it"] if more else []
         said += [f"{earlier} earlier matches were suppressed by rate limit"] if earlier else []
         said += ["redelivered"] if item.redelivered else []
@@ -93,7 +93,7 @@ class DrainStyle(Style):
 
     def _ended(self, item: Item, quoter: Quoter) -> str:
         signal = item.signal
-        cause, by = records.text(signal.fields, "cause"), records.text(signal.fields, "by")
+        cause, by = typed.text(signal.fields, "cause"), typed.text(signal.fields, "by")
         how = _HOW.get(cause) or ("completed normally" if status(signal) == "completed" else "exited")
         if cause == "stop":
             how = f"terminated by {quoter.word(by)}" if by else "terminated by request"
@@ -102,7 +102,7 @@ class DrainStyle(Style):
         why = why.removeprefix("lost: ").removeprefix("could not be started: ")
         inside = [f"exit code {code(item)}", why, *wording.ending_additions(item, quoter)]
         inside += ["redelivered"] if item.redelivered else []
-        inside += ["replayed, delivered again because the index was rebuilt"] if item.group == AGAIN else []
+        inside += ["replayed, delivered again because the index was rebuilt"] if item.group == REPLAYED else []
         return f"{how} ({quoter.short('; '.join(filter(None, inside)))})"
 
     def compose(self, plan: Plan, parts: Sequence[tuple[Item, list[str]]], left: Left, quoter: Quoter) -> list[str]:
@@ -125,13 +125,13 @@ def called(item: Item) -> str:
     """What `process` knows the session by: the name that the toolset gave it, whatever it is called since, else its
     id."""
     shot = item.signal.snapshot
-    name = records.text(records.table(shot, "labels"), "hermes.id") or records.text(shot, "name")
+    name = typed.text(typed.table(shot, "labels"), "hermes.id") or typed.text(shot, "name")
     return name if name.startswith("proc_") else item.session or ""
 
 
 def code(item: Item) -> str:
     """As a shell of this toolset has it: a signal is a negative number, with its name."""
-    number, name = records.number(item.signal.fields, "code"), records.text(item.signal.fields, "signal")
+    number, name = typed.number(item.signal.fields, "code"), typed.text(item.signal.fields, "signal")
     if number is not None:
         return str(number)
     if name in NUMBERS:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
-from ...core.command import LIMIT
+from ...core.ending import LIMIT
 from ...core.processes import SETTLE_S
 from ...errors import (
     AmbiguousId,
@@ -20,16 +20,14 @@ from ...errors import (
     NotFound,
     RunnerGone,
     SessionEnded,
-    SpawnError,
     Unreachable,
 )
 from ..base import BOOLEAN, INTEGER, STRING, STRINGS, Answer, Parameter, Tool, Toolset
-from ..sessions import Running
-from . import process, sessions, words
-from . import settings as limits
+from ..owner_sessions import Running
+from . import labels, limits, process, words
 from .events import drain
-from .process import Process, unknown
-from .sessions import Owners
+from .owners import VARIANTS, Owners
+from .process import Actions, unknown
 from .settings import Settings
 from .start import LOCAL, Starting, Wanted, moved_to, reporting_directory, spelled
 
@@ -39,7 +37,7 @@ if TYPE_CHECKING:
 
     from ...model import Snapshot, Woke
     from ...sessions.aio import AsyncHoldfast, AsyncSession
-    from ...signals.records import Signal
+    from ...signals.lines import Signal
     from ..base import Approve
     from .events import Drained
 
@@ -95,7 +93,6 @@ def is_server(command: str) -> bool:
 async def in_foreground(tools: Hermes, wanted: Wanted, stop: asyncio.Future[str]) -> Facts:
     """`stop` may be set before there is a command."""
     hf, settings, starting = tools.hf, tools.settings, tools.starting
-    wanted.check()
     server = is_server(wanted.command)
     if server and settings.foreground_guard == "refuse":
         said = words.REFUSED_SERVER.format(command=wanted.command)
@@ -106,7 +103,7 @@ async def in_foreground(tools: Hermes, wanted: Wanted, stop: asyncio.Future[str]
         # Its deadline comes first: the answer says how that ended it, and a stop may take its time.
         wait_s = limit + settings.grace_s + SETTLE_S + _MARGIN_S
 
-    async def begin(place: str, started: Callable[[], None]) -> Facts:
+    async def run(place: str, started: Callable[[], None]) -> Facts:
         options, hints = await starting.options(wanted, place)
         if stop.done() and stop.result() == INTERRUPT:
             return {"output": words.INTERRUPTED, "exit_code": 130, "error": None}
@@ -130,7 +127,7 @@ async def in_foreground(tools: Hermes, wanted: Wanted, stop: asyncio.Future[str]
             return await _yielded(session, settings, wanted)
         if (session.stopping or {}).get("by") == LIMIT:
             return await _overdue(session, settings, limit)
-        if not sessions.is_over(session):
+        if not labels.is_over(session):
             facts = await _yielded(session, settings, wanted)
             return facts | ({"promoted_from_foreground": words.promoted(server, wait_s)} if waited else {})
         moved = moved_to(hf, session)
@@ -138,15 +135,8 @@ async def in_foreground(tools: Hermes, wanted: Wanted, stop: asyncio.Future[str]
             starting.place.move(place, moved)
         return await _ended(hf, session, settings, wanted, limit, moved, hints)
 
-    try:
-        async with starting.alone() as started:
-            if settings.max_running is not None:
-                await starting.must_have_room()
-            facts, recreated = await starting.place.begin(lambda place: begin(place, started))
-    except SpawnError as problem:
-        starting.lost_directory(problem, wanted)
-        raise
-    return facts | ({"environment_recreated": True} if recreated else {})
+    facts, again = await starting.begin(wanted, run)
+    return facts | again
 
 
 async def _interrupted(session: AsyncSession, settings: Settings) -> Facts:
@@ -156,10 +146,10 @@ async def _interrupted(session: AsyncSession, settings: Settings) -> Facts:
     stopped = await settings.stop(session, "interrupt")
     text, _, _ = await _output(session, settings)
     facts: Facts = {"output": _with_line(text, words.INTERRUPTED), "exit_code": 130, "error": None}
-    facts["session_id"] = sessions.called(session)
+    facts["session_id"] = labels.called(session)
     if stopped.survivors:
         facts["survivors"] = [each["pid"] for each in stopped.survivors]
-    if not sessions.is_over(session):
+    if not labels.is_over(session):
         # It survived, or its end is not recorded yet: from now on it is a background process, and its end is due.
         await _to_background(session)
         facts |= {"process_running": True, "hint": words.SURVIVED} if stopped.survivors else process.health(session)
@@ -171,7 +161,7 @@ async def _overdue(session: AsyncSession, settings: Settings, limit: int) -> Fac
     await _to_background(session)
     text, _, _ = await _output(session, settings)
     facts: Facts = {"output": _with_line(text, words.TIMED_OUT.format(limit_s=limit)), "exit_code": 124, "error": None}
-    facts |= {"cause": "overall_timeout", "session_id": sessions.called(session), "survivors": [session.pid]}
+    facts |= {"cause": "overall_timeout", "session_id": labels.called(session), "survivors": [session.pid]}
     return facts | {"process_running": True, "hint": words.SURVIVED}
 
 
@@ -184,7 +174,7 @@ async def _yielded(session: AsyncSession, settings: Settings, wanted: Wanted) ->
         "exit_code": None,
         "error": None,
         "status": "yielded_to_background",
-        "session_id": sessions.called(session),
+        "session_id": labels.called(session),
         "pid": session.pid,
         **process.place(session),
     }
@@ -197,9 +187,9 @@ async def _yielded(session: AsyncSession, settings: Settings, wanted: Wanted) ->
 
 async def _to_background(session: AsyncSession, **changes: Any) -> None:
     """From now on its end is queued."""
-    labels = {**session.labels, sessions.MODE: sessions.YIELDED}
+    yielded = {**session.labels, labels.MODE: labels.YIELDED}
     try:
-        await session.update(labels=labels, notify="exit", **changes)
+        await session.update(labels=yielded, notify="exit", **changes)
     except SessionEnded:
         pass  # just now: no call waited any more, so its end is queued
     except (RunnerGone, Unreachable):
@@ -236,11 +226,11 @@ async def _ended(
     if cut:
         facts |= {
             "output_total_chars": characters,
-            "truncation_note": words.READ_THE_REST.format(id=sessions.called(session)),
+            "truncation_note": words.READ_THE_REST.format(id=labels.called(session)),
         }
         facts |= {"full_output_path": _log_path(hf, session)} if session.place == LOCAL else {}
     if cut or survivors or late:
-        facts["session_id"] = sessions.called(session)
+        facts["session_id"] = labels.called(session)
     meaning = None if late else process.meaning(wanted.command, code)
     facts |= {"exit_code_meaning": meaning} if meaning else {}
     return facts | survivors | ({"hint": "; ".join(hints)} if hints else {})
@@ -327,7 +317,7 @@ class Hermes(Toolset):
 
     name = "hermes"
     tools = (_TERMINAL, _PROCESS)
-    variants = sessions.VARIANTS
+    variants = VARIANTS
     redacts_itself = True
     instructions = (
         "Commands run here outlive this connection: a `terminal` call that is aborted, a client that restarts or a "
@@ -349,7 +339,7 @@ class Hermes(Toolset):
         self.settings = Settings(task_id or owner, **options)
         self._owners = Owners(hf, self.settings, [self])
         self.starting = Starting(self, self.settings)
-        self._actions = Process(self._owners, self.settings)
+        self._actions = Actions(self._owners, self.settings)
         # One for each call that waits right now, set with the reason why it should stop.
         self._waiting: set[asyncio.Future[str]] = set()
 
@@ -358,9 +348,9 @@ class Hermes(Toolset):
             self.consumer()  # from now on signals are kept for the owner
 
     def is_own(self, session: Snapshot) -> bool:
-        return sessions.is_ours(session)
+        return labels.is_ours(session)
 
-    def hides(self) -> Callable[[str], str] | None:
+    def redactor(self) -> Callable[[str], str] | None:
         return self.settings.without_secrets if self.settings.redact else None
 
     async def drain(

@@ -134,6 +134,28 @@ CLIENTS: dict[str, Client] = {
 }
 
 
+class Hooks(NamedTuple):
+    """`begin` and `end` are the names that a client has for the events around a turn."""
+
+    file: str
+    begin: str
+    end: str
+
+
+HOOKS = {
+    "claude-code": Hooks("~/.claude/settings.json", "UserPromptSubmit", "Stop"),
+    "gemini": Hooks("~/.gemini/settings.json", "BeforeAgent", "AfterAgent"),
+}
+
+
+def hook_settings(name: str, words: Sequence[str], env: Env) -> str:
+    """The part of a client's settings that runs our hook around each turn."""
+    set_ = ["env", *map("=".join, env.items())] if env else []
+    hook = {"type": "command", "command": shlex.join([*set_, *program(), "hook", name, "--turn", *words])}
+    hooks = HOOKS[name]
+    return _json(hooks={event: [{"hooks": [hook]}] for event in (hooks.begin, hooks.end)})
+
+
 def named(name: str) -> Client:
     try:
         return CLIENTS[name]
@@ -141,12 +163,16 @@ def named(name: str) -> Client:
         raise BadArgument("client", f"{name[:40]!a} is not known", "give " + " or ".join(CLIENTS)) from None
 
 
-def command(toolset: str, owner: str | None, *, redact: bool = False) -> list[str]:
-    """The command line that starts our server, also where the client has another PATH than we."""
+def program() -> list[str]:
+    """The command line of `hold`, also where the client has another PATH than we."""
     script = os.path.join(os.path.dirname(sys.executable), "hold")
-    start = [script] if os.access(script, os.X_OK) else [sys.executable, "-m", "holdfast.cli"]
+    return [script] if os.access(script, os.X_OK) else [sys.executable, "-m", "holdfast.cli"]
+
+
+def command(toolset: str, owner: str | None, *, redact: bool = False) -> list[str]:
+    """The command line that starts our server."""
     return [
-        *start,
+        *program(),
         "mcp",
         *(() if toolset == "native" else ("--toolset", toolset)),
         *(() if owner is None else ("--owner", owner)),

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mcp_types import LoggingLevel
 
     from ...signals.consumer import AsyncConsumer
-    from ...signals.records import Signal
+    from ...signals.lines import Signal
     from ...signals.waker import Waker
     from ..base import Toolset
 
@@ -77,7 +77,7 @@ class Notices:
         self._clients[connection] = _Client(session)
         connection.exit_stack.callback(self._clients.pop, connection, None)
         if self._waker is not None:
-            self._waker.poke()
+            self._waker.make_readable()
 
     def set_level(self, session: ServerSession, level: LoggingLevel) -> None:
         client = self._clients.get(connection_of(session))
@@ -107,7 +107,7 @@ class Notices:
                     await self._remember(self._known, waiting, consumer)
                     await asyncio.gather(*(self._send_to(client, waiting, consumer) for client in self._all()))
                     # Released signals are due later.
-                    await waker.stirred(driver, pending.next_due)
+                    await waker.wait_readable(driver, pending.next_due)
             finally:
                 self._waker = None
 
@@ -117,7 +117,7 @@ class Notices:
     async def _send_to(self, client: _Client, waiting: list[Signal], consumer: AsyncConsumer) -> None:
         new = [signal for signal in waiting if signal.id not in client.sent]
         await self._remember(client.sent, waiting, consumer)
-        message = render(new, self._toolset.name, limits=Limits.of(self._toolset.hf.config)) if new else None
+        message = render(new, self._toolset.name, limits=Limits(self._toolset.hf.config)) if new else None
         level: LoggingLevel = "warning" if any(map(_is_bad, new)) else "info"
         if not message or _LEVELS.index(level) < _LEVELS.index(client.level):
             return

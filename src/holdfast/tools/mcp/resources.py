@@ -23,7 +23,8 @@ from ...index import plain
 from ...model import FINAL_STATES, LOST
 from ...signals.render import style_named
 from ...terminal.text import all_visible
-from ..sessions import end_of
+from ..base import each_text
+from ..owner_sessions import end_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable, Iterator, Sequence
@@ -112,9 +113,12 @@ class Resources:
 
     async def read(self, uri: str) -> types.TextResourceContents:
         session = await self.check(uri)
+        redact = self.toolset.redactor()
         if uri == SESSIONS:
             sessions = await self._sessions()
             shots = [each.to_json() for each in _foremost(sessions)]
+            if redact is not None:
+                shots = each_text(shots, redact)
             text = json.dumps({"sessions": shots, "left_out": len(sessions) - len(shots)})
             return types.TextResourceContents(uri=uri, mime_type=_JSON, text=text)
         if session is None:
@@ -122,9 +126,8 @@ class Resources:
         else:
             text = (await session.screen()).text if uri.endswith(SCREEN) else await _log(session)
             text = style_named(self.toolset.name).harmless(all_visible(text))
-        hidden = self.toolset.hides()
         return types.TextResourceContents(
-            uri=uri, mime_type=_TEXT, text=without_surrogates(hidden(text) if hidden else text)
+            uri=uri, mime_type=_TEXT, text=without_surrogates(redact(text) if redact else text)
         )
 
     def is_of_toolset(self, uri: str) -> bool:
@@ -140,7 +143,7 @@ class Resources:
 
         consumer = self.toolset.consumer()
         waiting = await consumer.peek(_SIGNALS_SHOWN)
-        text = render(waiting, self.toolset.name, limits=Limits.of(self.toolset.hf.config)).text
+        text = render(waiting, self.toolset.name, limits=Limits(self.toolset.hf.config)).text
         more = await consumer.pending() - len(waiting) if len(waiting) == _SIGNALS_SHOWN else 0
         rest = f"and {more} more {'waits' if more == 1 else 'wait'} behind these" if more > 0 else ""
         return "\n".join(filter(None, (text, rest)))

@@ -84,9 +84,10 @@ class Bridge:
         return server
 
     async def close(self) -> None:
-        """Stop waiting for news. Clients are not informed."""
+        """Stop waiting for news, and close the toolset. Clients are not informed."""
         await self._notices.close()
         await self._news.close()
+        await self._toolset.close()
 
     @asynccontextmanager
     async def _lifespan(self, _server: Server[None]) -> AsyncIterator[None]:
@@ -310,4 +311,6 @@ def _bound(host: str, port: int) -> socket.socket:
     try:
         return bound(host, port)
     except OSError as problem:
-        raise BadArgument("port", f"{host}:{port} cannot be had ({problem.strerror})", "give another --port") from None
+        raise BadArgument(
+            "port", f"cannot listen on {host}:{port} ({problem.strerror})", "give another --port"
+        ) from None

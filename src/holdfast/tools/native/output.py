@@ -10,13 +10,15 @@ import re
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
+from ...core.records import TTY
 from ...core.vt.text import Cleaner
 from ...model import COMPLETED, FINAL_STATES, format_cursor
 from ...sessions.log import Log, Page, parse_cursor
-from ...sessions.segments import STREAMS, TERMINAL
-from ...sessions.terminal_log import Reading, pieces
+from ...sessions.segments import STREAMS
+from ...sessions.terminal_log import Reading
 from ...terminal.text import Decoder, visible
-from .words import BUDGET, BUDGET_MAX, Sheet, call, cursor, lines_and_bytes, ref, size
+from .sheet import Sheet
+from .words import BUDGET, BUDGET_MAX, call, cursor, lines_and_bytes, ref, size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -350,7 +352,7 @@ def _lines(log: Log, page: Page, raw: bool, cut: Iterable[str] = ()) -> list[Lin
     """Lines where they were finished; those without an end last. `cut` names streams that begin within a line: it is
     left out, unless it was overwritten again and again and what is seen of it is its last state."""
     skip = set(cut)
-    if page.chunks and page.chunks[0][0] == TERMINAL and not raw:
+    if page.chunks and page.chunks[0][0] == TTY and not raw:
         return _terminal_lines(log, page, bool(skip))
     reading: dict[str, _Stream] = {}
     lines: list[Line] = []
@@ -371,14 +373,14 @@ def _lines(log: Log, page: Page, raw: bool, cut: Iterable[str] = ()) -> list[Lin
 
 
 def _terminal_lines(log: Log, page: Page, cut: bool) -> list[Line]:
-    with log.look() as look:
+    with log.snapshot() as snapshot:
         begin = page.chunks[0][1]
         end = page.chunks[-1][1] + len(page.chunks[-1][2])
         if cut and not _overwritten(page.chunks[0][2]):
             begin += page.chunks[0][2].find(b"\n") + 1
-        reading = Reading(look, begin)
+        reading = Reading(snapshot, begin)
         found = []
-        for offset, data in pieces(look, begin, end):
+        for offset, data in snapshot.pieces(TTY, begin, end):
             found += reading.feed(offset, data)
         found += reading.finish(cut=False)
     while found and not found[-1][1]:
@@ -389,7 +391,7 @@ def _terminal_lines(log: Log, page: Page, cut: bool) -> list[Line]:
     for offset, text in reversed(found):
         # A remark about a line has the offset of that line.
         stop = lines[-1].begin if lines and lines[-1].begin > offset else lines[-1].end if lines else end
-        lines.append(Line(TERMINAL, offset, stop, text.removesuffix("\n")))
+        lines.append(Line(TTY, offset, stop, text.removesuffix("\n")))
     return lines[::-1]
 
 

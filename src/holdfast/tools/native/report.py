@@ -1,25 +1,24 @@
-"""Matches, a list of sessions, and a stop in an answer; and how far an agent has seen each session."""
+"""Matches, a list of sessions, and a stop in an answer."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...errors import BadCursor, HoldfastError
-from ...model import FINAL_STATES, format_cursor
-from ...sessions.log import parse_cursor
-from ...sessions.segments import STREAMS
+from ...errors import HoldfastError
+from ...model import FINAL_STATES
 from ...signals.wording import spell
 from ..base import Answer
 from .output import clip, shown
-from .words import Sheet, ago, call, called, ending, facts, label, ref, size, state_of
+from .sheet import Sheet
+from .words import ago, call, called, ending, facts, label, ref, size, state_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from typing import Any
 
-    from ...index import Kept
     from ...model import Snapshot, Stopped
     from ...sessions.search import Hit
+    from .seen import Seen
 
 
 # Matches of a search.
@@ -106,10 +105,10 @@ def _over(session: Snapshot) -> bool:
 
 
 def _heading(running: int, outlived: int, ended: int, shown: int, all: bool) -> str:
-    """`outlived`: of those that ended, the ones with processes that live on; they are shown with those that run."""
+    """`outlived`: of those that ended, the ones with processes that still run; they are shown with those that run."""
     said = f"{running} running" if running else "nothing runs"
     if outlived:
-        said += f", {outlived} ended with processes that live on"
+        said += f", {outlived} ended with processes that still run"
     if not ended:
         return said
     if not all:
@@ -127,7 +126,7 @@ def _line(session: Snapshot, unread: int) -> str:
         if session.stopping:
             said.append("; 1 process is being ended" if count == 1 else f"; {count} processes are being ended")
         else:
-            said.append("; 1 process lives on" if count == 1 else f"; {count} processes live on")
+            said.append("; 1 process still runs" if count == 1 else f"; {count} processes still run")
     if session.needs_input:
         said.append("; waits for input")
     elif session.exit is None and (session.metadata.get("ready") or {}).get("ok", True) is None:
@@ -156,7 +155,7 @@ def stopped(sessions: Sequence[Snapshot], answers: Sequence[Stopped | BaseExcept
     failed = [answer for answer in answers if isinstance(answer, HoldfastError) or answer_left(answer)]
     if len(lines) == 1:
         return Answer(Sheet(lines[0]).text(), data[0], error=bool(failed))
-    sheet = Sheet(f"{len(lines) - len(failed)} of {len(lines)} stopped" if lines else "nothing of yours runs")
+    sheet = Sheet(f"{len(lines) - len(failed)} of {len(lines)} stopped" if lines else "no session of yours is running")
     for line in lines:
         sheet.add(line)
     return Answer(sheet.text(), {"sessions": data}, error=bool(failed))
@@ -192,58 +191,3 @@ def _facts(answer: Stopped) -> dict[str, Any]:
         "survivors": [named(each) for each in answer.survivors],
         "how": answer.rung,
     }
-
-
-# How far an agent has seen each of its sessions, and which ends were reported to it. It survives hosts.
-
-
-_TOPIC = "seen"
-
-
-class Seen:
-    def __init__(self, kept: Kept) -> None:
-        self._kept = kept
-
-    def cursor(self, id: str) -> str | None:
-        """None: nothing was shown yet."""
-        offsets = _offsets(self._kept.get(id, _TOPIC))
-        return format_cursor(offsets) if offsets else None
-
-    def is_reported(self, id: str) -> bool:
-        return (self._kept.get(id, _TOPIC) or {}).get("told") is True
-
-    def reported_upto(self, id: str) -> int:
-        """The number of the last signal of a running session that an answer reported."""
-        return int((self._kept.get(id, _TOPIC) or {}).get("upto") or 0)
-
-    def move(self, id: str, cursor: str | None, *, reported: bool = False, upto: int = 0) -> None:
-        """Forward only: two calls at once may end in any order. `reported`: an answer reported its end."""
-        known = self._kept.get(id, _TOPIC) or {}
-        before, after = _offsets(known), _offsets({"at": cursor})
-        furthest = {name: max(before.get(name, 0), after.get(name, 0)) for name in STREAMS if name in {*before, *after}}
-        changed = {
-            "at": format_cursor(furthest),
-            "told": reported or known.get("told") is True,
-            "upto": max(upto, known.get("upto") or 0),
-        }
-        if changed != known:
-            self._kept.put(id, _TOPIC, changed)
-
-    def all_shown(self, id: str, cursor: str) -> None:
-        """The answer of the call that started it shows its end and all of its output."""
-        self._kept.put(id, _TOPIC, {"at": cursor, "told": True, "upto": 0})
-
-    def unread(self, session: Snapshot, known: Mapping[str, Any] | None = None) -> int:
-        """Bytes that it printed and the agent was not shown. `known`: what is kept of all, asked for once."""
-        at = _offsets((self.all() if known is None else known).get(session.id))
-        return sum(max(0, end - at.get(stream, 0)) for stream, end in session.ends.items())
-
-    def all(self) -> dict[str, Any]:
-        return self._kept.all(_TOPIC)
-
-
-def _offsets(known: Mapping[str, Any] | None) -> dict[str, int]:
-    try:
-        return parse_cursor((known or {}).get("at"), STREAMS)
-    except BadCursor:
-        return {}

@@ -5,29 +5,41 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import secrets
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ...errors import BadArgument, HoldfastError, SpawnError
-from ...model import CAUSE_LOST, FINAL_STATES
+from ...model import FINAL_STATES
+from ...sessions.aio import AsyncSession
 from ...sessions.log import Log
-from ...signals.records import Signal
+from ...sessions.run import run, start
+from ...signals.lines import Signal
 from ...signals.wording import spell
 from ..base import SIGNALS, Answer, Toolset
-from . import output as excerpt
-from . import report, waiting, words
-from .output import TROUBLE, Output, budget_for, cost, failed
-from .report import Seen, listed, stopped
+from . import report, screens, waiting, words
+from .output import (
+    TROUBLE,
+    Output,
+    begin_excerpt,
+    budget_for,
+    cost,
+    failed,
+    last_excerpt,
+    offsets_of,
+    read_excerpt,
+)
+from .report import listed, stopped
+from .seen import Seen
+from .sheet import Sheet
 from .waiting import conditions, first, why
-from .words import BUDGET, BUDGET_MAX, TOOLS, Sheet, call, facts, next_step, quoted, ref, size, status
+from .words import BUDGET, BUDGET_MAX, TOOLS, call, facts, next_step, quoted, ref, size, status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
-    from ...sessions.aio import AsyncHoldfast, AsyncSession
+    from ...sessions.aio import AsyncHoldfast
     from ...sessions.search import Hit
     from ..base import Approve, Tool
     from .output import Excerpt
@@ -101,46 +113,42 @@ class Native(Toolset):
             "watch": watch,
             "replace": replace,
         }
-        options: dict[str, Any] = {name: value for name, value in asked.items() if value not in (None, False, [], {})}
+        options: Any = {name: value for name, value in asked.items() if value not in (None, False, [], {})}
         options |= {"owner": self.owner, "notify": notify}
-        mine = secrets.token_hex(4)
         if key is not None:
-            # Keys are per owner. The mark shows whether this call started the session.
-            options |= {"key": json.dumps([self.owner, key]), "metadata": {"key": key, "call": mine}}
+            # Keys are per owner.
+            options |= {"key": json.dumps([self.owner, key]), "metadata": {"key": key}}
         former = await self._holders(name, key) if replace else []
-        end_confirmed = False
+        core = self.hf._core
         if ready is not None:
-            session = await self.hf.start(command, ready=_probe(ready), **options)
-            # With a key, the session may have been started without `ready`.
-            if session.metadata.get("call") == mine or key is None or session.metadata.get("ready"):
+            options["ready"] = _probe(ready)
+            seen = await start(core, command, options)
+            session = AsyncSession(core, seen.snapshot())
+            # One that existed may have been started without `ready`.
+            if not seen.existed or session.metadata.get("ready"):
                 await self.with_progress([session], session.wait(ready=True, timeout=wait_s))
         else:
             # A short command is waited for on the connection that started it. If it ends in time, its runner knows that
             # this call has the end, and queues nothing.
-            limit, began = min(wait_s, _FIRST_WAIT_S), time.monotonic()
-            session = await self.hf.run(command, wait=limit, **options)
-            exit = session.exit
-            over = exit is not None and exit.cause != CAUSE_LOST and not exit.survivors
-            # A command with input may have asked for it, and that signal was queued.
-            mute = not tty and stdin == "closed"
-            end_confirmed = notify == "auto" and mute and over and time.monotonic() - began < limit
+            seen = await run(core, command, min(wait_s, _FIRST_WAIT_S), options)
+            session = AsyncSession(core, seen.snapshot())
             if session.exit is None and wait_s > _FIRST_WAIT_S:
                 await self.with_progress([session], session.wait(timeout=wait_s - _FIRST_WAIT_S))
-        existing = key is not None and session.metadata.get("call") != mine
         replaced = [each.id for each in former if (await each.refresh()).exit is not None]
         for each in former:
             await self._mark_reported(each)
         said = f"replaces {', '.join(replaced)}" if replaced else ""
-        said = "was already running" if existing else said
-        if existing and ready is not None and session.exit is None and not session.metadata.get("ready"):
+        said = "was already running" if seen.existed else said
+        if seen.existed and ready is not None and session.exit is None and not session.metadata.get("ready"):
             # Its runner does not check readiness. Only an open port can be found out afterwards.
             what, _, port = ready.partition(":")
-            step = call("wait", ids=ref(session), until="port", pattern=port) if what == "port" else ""
-            return await self._answer(session, said, "started without ready: not known whether it is", others=step)
-        return await self._answer(session, said, step=True, end_confirmed=end_confirmed and not existing)
+            retry = call("wait", ids=ref(session), until="port", pattern=port) if what == "port" else ""
+            unknown = "started without ready: not known whether it is"
+            return await self._answer(session, said, unknown, next_call=retry)
+        return await self._answer(session, said, suggest_next=True, nothing_queued=seen.nothing_queued)
 
     async def _holders(self, name: str | None, key: str | None) -> list[AsyncSession]:
-        live = await self.hf.sessions(owner=self.owner)
+        live = await self.listed()
         return [each for each in live if (each.metadata.get("key") == key if key is not None else each.name == name)]
 
     # read
@@ -167,11 +175,13 @@ class Native(Toolset):
         if search is not None:
             return await self._search(session, search, context, stream, budget)
         if not given:
-            return await self._answer(session, budget=budget, stream=stream, raw=raw, only_output=True, step=True)
+            return await self._answer(
+                session, budget=budget, stream=stream, raw=raw, only_output=True, suggest_next=True
+            )
         if tail is not None:
-            found = await self._off(session, lambda: excerpt.last_excerpt(log, tail, stream, raw=raw))
+            found = await self._off(session, lambda: last_excerpt(log, tail, stream, raw=raw))
         else:
-            found = await self._off(session, lambda: excerpt.begin_excerpt(log, since, stream, raw=raw))
+            found = await self._off(session, lambda: begin_excerpt(log, since, stream, raw=raw))
         sheet = Sheet(status(session), facts(session))
         output = Output(sheet, session)
         output.show(found, budget, stream, ahead=0 if since is None else 1, raw=raw)
@@ -224,8 +234,8 @@ class Native(Toolset):
             return await self._answer(session, f"no {until} within {spell(waited)}", reason="timeout", last_line=True)
         others = [ref(each) for each in sessions if each.id != session.id and not self._seen.is_reported(each.id)]
         again = {} if until == "exit" else {"until": until} | ({} if pattern is None else {"pattern": pattern})
-        step = call("wait", ids=others, **again) if others else ""
-        return await self._answer(session, why(woke, pattern), reason=woke.reason, others=step)
+        following = call("wait", ids=others, **again) if others else ""
+        return await self._answer(session, why(woke, pattern), reason=woke.reason, next_call=following)
 
     async def _waited_in_vain(self, sessions: Sequence[AsyncSession], until: str, waited: float) -> Answer:
         sheet = Sheet(f"no {until} of {len(sessions)} sessions within {spell(waited)}")
@@ -253,8 +263,8 @@ class Native(Toolset):
         given = {"text": text, "keys": keys, "paste": paste, "eof": eof or None}
         chosen = [name for name, value in given.items() if value is not None]
         if len(chosen) != 1:
-            why = f"{chosen[0]} and {chosen[1]} are two inputs" if chosen else "nothing is given to send"
-            raise BadArgument("text", why, "give one of text, keys, paste, eof")
+            problem = f"{chosen[0]} and {chosen[1]} are two inputs" if chosen else "nothing is given to send"
+            raise BadArgument("text", problem, "give one of text, keys, paste, eof")
         if submit and chosen[0] in ("keys", "eof"):
             raise BadArgument("submit", f"cannot be combined with {chosen[0]}", "leave it out, or give text or paste")
         session = await self.find(id)
@@ -269,7 +279,7 @@ class Native(Toolset):
         after = await session.screen()
         if not after.alt and await waiting.scrolled_by(session, typed.cursor, after):
             return await self._answer(session, *said)
-        rows = waiting.changed_rows(before, after, live=session.exit is None)
+        rows = screens.changed_rows(before, after, live=session.exit is None)
         sheet = Sheet(status(session, *said), facts(session, cursor=f"tty:{after.offset}"))
         sheet.output([f"{number:>3} {row}" if after.alt else row for number, row in rows])
         if not rows:
@@ -290,10 +300,10 @@ class Native(Toolset):
         if screen.title:
             said.append(f"title {quoted(screen.title, 60)}")
         where = f"row {cursor.row + 1}, column {cursor.col + 1}"
-        said.append(f"cursor {waiting.CURSOR} at {where}" if cursor.visible else "cursor hidden")
+        said.append(f"cursor {screens.CURSOR} at {where}" if cursor.visible else "cursor hidden")
         sheet = Sheet(status(session, *said), facts(session, cursor=f"tty:{screen.offset}"))
-        rows, above = waiting.screen_rows(screen), waiting.history_rows(screen)
-        fitting = waiting.fitting_rows(above, BUDGET - sum(len(row) + 1 for row in rows))
+        rows, above = screens.screen_rows(screen), screens.history_rows(screen)
+        fitting = screens.fitting_rows(above, BUDGET - sum(len(row) + 1 for row in rows))
         if len(fitting) < len(above):
             left = len(above) - len(fitting)
             instead = call("read", id=ref(session), tail=history, budget=BUDGET_MAX)
@@ -304,7 +314,7 @@ class Native(Toolset):
         if screen.alt or not await waiting.scrolled_by(session, seen or "0", screen):
             self._seen.move(session.id, f"tty:{screen.offset}")
         data = {
-            "rows": waiting.screen_rows(screen, marked=False),
+            "rows": screens.screen_rows(screen, marked=False),
             "history": fitting,
             "cursor": {"row": cursor.row, "col": cursor.col, "visible": cursor.visible},
             "size": list(screen.size),
@@ -322,7 +332,7 @@ class Native(Toolset):
         if ids:
             sessions = list({each.id: each for each in [await self.find(id) for id in ids]}.values())
         else:
-            sessions = await self.hf.sessions(owner=self.owner)
+            sessions = await self.listed()
         answers = await asyncio.gather(
             *(each.stop(grace_s, by=self.owner) for each in sessions), return_exceptions=True
         )
@@ -334,7 +344,7 @@ class Native(Toolset):
         return stopped(sessions, answers)
 
     async def tool_list(self, *, all: bool) -> Answer:
-        return listed(await self.hf.sessions(owner=self.owner, all=True), self._seen, all=all)
+        return listed(await self.listed(ended=True), self._seen, all=all)
 
     # What they share.
 
@@ -348,42 +358,42 @@ class Native(Toolset):
     async def _answer(
         self,
         session: AsyncSession,
-        *said: str,
+        *phrases: str,
         budget: int | None = None,
         stream: str | None = None,
         raw: bool = False,
         only_output: bool = False,
         reason: str | None = None,
         last_line: bool = False,
-        step: bool = False,
-        others: str = "",
-        end_confirmed: bool = False,
+        suggest_next: bool = False,
+        next_call: str = "",
+        nothing_queued: bool = False,
     ) -> Answer:
         """A session with the output that the agent has not seen, at most `budget`, of `stream` or of all; `raw` is not
-        folded. `said` is added to its status, `reason` to the data.
+        folded. `phrases` are added to its status, `reason` to the data.
 
         `only_output`: the call asked for nothing but output. `last_line`: show the last line where nothing is new.
-        `step`: say what to do next with a session that still runs; `others`: the call for the other sessions instead.
-        `end_confirmed`: its runner knows that this call reports the end, so there is nothing to acknowledge."""
-        since = None if end_confirmed else self._seen.cursor(session.id)
+        `suggest_next`: say what to do next with a session that still runs; `next_call`: say this call instead.
+        `nothing_queued`: there is no signal of it to acknowledge."""
+        since = None if nothing_queued else self._seen.cursor(session.id)
         log = self._log(session)
-        found = await self._off(session, lambda: excerpt.read_excerpt(log, since, stream, raw=raw))
+        found = await self._off(session, lambda: read_excerpt(log, since, stream, raw=raw))
         drawn = session.tty and session.exit is None and session.metadata.get("alt_screen") and not raw
         # A full-screen program is shown as rows, which change only if something was printed.
-        new = found.begin != excerpt.offsets_of(found.cursor, stream) if drawn else bool(found.lines or found.lost)
-        said = tuple(filter(None, said))
+        new = found.begin != offsets_of(found.cursor, stream) if drawn else bool(found.lines or found.lost)
+        phrases = tuple(filter(None, phrases))
         if only_output and not new:
-            said = (*said, "nothing new" if since else "no output")
+            phrases = (*phrases, "nothing new" if since else "no output")
         if last_line and not new:
             last = (await session.tail(1)).strip()
-            said = (*said, f"last line {quoted(last)}" if last else "no output yet")
-        sheet = Sheet(status(session, *said), facts(session))
+            phrases = (*phrases, f"last line {quoted(last)}" if last else "no output yet")
+        sheet = Sheet(status(session, *phrases), facts(session))
         sheet.continue_at(found.cursor, None, said=session.exit is None)
         output = Output(sheet, session)
         room = budget or budget_for(session)
         if drawn and new:
-            rows = waiting.screen_rows(await session.screen())
-            fitting = waiting.fitting_rows(rows, room)
+            rows = screens.screen_rows(await session.screen())
+            fitting = screens.fitting_rows(rows, room)
             if left := len(rows) - len(fitting):
                 above = f"... {left} row{'' if left == 1 else 's'} above left out"
                 sheet.add(f"{above}; {call('screen', id=ref(session))}")
@@ -391,12 +401,12 @@ class Native(Toolset):
         elif not drawn:
             trouble = await self._trouble(session, found, room) if failed(session) else ()
             output.show(found, room, trouble=trouble, raw=raw)
-        if others:
-            sheet.add(f"next: {others}")
-        elif step and session.exit is None and not (only_output and new) and (following := next_step(session)):
+        if next_call:
+            sheet.add(f"next: {next_call}")
+        elif suggest_next and session.exit is None and not (only_output and new) and (following := next_step(session)):
             sheet.add(f"next: {following}")
         # Last: output that an aborted call would have shown is still new.
-        if end_confirmed:
+        if nothing_queued:
             self._seen.all_shown(session.id, found.cursor)
         else:
             await self._mark_reported(session)

@@ -1,20 +1,20 @@
-"""Waiting for the first of several sessions; input and what to wait for after it; screens."""
+"""Waiting for the first of several sessions; input, and what to wait for after it."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from difflib import SequenceMatcher
 from typing import TYPE_CHECKING
 
+from ...core.records import TTY
 from ...core.vt.text import clean
 from ...errors import BadArgument
 from ...model import Woke, format_cursor
 from ...model.options import DURATION, NUMBER, SWITCH
 from ...sessions.search import Pattern
-from ...sessions.segments import TERMINAL
 from ...sessions.wait import CONDITIONS
 from ...signals.wording import spell
+from .screens import prompt_row
 from .words import PATTERNS, WAIT_MAX_S, quoted
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from ...model import Typed
     from ...sessions.aio import AsyncSession
     from ...sessions.log import Log
-    from ...terminal.cells import Row
     from ...terminal.screen import Screen
 
 
@@ -50,7 +49,7 @@ def conditions(
                 "pattern", f"cannot be combined with until={until}", "give until=match to wait for a regex"
             )
     elif row.takes == DURATION:
-        value = _number(pattern, IDLE_S, (0, WAIT_MAX_S), PATTERNS[until])
+        value = _number(pattern, IDLE_S if until == "idle" else None, (0, WAIT_MAX_S), PATTERNS[until])
     elif row.takes == NUMBER:
         value = int(_number(pattern, None, (row.low, row.high), PATTERNS[until]))
     else:
@@ -107,7 +106,7 @@ def _unmatched(log: Log, pattern: str, since: str) -> str:
     begin = dict(seen)
     for stream, at in seen.items():
         # A line of a terminal is what is drawn in the end, not the bytes in sequence.
-        if at and stream != TERMINAL:
+        if at and stream != TTY:
             line = log.tail(1, stream=stream, limit=_LINE_MAX_BYTES, until=seen).data
             if not line.endswith(b"\n") and not matcher.spans(clean(line).encode()):
                 begin[stream] = at - len(line)
@@ -132,74 +131,6 @@ def _number(given: str | None, default: float | None, bounds: tuple[float, float
     if not bounds[0] <= found <= bounds[1]:
         raise BadArgument("pattern", f"{given} is not from {bounds[0]} to {bounds[1]}", f"give {wanted}")
     return found
-
-
-# A terminal's screen in an answer: its rows, the cursor in them, and which rows changed. Pure.
-
-
-CURSOR = "\u2588"
-
-
-def screen_rows(screen: Screen, *, marked: bool = True) -> list[str]:
-    """The rows, with the cursor as a block before its cell; without blank rows at the end."""
-    found = [_text(row).rstrip() for row in screen.rows]
-    if marked and screen.cursor.visible and screen.cursor.row < len(found):
-        found[screen.cursor.row] = _with_cursor(screen.rows[screen.cursor.row], screen.cursor.col)
-    while found and not found[-1]:
-        found.pop()
-    return found
-
-
-def history_rows(screen: Screen) -> list[str]:
-    return [_text(row).rstrip() for row in screen.history]
-
-
-def fitting_rows(rows: list[str], room: int) -> list[str]:
-    """The last of them, as many as fit."""
-    first = len(rows)
-    while first and (room := room - len(rows[first - 1]) - 1) >= 0:
-        first -= 1
-    return rows[first:]
-
-
-def prompt_row(screen: Screen) -> str:
-    """The text left of the cursor."""
-    return _with_cursor(screen.rows[screen.cursor.row], screen.cursor.col).partition(CURSOR)[0]
-
-
-def changed_rows(before: Screen, after: Screen, *, live: bool = True) -> list[tuple[int, str]]:
-    """The rows that were not there before, with their numbers from 1 on. Rows that only moved up are not among them;
-    the one with the cursor is, where the session is `live`."""
-    old, new = screen_rows(before, marked=False), screen_rows(after, marked=False)
-    marked = screen_rows(after, marked=live)
-    if before.alt != after.alt or before.size != after.size:
-        return [(number, text) for number, text in enumerate(marked, 1) if text]
-    found: list[tuple[int, str]] = []
-    for tag, _, _, begin, end in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
-        if tag in ("insert", "replace"):
-            found += [(number + 1, marked[number]) for number in range(begin, end)]
-    at = after.cursor.row
-    if live and after.cursor.visible and at < len(marked) and all(number != at + 1 for number, _ in found):
-        found.append((at + 1, marked[at]))
-        found.sort()
-    return found
-
-
-def _text(row: Row) -> str:
-    return "".join(" " * cell.width if cell.style.conceal else cell.text for cell in row.cells)
-
-
-def _with_cursor(row: Row, col: int) -> str:
-    at = 0
-    before = after = ""
-    for cell in row.cells:
-        text = " " * cell.width if cell.style.conceal else cell.text
-        if at < col:
-            before += text
-        else:
-            after += text
-        at += cell.width
-    return (before + CURSOR + after).rstrip()
 
 
 # Input, and waiting for the reaction to it.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import secrets
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
@@ -13,10 +11,10 @@ from ...sessions.wait import CONDITIONS
 from ...signals.redact import clean_text, escape_hidden
 from ...signals.wording import spell
 from ..base import BOOLEAN, INTEGER, NUMBER, PAIRS, SIGNALS, STRING, STRINGS, WORDS, Answer, Parameter, Tool
-from ..sessions import elapsed_s
+from ..owner_sessions import elapsed_s
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from typing import Any
 
     from ...errors import HoldfastError
@@ -25,24 +23,10 @@ if TYPE_CHECKING:
     from ..base import Toolset
 
 
-# The words for sessions, times and sizes, and the marks that distinguish our lines from those of a program. Pure.
+# The words for sessions, times and sizes. Pure.
 
 
 _QUOTED_CHARACTERS = 100
-# Lines of a program that could be taken for ours: in brackets, beginning as ours do, or with a tag of our host. No
-# repetition crosses the end of a line, so that a search stays linear.
-_LOOK_ALIKE = re.compile(
-    r"^[^\S\n]*(?:#[0-9a-f]{4}\b"
-    r"|\[(?!full screen: [\d.]+ s\]$).*\][^\S\n]*$"
-    r"|\[[^\]\n]*\b(?:exit -?\d|running|stopping|stopped|killed|ended|lost|marked #)"
-    r"|\.\.\. (?:[\d,.]+ \w+|among them|and so on|older matches)"
-    r"|next: |(?:stdout|stderr):|\(stderr\) |at (?:stdout|stderr|tty):\d+$|searched \d|nothing (?:changed|behind|else)"
-    r"|<[\w:-]*(?:notice|reminder|result|output|system|function|tool|instruction|human|user|assistant|invoke|parameter))"
-    # A closing tag ends a block of the host within a line too.
-    r"|</[\w:-]*(?:notice|reminder|result|output|system|function|tool|instruction|human|user|assistant|invoke|parameter"
-    r"|stdout|stderr|document|content)|<\|\w+\|>",
-    re.IGNORECASE | re.MULTILINE,
-)
 _LIMITS = {
     "overall_timeout": "ended by timeout_s",
     "idle_timeout": "ended by idle_timeout_s",
@@ -64,59 +48,6 @@ _EVIDENCE = {
     "pattern": "the line looks like a question",
     "bell": "it rang the bell",
 }
-
-
-class Sheet:
-    """Text for a model: lines of ours, and output between them. Where output holds what looks like a line of ours,
-    each of ours carries a mark that the output does not have. `facts` are those of the status line."""
-
-    __slots__ = ("_parts", "facts")
-
-    # Before a line of output that came from stderr. No output has this character: control characters are escaped.
-    STDERR = "\0(stderr) "
-
-    def __init__(self, status: str, facts: Mapping[str, Any] | None = None) -> None:
-        self._parts: list[tuple[bool, str]] = [(True, status)]
-        self.facts = dict(facts or {})
-
-    def also(self, said: str) -> None:
-        """More in the status line."""
-        self._parts[0] = (True, f"{self._parts[0][1]}, {said}")
-
-    def continue_at(self, cursor: str, stream: str | None, *, said: bool) -> None:
-        """Where to continue reading; in the text too if it is `said`."""
-        at = self.facts["cursor"] = shortened(cursor, stream)
-        if said and at != "0":
-            self.also(f"cursor {at}")
-
-    def add(self, line: str) -> None:
-        """Add a line of ours."""
-        self._parts.append((True, line))
-
-    def output(self, lines: Sequence[str]) -> None:
-        if lines:
-            self._parts.append((False, "\n".join(lines)))
-
-    def text(self) -> str:
-        return "\n".join(filter(None, self._said()))
-
-    def answer(self, **more: Any) -> Answer:
-        """The status line and the lines below it, as one text and as `message` and `output` beside the facts."""
-        message, output = self._said()
-        data = {**self.facts, **more, "message": message, "output": output}
-        return Answer("\n".join(filter(None, (message, output))), data)
-
-    def _said(self) -> tuple[str, str]:
-        output = "\n".join(text for ours, text in self._parts if not ours)
-        status, rest = self._parts[0][1], self._parts[1:]
-        if not _LOOK_ALIKE.search(output):
-            return f"[{status}]", "\n".join(text for _, text in rest).replace("\0", "").rstrip("\n")
-        mark = "#" + secrets.token_hex(2)
-        while mark in output:
-            mark = "#" + secrets.token_hex(4)
-        body = "\n".join(f"{mark} {text}" if ours else text for ours, text in rest)
-        first = f"[{mark} {status}; what is not marked {mark} is program output]"
-        return first, body.replace(self.STDERR, f"({mark} stderr) ").rstrip("\n")
 
 
 def ref(session: Snapshot) -> str:
@@ -210,12 +141,6 @@ def cursor(offsets: dict[str, int]) -> str:
     return ",".join(f"{stream}:{offset}" for stream, offset in offsets.items() if offset) or "0"
 
 
-def shortened(cursor: str, stream: str | None = None) -> str:
-    """A cursor without the streams that said nothing; of one stream if it is given."""
-    parts = [part for part in cursor.split(",") if not part.endswith(":0")]
-    return ",".join(parts if stream is None else [part for part in parts if part.startswith(f"{stream}:")]) or "0"
-
-
 def waits(session: Snapshot) -> str:
     """The input that the command waits for, with the evidence; empty if there is none."""
     found: dict[str, Any] | None = session.needs_input
@@ -243,7 +168,7 @@ def status(session: Snapshot, *said: str) -> str:
         parts += filter(None, [readiness(session), waits(session)])
     elif session.exit.survivors:
         count = len(session.exit.survivors) + session.exit.survivors_more
-        ended = "are being ended" if session.stopping else f"live on, {call('stop', ids=session.id)} ends them"
+        ended = "are being ended" if session.stopping else f"still run, {call('stop', ids=session.id)} ends them"
         parts.append(f"{count} of its processes {ended}")
     return ", ".join(parts)
 
@@ -357,7 +282,7 @@ def _about(session: Snapshot, tool: Tool, problem: HoldfastError) -> str:
         return f"{it} is not a terminal; {instead}, or start it with run(..., tty=true)"
     if isinstance(problem, errors.RunnerGone):
         if session.state in FINAL_STATES:
-            return f"{it} is over: {ending(session)}; {call('read', id=name)} still works, run starts it again"
+            return f"{it} has ended: {ending(session)}; {call('read', id=name)} still works, run starts it again"
         return (
             f"the supervisor of {it} is gone, its command still runs: it takes no input and nothing reports its end; "
             f"{call('read', id=name)} gives what was kept, {call('stop', ids=name)} ends it with its processes"
@@ -386,7 +311,7 @@ def _not_found(missing: str, sessions: Sequence[Snapshot]) -> str:
         more = ", ..." if len(live) > _NAMED else ""
         said.append(f"running: {', '.join(label(ref(each), 40) for each in live[-_NAMED:])}{more}")
     else:
-        said.append("nothing of yours runs")
+        said.append("no session of yours is running")
     said.append("list(all=true) shows all" if len(sessions) > len(live) else "run starts one")
     return "; ".join(said)
 
@@ -470,9 +395,9 @@ READ = Tool(
 )
 # What `pattern` of `wait` is, for each condition that takes a value.
 PATTERNS = {
-    "match": "a regex",
-    "idle": "how many seconds of silence, such as 2",
-    "port": "the number of the port, such as 3000",
+    "match": "a regex over unseen output",
+    "idle": "quiet seconds (default 2)",
+    "port": "a port number",
 }
 WAIT = Tool(
     "wait",
@@ -481,7 +406,7 @@ WAIT = Tool(
     (
         Parameter("ids", STRINGS, required=True, aliases=("id",)),
         Parameter("until", STRING, default="exit", choices=tuple(CONDITIONS)),
-        Parameter("pattern", STRING, "match: regex over unseen output; port: number; idle: quiet seconds (2)"),
+        Parameter("pattern", STRING, "; ".join(f"{until}: {what}" for until, what in PATTERNS.items())),
         Parameter("timeout_s", NUMBER, default=60, minimum=0, maximum=WAIT_MAX_S),
     ),
     reads=True,

@@ -23,7 +23,7 @@ from ...errors import (
 )
 from ...model import FINAL_STATES, LOST
 from ...places.kinds import LOCAL
-from ...sessions.find import Claim
+from ...sessions.claims import Claim
 from ..base import Answer
 from ..environment import choosing_there, chosen_shell
 from . import runs, settings, spawn, views, words

@@ -24,7 +24,7 @@ from ...errors import (
 )
 from ...model import FINAL_STATES, LOST, STALE, UNREACHABLE
 from ...sessions.find import PREFIX_MIN_CHARACTERS
-from ...signals.records import Signal
+from ...signals.lines import Signal
 from ..base import Answer
 from . import runs, settings, views, words
 from .execute import failed

@@ -12,7 +12,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from ...core import processes
-from ...core.command import LIMIT
+from ...core.ending import LIMIT
 from ...errors import BadArgument, HoldfastError, StdinClosed, Unreachable
 from ...home import LABEL_VALUE_CHARACTERS, check_labels
 from ...model import EXITED, FINAL_STATES, LOST, STALE, STARTING, UNREACHABLE, format_cursor

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...errors import BadArgument, HoldfastError, NotAllowed, TooLarge
+from ...errors import BadArgument, NotAllowed, TooLarge
 from ...places import kinds
 from .. import environment as base
 from .runs import CAPTURED_CHARS, METADATA, SCOPE_LABEL, SETTLE_MS, scope_label
@@ -58,7 +58,7 @@ class Violation(NotAllowed):
     def __init__(self, variable: str) -> None:
         what = "Custom 'PATH' variable" if variable.upper() == "PATH" else f"Environment variable '{variable}'"
         text = f"Security Violation: {what} is forbidden during host execution."
-        HoldfastError.__init__(self, text, tool="exec", why=variable)
+        self._set(text, tool="exec", why=variable)
 
     def __str__(self) -> str:
         return f"{self.message} {self.fix}"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from ...signals import records, wording
-from ...signals.items import AGAIN, ENDING, status
+from ...signals import typed, wording
+from ...signals.items import ENDING, REPLAYED, status
 from ...signals.render import Style
 
 TYPE_CHECKING = False
@@ -53,15 +53,15 @@ class DrainStyle(Style):
         if item.session is None:
             return f"Exec notice: {wording.say(item, quoter, shown)}"
         signal = item.signal
-        name = records.text(signal.snapshot, "name")
+        name = typed.text(signal.snapshot, "name")
         # A name that this toolset gave is a slug; a session with another name is found by its id.
         called = name if _SLUG.fullmatch(name) else quoter.label(item.session)
-        if item.group == ENDING or (item.group == AGAIN and signal.ends_session):
+        if item.group == ENDING or (item.group == REPLAYED and signal.ends_session):
             done = "completed" if status(signal) == "completed" else "failed"
             outcome = wording.ending_seen(signal).removeprefix("exit ") or "code unknown"
             also = [wording.ending_reason(signal, quoter), *wording.ending_additions(item, quoter)]
             also += ["redelivered"] if item.redelivered else []
-            also += ["replayed"] if item.group == AGAIN else []
+            also += ["replayed"] if item.group == REPLAYED else []
             return f"Exec {done} ({called}, {quoter.short(', '.join(filter(None, [outcome, *also])))})"
         said = [wording.say(item, quoter, shown), *filter(None, [self.suppressed(item, shown, quoter)])]
         closed = ", stream closed" if item.closed else ""

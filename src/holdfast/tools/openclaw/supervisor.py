@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 from ...core import records
 from ...errors import AmbiguousId, Busy, HoldfastError, NameTaken, NotFound, Removed, ShuttingDown
 from ...model import FINAL_STATES
-from ...sessions.find import Claim
+from ...sessions.claims import Claim
 from . import runs
 from .runs import MANUAL_CANCEL, METADATA, SCOPE_LABEL, ManagedRun, Withdrawn, check_reason, moment, scope_label
 from .spawn import KILL_GRACE_MAX_MS, KILL_GRACE_MS, Secret
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ...home import Home
     from ...model import Snapshot
     from ...sessions.aio import AsyncHoldfast, AsyncSession
-    from ...sessions.find import Held
+    from ...sessions.claims import Held
     from .runs import RunRecord
     from .spawn import SpawnInput
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ...core import processes
 from ...errors import OffsetAhead
 from ...model import FINAL_STATES, PENDING, RUNNING, STALE, UNREACHABLE, format_cursor
-from ...signals.records import Note
+from ...signals.lines import Note
 from ...terminal.text import AgentText
 from . import runs, settings, words
 from .runs import SCOPE_LABEL, at_ms, scope_label

@@ -13,11 +13,11 @@ import time
 
 from ....core import clock
 from ....core.loop import Alarm
+from ....core.records import TTY
 from ....core.vt.modes import SYNCHRONIZED_MAX_S
 from ....core.vt.text import tail
 from ....core.vt.widths import column_count
 from ...streams import Stdin
-from ...terminal.attach import STREAM
 from .. import Feature
 from ..patterns import BadPattern
 from . import foreground
@@ -223,7 +223,7 @@ class Looking:
         if self._drawn is not None and self._drawn[0] == (end, rows, cols):
             return self._drawn[1]
         try:
-            at, tail = terminal.log.read(STREAM, max(0, end - TAIL_BYTES), TAIL_BYTES)
+            at, tail = terminal.log.read(TTY, max(0, end - TAIL_BYTES), TAIL_BYTES)
         except OSError:
             return Sketch([], 0, False)
         if at + len(tail) != end:
@@ -315,7 +315,7 @@ class NeedsInput(Feature):
         else:
             self._over = True
 
-    def on_output(self, stream: str, size: int) -> None:
+    def on_output(self, stream: str) -> None:
         if not self._over and self._session.terminal is None:
             self._stream = stream
             self._look_soon()
@@ -341,7 +341,7 @@ class NeedsInput(Feature):
         if found is None:
             self._alarm.cancel()
             return
-        question = (terminal.typed, found["kind"], found["secret"], found["line"])
+        question = (terminal.inputs_count, found["kind"], found["secret"], found["line"])
         self._consider(found, question, terminal.person_at)
 
     # Over pipes.

@@ -1,0 +1,78 @@
+"""Releases that were frozen as files by `tools/freeze.py`. What is done with one is done by its own code alone."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+
+import holdfast
+
+if TYPE_CHECKING:
+    import subprocess
+    from typing import Any
+
+    from support.program import Program
+    from support.world import World
+
+FROZEN = Path(__file__).resolve().parents[1] / "frozen"
+# The folders of all releases, the oldest first.
+RELEASES = sorted(FROZEN.iterdir(), key=lambda path: [int(number) for number in path.name.split(".")])
+of_each_release = pytest.mark.parametrize("release", RELEASES, ids=lambda path: path.name)
+
+
+def unpacked(world: World, release: Path) -> Path:
+    """The host of a release, for PYTHONPATH."""
+    target = world.root / f"release-{release.name}"
+    if not target.exists():
+        (wheel,) = release.glob("*.whl")
+        with zipfile.ZipFile(wheel) as packed:
+            packed.extractall(target)
+    return target
+
+
+class Side:
+    """The command and the library of one release in this test's world; without a folder, those of today."""
+
+    def __init__(self, world: World, release: Path | None) -> None:
+        self.world = world
+        self.version = holdfast.__version__ if release is None else release.name
+        # A release refuses abilities that tests learned to switch off after it.
+        self.env = {} if release is None else {"PYTHONPATH": str(unpacked(world, release)), "HOLDFAST_OFF": ""}
+
+    def hold(self, *words: object, check: bool = True, **options: Any) -> subprocess.CompletedProcess[str]:
+        return self.world.hold(*words, check=check, env=self.env, **options)
+
+    def says(self, *words: object) -> str:
+        return self.hold(*words).stdout.strip()
+
+    def program(self, *words: object, **env: str) -> Program:
+        return self.world.program(self.world.hold_argv(*words), env={**self.env, **env})
+
+    def host(self, code: str, *args: object) -> Program:
+        return self.world.host(code, *args, env=self.env)
+
+
+class Change(NamedTuple):
+    """A user who goes from one release to another."""
+
+    before: Side
+    after: Side
+
+
+# The oldest release differs most from today's.
+_CHANGES = [
+    pytest.param((release, way), id=f"{way}-{release.name}", marks=() if release == RELEASES[0] else pytest.mark.long)
+    for release in RELEASES
+    for way in ("from", "back-to")
+]
+
+
+@pytest.fixture(params=_CHANGES)
+def change(request: pytest.FixtureRequest, world: World) -> Change:
+    """An upgrade from each release to today's, and a rollback to it."""
+    release, way = request.param
+    there, today = Side(world, release), Side(world, None)
+    return Change(there, today) if way == "from" else Change(today, there)
