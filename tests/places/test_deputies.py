@@ -72,6 +72,22 @@ def test_a_deputy_killed_before_anything_ran_leaves_nothing_that_runs(
         until(lambda: [hf.sessions(), os.listdir(world.home / "sessions")] == [[], []], what="no session")
 
 
+def test_a_session_removed_here_before_its_deputy_has_left_is_removed_there_too(
+    remote: Away, world: World, points: Points
+) -> None:
+    points.set("deputy.over=1*pause")
+    with world.open() as hf:
+        id = hf.run("true", place=remote.place).id
+        points.clear()
+        copied = points.wait("deputy.over")
+        hf.remove(id)
+        # The next link finds no copy here to go on with.
+        remote.cable.drop()
+        copied.release()
+        until(lambda: remote.sessions() == [], what="the removal there")
+        until(lambda: not deputies(world), what="the end of the deputy")
+
+
 def test_an_idle_session_costs_nothing_on_either_side(hf: Holdfast, away: Away, world: World) -> None:
     session = hf.start(away.probe("forever"), place=away.place)
     session.wait(match="ready", timeout=30)

@@ -516,7 +516,8 @@ class Deputy:
 
     def _resume(self) -> None:
         if self._link is not None and self._copy is not None:
-            self._link.send_message({"type": "resume", "id": self._spec["id"], "have": self._copy.have()})
+            have = self._copy.have() if self._is_in_place() else {}
+            self._link.send_message({"type": "resume", "id": self._spec["id"], "have": have})
 
     def _start(self, here: Message) -> None:
         """Write the spec here, then ask the far end to start the runner."""
@@ -640,7 +641,7 @@ class Deputy:
                 self._timer = self._loop.after(_RETRY_S, self._resume)
                 return
             session_directory.forget_session(self._directory)
-        else:
+        elif self._is_in_place():
             assert self._copy is not None
             state = "stale" if state == "stale" else "lost"
             record = {"state": state, "evidence": evidence, "at": clock.now_text(), "sizes": self._copy.sizes()}
@@ -669,11 +670,14 @@ class Deputy:
         heading, self._heading = self._heading, None
         if heading is None or self._copy is None:
             raise ValueError("bytes of no file")
-        self._copy.take(heading, raw)
+        # A host may have removed the ended session here while its last records arrive: they are dropped.
+        in_place = self._is_in_place()
+        if in_place:
+            self._copy.take(heading, raw)
         if self._link is not None and raw:
             self._link.send_message({"type": "took", "bytes": len(raw)})
         failpoints.hit("deputy.copied")
-        if heading["name"] == FILE and self._news is not None:
+        if in_place and heading["name"] == FILE and self._news is not None:
             self._news.received(raw, anew=heading["anew"] is True)
 
     # Hosts.
