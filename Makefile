@@ -47,7 +47,6 @@ lint: setup
 	$(BIN)/ruff format --check $(CHECKED)
 
 format: setup
-	$(BIN)/python tools/blocking.py
 	$(BIN)/ruff check --fix $(CHECKED)
 	$(BIN)/ruff format $(CHECKED)
 

@@ -41,7 +41,7 @@ HEAVY = frozenset(
     )
 )
 OFF_THE_FAST_PATH = (
-    *("sessions.aio", "sessions.doctor", "sessions.gc", "sessions.recording", "sessions.search"),
+    *("sessions.doctor", "sessions.gc", "sessions.recording", "sessions.search"),
     *("sessions.terminal_log", "sessions.without_runner"),
     *("terminal", "cli.attach_loop", "cli.display"),
     *("daemons", "signals", "tools", "serving", "server", "nodes", "cli.top", "cli.top_rows", "cli.top_view"),

@@ -16,7 +16,7 @@ from urllib.parse import quote
 from .. import __version__
 from ..core.wire import as_text
 from ..errors import HoldfastError, RunnerGone, ServerRefused, SessionEnded, StdinClosed, Timeout, Unreachable
-from ..sessions.driver import Blocking, Interrupted, Interruptible, drive
+from ..sessions.driver import Blocking, Interrupted, Interruptible, drive, driven
 from .handle import in_words
 from .lsp_protocol import Diagnostics, Reader, Requestbook, frame
 
@@ -453,7 +453,7 @@ class AsyncLanguageServer(Server):
         if the server answers with an error, Timeout if it does not answer. While the server starts or restarts, the
         request waits."""
         deadline = _deadline(timeout)
-        await self.wait_running(timeout)
+        await AsyncLanguageServer.wait_running(self, timeout)
         number, answer = self._book.enter(method)
         try:
             await self._driver.call(lambda: self._send_request(number, method, params, _left(deadline)))
@@ -467,7 +467,7 @@ class AsyncLanguageServer(Server):
 
     async def notify(self, method: str, params: Any = None, *, timeout: float | None = REQUEST_S) -> None:
         deadline = _deadline(timeout)
-        await self.wait_running(timeout)
+        await AsyncLanguageServer.wait_running(self, timeout)
         await self._driver.call(lambda: self._send({"method": method, "params": params}, method, _left(deadline)))
 
     async def wait_running(self, timeout: float | None = REQUEST_S) -> None:
@@ -485,38 +485,10 @@ class AsyncLanguageServer(Server):
             return await asyncio.wrap_future(answer)
 
 
-# The blocking classes. tools/blocking.py writes them from those above: edit those.
-
-
 class LanguageServer(Server):
     """A language server, for programs that block. Calls may come from any thread."""
 
-    def request(self, method: str, params: Any = None, *, timeout: float | None = REQUEST_S) -> Any:
-        """Send a request and wait for the answer. ServerGone as soon as the answer cannot come any more, ServerRefused
-        if the server answers with an error, Timeout if it does not answer. While the server starts or restarts, the
-        request waits."""
-        deadline = _deadline(timeout)
-        self.wait_running(timeout)
-        number, answer = self._book.enter(method)
-        try:
-            drive(self._driver.call(lambda: self._send_request(number, method, params, _left(deadline))))
-            return drive(self._result(answer, _left(deadline)))
-        except TimeoutError:
-            raise Timeout(f"the answer of {self.server} to {method}", timeout or 0.0) from None
-        finally:
-            # Also if the caller was cancelled: the server need not continue.
-            if self._book.withdraw(number):
-                drive(self._driver.call(lambda: self._notify_quietly("$/cancelRequest", {"id": number}, 0.0)))
-
-    def notify(self, method: str, params: Any = None, *, timeout: float | None = REQUEST_S) -> None:
-        deadline = _deadline(timeout)
-        self.wait_running(timeout)
-        drive(self._driver.call(lambda: self._send({"method": method, "params": params}, method, _left(deadline))))
-
-    def wait_running(self, timeout: float | None = REQUEST_S) -> None:
-        """Wait until it has been initialized. ServerGone if that never happens."""
-        drive(self._driver.call(lambda: self._wait_running(timeout)))
-
-    def stop(self, by: str | None = None) -> None:
-        """Ask it to shut down, give it a moment, then stop it. It is not restarted after this."""
-        drive(self._driver.call(lambda: self._stop(by)))
+    request = driven(AsyncLanguageServer.request)
+    notify = driven(AsyncLanguageServer.notify)
+    wait_running = driven(AsyncLanguageServer.wait_running)
+    stop = driven(AsyncLanguageServer.stop)

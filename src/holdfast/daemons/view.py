@@ -11,7 +11,7 @@ import threading
 from ..errors import AlreadyEnded, BadArgument, DamagedRecord, NotFound, ShuttingDown
 from ..home import is_id
 from ..model import RUNNING, UNREACHABLE, seconds
-from ..sessions.driver import drive
+from ..sessions.driver import driven, driven_as
 from ..sessions.observe import from_files, read_files
 from ..signals.lines import Signal
 from . import kinds
@@ -24,7 +24,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Coroutine, Iterable, Mapping
-    from typing import Any, Literal, TypedDict, TypeVar, Unpack
+    from typing import Any, Literal, TypedDict, Unpack
 
     from ..model import Snapshot
     from ..model.options import StartOptions
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from .observers import Deliverer
 
     Duration = float | str
-    S = TypeVar("S", bound=Server)
 
     class DaemonOptions(TypedDict, total=False):
         """The options of a task or thread; they are those of a session."""
@@ -124,6 +123,9 @@ def _name_of(work: object) -> str:
 
 class View:
     """What both facades have in common: the daemons of this host, and the observers of all daemons."""
+
+    # Does the thread that closes this host wait meanwhile?
+    _blocks: bool
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -303,36 +305,6 @@ class View:
 
     # Language servers.
 
-    async def _start_server(
-        self,
-        make: type[S],
-        command: Command,
-        name: str,
-        root: str | None,
-        initialize: Mapping[str, Any] | None,
-        notified: Notified | None,
-        options: StartOptions,
-    ) -> S:
-        from ..sessions.run import start
-
-        with self._lock:
-            if self._closed:
-                raise ShuttingDown
-        seen = await start(self._core, command, options)
-        id = seen.files.id
-        server = make(
-            self._core,
-            id,
-            name,
-            root=root or options.get("cwd"),
-            initialize=initialize,
-            changed=lambda state: self._server_changed(id, state),
-            notified=notified,
-        )
-        with self._lock:
-            self.servers[id] = server
-        return server
-
     def _server_changed(self, id: str, state: str) -> None:
         if self._observers:
             shot = self._with_server(dressed(self._core, from_files(read_files(self._core.home, id)).snapshot()))
@@ -348,13 +320,13 @@ class View:
 
     # Closing.
 
-    def _end_all(self, *, blocking: bool) -> list[Handle]:
+    def _end_all(self) -> list[Handle]:
         """Start no more daemons, and ask those of this host to end."""
         with self._lock:
             self._closed = True
         handles = list(self._handles.values())
         for handle in handles:
-            handle.host_leaves(blocking=blocking)
+            handle.host_leaves(blocking=self._blocks)
         return handles
 
     def _release(self) -> None:
@@ -386,6 +358,8 @@ def _started(handle: Handle, start: Callable[[], None]) -> Handle:
 class AsyncDaemons(View):
     """All daemons, for asyncio."""
 
+    _blocks = False
+
     async def list(
         self, kind: str | None = None, *, owner: str | None = None, include_terminal: bool = False
     ) -> list[Snapshot]:
@@ -415,11 +389,33 @@ class AsyncDaemons(View):
         **options: Unpack[StartOptions],
     ) -> AsyncLanguageServer:
         """Start a language server and connect to it. It ends with this host, and is restarted when it fails."""
-        from .lsp import AsyncLanguageServer, name_of, options_for
+        from ..sessions.run import start
+        from .lsp import name_of, options_for
 
+        with self._lock:
+            if self._closed:
+                raise ShuttingDown
         name = server or name_of(command)
         asked = options_for(name, max_restarts, root, options)
-        return await self._start_server(AsyncLanguageServer, command, name, root, initialize, notified, asked)
+        seen = await start(self._core, command, asked)
+        id = seen.files.id
+        made = self._server_class()(
+            self._core,
+            id,
+            name,
+            root=root or asked.get("cwd"),
+            initialize=initialize,
+            changed=lambda state: self._server_changed(id, state),
+            notified=notified,
+        )
+        with self._lock:
+            self.servers[id] = made
+        return made
+
+    def _server_class(self) -> type[AsyncLanguageServer]:
+        from .lsp import AsyncLanguageServer
+
+        return AsyncLanguageServer
 
     async def output(self, ref: object, *, tail: int | None = None, since: str | int | None = None) -> Output:
         """The text of its kind, also after the end. Reading acknowledges nothing."""
@@ -427,7 +423,7 @@ class AsyncDaemons(View):
 
     async def close(self) -> None:
         """End the daemons inside this host. Sessions continue."""
-        for handle in self._end_all(blocking=False):
+        for handle in self._end_all():
             await self._core.driver.call(handle.wait_settled)
         await self._core.driver.call(self._release)
 
@@ -439,53 +435,24 @@ class AsyncDaemons(View):
         return LoopDeliverer(asyncio.get_running_loop())
 
 
-# The blocking classes. tools/blocking.py writes them from those above: edit those.
+def _as_server(made: Any) -> LanguageServer:
+    """Only for type checkers: for a blocking `self` it is one."""
+    return made  # type: ignore[no-any-return]
 
 
 class Daemons(View):
     """All daemons, for programs that block."""
 
-    def list(
-        self, kind: str | None = None, *, owner: str | None = None, include_terminal: bool = False
-    ) -> list[Snapshot]:
-        """All that run, by start time; with `include_terminal` also those that have ended and are kept."""
-        shots, unreachable = drive(listed(self._core, kind, owner, include_terminal))
-        self.compare(shots, unreachable)
-        return [self._with_server(shot) for shot in shots]
+    _blocks = True
 
-    def get(self, ref: object) -> Snapshot:
-        """One of them, running or not."""
-        shot = dressed(self._core, drive(self._core.look_up(ref)))
-        return self._with_server(shot)
+    list = driven(AsyncDaemons.list)
+    get = driven(AsyncDaemons.get)
+    stop = driven(AsyncDaemons.stop)
+    lsp = driven_as(_as_server, AsyncDaemons.lsp)
+    output = driven(AsyncDaemons.output)
+    close = driven(AsyncDaemons.close)
 
-    def stop(self, ref: object, *, grace: Duration | None = None, by: str | None = None) -> Snapshot:
-        """Ask for its end and return its snapshot from before. AlreadyEnded if nothing of it lives."""
-        return drive(stopped(self._core, ref, grace, by, self.servers))
+    def _server_class(self) -> type[LanguageServer]:
+        from .lsp import LanguageServer
 
-    def lsp(
-        self,
-        command: Command,
-        *,
-        server: str | None = None,
-        root: str | None = None,
-        initialize: Mapping[str, Any] | None = None,
-        max_restarts: int = MAX_RESTARTS,
-        notified: Notified | None = None,
-        **options: Unpack[StartOptions],
-    ) -> LanguageServer:
-        """Start a language server and connect to it. It ends with this host, and is restarted when it fails."""
-        from .lsp import LanguageServer, name_of, options_for
-
-        name = server or name_of(command)
-        asked = options_for(name, max_restarts, root, options)
-        return drive(self._start_server(LanguageServer, command, name, root, initialize, notified, asked))
-
-    def output(self, ref: object, *, tail: int | None = None, since: str | int | None = None) -> Output:
-        """The text of its kind, also after the end. Reading acknowledges nothing."""
-        return drive(text_of(self._core, ref, tail, since))
-
-    def close(self) -> None:
-        """End the daemons inside this host. Sessions continue."""
-        for handle in self._end_all(blocking=True):
-            drive(self._core.driver.call(handle.wait_settled))
-        drive(self._core.driver.call(self._release))
+        return LanguageServer

@@ -1,6 +1,7 @@
 """`AsyncHoldfast` and `AsyncSession`: the calls for asyncio. Only long disk work runs in a thread.
 
-This is the one source of both halves: tools/blocking.py writes api.py, with `Holdfast` and `Session`, from it.
+api.py drives the same coroutines with a `Holdfast` or `Session` as `self`, whose methods block: one coroutine calls
+another by the class, as `AsyncSession.refresh(self)`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from typing import Any, Literal, Self, Unpack
 
     from ..config import Config
-    from ..daemons.view import AsyncDaemons
+    from ..daemons.view import AsyncDaemons, View
     from ..errors import DamagedRecord
     from ..index import Kept
     from ..model import Collected, Finding
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from ..terminal.screen import Screen
     from .api import Holdfast
     from .attach import AsyncAttachment
+    from .connection import Connection
+    from .driver import Driver
     from .log import Page
     from .run import Lifetime
     from .search import Hit
@@ -74,8 +77,8 @@ def as_author(hf: AsyncHoldfast, author: str) -> AsyncHoldfast:
     return over(core)
 
 
-class AsyncSession(Snapshot):
-    """A handle on one session, and what was last seen of it: the JSON keys are its attributes."""
+class BaseSession(Snapshot):
+    """What `AsyncSession` and `Session` have in common."""
 
     __slots__ = ("_core",)
 
@@ -88,11 +91,17 @@ class AsyncSession(Snapshot):
         if self.exit is not None:
             words = self.state if self.exit.code is None else f"{self.state} with code {self.exit.code}"
             words = words if self.exit.signal is None else f"{self.state} with signal {self.exit.signal}"
-        return f"<AsyncSession {self.id} {words}>"
+        return f"<{type(self).__name__} {self.id} {words}>"
 
     def _show(self, shot: Snapshot) -> None:
         for key in STORED_KEYS:
             setattr(self, key, getattr(shot, key))
+
+
+class AsyncSession(BaseSession):
+    """A handle on one session, and what was last seen of it: the JSON keys are its attributes."""
+
+    __slots__ = ()
 
     async def refresh(self) -> AsyncSession:
         """Read the state of the session again."""
@@ -119,7 +128,7 @@ class AsyncSession(Snapshot):
 
     async def tail(self, lines: int, *, stream: str | None = None) -> str:
         """The last lines as clean text."""
-        return (await self.last(lines, stream=stream)).text
+        return (await AsyncSession.last(self, lines, stream=stream)).text
 
     async def last(self, lines: int, *, stream: str | None = None) -> Page:
         """The last lines, with their offsets."""
@@ -190,7 +199,7 @@ class AsyncSession(Snapshot):
         from .wait import WAIT_OPTIONS, wait
 
         woke = await wait(self._core, self.id, **{name: given[name] for name in WAIT_OPTIONS})
-        woke.session = await self.refresh()
+        woke.session = await AsyncSession.refresh(self)
         return woke
 
     async def send(self, data: str | bytes, *, wait_for: Mapping[str, Any] | None = None) -> Typed:
@@ -230,7 +239,7 @@ class AsyncSession(Snapshot):
 
     async def close_stdin(self) -> None:
         """The same as `eof`, without a result."""
-        await self.eof()
+        await AsyncSession.eof(self)
 
     async def resize(self, rows: int, cols: int) -> AsyncSession:
         """Resize its terminal. While clients are attached, they decide the size."""
@@ -238,7 +247,7 @@ class AsyncSession(Snapshot):
 
         rows, cols = check_size((rows, cols))
         await self._core.request(self.id, "resize", rows=rows, cols=cols)
-        return await self.refresh()
+        return await AsyncSession.refresh(self)
 
     async def screen(self, *, at: int | None = None, history: int = 0, settle_ms: int = 0) -> Screen:
         """The screen of its terminal, now or at an offset of its log. With `settle_ms` it waits, at most a second,
@@ -293,7 +302,7 @@ class AsyncSession(Snapshot):
     ) -> AsyncAttachment:
         """Attach to its terminal: restore the screen, follow the output, type. Detaching changes nothing. With `hold`
         the command waits while this client is far behind, as it would for the reader of a pipe."""
-        from .attach import AsyncAttachment, connect
+        from .attach import connect
         from .start_request import check_size
 
         request = {
@@ -308,7 +317,12 @@ class AsyncSession(Snapshot):
             "visible": visible,
             **({"hold": True} if hold else {}),
         }
-        return AsyncAttachment(self._core, self.id, request, await connect(self._core, self.id, request))
+        return self._attachment(request, await connect(self._core, self.id, request))
+
+    def _attachment(self, request: dict[str, Any], connection: Connection | None) -> AsyncAttachment:
+        from .attach import AsyncAttachment
+
+        return AsyncAttachment(self._core, self.id, request, connection)
 
     async def send_signal(self, signal: str | int, target: str = "command") -> int:
         """Send one operating-system signal to the command, its group or its tree; returns the number of processes."""
@@ -327,12 +341,12 @@ class AsyncSession(Snapshot):
         from .act import stop
 
         stopped = await stop(self._core, self.id, grace=grace, by=by, ladder=ladder)
-        stopped.session = await self.refresh()
+        stopped.session = await AsyncSession.refresh(self)
         return stopped
 
     async def kill(self) -> Stopped:
         """Kill the whole process tree at once."""
-        return await self.stop(grace=0)
+        return await AsyncSession.stop(self, grace=0)
 
     async def records(self) -> dict[str, Any]:
         """The records in its directory: `spec`, `state` and `exit`; None for a missing one."""
@@ -369,12 +383,12 @@ class AsyncSession(Snapshot):
         """Remove a watch. False when there is no such watch."""
         return bool((await self._core.request(self.id, "watch", remove=watch)).get("removed"))
 
-    async def update(self, **changes: Any) -> AsyncSession:
+    async def update(self, /, **changes: Any) -> AsyncSession:
         """Change name, owner, labels, description, notify, timeout, idle_timeout, ttl; None clears."""
         from .act import update
 
         await update(self._core, self.id, changes)
-        return await self.refresh()
+        return await AsyncSession.refresh(self)
 
     async def restart(
         self,
@@ -400,11 +414,13 @@ class AsyncSession(Snapshot):
             owner_pid=owner_pid,
             grace=grace,
         )
-        return AsyncSession(self._core, again.snapshot())
+        return type(self)(self._core, again.snapshot())
 
 
-class AsyncHoldfast:
-    """One home, for asyncio. Use with `async with`, or `close` it."""
+class BaseHoldfast:
+    """What `AsyncHoldfast` and `Holdfast` have in common."""
+
+    _driver: type[Driver]
 
     def __init__(
         self,
@@ -413,19 +429,11 @@ class AsyncHoldfast:
         config: Config | None = None,
         author: str | None = None,
     ) -> None:
-        self._core = Core(Asynchronous(), Home(home), config or load(os.environ), author or f"api:{os.getpid()}")
-        self._daemons: AsyncDaemons | None = None
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
+        self._core = Core(self._driver(), Home(home), config or load(os.environ), author or f"api:{os.getpid()}")
+        self._daemons: View | None = None
 
     def __repr__(self) -> str:
-        return f"<AsyncHoldfast {self._core.home.path}>"
+        return f"<{type(self).__name__} {self._core.home.path}>"
 
     @property
     def home(self) -> Home:
@@ -441,6 +449,35 @@ class AsyncHoldfast:
     def trouble(self) -> str | None:
         """What is wrong with the index, if anything. Everything works without it, but slower."""
         return self._core.index.trouble
+
+    @property
+    def damaged(self) -> dict[str, DamagedRecord]:
+        """The damaged sessions that the last listing or recovery found, by id, and what is wrong with each."""
+        return dict(self._core.damaged)
+
+    def kept(self, reader: str) -> Kept:
+        """What one reader remembers about sessions between calls, such as its cursor. Lost with the index."""
+        from ..index import Kept
+
+        return Kept(self._core.index, reader)
+
+
+class AsyncHoldfast(BaseHoldfast):
+    """One home, for asyncio. Use with `async with`, or `close` it."""
+
+    _driver = Asynchronous
+    _daemons: AsyncDaemons | None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def _session(self, shot: Snapshot) -> AsyncSession:
+        return AsyncSession(self._core, shot)
 
     def signals(self, owner: str) -> AsyncConsumer:
         """The default consumer of one owner: the signals of its sessions."""
@@ -461,12 +498,6 @@ class AsyncHoldfast:
         consumers = self._core.consumers
         return consumers.open(name, owners, variants=variants, kinds=kinds, start=start, replace=replace)
 
-    def kept(self, reader: str) -> Kept:
-        """What one reader remembers about sessions between calls, such as its cursor. Lost with the index."""
-        from ..index import Kept
-
-        return Kept(self._core.index, reader)
-
     @property
     def daemons(self) -> AsyncDaemons:
         """Everything that runs in the background: sessions, and the tasks and threads of hosts."""
@@ -486,7 +517,7 @@ class AsyncHoldfast:
         """Start a command in the background: a str runs in the shell, a list is argv."""
         from .run import start
 
-        return AsyncSession(self._core, (await start(self._core, command, options)).snapshot())
+        return self._session((await start(self._core, command, options)).snapshot())
 
     async def run(
         self,
@@ -500,12 +531,12 @@ class AsyncHoldfast:
         called with the session as soon as it runs."""
         from .run import run
 
-        notify = None if started is None else lambda seen: started(AsyncSession(self._core, seen.snapshot()))
-        return AsyncSession(self._core, (await run(self._core, command, wait, options, notify)).snapshot())
+        notify = None if started is None else lambda seen: started(self._session(seen.snapshot()))
+        return self._session((await run(self._core, command, wait, options, notify)).snapshot())
 
     async def get(self, ref: object, *, owner: str | None = None) -> AsyncSession:
         """A session by id, unique prefix of 4 or more, name, pid, or "last"; with `owner` only among its sessions."""
-        return AsyncSession(self._core, await self._core.look_up(ref, owner))
+        return self._session(await self._core.look_up(ref, owner))
 
     async def remove(self, ref: object) -> str:
         """Remove a session that has ended, or a damaged one without any live process; returns its id."""
@@ -514,11 +545,6 @@ class AsyncHoldfast:
         id = self._core.find(ref)
         await remove(self._core, id)
         return id
-
-    @property
-    def damaged(self) -> dict[str, DamagedRecord]:
-        """The damaged sessions that the last listing or recovery found, by id, and what is wrong with each."""
-        return dict(self._core.damaged)
 
     async def sessions(
         self,
@@ -533,13 +559,13 @@ class AsyncHoldfast:
     ) -> list[AsyncSession]:
         """Live sessions, or all that are retained, oldest first."""
         wanted = fits(owner=owner, labels=labels, status=status, state=state, name=name, search=search)
-        return [AsyncSession(self._core, shot) for shot in await self._core.sessions(all=all, fits=wanted, owner=owner)]
+        return [self._session(shot) for shot in await self._core.sessions(all=all, fits=wanted, owner=owner)]
 
     async def recover(self) -> Recovered:
         """Check every session that is not known to have ended, in one bounded sweep that proves identities."""
         found = await self._core.recover()
         for group in ("live", "exited", "unreachable", "stale", "lost"):
-            setattr(found, group, [AsyncSession(self._core, shot) for shot in getattr(found, group)])
+            setattr(found, group, [self._session(shot) for shot in getattr(found, group)])
         return found
 
     async def stop_all(
@@ -554,7 +580,7 @@ class AsyncHoldfast:
 
         return await stop_all(self._core, refs, grace, by, ladder)
 
-    async def wait_all(self, refs: Iterable[object], *, any: bool = False, **conditions: Any) -> list[Woke]:
+    async def wait_all(self, /, refs: Iterable[object], *, any: bool = False, **conditions: Any) -> list[Woke]:
         """Wait for several sessions at the same time, with the conditions of `wait`: for every one of them, in the
         order of `refs`, or with `any` for the first; each result has its `session`."""
         from .wait import wait_all
@@ -562,7 +588,7 @@ class AsyncHoldfast:
         ids = dict.fromkeys([await self._core.locate(ref) for ref in refs])
         woken = await wait_all(self._core, list(ids), any=any, **conditions)
         for id, woke in woken.items():
-            woke.session = AsyncSession(self._core, (await self._core.observe(id)).snapshot())
+            woke.session = self._session((await self._core.observe(id)).snapshot())
         return list(woken.values())
 
     async def collect(self, *, dry_run: bool = False, all: bool = False) -> Collected:

@@ -1,45 +1,28 @@
 """`Holdfast` and `Session`: the calls for programs that block.
 
-Written by tools/blocking.py from aio.py: edit that one.
+Most of them are the coroutines of aio.py, driven to their end.
 """
 
 from __future__ import annotations
 
-import os
-
-from ..config import load
-from ..errors import BadArgument
-from ..home import Home
-from ..model import STORED_KEYS, Exported, Recovered, Snapshot, Stopped, Typed, Woke
-from . import inputs
-from .core import Core, fits
-from .driver import Blocking, drive, drive_each
-from .observe import read_files
+from .aio import AsyncHoldfast, AsyncSession, BaseHoldfast, BaseSession
+from .driver import Blocking, drive, driven, driven_as, driven_each
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    import os
+    from collections.abc import Callable, Iterable
     from types import TracebackType
-    from typing import Any, Literal, Self, Unpack
+    from typing import Any, Self, Unpack
 
     from ..config import Config
     from ..daemons.view import Daemons
-    from ..errors import DamagedRecord
-    from ..index import Kept
-    from ..model import Collected, Finding
+    from ..model import Snapshot
     from ..model.options import StartOptions
     from ..signals.consumer import Consumer
-    from ..signals.lines import Note, Signal
-    from ..terminal.screen import Screen
     from .attach import Attachment
-    from .log import Page
-    from .run import Lifetime
-    from .search import Hit
+    from .connection import Connection
     from .start_request import Command
-
-
-# The longest silence that `screen` waits for.
-_SETTLE_MAX_MS = 1000
 
 
 def open(
@@ -49,348 +32,69 @@ def open(
     return Holdfast(home, config=config, author=author)
 
 
-class Session(Snapshot):
+# What a coroutine makes for a blocking `self` is blocking already. These only say so to type checkers.
+
+
+def _as_session(made: Any) -> Session:
+    return made  # type: ignore[no-any-return]
+
+
+def _as_sessions(made: Any) -> list[Session]:
+    return made  # type: ignore[no-any-return]
+
+
+def _as_attachment(made: Any) -> Attachment:
+    return made  # type: ignore[no-any-return]
+
+
+class Session(BaseSession):
     """A handle on one session, and what was last seen of it: the JSON keys are its attributes."""
 
-    __slots__ = ("_core",)
+    __slots__ = ()
 
-    def __init__(self, core: Core, shot: Snapshot) -> None:
-        self._core = core
-        self._show(shot)
+    refresh = driven_as(_as_session, AsyncSession.refresh)
+    read = driven(AsyncSession.read)
+    text = driven(AsyncSession.text)
+    tail = driven(AsyncSession.tail)
+    last = driven(AsyncSession.last)
+    lines_before = driven(AsyncSession.lines_before)
+    raw = driven_each(AsyncSession.raw)
+    search = driven(AsyncSession.search)
+    follow = driven_each(AsyncSession.follow)
+    wait = driven(AsyncSession.wait)
+    send = driven(AsyncSession.send)
+    submit = driven(AsyncSession.submit)
+    keys = driven(AsyncSession.keys)
+    paste = driven(AsyncSession.paste)
+    eof = driven(AsyncSession.eof)
+    close_stdin = driven(AsyncSession.close_stdin)
+    resize = driven_as(_as_session, AsyncSession.resize)
+    screen = driven(AsyncSession.screen)
+    export = driven(AsyncSession.export)
+    attach = driven_as(_as_attachment, AsyncSession.attach)
+    send_signal = driven(AsyncSession.send_signal)
+    stop = driven(AsyncSession.stop)
+    kill = driven(AsyncSession.kill)
+    records = driven(AsyncSession.records)
+    told = driven(AsyncSession.told)
+    remove = driven(AsyncSession.remove)
+    pending_signals = driven(AsyncSession.pending_signals)
+    watch = driven(AsyncSession.watch)
+    unwatch = driven(AsyncSession.unwatch)
+    update = driven_as(_as_session, AsyncSession.update)
+    restart = driven_as(_as_session, AsyncSession.restart)
 
-    def __repr__(self) -> str:
-        words = f"{self.state}, pid {self.pid}" if self.pid else self.state
-        if self.exit is not None:
-            words = self.state if self.exit.code is None else f"{self.state} with code {self.exit.code}"
-            words = words if self.exit.signal is None else f"{self.state} with signal {self.exit.signal}"
-        return f"<Session {self.id} {words}>"
+    def _attachment(self, request: dict[str, Any], connection: Connection | None) -> Attachment:
+        from .attach import Attachment
 
-    def _show(self, shot: Snapshot) -> None:
-        for key in STORED_KEYS:
-            setattr(self, key, getattr(shot, key))
-
-    def refresh(self) -> Session:
-        """Read the state of the session again."""
-        self._show(drive(self._core.observe(self.id)).snapshot())
-        return self
-
-    def read(self, since: str | int | None = None, *, stream: str | None = None, limit: int | None = None) -> Page:
-        """The output since a cursor (default: all that is retained), in the order in which it was printed."""
-
-        def read() -> Page:
-            page = self._core.log(self.id).read(since, stream=stream, limit=limit)
-            if not page.more:
-                page.signal_id = self._core.ensure_end_signal(self.id)
-            return page
-
-        return drive(self._core.driver.call(read))
-
-    def text(self, stream: str | None = None) -> str:
-        """All retained output as clean text."""
-        log = self._core.log(self.id)
-        return drive(self._core.driver.call(lambda: log.read(None, stream=stream, limit=max(1, log.size())).text))
-
-    def tail(self, lines: int, *, stream: str | None = None) -> str:
-        """The last lines as clean text."""
-        return self.last(lines, stream=stream).text
-
-    def last(self, lines: int, *, stream: str | None = None) -> Page:
-        """The last lines, with their offsets."""
-        log = self._core.log(self.id)
-        return drive(self._core.driver.call(lambda: log.tail(lines, stream=stream)))
-
-    def lines_before(self, stream: str, offset: int) -> int:
-        """How many lines of a stream ended before an offset, those that were dropped included."""
-        log = self._core.log(self.id)
-        return drive(self._core.driver.call(lambda: log.lines_before(stream, offset)))
-
-    def raw(self, stream: str = "stdout", since: int = 0) -> Iterator[bytes]:
-        """The bytes of one stream as they were printed."""
-        blocks = self._core.log(self.id).raw(stream, since)
-        while (block := drive(self._core.driver.call(lambda: next(blocks, None)))) is not None:
-            yield block
-
-    def search(
-        self,
-        pattern: str,
-        *,
-        context: int = 0,
-        stream: str | None = None,
-        newest: bool = False,
-        limit: int | None = None,
-        ignore_case: bool = False,
-    ) -> list[Hit]:
-        """Lines of the clean text that match a regular expression."""
-        from .search import search
-
-        log = self._core.log(self.id)
-        return drive(
-            self._core.driver.call(
-                lambda: search(
-                    log,
-                    pattern,
-                    context=context,
-                    stream=stream,
-                    newest=newest,
-                    limit=limit,
-                    ignore_case=ignore_case,
-                )
-            )
-        )
-
-    def follow(self, since: str | int | None = None, *, stream: str | None = None) -> Iterator[Page]:
-        """Pages as they come, until the command has ended."""
-        from .wait import follow
-
-        yield from drive_each(follow(self._core, self.id, since, stream))
-
-    def wait(
-        self,
-        *,
-        exit: bool = True,
-        match: str | None = None,
-        idle: float | str | None = None,
-        output: bool | None = None,
-        port: int | None = None,
-        ready: bool | None = None,
-        extinct: bool = False,
-        since: str | int | None = None,
-        stream: str | None = None,
-        timeout: float | str | None = None,
-    ) -> Woke:
-        """Wait until one of the conditions holds; `reason` says which. The end of the command ends every wait, with
-        `extinct` the end of all its processes. `stream` limits `match`, `idle` and `output` to one stream."""
-        given = locals()
-        from .wait import WAIT_OPTIONS, wait
-
-        woke = drive(wait(self._core, self.id, **{name: given[name] for name in WAIT_OPTIONS}))
-        woke.session = self.refresh()
-        return woke
-
-    def send(self, data: str | bytes, *, wait_for: Mapping[str, Any] | None = None) -> Typed:
-        """Write to its input: bytes unchanged, text as UTF-8, nothing appended."""
-        return drive(inputs.write(self._core, self.id, data, wait_for))
-
-    def submit(
-        self,
-        text: str = "",
-        *,
-        enter_delay_ms: int | None = None,
-        wait_for: Mapping[str, Any] | None = None,
-    ) -> Typed:
-        """Type text and press Enter after `enter_delay_ms` (default: the setting)."""
-        return drive(inputs.submit(self._core, self.id, text, enter_delay_ms, wait_for))
-
-    def keys(self, *keys: str, delay_ms: int = 0, wait_for: Mapping[str, Any] | None = None) -> Typed:
-        """Press keys by name: `Enter`, `C-c`, `M-x`, `Up`, `F5`, one character each, `text:...`, `hex:...`."""
-        return drive(inputs.keys(self._core, self.id, keys, delay_ms, wait_for))
-
-    def paste(
-        self,
-        text: str,
-        *,
-        bracketed: str = "auto",
-        raw: bool = False,
-        submit: bool = False,
-        wait_for: Mapping[str, Any] | None = None,
-    ) -> Typed:
-        """Paste text without control characters, bracketed if the program turned bracketed paste on. `submit` presses
-        Enter a moment later."""
-        return drive(inputs.paste(self._core, self.id, text, bracketed, raw, submit, wait_for))
-
-    def eof(self, *, wait_for: Mapping[str, Any] | None = None) -> Typed:
-        """End its input: close the pipe, or type the end-of-file key of its terminal."""
-        return drive(inputs.eof(self._core, self.id, wait_for))
-
-    def close_stdin(self) -> None:
-        """The same as `eof`, without a result."""
-        self.eof()
-
-    def resize(self, rows: int, cols: int) -> Session:
-        """Resize its terminal. While clients are attached, they decide the size."""
-        from .start_request import check_size
-
-        rows, cols = check_size((rows, cols))
-        drive(self._core.request(self.id, "resize", rows=rows, cols=cols))
-        return self.refresh()
-
-    def screen(self, *, at: int | None = None, history: int = 0, settle_ms: int = 0) -> Screen:
-        """The screen of its terminal, now or at an offset of its log. With `settle_ms` it waits, at most a second,
-        until the output was silent for that long."""
-        from .screens import screen
-        from .wait import wait
-
-        if settle_ms:
-            if not 0 < settle_ms <= _SETTLE_MAX_MS:
-                raise BadArgument("settle_ms", f"{settle_ms} is out of bounds", f"give 1 to {_SETTLE_MAX_MS}")
-            drive(wait(self._core, self.id, idle=settle_ms / 1000, timeout=_SETTLE_MAX_MS / 1000))
-        files = read_files(self._core.home, self.id)
-        return drive(self._core.driver.call(lambda: screen(self._core, files, at=at, history=history)))
-
-    def export(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        format: str = "asciicast3",
-        since: str | int | None = None,
-        until: str | int | None = None,
-        idle_limit: float | None = None,
-    ) -> Exported:
-        """Write a recording of its terminal to a file: asciicast3, asciicast2, raw or text."""
-        from .recording import FORMATS, Recording
-
-        if format not in FORMATS:
-            raise BadArgument("format", f"{format!r} is not one of {', '.join(FORMATS)}")
-
-        def export() -> Exported:
-            files = read_files(self._core.home, self.id)
-            recording = Recording(files, since=since, until=until, idle_limit=idle_limit)
-            recording.save(os.fspath(path), format)
-            gaps = [{"from": gap.start, "to": gap.stop, "reason": gap.reason} for gap in recording.tally.missing]
-            return Exported(format, recording.begin, recording.end, recording.tally.invalid, gaps)
-
-        return drive(self._core.driver.call(export))
-
-    def attach(
-        self,
-        *,
-        role: Literal["control", "observe"] = "control",
-        since: Literal["screen", "start", "now"] | int = "screen",
-        history_rows: int | None = None,
-        lag: Literal["skip", "exact"] = "skip",
-        size: tuple[int, int] | None = None,
-        terminal: Mapping[str, Any] | None = None,
-        kind: Literal["cli", "web", "agent"] = "agent",
-        label: str | None = None,
-        visible: bool = True,
-        hold: bool = False,
-    ) -> Attachment:
-        """Attach to its terminal: restore the screen, follow the output, type. Detaching changes nothing. With `hold`
-        the command waits while this client is far behind, as it would for the reader of a pipe."""
-        from .attach import Attachment, connect
-        from .start_request import check_size
-
-        request = {
-            "role": role,
-            "from": since,
-            "history_rows": self._core.config.terminal_history_rows if history_rows is None else history_rows,
-            "lag": lag,
-            "size": None if size is None else check_size(size),
-            "terminal": None if terminal is None else dict(terminal),
-            "kind": kind,
-            "label": label,
-            "visible": visible,
-            **({"hold": True} if hold else {}),
-        }
-        return Attachment(self._core, self.id, request, drive(connect(self._core, self.id, request)))
-
-    def send_signal(self, signal: str | int, target: str = "command") -> int:
-        """Send one operating-system signal to the command, its group or its tree; returns the number of processes."""
-        from .act import send_signal
-
-        return drive(send_signal(self._core, self.id, signal, target))
-
-    def stop(
-        self,
-        grace: float | str | None = None,
-        by: str | None = None,
-        ladder: Sequence[Mapping[str, Any]] | None = None,
-    ) -> Stopped:
-        """Stop the whole process tree, gently first. The result lists what was found and what survived. `ladder`
-        replaces the session's `stop_ladder` for this stop."""
-        from .act import stop
-
-        stopped = drive(stop(self._core, self.id, grace=grace, by=by, ladder=ladder))
-        stopped.session = self.refresh()
-        return stopped
-
-    def kill(self) -> Stopped:
-        """Kill the whole process tree at once."""
-        return self.stop(grace=0)
-
-    def records(self) -> dict[str, Any]:
-        """The records in its directory: `spec`, `state` and `exit`; None for a missing one."""
-        files = read_files(self._core.home, self.id)
-        return {"spec": files.spec, "state": files.state, "exit": files.exit}
-
-    def told(self) -> list[Signal | Note]:
-        """All its signals and the notes about them, from its own file."""
-        from ..signals.lines import retained
-
-        return drive(self._core.driver.call(lambda: retained(self._core.home, self.id)))
-
-    def remove(self) -> None:
-        """Remove a finished session: log, records and all."""
-        from .act import remove
-
-        drive(remove(self._core, self.id))
-
-    def pending_signals(self) -> int:
-        """How many of its signals wait for its owner. This acknowledges none of them."""
-        return drive(self._core.pending_signals([self]))[self.id]
-
-    def watch(self, pattern: str | Mapping[str, Any]) -> str:
-        """Signal lines that match from now on: text, or `/regex/`. Returns the id of the watch."""
-        from .feature_options import pattern as checked
-        from .feature_options import watch_limits
-
-        limits = watch_limits(self._core.config)
-        reply = drive(self._core.request(self.id, "watch", add=checked(pattern, "pattern"), limits=limits))
-        added: str = reply.get("watch") or ""
-        return added
-
-    def unwatch(self, watch: str) -> bool:
-        """Remove a watch. False when there is no such watch."""
-        return bool(drive(self._core.request(self.id, "watch", remove=watch)).get("removed"))
-
-    def update(self, **changes: Any) -> Session:
-        """Change name, owner, labels, description, notify, timeout, idle_timeout, ttl; None clears."""
-        from .act import update
-
-        drive(update(self._core, self.id, changes))
-        return self.refresh()
-
-    def restart(
-        self,
-        *,
-        env: Mapping[str, str | None] | None = None,
-        input: str | bytes | None = None,
-        pass_fds: Sequence[int] | None = None,
-        lifetime: Lifetime | None = None,
-        owner_pid: int | None = None,
-        grace: float | None = None,
-    ) -> Session:
-        """Stop it if it runs, and start the same command as a new session that names this one. What is never stored
-        (values of variables, input, descriptors, the lifetime of a vanished owner) has to be given again."""
-        from .run import restart
-
-        again = drive(
-            restart(
-                self._core,
-                self.id,
-                env=env,
-                input=input,
-                pass_fds=pass_fds,
-                lifetime=lifetime,
-                owner_pid=owner_pid,
-                grace=grace,
-            )
-        )
-        return Session(self._core, again.snapshot())
+        return Attachment(self._core, self.id, request, connection)
 
 
-class Holdfast:
+class Holdfast(BaseHoldfast):
     """One home, for programs that block. Use with `with`, or `close` it."""
 
-    def __init__(
-        self,
-        home: str | os.PathLike[str] | None = None,
-        *,
-        config: Config | None = None,
-        author: str | None = None,
-    ) -> None:
-        self._core = Core(Blocking(), Home(home), config or load(os.environ), author or f"api:{os.getpid()}")
-        self._daemons: Daemons | None = None
+    _driver = Blocking
+    _daemons: Daemons | None
 
     def __enter__(self) -> Self:
         return self
@@ -400,23 +104,8 @@ class Holdfast:
     ) -> None:
         self.close()
 
-    def __repr__(self) -> str:
-        return f"<Holdfast {self._core.home.path}>"
-
-    @property
-    def home(self) -> Home:
-        """The directory of this home and the paths in it."""
-        return self._core.home
-
-    @property
-    def config(self) -> Config:
-        """The settings in force."""
-        return self._core.config
-
-    @property
-    def trouble(self) -> str | None:
-        """What is wrong with the index, if anything. Everything works without it, but slower."""
-        return self._core.index.trouble
+    def _session(self, shot: Snapshot) -> Session:
+        return Session(self._core, shot)
 
     def signals(self, owner: str) -> Consumer:
         """The default consumer of one owner: the signals of its sessions."""
@@ -436,16 +125,10 @@ class Holdfast:
     ) -> Consumer:
         """A named reader of the signals of some owners or of all. `start` is `retained` (the default for named owners),
         `now` (the default for all), or the id of a signal. Another filter under the same name needs `replace`."""
-        consumers = self._core.consumers
         from ..signals.consumer import Consumer
 
+        consumers = self._core.consumers
         return Consumer(consumers.open(name, owners, variants=variants, kinds=kinds, start=start, replace=replace))
-
-    def kept(self, reader: str) -> Kept:
-        """What one reader remembers about sessions between calls, such as its cursor. Lost with the index."""
-        from ..index import Kept
-
-        return Kept(self._core.index, reader)
 
     @property
     def daemons(self) -> Daemons:
@@ -462,11 +145,7 @@ class Holdfast:
             self._daemons.close()
         self._core.close()
 
-    def start(self, command: Command, **options: Unpack[StartOptions]) -> Session:
-        """Start a command in the background: a str runs in the shell, a list is argv."""
-        from .run import start
-
-        return Session(self._core, drive(start(self._core, command, options)).snapshot())
+    start = driven_as(_as_session, AsyncHoldfast.start)
 
     def run(
         self,
@@ -480,81 +159,14 @@ class Holdfast:
         called with the session as soon as it runs."""
         from .run import run
 
-        notify = None if started is None else lambda seen: started(Session(self._core, seen.snapshot()))
-        return Session(self._core, drive(run(self._core, command, wait, options, notify)).snapshot())
+        notify = None if started is None else lambda seen: started(self._session(seen.snapshot()))
+        return self._session(drive(run(self._core, command, wait, options, notify)).snapshot())
 
-    def get(self, ref: object, *, owner: str | None = None) -> Session:
-        """A session by id, unique prefix of 4 or more, name, pid, or "last"; with `owner` only among its sessions."""
-        return Session(self._core, drive(self._core.look_up(ref, owner)))
-
-    def remove(self, ref: object) -> str:
-        """Remove a session that has ended, or a damaged one without any live process; returns its id."""
-        from .act import remove
-
-        id = self._core.find(ref)
-        drive(remove(self._core, id))
-        return id
-
-    @property
-    def damaged(self) -> dict[str, DamagedRecord]:
-        """The damaged sessions that the last listing or recovery found, by id, and what is wrong with each."""
-        return dict(self._core.damaged)
-
-    def sessions(
-        self,
-        *,
-        all: bool = False,
-        owner: str | None = None,
-        labels: Mapping[str, str] | None = None,
-        status: str | None = None,
-        state: str | None = None,
-        name: str | None = None,
-        search: str | None = None,
-    ) -> list[Session]:
-        """Live sessions, or all that are retained, oldest first."""
-        wanted = fits(owner=owner, labels=labels, status=status, state=state, name=name, search=search)
-        return [Session(self._core, shot) for shot in drive(self._core.sessions(all=all, fits=wanted, owner=owner))]
-
-    def recover(self) -> Recovered:
-        """Check every session that is not known to have ended, in one bounded sweep that proves identities."""
-        found = drive(self._core.recover())
-        for group in ("live", "exited", "unreachable", "stale", "lost"):
-            setattr(found, group, [Session(self._core, shot) for shot in getattr(found, group)])
-        return found
-
-    def stop_all(
-        self,
-        refs: Iterable[object],
-        grace: float | str | None = None,
-        by: str | None = None,
-        ladder: Sequence[Mapping[str, Any]] | None = None,
-    ) -> list[Stopped]:
-        """Stop many sessions at the same time."""
-        from .act import stop_all
-
-        return drive(stop_all(self._core, refs, grace, by, ladder))
-
-    def wait_all(self, refs: Iterable[object], *, any: bool = False, **conditions: Any) -> list[Woke]:
-        """Wait for several sessions at the same time, with the conditions of `wait`: for every one of them, in the
-        order of `refs`, or with `any` for the first; each result has its `session`."""
-        from .wait import wait_all
-
-        ids = dict.fromkeys([drive(self._core.locate(ref)) for ref in refs])
-        woken = drive(wait_all(self._core, list(ids), any=any, **conditions))
-        for id, woke in woken.items():
-            woke.session = Session(self._core, drive(self._core.observe(id)).snapshot())
-        return list(woken.values())
-
-    def collect(self, *, dry_run: bool = False, all: bool = False) -> Collected:
-        """Remove finished sessions that are too old or take too much space, and leftovers."""
-        from .gc import collect_home
-
-        return drive(self._core.driver.call(lambda: collect_home(self._core, dry_run=dry_run, all=all)))
-
-    def doctor(self, *, rebuild: bool = False, place: str | None = None) -> list[Finding]:
-        """Check everything that can be wrong with this home, and repair what is safe to repair; or try a place."""
-        from .doctor import examine, try_place
-
-        if place is not None:
-            return drive(try_place(self._core, place))
-        return drive(examine(self._core, rebuild=rebuild))
+    get = driven_as(_as_session, AsyncHoldfast.get)
+    remove = driven(AsyncHoldfast.remove)
+    sessions = driven_as(_as_sessions, AsyncHoldfast.sessions)
+    recover = driven(AsyncHoldfast.recover)
+    stop_all = driven(AsyncHoldfast.stop_all)
+    wait_all = driven(AsyncHoldfast.wait_all)
+    collect = driven(AsyncHoldfast.collect)
+    doctor = driven(AsyncHoldfast.doctor)

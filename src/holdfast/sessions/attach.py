@@ -16,7 +16,7 @@ from ..core.vt.widths import label
 from ..errors import HoldfastError, NotATty, OffsetAhead, RunnerGone, SelfAttach, SessionEnded, TooLarge
 from ..model import FINAL_STATES, RUNNING
 from ..model.events import Bell, Clients, Data, Exit, Gap, Init, Mode, Refused, Size, Written
-from .driver import drive
+from .driver import drive, driven
 from .marks import checked_state
 from .observe import from_files, read_files
 
@@ -385,9 +385,6 @@ class AsyncAttachment(_Attachment):
             self._draining = False
 
 
-# The blocking classes. tools/blocking.py writes them from those above: edit those.
-
-
 class Attachment(_Attachment):
     """One client of a terminal, for programs that block. Iterate over its events, or select on `fileno()` and take
     those that have come with `events()`."""
@@ -404,6 +401,4 @@ class Attachment(_Attachment):
         while events := drive(self._next(None)):
             yield from events
 
-    def wait(self, timeout: float | None = None) -> list[Event]:
-        """The next events; none after the timeout, or when all have come."""
-        return drive(self._next(timeout))
+    wait = driven(AsyncAttachment.wait)

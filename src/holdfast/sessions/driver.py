@@ -172,26 +172,50 @@ def drive(coroutine: Coroutine[Any, Any, T]) -> T:
     raise RuntimeError("host logic awaited something other than its driver")
 
 
-def blocking(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[Any, P], T]:
-    """A call of an asyncio class as that of its blocking half, which keeps an object of the former as `_async`."""
+def driven(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[Any, P], T]:
+    """A coroutine of an asyncio class as a method of its blocking half. `self` is the blocking object, or the asyncio
+    object that it keeps as `_async`. The public methods of `self` may block: the coroutine calls another one by the
+    class, as `AsyncSession.refresh(self)`."""
 
-    @wraps(method)
+    @wraps(_without_async(method))
     def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return drive(method(self._async, *args, **kwargs))
+        return drive(method(getattr(self, "_async", self), *args, **kwargs))
 
     return call
 
 
-def blocking_as(
+def driven_as(
     half: Callable[[U], T], method: Callable[Concatenate[Any, P], Coroutine[Any, Any, U]]
 ) -> Callable[Concatenate[Any, P], T]:
-    """As `blocking`, for a call whose result has a blocking half too."""
+    """As `driven`, for a coroutine whose result has a blocking half too: `half` makes it."""
 
-    @wraps(method)
+    @wraps(_without_async(method))
     def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return half(drive(method(self._async, *args, **kwargs)))
+        return half(drive(method(getattr(self, "_async", self), *args, **kwargs)))
 
     return call
+
+
+def driven_each(
+    method: Callable[Concatenate[Any, P], AsyncIterator[T]],
+) -> Callable[Concatenate[Any, P], Iterator[T]]:
+    """As `driven`, for an asynchronous iterator."""
+
+    @wraps(_without_async(method))
+    def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+        return drive_each(method(self, *args, **kwargs))
+
+    return call
+
+
+def _without_async(method: Any) -> Callable[..., Any]:
+    """What introspection shows of a driven method: the same function, but the types that it names are the blocking
+    ones."""
+    shown = types.FunctionType(method.__code__, method.__globals__, method.__name__, method.__defaults__)
+    shown.__kwdefaults__ = method.__kwdefaults__
+    shown.__qualname__ = method.__qualname__.removeprefix("Async")
+    shown.__annotations__ = {name: kind.replace("Async", "") for name, kind in method.__annotations__.items()}
+    return shown
 
 
 def drive_each(items: AsyncIterator[T]) -> Iterator[T]:

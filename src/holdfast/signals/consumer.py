@@ -12,7 +12,7 @@ import time
 from _weakref import ref
 
 from ..errors import BadArgument, HoldfastError, IndexBusy
-from ..sessions.driver import blocking, blocking_as, drive
+from ..sessions.driver import drive, driven, driven_as
 from .lines import Signal, ended_id, is_coming, load
 from .queue import checked_id
 
@@ -525,9 +525,9 @@ class Batch:
         self.parked = held.parked
         self.gone = held.gone
 
-    settle = blocking(AsyncBatch.settle)
-    release = blocking(AsyncBatch.release)
-    unclaim = blocking(AsyncBatch.unclaim)
+    settle = driven(AsyncBatch.settle)
+    release = driven(AsyncBatch.release)
+    unclaim = driven(AsyncBatch.unclaim)
 
     def __len__(self) -> int:
         return len(self.signals)
@@ -583,15 +583,15 @@ class Consumer:
     def __repr__(self) -> str:
         return f"<Consumer {self.name}>"
 
-    pending = blocking(AsyncConsumer.pending)
-    peek = blocking(AsyncConsumer.peek)
-    is_open = blocking(AsyncConsumer.is_open)
-    parked = blocking(AsyncConsumer.parked)
-    unsettled = blocking(AsyncConsumer.unsettled)
-    ack = blocking(AsyncConsumer.ack)
-    claim = blocking_as(Batch, AsyncConsumer.claim)
-    drain = blocking_as(Notice, AsyncConsumer.drain)
-    note = blocking_as(Batch, AsyncConsumer.note)
+    pending = driven(AsyncConsumer.pending)
+    peek = driven(AsyncConsumer.peek)
+    is_open = driven(AsyncConsumer.is_open)
+    parked = driven(AsyncConsumer.parked)
+    unsettled = driven(AsyncConsumer.unsettled)
+    ack = driven(AsyncConsumer.ack)
+    claim = driven_as(Batch, AsyncConsumer.claim)
+    drain = driven_as(Notice, AsyncConsumer.drain)
+    note = driven_as(Batch, AsyncConsumer.note)
 
     def waker(self) -> Waker:
         """Waits for signals on one descriptor."""

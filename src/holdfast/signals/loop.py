@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from _thread import allocate_lock
 
-from ..sessions.driver import drive
+from ..sessions.driver import drive, driven
 from .consumer import AsyncConsumer, AsyncNotice, Consumer, Notice
 
 TYPE_CHECKING = False
@@ -127,15 +127,8 @@ class _Drained:
             await notice.settle()
 
 
-def _calling(turn: Callable[[Notice], object]) -> Callable[[AsyncNotice], Awaitable[object]]:
-    async def called(notice: AsyncNotice) -> None:
-        turn(Notice(notice))
-
-    return called
-
-
-class AsyncGate:
-    """The loop of an agent, for asyncio; any number of callers may `run` it. Options as in `drain`."""
+class _Gate:
+    """What both gates have in common."""
 
     def __init__(
         self,
@@ -162,6 +155,13 @@ class AsyncGate:
         """Step 1, for hosts that have a loop of their own. False: go away."""
         return self._turns.enter()
 
+    def close(self) -> None:
+        self._source.waker.close()
+
+
+class AsyncGate(_Gate):
+    """The loop of an agent, for asyncio; any number of callers may `run` it. Options as in `drain`."""
+
     async def leave(self) -> bool:
         """Step 5. True: something came meanwhile, go back to step 2."""
         return await self._turns.leave()
@@ -176,14 +176,8 @@ class AsyncGate:
             await self._source.waker
             await self.run(turn)
 
-    def close(self) -> None:
-        self._source.waker.close()
 
-
-# The blocking classes. tools/blocking.py writes them from those above: edit those.
-
-
-class Gate:
+class Gate(_Gate):
     """The loop of an agent, for programs that block; any number of callers may `run` it. Options as in `drain`."""
 
     def __init__(
@@ -195,35 +189,20 @@ class Gate:
         owns: Owns | None = None,
         quote: str = "prefix",
     ) -> None:
-        self._source = _Drained(consumer._async, style, seen, owns, quote)
-        self._turns = Turns(self._source)
+        super().__init__(consumer._async, style, seen=seen, owns=owns, quote=quote)
 
-    @property
-    def busy(self) -> bool:
-        return self._turns.busy
-
-    @property
-    def waker(self) -> Waker:
-        """What to wait for before the next `run`."""
-        return self._source.waker
-
-    def enter(self) -> bool:
-        """Step 1, for hosts that have a loop of their own. False: go away."""
-        return self._turns.enter()
-
-    def leave(self) -> bool:
-        """Step 5. True: something came meanwhile, go back to step 2."""
-        return drive(self._turns.leave())
+    leave = driven(AsyncGate.leave)
 
     def run(self, turn: Callable[[Notice], object], limit: int | None = None) -> int:
         """Steps 1 to 5: `turn(notice)` for one message after the other, until nothing is left. Returns how many."""
-        return drive(self._turns.run(_calling(turn), limit))
+
+        async def taken(notice: AsyncNotice) -> None:
+            turn(Notice(notice))
+
+        return drive(self._turns.run(taken, limit))
 
     def serve(self, turn: Callable[[Notice], object]) -> None:
         """Wait and run, until a turn raises."""
         while True:
             self._source.waker.wait()
             self.run(turn)
-
-    def close(self) -> None:
-        self._source.waker.close()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, cast
 from ...daemons.observers import DOMAIN, Observers
 from ...errors import AlreadyEnded, BadArgument, KindReserved, NotFound, RunInProgress
 from ...index import Kept
-from ...sessions.driver import Asynchronous, Blocking, drive
+from ...sessions.driver import Asynchronous, Blocking, drive, driven
 from ...signals import loop
 from ...signals.consumer import Consumer
 from ...signals.consumers import default_name
@@ -137,6 +137,29 @@ class AsyncGate(FoldGate, loop.AsyncGate):
                 except RunInProgress:
                     # The run in progress takes everything that came before `clear`.
                     await self.waker.wait_readable(Asynchronous())
+
+
+class Gate(FoldGate, loop.Gate):
+    """`run(turn)` calls `turn(fold)` until nothing is pending, leaves, and looks again."""
+
+    def __init__(self, state: State) -> None:
+        super().__init__(state)
+        self._serving = threading.Lock()
+
+    def run(self, turn: Callable[[Fold], object], limit: int | None = None) -> int:  # type: ignore[override]
+        return drive(self._inside(turn, limit))
+
+    def serve(self, turn: Callable[[Fold], object]) -> None:  # type: ignore[override]
+        """Wait and run until a turn raises. A second caller waits for the first to leave."""
+        with self._serving:
+            while True:
+                self.waker.wait()
+                self.waker.clear()
+                try:
+                    self.run(turn)
+                except RunInProgress:
+                    # The run in progress takes everything that came before `clear`.
+                    drive(self.waker.wait_readable(Blocking()))
 
 
 # The state.
@@ -517,32 +540,6 @@ class AsyncDaemonState(State):
             await answer
 
 
-# The blocking classes. tools/blocking.py writes them from those above: edit those.
-
-
-class Gate(FoldGate, loop.Gate):
-    """`run(turn)` calls `turn(fold)` until nothing is pending, leaves, and looks again."""
-
-    def __init__(self, state: State) -> None:
-        super().__init__(state)
-        self._serving = threading.Lock()
-
-    def run(self, turn: Callable[[Fold], object], limit: int | None = None) -> int:  # type: ignore[override]
-        return drive(self._inside(turn, limit))
-
-    def serve(self, turn: Callable[[Fold], object]) -> None:  # type: ignore[override]
-        """Wait and run until a turn raises. A second caller waits for the first to leave."""
-        with self._serving:
-            while True:
-                self.waker.wait()
-                self.waker.clear()
-                try:
-                    self.run(turn)
-                except RunInProgress:
-                    # The run in progress takes everything that came before `clear`.
-                    drive(self.waker.wait_readable(Blocking()))
-
-
 class DaemonState(State):
     """The background of one owner, for programs that block."""
 
@@ -564,12 +561,4 @@ class DaemonState(State):
                 return cast("LanguageServer", found)
             return self._hf.daemons.lsp(command, server=server, owner=self.owner, **options)
 
-    def stop(self, id: str) -> DaemonSnapshot:
-        """Request a stop and return the snapshot before it. The end itself comes as a signal."""
-        daemon, before = drive(self._driver.call(lambda: self._to_stop(id)))
-        if isinstance(daemon, SessionDaemon):
-            drive(self._driver.call(daemon.kill))
-        else:
-            with self._emitting.stopping(id):
-                drive(self._kill(daemon))
-        return before
+    stop = driven(AsyncDaemonState.stop)
