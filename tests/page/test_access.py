@@ -106,7 +106,7 @@ def screens(tab: Tab, asks: Session, pipes: Session, ended: Session, link: str) 
         "stop": dialog("Stop this session?", ["x"]),
         "share": dialog("Share as an observer link", ["s"]),
         "keys": dialog("Keys", ["?"]),
-        "palette": dialog("Go to or do", ["Control+k"]),
+        "palette": dialog("Find a session or an action", ["Control+k"]),
         "tokens": dialog("Tokens", ["Control+k", *"tokens", "Enter"]),
     }
 

@@ -162,7 +162,7 @@ def test_every_state_has_its_glyph_and_its_word(
     state(tab, "late", "■", "timed out")
     state(tab, "silent", "■", "idle timeout")
     state(tab, "stopped", "■", "stopped by agent-7")
-    state(tab, "parent", "✓", "exit 0, +1 left")
+    state(tab, "parent", "✓", "exit 0, 1 still running")
     for name, glyph, why in (
         ("frozen", "!", "does not answer"),
         ("orphan", "!", "Stop ends it"),
@@ -186,7 +186,7 @@ def test_every_state_has_its_glyph_and_its_word(
     state(tab, "runs", "○", "running, quiet")
     # Its survivor ends: it has left nothing any more.
     os.kill(parent.refresh().exit.survivors[0]["pid"], signal.SIGKILL)  # type: ignore[union-attr]
-    tab.page.wait_for_selector(f"{tab.row('parent')} .state:has-text('left')", state="detached")
+    tab.page.wait_for_selector(f"{tab.row('parent')} .state:has-text('still running')", state="detached")
     state(tab, "parent", "✓", "exit 0")
     stubborn.kill()
     stopper.join()

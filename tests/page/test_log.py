@@ -99,7 +99,7 @@ def test_a_long_log_is_read_from_any_offset_both_ways(
     page.wait_for_selector(".log button:text-is('Follow')")
     top = page.evaluate(_TOP)
     session.send("more\n")
-    page.wait_for_selector(".log button:text-is('Follow · 3.1 KiB came')")
+    page.wait_for_selector(".log button:text-is('Follow · 3.1 KiB new')")
     assert page.evaluate(_TOP) == top
     page.click(".log button:has-text('Follow')")
     until(lambda: 100_199 in numbers(tab))

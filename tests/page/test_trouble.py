@@ -177,7 +177,7 @@ def test_a_full_disk_is_shown_where_a_start_failed_and_where_output_was_refused(
         text = tab.buffer()
         assert text.index("before") < text.index("refused") < text.index("after")
         marks = tab.page.locator(".timeline .mark.gap title").all_text_contents()
-        assert [each for each in marks if "refused by the disk" in each], marks
+        assert [each for each in marks if "not written to the disk" in each], marks
         small.call("POST", f"/v1/sessions/{id}/stop", {"grace": 0})
     world.end_launchers()
 

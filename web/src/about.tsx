@@ -16,14 +16,14 @@ export function Signals({ session, now }: { session: Session; now: number }): JS
   useEffect(() => {
     const read = (): void => void signalsOf(session.id).then(setItems, setError);
     read();
-    // Of a node no signals come here: a change of the session says that there is one, or will be in a moment.
+    // Signals of nodes are not sent to this page: a change of the session means that there is a signal, or soon will be.
     const again = session.node ? setTimeout(read, NODE_MS) : 0;
     return () => clearTimeout(again);
   }, [session.id, seen, session.state, session.needs_input?.since]);
   return (
     <section class="padded">
       <Trouble error={error} />
-      {items?.length === 0 && <p class="dim">Nothing happened that was recorded.</p>}
+      {items?.length === 0 && <p class="dim">No events were recorded.</p>}
       <ul class="signals">
         {items?.toReversed().map((each) => (
           <SignalLine key={each.id} signal={each} now={now} within />

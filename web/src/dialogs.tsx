@@ -134,7 +134,7 @@ function StartForm({ like, spec, fail }: { like?: Session; spec: Spec | null; fa
             <input type="checkbox" name="tty" defaultChecked={like?.tty ?? true} /> on a terminal
           </label>
           <label class="check">
-            <input type="checkbox" name="words" defaultChecked={isWords} /> one word a line, without a shell
+            <input type="checkbox" name="words" defaultChecked={isWords} /> one argument per line, without a shell
           </label>
         </span>
       </span>
@@ -254,7 +254,7 @@ const Share = ({ session }: { session: Session }): JSX.Element => (
 const Tokens = (): JSX.Element => (
   <Secrets title="Tokens" path="/v1/tokens" make="Make a token" secret="token">
     <Field name="label" label="Label" hint="ci" required />
-    <Field name="scope" label="May" of={["observe", "control", "manage"]} />
+    <Field name="scope" label="Scope" of={["observe", "control", "manage"]} />
     <Field name="ttl" label="Valid for" value="24h" />
   </Secrets>
 );
@@ -311,7 +311,7 @@ function actions(session?: Session): Action[] {
     ...[["list", listPath()], ["inbox", "/inbox"], ["grid", "/grid"]].map(([name, to]) => ({ text: `Go to the ${name}`, run: () => go(to!) })),
     open("Show the keys", { is: "keys" }),
   ];
-  for (const [text, step] of [["Next that needs you", 1], ["Previous that needs you", -1]] as const) {
+  for (const [text, step] of [["Next session that needs you", 1], ["Previous session that needs you", -1]] as const) {
     found.push({ text, run: () => nextThatAsks(session?.id ?? null, step) });
   }
   if (session) found.unshift({ text: "Find in this session", run: () => setQuery({ find: "1" }) }, ...terminalActions.value);
@@ -357,7 +357,7 @@ function Palette({ session }: { session?: Session }): JSX.Element {
     event.preventDefault();
   };
   return (
-    <Dialog title="Go to or do" close={close}>
+    <Dialog title="Find a session or an action" close={close}>
       <input
         class="wide"
         role="combobox"

@@ -93,7 +93,7 @@ export function Find({ session }: { session: Session }): JSX.Element {
           void search();
         }}
       >
-        <input ref={field} defaultValue={query.get("find")!.replace(/^1$/, "")} aria-label="Find in the log" placeholder="Find in everything printed" />
+        <input ref={field} defaultValue={query.get("find")!.replace(/^1$/, "")} aria-label="Find in the log" placeholder="Find in all output" />
         <label class="check">
           <input type="checkbox" checked={isExpression} onChange={(event) => setIsExpression(event.currentTarget.checked)} /> expression
         </label>
@@ -132,7 +132,7 @@ export function Find({ session }: { session: Session }): JSX.Element {
             </ol>
             {!found[stream]!.complete && (
               <button disabled={busy} onClick={() => void more(stream)}>
-                More, older ones{streams.length > 1 ? ` in ${stream}` : ""}
+                Show older matches{streams.length > 1 ? ` in ${stream}` : ""}
               </button>
             )}
           </section>

@@ -62,7 +62,7 @@ interface Machine {
   seen_at: string | null;
 }
 
-/** The machines that do not answer: counted by reason, and each by name when they are asked for. */
+/** The machines that do not answer: counted by reason; their names are shown on request. */
 function Unreachable(): JSX.Element | null {
   const counts = Object.entries(useCell(unreachable));
   const total = counts.reduce((sum, [, count]) => sum + count, 0);

@@ -16,7 +16,7 @@ const COMMANDS: [key: string, text: string][] = [
   ["l", "Show the live screen"],
   ["o", "Observe only"],
   ["r", "Redraw the screen"],
-  ["z", "Fit the session to this window, or show its true size"],
+  ["z", "Fit the session to this window, or show its actual size"],
 ];
 const BROWSER_KEYS = ["C-w", "C-t", "C-n"];
 // How long the keys after the prefix are listed.
@@ -161,7 +161,7 @@ function NotTaken({ inputs, attachment }: { inputs: Unsent[]; attachment: () => 
         const isBroken = run[0]!.state === "broken";
         return (
           <p class="unsent" key={ids[0]}>
-            {isBroken ? "Not confirmed: " : "Not taken yet: "}
+            {isBroken ? "Not confirmed: " : "Not accepted yet: "}
             <Text>{run.map((each) => ("data" in each.message ? each.text : ` ${each.text} `)).join("")}</Text>
             {isBroken && <button onClick={() => attachment()?.sendAgain(ids)}>Send again</button>}
             {isBroken && <button onClick={() => attachment()?.forget(ids)}>Forget</button>}
@@ -175,7 +175,7 @@ function NotTaken({ inputs, attachment }: { inputs: Unsent[]; attachment: () => 
 /** What is known about the end, above the last screen. */
 function TheEnd({ session }: { session: Session }): JSX.Element {
   const { exit } = session;
-  const facts = exit ? [`cause ${exit.cause}`, exit.by && `by ${exit.by}`, exit.survivors.length && `${exit.survivors.length} processes left`] : [];
+  const facts = exit ? [`cause ${exit.cause}`, exit.by && `by ${exit.by}`, exit.survivors.length && `${exit.survivors.length} still running`] : [];
   return (
     <p class="unsent ended">
       <State session={session} now={Date.now()} /> <Text>{facts.filter(Boolean).join(", ")}</Text>

@@ -64,7 +64,7 @@ export function Log({ session, at, of }: { session: Session; at: number | null; 
         {following ? (
           <span class="connection live">{session.exit ? "the end" : "following"}</span>
         ) : (
-          <button onClick={follow}>Follow{total > seen ? ` · ${bytes(total - seen)} came` : ""}</button>
+          <button onClick={follow}>Follow{total > seen ? ` · ${bytes(total - seen)} new` : ""}</button>
         )}
         {at !== null && <Moment session={session} offset={at + 1} stream={of} words="printed" />}
         {streams.length > 1 && (

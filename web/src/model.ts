@@ -101,7 +101,7 @@ export function look(session: Session, now = Date.now()): Look {
 }
 
 function ended(exit: Exit): Look {
-  const left = exit.survivors.length ? `, +${exit.survivors.length} left` : "";
+  const left = exit.survivors.length ? `, ${exit.survivors.length} still running` : "";
   const limit = LIMITS[exit.cause];
   if (exit.oom || exit.cause === "out_of_memory") return { glyph: "✗", word: `out of memory${left}`, tone: "bad" };
   if (limit) return { glyph: "■", word: limit + left, tone: "off" };

@@ -115,7 +115,7 @@ async function followNodes(): Promise<void> {
   }
 }
 
-/** Until the page is hidden, or the stream ends. When a node begins or stops to answer, all are listed again. */
+/** Until the page is hidden, or the stream ends. When a node starts or stops answering, all are listed again. */
 async function heardOfNodes(): Promise<void> {
   const hidden = new AbortController();
   const { signal } = hidden;
