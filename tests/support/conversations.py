@@ -87,7 +87,7 @@ def native(directory: Path) -> Conversation:
     seen = yield ToolCall("run", {"command": job, "wait_s": 0, "notify": "exit", "name": "told"})
     seen = yield ToolCall("run", {"command": f"touch {directory}/go; {_until_exit(directory, 4)}"})
     seen = yield ToolCall("signals", {})
-    while "no news" in seen:
+    while "no new signals" in seen:
         seen = yield ToolCall("signals", {})
     _shows(seen, text, "exit code 4")
     seen = yield ToolCall("read", {"id": "nobody"})
@@ -115,7 +115,7 @@ def dominds(directory: Path) -> Conversation:
     seen = yield ToolCall("shell_cmd", {"command": job, "timeoutSeconds": 1})
     seen = yield ToolCall("shell_cmd", {"command": f"touch {directory}/go; {_until_exit(directory, 5)}"})
     seen = yield ToolCall("signals", {})
-    while "no news" in seen:
+    while "no new signals" in seen:
         seen = yield ToolCall("signals", {})
     _shows(seen, text, "code 5")
     seen = yield ToolCall("get_daemon_output", {"pid": 2**22 + 7})
@@ -145,7 +145,7 @@ def evva(directory: Path) -> Conversation:
     seen = yield ToolCall("monitor", watched)
     monitor = _found(r"Monitor (\w+) started", seen)
     seen = yield ToolCall("signals", {})
-    while "no news" in seen:
+    while "no new signals" in seen:
         seen = yield ToolCall("signals", {})
     _shows(seen, event, monitor)
     seen = yield ToolCall("daemon_list", {})
@@ -181,7 +181,7 @@ def hermes(directory: Path) -> Conversation:
     seen = yield ToolCall("terminal", {"command": f"{line}; exit 5", "background": True, "notify": True})
     seen = yield ToolCall("terminal", {"command": _until_exit(directory, 5)})
     seen = yield ToolCall("signals", {})
-    while "no news" in seen:
+    while "no new signals" in seen:
         seen = yield ToolCall("signals", {})
     _shows(seen, text)
     seen = yield ToolCall("process", {"action": "poll", "session_id": "nobody"})
@@ -220,7 +220,7 @@ def openclaw(directory: Path) -> Conversation:
     seen = yield ToolCall("exec", {"command": f"{line}; exit 5", "background": True})
     seen = yield ToolCall("exec", {"command": _until_exit(directory, 5)})
     seen = yield ToolCall("signals", {})
-    while "no news" in seen:
+    while "no new signals" in seen:
         seen = yield ToolCall("signals", {})
     _shows(seen, text)
     seen = yield ToolCall("process", {"action": "poll", "sessionId": "nobody"})

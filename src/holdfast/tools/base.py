@@ -100,7 +100,8 @@ def each_text(value: Any, change: Callable[[str], str]) -> Any:
     return [each_text(each, change) for each in value] if isinstance(value, (list, tuple)) else value
 
 
-# The parameters of a tool: their JSON Schema, and arguments checked against them with errors that teach.
+# The parameters of a tool: their JSON Schema, and arguments checked against them, with errors that say how to
+# fix the call.
 #
 # One declaration is the source of both. Models write numbers as text, or one item where a list is wanted: that is
 # accepted unless a toolset forbids it. `null` is the same as leaving a parameter out.
@@ -535,12 +536,12 @@ async def signals(toolset: Toolset, ack: list[str] | None) -> Answer:
     # A signal is settled when it is acknowledged, because an answer may be lost on its way.
     await notice.release("shown, and not acknowledged yet")
     if not text:
-        said = "no news of your sessions"
+        said = "no new signals"
         if shown := await _shown_signals(toolset):
             said += f"; {len(shown)} shown before and not acknowledged: signals(ack={_named(shown)})"
         return Answer(said, {"signals": [], "acknowledged": settled})
     data = {"signals": ids, "acknowledged": settled, "remaining": notice.remaining}
-    return Answer(f"{text}\nshown until taken off the queue: signals(ack={_named(ids)})", data)
+    return Answer(f"{text}\nshown again until acknowledged: signals(ack={_named(ids)})", data)
 
 
 def _named(ids: list[str]) -> str:

@@ -171,7 +171,7 @@ def test_instructions_are_true_about_a_server_that_dies(world: World, family: st
             name, arguments = FINDS[family]
             assert "seen-" in text(await client.call_tool(name, arguments))
             gate.touch()
-            while "no news" in (told := text(await client.call_tool("signals", {}))):
+            while "no new signals" in (told := text(await client.call_tool("signals", {}))):
                 pass
             assert "seen-42" in told
             assert "3" in told

@@ -442,7 +442,7 @@ def test_a_server_that_is_killed_during_a_wait_loses_nothing(world: World) -> No
             done = await client.call_tool("signals", {"ack": [id]})
             assert (done.structured_content or {})["acknowledged"] == 1
         async with connected(server(), logging_callback=ear.log) as client:
-            assert "no news" in text(await client.call_tool("signals", {}))
+            assert "no new signals" in text(await client.call_tool("signals", {}))
         assert ear.heard.empty()
 
     asyncio.run(started())

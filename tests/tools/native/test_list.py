@@ -59,7 +59,9 @@ def test_a_line_has_what_is_needed(agents: Agents, world: World) -> None:
     assert re.fullmatch(rf"\[1 running\]\n{id} web running [\d.]+s: sh -c 'cat .*", agent.call("list").text)
     agent.call("stop", ids="web", grace_s=0)
     answer = agent.call("list", all=True)
-    assert re.fullmatch(rf"\[nothing runs, 1 ended\]\n{id} web stopped by you \(signal KILL\) after .*", answer.text)
+    assert re.fullmatch(
+        rf"\[no session is running, 1 ended\]\n{id} web stopped by you \(signal KILL\) after .*", answer.text
+    )
 
 
 def test_unread_output_is_counted(agents: Agents, world: World) -> None:
@@ -79,7 +81,7 @@ def test_one_that_ended_and_left_processes_does_not_run(agents: Agents, world: W
     id = agent.call("run", command=command, wait_s=20).data["id"]
     answer = agent.call("list")
     heading, line = answer.text.split("\n")
-    assert heading == "[nothing runs, 1 ended with processes that still run]"
+    assert heading == "[no session is running, 1 ended with processes that still run]"
     assert line.startswith(f"{id} exit 0 after ")
     assert "; 1 process still runs" in line
     assert answer.data["running"] == 0

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 PLAYED = [
     "[web b7k2m9qa1 exit 0 after 1s]",
     '... 5 lines, 1.2 KB left out; read(id="web", since="0")',
-    "... among them:",
+    "... including a possible cause:",
+    "... and more lines",
+    "no output after stdout:12",
     '... 12 lines, 1.2 KB more; read(id="web")',
     "at stdout:12",
     "stdout:",

@@ -54,7 +54,7 @@ def test_an_ambiguous_prefix_lists_what_it_fits(direct: Agents, world: World) ->
 
     agent.tools.find = find
     said = problem(agent, "read", id="b123")
-    assert said == f'"b123" fits {ids[0]}, {ids[1]}; give more of the id'
+    assert said == f'"b123" fits {ids[0]}, {ids[1]}; give more characters of the id'
 
 
 def test_arguments_that_cannot_be_understood(agents: Agents) -> None:
@@ -82,8 +82,8 @@ def test_arguments_that_cannot_be_understood(agents: Agents) -> None:
     )
     assert problem(agent, "read", id=id, since="x:y").startswith("not a cursor: 'x:y'; use the cursor of an earlier")
     assert "is ahead of its end" in problem(agent, "read", id=id, since="stdout:99")
-    assert problem(agent, "send", id=id).startswith("text: nothing is given to send; give one of text, keys")
-    assert problem(agent, "send", id=id, text="a", eof=True).startswith("text: text and eof are two inputs; ")
+    assert problem(agent, "send", id=id).startswith("text: there is nothing to send; give one of text, keys")
+    assert problem(agent, "send", id=id, text="a", eof=True).startswith("text: text and eof cannot be combined; ")
     assert (
         problem(agent, "wait", ids=id, until="match")
         == "pattern: is required with until=match; give a regex over unseen output"
@@ -108,7 +108,7 @@ def test_arguments_that_cannot_be_understood(agents: Agents) -> None:
     assert problem(agent, "signals", ack=["x"]).startswith("ack: 'x' is not a signal")
     assert problem(agent, "signals", ack=["upto:x"]).startswith("ack: 'x' is not a signal")
     assert problem(agent, "stop", ids=id, all=True) == "all: cannot be combined with ids; give ids, or all=true"
-    assert problem(agent, "stop") == "ids: what to stop?; give ids, or all=true"
+    assert problem(agent, "stop") == "ids: no session is named; give ids, or all=true"
 
 
 def test_a_bad_regex_names_its_place(agents: Agents, world: World) -> None:
@@ -132,7 +132,7 @@ def test_a_name_that_is_taken(agents: Agents, world: World) -> None:
     agent = agents("native")
     id = agent.call("run", command=world.probe("forever"), name="web", wait_s=0).data["id"]
     text = problem(agent, "run", command=world.probe("forever"), name="web", wait_s=0)
-    assert text.startswith(f'the name "web" belongs to running {id}; ')
+    assert text.startswith(f'the name "web" is used by the running session {id}; ')
     assert "replace=true" in text
     newer = agent.call("run", command=world.probe("forever"), name="web", replace=True, wait_s=0)
     assert f"replaces {id}" in newer.text
@@ -222,7 +222,6 @@ def test_what_is_not_allowed_is_said(direct: Agents) -> None:
 
     agent = direct("native", approve=approve)
     assert (
-        problem(agent, "run", command="true")
-        == "run was not allowed: not today; do something else, or ask the person concerned"
+        problem(agent, "run", command="true") == "run was not allowed: not today; try another approach, or ask the user"
     )
     assert agent.call("list").data["sessions"] == []

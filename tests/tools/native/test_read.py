@@ -206,7 +206,7 @@ def test_what_the_log_dropped_is_said(agents: Agents, world: World, monkeypatch:
     agent = agents("native")
     answer = agent.call("run", command="yes abcdefghi | head -c 30000000", wait_s=60)
     assert re.search(
-        r"^\.\.\. [\d.]+ MB before this are gone: the log keeps the newest only$", answer.text, re.MULTILINE
+        r"^\.\.\. [\d.]+ MB before this were dropped: the log keeps only the newest output$", answer.text, re.MULTILINE
     )
 
 

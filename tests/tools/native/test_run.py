@@ -216,7 +216,7 @@ def test_a_key_whose_holder_was_started_without_ready_is_not_waited_for(agents: 
     again = agent.call("run", command=world.probe("forever"), key="dev", ready="line:up", wait_s=60)
     assert not again.error
     assert again.data["id"] == first.data["id"]
-    said = "was already running, started without ready: not known whether it is"
+    said = "was already running, started without ready, so it is unknown whether it is ready"
     assert said in again.text
     assert "next:" not in again.text
     port = agent.call("run", command=world.probe("forever"), key="dev", ready="port:3999", wait_s=60)

@@ -50,13 +50,13 @@ def test_an_end_is_reported_until_it_is_acknowledged(agents: Agents, world: Worl
     agent = agents("native")
     gate = world.gate()
     id = agent.call("run", command=world.probe("await", gate, "exit", 3), wait_s=0).data["id"]
-    assert agent.call("signals").text == "no news of your sessions"
+    assert agent.call("signals").text == "no new signals"
     gate.release()
     (signal,) = drained(agent)
     assert signal.startswith(id)
     soon = agent.call("signals")
     assert soon.data["signals"] or soon.text == (
-        f'no news of your sessions; 1 shown before and not acknowledged: signals(ack=["{signal}"])'
+        f'no new signals; 1 shown before and not acknowledged: signals(ack=["{signal}"])'
     )
     # It was not acknowledged: after a while it comes again.
     assert drained(agent) == [signal]
@@ -76,7 +76,7 @@ def test_the_notice_names_its_session_and_how_to_acknowledge(agents: Agents, wor
     text = notice(agent)
     assert f'{id} [local_bash] "job" failed, exit code 3' in text
     assert "| oops" in text
-    assert f'shown until taken off the queue: signals(ack=["{id}.' in text
+    assert f'shown again until acknowledged: signals(ack=["{id}.' in text
 
 
 def test_many_are_acknowledged_by_the_last(direct: Agents, world: World) -> None:
@@ -156,7 +156,7 @@ def test_that_one_was_unwell_is_not_announced_once_it_was_stopped(agents: Agents
     # It waits there; a drain here would not get it again for a while in any case.
     assert agent.run(agent.tools.consumer().pending())
     agent.call("stop", ids=session.id, grace_s=0)
-    assert agent.call("signals").text == "no news of your sessions"
+    assert agent.call("signals").text == "no new signals"
 
 
 def test_that_one_starts_again_is_not_announced_once_it_was_stopped(agents: Agents) -> None:
@@ -165,7 +165,7 @@ def test_that_one_starts_again_is_not_announced_once_it_was_stopped(agents: Agen
     session = agent.run(agent.hf.start("exit 7", owner=agent.tools.owner, restart=restart))
     until(lambda: agent.run(agent.tools.consumer().pending()))
     agent.call("stop", ids=session.id, grace_s=0)
-    assert agent.call("signals").text == "no news of your sessions"
+    assert agent.call("signals").text == "no new signals"
 
 
 def test_an_end_that_races_with_the_limit_of_its_run_is_reported_once(agents: Agents) -> None:

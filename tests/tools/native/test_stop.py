@@ -50,7 +50,7 @@ def test_survivors_are_listed(direct: Agents, world: World, points: Points) -> N
     assert [each["pid"] for each in answer.data["survivors"]] == [session.pid]
     taken = agent.call("run", command=world.probe("forever"), name="web", replace=True)
     assert taken.error
-    assert f"is still running: the stop left {session.pid}" in taken.text
+    assert f"is still running; the stop did not end {session.pid}" in taken.text
     assert session.pid is not None
     row = processes.look(session.pid)
     assert row is not None
@@ -75,4 +75,4 @@ def test_all_of_them_at_once(agents: Agents, world: World) -> None:
 def test_what_to_stop_has_to_be_said(agents: Agents) -> None:
     answer = agents("native").call("stop")
     assert answer.error
-    assert answer.text == "ids: what to stop?; give ids, or all=true"
+    assert answer.text == "ids: no session is named; give ids, or all=true"

@@ -127,7 +127,10 @@ def test_a_screen_shows_text_cursor_and_whether_it_waits_for_input(agents: Agent
     assert shown.data["screen"]["rows"] == ["? Choose a color:", "\u276f red", "  green"]
     assert shown.data["screen"]["cursor"] == {"row": 3, "col": 0, "visible": True}
     assert shown.data["needs_input"]["kind"] == "menu"
-    assert 'waits for input at "\u276f red" (it reads its input and the line looks like a question)' in shown.text
+    assert (
+        'waits for input at "\u276f red" (it is blocked reading its input and the line looks like a question)'
+        in shown.text
+    )
     nap = agent.call("screen", id="nap")
     assert "waits for" not in nap.text
     assert "needs_input" not in nap.data
@@ -253,4 +256,4 @@ def test_an_end_of_input_that_ended_the_program_warns_of_nothing(agents: Agents)
     repl(agent)
     ended = agent.call("send", id="py", eof=True, wait_s=20)
     assert "exit 0" in ended.text
-    assert "may not take this" not in ended.text
+    assert "may not treat this" not in ended.text

@@ -161,7 +161,7 @@ def test_a_wait_for_ready_without_a_probe_is_refused_also_beside_other_condition
     start(agent, "without", world.probe("quiet", "forever"))
     alone = agent.call("wait", ids=["without"], until="ready", timeout_s=20)
     assert alone.error
-    assert "was started without saying when it is ready" in alone.text
+    assert "was started without a `ready` condition" in alone.text
     among = agent.call("wait", ids=["with", "without"], until="ready", timeout_s=20)
     assert among.error
     assert among.text == alone.text

@@ -483,7 +483,7 @@ class Output:
         both ends of a failure are shown, stderr first. Streams are marked if both printed. `trouble`: lines that look
         like the reason of a failure; the first that would be left out is shown."""
         if found.lost:
-            self._sheet.add(f"... {size(found.lost)} before this are gone: the log keeps the newest only")
+            self._sheet.add(f"... {size(found.lost)} before this were dropped: the log keeps only the newest output")
         if not raw:
             found.fit(budget)
         if ahead == _BOTH_ENDS and len(found.streams) > 1 and failed(self._session):
@@ -522,14 +522,14 @@ class Output:
             said += f" or {call('read', id=ref(self._session), search='...')}"
         self._sheet.add(said)
         if reason:
-            self._sheet.add("... among them:")
+            self._sheet.add("... including a possible cause:")
             self._sheet.output(reason)
-            self._sheet.add("... and so on")
+            self._sheet.add("... and more lines")
 
     def _left(self, found: Excerpt, parts: Cut) -> dict[str, Any] | None:
         lines = sum(line.times for line in parts.left) + sum(count for count, _ in found.passed.values())
         if not lines:
-            return None  # less than a line is what overwrote itself
+            return None  # less than one line: text that a later text on the same line overwrote
         count = sum(line.end - line.begin for line in parts.left) + sum(each for _, each in found.passed.values())
         left = {"lines": lines, "bytes": count, "since": cursor(_behind(found, parts.head))}
         self.left.append(left)

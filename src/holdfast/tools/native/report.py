@@ -106,7 +106,7 @@ def _over(session: Snapshot) -> bool:
 
 def _heading(running: int, outlived: int, ended: int, shown: int, all: bool) -> str:
     """`outlived`: of those that ended, the ones with processes that still run; they are shown with those that run."""
-    said = f"{running} running" if running else "nothing runs"
+    said = f"{running} running" if running else "no session is running"
     if outlived:
         said += f", {outlived} ended with processes that still run"
     if not ended:

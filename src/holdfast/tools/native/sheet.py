@@ -19,8 +19,9 @@ _LOOK_ALIKE = re.compile(
     r"^[^\S\n]*(?:#[0-9a-f]{4}\b"
     r"|\[(?!full screen: [\d.]+ s\]$).*\][^\S\n]*$"
     r"|\[[^\]\n]*\b(?:exit -?\d|running|stopping|stopped|killed|ended|lost|marked #)"
-    r"|\.\.\. (?:[\d,.]+ \w+|among them|and so on|older matches)"
-    r"|next: |(?:stdout|stderr):|\(stderr\) |at (?:stdout|stderr|tty):\d+$|searched \d|nothing (?:changed|behind|else)"
+    r"|\.\.\. (?:[\d,.]+ \w+|including a possible cause|and more lines|older matches)"
+    r"|next: |(?:stdout|stderr):|\(stderr\) |at (?:stdout|stderr|tty):\d+$|searched \d|nothing (?:changed|else)"
+    r"|no output after"
     r"|<[\w:-]*(?:notice|reminder|result|output|system|function|tool|instruction|human|user|assistant|invoke|parameter))"
     # A closing tag ends a block of the host within a line too.
     r"|</[\w:-]*(?:notice|reminder|result|output|system|function|tool|instruction|human|user|assistant|invoke|parameter"

@@ -64,10 +64,10 @@ class Native(Toolset):
     own_queue = False
     tools: tuple[Tool, ...] = TOOLS
     instructions = (
-        "Commands run here outlive this connection: they run on when a call is aborted, the client restarts or the "
-        "server dies, and `read` shows their output at any time. Start servers and long jobs with a short wait_s, and "
-        "`wait` for what happens instead of polling. What happened meanwhile stays in a queue until you acknowledge it "
-        "with `signals`."
+        "Commands run here outlive this connection: they keep running when a call is aborted, the client restarts "
+        "or the server dies, and `read` shows their output at any time. Start servers and long jobs with a short "
+        "wait_s, and `wait` for what happens instead of polling. What happens between calls stays in a queue until you "
+        "acknowledge it with `signals`."
     )
 
     def __init__(self, hf: AsyncHoldfast, owner: str, *, approve: Approve | None = None, signals: bool = True) -> None:
@@ -143,7 +143,7 @@ class Native(Toolset):
             # Its runner does not check readiness. Only an open port can be found out afterwards.
             what, _, port = ready.partition(":")
             retry = call("wait", ids=ref(session), until="port", pattern=port) if what == "port" else ""
-            unknown = "started without ready: not known whether it is"
+            unknown = "started without ready, so it is unknown whether it is ready"
             return await self._answer(session, said, unknown, next_call=retry)
         return await self._answer(session, said, suggest_next=True, nothing_queued=seen.nothing_queued)
 
@@ -190,7 +190,7 @@ class Native(Toolset):
         else:
             sheet.continue_at(found.cursor, stream, said=session.exit is None)
         if since is not None and not found.lines:
-            sheet.add(f"nothing behind {since}" if not found.lost else "nothing else")
+            sheet.add(f"no output after {since}" if not found.lost else "nothing else")
         await self._mark_reported(session)
         if tail is not None:
             at = log.parse(self._seen.cursor(session.id), stream=stream)
@@ -263,7 +263,7 @@ class Native(Toolset):
         given = {"text": text, "keys": keys, "paste": paste, "eof": eof or None}
         chosen = [name for name, value in given.items() if value is not None]
         if len(chosen) != 1:
-            problem = f"{chosen[0]} and {chosen[1]} are two inputs" if chosen else "nothing is given to send"
+            problem = f"{chosen[0]} and {chosen[1]} cannot be combined" if chosen else "there is nothing to send"
             raise BadArgument("text", problem, "give one of text, keys, paste, eof")
         if submit and chosen[0] in ("keys", "eof"):
             raise BadArgument("submit", f"cannot be combined with {chosen[0]}", "leave it out, or give text or paste")
@@ -328,7 +328,7 @@ class Native(Toolset):
         if all and ids:
             raise BadArgument("all", "cannot be combined with ids", "give ids, or all=true")
         if not all and not ids:
-            raise BadArgument("ids", "what to stop?", "give ids, or all=true")
+            raise BadArgument("ids", "no session is named", "give ids, or all=true")
         if ids:
             sessions = list({each.id: each for each in [await self.find(id) for id in ids]}.values())
         else:

@@ -37,12 +37,12 @@ _LIMITS = {
 }
 
 _WARNINGS = {
-    "tty_raw": "the program reads single keys and may not take this as an end",
+    "tty_raw": "the program reads single keys and may not treat this as end of input",
     "canonical_limit": "a line this long may be cut by the terminal",
 }
 _EVIDENCE = {
-    "blocked_read": "it reads its input",
-    "polled_read": "it waits for input",
+    "blocked_read": "it is blocked reading its input",
+    "polled_read": "it polls for input",
     "echo_off": "echo is off",
     "prompt_mark": "it marked a prompt",
     "pattern": "the line looks like a question",
@@ -92,7 +92,7 @@ def state_of(session: Snapshot) -> str:
     if session.state == UNREACHABLE:
         return f"running {took}, but its supervisor does not answer"
     if session.stopping:
-        return f"stopping, {took} old"
+        return f"running {took}, being stopped"
     return f"running {took}"
 
 
@@ -245,7 +245,7 @@ async def _worded(tools: Toolset, tool: Tool, problem: HoldfastError) -> str:
         missing = problem.ref if isinstance(problem, errors.NotFound) else problem.id
         return _not_found(missing, await tools.hf.sessions(owner=tools.owner, all=True))
     if isinstance(problem, errors.AmbiguousId):
-        return f"{quoted(problem.ref)} fits {', '.join(problem.candidates[:_NAMED])}; give more of the id"
+        return f"{quoted(problem.ref)} fits {', '.join(problem.candidates[:_NAMED])}; give more characters of the id"
     if isinstance(problem, errors.NameTaken):
         return await _name_taken(tools, problem)
     if isinstance(problem, errors.KeyReused):
@@ -254,7 +254,9 @@ async def _worded(tools: Toolset, tool: Tool, problem: HoldfastError) -> str:
         return f"the key belongs to another command{runs}; run(..., replace=true) stops it first, or give another key"
     if isinstance(problem, errors.BadKey):
         near = f"did you mean {' or '.join(problem.suggestions[:3])}? " if problem.suggestions else ""
-        return f"no key {quoted(problem.key)}; {near}text goes in text=, keys are such as Enter, C-c, M-x, Up, F5"
+        return (
+            f"no key {quoted(problem.key)}; {near}put text into text=; keys have names such as Enter, C-c, M-x, Up, F5"
+        )
     if isinstance(problem, errors.BadArgument):
         return _bad_argument(tool, problem)
     if isinstance(problem, errors.DiskFull):
@@ -290,7 +292,7 @@ def _about(session: Snapshot, tool: Tool, problem: HoldfastError) -> str:
     if isinstance(problem, errors.Unreachable):
         return (
             f"the supervisor of {it} is alive and does not answer; try again, {call('read', id=name)} works without "
-            f"it, {call('stop', ids=name)} ends the command past it"
+            f"it, {call('stop', ids=name)} ends the command without it"
         )
     return _plain(problem)
 
@@ -321,8 +323,8 @@ async def _name_taken(tools: Toolset, problem: errors.NameTaken) -> str:
     if holder is None:
         return f"the name {quoted(problem.name)} is taken; choose another"
     return (
-        f"the name {quoted(problem.name)} belongs to running {holder.id}; use that one, choose another name, or "
-        "run(..., replace=true) without key stops it first"
+        f"the name {quoted(problem.name)} is used by the running session {holder.id}; use that session, choose "
+        "another name, or run(..., replace=true) without key stops it first"
     )
 
 
@@ -344,7 +346,7 @@ def _bad_argument(tool: Tool, problem: errors.BadArgument) -> str:
     return f"{name}: {problem.why}; {problem.fix}"
 
 
-# The tools as a model sees them. Every word here is paid for in every request of an agent.
+# The tools as a model sees them. They are part of every request of an agent: every word costs tokens.
 
 
 WAIT_MAX_S = 600
@@ -357,8 +359,8 @@ _ID = Parameter("id", STRING, "id, prefix, name or last", required=True, aliases
 
 RUN = Tool(
     "run",
-    "Run a command. If it ends within wait_s you get its result; else it runs on in the background and you get its "
-    "output so far; other tools take its id or name. Start servers with name and ready. To learn of its end, wait.",
+    "Run a command. If it ends within wait_s you get its result; else it keeps running in the background and you get "
+    "its output so far; other tools take its id or name. Start servers with name and ready. To learn of its end, wait.",
     (
         Parameter("command", WORDS, "shell line, or argv list", required=True),
         Parameter("wait_s", NUMBER, default=10, minimum=0, maximum=WAIT_MAX_S),
@@ -367,9 +369,9 @@ RUN = Tool(
         Parameter("env", PAIRS, "NAME=VALUE"),
         Parameter("tty", BOOLEAN, "for REPLs, full-screen programs", default=False),
         Parameter("stdin", STRING, default="closed", choices=("closed", "open")),
-        Parameter("timeout_s", NUMBER, "end it then", above=0),
-        Parameter("idle_timeout_s", NUMBER, "end it when silent so long", above=0),
-        Parameter("ready", STRING, "answer then: port:3000, http:URL, line:REGEX"),
+        Parameter("timeout_s", NUMBER, "time limit", above=0),
+        Parameter("idle_timeout_s", NUMBER, "time limit without output", above=0),
+        Parameter("ready", STRING, "return when ready: port:3000, http:URL, line:REGEX"),
         Parameter("watch", STRINGS, "signal lines with this text or /regex/"),
         Parameter("notify", STRING, "signal its end", default="auto", choices=("auto", "exit", "failure", "never")),
         Parameter("key", STRING, "at most one runs under it"),
@@ -402,7 +404,7 @@ PATTERNS = {
 WAIT = Tool(
     "wait",
     "Block until the first of these sessions ends or meets the condition; says which, why, and what is new. An end "
-    "always counts. After timeout_s they still run.",
+    "always ends the wait. After timeout_s they still run.",
     (
         Parameter("ids", STRINGS, required=True, aliases=("id",)),
         Parameter("until", STRING, default="exit", choices=tuple(CONDITIONS)),
@@ -413,7 +415,7 @@ WAIT = Tool(
 )
 SEND = Tool(
     "send",
-    "Type into a session (tty=true or stdin=open); answers with what came back: new output, or the changed rows of a "
+    "Type into a session (tty=true or stdin=open); returns what came back: new output, or the changed rows of a "
     "terminal. Give one of text, keys, paste, eof.",
     (
         _ID,
@@ -430,13 +432,13 @@ SEND = Tool(
 )
 SCREEN = Tool(
     "screen",
-    "What a person would see of a terminal session, the cursor as a block; whether it waits for input.",
+    "The screen of a terminal session, cursor as a block; says whether it waits for input.",
     (_ID, Parameter("history", INTEGER, "rows above the screen", default=0, minimum=0, maximum=1000)),
     reads=True,
 )
 STOP = Tool(
     "stop",
-    "End sessions with all their processes; says what it took and what survived.",
+    "End sessions with all their processes; says how they ended and what survived.",
     (
         Parameter("ids", STRINGS, aliases=("id",)),
         Parameter("all", BOOLEAN, "all of yours", default=False),
