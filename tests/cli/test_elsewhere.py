@@ -57,7 +57,7 @@ def test_an_option_of_another_tool_is_answered_with_ours(
     "line, fix",
     [
         ("new -s work", "`hold run -t --name NAME -- bash`"),
-        ("attach -t work", "leave it out: the session is a word of its own, as in `hold attach work`"),
+        ("attach -t work", "leave it out and give only the name, as in `hold attach work`"),
         ("attach", "name one: `hold ls` lists them, `last` is the newest"),
         ("kill-session -t work", "`hold stop NAME`"),
         ("screen -r work", "`hold attach NAME`"),

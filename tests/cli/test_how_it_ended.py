@@ -22,9 +22,9 @@ CASES = {
     "at_once": ("at_once", "killed", "killed at once", "signal SIGKILL"),
     "meanwhile": (
         "elsewhere",
-        "killed elsewhere",
-        "killed from elsewhere within the grace",
-        ", killed from elsewhere meanwhile, signal SIGKILL",
+        "killed externally",
+        "killed by another process within the grace",
+        ", killed by another process within the grace, signal SIGKILL",
     ),
     "signal": (
         None,

@@ -380,7 +380,7 @@ def test_an_unhealthy_and_a_restarting_session_are_seen(started: Started, top: T
     started("print('ready'); exit(3)", name="crash", restart={"policy": "always", "delay": 60})
     outer = top(cols=100)
     outer.shows("2 running, 1 restarting")
-    outer.until(lambda: re.search(r" crash +restarting, try 2 in \d+s ", outer.text), "when it is restarted")
+    outer.until(lambda: re.search(r" crash +restarting, attempt 2 in \d+s ", outer.text), "when it is restarted")
     outer.until(lambda: re.search(r" sick +unhealthy ", outer.text), "that it is unhealthy")
     outer.shows("2 running, 1 unhealthy, 1 restarting")
     check_selected(outer, sick.id)

@@ -194,7 +194,7 @@ def test_kil_05_three_hundred_survivors_are_named_as_far_as_there_is_room_and_co
     assert (len(recorded["survivors"]), recorded["survivors_more"]) == (20, 280)
     assert path.stat().st_size <= EXIT_ROOM_BYTES
     assert len(world.hold("status", session.id).stdout) < 100_000
-    assert "300 left" in world.hold("ls").stdout
+    assert "300 still running" in world.hold("ls").stdout
     promised(world, session, bystander=bystander, beside=beside, numbers=1)
     stopped = session.stop(grace=0)
     assert (stopped.done, len(stopped.found), stopped.found_more) == (True, 256, 44)

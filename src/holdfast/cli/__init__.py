@@ -34,7 +34,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "Look": {
         "ls": ("look", "list sessions"),
         "top": ("top", "watch everything live"),
-        "status": ("look", "all about one session"),
+        "status": ("look", "details of one session"),
         "logs": ("look", "print or follow output"),
         "search": ("look", "find lines in output"),
         "wait": ("look", "wait for end or output"),
@@ -47,7 +47,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "eof": ("type", "close its input"),
     },
     "End": {
-        "stop": ("end", "stop gently, all of it"),
+        "stop": ("end", "stop all its processes"),
         "kill": ("end", "kill, or send a signal"),
         "rm": ("end", "remove finished sessions"),
         "prune": ("end", "remove by age or status"),
@@ -72,7 +72,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "node": ("nodes", "see other machines"),
         "fabric": ("nodes", "connect machines by NATS"),
     },
-    "Care": {
+    "Admin": {
         "rename": ("end", "give another name"),
         "recover": ("care", "check unfinished sessions"),
         "doctor": ("care", "find and repair problems"),
@@ -203,7 +203,7 @@ def _mend_streams() -> None:
         if stream is None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
         elif stream.errors != "backslashreplace":
-            # A file name may contain half a character.
+            # A file name may contain an incomplete UTF-8 character.
             stream.reconfigure(errors="backslashreplace")
 
 

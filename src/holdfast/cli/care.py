@@ -172,7 +172,8 @@ def gc_main(args: Namespace) -> int:
         say(f"{verb} {printable(path)}")
     for text in done.skipped:
         note(printable(text))
-    say(f"{_counted(done.removed, 'session')}, {_counted(done.swept, 'leftover')}, {megabytes(done.freed_bytes)}")
+    gone = f"{_counted(done.removed, 'session')} and {_counted(done.swept, 'leftover')}"
+    say(f"{verb} {gone}, {megabytes(done.freed_bytes)} in all")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""What to type here for a command or an option that people know from tmux, screen, docker, process-compose or pueue.
+"""Hints for commands and options of tmux, screen, docker, process-compose and pueue: what to type with `hold` instead.
 
 Read only when the command line has neither."""
 
@@ -34,7 +34,7 @@ _COMMANDS = {
 # Where one command does not replace it.
 _NOTES = {
     "detach": "`ctrl-] d` leaves a session that you are attached to; it keeps running",
-    "exec": "nothing is needed: a session is an ordinary process here; `hold submit NAME TEXT` types into it",
+    "exec": "not needed: the command is an ordinary process of this machine; `hold submit NAME TEXT` types into it",
     "stats": "did you mean `hold status`? `hold top` shows CPU and memory",
     "parallel": "there is no queue: every `hold start` runs at once",
     "queue": "there is no queue: every `hold start` runs at once",
@@ -44,9 +44,9 @@ _NOTES = {
 _NOTES["detach-client"] = _NOTES["detach"]
 
 _BACKGROUND = "`hold start -- CMD` starts it in the background"
-_NO_CONTAINER = "leave it out: there is no container, the command runs here as you"
+_NO_CONTAINER = "leave it out: there is no container, and the command runs on this machine as your user"
 _KEPT = "leave it out: it stays in `hold ls -a` with its output, and `hold rm NAME` removes it"
-_PLAIN = "leave it out: the session is a word of its own, as in `hold attach work`"
+_PLAIN = "leave it out and give only the name, as in `hold attach work`"
 _GRACE = "`--grace 10s` is how long it may take"
 _ALL = "`hold ls -a` lists all sessions, `hold ls -q` their ids"
 _RUN = {
@@ -58,7 +58,7 @@ _RUN = {
     "-s -n": "`--name NAME`",
     "-v --volume --mount -p --publish -u --user --network --net --entrypoint --gpus --privileged": _NO_CONTAINER,
     "--after": "`hold wait NAME && hold start -- CMD` starts it when NAME has succeeded",
-    "--delay": "not there: use `at`, or a timer of systemd",
+    "--delay": "not available: use `at` or a systemd timer",
     "-g --group": "`--label group=NAME`",
 }
 # For each command the options of others, and what to do here.
@@ -81,7 +81,7 @@ _OPTIONS: dict[str, dict[str, str]] = {
     "wait": {"-t": _PLAIN},
     "stop": {"-t --time --timeout": _GRACE},
     "restart": {"-t --time --timeout": _GRACE},
-    "kill": {"-t": _PLAIN, "-l --list": "`kill -l` of the shell lists the signals"},
+    "kill": {"-t": _PLAIN, "-l --list": "the shell's `kill -l` lists the signals"},
     "send": {"-t": _PLAIN},
     "submit": {"-t": _PLAIN},
     "keys": {"-t": _PLAIN, "-l": "`hold send NAME TEXT` writes text, `hold submit NAME TEXT` also presses Enter"},
@@ -93,7 +93,7 @@ _OPTIONS: dict[str, dict[str, str]] = {
     "prune": {"-f --force": "`--yes` does not ask", "-a --all": "leave it out: every finished session is removed"},
     "up": {
         "-d -D --detach --detached": "leave it out: it returns when all are ready, and they keep running",
-        "--build --pull --force-recreate": "leave it out: what has changed in the file is started again",
+        "--build --pull --force-recreate": "leave it out: services that changed in the file are restarted",
         "-t --tui": "`hold top` shows them live",
     },
     "down": {

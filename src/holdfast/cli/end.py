@@ -213,7 +213,7 @@ def kill_main(args: Namespace) -> int:
 RM_HELP = """\
 Remove finished sessions, with their records and logs.
 
-A session is refused while it or a process that it started is running.
+A session is not removed while it or a process that it started is running.
 """
 
 RM_USAGE = "ID... [--json]"
@@ -239,7 +239,7 @@ def rm_main(args: Namespace) -> int:
 
 
 PRUNE_HELP = """\
-Remove finished sessions, with their records and logs: all of them, or those of some age or status.
+Remove finished sessions, with their records and logs: all of them, or only those of a given age or status.
 
 On a terminal, it lists them and asks first, unless --yes is given. Sessions with living processes are kept.
 """

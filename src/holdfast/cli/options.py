@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 
 COMMAND_HELP = """\
-The words after `--` are the program and its arguments. A single word with spaces or other characters that mean
-something to a shell is a line for the shell: hold run -- 'make && ./app | tee out'
+The words after `--` are the program and its arguments. A single argument that contains spaces or shell syntax is
+run by the shell: hold run -- 'make && ./app | tee out'
 """
 
 _COMMON = (
@@ -79,7 +79,7 @@ _MORE: dict[str, dict[str, dict[str, Any]]] = {
 
 def add_start_options(parser: Parser) -> None:
     parser.common = frozenset(_COMMON)
-    parser.add_argument("command", nargs=REST, metavar="CMD", help="the command, best after `--`")
+    parser.add_argument("command", nargs=REST, metavar="CMD", help="the command, preferably after `--`")
     groups: dict[str, list[Flag]] = {}
     for option in OPTIONS.values():
         if option.flag:

@@ -269,12 +269,12 @@ def outcome(exit: Exit) -> str:
 
 
 # How a stop went, in a listing and in full.
-_STOPPED = {"kill": "stopped, killed", "at_once": "killed", "elsewhere": "killed elsewhere"}
+_STOPPED = {"kill": "stopped, killed", "at_once": "killed", "elsewhere": "killed externally"}
 _STOPPED_IN_FULL = {
     "grace": "within the grace",
     "kill": "killed after the grace",
     "at_once": "killed at once",
-    "elsewhere": "killed from elsewhere within the grace",
+    "elsewhere": "killed by another process within the grace",
 }
 
 
@@ -308,15 +308,15 @@ def _state_words(shot: Snapshot) -> tuple[str, str]:
         condition = shot.condition
         if condition == "restarting":
             planned = shot.metadata["restarting"]
-            return f"restarting, try {planned['attempt']} in {_until(planned['at'])}", YELLOW
+            return f"restarting, attempt {planned['attempt']} in {_until(planned['at'])}", YELLOW
         if condition == "running":
-            return "running" + (f", try {shot.attempt}" if shot.attempt > 1 else ""), GREEN
+            return "running" + (f", attempt {shot.attempt}" if shot.attempt > 1 else ""), GREEN
         return condition, RED if condition == "unhealthy" else YELLOW
     if exit.cause == "spawn_error":
         return "not started", RED
     how = f"exit {exit.code}" if exit.signal is None else outcome(exit)
     if exit.survivors:
-        return f"{how}, {len(exit.survivors) + exit.survivors_more} left", YELLOW
+        return f"{how}, {len(exit.survivors) + exit.survivors_more} still running", YELLOW
     if exit.cause == "signal" and exit.by:
         return f"{how} by {exit.by}", RED
     if exit.cause in ("exit", "signal"):

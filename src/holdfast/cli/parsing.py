@@ -16,7 +16,7 @@ _WIDTH = 100
 _WIDEST = 120
 _HELP_COLUMN = 26
 
-REFERENCE_HELP = "id, beginning of an id, name, service of the project here, pid, or `last`"
+REFERENCE_HELP = "id, beginning of an id, name, service of the current project, pid, or `last`"
 
 # Instead of a number of values: all words that follow, options too.
 REST = "rest"

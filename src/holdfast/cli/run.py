@@ -6,7 +6,7 @@ Its log is kept, and it outlives `hold run`: if `hold run` is killed or its term
 running, unless --lifetime call ties it to `hold run`. Ctrl-C is passed on to the command; a second Ctrl-C leaves it
 running.
 
-With --tty in a terminal, the command gets a terminal of its own, and we are attached to it as with `hold attach`. With
+With --tty in a terminal, the command gets its own terminal, and `hold run` attaches to it as `hold attach` does. With
 --wait, a command that is still running after that time keeps running: its id is printed, and the exit code is 0.
 """
 

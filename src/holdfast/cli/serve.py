@@ -105,7 +105,7 @@ def serve_main(args: Namespace) -> int:
 
     def started(server: serve.Started) -> None:
         if args.no_listen:
-            say("this home is served through its fabric alone")
+            say("this home can be reached only through its fabric")
             sys.stdout.flush()
             return
         # A code is good for one login: the address can be opened once.
@@ -306,8 +306,8 @@ Notify an agent whose client runs hooks: what happened to its sessions, such as 
 next turn, without the agent asking.
 
 Without --turn, the settings for the client are printed: with them it runs `hold hook CLIENT --turn` before and after
-each turn. A notice counts as delivered when its turn has ended; a turn that crashed or was interrupted gets it again.
-The owner is that of `hold mcp`, by default one for the directory in which the client was started.
+each turn. A notice counts as delivered when its turn has ended; after a turn that crashed or was interrupted, it is
+delivered again. The owner is that of `hold mcp`, by default one for the directory in which the client was started.
 """
 
 HOOK_USAGE = "claude-code|gemini [--owner NAME] [--toolset NAME] [--turn]"

@@ -74,14 +74,14 @@ def _pour(hf: Holdfast, session: Session, rest: Source) -> None:
 
 RESTART_HELP = """\
 Start the command of a session again, as a new session, and print its id. A session that is still running is stopped
-first. If ID is a service of the project here, it is started again as the file now defines it, as by `hold up`; without
-an ID, all services are. If another session also has that name, the running one is used; if both run, it is an error.
+first. If ID is a service of the current project, it is restarted as the file now defines it; without an ID, all
+services are. If another session also has that name, the running one is used; if both run, it is an error.
 
 A session that was started with --restart is restarted in place: it keeps its id and its log. It becomes a new session
 only if an option here asks for something different, or if its runner is gone.
 
 Name, owner, labels, directory, lifetime and limits are the same as before. The environment is the current one; give
-variables of --env and the --input again, because their values are never stored.
+--env and --input again, because their values are never stored.
 """
 
 RESTART_USAGE = "[ID] [--grace T] [--env K=V] [--unset-env K] [--input FILE] [options] [--json]"

@@ -57,7 +57,7 @@ s, r             stop, restart (asks first)
 /                filter: id, name, command, directory, description, labels
 escape           remove the filter
 o                order: start, cpu, memory, name, status
-a                also show what has ended, the newest first; or no longer
+a                show or hide ended sessions, newest first
 ctrl-z           suspend hold top
 q, ctrl-c        quit
 
@@ -204,7 +204,7 @@ class Sessions(Screen[None]):
     def __init__(self, hf: AsyncHoldfast) -> None:
         super().__init__()
         self._hf = hf
-        # Looks are made in a thread, so that they hold up no key.
+        # Sessions are read in a thread, so that keys are handled without delay.
         self._watched = open_home()
         self._waker = hf._core.consumers.listing().waker()
         self._woken = asyncio.Event()

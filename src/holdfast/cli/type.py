@@ -186,7 +186,7 @@ def paste_main(args: Namespace) -> int:
 
 
 EOF_HELP = """\
-Close the input of a session, after everything that was sent: the command reads the end of its pipe. On a terminal the
+Close the input of a session, after everything that was sent: the command then sees end of file. On a terminal the
 end-of-input key (usually Ctrl-D) is typed, and more input can follow.
 """
 

@@ -255,7 +255,7 @@ PEOPLE_EVENTS = (
 class Settings:
     """The table: a row `<section>_<key>` for each setting."""
 
-    log_session_cap = size(64 * MIB, "Log kept per session; the oldest goes first.", low=MIB)
+    log_session_cap = size(64 * MIB, "Log size kept per session; the oldest output is dropped first.", low=MIB)
     log_segment = size(8 * MIB, "Size of one file of a log.", low=4096)
     log_home_cap = size(4 * GIB, "Log kept in the whole home; finished sessions go first.")
     log_free_floor = size(256 * MIB, "Space on the disk that logs leave free.")
@@ -314,7 +314,9 @@ class Settings:
         (1.0, 5.0, 30.0, 60.0),
         "Time until a released signal is delivered again: after the first, second, ... release; then always the last.",
     )
-    signals_alone_after = count(5, "From this failed delivery on, a signal is delivered alone.", low=1)
+    signals_alone_after = count(
+        5, "From this delivery on, a signal is delivered alone, if all deliveries before it failed.", low=1
+    )
     signals_park_after = count(8, "A signal is parked after this many failed deliveries.", low=1)
     signals_keep_unused = duration(30 * DAY, "How long an unused consumer is kept.", low=60)
     signals_wake_gather = duration(0.2, "How long signals are gathered before a turn starts.", high=60)
@@ -326,9 +328,9 @@ class Settings:
     drain_line_chars = count(500, "Characters per line.", low=20, high=100_000)
     drain_label_chars = count(120, "Characters of a name, command, label or pattern.", low=20, high=1000)
     drain_failed_lines = count(30, "Lines of output shown of a failed or killed session.", high=1000)
-    drain_failed_chars = count(2000, "Characters of output shown of it.", high=100_000)
+    drain_failed_chars = count(2000, "Characters of output shown of such a session.", high=100_000)
     drain_completed_lines = count(5, "Lines of output shown of a completed session.", high=1000)
-    drain_completed_chars = count(400, "Characters of output shown of it.", high=100_000)
+    drain_completed_chars = count(400, "Characters of output shown of such a session.", high=100_000)
 
     watch_interval = duration(15.0, "Time between two match signals of a session.", low=1)
     watch_strikes = count(3, "Consecutive windows with dropped matches after which watching ends.", low=1)
@@ -381,26 +383,28 @@ class Settings:
         "", "The file with the login of this home there: `.creds`, an nkey seed, or `USER:PASSWORD`."
     )
 
-    server_connections = count(512, "Connections of `hold serve` that have shown a valid token.", low=1)
-    server_connections_per_peer = count(128, "Of these, connections from one address.", low=1)
+    server_connections = count(512, "Limit of authenticated connections to `hold serve`.", low=1)
+    server_connections_per_peer = count(128, "Limit of authenticated connections from one address.", low=1)
     server_observers_per_session = count(256, "Observers attached to one session.", low=1)
     server_sse_readers = count(64, "Readers of `/v1/events`.", low=1)
-    server_header_bytes = size(16 * KIB, "The line and headers of a request.", low=KIB, high=MIB)
-    server_header_time = duration(10.0, "Time for a client to send them.", low=0.01)
-    server_body_bytes = size(MIB, "The body of a request.", low=KIB, high=64 * MIB)
-    server_body_time = duration(10.0, "Time for a client to send it.", low=0.01)
-    server_body_depth = count(32, "Levels of nesting in a body.", low=2, high=100)
-    server_frame_bytes = size(MIB, "One WebSocket message of a client.", low=KIB, high=64 * MIB)
-    server_unacked_bytes = size(512 * KIB, "Output on its way to a viewer that has not acknowledged it.", low=64 * KIB)
+    server_header_bytes = size(16 * KIB, "Largest request line with its headers.", low=KIB, high=MIB)
+    server_header_time = duration(10.0, "Time a client has to send the request line and headers.", low=0.01)
+    server_body_bytes = size(MIB, "Largest request body.", low=KIB, high=64 * MIB)
+    server_body_time = duration(10.0, "Time a client has to send the body.", low=0.01)
+    server_body_depth = count(32, "Deepest nesting of a JSON body.", low=2, high=100)
+    server_frame_bytes = size(MIB, "Largest WebSocket message from a client.", low=KIB, high=64 * MIB)
+    server_unacked_bytes = size(
+        512 * KIB, "Limit of output sent to a viewer that has not acknowledged it.", low=64 * KIB
+    )
     server_lag_bytes = size(4 * MIB, "An observer further behind is shown the screen again.", low=64 * KIB)
     server_attach_time = duration(10.0, "Time from an upgrade to the screen.", low=0.01)
     server_ping_interval = duration(20.0, "Time between two pings of a WebSocket client.", low=0.01)
-    server_pong_wait = duration(20.0, "Time for its answer.", low=0.01)
+    server_pong_wait = duration(20.0, "Time a client has to answer a ping.", low=0.01)
     server_long_poll = duration(60.0, "The longest time that a request may ask to wait.", low=1, high=600)
     server_search_time = duration(2.0, "Time for one page of a search.", low=0.1, high=60)
     server_search_workers = count(2, "Searches at a time.", low=1, high=64)
     server_starts_per_minute = count(600, "Starts per minute with one token.", low=1)
-    server_tickets = count(1024, "Tickets that were given out and not used.", low=1)
+    server_tickets = count(1024, "Limit of issued tickets that have not been used.", low=1)
     server_tokens = count(1000, "Tokens and links of a home.", low=1)
 
 

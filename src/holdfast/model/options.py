@@ -376,8 +376,8 @@ _ROWS = (
     ),
     Option(
         *("notify", CHOICE, SIGNALS),
-        "endings to signal: never, exit (all, default of start), failure, auto (those that no call waited for, default "
-        "of run)",
+        "which endings become signals: never, exit (all, default of start), failure, auto (those that no call waited "
+        "for, default of run)",
         "Which endings become a signal: `never`, `exit` (all, default of `start`), `failure`, `auto` (those that no "
         "call waited for, default of `run`).",
         words=("never", "exit", "failure", "auto"),
@@ -395,7 +395,7 @@ _ROWS = (
     ),
     Option(
         *("monitor", SWITCH, SIGNALS),
-        "signal every line, in batches; such a session is ended after 5 minutes, or the time of --timeout",
+        "signal every line, in batches; the session is ended after 5 minutes, or after --timeout",
         "Each line is a signal, gathered and paced: true, or a dict with `include`, `exclude`, `persistent`, "
         "`on_flood`.",
         feature=True,
