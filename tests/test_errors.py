@@ -198,7 +198,7 @@ def test_a_bad_key_names_the_nearest_or_says_why_and_always_the_way_to_send_text
 
 
 def test_a_missing_pty_is_reported_with_counts_and_never_as_a_full_disk() -> None:
-    assert errors.PtyUnavailable(errno.ENOSPC, 7, 7).message == "cannot open a PTY: none is left (7 of 7 in use)"
+    assert errors.PtyUnavailable(errno.ENOSPC, 7, 7).message == "cannot open a PTY: none is free (7 of 7 in use)"
     assert errors.PtyUnavailable(errno.EACCES).message == "cannot open a PTY: Permission denied"
 
 

@@ -213,7 +213,7 @@ class Removed(HoldfastError):
 
 class AmbiguousId(HoldfastError):
     code, http_status, exit_code = "ambiguous-id", 409, USAGE
-    fix = "give more of the id"
+    fix = "give more characters of the id"
     ref: str
     candidates: list[str]
 
@@ -291,10 +291,10 @@ class StillRunning(HoldfastError):
 
     def __init__(self, id: str, survivors: Sequence[Mapping[str, object]] = ()) -> None:
         pids = _listed([str(each.get("pid")) for each in survivors])
-        left = f": the stop left {pids}" if survivors else ""
+        left = f"; the stop did not end {pids}" if survivors else ""
         super().__init__(f"session {id} is still running{left}", id=id, survivors=list(survivors))
         if survivors:
-            self.fix = "end the remaining processes as a user who is allowed to, then try again"
+            self.fix = "end the remaining processes as a user with permission to signal them, then try again"
 
 
 class NotAllowed(HoldfastError):
@@ -302,7 +302,7 @@ class NotAllowed(HoldfastError):
 
     code, http_status, exit_code = "not-allowed", 403, FAILED
     says = "{tool} was not allowed: {why}"
-    fix = "do something else, or ask the person concerned"
+    fix = "try another approach, or ask the user"
     tool: str
     why: str
 
@@ -344,7 +344,7 @@ class NotATty(HoldfastError):
 
 class SelfAttach(HoldfastError):
     code, http_status, exit_code = "self-attach", 409, NOT_IN_THIS_STATE
-    says = "session {id} cannot be attached from inside itself"
+    says = "cannot attach to session {id} from inside it"
     fix = "attach from a terminal outside the session; `hold logs` reads it from inside"
     id: str
 
@@ -422,7 +422,7 @@ class ProtocolError(HoldfastError):
 
 class Unsupported(HoldfastError):
     code, http_status, exit_code = "unsupported", 501, FAILED
-    fix = "do without it; if only the runner is too old, `hold restart` the session"
+    fix = "do not use it; if only the runner is too old, restart the session with `hold restart`"
     feature: str
     version: str | None
 
@@ -497,7 +497,7 @@ class PtyUnavailable(HoldfastError):
 
     def __init__(self, errno: int, used: int | None = None, allowed: int | None = None) -> None:
         # Linux reports "no space left on device", as for a full disk.
-        why = "none is left" if errno == _ENOSPC else os.strerror(errno)
+        why = "none is free" if errno == _ENOSPC else os.strerror(errno)
         counts = "" if used is None else f" ({used} of {allowed} in use)"
         super().__init__(f"cannot open a PTY: {why}{counts}", errno=errno, used=used, allowed=allowed)
 
@@ -567,7 +567,10 @@ class Timeout(HoldfastError):
 class PlaceUnreachable(HoldfastError):
     code, http_status, exit_code = "place-unreachable", 502, NOT_REACHED
     says = "{place} cannot be reached: {why}"
-    fix = "check that the place is up and that its program connects without a prompt; nothing was started"
+    fix = (
+        "nothing was started; check that the place is up and that its program (ssh, docker, ...) connects without a "
+        "prompt"
+    )
     place: str
     why: str
 
@@ -698,7 +701,7 @@ class UnsafeFile(HoldfastError):
 class DamagedRecord(HoldfastError):
     code, http_status, exit_code = "damaged-record", 500, FAILED
     says = "{path} cannot be read: {why}"
-    fix = "`hold doctor` moves it to quarantine"
+    fix = "run `hold doctor`: it moves the record to quarantine"
     path: str
     why: str
 

@@ -77,7 +77,7 @@ def test_lines_that_are_left_out_in_the_middle_leave_a_mark_there() -> None:
     ]
     lines = render(batch).text.split("\n")[2:-1]
     heading = (
-        'm00000001 [monitor] "make test": 46 lines; live again: notices come as it prints; '
+        'm00000001 [monitor] "make test": 46 lines; live again: lines are reported as they are printed; '
         "42 lines suppressed, read with cursor stdout:109"
     )
     assert lines == [

@@ -362,9 +362,9 @@ def test_the_state_of_channels_is_described_without_addresses(tmp_path: Path) ->
     stand = ChannelStatus(home)
     stand.failed(NAME, "b7k2m9qa1.1", "the answer was 404")
     stand.failed(NAME, "b7k2m9qa1.2", "the answer was 404")
-    assert [f"{NAME} did not deliver 2" in each for each in status.troubles(home)] == [True]
+    assert [f"{NAME} failed to deliver 2 notices" in each for each in status.troubles(home)] == [True]
     stand.end("people:webhook:other", "https://example.org/very-secret", "410")
-    assert any("people:webhook:other is not used since" in each for each in status.troubles(home))
+    assert any("people:webhook:other has not been used since" in each for each in status.troubles(home))
     file = tmp_path / status.FILE
     assert "very-secret" not in file.read_text()
     assert file.stat().st_mode & 0o777 == 0o600

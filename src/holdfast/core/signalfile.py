@@ -258,7 +258,7 @@ class SignalFile:
                 raise
         except OSError as problem:
             # It grows on, and is tried again when it is twice as large.
-            self._say(f"{FILE} could not be turned over: {problem.strerror}")
+            self._say(f"{FILE} could not be rotated: {problem.strerror}")
             self._rotate_above *= 2
             return
         os.close(self._fd)

@@ -209,7 +209,7 @@ class RemoteEnd:
             waiting.register(0, 0)  # the end of the link, and nothing else
             ready = dict(waiting.poll(_DETACHED_S * 1000))
             if listener.fileno() not in ready:
-                raise OSError(errno.ETIMEDOUT, "it did not come in time")
+                raise OSError(errno.ETIMEDOUT, "it did not connect in time")
             return sockets.accept(listener)
         finally:
             listener.close()

@@ -89,7 +89,7 @@ class Gate:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
-            raise RuntimeError(f"there is no way in for {scope['type']}")
+            raise RuntimeError(f"unsupported connection type: {scope['type']}")
         await self._let_in(scope, receive, send, self._passes)
 
     async def offered(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -232,7 +232,9 @@ def _check_certificate(certificate: str, key: str) -> None:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
     except OSError as problem:
         why = problem.strerror or str(problem)
-        raise BadArgument("tls", f"{certificate} and {key} cannot be used ({why})", "give PEM files that fit") from None
+        raise BadArgument(
+            "tls", f"{certificate} and {key} cannot be used ({why})", "give PEM files of a certificate and its key"
+        ) from None
 
 
 @contextmanager

@@ -379,7 +379,7 @@ async def _launchers(core: Core) -> list[Finding]:
     for path in sorted(_launcher_sockets(core.runtime)):
         answer = await _ask_launcher(core, path)
         if isinstance(answer, str):
-            fix = "starts work without it; end its process, or `hold gc` where there is none"
+            fix = "starts work without it; end its process, or run `hold gc` if the process is gone"
             findings.append(Finding("launcher", WARNING, f"{path}: {answer}", fix=fix, path=path))
             continue
         version, source = answer
@@ -441,8 +441,12 @@ async def _first_frames(core: Core, sock: socket.socket) -> list[dict[str, Any] 
 
 def _abilities() -> list[Finding]:
     return [
-        _ability("pidfd", _pidfd, "a session is then watched and signalled by pid and start time alone"),
-        _ability("subreaper", _subreaper, "processes that leave their session are then found by their mark alone"),
+        _ability("pidfd", _pidfd, "a session is then watched and signalled only by pid and start time"),
+        _ability(
+            "subreaper",
+            _subreaper,
+            "processes that leave their session are then found only by a variable in their environment",
+        ),
         _ability("memory limit", _memory_limit, "`memory` at a start is then refused"),
         _ability("children lists", _children, "a walk over a tree then reads the whole process table"),
     ]

@@ -446,7 +446,7 @@ def _without_deputy(files: Files) -> Observed:
     """Of what runs in another place we know what its deputy recorded last; another can be started to ask again."""
     recorded = _recorded_away(files)
     if recorded is None:
-        return Observed(files, UNREACHABLE, "no process has a link to its place")
+        return Observed(files, UNREACHABLE, "no process is connected to its place")
     if recorded["state"] == REFUSED:
         refused = Observed(files, UNREACHABLE, recorded["evidence"])
         refused.gaps = recorded.get("gaps") or []

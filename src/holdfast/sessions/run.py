@@ -52,7 +52,7 @@ _OUTLIVE_CALL_S = 0.2
 async def start(core: Core, command: Command, options: StartOptions, *, once: bool = False) -> Observed:
     """Start a session in the background. `once`: the key stays taken after the session has ended."""
     if options.get("lifetime") == "call":
-        raise BadArgument("lifetime", "`call` is the life of a run; start returns at once", "use run(), or `owner`")
+        raise BadArgument("lifetime", "`call` works only with run(): start() returns at once", "use run(), or `owner`")
     seen, connection = await start_connected(core, command, options, once=once)
     if connection is not None:
         connection.close()
@@ -423,7 +423,7 @@ def _lifetime(files: Files, now: dict[str, Any], lifetime: Lifetime | None, owne
         lifetime = "owner"
     wanted = lifetime or now.get("lifetime") or "detached"
     if wanted == "call":
-        why = "`call` is the life of a run, and a restart returns at once"
+        why = "`call` works only with run(): a restart returns at once"
         raise BadArgument("lifetime", why, "give `detached` or `owner`, or call run() again")
     if lifetime is None and wanted == "owner":
         owner = now["owner_process"]

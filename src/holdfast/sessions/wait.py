@@ -137,7 +137,7 @@ class Wait:
         if self._port is not None and read_files(core.home, id).away:
             raise Unsupported("waiting for a port of another place (start it with ready='port:N', and wait for that)")
         if self._ready and not read_files(core.home, id).spec.get("ready"):
-            why = f"session {id} was started without saying when it is ready"
+            why = f"session {id} was started without a `ready` condition"
             raise BadArgument("ready", why, "start it with ready=, or wait for a match or a port")
         self._matcher: Matcher | None = None
         if "match" in given:

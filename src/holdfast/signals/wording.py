@@ -60,7 +60,7 @@ def spell(seconds: float) -> str:
 
 
 def spelt(seconds: float | None) -> str:
-    return "a time" if seconds is None else spell(seconds)
+    return "an unknown time" if seconds is None else spell(seconds)
 
 
 def as_of(signal: Signal) -> str:
@@ -89,7 +89,7 @@ def processes(found: Sequence[Mapping[str, Any]], quoter: Quoter) -> str:
 
 
 # How a stop went that had a grace and did not end within it.
-_STOPPED = {"kill": ", killed after the grace", "elsewhere": ", killed from elsewhere meanwhile"}
+_STOPPED = {"kill": ", killed after the grace", "elsewhere": ", killed by another process within the grace"}
 # How long these took is not known.
 _NEVER_SEEN = ("lost", "spawn_error")
 _ERROR_CHARACTERS = 160
@@ -102,7 +102,7 @@ def ending(item: Item, quoter: Quoter) -> str:
     if took is not None and signal.kind != "monitor" and typed.text(signal.fields, "cause") not in _NEVER_SEEN:
         said[0] += f" after {spell(took)}"
     if signal.fields.get("start_limit") is True:
-        said[0] += ", not started again: too many starts"
+        said[0] += ", not restarted: the start limit was reached"
     if signal.attempt > 1:
         said[0] += f", attempt {signal.attempt}"
     if signal.kind == "monitor":
@@ -171,7 +171,7 @@ def ending_reason(signal: Signal, quoter: Quoter) -> str:
         why = ending_error(signal)
         return f"could not be started: {quoter.label(why, _ERROR_CHARACTERS)}" if why else "could not be started"
     if cause == "lost":
-        return "lost: its runner is gone and recorded no exit, how it ended is unknown"
+        return "lost: its runner is gone and recorded no exit, so how it ended is unknown"
     limit = typed.seconds(fields, "limit_s")
     return limit_words(cause, "" if limit is None else spell(limit)) or f"cause {quoter.word(cause)}"
 
@@ -183,7 +183,7 @@ def limit_words(cause: str, length: str = "") -> str:
         "idle_timeout": f"printed nothing for {length or 'too long'}",
         "ttl": f"reached its time to live of {length}".removesuffix(" of "),
         "owner_gone": "outlived the process that owned it",
-        "out_of_memory": "ran out of memory",
+        "out_of_memory": "exceeded its memory limit",
     }.get(cause, "")
 
 
@@ -262,7 +262,7 @@ _WHY_DISABLED = {
     "too_slow": "the pattern took too long to match",
 }
 _LEVELS = {
-    "held": "held: notices are delayed, because it prints much",
+    "held": "held: notices are delayed, because it prints too much",
     "digest": "digest: fewer notices while it floods",
 }
 
@@ -292,7 +292,7 @@ def level(item: Item) -> str:
         return said
     were = {typed.text(signal.fields, "level") for signal in item.signals}
     were.add(typed.text(item.signals[0].fields, "level_before"))
-    return "live again: notices come as it prints" if were & _LEVELS.keys() else ""
+    return "live again: lines are reported as they are printed" if were & _LEVELS.keys() else ""
 
 
 def suppressed(item: Item, shown: int, read: str) -> str:
@@ -337,8 +337,8 @@ def _lifecycle(item: Item, quoter: Quoter) -> str:
         wait = typed.seconds(fields, "retry_in_s")
         times = max(typed.count(fields, "count"), len(item.signals))
         due = f"in {spell(wait)}" if wait is not None else "soon"
-        often = f", {times} times by now" if times > 1 else ""
-        return f"ended ({outcome(signal, quoter)}) and starts again {due} by itself{often}{as_of(signal)}"
+        often = f", {times} times so far" if times > 1 else ""
+        return f"ended ({outcome(signal, quoter)}) and is restarted automatically {due}{often}{as_of(signal)}"
     return f"{quoter.word(fields.get('phase') or 'lifecycle')}{as_of(signal)}"
 
 
@@ -346,7 +346,7 @@ def _watch_disabled(item: Item, quoter: Quoter) -> str:
     fields = item.signal.fields
     why = typed.text(fields, "reason")
     hits, missed = typed.count(fields, "hits"), typed.count(fields, "suppressed")
-    said = f"is not watched any more: {_WHY_DISABLED.get(why) or quoter.word(why)}; {hits} match notices delivered"
+    said = f"is no longer watched: {_WHY_DISABLED.get(why) or quoter.word(why)}; {hits} match notices delivered"
     said += f", suppressed {lines(missed)} that matched" if missed else ""
     return f"{said}; it is still running, and you will be notified when it exits"
 
@@ -360,7 +360,7 @@ def _overflow(item: Item, quoter: Quoter) -> str:
         return f"too many matches at once ({held} suppressed): matches are suppressed {until} and counted"
     more = typed.count(fields, "more_sessions")
     rest = f" (and {more} more sessions)" if more else ""
-    return f"matches are reported again; {held} were held back, of these sessions{rest}:"
+    return f"matches are reported again; {held} were held back, from these sessions{rest}:"
 
 
 def _heartbeat(item: Item, quoter: Quoter) -> str:
@@ -392,7 +392,8 @@ def _deadline(item: Item, quoter: Quoter) -> str:
     fields = item.signal.fields
     limit, elapsed = typed.seconds(fields, "limit_s"), typed.seconds(fields, "elapsed_s")
     hard = typed.seconds(fields, "hard_in_s")
-    said = f"has run for {spelt(elapsed)}, longer than the expected {spelt(limit)}; nothing was stopped"
+    said = f"has run for {spelt(elapsed)}, longer than expected"
+    said += ("" if limit is None else f" ({spell(limit)})") + "; nothing was stopped"
     said += f", its time limit is reached in {spell(hard)}" if hard is not None else ", and it has no time limit"
     return said + as_of(item.signal)
 
@@ -415,7 +416,7 @@ def _health(item: Item, quoter: Quoter) -> str:
     facts = typed.text(fields, "evidence") or ", ".join(typed.texts(fields, "evidence"))
     evidence = quoter.quoted(facts) if facts else ""
     since = time_of(fields.get("since"))
-    said = "is stale: its runner is gone and the command runs; its output is not recorded any more; a stop ends it"
+    said = "is stale: its runner is gone but the command still runs; its output is no longer recorded; a stop ends it"
     if state != "stale":
         said = f"is {quoter.word(state)}"
     return said + (f" since {since}" if since else as_of(item.signal)) + (f" ({evidence})" if evidence else "")
@@ -431,7 +432,7 @@ def _gap(item: Item, quoter: Quoter) -> str:
         return f"{typed.count(fields, 'signals')} signals were removed unread with their sessions ({of})"
     stream = typed.stream(fields) or "its output"
     why = typed.text(fields, "reason")
-    said = f"loses output: the disk refuses {stream} from offset {typed.count(fields, 'from')} on"
+    said = f"is losing output: {stream} from offset {typed.count(fields, 'from')} on cannot be written to the disk"
     return said + (f" ({quoter.word(why)})" if why else "")
 
 
@@ -439,7 +440,7 @@ def _survivors(item: Item, quoter: Quoter) -> str:
     fields = item.signal.fields
     left = typed.tables(fields, "pids")
     if not left:
-        return "has no process running any more"
+        return "has no more running processes"
     if fields.get("answered") is True:
         # A mark of the host: the agent knows the processes, and how to end them.
         return "is still running in the background"
@@ -448,12 +449,12 @@ def _survivors(item: Item, quoter: Quoter) -> str:
     count = len(left)
     said = f"left {count} {'process' if count == 1 else 'processes'} running after {after}"
     held = f" (holding {', '.join(holds)})" if holds else ""
-    return f"{said}: {processes(left, quoter)}{held}; a stop of the session ends them"
+    return f"{said}: {processes(left, quoter)}{held}; stopping the session ends them"
 
 
 def _unknown(item: Item, quoter: Quoter) -> str:
     name = quoter.word(item.signal.fields.get("variant") or item.signal.variant)
-    return f"has a signal of a kind that this release does not know: {name}"
+    return f"has a signal that this version does not know: {name}"
 
 
 _SENTENCES = {

@@ -64,7 +64,7 @@ class Unavailable(Exception):
         self.errno = problem.errno or 0
         self.used, self.allowed = _counts()
         counts = "" if self.used is None else f" ({self.used} of {self.allowed} in use)"
-        reason = "none is left" if self.errno == errno.ENOSPC else problem.strerror
+        reason = "none is free" if self.errno == errno.ENOSPC else problem.strerror
         super().__init__(f"no PTY could be opened: {reason}{counts}")
 
 

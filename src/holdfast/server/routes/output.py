@@ -197,7 +197,7 @@ async def blocks(blocks: Iterator[bytes]) -> AsyncIterator[bytes]:
 
 
 @endpoint(
-    *("GET", "/v1/sessions/{id}/wait", "observe", "Wait until something holds; `reason` says what"),
+    *("GET", "/v1/sessions/{id}/wait", "observe", "Wait until one of the conditions holds; `reason` says which"),
     query=(
         takes("until", TEXT, f"The conditions, with commas: {', '.join(CONDITIONS)}. Default: exit."),
         # A condition that takes a value is a parameter of its own, and need not be in `until`.
@@ -226,11 +226,11 @@ _SCREEN_HELP = "text (default), json, ansi, svg, or restore: the bytes that put 
 
 
 @endpoint(
-    *("GET", "/v1/sessions/{id}/screen", "observe", "What a person would see of its terminal"),
+    *("GET", "/v1/sessions/{id}/screen", "observe", "The screen of its terminal, now or at an offset"),
     query=(
         takes("format", CHOICE, _SCREEN_HELP, words=("text", "json", "ansi", "svg", "restore")),
         takes("at", NUMBER, "An offset of its output; the default is now.", high=_OFFSET_MAX),
-        takes("history", NUMBER, "Rows that went off the top.", high=10_000),
+        takes("history", NUMBER, "Rows that have scrolled off the top.", high=10_000),
     ),
     gives=replies.Screen,
     media=("text/plain", "image/svg+xml", "application/octet-stream"),

@@ -198,7 +198,9 @@ async def session(ask: Ask) -> dict[str, Any]:
     return record(await ask.session.refresh())
 
 
-@endpoint("GET", "/v1/sessions/{id}/spec", "observe", "What was asked for at the start", gives=replies.Spec)
+@endpoint(
+    "GET", "/v1/sessions/{id}/spec", "observe", "The options that the session was started with", gives=replies.Spec
+)
 async def spec(ask: Ask) -> dict[str, Any]:
     """The start options that were given, and the names of the variables that were set: their values are not stored.
     Those of the clean base are left out, because a start sets them again."""

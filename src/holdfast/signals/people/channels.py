@@ -214,7 +214,7 @@ class Post:
         if self._over:
             return Outcome(AGAIN, "there was no time left")
         if address.scheme != "https" and not _is_here(connection.sock.getpeername()[0]):
-            return Outcome(FAILED, f"{address.hostname} is not on this machine: only https goes there")
+            return Outcome(FAILED, f"{address.hostname} is not on this machine: use https")
         path = (address.path or "/") + (f"?{address.query}" if address.query else "")
         headers = {
             "Content-Type": "application/json",
@@ -244,7 +244,7 @@ def judged(status: int, retry_after: str | None, now: float) -> Outcome:
     if status in _TRY_AGAIN or status >= 500:
         return Outcome(AGAIN, f"the answer was {status}", _asked_wait(retry_after, now))
     if status == 410:
-        return Outcome(GONE, "the answer was 410: nothing more is wanted there")
+        return Outcome(GONE, "the answer was 410 (Gone): the receiver wants no more notices")
     what = "a redirect, which is not followed" if 300 <= status < 400 else "which will not change"
     return Outcome(FAILED, f"the answer was {status}, {what}")
 

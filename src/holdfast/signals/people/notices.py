@@ -80,7 +80,7 @@ def _fields(signal: Signal) -> dict[str, str]:
 def _title(signal: Signal) -> str:
     if signal.variant == "overflow":
         if signal.fields.get("state") == "tripped":
-            return "too many matches at once: they are held back for a while"
+            return "too many matches at once: further matches are held back for a while"
         return f"{_line(signal.fields.get('suppressed'))} matches were held back"
     return f"{_label(signal)} {_happened(signal)}"
 
@@ -105,16 +105,16 @@ def _happened(signal: Signal) -> str:
         return f"is {_line(fields.get('state'))}"
     if signal.variant == "deadline":
         elapsed = seconds(fields, "elapsed_s")
-        return "runs for long" if elapsed is None else f"has been running for {spell(elapsed)}"
+        return "has been running for a long time" if elapsed is None else f"has been running for {spell(elapsed)}"
     if signal.variant == "survivors":
         pids = fields.get("pids")
         return f"left {len(pids) if isinstance(pids, list) else 'some'} processes behind"
     return {
         "event": "has news",
         "heartbeat": "still runs",
-        "watch_disabled": "is not watched any more",
-        "gap": "prints what the disk does not take",
-    }.get(signal.variant, "has a signal that this release does not know")
+        "watch_disabled": "is no longer watched",
+        "gap": "is losing output: it cannot be written to the disk",
+    }.get(signal.variant, "has a signal that this version does not know")
 
 
 def _ended(fields: dict[str, Any]) -> str:

@@ -102,9 +102,10 @@ def troubles(home: str) -> list[str]:
     for name, facts in sorted(read(home).items()):
         over, last = facts.get("over"), facts.get("last_failure")
         if isinstance(over, dict):
-            found.append(f"{name} is not used since {over.get('at')}: {over.get('why')}")
+            found.append(f"{name} has not been used since {over.get('at')}: {over.get('why')}")
         elif isinstance(last, dict):
-            found.append(f"{name} did not deliver {facts.get('failed')}, last at {last.get('at')}: {last.get('why')}")
+            failed = f"{facts.get('failed')} {'notice' if facts.get('failed') == 1 else 'notices'}"
+            found.append(f"{name} failed to deliver {failed}, most recently at {last.get('at')}: {last.get('why')}")
     return found
 
 
