@@ -13,7 +13,7 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "config.md"
 _HEAD = """# Configuration
 
 One TOML file: `$HOLDFAST_CONFIG`, else `$XDG_CONFIG_HOME/holdfast/config.toml`, else
-`~/.config/holdfast/config.toml`. Without a file the defaults hold. A variable of the environment wins over
+`~/.config/holdfast/config.toml`. Without a file, the defaults apply. Environment variables override
 the file. Unknown sections, keys and variables, and values of the wrong type, are errors that name the place:
 nothing is started, and `hold gc` removes nothing. Commands that look at sessions or end them use the defaults and
 say so in one line. A file that another user owns or may write is not read: every command refuses it, except
