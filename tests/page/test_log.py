@@ -143,9 +143,9 @@ def test_a_long_log_is_read_from_any_offset_both_ways(
 def _all_found(page: Page) -> bool:
     """Ask for more once, unless there is none."""
     page.wait_for_selector(".find [role=status]:has-text('found')")
-    if page.query_selector(".hits button:has-text('More')") is None:
+    if page.query_selector(".hits button:has-text('Show older')") is None:
         return True
-    page.click(".hits button:has-text('More')")
+    page.click(".hits button:has-text('Show older')")
     return False
 
 
