@@ -1,4 +1,4 @@
-"""Where everything is: the home, the runtime directory, ids, and which names may be given."""
+"""Paths and names: the home, the runtime directory, ids of sessions, and rules for names."""
 
 from __future__ import annotations
 

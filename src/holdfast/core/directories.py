@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-# May others change what is in it, or even look?
+# Mode bits: others may write (WRITABLE); others may access it at all (OPEN).
 WRITABLE = stat.S_IWGRP | stat.S_IWOTH
 OPEN = stat.S_IRWXG | stat.S_IRWXO
 _INSTEAD = "set HOLDFAST_HOME to a directory of your own"

@@ -33,7 +33,7 @@ _SNAPSHOT_MAX_BYTES = 4096
 
 def status_of(exit: dict[str, Any]) -> str:
     if exit.get("start_limit"):
-        # The end of its last attempt may have been asked for; that no other follows was not.
+        # Even if a stop ended the last attempt, nobody requested that the restarts end: the session failed.
         return "failed"
     # Reported by a host that ran it in its own way; else it follows from the cause.
     return str(exit.get("status") or status_after(exit["cause"], exit["code"]))

@@ -1,4 +1,4 @@
-"""JSON as we write it: compact and ASCII; and one value of it, read.
+"""Compact ASCII JSON: writing, and reading a single value.
 
 The C functions behind the `json` package, without the package: its classes make a forked runner write to some
 forty pages that it could have shared with its launcher, and its regular expressions are a tenth of the time that a
@@ -86,8 +86,8 @@ def _read(given: str | bytes, scan: Scan) -> Any:
     except StopIteration:
         raise ValueError("no JSON value") from None
     except (SystemError, ImportError):
-        # The class of its error is the package's. Up to Python 3.11 the scanner fails at failing where that was not
-        # imported; later ones import it then, and the installation may be gone by that time.
+        # The class of its error is the package's. Up to Python 3.11 the C scanner cannot raise it unless that
+        # package is imported already; later versions import it at that moment, when the installation may be gone.
         raise ValueError("not JSON") from None
     if end != len(text):
         raise ValueError(f"more than one JSON value, at {end}")

@@ -230,8 +230,8 @@ def check_descriptors() -> None:
 
 
 class Reserve:
-    """Two descriptors kept back (a pidfd and a look at it): within, they are free for the files, looks and signals
-    without which no end can be recorded, even when clients or a lowered limit have taken all the others."""
+    """Two spare descriptors. Inside the `with` block they are closed, so that the files and pidfds needed to record an
+    end can be opened even when clients or a lowered limit have taken all other descriptors."""
 
     def __init__(self) -> None:
         self._fds = [os.dup(0), os.dup(0)]

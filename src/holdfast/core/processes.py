@@ -276,9 +276,9 @@ def orphans(
     survivors: Iterable[dict[str, Any]] = (),
 ) -> list[Process]:
     """What lives of a session whose runner is gone: the command itself, its group, the recorded survivors, everything
-    below those, and whatever carries the session's mark. Each is verified by start time; a group whose leader has left,
-    by being in the session that the runner led, or on a terminal the command: the kernel gives neither number to others
-    while a member lives."""
+    below those, and whatever carries the session's mark. Each is verified by start time; a process group
+    without its leader by its kernel session, which the runner (on a terminal: the command) led: the kernel does not
+    reuse either number while a member lives."""
     table = everyone()
     roots: set[int] = set()
     born = 0
@@ -425,7 +425,7 @@ def described_some(processes: list[Process]) -> tuple[list[dict[str, Any]], int]
 COMMAND, GROUP, TREE = "command", "group", "tree"
 # Every process group that has the session's terminal; and the terminal itself, as if a person typed.
 SESSION, TERMINAL = "session", "terminal"
-# What a person types to interrupt: no signal, until the terminal makes one of it.
+# The interrupt key, as a person types it; the terminal turns it into a signal.
 INTR = "INTR"
 _OF_THE_COMMAND = (COMMAND, TERMINAL)
 
@@ -448,7 +448,7 @@ class Rung:
 def rungs(grace_s: float, asked: list[dict[str, Any]] | None = None, *, tty: bool = False) -> list[Rung]:
     """The graceful signal to the command alone, so that it can shut its children down in its own order; then to
     whatever is left; then the kill. On a terminal first the key, twice, and before TERM a hang-up: interactive shells
-    ignore the one and not the other. A grace of 0 kills at once. An asked rung that says it is the `last` is not
+    ignore TERM, but not a hang-up. A grace of 0 kills at once. An asked rung that says it is the `last` is not
     followed by a kill: what does not leave then stays."""
     if asked is None and tty:
         steps = [

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 EXIT_ROOM_BYTES = 16 << 10
 _EXIT_RESERVE = ".exit.reserved"
 _NOTE_TRIES = 5
-# There is nothing, or a link, a pipe or a socket, a directory, something else that is not a regular file.
+# Error numbers that mean: missing, or not a regular file (link, pipe, socket, directory and the like).
 _NOT_A_FILE = (errno.ENOENT, errno.ELOOP, errno.ENXIO, errno.EISDIR, errno.EINVAL)
 # The stop of a session whose runner could not be asked; written by a host before it acts without the runner.
 INTENT = "intent.json"

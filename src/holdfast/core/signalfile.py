@@ -151,8 +151,8 @@ class SignalFile:
         return True
 
     def skip_to(self, seq: int) -> None:
-        """The next record gets this number, which was named already. What was to come before it is lost, and counted
-        here."""
+        """Continue at this number, which another record already names. Records that should have come before it are
+        lost, and counted here."""
         if seq > self.seq + 1:
             self.note({"lost": seq - self.seq - 1, "before": seq})
             self.seq = seq - 1
@@ -192,7 +192,7 @@ class SignalFile:
 
     def _continue(self) -> None:
         if self._size and os.pread(self._fd, 1, self._size - 1) != b"\n":
-            # What was torn may lack nothing but its end, and counts then.
+            # A torn line may lack only its newline; then it counts.
             self._put(b"\n")
         # Numbers ascend, so the last line that has one says it; but what a rotation carried over is older than what it
         # says on its first line.

@@ -45,7 +45,7 @@ class Worker:
         self._lock = threading.Lock()
         self._on_stop: list[Callable[[], object]] = []
         self._thread_id = 0
-        # There is a command, and it has no process.
+        # It looks like a running command, but has no process of its own.
         self.command: dict[str, Any] = {"pid": None, "start": None, "line": [name]}
         self.started_ns: int | None = None
         self.began = time.monotonic()

@@ -160,8 +160,8 @@ class Index:
         return self._reader(id)
 
     def note(self, rows: Iterable[Row]) -> list[str]:
-        """Remember what was read from directories. Nothing is written where nothing is new. Those whose signals are
-        not all in yet stay unfinished; which they are."""
+        """Remember what was read from directories. Nothing is written where nothing is new. Sessions whose signals
+        have not all been entered stay unfinished; returns their ids."""
         values = [row.values() for row in rows]
         held_up: list[str] = []
         for start in range(0, len(values), _ROWS_AT_ONCE):
@@ -282,7 +282,7 @@ class Index:
         return self._ask(ask, lambda answer: answer[0]) or (self.ids(), {})
 
     def _ask(self, question: Callable[[sqlite3.Connection], T], unfinished: Callable[[T], Sized]) -> T | None:
-        """The answer; after a lost index was read in, where that is why so much is unfinished."""
+        """The answer. If many sessions are unfinished because the index was lost, the directories are read first."""
         answer = self.database.ask(question)
         if answer is not None and len(unfinished(answer)) > _MANY and self._read_unread():
             answer = self.database.ask(question)

@@ -1,4 +1,4 @@
-"""The nouns: a session in words, what calls give back, durations and sizes."""
+"""The data types of the library: snapshots of sessions, results of calls, durations and sizes."""
 
 from ..core.clock import rfc3339
 from ..core.processes import command_text

@@ -1,4 +1,4 @@
-"""Who knows whom: the files of `<home>/nodes`, invitations, and joining.
+"""Which nodes and views know each other: the files of `<home>/nodes`, invitations, and joining.
 
 | file | of | has |
 | --- | --- | --- |
@@ -286,7 +286,7 @@ class Invitation:
 
     def text(self) -> str:
         body = jsontext.write({**asdict(self), "fabric": self.fabric.to_json(), "v": 1}).encode()
-        # No shell and no parser takes it for anything but a word.
+        # Every shell and parser reads it as one plain word.
         return _MARK + base64.urlsafe_b64encode(hashlib.sha256(body).digest()[:6] + body).decode().rstrip("=")
 
     @staticmethod

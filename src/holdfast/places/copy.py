@@ -43,8 +43,8 @@ def segments_max(log_cap: int, segment_bytes: int) -> int:
 
 
 class Copy:
-    """The copy. `facts` replace those of the state record in the other place; `log_bytes` is what its
-    segments may take together, `segments` how many they may be."""
+    """The local copy of a session directory in another place. `facts` replace those of the state record there;
+    `log_bytes` is what its segments may take together, `segments` how many they may be."""
 
     def __init__(
         self,

@@ -211,7 +211,7 @@ _LOCK_S = 0.5
 _LOOK_S = 0.01
 # How often the removal over there is tried after all of the session was copied.
 _FORGET_TRIES = 5
-# After this a runner that was asked for and is not on record there has never come.
+# If the requested runner is not on record there after this time, it was never started.
 _BEGIN_S = 30.0
 # What a shell, or a container's runtime, ends with when there is no such program.
 _NO_PROGRAM = (126, 127)
@@ -632,7 +632,7 @@ class Deputy:
         self._loop.leave()
 
     def _over(self, state: str, evidence: str, done: Message | None = None, *, certain: bool = False) -> None:
-        """The session has no runner any more. Without any record, it never started."""
+        """Called when the session no longer has a runner. If there is no record of it, it was never started."""
         began = records.found(self._directory, "state.json") or records.found(self._directory, "exit.json")
         if state == "missing" and not began:
             # A link may break while a runner starts. A runner that refused has answered.

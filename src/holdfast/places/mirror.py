@@ -64,7 +64,7 @@ class Growth:
         """Everything that has come since the last look, each piece with its heading."""
         found = self._look()
         if found is None:
-            return  # what is gone as a whole takes nothing away from the copy
+            return  # the whole directory is gone there: the copy keeps its files
         for name in sorted({*self._sent, *self._have} - {name for name, _ in found}):
             self._sent.pop(name, None)
             self._have.pop(name, None)

@@ -45,7 +45,7 @@ _READ_BYTES = 64 << 10
 # Output that trickles is gathered for this long.
 _GATHER_S = 0.01
 _GATHER_BYTES = 4 << 10
-# Of growth, before anything else has its turn.
+# The most new file content sent before other messages get their turn.
 _AT_ONCE_BYTES = 256 << 10
 # A runner that lives and does not let us in is asked again.
 _AGAIN_S = 0.1
@@ -123,7 +123,7 @@ class RemoteEnd:
         self._ear_decoder = wire.Decoder()
         self._has_asked = False
         self._has_started = False
-        # Of growth, what the deputy has not written yet; and is there more, or may be?
+        # Bytes of file content that the deputy has not written yet; and whether there is, or may be, more.
         self._untaken = 0
         self._is_behind = False
         # Growth that is being sent, and the last status of the runner, to be answered when all of it was sent.

@@ -249,8 +249,8 @@ class Launcher:
             os._exit(0)
 
     def _serve(self, line: socket.socket) -> None:
-        """Be the runner of one caller after the other. After a command that ended soon, and whose caller waited, we
-        are as good as new and warmer: then the launcher, at the other end of `line`, may have us back."""
+        """Be the runner of one caller after the other. After a short command whose caller waited for its end, this
+        process offers itself as a spare again to the launcher, at the other end of `line`."""
         for _ in range(_LIVES_MAX):
             set_title("spare")
             channel = self._wait_for_caller(line)

@@ -1,6 +1,6 @@
 """The life of one command, from its spawn to the moment its runner leaves.
 
-`live` is the story from top to bottom and `exit_sequence` its last chapter. Every turn of the runner's loop resumes it;
+`live` runs it from start to end; `exit_sequence` is its last part. Every turn of the runner's loop resumes it;
 it yields where it waits, and until when at the latest. Meanwhile clients and timers act on the session (`session.py`).
 `Ending` is how one attempt ended: its cause, its exit object, and `exit.json`.
 """

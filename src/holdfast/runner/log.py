@@ -99,7 +99,7 @@ class LogWriter:
         self._by_age: list[_Stream] = []  # one entry per closed-or-open segment, in order of creation
         self._frames: int | None = None
         self._frames_size = 0
-        # Of all frames, the one that the following ones cannot be drawn without.
+        # The last resize frame: without it, later frames cannot be drawn.
         self._last_resize = b""
         self._until_free_check = _FREE_CHECK_BYTES
         self._low = False

@@ -47,7 +47,7 @@ _COMMENT_S = 15.0
 _PAUSE_S = 0.25
 # A reader that is further behind has to list again.
 _BEHIND = 1000
-# Ahead of all positions: of an id that this server did not issue.
+# A position after all others: for an id that this server did not issue.
 _NOWHERE = 1 << 53
 _PAGE = 50
 # A burst of changes is handled together.

@@ -176,7 +176,7 @@ if TYPE_CHECKING:
 
 # A start takes milliseconds and gives up after seconds; after a minute it is dead.
 _HALF_AGE_S = 60.0
-# No start waits this long for its turn: the numbers drawn before are worthless.
+# No start waits this long for its turn: older ticket numbers can be discarded.
 _BESIDE_AGE_S = 3600.0
 
 _TRASH = ".trash-"

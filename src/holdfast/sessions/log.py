@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     Chunk = tuple[str, int, bytes]
 
 READ_MAX_BYTES = 1 << 20
-# A person reads two hundred lines of any length, and many more when they are short.
+# Enough for two hundred very long lines.
 TAIL_MAX_BYTES = 16 << 20
 _TAIL_BLOCK_BYTES = 32 << 10
 # A turn of one stream is read in steps of this size: a page is full long before all frames have been read.

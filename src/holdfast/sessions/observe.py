@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 # A session in another place whose runner is gone is asked after again when this has passed: it costs a link.
 _STALE_FOR_S = 30.0
-# Replaces a line that is longer than any signal; not a signal either.
+# Stands in for a line that is too long to be a signal; it is not a signal itself.
 _TOO_LONG = b'"longer than a signal"\n'
 # Files that only a session whose command was started has, beside the segments of its log.
 _OF_A_COMMAND = ("state.json", "exit.json", "frames", "signals.jsonl")
@@ -50,7 +50,7 @@ _OF_A_COMMAND = ("state.json", "exit.json", "frames", "signals.jsonl")
 DAMAGED = "damaged"
 # The same: the place sent more than the limits of the session allow, and the copy has stopped.
 REFUSED = "refused"
-# Why a session cannot be read whose directory has everything else.
+# The reason given for a session directory that lacks only `spec.json`.
 NO_SPEC = "it is missing"
 
 
@@ -137,7 +137,7 @@ class Observed:
         self.evidence = evidence
         self.live = live
         self.orphans = orphans or []
-        # What of its output its place could not bring here.
+        # Output that the place could not transfer to this machine.
         self.gaps: list[Record] = []
         # Why the answer at its endpoint cannot be used.
         self.damage: DamagedRecord | None = None
@@ -394,7 +394,8 @@ def _ended(files: Files) -> Observed:
 
 
 def orphans(files: Files) -> list[processes.Process]:
-    """What lives here of a session whose runner is gone. What is listed as a survivor is what a stop ends."""
+    """Processes of a session whose runner is gone that still run on this machine, recorded survivors included,
+    because a stop ends those."""
     survivors = () if files.exit is None else files.exit["exit"]["survivors"]
     return processes.orphans(files.id, files.command, files.pgid, files.runner, survivors)
 
@@ -443,7 +444,7 @@ def _stale_or_lost(files: Files) -> Observed:
 
 
 def _without_deputy(files: Files) -> Observed:
-    """Of what runs in another place we know what its deputy recorded last; another can be started to ask again."""
+    """For a session in another place: what its deputy recorded last. A new deputy can be started to ask again."""
     recorded = _recorded_away(files)
     if recorded is None:
         return Observed(files, UNREACHABLE, "no process is connected to its place")
@@ -545,7 +546,7 @@ def _optional(path: str, shape: Shape) -> Record | None:
 
 
 def _read(path: str, shape: Shape) -> Record:
-    """The one way in for records of a session: of this shape, or DamagedRecord."""
+    """Reads a record of a session and checks its shape; DamagedRecord if it is wrong."""
     try:
         record = records.read(path)
         shapes.check(shape if isinstance(shape, shapes.Kind) else shape(record), record)

@@ -186,7 +186,7 @@ class Foreground:
 
 
 def _lives_on(reply: dict[str, Any]) -> bool:
-    """Is anything left of the session, as its runner answered a wait for its end?"""
+    """Whether the session still has processes, according to the runner's answer to a wait for its end."""
     return reply["reason"] == "timeout" or bool((reply["status"].get("exit") or {}).get("survivors"))
 
 

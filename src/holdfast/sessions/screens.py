@@ -54,7 +54,7 @@ class Restore:
         self.state = state
         self.plan = plan
         self.resizes = resizes
-        # Has everything been there that was read of it up to now?
+        # Whether all bytes that were requested so far were available.
         self.whole = True
 
     def read(self, begin: int, end: int) -> Iterator[bytes]:

@@ -208,7 +208,7 @@ def _long_sequences(directory: str) -> list[tuple[int, int]]:
 
 
 def _is_over(snapshot: LogSnapshot) -> bool:
-    """What is unfinished stays so."""
+    """Whether the session has ended, so that what is unfinished stays unfinished."""
     return os.path.exists(f"{snapshot.directory}/exit.json")
 
 

@@ -244,8 +244,8 @@ class Wait:
         return None
 
     def _goes_on(self, seen: Observed) -> bool:
-        """Whether the command has ended, and `extinct` waits for processes that it left. Of what a dead runner left
-        behind there is no more output."""
+        """Whether the command has ended, and `extinct` waits for processes that it left. Output of
+        processes that a dead runner left behind is not recorded."""
         if seen.final:
             return False
         return runner_lives(seen.files.directory) or (not self._output and bool(orphans(seen.files)))

@@ -121,7 +121,8 @@ def refuse_unproven(files: Files) -> None:
     other = stranger(files)
     if other is None or files.command is None:
         return
-    # A marked process at that pid makes the record the liar. Without one, others of the session may still live.
+    # If the process with that pid carries the session's mark, the record is wrong. Otherwise the pid was reused, and
+    # other processes of the session may still run.
     marked = processes.environment(other.pid).get(processes.SESSION_VARIABLE) == files.id
     if marked or not orphans(files):
         raise IdentityMismatch(files.id, "command start", files.command["start"], other.start)
@@ -186,11 +187,11 @@ def _signal_file(directory: int, files: Files) -> SignalFile:
 
 
 _TAIL_BYTES = 16 << 10
-# The death of any of so many may change the picture.
+# At most this many processes are watched: the death of any of them may change the state.
 _WATCHED = 16
 # What a runner adds to the signal of an end from its exit record.
 _COUNTED = ("watch", "events", "start_limit", "error")
-# Of a session's keys those that a signal has no room or no use for.
+# Snapshot keys that a signal leaves out.
 _NOT_IN_SIGNALS = (
     "cursor",
     "observed_at",

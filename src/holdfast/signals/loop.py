@@ -1,4 +1,4 @@
-"""The loop of an agent that is woken by signals, without the wake that gets lost between two checks.
+"""The loop of an agent that is woken by signals; no wake is lost between two checks.
 
 One turn at a time, from any number of threads: a caller that finds the gate busy returns, because the one inside looks
 again after it has become idle. That last look closes the gap between "nothing is left" and "idle".
@@ -152,7 +152,7 @@ class _Gate:
         return self._source.waker
 
     def enter(self) -> bool:
-        """Step 1, for hosts that have a loop of their own. False: go away."""
+        """Step 1, for hosts that have their own loop. False: another caller runs the turns; return."""
         return self._turns.enter()
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What a dead runner did not record: the end of its session, or that its command runs on without it.
+"""Records what a dead runner could not: the end of its session, or that its command still runs.
 
 The writer of a signal file holds its lock. A host that gets the lock is the successor: it reads the file again and
 appends only what is missing, so that any number of hosts write one `stale` and one ending.

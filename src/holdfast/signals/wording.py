@@ -88,7 +88,7 @@ def processes(found: Sequence[Mapping[str, Any]], quoter: Quoter) -> str:
 # How a session ended: its status, why and by whom, what was observed, what still runs, where its output is.
 
 
-# How a stop went that had a grace and did not end within it.
+# How a stop ended that was not finished within its grace period.
 _STOPPED = {"kill": ", killed after the grace", "elsewhere": ", killed by another process within the grace"}
 # How long these took is not known.
 _NEVER_SEEN = ("lost", "spawn_error")
@@ -137,7 +137,7 @@ def living(item: Item, quoter: Quoter) -> str:
 
 
 def outcome(signal: Signal, quoter: Quoter) -> str:
-    """Why, where that is more than how, and how."""
+    """The cause, unless it is a plain exit, followed by the exit code or signal."""
     parts = [ending_reason(signal, quoter), ending_seen(signal)]
     return ", ".join(filter(None, parts)) or ("" if signal.kind in AGENTS else "exit code unknown")
 
@@ -238,7 +238,7 @@ def ending_printed(signal: Signal) -> bool:
 
 
 def ends_of(signal: Signal) -> dict[str, int]:
-    """How far each stream went."""
+    """The end offset of each stream."""
     recorded = isinstance(signal.fields.get("ends"), dict)
     return typed.offsets(signal.fields if recorded else signal.snapshot, "ends")
 
@@ -254,7 +254,7 @@ def whole_output(signal: Signal) -> str:
 # What happened, in one line after the name of a session. All styles share these words.
 
 
-# It was delivered before, and how far that went is not known.
+# It was delivered before; whether the reader handled it is unknown.
 REDELIVERED = "redelivered (you may have it already)"
 _WHY_DISABLED = {
     "strikes": "it matched too often, several times in a row",
@@ -442,7 +442,7 @@ def _survivors(item: Item, quoter: Quoter) -> str:
     if not left:
         return "has no more running processes"
     if fields.get("answered") is True:
-        # A mark of the host: the agent knows the processes, and how to end them.
+        # Set by the host: an answer has already named these processes and how to end them.
         return "is still running in the background"
     after = "its stop" if fields.get("after") == "stop" else "its exit"
     holds = [name for name in typed.texts(fields, "holds") if name in STREAM_NUMBERS]

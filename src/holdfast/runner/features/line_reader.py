@@ -145,7 +145,7 @@ class Reader:
         self._lines = Lines(end, overlap=0, keep_repeats=True) if finished_lines_only else Lines(end)
         self._block_bytes = _BLOCK_BYTES
         self.sieve = sieve
-        # How many of the lines that cannot match are wanted before one that can.
+        # How many preceding lines are kept as context for a line that may match.
         self.context = 0
         # Bytes that were gone, or never on the disk, or passed over when they were to be read.
         self.unread = 0

@@ -44,7 +44,7 @@ _RECORDED_MAX = 10 << 10
 _DIGEST_LAST = 5
 # Set for a part that is not the last of its line; not recorded.
 _GOES_ON = "goes_on"
-# Clocks are floats: what was planned for a moment is due at it.
+# Tolerance for comparing clock values, which are floats.
 _NOW = 1e-6
 
 

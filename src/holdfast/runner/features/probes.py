@@ -160,7 +160,7 @@ def status_of(received: bytes) -> int | None:
 
 # The listeners of a port on this machine, from `/proc`: the sockets by address, and the processes that hold them.
 #
-# A look, and no connection: a server that serves one client and leaves is not used up by being looked at.
+# This only reads `/proc` and does not connect: a server that serves one client and exits is not affected.
 
 
 _TABLES = ("/proc/net/tcp", "/proc/net/tcp6")

@@ -453,12 +453,9 @@ class Limiter:
         return Verdict()
 
 
-# Tells what a terminal shows because it was typed from what the command prints. Pure: the time is passed in.  An echoed
-# line shows what was typed, mostly after a prompt. So what was typed is removed from a line that matches, and the rest
-# is searched again.
-#
-# An echoed line says what was typed, mostly after a prompt. So what was typed is taken out of a line that matches,
-# and the rest is searched again.
+# Distinguishes the echo of typed input from what the command prints. Pure: the time is passed in. An echoed line shows
+# what was typed, mostly after a prompt. So what was typed is removed from a line that matches, and the rest is searched
+# again.
 
 
 # A shell may take this long to show its input.

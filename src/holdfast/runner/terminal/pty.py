@@ -140,7 +140,7 @@ class Tty:
         return group if group > 1 else None
 
     def close_slave(self) -> None:
-        """The command has left: from now on the end of output is real."""
+        """The command has exited: from now on, end of output means that all processes closed the terminal."""
         if self._slave >= 0:
             os.close(self._slave)
             self._slave = -1

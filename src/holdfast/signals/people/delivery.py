@@ -178,7 +178,7 @@ class Gathering:
         return min(times, default=None)
 
     def calm_at(self) -> float:
-        """When what was sent before stops to matter."""
+        """When recent notices no longer delay or join new ones."""
         return max(self._free_at.values(), default=float("-inf"))
 
 
@@ -422,7 +422,7 @@ class Way:
 
 
 class Delivery:
-    """All ways of a home, and the one loop that turns them. `waker` is readable when there may be something new."""
+    """All channels of a home, and the loop that serves them. `waker` is readable when there may be something new."""
 
     def __init__(self, waker: int, clear: Callable[[], object], clock: Callable[[], float] = time.monotonic) -> None:
         self.ways: list[Way] = []

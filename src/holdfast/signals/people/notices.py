@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _LABEL_CHARACTERS = 80
 _LINE_CHARACTERS = 240
 _BODY_LINES = 10
-# Of several joined signals so many are named, and as many go whole into one post.
+# At most this many joined signals are named in the text and included in full in a post.
 JOINED_NAMED = 5
 _THEIRS = ("owner", "snapshot")
 _CAUSES = {"lost": "lost, how it ended is unknown", "spawn_error": "could not be started"}
@@ -71,7 +71,7 @@ def _fields(signal: Signal) -> dict[str, str]:
         "code": _line(fields.get("code")),
         "cause": _line(fields.get("cause")),
         "line": _line(_key_line(signal)),
-        # Where a page of a server is known it is named here.
+        # Reserved for the address of the session's page; not filled in yet.
         "url": "",
         "place": _line(shot.get("place")),
     }

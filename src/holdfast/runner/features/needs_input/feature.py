@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 # A status reports what was found this long ago without looking again.
 _FRESH_S = 1.0
-# After a spinner turned it is taken to be turning still.
+# After a spinner has moved, it counts as moving for this long.
 _SPINS_S = 5.0
 # What a program prints within this time after its terminal changed size is the same screen drawn again.
 _REDRAW_S = 0.5
@@ -63,7 +63,7 @@ class Looking:
         self._loop = loop
         self._terminal = terminal
         self._family = family
-        # A terminal that was started without echo says nothing by having none.
+        # If the terminal was started without echo, missing echo is no evidence.
         self._echoes = echoes
         self._prompts = prompts
         self._patterns: Patterns | None = None
@@ -71,7 +71,7 @@ class Looking:
         self._over = False
         self._active_at = time.monotonic()
         self._redraw_until = 0.0
-        # Counts what changed the screen or answered it: two looks at one scene saw the same.
+        # Incremented by each output and input: two looks with the same number saw the same screen.
         self._scene = 0
         self._bells = 0
         self._looks = Looks()
@@ -84,7 +84,7 @@ class Looking:
         self._offset = 0
         self._drawn: tuple[tuple[int, int, int], Sketch] | None = None
         self._spun_at = -_SPINS_S
-        # Scene, group and ticks of processor time, and since when they are these.
+        # Screen number, foreground group and CPU ticks, and since when they have been unchanged.
         self._idle: tuple[tuple[int, int | None, int], float] | None = None
         self._alarm.set(LOOK_S)
 
@@ -135,7 +135,8 @@ class Looking:
             return False  # the timer comes to it when the output has paused
         if self._looked_scene != self._scene:
             return True
-        # A `medium` is of a program that was at rest for long: a look at it in a busy moment would show less.
+        # A verdict of `medium` confidence came after a long rest: another look while the program is busy would only
+        # lower it.
         return now - self._looked_at >= _FRESH_S and self._verdict.get("confidence") != "medium"
 
     def _quiet_s(self, now: float) -> float:
@@ -176,7 +177,7 @@ class Looking:
         self._looked_scene = self._scene
         due_s = self._looks.due_s
         if "synchronized" in seen.vetoes:
-            due_s = SYNCHRONIZED_MAX_S  # it is over then, whatever it was
+            due_s = SYNCHRONIZED_MAX_S  # by then, a synchronized update counts as ended
         if due_s is None:
             self._alarm.cancel()
         else:
@@ -264,8 +265,8 @@ _LINE_CHARACTERS = 512
 
 
 class Pacing:
-    """Which question is signalled, and when, by a clock that is given. One of low confidence is only recorded, and does
-    not hold up the same one with more."""
+    """Which question is signalled, and when, by a clock that is given. A question of low confidence is only
+    recorded, and does not delay the same question when its confidence rises."""
 
     def __init__(self) -> None:
         self._last: tuple[object, bool] | None = None
@@ -321,7 +322,7 @@ class NeedsInput(Feature):
             self._look_soon()
 
     def facts(self) -> dict[str, Any]:
-        """Of a terminal its own facts say it."""
+        """On a terminal, the terminal's own facts include this."""
         if self._over or self._found is None:
             return {}
         return {"input_state": "needs_input", "needs_input": self._found}
@@ -378,7 +379,7 @@ class NeedsInput(Feature):
     def _ask(self) -> None:
         if self._found is None:
             line, kind, offset = self._last_line()
-            # A prompt of an interpreter is where it rests, and no question.
+            # An interpreter at its prompt is idle; that is not a question.
             if kind in AT_PROMPT:
                 return
             self._found = {

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-# A look is short whatever a command makes of itself: beyond these the rest is unknown.
+# Limits that keep a look short for any command; what lies beyond them is unknown.
 _PROCESSES_MAX = 64
 _THREADS_MAX = 64
 

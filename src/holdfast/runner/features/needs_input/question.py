@@ -41,7 +41,7 @@ _FEW = 8
 _TOO_MANY = 100
 
 _KEY_NAME = r"any key|enter|return|space(?: ?bar)?|esc(?:ape)?|tab|f\d{1,2}|(?!ctrl.?c\b)ctrl[-+ ]?[a-z]"
-# A letter alone is a key where it is quoted, or where it says what for.
+# A single letter counts as a key only if it is quoted, or if the text says what it does.
 _KEY = rf"(?:(?:{_KEY_NAME})\b|[\"'`<\[(](?:{_KEY_NAME}|[a-z])[\"'`>\])]|[a-z](?= to | for | or |,|[ \t.:]{{0,4}}$))"
 _HIDDEN = (
     r"(?i)\b(?:pass[ -]?(?:word|phrase|code)|passwd|pin|otp"
@@ -325,8 +325,8 @@ def _last_lines(tail: bytes) -> bytes:
 LOOK_S = 0.5
 # Without proof that a process reads the terminal, a pattern or a bell counts only after this much silence.
 QUIET_S = 5.0
-# A session that is at work although nothing is printed is looked at again, less and less often, and then left alone
-# until it prints: what it asks, it prints.
+# A session that is at work although nothing is printed is looked at again, less and less often, and then not
+# until it prints again: a question has to be printed.
 _RELOOK_MAX_S = 8.0
 
 # Of processes; the rest are of the screen.
@@ -406,8 +406,8 @@ def decide(seen: Seen, patterns: Patterns) -> Verdict:
 
 def _confidence(seen: Seen, evidence: list[str], vetoes: list[str]) -> str | None:
     pattern = "pattern" in evidence
-    # A screen that says it is at work is believed before anything else: a program may well keep one thread reading its
-    # keys all the time.
+    # If the screen says that the program is working, this overrides all other evidence: a program may have a thread
+    # that always reads keys.
     if any(veto not in _PROCESS_VETOES for veto in vetoes):
         return None
     proved = seen.echo_off or pattern or seen.prompt_mark
@@ -488,6 +488,6 @@ class Looks:
             return QUIET_S - quiet_s
         if verdict["state"] != "working":
             return None
-        # Vetoed after all that silence.
+        # Something still shows that the program is working, after this much silence: look again, less and less often.
         self._relook_s *= 2
         return self._relook_s if self._relook_s <= _RELOOK_MAX_S else None
