@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 else:
 
     def dataclass_transform(**_):
-        """For type checkers only: they derive the constructors from the annotations, as `declared_values` does at run time."""
+        """For type checkers only. At run time `declared_values` reads the annotations."""
         return lambda kind: kind
 
 

@@ -1,4 +1,4 @@
-"""What people type who know tmux, screen, docker, process-compose or pueue: an error says what to type here."""
+"""Commands and options of tmux, screen, docker, process-compose and pueue: an error says what to type with `hold`."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_whole_lines_as_people_type_them(world: World, line: str, fix: str) -> N
     assert world.open().sessions(all=True) == []
 
 
-def test_a_session_is_not_started_by_its_name_but_told_how(world: World) -> None:
+def test_starting_a_session_by_its_name_gives_a_hint(world: World) -> None:
     world.hold("run", "--name", "web", "--", "true", check=True)
     for verb, code in (("start", 1), ("run", 127)):
         done = world.hold(verb, "web")

@@ -1,4 +1,4 @@
-"""What people type without thinking, who come from the shell, `timeout`, `kill` and `docker`."""
+"""What users of the shell, `timeout`, `kill` and `docker` type by habit."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_what_looks_like_an_option_is_never_a_session(world: World, start: Start
 
 
 @pytest.mark.covers("habits:3", "found:28")
-def test_nine_kills_what_is_named_behind_it(world: World, start: Start) -> None:
+def test_kill_9_kills_the_sessions_named_after_it(world: World, start: Start) -> None:
     web = start("ignore", "TERM,HUP", "forever", options=("--name", "web"))
     session = world.open().get(web)
     session.wait(match="ready", timeout=30)

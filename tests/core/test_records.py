@@ -85,7 +85,7 @@ def test_a_locked_record_is_locked_from_the_moment_it_can_be_seen(directory: int
     assert body(records.read(str(tmp_path / "spec.json"))) == RECORD
 
 
-def test_the_exit_record_stands_in_the_room_taken_at_the_start(directory: int, tmp_path: Path) -> None:
+def test_the_exit_record_is_written_into_the_space_reserved_at_the_start(directory: int, tmp_path: Path) -> None:
     records.reserve_exit(directory)
     room = (tmp_path / ".exit.reserved").stat()
     assert room.st_size == records.EXIT_ROOM_BYTES

@@ -251,7 +251,7 @@ def test_the_palette_is_reported_as_set_and_reset() -> None:
     assert ask(one, "\x1b]4;1;?\x07") == ["\x1b]4;1;rgb:cdcd/0000/0000\x07"]
 
 
-def test_a_question_behind_a_setting_in_one_sequence_sees_it() -> None:
+def test_a_query_after_a_setting_in_one_sequence_reports_that_setting() -> None:
     assert ask(tracker(), "\x1b]4;1;#010203;1;?\x07") == ["\x1b]4;1;rgb:0101/0202/0303\x07"]
 
 

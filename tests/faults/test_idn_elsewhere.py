@@ -201,7 +201,8 @@ def test_idn_10_a_start_that_died_before_its_state_is_not_called_lost_from_elsew
 def test_idn_10_a_namespace_that_has_ended_ended_its_sessions(
     world: World, bystander: Bystanders, beside: Beside
 ) -> None:
-    """Only the first namespace sees everybody, so only from there can that be told. Else they stayed for ever."""
+    """Only the first pid namespace sees all processes, so only there can this be determined. Without that, the
+    sessions would stay forever."""
     start = "import holdfast; print(holdfast.open().start(['sleep', '600']).id, flush=True); input()"
     host = world.host(start, prefix=namespace_argv("--pid", "--fork", "--mount-proc"))
     hf = world.open()
@@ -260,8 +261,8 @@ def test_idn_11_fifty_wedged_among_two_hundred_cost_one_bound(
 def test_idn_11_more_wedged_ones_than_can_be_asked_at_once_hide_none_that_answers(
     world: World, bystander: Bystanders, beside: Beside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On faulty code those who were asked first kept every place to the end, and whoever came after them was called
-    unreachable without having been asked."""
+    """On faulty code the runners that were asked first used all connections until the end, and the others were
+    reported as unreachable without having been asked."""
     monkeypatch.setattr(observe, "_AT_ONCE", 4)
     monkeypatch.setattr(observe, "halted", lambda _: False)  # as those that are silent for another reason
     monkeypatch.setenv("HOLDFAST_HOSTS_SWEEP_TIMEOUT", "1.5")

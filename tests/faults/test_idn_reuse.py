@@ -92,7 +92,7 @@ def inside(world: World, code: str, *words: str) -> dict[str, Any]:
 
 @pytest.mark.covers("IDN-01")
 @pytest.mark.needs("namespaces")
-def test_idn_01_a_command_whose_pid_was_given_again_is_lost_and_the_stranger_lives(
+def test_idn_01_a_command_whose_pid_was_reused_is_lost_and_the_new_process_survives(
     world: World, without: str, bystander: Bystanders, beside: Beside
 ) -> None:
     told = inside(world, COMMAND_OR_RUNNER, "command")

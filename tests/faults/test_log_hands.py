@@ -1,4 +1,5 @@
-"""LOG-07: somebody's hands in the directory of a live session. The command lives, offsets stay, nothing comes back."""
+"""LOG-07: a person changes files in the directory of a live session. The command continues, offsets stay valid, deleted
+data stays deleted."""
 
 from __future__ import annotations
 

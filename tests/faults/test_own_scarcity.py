@@ -90,7 +90,7 @@ def test_a_restart_is_tried_again_when_there_is_no_more_of_something(world: Worl
 
 @pytest.mark.covers("found:50")
 @pytest.mark.parametrize("name", ["ENOMEM", "EAGAIN", "EMFILE", "ENFILE"])
-def test_each_want_of_a_resource_at_a_restart_is_tried_again(world: World, points: Points, name: str) -> None:
+def test_a_restart_is_retried_after_each_kind_of_resource_shortage(world: World, points: Points, name: str) -> None:
     points.set(f"runner.before_spawn=2*error:{name};runner.before_spawn=3*error:{name}")
     session = _start(world)
     assert session.pid is not None
@@ -112,7 +112,7 @@ def test_a_restart_that_can_never_work_is_the_end(world: World, points: Points) 
     assert session.metadata["error"]["errno"] == errno.EACCES
 
 
-def test_want_of_a_resource_that_lasts_ends_under_the_start_limit(world: World, points: Points) -> None:
+def test_a_lasting_resource_shortage_ends_at_the_start_limit(world: World, points: Points) -> None:
     points.set("runner.before_spawn=2+*error:ENOMEM")
     command = world.probe("forever")
     session = world.open().start(command, restart={**QUICK, "attempts": 4})

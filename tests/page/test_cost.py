@@ -40,7 +40,7 @@ def ticks(pid: int) -> int:
 
 @pytest.mark.covers("page:37")
 @pytest.mark.timeout(600)
-def test_a_server_that_nobody_looks_at_takes_no_processor(chromium: Chromium, serving: Serving, start: Start) -> None:
+def test_a_server_without_viewers_uses_no_cpu(chromium: Chromium, serving: Serving, start: Start) -> None:
     start("echo hello; sleep 600", name="idle")
     window = chromium.window()
     tab = chromium.signed_in(window)

@@ -144,7 +144,9 @@ def test_nothing_that_a_program_prints_makes_the_page_act(chromium: Chromium, se
 
 
 @pytest.mark.covers("page:15")
-def test_nor_in_replay_log_and_preview(chromium: Chromium, serving: Serving, start: Start) -> None:
+def test_hostile_output_is_harmless_in_replay_log_and_preview(
+    chromium: Chromium, serving: Serving, start: Start
+) -> None:
     terminal = start([sys.executable, "-c", _HOSTILE, "long"], tty=True, name="hostile")
     pipes = start([sys.executable, "-c", _HOSTILE, "long"], name="hostile-pipes")
     assert terminal.wait(match="ready", timeout=60).reason == "match"

@@ -122,7 +122,7 @@ def test_the_screen_at_any_offset_is_that_of_the_command_line(chromium: Chromium
 
 
 @pytest.mark.covers("page:22")
-def test_going_back_in_a_running_session_and_to_live_again_is_seen_by_nobody(
+def test_going_back_in_time_and_to_live_again_does_not_affect_other_clients(
     chromium: Chromium, serving: Serving, world: World, start: Start
 ) -> None:
     seconds = scaled(3, 30)

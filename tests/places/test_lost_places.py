@@ -1,4 +1,4 @@
-"""Places that cannot be reached, hang, vanish or were never there: each is told as what it is."""
+"""Places that cannot be reached, hang, vanish or never existed: each is reported as such."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ OWNER = "agent-7"
 
 @pytest.fixture
 def host(world: World, monkeypatch: pytest.MonkeyPatch) -> Holdfast:
-    """One that waits for nobody for long."""
+    """A host with short timeouts."""
     monkeypatch.setenv("HOLDFAST_HOSTS_SWEEP_TIMEOUT", "300ms")
     monkeypatch.setenv("HOLDFAST_HOSTS_REPLY_TIMEOUT", "500ms")
     return world.open()

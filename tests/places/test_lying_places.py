@@ -215,9 +215,7 @@ def test_a_place_that_sends_more_than_the_session_may_have_is_cut_off(
 
 @pytest.mark.covers("found:39")
 @pytest.mark.usefixtures("swept")
-def test_a_place_cannot_change_whose_its_session_is_nor_reach_the_queue_of_another_owner(
-    world: World, lie: Lie
-) -> None:
+def test_a_place_cannot_change_the_owner_of_its_session_or_reach_another_owners_queue(world: World, lie: Lie) -> None:
     hf = world.open()
     for owner in ("victim", "mine"):
         hf.signals(owner).pending()

@@ -169,7 +169,7 @@ def test_restart_runs_it_again_in_the_same_place(hf: Holdfast, away: Away) -> No
     again.stop(grace=0)
 
 
-def test_update_changes_what_it_is_called_and_whose_it_is(hf: Holdfast, away: Away) -> None:
+def test_update_changes_name_and_owner(hf: Holdfast, away: Away) -> None:
     session = hf.start(away.probe("forever"), name="one", owner="a", place=away.place)
     session.update(name="two", owner="b", labels={"x": "y"})
     found = hf.get("two")

@@ -181,7 +181,7 @@ def test_a_soft_deadline_that_is_moved_reports_at_the_new_times(life: StillLife)
     assert life.times("deadline") == [10.0, 30.0, 60.0]
 
 
-def test_one_that_is_moved_to_a_time_already_over_reports_once_at_once(life: StillLife) -> None:
+def test_a_deadline_moved_into_the_past_is_reported_once_immediately(life: StillLife) -> None:
     deadline = reminding(life, 100.0)
     life.loop.pass_by(25.0)
     deadline.set(10.0)

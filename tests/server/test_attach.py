@@ -421,7 +421,7 @@ def test_sizes_and_presence_are_reported(home: Holdfast, attach: Attach) -> None
 def test_what_was_typed_before_a_detach_is_taken_however_much_is_printed(
     home: Holdfast, attach: Attach, world: World
 ) -> None:
-    """Whoever leaves does not wait: the runner's output and the client's farewell cross."""
+    """A client that detaches does not wait: the runner's output and its `detach` cross on the way."""
     # Raw before anything is typed: to make it so throws away what was typed before.
     program = "import os, threading, tty\ntty.setraw(0)\n"
     program += (

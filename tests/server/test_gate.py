@@ -136,7 +136,7 @@ def test_what_the_gate_refuses_is_in_the_audit_file(serving: Serving, world: Wor
 
 
 @pytest.mark.parametrize("trusted", [(), ("127.0.0.1/32", "10.0.0.0/8")])
-def test_only_a_trusted_proxy_says_who_asks(world: World, trusted: tuple[str, ...]) -> None:
+def test_the_client_address_is_taken_only_from_a_trusted_proxy(world: World, trusted: tuple[str, ...]) -> None:
     given = [
         ({"X-Forwarded-For": "198.51.100.7"}, "198.51.100.7"),
         ({"X-Forwarded-For": "203.0.113.9, 198.51.100.7, 10.1.2.3"}, "198.51.100.7"),

@@ -330,7 +330,7 @@ def test_one_idempotency_key_is_one_session(serving: Serving) -> None:
 
 @pytest.mark.covers("server:16")
 @also_through_a_node
-def test_pages_neither_miss_nor_repeat_what_lived_throughout(serving: Serving) -> None:
+def test_pages_neither_miss_nor_repeat_sessions_that_existed_throughout(serving: Serving) -> None:
     kept = [started(serving, "true")["id"] for _ in range(6)]
     for sort in ("created", "ended", "activity", "name"):
         gone = [started(serving, "true")["id"] for _ in range(3)]

@@ -458,7 +458,7 @@ def test_a_session_is_not_attached_from_inside_itself(world: World) -> None:
 
 
 @pytest.mark.covers("server:15")
-def test_a_request_that_waits_when_the_server_leaves_is_told_so(world: World) -> None:
+def test_a_waiting_request_gets_an_error_when_the_server_shuts_down(world: World) -> None:
     serving = Serving(world)
     session = started(serving, "exec cat", stdin="open")
     with socket.create_connection(("127.0.0.1", serving.port), 30) as waiting:

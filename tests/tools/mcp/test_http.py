@@ -129,7 +129,7 @@ def test_other_addresses_than_loopback_are_refused(world: World) -> None:
     assert "is not this machine alone" in refused.stderr
 
 
-def test_a_port_that_is_taken_is_said(world: World) -> None:
+def test_a_port_in_use_is_reported(world: World) -> None:
     port = Served(world).url.rpartition(":")[2].partition("/")[0]
     refused = world.hold("mcp", "--http", "--port", port)
     assert refused.returncode == 2
