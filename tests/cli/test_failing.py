@@ -51,7 +51,12 @@ WRONG: dict[str, Case] = {
     "a bad pair": (("start", "--label", "x", "--", "true"), 2, "bad-argument", "--label: 'x' is not KEY=VALUE"),
     "a bad number": (("logs", "x", "-n", "-3"), 2, "bad-argument", "-n: '-3' is not a whole number"),
     "a bad name": (("start", "--name", "a/b", "--", "true"), 2, "bad-argument", "--name: has a /"),
-    "a bad lifetime": (("start", "--lifetime", "call", "--", "true"), 2, "bad-argument", "--lifetime: `call` is the"),
+    "a bad lifetime": (
+        ("start", "--lifetime", "call", "--", "true"),
+        2,
+        "bad-argument",
+        "--lifetime: `call` works only with `hold run`",
+    ),
     "a missing program": (("run", "--", "/nowhere/x"), 127, "spawn-error", "the command could not be started: exec"),
     "a missing directory": (("start", "--cwd", "/nowhere", "--", "true"), 1, "spawn-error", "the command could not"),
     "a missing input": (("run", "--input", "none", "--", "true"), 125, "error", "none: No such file or directory"),
