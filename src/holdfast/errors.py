@@ -701,7 +701,7 @@ class UnsafeFile(HoldfastError):
 class DamagedRecord(HoldfastError):
     code, http_status, exit_code = "damaged-record", 500, FAILED
     says = "{path} cannot be read: {why}"
-    fix = "run `hold doctor`: it moves the record to quarantine"
+    fix = "`hold doctor` moves it to quarantine"
     path: str
     why: str
 
