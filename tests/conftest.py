@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 
 import pytest
@@ -11,8 +10,6 @@ import pytest
 # Hundreds of programs of ours start in one run: compile each module once, not once in every process.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-# `nohup make test` ignores SIGHUP, and every program that a test starts would inherit that.
-signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 pytest.register_assert_rewrite("support")
 pytest_plugins = [

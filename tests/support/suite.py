@@ -41,8 +41,13 @@ def pytest_configure(config: pytest.Config) -> None:
     hypothesis.settings.load_profile("holdfast")
     processes.become_subreaper()
     processes.watch_births()
-    # A shell starts a program in the background with these ignored, and its children inherit that.
-    for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
+    # A shell in the background ignores SIGINT and SIGQUIT, `nohup` ignores SIGHUP, and every child inherits that.
+    usual = {
+        signal.SIGINT: signal.default_int_handler,
+        signal.SIGQUIT: signal.SIG_DFL,
+        signal.SIGHUP: signal.SIG_DFL,
+    }
+    for number, handler in usual.items():
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, handler)
 
