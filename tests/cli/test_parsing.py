@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import calendar
 import time
 
 import pytest
@@ -124,24 +123,6 @@ def test_what_is_shown_can_be_printed(text: str) -> None:
     assert shown.isprintable()
     if text.isascii() and text.isprintable():
         assert shown == text
-
-
-@given(st.integers(0, 4_000_000_000_000))
-def test_a_time_is_read_as_it_was_written(milliseconds: int) -> None:
-    assert output.epoch(clock.rfc3339(milliseconds * 1_000_000)) == pytest.approx(milliseconds / 1000, abs=0.0005)
-
-
-@given(st.text())
-def test_an_invalid_time_is_none(text: str) -> None:
-    found = output.epoch(text)
-    assert found is None or text.endswith("Z")
-
-
-def test_days_count_as_the_calendar_does() -> None:
-    for year in range(1970, 2110):
-        for month, day in ((2, 28), (3, 1), (12, 31)):
-            expected = calendar.timegm((year, month, day, 0, 0, 0))
-            assert output.epoch(f"{year}-{month:02}-{day:02}T00:00:00.000Z") == expected
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from holdfast.home import Home
 from holdfast.index import Index, Row
 from holdfast.sessions import claims
 from holdfast.sessions.claims import Claim
-from holdfast.sessions.gc import Facts, Limits, Moment, collect, epoch_seconds, remove, write_stamp
+from holdfast.sessions.gc import Facts, Limits, Moment, collect, remove, write_stamp
 from support.world import World
 
 pytestmark = pytest.mark.own_launcher
@@ -55,7 +55,7 @@ class Place:
         if not (directory / "state.json").exists():
             return Facts(id, "starting", final=False, bytes=0)
         try:
-            ended_at = epoch_seconds(json.loads((directory / "exit.json").read_bytes())["ended_at"])
+            ended_at = clock.epoch(json.loads((directory / "exit.json").read_bytes())["ended_at"])
         except FileNotFoundError:
             return Facts(id, "running", final=False, bytes=(directory / SEGMENT).stat().st_size)
         return Facts(id, "exited", final=True, bytes=(directory / SEGMENT).stat().st_size, ended_at=ended_at)

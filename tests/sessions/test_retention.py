@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core import clock
-from holdfast.sessions.gc import AGE_S, Facts, Limits, Moment, epoch_seconds, jump, plan
+from holdfast.sessions.gc import AGE_S, Facts, Limits, Moment, jump, plan
 
 NOW = 1_785_575_647.0
 DAY = 86_400.0
@@ -145,17 +144,3 @@ def test_any_plan_keeps_the_living_and_removes_no_more_than_it_must(
         assert all(
             (each.ended_at if each.ended_at is not None else each.created_at or 0.0) >= ends[-1] for each in others
         )
-
-
-@given(
-    st.text(max_size=40) | st.from_regex(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)?", fullmatch=True)
-)
-def test_any_text_is_a_time_or_none(text: str) -> None:
-    assert isinstance(epoch_seconds(text), float | None)
-
-
-@given(st.integers(0, 4_000_000_000_000))
-def test_written_times_come_back(milliseconds: int) -> None:
-    found = epoch_seconds(clock.rfc3339(milliseconds * 1_000_000))
-    assert found is not None
-    assert round(found * 1000) == milliseconds

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast import errors
-from holdfast.sessions.gc import epoch_seconds
+from holdfast.core.clock import epoch
 from support.faults import kill_runner, sweep_up, wedged
 from support.waiting import until, wait_gone
 
@@ -167,7 +167,7 @@ def test_a_session_without_runner_still_reports_when_it_last_printed(hf: Holdfas
     kill_runner(session)
     after = session.refresh()
     assert after.state == "stale"
-    printed = epoch_seconds(after.last_output_at)
+    printed = epoch(after.last_output_at)
     assert printed is not None
     # The clock of a file goes by ticks.
     assert began - 0.1 <= printed <= ready

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from ..core.clock import epoch
 from .host import near_label, near_session, open_home
 from .look import process_words
-from .output import Awaiting, complain, epoch, is_terminal, note, printable, say, say_json, span
+from .output import Awaiting, complain, is_terminal, note, printable, say, say_json, span
 from .parsing import Namespace, Parser, add_json, add_session, add_sessions, duration, no_session, pair, usage
 
 TYPE_CHECKING = False

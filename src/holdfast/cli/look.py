@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from .. import __version__
+from ..core.clock import epoch
 from ..model import LIVE_STATES, STATES, STATUSES
 from .host import near_label, open_home, services_here
 from .output import (
     DIM,
     RED,
     age,
-    epoch,
     facts,
     is_terminal,
     lost_bytes,

@@ -7,6 +7,7 @@ import os
 import sys
 import time
 
+from ..core.clock import epoch
 from ..errors import BadArgument
 
 TYPE_CHECKING = False
@@ -235,23 +236,6 @@ def span(seconds: float) -> str:
         if seconds < upto:
             return f"{int(seconds // size)}{unit}"
     return f"{int(seconds // 86400)}d"
-
-
-def epoch(text: str | None) -> float | None:
-    """Seconds since 1970 of `2026-08-01T09:14:07.412Z`; None if invalid. Without the calendar modules, which take
-    longer to load than `hold ls` takes."""
-    if text is None or len(text) < 20 or text[-1] != "Z":
-        return None
-    try:
-        year, month, day = int(text[:4]), int(text[5:7]), int(text[8:10])
-        within = int(text[11:13]) * 3600 + int(text[14:16]) * 60 + float(text[17:-1])
-    except ValueError:
-        return None
-    # Years that begin in March have the leap day at their end.
-    year -= month <= 2
-    of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
-    days = year * 365 + year // 4 - year // 100 + year // 400 + of_year - 719468
-    return days * 86400 + within
 
 
 def megabytes(count: int) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from ..core.clock import epoch
 from . import INTERRUPTED
 from .end import SURVIVED, in_words
 from .host import open_home
 from .look import listing, print_lines
-from .output import below, epoch, note, printable, say, say_json, span, state_words, style, width
+from .output import below, note, printable, say, say_json, span, state_words, style, width
 from .parsing import Namespace, Parser, add_json, duration
 
 TYPE_CHECKING = False

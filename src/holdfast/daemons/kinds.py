@@ -332,13 +332,7 @@ def _server_state(shot: Snapshot) -> str:
 
 
 def _deadline(shot: Snapshot, spec: Spec) -> str | None:
-    limit, began = spec().get("timeout"), shot.started_at
+    limit, began = spec().get("timeout"), clock.epoch(shot.started_at)
     if not isinstance(limit, (int, float)) or began is None:
         return None
-    from datetime import datetime
-
-    try:
-        began_ms = round(datetime.fromisoformat(began).timestamp() * 1000)
-    except ValueError:
-        return None
-    return clock.rfc3339(began_ms * 1_000_000 + round(limit * 1e9))
+    return clock.rfc3339(round(began * 1000) * 1_000_000 + round(limit * 1e9))

@@ -10,10 +10,10 @@ import asyncio
 import json
 from contextlib import nullcontext
 from dataclasses import dataclass
-from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..core import processes
+from ..core.clock import epoch
 from ..errors import HoldfastError, NotFound, Removed
 from ..home import is_id
 from ..model import FINAL_STATES
@@ -248,7 +248,7 @@ class Events:
             for each in found:
                 signal = each.signal
                 if each.pos <= upto and reader.wanted.fits(signal.session, signal.owner, self._labels(signal)):
-                    self._metrics.delivered(_seconds(signal.at))
+                    self._metrics.delivered(epoch(signal.at))
                     events.append(_event("signal", signal_json(signal), f"{generation}:{each.pos}"))
             if events:
                 yield "".join(events)
@@ -432,13 +432,6 @@ def _event(name: str, data: dict[str, Any], id: str | None = None) -> str:
 def _parsed(last: str) -> tuple[str, int]:
     generation, _, pos = last.rpartition(":")
     return generation, int(pos) if pos.isascii() and pos.isdigit() and len(pos) <= 16 else _NOWHERE
-
-
-def _seconds(at: str) -> float | None:
-    try:
-        return datetime.fromisoformat(at).timestamp()
-    except ValueError:
-        return None
 
 
 async def _happens(events: tuple[asyncio.Event, ...], timeout: float) -> bool:

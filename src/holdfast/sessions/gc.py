@@ -148,19 +148,6 @@ def jump(before: Moment, now: Moment) -> str | None:
     return None
 
 
-def epoch_seconds(at: str | None) -> float | None:
-    """Seconds since 1970 of an RFC 3339 time; None for text that is not a time."""
-    if at is None:
-        return None
-    from datetime import UTC, datetime
-
-    try:
-        read = datetime.fromisoformat(at)
-        return (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()
-    except (ValueError, OverflowError):
-        return None
-
-
 def _oldest_end_first(facts: Facts) -> tuple[float, str]:
     at = facts.ended_at if facts.ended_at is not None else facts.created_at
     return at or 0.0, facts.id
@@ -301,8 +288,8 @@ def _facts(core: Core, id: str) -> Facts:
         id,
         state=seen.state,
         final=seen.final,
-        created_at=epoch_seconds(seen.files.spec["created_at"]),
-        ended_at=epoch_seconds(exit.get("ended_at")),
+        created_at=clock.epoch(seen.files.spec["created_at"]),
+        ended_at=clock.epoch(exit.get("ended_at")),
         bytes=Log(seen.files.directory).size(),
     )
 

@@ -11,7 +11,7 @@ import os
 import shlex
 import stat
 
-from ..core import jsontext
+from ..core import clock, jsontext
 from ..core.records import TTY, lines
 from ..errors import BadArgument, NotATty, UnsafeFile
 from ..model import Exit as CommandExit
@@ -311,15 +311,10 @@ class Recording:
 
     def _monotonic(self, wall: object) -> int | None:
         """A time of day, as records have it, by the clock of the frames."""
-        if self._clocks is None or not isinstance(wall, str):
+        at = clock.epoch(wall)
+        if self._clocks is None or at is None:
             return None
-        from datetime import datetime
-
-        try:
-            at_ns = round(datetime.fromisoformat(wall).timestamp() * 1e9)
-        except (ValueError, OverflowError):
-            return None
-        return self._clocks[0] + at_ns - self._clocks[1]
+        return self._clocks[0] + round(at * 1e9) - self._clocks[1]
 
 
 def _one_gap(moments: Iterator[Output | Resize | Missing]) -> Iterator[Output | Resize | Missing]:

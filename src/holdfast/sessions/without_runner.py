@@ -263,15 +263,10 @@ def _tail(directory: str, stream: str, end: int) -> dict[str, Any]:
 
 
 def _duration_s(started_at: str | None, ended_at: str | None) -> float | None:
-    if started_at is None or ended_at is None:
+    began, ended = clock.epoch(started_at), clock.epoch(ended_at)
+    if began is None or ended is None:
         return None  # no process saw the end
-    from datetime import datetime
-
-    try:
-        took = datetime.fromisoformat(ended_at) - datetime.fromisoformat(started_at)
-    except (ValueError, TypeError):
-        return None  # not times that we wrote
-    return round(max(0.0, took.total_seconds()), 3)
+    return round(max(0.0, ended - began), 3)
 
 
 def _bounded_snapshot(shot: Snapshot) -> dict[str, Any]:

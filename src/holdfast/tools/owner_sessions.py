@@ -7,9 +7,9 @@ command that a call starts and waits for. `end_of` and `both_ends` cut text that
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from ..core import clock
 from ..errors import AmbiguousId, BadArgument, NotFound, Unreachable
 from ..model import FINAL_STATES, UNREACHABLE
 from ..signals.consumers import default_name
@@ -164,10 +164,8 @@ class Running:
 
 def elapsed_s(begin: str | None, end: str | None = None) -> float:
     """Seconds between two recorded times, or until now; 0 without a beginning."""
-    if not begin:
-        return 0.0
-    until = datetime.fromisoformat(end) if end else datetime.now(UTC)
-    return max(0.0, (until - datetime.fromisoformat(begin)).total_seconds())
+    began, until = clock.epoch(begin), clock.epoch(end) if end else clock.wall_ns() / 1e9
+    return 0.0 if began is None or until is None else max(0.0, until - began)
 
 
 # Cutting text.

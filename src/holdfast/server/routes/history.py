@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from starlette.responses import Response, StreamingResponse
 
 from ...core import jsontext, records
-from ...core.clock import rfc3339
+from ...core.clock import epoch, rfc3339
 from ...errors import BadArgument
 from ...model.options import CHOICE, NUMBER, SWITCH, TEXT
 from ...runner.log import DATA, RESIZE
@@ -187,12 +187,8 @@ def _slices(ask: Ask, rows: list[Record], log: Log, signals: list[Any], count: i
 
 def _ns(at: object) -> int | None:
     """The end of the recorded millisecond: the event came before it."""
-    from datetime import datetime
-
-    try:
-        return round(datetime.fromisoformat(str(at)).timestamp() * 1e3) * 1_000_000 + 999_999
-    except ValueError:
-        return None
+    seconds = epoch(at)
+    return None if seconds is None else round(seconds * 1e3) * 1_000_000 + 999_999
 
 
 @endpoint(

@@ -15,6 +15,7 @@ import time
 from dataclasses import dataclass
 
 from ...core import failpoints
+from ...core.clock import epoch
 from ...errors import HoldfastError, IndexBusy
 from ...runner.people import concerns_people
 from .channels import AGAIN, DELIVERED, FAILED, GONE, Outcome
@@ -96,12 +97,7 @@ def age_s(signal: Signal, now: Moment) -> float:
 
 def wall_ns(signal: Signal) -> int:
     """When it happened, for people; 0 where that cannot be read."""
-    from datetime import datetime
-
-    try:
-        return round(datetime.fromisoformat(signal.at).timestamp() * 1e9)
-    except (ValueError, OverflowError):
-        return 0
+    return round((epoch(signal.at) or 0) * 1e9)
 
 
 def _person_idle_s(signal: Signal) -> float | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 from ...core import clock
@@ -219,8 +218,8 @@ class Reminder:
 def _last_updated(session: AsyncSession, signals: Sequence[Signal | Note]) -> str:
     """The last visible change: it became a daemon, it printed, it ended, or its last process ended."""
     changes = [session.last_output_at, session.ended_at]
-    if session.state not in FINAL_STATES and session.started_at is not None:
-        began = datetime.fromisoformat(session.started_at).timestamp()
+    began = clock.epoch(session.started_at)
+    if session.state not in FINAL_STATES and began is not None:
         began += sessions.start_fact(session, "wait_s", sessions.WAIT_S)
         changes.append(clock.rfc3339(round(began * 1e9)))
     if session.state == LOST or session.exit is not None:
@@ -231,10 +230,10 @@ def _last_updated(session: AsyncSession, signals: Sequence[Signal | Note]) -> st
 
 
 def _age_s(at: str | None) -> float:
-    try:
-        return 0.0 if at is None else clock.wall_ns() / 1e9 - datetime.fromisoformat(at).timestamp()
-    except ValueError:
-        return math.inf  # a damaged record
+    if at is None:
+        return 0.0
+    then = clock.epoch(at)
+    return math.inf if then is None else clock.wall_ns() / 1e9 - then  # a damaged record
 
 
 # Wake-ups: one message to a dialog for all daemons that end together, each end once.

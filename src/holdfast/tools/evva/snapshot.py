@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from ...core.clock import epoch
 from ...daemons.kinds import last_page
 from ...daemons.observers import DOMAIN
 from ...model import COMPLETED, FAILED, KILLED, PENDING, RUNNING
@@ -313,7 +314,8 @@ def one_line(text: str | None) -> str:
 
 def moment(text: str | None) -> datetime | None:
     """A recorded time as an aware datetime in UTC."""
-    return datetime.fromisoformat(text).astimezone(UTC) if text else None
+    at = epoch(text)
+    return None if at is None else datetime.fromtimestamp(at, UTC)
 
 
 def _spawn_error(error: object) -> str | None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import secrets
-from datetime import datetime
 from typing import TYPE_CHECKING
 
+from ...core.clock import epoch
 from ...model import FINAL_STATES
 from .limits import ID_DIGITS, PREFIX_DIGITS
 
@@ -75,5 +75,4 @@ def is_meant(shot: Snapshot, ref: object) -> bool:
 
 def began_at(shot: Snapshot) -> float:
     """Seconds since the epoch."""
-    at = shot.started_at or shot.created_at
-    return datetime.fromisoformat(at).timestamp() if at else 0.0
+    return epoch(shot.started_at or shot.created_at) or 0.0

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+import time
 from dataclasses import dataclass
-from datetime import datetime
 from typing import TYPE_CHECKING
 
+from ...core.clock import epoch
 from ...core.kernel_signals import NUMBERS
 from ...core.vt.widths import decode
 from ...errors import (
@@ -216,7 +217,8 @@ def uptime(shot: Snapshot) -> int:
 
 
 def local_time(text: str | None) -> str:
-    return datetime.fromisoformat(text).astimezone().strftime("%Y-%m-%dT%H:%M:%S") if text else ""
+    at = epoch(text)
+    return "" if at is None else time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(at))
 
 
 # Output.

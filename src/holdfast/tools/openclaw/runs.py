@@ -7,11 +7,11 @@ import contextlib
 import os
 import time
 from dataclasses import dataclass, field
-from datetime import datetime
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from ...core import processes
+from ...core.clock import epoch
 from ...core.ending import LIMIT
 from ...errors import BadArgument, HoldfastError, StdinClosed, Unreachable
 from ...home import LABEL_VALUE_CHARACTERS, check_labels
@@ -188,7 +188,8 @@ def is_backgrounded(shot: Snapshot) -> bool:
 
 
 def at_ms(text: str | None) -> int | None:
-    return None if text is None else round(datetime.fromisoformat(text).timestamp() * 1000)
+    at = epoch(text)
+    return None if at is None else round(at * 1000)
 
 
 def moment() -> int:

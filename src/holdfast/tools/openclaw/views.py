@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from ...core import processes
+from ...core import clock, processes
 from ...errors import OffsetAhead
 from ...model import FINAL_STATES, PENDING, RUNNING, STALE, UNREACHABLE, format_cursor
 from ...signals.lines import Note
@@ -299,4 +298,4 @@ def short_name(command: str) -> str:
 
 
 def now_ms() -> int:
-    return round(datetime.now(UTC).timestamp() * 1000)
+    return clock.wall_ns() // 1_000_000
