@@ -10,8 +10,8 @@ import os
 import re
 from threading import Thread
 
+from .config.settings import checked_table, nearest_line, nearest_or_all, tables
 from .errors import BadArgument, ConfigError, HoldfastError, NameTaken
-from .model.session import nearest
 from .sessions.find import project_file, service_key
 
 TYPE_CHECKING = False
@@ -40,7 +40,7 @@ _QUIET_S, _STILL_QUIET_S = 1.0, 10.0
 class Service:
     """One entry of the file. `after` has the services it waits for, each with READY or EXIT."""
 
-    def __init__(self, name: str, line: int, command: str | list[str], options: dict[str, Any]) -> None:
+    def __init__(self, name: str, line: int | None, command: str | list[str], options: dict[str, Any]) -> None:
         self.name = name
         self.line = line
         self.command = command
@@ -145,7 +145,9 @@ class Project:
     def _known(self, names: Iterable[str]) -> list[str]:
         for name in names:
             if name not in self.services:
-                raise ConfigError(self.file, None, name, "is not a service of this project", _near(name, self.services))
+                raise ConfigError(
+                    self.file, None, name, "is not a service of this project", nearest_or_all(name, self.services)
+                )
         return list(names)
 
     def _with_needed(self, names: Iterable[str]) -> set[str]:
@@ -355,49 +357,30 @@ def _check(file: str, text: str, directory: str, service: Service) -> None:
             raise BadArgument("cwd", "is not a directory", "create it, or name another")
     except (HoldfastError, TypeError, ValueError) as problem:
         key = str(getattr(problem, "argument", "command"))
-        table = f"session.{service.name}"
         why = getattr(problem, "message", str(problem)).removeprefix(f"{key}: ")
-        line = _Lines(text).of(table, key) if file.endswith(".toml") else service.line
-        raise ConfigError(file, line, f"{table}.{key}", why, getattr(problem, "fix", "see the guide")) from None
+        line = nearest_line(text, "session", service.name, key) if file.endswith(".toml") else service.line
+        name = f"session.{service.name}.{key}"
+        raise ConfigError(file, line, name, why, getattr(problem, "fix", "see the guide")) from None
 
 
 def _from_toml(file: str, text: str) -> tuple[str, dict[str, Service]]:
-    import tomllib
-
-    try:
-        read = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as problem:
-        at = re.search(r"at line (\d+)", str(problem))
-        line = int(at[1]) if at else len(text.splitlines())
-        raise ConfigError(file, line, None, f"is not TOML: {problem}", "correct that line") from None
-    lines = _Lines(text)
-    for key in read:
-        if key not in ("project", "session"):
-            fix = _near(key, ("project", "session"))
-            raise ConfigError(file, lines.of(key), key, "is not a section of this file", fix)
-    project = _table(file, lines, "project", read.get("project", {}))
-    for key in project:
-        if key != "name":
-            raise ConfigError(
-                file, lines.of("project", key), f"project.{key}", "is not a setting", _near(key, ["name"])
-            )
-    services = {}
-    for name, given in _table(file, lines, "session", read.get("session", {})).items():
-        services[name] = _service(file, lines, name, _table(file, lines, f"session.{name}", given))
-    return str(project.get("name", "")), services
+    read = checked_table(file, text, (), tables(file, text), ("project", "session"))
+    project = checked_table(file, text, ("project",), read.get("project", {}), ("name",))
+    given = checked_table(file, text, ("session",), read.get("session", {}), None)
+    return str(project.get("name", "")), {name: _service(file, text, name, each) for name, each in given.items()}
 
 
-def _service(file: str, lines: _Lines, name: str, given: dict[str, Any]) -> Service:
+def _service(file: str, text: str, name: str, table: object) -> Service:
+    path = ("session", name)
+
     def wrong(key: str, why: str, fix: str) -> ConfigError:
-        return ConfigError(file, lines.of(f"session.{name}", key), f"session.{name}.{key}", why, fix)
+        return ConfigError(file, nearest_line(text, *path, key), f"session.{name}.{key}", why, fix)
 
-    for key in given:
-        if key not in ("command", "after", *_KEYS):
-            raise wrong(key, "is not a key of a service", _near(key, ("command", "after", *_KEYS)))
+    given = checked_table(file, text, path, table, ("command", "after", *_KEYS))
     command = given.get("command")
     if not command or not (isinstance(command, str) or _texts(command)):
         raise wrong("command", "must be a line for the shell, or a list of words", 'such as "npm run dev"')
-    service = Service(name, lines.of(f"session.{name}"), command, {key: given[key] for key in _KEYS if key in given})
+    service = Service(name, nearest_line(text, *path), command, {key: given[key] for key in _KEYS if key in given})
     after = given.get("after", [])
     if not _texts(after):
         raise wrong("after", "must be a list of services", 'such as ["db:ready"]')
@@ -449,7 +432,7 @@ def _ordered(file: str, services: dict[str, Service]) -> dict[str, Service]:
         for needed in service.after:
             if needed not in services:
                 why = f"waits for {needed!r}, which is not a service of this file"
-                raise ConfigError(file, service.line, key, why, _near(needed, services))
+                raise ConfigError(file, service.line, key, why, nearest_or_all(needed, services))
             if needed in above or needed == service.name:
                 circle = " -> ".join([*above[above.index(needed) if needed in above else len(above) :], service.name])
                 why = f"the services wait for each other: {circle} -> {needed}"
@@ -464,36 +447,5 @@ def _ordered(file: str, services: dict[str, Service]) -> dict[str, Service]:
     return done
 
 
-class _Lines:
-    """Line numbers of the keys of a TOML file. A table in another spelling is found by its name alone."""
-
-    def __init__(self, text: str) -> None:
-        self._lines = text.splitlines()
-
-    def of(self, table: str, key: str | None = None) -> int:
-        within, head = False, 1
-        for number, line in enumerate(self._lines, 1):
-            found = re.match(r"\s*\[\[?\s*([^\]]+?)\s*\]", line)
-            if found:
-                within = found[1].replace('"', "").replace(" ", "") == table
-                head = number if within else head
-            named = re.match(r"\s*\"?([A-Za-z0-9_.-]+)\"?\s*=", line)
-            if named and ((within and named[1] == key) or (key is None and named[1] == table)):
-                return number
-        return head
-
-
-def _table(file: str, lines: _Lines, name: str, value: object) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise ConfigError(file, lines.of(name), name, "must be a table", f"such as [{name}]")
-    return value
-
-
 def _texts(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(each, str) for each in value)
-
-
-def _near(word: str, known: Iterable[str]) -> str:
-    names = list(known)
-    near = nearest(word, names)
-    return f"did you mean {near}?" if near else f"one of {', '.join(names)}"

@@ -442,6 +442,8 @@ def test_the_same_project_in_two_directories_at_once_does_not_collide(
     [
         ("[session.a]\ncommand = 'true'\n[session.b\ncommand = 'x'\n", 3, "", "not TOML"),
         ("[session.a]\ncommand = 'true'\nredy = 'port:1'\n", 3, "session.a.redy", "did you mean ready?"),
+        ("[session.a]\ncommand = 'true'\ntimeout = 5m\n", 3, "", 'write timeout = "5m"'),
+        ("[session]\na = { command = 'true', redy = 1 }\n", 2, "session.a.redy", "did you mean ready?"),
         ("[sesion.a]\ncommand = 'true'\n", 1, "sesion", "did you mean session?"),
         ("[session.a]\ncommand = 'true'\n[session.b]\ncwd = '.'\n", 3, "session.b.command", "must be a line"),
         ("[session.a]\ncommand = 'true'\nrestart = 'sometimes'\n", 3, "session.a.restart", "sometimes"),
@@ -457,7 +459,7 @@ def test_the_same_project_in_two_directories_at_once_does_not_collide(
             "mean a?",
         ),
     ],
-    ids=["syntax", "key", "section", "no command", "value", "directory", "cycle", "dependency"],
+    ids=["syntax", "key", "quotes", "inline", "section", "no command", "value", "directory", "cycle", "dependency"],
 )
 def test_a_mistake_in_the_file_names_file_line_and_key_and_starts_nothing(
     world: World, folder: Path, text: str, line: int, key: str, word: str

@@ -15,11 +15,10 @@ from .settings import (
     SETTINGS,
     Setting,
     Settings,
-    line_in,
     line_of,
     prompt_patterns,
+    tables,
     unknown,
-    unquoted,
 )
 
 TYPE_CHECKING = False
@@ -181,17 +180,7 @@ def _refuse_foreign(file: str, found: os.stat_result) -> None:
 
 
 def _apply_file(config: Config, file: str, text: str) -> None:
-    import tomllib
-
-    try:
-        tables = tomllib.loads(text)
-    except ValueError as error:
-        # Most are TOMLDecodeErrors; a number of thousands of digits is not.
-        line = line_in(str(error), text)
-        raise ConfigError(file, line, None, str(error), unquoted(text, line) or "correct the TOML") from None
-    except RecursionError:
-        raise ConfigError(file, None, None, "nested too deeply", "correct the TOML") from None
-    for section, table in tables.items():
+    for section, table in tables(file, text).items():
         removed = [key for key in table if f"{section}.{key}" in REMOVED] if isinstance(table, dict) else []
         if removed:
             config.ignored += [f"{section}.{key}" for key in removed]

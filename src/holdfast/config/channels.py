@@ -7,7 +7,7 @@ import re
 
 from ..errors import BadArgument, ConfigError
 from ..model.session import shown
-from .settings import SETTINGS, nearest_line, unknown
+from .settings import SETTINGS, checked_table, nearest_line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -116,12 +116,12 @@ def read_channels(
     found: list[tuple[CommandChannel | WebhookChannel, int | None]] = []
     try:
         if kind == "command":
-            table = _table(file, text, path, given, _COMMAND_KEYS)
+            table = checked_table(file, text, path, given, _COMMAND_KEYS)
             found.append((command_channel(table), nearest_line(text, *path)))
         else:
-            for name, each in _table(file, text, path, given, None).items():
+            for name, each in checked_table(file, text, path, given, None).items():
                 path = ("people", kind, name)
-                table = _table(file, text, path, each, _WEBHOOK_KEYS)
+                table = checked_table(file, text, path, each, _WEBHOOK_KEYS)
                 found.append((webhook_channel(name, table), nearest_line(text, *path)))
     except ChannelRefused as problem:
         path = path if problem.key is None else (*path, problem.key)
@@ -133,7 +133,7 @@ def read_channels(
 def read_place(file: str, text: str, name: str, given: object) -> tuple[OwnPlace, int | None]:
     """The place of `[places.NAME]`, with its line."""
     path = ("places", name)
-    argv = _table(file, text, path, given, ("argv",)).get("argv")
+    argv = checked_table(file, text, path, given, ("argv",)).get("argv")
     key = ascii(".".join(path))[1:-1][:120]
     if not _WEBHOOK_NAME.fullmatch(name) or name == "local":
         raise ConfigError(file, nearest_line(text, *path), key, "not a valid name for a place", _NAME_FIX)
@@ -143,19 +143,6 @@ def read_place(file: str, text: str, name: str, given: object) -> tuple[OwnPlace
             file, nearest_line(text, *path, "argv"), f"{key}.argv", "not a list of a program and its arguments", fix
         )
     return OwnPlace(name, tuple(argv)), nearest_line(text, *path)
-
-
-def _table(
-    file: str, text: str, path: tuple[str, ...], given: object, keys: tuple[str, ...] | None
-) -> Mapping[str, object]:
-    name = ".".join(path)
-    if not isinstance(given, dict):
-        fix = f"write [{name}] and its keys below it" if keys else f"write [{name}.NAME] and its keys below it"
-        raise ConfigError(file, nearest_line(text, *path), ascii(name)[1:-1][:120], "is a table, not a value", fix)
-    for key in given if keys else ():
-        if key not in (keys or ()):
-            raise unknown(file, nearest_line(text, *path, key), f"{name}.{key}", "key", keys or ())
-    return given
 
 
 def command_channel(table: Mapping[str, object]) -> CommandChannel:

@@ -9,8 +9,8 @@ from ..model.session import nearest, seconds, shown, size_bytes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Protocol, TypeVar
+    from collections.abc import Callable, Collection, Mapping
+    from typing import Any, Protocol, TypeVar
 
     Item = TypeVar("Item", int, float, str)
     Number = TypeVar("Number", int, float)
@@ -417,14 +417,46 @@ REMOVED = frozenset(
 )
 
 
-# Messages: the line of a key in the file, and the nearest name that is known.
+# Files of TOML: their tables, and messages with the line of a key and the nearest name that is known.
 
 
-def unknown(file: str, line: int | None, name: str, what: str, known: list[str] | tuple[str, ...]) -> ConfigError:
+def tables(file: str, text: str) -> dict[str, Any]:
+    import tomllib
+
+    try:
+        return tomllib.loads(text)
+    except ValueError as error:
+        # Most are TOMLDecodeErrors; a number of thousands of digits is not.
+        line = line_in(str(error), text)
+        fix = unquoted(text, line) or "correct the TOML"
+        raise ConfigError(file, line, None, f"is not TOML: {error}", fix) from None
+    except RecursionError:
+        raise ConfigError(file, None, None, "nested too deeply", "correct the TOML") from None
+
+
+def checked_table(
+    file: str, text: str, path: tuple[str, ...], given: object, keys: tuple[str, ...] | None
+) -> Mapping[str, Any]:
+    """The table at `path`, if it is one and has no other keys; `keys` is None where they are names."""
+    name = ".".join(path)
+    if not isinstance(given, dict):
+        fix = f"write [{name}] and its keys below it" if keys else f"write [{name}.NAME] and its keys below it"
+        raise ConfigError(file, nearest_line(text, *path), ascii(name)[1:-1][:120], "is a table, not a value", fix)
+    for key in given if keys else ():
+        if key not in (keys or ()):
+            what = "key" if path else "section"
+            raise unknown(file, nearest_line(text, *path, key), ".".join((*path, key)), what, keys or ())
+    return given
+
+
+def unknown(file: str, line: int | None, name: str, what: str, known: Collection[str]) -> ConfigError:
     word = name if what == "variable" else name.rpartition(".")[2]
+    return ConfigError(file, line, ascii(name)[1:-1][:120], f"unknown {what}", nearest_or_all(word, known))
+
+
+def nearest_or_all(word: str, known: Collection[str]) -> str:
     near = nearest(word, known)
-    fix = f"did you mean {near}?" if near else "known are " + ", ".join(known)
-    return ConfigError(file, line, ascii(name)[1:-1][:120], f"unknown {what}", fix)
+    return f"did you mean {near}?" if near else "known are " + ", ".join(known)
 
 
 def line_of(text: str, section: str, key: str | None = None) -> int | None:
