@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 
+from ..core import records
 from ..errors import BadArgument, ConfigError
 from ..model.session import shown
 from .settings import SETTINGS, checked_table, nearest_line
@@ -250,12 +251,7 @@ def add_webhook(file: str, url: str, events: tuple[str, ...] | None) -> WebhookC
     except ChannelRefused as problem:
         raise BadArgument("--webhook", problem.why, problem.fix) from None
     os.makedirs(os.path.dirname(file), exist_ok=True)
-    try:
-        fd = os.open(secret, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with os.fdopen(fd, "w") as opened:
-            opened.write(secrets.token_hex(32) + "\n")
-    except FileExistsError:
-        pass
+    records.new_once(None, secret, secrets.token_hex(32).encode() + b"\n")
     write_table(file, ("people", "webhook", name), {"url": url, "secret_file": secret, "events": channel.events})
     return channel
 
@@ -289,14 +285,9 @@ def write_table(file: str, path: tuple[str, ...], values: Mapping[str, str | tup
         fix = "write it there yourself: " + "; ".join(table)
         raise ConfigError(file, None, header, "is written in a way that cannot be changed automatically", fix)
     os.makedirs(os.path.dirname(file), exist_ok=True)
-    new = f"{file}.new"
     mode = os.stat(file).st_mode & 0o777 if before else 0o600
-    fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
-    with os.fdopen(fd, "w", encoding="utf-8") as opened:
-        opened.write(after)
-        opened.flush()
-        os.fsync(fd)
-    os.rename(new, file)
+    records.replace(None, f"{file}.new", file, after.encode(), durable=True)
+    os.chmod(file, mode)
 
 
 def _without(tables: dict[str, Any], path: tuple[str, ...]) -> dict[str, Any]:

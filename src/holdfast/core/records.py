@@ -1,7 +1,7 @@
 """Small JSON records of a session directory: spec, state, exit, intent. Whole or absent, never half.
 
 Everything goes through a directory descriptor: a session directory that was renamed or removed is never
-made again by accident.
+made again by accident. Where `directory` is None, the name is a path, for files outside of session directories.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _CHECK_HEAD, _CHECK_TAIL = b',"check":"', b'"}\n'
 _CHECK_BYTES = len(_CHECK_HEAD) + 8 + len(_CHECK_TAIL)
 
 
-def write(directory: int, name: str, record: dict[str, Any], *, durable: bool = False) -> None:
+def write(directory: int | None, name: str, record: dict[str, Any], *, durable: bool = False) -> None:
     """Replace `name` in one step. Fields that we do not know, those of a later release say, are kept."""
     replace(directory, name + ".tmp", name, _encode({**found(directory, name), **record}), durable)
 
@@ -59,13 +59,19 @@ def update(directory: int, name: str, record: dict[str, Any]) -> None:
     replace(directory, f"{name}.{os.urandom(4).hex()}.tmp", name, _encode({**found(directory, name), **record}), False)
 
 
-def write_once(directory: int, name: str, record: dict[str, Any]) -> None:
+def write_once(directory: int | None, name: str, record: dict[str, Any]) -> None:
     """As `write`, unless the record exists already: then it stays as it is."""
+    new_once(directory, name, _encode(record))
+
+
+def new_once(directory: int | None, name: str, payload: bytes) -> None:
+    """A new file, for its owner alone and whole when it appears. What already has the name stays as it is."""
     temporary = f"{name}.{os.urandom(4).hex()}.tmp"
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=directory)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    fd = os.open(temporary, flags, 0o600, dir_fd=directory)
     try:
         try:
-            _write_all(fd, _encode(record))
+            _write_all(fd, payload)
         finally:
             os.close(fd)
         os.link(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
@@ -189,7 +195,7 @@ def open_file(path: str, directory: int | None = None) -> int:
     return fd
 
 
-def open_own(directory: int, name: str, flags: int) -> int:
+def open_own(directory: int | None, name: str, flags: int) -> int:
     """Open a regular file of a session directory in which its command, too, can plant pipes and links under every name.
     OSError at once where one has the name."""
     fd = os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600, dir_fd=directory)
@@ -199,13 +205,13 @@ def open_own(directory: int, name: str, flags: int) -> int:
     return fd
 
 
-def create(directory: int, name: str, flags: int = os.O_WRONLY) -> int:
+def create(directory: int | None, name: str, flags: int = os.O_WRONLY) -> int:
     """A new and empty file of a session directory, whatever had its name."""
     _clear(directory, name)
     return open_own(directory, name, flags | os.O_CREAT | os.O_EXCL)
 
 
-def _clear(directory: int, name: str) -> None:
+def _clear(directory: int | None, name: str) -> None:
     try:
         os.unlink(name, dir_fd=directory)
     except FileNotFoundError:
@@ -217,7 +223,7 @@ def _clear(directory: int, name: str) -> None:
         os.rename(name, f"{name}.{os.urandom(4).hex()}", src_dir_fd=directory, dst_dir_fd=directory)
 
 
-def _rename(directory: int, temporary: str, name: str) -> None:
+def _rename(directory: int | None, temporary: str, name: str) -> None:
     try:
         os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
     except IsADirectoryError:
@@ -307,7 +313,7 @@ def runner_lives(directory: str) -> bool:
     return not lock_is_free(os.path.join(directory, "spec.json"))
 
 
-def replace(directory: int, temporary: str, name: str, payload: bytes, durable: bool) -> None:
+def replace(directory: int | None, temporary: str, name: str, payload: bytes, durable: bool) -> None:
     failpoints.hit("records.create")
     fd = create(directory, temporary)
     try:

@@ -193,11 +193,7 @@ def _read(home: Home) -> dict[str, dict[str, Any]]:
 def _write(db: sqlite3.Connection, home: Home) -> None:
     """Inside the transaction, whose lock keeps others from writing an older list over a newer one."""
     entries = {each.name: {**each.filter.to_json(), "created_at": each.created_at} for each in consumers(db)}
-    directory = os.open(home.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        records.write(directory, _FILE, {"v": 1, "consumers": entries})
-    finally:
-        os.close(directory)
+    records.write(None, os.path.join(home.path, _FILE), {"v": 1, "consumers": entries})
 
 
 def _sizes(home: Home) -> list[tuple[str, int]]:

@@ -13,6 +13,7 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from ..core import records
 from ..core.processes import same, start_time
 from ..errors import BadArgument
 from .exchange import MESSAGE_BYTES
@@ -233,10 +234,7 @@ def _read(tls: tuple[str, str] | None) -> str | None:
 
 
 def _write(path: str, text: str) -> None:
-    fd = os.open(f"{path}.tmp", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    with open(fd, "w", encoding="ascii") as file:
-        file.write(text)
-    os.replace(f"{path}.tmp", path)
+    records.replace(None, f"{path}.tmp", path, text.encode("ascii"), durable=False)
 
 
 def _die_with_parent() -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from nacl.exceptions import CryptoError
 from nacl.public import Box, PrivateKey, PublicKey
 
-from ..core import jsontext
+from ..core import jsontext, records
 from ..errors import UnsafeDirectory
 
 if TYPE_CHECKING:
@@ -36,10 +36,9 @@ class BadSeal(Exception):
 
 def own_key(path: str) -> PrivateKey:
     """The key of the home; made at the first call, readable by its owner alone."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return _make_key(path)
+    if not os.path.lexists(path):
+        records.new_once(None, path, bytes(PrivateKey.generate()))
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     with open(fd, "rb") as file:
         found = os.fstat(fd)
         raw = file.read(KEY_BYTES + 1)
@@ -47,22 +46,6 @@ def own_key(path: str) -> PrivateKey:
         fix = f"make it yours alone (`chmod 600 {path}`), or remove it and join again"
         raise UnsafeDirectory(path, "the key of this home can be read by others or is damaged", fix)
     return PrivateKey(raw)
-
-
-def _make_key(path: str) -> PrivateKey:
-    key = PrivateKey.generate()
-    new = f"{path}.{os.getpid()}"
-    fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        with open(fd, "wb") as file:
-            file.write(bytes(key))
-        try:
-            os.link(new, path)
-        except FileExistsError:
-            return own_key(path)
-    finally:
-        os.unlink(new)
-    return key
 
 
 def fingerprint(*keys: bytes) -> str:

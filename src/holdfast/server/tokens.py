@@ -397,13 +397,9 @@ def announce(directory: str, instance: str, url: str) -> str:
     """Write a note with the address of this server; returns the path of the note."""
     from ..core.processes import start_time
 
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        name = f"at.{instance}.json"
-        records.write(fd, name, {"v": 1, "url": url, "pid": os.getpid(), "start": start_time(os.getpid())})
-    finally:
-        os.close(fd)
-    return os.path.join(directory, name)
+    path = os.path.join(directory, f"at.{instance}.json")
+    records.write(None, path, {"v": 1, "url": url, "pid": os.getpid(), "start": start_time(os.getpid())})
+    return path
 
 
 def running(directory: str) -> list[str]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
+import secrets
 import socket
 import stat
 from typing import TYPE_CHECKING
 
-from ..core import directories
+from ..core import directories, records
 from ..errors import BadArgument, UnsafeDirectory
 
 if TYPE_CHECKING:
@@ -66,24 +67,9 @@ def token_of(home: Home, name: str) -> str:
     except directories.Unfit as problem:
         raise UnsafeDirectory(problem.path, problem.why, problem.fix) from None
     if not os.path.lexists(path):
-        _make(path)
+        # Another server may start at the same moment.
+        records.new_once(None, path, secrets.token_urlsafe(_TOKEN_BYTES).encode() + b"\n")
     return read_token(path)
-
-
-def _make(path: str) -> None:
-    import secrets
-
-    # Whole when it appears: another server may start at the same moment, and would read half of it.
-    draft = f"{path}.{secrets.token_hex(8)}"
-    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        with open(fd, "w") as file:
-            file.write(secrets.token_urlsafe(_TOKEN_BYTES) + "\n")
-        os.link(draft, path, follow_symlinks=False)
-    except FileExistsError:
-        pass  # another server was quicker, or the file was planted: reading it shows
-    finally:
-        os.unlink(draft)
 
 
 def read_token(path: str, *, follow: bool = False) -> str:

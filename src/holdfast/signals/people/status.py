@@ -78,13 +78,10 @@ class ChannelStatus:
 
     def _change(self, channel: str, **facts: object) -> None:
         self._channels[channel] = {**self._channels.get(channel, {}), **facts}
-        directory = os.open(self._home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            records.write(directory, FILE, {"v": 1, "channels": self._channels})
+            records.write(None, os.path.join(self._home, FILE), {"v": 1, "channels": self._channels})
         except OSError:
             pass  # a full disk does not stop notices
-        finally:
-            os.close(directory)
 
 
 def read(home: str) -> dict[str, dict[str, Any]]:

@@ -341,12 +341,9 @@ def _claim(home: Home, scope: str) -> Claim:
 def _say_once(directory: str, metadata: dict[str, Any]) -> tuple[dict[str, Any], bool]:
     """What the first call recorded, and whether that was this one."""
     mark = os.urandom(8).hex()
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        records.write_once(fd, _FINALIZED, {"mark": mark, "metadata": metadata})
-    finally:
-        os.close(fd)
-    said = records.read(os.path.join(directory, _FINALIZED))
+    path = os.path.join(directory, _FINALIZED)
+    records.write_once(None, path, {"mark": mark, "metadata": metadata})
+    said = records.read(path)
     return said["metadata"], said["mark"] == mark
 
 
