@@ -84,7 +84,7 @@ ONE_OF_EACH: list[HoldfastError] = [
     errors.TooManyClients(64),
     errors.TooManySessions(1000),
     errors.Unsupported("resize", "0.1.0"),
-    errors.PlaceUnsupported("moon"),
+    errors.PlaceUnsupported("moon", "give ssh:HOST"),
     errors.PlaceUnreachable("ssh:moon", "no route to host"),
     errors.PlaceGone("podman:web", "no such container"),
     errors.PlaceNoPython("podman:web", "not found"),

@@ -595,9 +595,7 @@ class PlaceUnsupported(HoldfastError):
     code, http_status, exit_code = "place-unsupported", 501, FAILED
     says = "cannot start a runner at the place {place!r}"
     place: str
-    fix: str = (
-        "give ssh:HOST, docker:NAME, podman:NAME, apptainer:NAME, singularity:NAME, node:NAME, or a [places.NAME]"
-    )
+    fix: str
 
 
 # Other machines.

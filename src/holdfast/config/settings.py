@@ -6,6 +6,7 @@ import os
 
 from ..errors import BadArgument, ConfigError
 from ..model.session import nearest, seconds, shown, size_bytes
+from ..places.kinds import KINDS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -293,11 +294,16 @@ class Settings:
     collect_enabled = switch(True, "Hosts remove old sessions automatically, as `hold gc` does.")
     collect_interval = duration(10 * MINUTE, "Time between two collections.")
 
-    places_ssh = text("ssh", "The program that reaches `ssh:HOST`, with its own options.")
-    places_docker = text("docker", "The program that reaches `docker:NAME`, with its own options.")
-    places_podman = text("podman", "The program that reaches `podman:NAME`, with its own options.")
-    places_apptainer = text("apptainer", "The program that reaches `apptainer:NAME`, an instance.")
-    places_singularity = text("singularity", "The program that reaches `singularity:NAME`, an instance.")
+    # `places_<kind>` for each kind of place that has a program.
+    locals().update(
+        {
+            f"places_{word}": text(
+                kind.program, f"The program that reaches `{word}:{kind.name}`, with its own options."
+            )
+            for word, kind in KINDS.items()
+            if kind.program
+        }
+    )
     places_python = text("python3", "The Python, 3.9 or later, that runs a runner in another place.")
     places_timeout = duration(15.0, "How long to wait for a reply from another place.")
 

@@ -227,9 +227,9 @@ _ROWS = (
         again=False,
     ),
     Option(
-        *("place", OTHER, ENVIRONMENT, "another machine or container: ssh:HOST, docker:NAME, podman:NAME"),
-        "Where it runs: `local` (default), `ssh:HOST`, `docker:NAME`, `podman:NAME`, `apptainer:NAME`, "
-        "`singularity:NAME`, `node:NAME`, or a place of the settings.",
+        *("place", OTHER, ENVIRONMENT, "another machine or container, such as ssh:HOST or docker:NAME"),
+        "Where it runs: `local` (default), a kind of place and a name, such as `ssh:HOST` or `docker:NAME`, or a place "
+        "of the settings.",
         metavar="PLACE",
     ),
     Option(

@@ -23,31 +23,36 @@ LOCAL = "local"
 
 
 class Kind:
-    """`link`: the words between its program, which is a setting, and a command that is to run there; `{}` is the name
-    of the place. `detached`: the same for a command that is started from outside and not waited for, because PID 1 in a
-    container rarely reaps orphans. `is_machine`: it is reached over a network, and may come back after it was gone; any
-    other kind is found through our environment."""
+    """`program`: what the setting `places.<kind>` is by default. `link`: the words between the program and a command
+    that is to run there; `{}` is the name of the place. `detached`: the same for a command that is started from outside
+    and not waited for, because PID 1 in a container rarely reaps orphans. `is_machine`: it is reached over a network,
+    and may come back after it was gone; any other kind is found through our environment. `name`: what its name is."""
 
-    __slots__ = ("detached", "is_machine", "link")
+    __slots__ = ("detached", "is_machine", "link", "name", "program")
 
-    def __init__(self, link: str, *, detached: str = "", is_machine: bool = False) -> None:
+    def __init__(
+        self, program: str, link: str, *, detached: str = "", is_machine: bool = False, name: str = "NAME"
+    ) -> None:
+        self.program = program
+        self.name = name
         self.link = link
         self.detached = detached
         self.is_machine = is_machine
 
 
-# Each has a setting `places.<kind>`, its program. What goes over a link is the same everywhere.
+# What goes over a link is the same everywhere. The settings of the programs, and the fix of PlaceUnsupported, are made
+# from this table.
 KINDS = {
-    "ssh": Kind("{}", is_machine=True),
-    "docker": Kind("exec -i {}", detached="exec -d {}"),
-    "podman": Kind("exec -i {}", detached="exec -d {}"),
-    "apptainer": Kind("exec instance://{}"),
-    "singularity": Kind("exec instance://{}"),
-    # Its program is our own, and the node starts the far end.
-    "node": Kind("{}", is_machine=True),
+    "ssh": Kind("ssh", "{}", is_machine=True, name="HOST"),
+    "docker": Kind("docker", "exec -i {}", detached="exec -d {}"),
+    "podman": Kind("podman", "exec -i {}", detached="exec -d {}"),
+    "apptainer": Kind("apptainer", "exec instance://{}"),
+    "singularity": Kind("singularity", "exec instance://{}"),
+    # Its program is our own and no setting, and the node starts the far end.
+    "node": Kind("", "{}", is_machine=True),
 }
 # A configured place: whether its command leads to a machine or to a container is unknown.
-_OWN = Kind("", is_machine=True)
+_OWN = Kind("", "", is_machine=True)
 _NAME_CHARACTERS = 255
 # The system limits the length of socket paths; `ssh` adds a hash and a few letters to this one.
 _CONTROL_PATH_BYTES = 104 - 40 - 18
@@ -72,12 +77,16 @@ def check(place: object, config: Config | None = None) -> str:
     if config is not None and place in config.own_places:
         return place
     if kind not in KINDS:
-        known = [LOCAL, *KINDS, *(config.own_places if config else ())]
-        near = nearest(kind, known)
-        raise PlaceUnsupported(place, f"did you mean {near}?") if near else PlaceUnsupported(place)
+        raise unsupported(place, config)
     if not colon or not name or name.startswith("-") or not name.isprintable() or len(name) > _NAME_CHARACTERS:
         raise BadArgument("place", f"{shown(place)} names no place", f'give "{kind}:NAME"')
     return place
+
+
+def unsupported(place: str, config: Config | None = None) -> PlaceUnsupported:
+    near = nearest(place.partition(":")[0], [LOCAL, *KINDS, *(config.own_places if config else ())])
+    known = ", ".join(f"{word}:{kind.name}" for word, kind in KINDS.items())
+    return PlaceUnsupported(place, f"did you mean {near}?" if near else f"give {known}, or a [places.NAME]")
 
 
 def is_away(spec: Mapping[str, Any]) -> bool:

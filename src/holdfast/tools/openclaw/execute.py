@@ -16,13 +16,12 @@ from ...errors import (
     KeyReused,
     NotAllowed,
     NotFound,
-    PlaceUnsupported,
     Removed,
     Superseded,
     Unreachable,
 )
 from ...model import FINAL_STATES, LOST
-from ...places.kinds import LOCAL
+from ...places.kinds import LOCAL, unsupported
 from ...sessions.claims import Claim
 from ..base import Answer
 from ..environment import choosing_there, chosen_shell
@@ -222,13 +221,13 @@ def _directory(base: str, path: str) -> str:
 
 def _place(sandbox: str | None, host: str | None, node: str | None) -> str:
     if host == "node":
-        raise PlaceUnsupported(f"node:{node or ''}")
+        raise unsupported(f"node:{node or ''}")
     if node is not None:
         raise BadArgument("node", "can only be given with host node", 'give host:"node" too')
     if host == "gateway":
         return LOCAL
     if host == "sandbox" and sandbox is None:
-        raise PlaceUnsupported("sandbox")
+        raise unsupported("sandbox")
     return sandbox or LOCAL
 
 
