@@ -15,7 +15,7 @@ from holdfast import errors, model
 from holdfast.model.options import OPTIONS, Option, StartOptions
 from holdfast.sessions import search
 from holdfast.sessions.log import Page
-from holdfast.sessions.wait import CONDITIONS, WAIT_OPTIONS
+from holdfast.sessions.wait import CONDITIONS, WAIT_OPTIONS, WaitConditions
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "api.md"
 
@@ -145,8 +145,7 @@ def options() -> Iterator[str]:
 
 
 def conditions_of_wait() -> Iterator[str]:
-    types = {name: each.annotation for name, each in inspect.signature(holdfast.Session.wait).parameters.items()}
-    types.pop("self")
+    types = WaitConditions.__annotations__
     yield "## Conditions of wait\n"
     yield "The first that holds ends the wait.\n"
     yield from rows("condition", CONDITIONS, {name: each for name, each in types.items() if name in CONDITIONS})

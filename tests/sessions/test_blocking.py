@@ -94,6 +94,10 @@ def test_type_checkers_know_what_blocking_calls_take_and_return(world: World) ->
             hf.start("true", nonsense=1)  # type: ignore[call-arg]
         with pytest.raises(BadArgument):
             hf.start("true", name=1)  # type: ignore[arg-type]
+        with pytest.raises(BadArgument):
+            session.wait(nonsense=1)  # type: ignore[call-arg]
+        with pytest.raises(BadArgument):
+            session.wait(idle=[1])  # type: ignore[arg-type]
         with pytest.raises(TypeError):
             session.read(nonsense="stdout")  # type: ignore[call-arg]
     assert (repr(hf), repr(again)) == (f"<Holdfast {world.home}>", f"<Session {again.id} exited with code 3>")

@@ -70,7 +70,7 @@ def test_a_wait_for_several_refuses_a_condition_that_there_is_not(world: World) 
     hf = world.open()
     done = hf.run("true")
     with pytest.raises(BadArgument, match="typo: no such condition") as wrong:
-        hf.wait_all([done.id], typo=1)
+        hf.wait_all([done.id], typo=1)  # type: ignore[call-arg]
     assert "extinct" in wrong.value.fix
 
 

@@ -12,7 +12,8 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from typing import Any, Literal, TypedDict
+    from typing import Any, Literal
+    from typing import TypedDict as TypedDict  # noqa: PLC0414  (for the conditions of a wait, too)
 
     Duration = float | str
     Size = int | str

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from .run import Lifetime
     from .search import Hit
     from .start_request import Command
+    from .wait import WaitConditions
 
 
 # The longest silence that `screen` waits for.
@@ -179,26 +180,12 @@ class AsyncSession(BaseSession):
         async for page in follow(self._core, self.id, since, stream):
             yield page
 
-    async def wait(
-        self,
-        *,
-        exit: bool = True,
-        match: str | None = None,
-        idle: float | str | None = None,
-        output: bool | None = None,
-        port: int | None = None,
-        ready: bool | None = None,
-        extinct: bool = False,
-        since: str | int | None = None,
-        stream: str | None = None,
-        timeout: float | str | None = None,
-    ) -> Woke:
+    async def wait(self, **conditions: Unpack[WaitConditions]) -> Woke:
         """Wait until one of the conditions holds; `reason` says which. The end of the command ends every wait, with
         `extinct` the end of all its processes. `stream` limits `match`, `idle` and `output` to one stream."""
-        given = locals()
-        from .wait import WAIT_OPTIONS, wait
+        from .wait import wait
 
-        woke = await wait(self._core, self.id, **{name: given[name] for name in WAIT_OPTIONS})
+        woke = await wait(self._core, self.id, **conditions)
         woke.session = await AsyncSession.refresh(self)
         return woke
 
@@ -580,7 +567,9 @@ class AsyncHoldfast(BaseHoldfast):
 
         return await stop_all(self._core, refs, grace, by, ladder)
 
-    async def wait_all(self, /, refs: Iterable[object], *, any: bool = False, **conditions: Any) -> list[Woke]:
+    async def wait_all(
+        self, /, refs: Iterable[object], *, any: bool = False, **conditions: Unpack[WaitConditions]
+    ) -> list[Woke]:
         """Wait for several sessions at the same time, with the conditions of `wait`: for every one of them, in the
         order of `refs`, or with `any` for the first; each result has its `session`."""
         from .wait import wait_all

@@ -2,8 +2,9 @@
 death that the kernel does not report, are looked for.
 
 `CONDITIONS` has a row for each condition; `WAIT_OPTIONS` also has the options that modify a condition. The flags of the
-command line, the parameters of the server and of the native tool, and the reference are made from the rows; `Wait`
-judges the conditions. The runner reports that there is something new; what it is, is read from the files.
+command line, the parameters of the server and of the native tool, and the reference are made from the rows;
+`WaitConditions` has their types, for callers of the Python API. `Wait` judges the conditions. The runner reports that
+there is something new; what it is, is read from the files.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import time
 from ..core.records import runner_lives
 from ..errors import BadArgument, HoldfastError, RunnerGone, SessionEnded, Unreachable, Unsupported
 from ..model import EXITED, LOST, STALE, Woke, format_cursor
-from ..model.options import DURATION, NUMBER, OTHER, SWITCH, Option
+from ..model.options import DURATION, NUMBER, OTHER, SWITCH, Option, TypedDict
 from .connection import LATE_S
 from .driver import Turns, first_death, together
 from .observe import from_files, halted, orphans, read_files
@@ -97,6 +98,22 @@ _QUALIFIERS = (
         metavar="T",
     ),
 )
+
+
+class WaitConditions(TypedDict, total=False):
+    """None is the same as leaving one out."""
+
+    exit: bool
+    match: str | None
+    idle: float | str | None
+    output: bool | None
+    port: int | None
+    ready: bool | None
+    extinct: bool
+    since: str | int | None
+    stream: str | None
+    timeout: float | str | None
+
 
 CONDITIONS = {row.name: row for row in _CONDITIONS}
 WAIT_OPTIONS = {row.name: row for row in (*_CONDITIONS, *_QUALIFIERS)}

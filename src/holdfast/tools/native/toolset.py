@@ -32,7 +32,7 @@ from .output import (
 from .report import listed, stopped
 from .seen import Seen
 from .sheet import Sheet
-from .waiting import conditions, first, why
+from .waiting import conditions, first
 from .words import BUDGET, BUDGET_MAX, TOOLS, call, facts, next_step, quoted, ref, size, status
 
 if TYPE_CHECKING:
@@ -235,7 +235,7 @@ class Native(Toolset):
         others = [ref(each) for each in sessions if each.id != session.id and not self._seen.is_reported(each.id)]
         again = {} if until == "exit" else {"until": until} | ({} if pattern is None else {"pattern": pattern})
         following = call("wait", ids=others, **again) if others else ""
-        return await self._answer(session, why(woke, pattern), reason=woke.reason, next_call=following)
+        return await self._answer(session, words.why(woke, pattern), reason=woke.reason, next_call=following)
 
     async def _waited_in_vain(self, sessions: Sequence[AsyncSession], until: str, waited: float) -> Answer:
         sheet = Sheet(f"no {until} of {len(sessions)} sessions within {spell(waited)}")

@@ -13,9 +13,8 @@ from ...model import Woke, format_cursor
 from ...model.options import DURATION, NUMBER, SWITCH
 from ...sessions.search import Pattern
 from ...sessions.wait import CONDITIONS
-from ...signals.wording import spell
 from .screens import prompt_row
-from .words import PATTERNS, WAIT_MAX_S, quoted
+from .words import IDLE_S, PATTERNS, WAIT_MAX_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
 # Waiting for the first of several sessions.
 
 
-# A session that is silent for this long is idle.
-IDLE_S = 2.0
 # The most of an unfinished line that is searched for a match that begins in its seen part.
 _LINE_MAX_BYTES = 64 << 10
 
@@ -111,14 +108,6 @@ def _unmatched(log: Log, pattern: str, since: str) -> str:
             if not line.endswith(b"\n") and not matcher.spans(clean(line).encode()):
                 begin[stream] = at - len(line)
     return since if begin == seen else format_cursor(begin)
-
-
-def why(woke: Woke, pattern: str | None) -> str:
-    if woke.reason == "match":
-        return f"matched {quoted(woke.match or '')}"
-    if woke.reason == "idle":
-        return f"quiet for {spell(float(pattern or IDLE_S))}"
-    return f"port {pattern} is open" if woke.reason == "port" else ""
 
 
 def _number(given: str | None, default: float | None, bounds: tuple[float, float], wanted: str) -> float:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ...errors import HoldfastError
-    from ...model import Snapshot
+    from ...model import Snapshot, Woke
     from ...sessions.aio import AsyncSession
     from ..base import Toolset
 
@@ -150,6 +150,15 @@ def waits(session: Snapshot) -> str:
     kind = "a secret" if found.get("secret") else "input"
     asked = f" at {quoted(found['line'], 80)}" if found.get("line") else ""
     return f"waits for {kind}{asked}" + (f" ({evidence})" if evidence else "")
+
+
+def why(woke: Woke, pattern: str | None) -> str:
+    """Why a wait is over."""
+    if woke.reason == "match":
+        return f"matched {quoted(woke.match or '')}"
+    if woke.reason == "idle":
+        return f"quiet for {spell(float(pattern or IDLE_S))}"
+    return f"port {pattern} is open" if woke.reason == "port" else ""
 
 
 def warning(said: str) -> str:
@@ -395,10 +404,12 @@ READ = Tool(
     ),
     reads=True,
 )
-# What `pattern` of `wait` is, for each condition that takes a value.
+# A session that is silent for this long is idle.
+IDLE_S = 2.0
+# What `pattern` of `wait` is, for each condition that takes a value; `why` says that it came true.
 PATTERNS = {
     "match": "a regex over unseen output",
-    "idle": "quiet seconds (default 2)",
+    "idle": f"quiet seconds (default {IDLE_S:g})",
     "port": "a port number",
 }
 WAIT = Tool(
