@@ -154,4 +154,4 @@ def test_a_table_has_a_line_a_row_within_its_width(cells: list[tuple[str, str]],
     lines = output.table(["A", "B"], rows, output.Style(False, width)).split("\n")
     assert len(lines) == len(cells) + 1
     assert all(line.isprintable() for line in lines)
-    assert all(len(line) <= max(width, 34 + 20) for line in lines)
+    assert all(output.width(line) <= max(width, 34 + 20) for line in lines)
