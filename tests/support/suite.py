@@ -42,14 +42,9 @@ def pytest_configure(config: pytest.Config) -> None:
     processes.become_subreaper()
     processes.watch_births()
     # A shell in the background ignores SIGINT and SIGQUIT, `nohup` ignores SIGHUP, and every child inherits that.
-    usual = {
-        signal.SIGINT: signal.default_int_handler,
-        signal.SIGQUIT: signal.SIG_DFL,
-        signal.SIGHUP: signal.SIG_DFL,
-    }
-    for number, handler in usual.items():
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_IGN:
-            signal.signal(number, handler)
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
