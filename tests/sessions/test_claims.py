@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import stat
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import holdfast
 from holdfast.errors import Busy, NameTaken
 from holdfast.home import Home, is_id
 from holdfast.sessions.claims import Claim, Held, holder_of
+from holdfast.sessions.driver import Blocking, drive
 from support.waiting import until
 from support.world import World
 
@@ -23,8 +27,9 @@ HOLD_UNTIL_KILLED = """
 import sys
 from holdfast.home import Home
 from holdfast.sessions.claims import Claim
+from holdfast.sessions.driver import Blocking, drive
 
-held = Claim(Home(), "name", "web").acquire(5)
+held = drive(Claim(Home(), "name", "web").acquire(Blocking(), 5))
 print("held", flush=True)
 sys.stdin.read()
 """
@@ -33,9 +38,10 @@ WAIT_AND_CHECK = """
 import os
 from holdfast.home import Home
 from holdfast.sessions.claims import Claim
+from holdfast.sessions.driver import Blocking, drive
 
 claim = Claim(Home(), "name", "web")
-with claim.acquire(5) as held:
+with drive(claim.acquire(Blocking(), 5)) as held:
     print("same" if os.fstat(held.fileno()).st_ino == os.stat(claim.path).st_ino else "orphan", flush=True)
 """
 
@@ -44,6 +50,7 @@ RACE = """
 import os, sys
 from holdfast.home import Home
 from holdfast.sessions.claims import Claim
+from holdfast.sessions.driver import Blocking, drive
 
 claim = Claim(Home(), "name", "web")
 key = Claim(Home(), "key", "deploy")
@@ -57,7 +64,7 @@ for number in range(32):
         os.close(release)
         os.read(gate, 1)
         ticket = key.ticket()
-        with claim.acquire(20) as held:
+        with drive(claim.acquire(Blocking(), 20)) as held:
             os.close(os.open(inside, os.O_CREAT | os.O_EXCL, 0o600))
             won = held.holder is None
             if won:
@@ -73,6 +80,10 @@ with os.fdopen(results) as lines:
 codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in children]
 print("codes", sum(map(abs, codes)), flush=True)
 """
+
+
+def acquire(claim: Claim, timeout: float) -> Held:
+    return drive(claim.acquire(Blocking(), timeout))
 
 
 @pytest.fixture
@@ -96,7 +107,7 @@ def someone_waits_for(path: str) -> Callable[[], bool]:
 def test_new_claim_has_no_holder_and_a_private_file(home: Home) -> None:
     claim = Claim(home, "name", "web")
     assert claim.peek() is None
-    with claim.acquire(0) as held:
+    with acquire(claim, 0) as held:
         assert held.holder is None
     assert os.path.dirname(claim.path) == home.locks
     assert stat.S_IMODE(os.stat(claim.path).st_mode) == 0o600
@@ -104,7 +115,7 @@ def test_new_claim_has_no_holder_and_a_private_file(home: Home) -> None:
 
 def test_holder_that_was_set_is_seen_with_and_without_the_lock(home: Home) -> None:
     claim = Claim(home, "name", "web")
-    with claim.acquire(0) as held:
+    with acquire(claim, 0) as held:
         held.set("b00000001")
         assert held.holder == "b00000001"
         assert Claim(home, "name", "web").peek() == "b00000001"
@@ -113,44 +124,44 @@ def test_holder_that_was_set_is_seen_with_and_without_the_lock(home: Home) -> No
         held.set("b00000002")
     assert claim.peek() == "b00000002"
     assert json.loads(Path(claim.path).read_bytes()) == {"id": "b00000002", "text": "web"}
-    with claim.acquire(0) as held:
+    with acquire(claim, 0) as held:
         held.set(None)
     assert claim.peek() is None
 
 
 def test_name_and_key_of_one_text_are_two_claims(home: Home) -> None:
-    with Claim(home, "name", "web").acquire(0) as name, Claim(home, "key", "web").acquire(0):
+    with acquire(Claim(home, "name", "web"), 0) as name, acquire(Claim(home, "key", "web"), 0):
         name.set("b00000001")
         assert Claim(home, "key", "web").peek() is None
 
 
 def test_claim_in_use_is_refused_within_the_timeout(home: Home) -> None:
     claim = Claim(home, "name", "web")
-    with claim.acquire(0) as held:
+    with acquire(claim, 0) as held:
         held.set("b00000001")
         for timeout in (0.0, 0.05):
             before = time.monotonic()
             with pytest.raises(NameTaken) as caught:
-                claim.acquire(timeout)
+                acquire(claim, timeout)
             assert time.monotonic() - before >= timeout
             assert caught.value.holder == "b00000001"
-    with claim.acquire(5) as held:
+    with acquire(claim, 5) as held:
         assert held.holder == "b00000001"
     key = Claim(home, "key", "deploy")
-    with key.acquire(0), pytest.raises(Busy, match="deploy"):
-        key.acquire(0)
+    with acquire(key, 0), pytest.raises(Busy, match="deploy"):
+        acquire(key, 0)
 
 
 def test_copy_of_the_descriptor_keeps_the_lock(home: Home) -> None:
     claim = Claim(home, "name", "web")
-    with claim.acquire(0) as held:
+    with acquire(claim, 0) as held:
         copy = os.dup(held.fileno())
     try:
         with pytest.raises(NameTaken):
-            claim.acquire(0)
+            acquire(claim, 0)
     finally:
         os.close(copy)
-    claim.acquire(0).close()
+    acquire(claim, 0).close()
 
 
 def test_killed_holder_releases_waiters(world: World, home: Home) -> None:
@@ -158,18 +169,48 @@ def test_killed_holder_releases_waiters(world: World, home: Home) -> None:
     assert holder.line() == "held"
     claim = Claim(home, "name", "web")
     with pytest.raises(NameTaken):
-        claim.acquire(0)
+        acquire(claim, 0)
     waiter = world.host(WAIT_AND_CHECK)
     until(someone_waits_for(claim.path))
     holder.kill()
     assert waiter.line() == "same"
     assert waiter.wait() == 0
-    claim.acquire(5).close()
+    acquire(claim, 5).close()
+
+
+def test_cancelled_start_does_not_keep_the_claim_that_it_waited_for(home: Home) -> None:
+    async def cancelled() -> str:
+        async with holdfast.open_async() as hf:
+            claim = Claim(home, "key", "deploy")
+            with acquire(claim, 0):
+                starting = asyncio.ensure_future(hf.start(["true"], key="deploy"))
+                await asyncio.to_thread(until, someone_waits_for(claim.path))
+                starting.cancel()
+                await asyncio.gather(starting, return_exceptions=True)
+            return (await hf.run(["true"], key="deploy")).status
+
+    assert asyncio.run(cancelled()) == "completed"
+
+
+def test_starts_that_wait_for_a_claim_delay_no_other_start_of_their_host(home: Home) -> None:
+    async def beside() -> str:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+        async with holdfast.open_async() as hf:
+            claim = Claim(home, "key", "deploy")
+            with acquire(claim, 0):
+                waiting = asyncio.ensure_future(hf.start(["true"], key="deploy"))
+                await asyncio.wait({waiting}, timeout=0)
+                done = await hf.run(["true"], key="other")
+                assert not waiting.done()
+            await waiting
+            return done.status
+
+    assert asyncio.run(beside()) == "completed"
 
 
 def test_file_swept_during_a_wait_is_not_mistaken_for_the_claim(world: World, home: Home) -> None:
     claim = Claim(home, "name", "web")
-    with claim.acquire(0):
+    with acquire(claim, 0):
         waiter = world.host(WAIT_AND_CHECK)
         until(someone_waits_for(claim.path))
         os.unlink(claim.path)

@@ -19,6 +19,7 @@ from holdfast.home import Home
 from holdfast.index import Index, Row
 from holdfast.sessions import claims
 from holdfast.sessions.claims import Claim
+from holdfast.sessions.driver import Blocking, drive
 from holdfast.sessions.gc import Facts, Limits, Moment, collect, remove, write_stamp
 from support.world import World
 
@@ -130,7 +131,7 @@ def test_dry_run_reports_and_touches_nothing(place: Place) -> None:
     age(half)
     path, end = place.socket("b00000001")
     end.close()
-    with Claim(place.home, "name", "web").acquire(0) as held:
+    with drive(Claim(place.home, "name", "web").acquire(Blocking(), 0)) as held:
         held.set("b00000001")
     before = tree(place.home.path)
     done = collect(place.home, place.index, Limits(), place.observe, dry_run=True)
@@ -271,18 +272,18 @@ def test_claims_go_with_their_holder_and_never_while_held(place: Place) -> None:
     place.session("b00000001", days_ago=1)
     place.session("b00000002", days_ago=8)
     for name, holder in (("kept", "b00000001"), ("going", "b00000002"), ("gone", "c00000009"), ("unset", None)):
-        with Claim(place.home, "name", name).acquire(0) as held:
+        with drive(Claim(place.home, "name", name).acquire(Blocking(), 0)) as held:
             held.set(holder)
     fresh, old, orphan = (Claim(place.home, "key", name) for name in ("fresh", "old", "orphan"))
     for claim in (fresh, old, orphan):
         claim.ticket()
     for claim in (fresh, old):
-        claim.acquire(0).close()
+        drive(claim.acquire(Blocking(), 0)).close()
     for claim in (old, orphan):
         age(Path(claim.path + ".tickets"), 7200)
     other = Path(place.home.locks, "something-else")
     other.touch()
-    with Claim(place.home, "name", "starting").acquire(0) as held:
+    with drive(Claim(place.home, "name", "starting").acquire(Blocking(), 0)) as held:
         held.set("c00000010")
         done = collect(place.home, place.index, Limits(), place.observe)
         left = {os.path.join(place.home.locks, name) for name in os.listdir(place.home.locks)}
@@ -402,6 +403,7 @@ CHURN = """
 import fcntl, json, os, random
 from holdfast.home import Home
 from holdfast.sessions.claims import Claim
+from holdfast.sessions.driver import Blocking, drive
 from holdfast.sessions.gc import Facts, Limits, collect, remove
 from holdfast.index import Index, Row
 from holdfast.core import clock
@@ -431,7 +433,7 @@ def life(number):
         act = choose.random()
         if act < 0.3:
             id = f"r{number:02d}{turn:06d}"
-            with Claim(home, "name", str(choose.randrange(4))).acquire(20) as held:
+            with drive(Claim(home, "name", str(choose.randrange(4))).acquire(Blocking(), 20)) as held:
                 os.mkdir(home.session(id))
                 for name in sorted(NAMES - {"exit.json"}):
                     put(id, name, id)

@@ -29,6 +29,7 @@ from ..runner.log import LogWriter
 from ..runner.signals import Signals
 from ..runner.streams import Stdin
 from ..sessions.claims import CLAIM_S, Claim, live_holder, name_of
+from ..sessions.driver import Blocking, drive
 from ..sessions.feature_options import feature_options
 from ..sessions.start_request import build
 from ..sessions.without_runner import CalledByHost
@@ -206,7 +207,7 @@ def keep(
     name = spec["name"]
     if name is None:
         return make()
-    with Claim(core.home, "name", name).acquire(CLAIM_S) as held:
+    with drive(Claim(core.home, "name", name).acquire(Blocking(), CLAIM_S)) as held:
         holder = held.holder
         if holder is not None and live_holder(core.home, holder) and name_of(core.home, holder) == name:
             raise NameTaken(name, holder)

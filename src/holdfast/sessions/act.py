@@ -61,7 +61,7 @@ async def update(core: Core, id: str, changes: dict[str, Any]) -> None:
                 raise
         return
     claim = Claim(core.home, "name", wanted)
-    with await core.driver.call(lambda: claim.acquire(CLAIM_S)) as held:
+    with await claim.acquire(core.driver, CLAIM_S) as held:
         holder = live_holder(core.home, held.holder)
         if holder is not None and holder.files.id != id and name_of(core.home, holder.files.id) == wanted:
             raise NameTaken(wanted, holder.files.id)

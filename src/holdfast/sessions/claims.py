@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from typing import Literal
 
     from ..home import Home
+    from .driver import Driver
     from .observe import Observed
 
 
@@ -52,19 +53,24 @@ class Claim:
     def __repr__(self) -> str:
         return f"<Claim {self.kind} {self.text!r}>"
 
-    def acquire(self, timeout: float) -> Held:
+    async def acquire(self, driver: Driver, timeout: float | None) -> Held:
         """Take the lock, within `timeout` seconds; else NameTaken or Busy, because another start is in progress."""
-        deadline = time.monotonic() + timeout
+        deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             fd = os.open(self.path, os.O_RDWR | _FLAGS, 0o600)
-            if not lock_within(fd, deadline - time.monotonic()):
+            try:
+                locked = await _lock_within(driver, fd, None if deadline is None else deadline - time.monotonic())
+                if locked and stands_at(fd, self.path):
+                    return Held(fd, self.text)
+            except BaseException:
+                os.close(fd)
+                raise
+            os.close(fd)
+            if not locked:
                 if self.kind == "name":
                     raise NameTaken(self.text, self.peek())
-                raise Busy(f"another start with the key {self.text[:80]!r} took more than {timeout:g} s")
-            if stands_at(fd, self.path):
-                return Held(fd, self.text)
-            # The file was swept between open and lock: what we hold no longer has a name.
-            os.close(fd)
+                raise Busy(f"another start with the key {self.text[:80]!r} is in progress")
+            # The file was swept between open and lock: what we held no longer has a name.
 
     def peek(self) -> str | None:
         """The id that was last set, without the lock. The session may have ended."""
@@ -166,55 +172,40 @@ def lock_now(fd: int) -> bool:
     return True
 
 
-def lock_within(fd: int, timeout: float) -> bool:
-    """Lock `fd`, waiting up to `timeout` seconds. On False, `fd` is closed or will be.
+async def _lock_within(driver: Driver, fd: int, timeout: float | None) -> bool:
+    """Lock `fd`, waiting up to `timeout` seconds.
 
     flock has no timeout, an alarm signal would belong to our host's program, and trying again and again is polling. So
-    a thread waits in the kernel. After a timeout, the thread waits until the lock is free, closes the descriptor and
-    ends; the lock's holder is a start, which is bounded itself.
+    a thread waits in the kernel, on a copy of the descriptor, which has the same lock. If we give up, the thread gets
+    the lock when it is free, releases it with its copy and ends; the lock's holder is a start, which is bounded itself.
     """
-    try:
-        if lock_now(fd):
-            return True
-        if timeout <= 0:
-            os.close(fd)
-            return False
-    except OSError:
-        os.close(fd)
-        raise
+    if lock_now(fd):
+        return True
+    if timeout is not None and timeout <= 0:
+        return False
     import threading
 
-    guard = threading.Lock()
-    settled = threading.Event()
-    outcome: list[OSError | None] = []
-    given_up = False
+    copy = os.dup(fd)
+    try:
+        locked, bell = os.pipe()
+    except OSError:
+        os.close(copy)
+        raise
 
     def wait() -> None:
-        error = None
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
-        except OSError as refused:
-            error = refused
-        with guard:
-            outcome.append(error)
-            if given_up or error:
-                os.close(fd)
-        settled.set()
+            fcntl.flock(copy, fcntl.LOCK_EX)
+        finally:
+            os.close(copy)
+            os.close(bell)
 
     threading.Thread(target=wait, name="holdfast-claim", daemon=True).start()
-    came = False
     try:
-        came = settled.wait(timeout)
+        await driver.ready([locked], (), timeout)
     finally:
-        # Also on Ctrl-C: a lock that comes later, or has just come, must not stay with us unnoticed.
-        if not came:
-            with guard:
-                given_up = True
-                if outcome == [None]:
-                    os.close(fd)
-    if came and outcome[0]:
-        raise outcome[0]
-    return came
+        os.close(locked)
+    # The lock of the copy is ours already; a thread that failed has none.
+    return lock_now(fd)
 
 
 def live_holder(home: Home, id: str | None) -> Observed | None:

@@ -248,7 +248,7 @@ async def _claim(
     replacement already waits. One owner does not replace the session of another."""
     replace = request.replace and (claim.kind == "key" or request.spec["key"] is None)
     ticket = claim.ticket() if replace else 0
-    mine = await core.driver.call(lambda: claim.acquire(_REPLACE_S if replace else CLAIM_S))
+    mine = await claim.acquire(core.driver, _REPLACE_S if replace else CLAIM_S)
     held.append(mine)
     if replace and not claim.newest(ticket):
         raise Superseded(claim.text)
