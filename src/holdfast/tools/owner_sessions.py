@@ -1,7 +1,8 @@
 """The sessions of one owner: find, scope, wait, acknowledge. The base of every toolset.
 
 `OwnerSessions` finds and lists the sessions of an owner, and acknowledges their ends in its queue. `Running` is a
-command that a call starts and waits for. `end_of` and `both_ends` cut text that is too long for an answer.
+command that a call starts and waits for, and `unless` a wait that something else may end. `end_of` and `both_ends` cut
+text that is too long for an answer.
 """
 
 from __future__ import annotations
@@ -15,13 +16,16 @@ from ..model import FINAL_STATES, UNREACHABLE
 from ..signals.consumers import default_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    from typing import Any, Self
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
+    from typing import Any, Self, TypeVar
 
     from ..index import Kept
     from ..model import Snapshot
     from ..sessions.aio import AsyncHoldfast, AsyncSession
+    from ..sessions.start_request import Command
     from ..signals.consumer import AsyncConsumer
+
+    T = TypeVar("T")
 
 
 # A command may take this long to leave after its limit; then its runner is asked whether it still answers.
@@ -108,27 +112,27 @@ class Running:
     """
 
     def __init__(
-        self, hf: AsyncHoldfast, command: str, *, on_start: Callable[[], object] | None = None, **options: Any
+        self, hf: AsyncHoldfast, command: Command, *, on_start: Callable[[], object] | None = None, **options: Any
     ) -> None:
-        """The options are those of `hf.run`, `wait` included. `on_start` is called once, when the command runs."""
-        self._hf = hf
-        self._command = command
-        self._options = options
+        """Start it. The options are those of `hf.run`, `wait` included. `on_start` is called once, when it runs."""
         self._on_start = on_start
         self._started = asyncio.Event()
         # Filled when the command has started: `with_progress` holds this list from before.
         self.sessions: list[AsyncSession] = []
+        self._run = asyncio.ensure_future(hf.run(command, started=self._note, **options))
+        self._run.add_done_callback(self._over)
 
     @property
     def session(self) -> AsyncSession | None:
         return self.sessions[0] if self.sessions else None
 
     async def __aenter__(self) -> Self:
-        self._run = asyncio.ensure_future(self._hf.run(self._command, started=self._note, **self._options))
-        self._run.add_done_callback(lambda _: self._started.set())
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
         if not self._run.done():
             self._run.cancel()
             await asyncio.wait([self._run])
@@ -139,9 +143,24 @@ class Running:
         if self._on_start is not None:
             self._on_start()
 
+    def _over(self, run: asyncio.Task[AsyncSession]) -> None:
+        retrieve(run)
+        self._started.set()
+
     async def started(self) -> None:
         """Return once the command runs, or once it is known that it could not be started."""
         await self._started.wait()
+
+    async def abort(self, end: Callable[[AsyncSession], Awaitable[None]]) -> None:
+        """For a call that is cancelled: `end` the session. A start that is under way is awaited first. A caller that
+        is cancelled again leaves this to itself."""
+
+        async def ended() -> None:
+            await self.started()
+            if self.session is not None:
+                await end(self.session)
+
+        await asyncio.shield(asyncio.ensure_future(ended()))
 
     def result(self) -> AsyncSession | None:
         """The session if `outcome` is known by now; None while the call would still wait."""
@@ -157,6 +176,25 @@ class Running:
                 raise Unreachable(session.id, session.runner_pid, limit_s or 0.0)
             done, _ = await asyncio.wait([self._run], timeout=_OVERDUE_S)
         return self._run.result()
+
+
+async def unless(stop: asyncio.Future[Any], outcome: Awaitable[T]) -> T | None:
+    """The outcome; None if `stop` is set before. Then only the waiting ends."""
+    work = asyncio.ensure_future(outcome)
+    try:
+        both: set[asyncio.Future[Any]] = {work, stop}
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        return work.result() if work.done() else None
+    finally:
+        if not work.done():
+            work.cancel()
+            await asyncio.gather(work, return_exceptions=True)
+
+
+def retrieve(done: asyncio.Future[Any]) -> None:
+    """Keep asyncio from logging an exception that no caller is left to receive."""
+    if not done.cancelled():
+        done.exception()
 
 
 # Times.

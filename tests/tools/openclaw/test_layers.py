@@ -9,8 +9,8 @@ import holdfast.tools.openclaw
 
 PACKAGE = Path(holdfast.tools.openclaw.__file__).parent
 FACADE = {"supervisor", "spawn", "runs"}
-# One list for all toolsets says which variables of a host commands get.
-SHARED = {"..environment"}
+# What all toolsets share, and no tool: which variables of a host commands get, and how a call waits for a start.
+SHARED = {"..environment", "..owner_sessions"}
 
 
 def imported(module: str) -> set[str]:

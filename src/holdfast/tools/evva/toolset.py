@@ -184,24 +184,20 @@ class Evva(Toolset):
                 try:
                     return await self.with_progress(running.sessions, running.outcome(limit_s))
                 except asyncio.CancelledError:
-                    # Shielded: the caller may be cancelled again meanwhile.
-                    await asyncio.shield(asyncio.ensure_future(self._silence(running)))
+                    await running.abort(self._silence)
                     raise
         except Unreachable:
             if start.session is None:
                 raise
             return start.session
 
-    async def _silence(self, running: Running) -> None:
+    async def _silence(self, session: AsyncSession) -> None:
         """Cause no notice of the end: the agent knows that it cancelled the call. Survivors are still reported."""
-        await running.started()
-        if running.session is None:
-            return
         with suppress(HoldfastError, TimeoutError):
             async with asyncio.timeout(_SILENCE_S):
-                await running.session.update(notify="never")
+                await session.update(notify="never")
         with suppress(HoldfastError):
-            await self.acknowledge(await running.session.refresh())
+            await self.acknowledge(await session.refresh())
 
     async def _ended(self, session: AsyncSession, exit: Exit, limit_s: float) -> Answer:
         tail = (await asyncio.to_thread(tail_of, self._log(session.id), KIND_LOCAL_BASH)).shown()

@@ -23,7 +23,7 @@ from ...errors import (
     Unreachable,
 )
 from ..base import BOOLEAN, INTEGER, STRING, STRINGS, Answer, Parameter, Tool, Toolset
-from ..owner_sessions import Running
+from ..owner_sessions import Running, unless
 from . import labels, limits, process, words
 from .events import drain
 from .owners import VARIANTS, Owners
@@ -48,19 +48,6 @@ if TYPE_CHECKING:
 
 INTERRUPT = "interrupt"
 YIELD = "yield"
-
-
-async def _unless(stop: asyncio.Future[str], outcome: Awaitable[T]) -> T | None:
-    """The outcome; None if `stop` is set before. Then only the waiting ends."""
-    work = asyncio.ensure_future(outcome)
-    try:
-        both: set[asyncio.Future[Any]] = {work, stop}
-        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-        return work.result() if work.done() else None
-    finally:
-        if not work.done():
-            work.cancel()
-            await asyncio.gather(work, return_exceptions=True)
 
 
 # A foreground command: started like any other, and left running when the caller stops waiting.
@@ -112,7 +99,7 @@ async def in_foreground(tools: Hermes, wanted: Wanted, stop: asyncio.Future[str]
         async with Running(hf, wanted.command, on_start=started, wait=wait_s, **options) as running:
             try:
                 outcome = tools.with_progress(running.sessions, running.outcome(min(limit, wait_s)))
-                if await _unless(stop, outcome) is None:
+                if await unless(stop, outcome) is None:
                     await running.started()  # a start that is under way is not aborted
                 session = running.result()
             except Unreachable:
@@ -440,7 +427,7 @@ class Hermes(Toolset):
 
     async def _wait(self, session: AsyncSession, outcome: Awaitable[Woke]) -> Woke | None:
         with self._interruptible() as stop:
-            return await _unless(stop, self.with_progress([session], outcome))
+            return await unless(stop, self.with_progress([session], outcome))
 
 
 def _checked(given: dict[str, Any]) -> dict[str, Any]:

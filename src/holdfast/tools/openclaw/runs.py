@@ -18,14 +18,16 @@ from ...home import LABEL_VALUE_CHARACTERS, check_labels
 from ...model import EXITED, FINAL_STATES, LOST, STALE, STARTING, UNREACHABLE, format_cursor
 from ...sessions.log import parse_cursor
 from ...terminal.text import Decoder
+from ..owner_sessions import retrieve
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
     from typing import Any
 
     from ...model import Snapshot, Stopped
-    from ...sessions.aio import AsyncHoldfast, AsyncSession
+    from ...sessions.aio import AsyncSession
     from ...sessions.log import Chunk
+    from ..owner_sessions import Running
     from .spawn import SpawnInput
 
 
@@ -278,7 +280,7 @@ class ManagedRun:
     # True for a run that another start with the same key had begun.
     reused = False
     # The start that also waits for the end, until `first_wait` takes it.
-    _foreground: asyncio.Task[AsyncSession] | None = None
+    _foreground: Running | None = None
     _exit: RunExit | None = None
     _stopping: asyncio.Task[Stopped] | None = None
     # Whether the stop in progress has no grace.
@@ -298,52 +300,44 @@ class ManagedRun:
         given = {stream: listener for stream, listener in listeners.items() if listener}
         if given:
             self._listening = asyncio.ensure_future(_listen(session, given))
-            self._listening.add_done_callback(_retrieve)
+            self._listening.add_done_callback(retrieve)
 
     def __repr__(self) -> str:
         return f"<ManagedRun {self.run_id}>"
 
     @classmethod
-    async def begun(
-        cls, hf: AsyncHoldfast, input: SpawnInput, options: dict[str, Any], wait_s: float | None, *, by: str | None
-    ) -> ManagedRun:
-        """Start a run whose caller waits `wait_s` for its end, with `first_wait`. A caller that is cancelled during
-        the start cancels the run."""
-        begun: asyncio.Future[AsyncSession] = asyncio.get_running_loop().create_future()
-        work = asyncio.ensure_future(hf.run(input.command, wait=wait_s, started=begun.set_result, **options))
-        aborted = None
-        while not (work.done() or begun.done()):
-            try:
-                await asyncio.wait({work, begun}, return_when=asyncio.FIRST_COMPLETED)
-            except asyncio.CancelledError as abort:
-                aborted = abort
-        if aborted is not None and not begun.done():
-            _retrieve(work)
-            raise aborted
-        run = cls(begun.result() if begun.done() else work.result(), input, by=by)
-        run.reused = run.run_id != options["name"]
+    async def begun(cls, start: Running, input: SpawnInput, name: str, *, by: str | None) -> ManagedRun:
+        """The run of this start, once it runs; its caller waits for the end with `first_wait`. A caller that is
+        cancelled meanwhile cancels the run. A run with another name is that of an earlier start with the same key."""
+
+        async def cancel(session: AsyncSession) -> None:
+            if run_id(session) == name:
+                await cls(session, by=by).begin_cancel()
+
+        try:
+            await start.started()
+        except asyncio.CancelledError:
+            await start.abort(cancel)
+            raise
+        run = cls(start.session or await start.outcome(), input, by=by)
+        run.reused = run.run_id != name
         if run.reused:
-            work.cancel()  # the host that started it waits for it
-            work.add_done_callback(_retrieve)
+            await start.close()  # the host that started it waits for it
         else:
-            run._foreground = work
-        if aborted is not None:
-            if not run.reused:
-                await run.begin_cancel()
-            raise aborted
+            run._foreground = start
         return run
 
     async def first_wait(self) -> None:
         """The wait that the start asked for. Cancelling it cancels the run."""
-        work, self._foreground = self._foreground, None
-        if work is None:
+        start, self._foreground = self._foreground, None
+        if start is None:
             return
-        try:
-            self.session = await asyncio.shield(work)
-        except asyncio.CancelledError:
-            work.cancel()
-            await self.begin_cancel()
-            raise
+        async with start:
+            try:
+                self.session = await start.outcome()
+            except asyncio.CancelledError:
+                await self.begin_cancel()
+                raise
 
     async def begin_cancel(self) -> None:
         """Request the stop, without a notice of the end, and return; the runner does the rest."""
@@ -379,7 +373,7 @@ class ManagedRun:
         if self._stopping is None or self._stopping.done() or (force and not self._forced):
             self._forced = force
             self._stopping = asyncio.ensure_future(self._stopped(silent, force))
-            self._stopping.add_done_callback(_retrieve)
+            self._stopping.add_done_callback(retrieve)
         return self._stopping
 
     async def _stopped(self, silent: bool, force: bool) -> Stopped:
@@ -496,12 +490,6 @@ def check_reason(reason: str) -> None:
     """The runner alone sets every other reason."""
     if reason != MANUAL_CANCEL:
         raise BadArgument("reason", f"{str(reason)[:40]!a} is not a reason for a cancel", f"give {MANUAL_CANCEL}")
-
-
-def _retrieve(done: asyncio.Task[Any]) -> None:
-    """Keep asyncio from logging an exception that no caller is left to receive."""
-    if not done.cancelled():
-        done.exception()
 
 
 async def _listen(session: AsyncSession, listeners: dict[str, Listener]) -> None:

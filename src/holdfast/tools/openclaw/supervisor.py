@@ -18,6 +18,7 @@ from ...core import records
 from ...errors import AmbiguousId, Busy, HoldfastError, NameTaken, NotFound, Removed, ShuttingDown
 from ...model import FINAL_STATES
 from ...sessions.claims import Claim
+from ..owner_sessions import Running
 from . import runs
 from .runs import MANUAL_CANCEL, METADATA, SCOPE_LABEL, ManagedRun, Withdrawn, check_reason, moment, scope_label
 from .spawn import KILL_GRACE_MAX_MS, KILL_GRACE_MS, Secret
@@ -297,7 +298,8 @@ class Supervisor:
                 run = ManagedRun(session, input, by=self._by)
                 run.reused = run.run_id != run_id
             else:
-                run = await ManagedRun.begun(self._hf, input, options, wait_s, by=self._by)
+                start = Running(self._hf, input.command, wait=wait_s, **options)
+                run = await ManagedRun.begun(start, input, run_id, by=self._by)
         self._handles[run.run_id] = run
         return run
 
