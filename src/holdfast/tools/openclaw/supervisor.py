@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from ...core import records
-from ...errors import AmbiguousId, Busy, HoldfastError, NameTaken, NotFound, Removed, ShuttingDown
+from ...errors import AmbiguousId, HoldfastError, NameTaken, NotFound, Removed, ShuttingDown
 from ...model import FINAL_STATES
 from ...sessions.claims import Claim
-from ..owner_sessions import Running
+from ..owner_sessions import Running, unless
 from . import runs
 from .runs import MANUAL_CANCEL, METADATA, SCOPE_LABEL, ManagedRun, Withdrawn, check_reason, moment, scope_label
 from .spawn import KILL_GRACE_MAX_MS, KILL_GRACE_MS, Secret
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from ...home import Home
     from ...model import Snapshot
     from ...sessions.aio import AsyncHoldfast, AsyncSession
-    from ...sessions.claims import Held
     from .runs import RunRecord
     from .spawn import SpawnInput
 
@@ -71,8 +70,6 @@ _NAME_TRIES = 3
 # `list_by_scope` shows this many finished runs.
 _RECORDS = 2000
 _SHUT_DOWN = "process supervisor is shut down"
-# How often a replacement looks whether it is its turn.
-_LOOK_S = 0.05
 
 
 @dataclass(frozen=True)
@@ -91,15 +88,20 @@ class _Startup:
     def __init__(self, home: Home, scope: str, *, replaces: bool) -> None:
         self.scope = scope
         self.replaces = replaces and bool(scope)
-        self.cancelled = asyncio.Event()
+        self.cancelled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         # Whether the cancel gives it no grace.
         self.forced = False
         self.claim = _claim(home, scope)
         self._ticket = self.claim.ticket() if self.replaces else self.claim.tickets()
         self.asked = moment()
 
+    def cancel(self, *, force: bool = False) -> None:
+        self.forced = self.forced or force
+        if not self.cancelled.done():
+            self.cancelled.set_result(None)
+
     def is_overtaken(self) -> bool:
-        return self.cancelled.is_set() or not self.claim.newest(self._ticket)
+        return self.cancelled.done() or not self.claim.newest(self._ticket)
 
 
 class Supervisor:
@@ -153,8 +155,7 @@ class Supervisor:
         check_reason(reason)
         startup = self._startups.get(run_id)
         if startup is not None:
-            startup.forced = startup.forced or force
-            startup.cancelled.set()
+            startup.cancel(force=force)
         session = await self._find(run_id)
         if session is None or _is_over(session):
             return startup is not None
@@ -170,7 +171,7 @@ class Supervisor:
         now = moment()
         starting = [run_id for run_id, each in self._startups.items() if each.scope == scope_key]
         for run_id in starting:
-            self._startups[run_id].cancelled.set()
+            self._startups[run_id].cancel()
         found = [each for each in await self._members(scope_key) if _asked(each) < now]
         await _all([self._managed(each).cancel(reason) for each in found])
         return len({*starting, *map(runs.run_id, found)})
@@ -181,7 +182,7 @@ class Supervisor:
             return None
         found = runs.record(session)
         startup, handle = self._startups.get(run_id), self._handles.get(run_id)
-        asked = (startup is not None and startup.cancelled.is_set()) or (handle is not None and handle.is_cancelled)
+        asked = (startup is not None and startup.cancelled.done()) or (handle is not None and handle.is_cancelled)
         if asked and found.state != "exited":
             # The runner may not have received the request yet.
             return replace(found, state="exiting", termination_reason=found.termination_reason or MANUAL_CANCEL)
@@ -229,7 +230,7 @@ class Supervisor:
         self._shut_down = True
         if stop:
             for startup in self._startups.values():
-                startup.cancelled.set()
+                startup.cancel()
         living = await self._hf.sessions(owner=self._owner)
         mine = [each for each in living if runs.facts(each).get("instance") == self._instance]
         over = [each for each in mine if stop or (await runs.limits(each)).get("lifetime") == "owner"]
@@ -240,12 +241,9 @@ class Supervisor:
     # Spawning.
 
     async def _start(self, input: SpawnInput, run_id: str, startup: _Startup, wait_s: float | None) -> ManagedRun:
-        held: contextlib.AbstractContextManager[object] | None = contextlib.nullcontext()
-        if startup.replaces:
-            held = await self._replace(startup)
-        if held is None:
-            return Withdrawn(run_id)
-        with held:
+        with contextlib.ExitStack() as held:
+            if startup.replaces:
+                await unless(startup.cancelled, self._replace(startup, held))
             if startup.is_overtaken():
                 return Withdrawn(run_id)
             run = await self._launch(input, run_id, startup.asked, wait_s)
@@ -254,40 +252,15 @@ class Supervisor:
             await run.cancel(force=startup.forced)
         return run
 
-    async def _replace(self, startup: _Startup) -> Held | None:
-        """The scope's lock, when every earlier run has ended; None if the spawn was overtaken while it waited."""
-        while not startup.is_overtaken():
-            try:
-                held = startup.claim.acquire(0)
-            except Busy:
-                await _event(startup.cancelled, _LOOK_S)
-                continue
-            try:
-                await self._end_earlier(startup)
-            except BaseException:
-                held.close()
-                raise
-            return held
-        return None
-
-    async def _end_earlier(self, startup: _Startup) -> None:
-        """Stop, without a notice, everything in the scope that was asked for before; a run that cannot be stopped
-        blocks nothing. A cancel of this spawn ends the waiting, not the stops."""
-
-        async def end() -> None:
-            earlier = [each for each in await self._members(startup.scope) if _asked(each) < startup.asked]
-            await _all([each.update(notify="never") for each in earlier if not _is_over(each)])
-            await _all([self._managed(each).cancel() for each in earlier])
-
-        ending, cancelled = asyncio.ensure_future(end()), asyncio.ensure_future(startup.cancelled.wait())
-        try:
-            await asyncio.wait({ending, cancelled}, return_when=asyncio.FIRST_COMPLETED)
-            if ending.done():
-                await ending
-        finally:
-            ending.cancel()
-            cancelled.cancel()
-            await asyncio.gather(ending, cancelled, return_exceptions=True)
+    async def _replace(self, startup: _Startup, held: contextlib.ExitStack) -> None:
+        """Take the scope's lock. Then stop, without a notice, everything in the scope that was asked for before; a run
+        that cannot be stopped blocks nothing. A cancel of this spawn ends the waiting, not the stops."""
+        held.enter_context(await startup.claim.acquire(self._hf._core.driver, None))
+        if startup.is_overtaken():
+            return
+        earlier = [each for each in await self._members(startup.scope) if _asked(each) < startup.asked]
+        await _all([each.update(notify="never") for each in earlier if not _is_over(each)])
+        await _all([self._managed(each).cancel() for each in earlier])
 
     async def _launch(self, input: SpawnInput, run_id: str, asked: int, wait_s: float | None) -> ManagedRun:
         options = input.options(run_id, self._owner, self._grace_ms, {"asked": asked, "instance": self._instance})
@@ -357,12 +330,6 @@ def _asked(shot: Snapshot) -> int:
     """When the run was asked for."""
     asked = runs.facts(shot).get("asked")
     return asked if isinstance(asked, int) else 0
-
-
-async def _event(event: asyncio.Event, timeout_s: float) -> None:
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(timeout_s):
-            await event.wait()
 
 
 async def _all(work: list[Coroutine[Any, Any, Any]]) -> None:
