@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 import holdfast
-from holdfast.errors import BadArgument, NotFound
+from holdfast.errors import BadArgument, NotFound, Unreachable
+from holdfast.home import Home
 from holdfast.sessions.aio import coroutines
 from holdfast.sessions.driver import drive
+from holdfast.sessions.observe import read_files
 
 if TYPE_CHECKING:
     from holdfast import Holdfast
@@ -64,6 +66,32 @@ def test_a_wait_for_several_is_one_wait_and_leaves_nothing_open(world: World) ->
     assert set(os.listdir("/proc/self/fd")) == before
     assert hf.wait_all([]) == []
     hf.stop_all([first.id, second.id, third.id], grace=0)
+
+
+def test_a_wait_for_the_first_of_several_fails_only_if_none_can_be_waited_for(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = world.root / "config.toml"
+    config.write_text('[hosts]\nreply_timeout = "300ms"\n')
+    monkeypatch.setenv("HOLDFAST_CONFIG", str(config))
+    hf = world.open()
+    gate = world.gate()
+    session = hf.start(world.probe("await", gate, "say", "go", "forever"))
+    out_of_reach = [hf.start(world.probe("quiet", "forever")) for _ in range(2)]
+    ids = [each.id for each in out_of_reach]
+    endpoints = [read_files(Home(), id).endpoint for id in ids]
+    for endpoint in endpoints:
+        os.rename(endpoint, f"{endpoint}.away")
+    with pytest.raises(Unreachable):
+        hf.wait_all(ids, any=True)
+    (late,) = hf.wait_all([*ids, session.id], any=True, match="go", timeout=0.6)
+    assert (late.reason, late.session and late.session.id) == ("timeout", session.id)
+    gate.release()
+    (found,) = hf.wait_all([*ids, session.id], any=True, match="go", timeout=30)
+    assert found.match == "go"
+    for endpoint in endpoints:
+        os.rename(f"{endpoint}.away", endpoint)
+    hf.stop_all([*ids, session.id], grace=0)
 
 
 def test_a_wait_for_several_refuses_a_condition_that_there_is_not(world: World) -> None:

@@ -574,8 +574,8 @@ class AsyncHoldfast(BaseHoldfast):
         order of `refs`, or with `any` for the first; each result has its `session`."""
         from .wait import wait_all
 
-        ids = dict.fromkeys([await self._core.locate(ref) for ref in refs])
-        woken = await wait_all(self._core, list(ids), any=any, **conditions)
+        ids = [await self._core.locate(ref) for ref in refs]
+        woken = await wait_all(self._core, dict.fromkeys(ids, conditions), any=any)
         for id, woke in woken.items():
             woke.session = self._session((await self._core.observe(id)).snapshot())
         return list(woken.values())

@@ -13,6 +13,7 @@ import types
 from functools import wraps
 
 from ..core import failpoints
+from ..errors import HoldfastError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -128,9 +129,10 @@ def _suspend(awaited: object) -> Generator[object, Any, Any]:
 
 
 async def together(driver: Driver, tasks: Sequence[Coroutine[Any, Any, T]], *, any: bool = False) -> dict[int, T]:
-    """Run coroutines over `Turns` at the same time, in one thread. Returns the results by position: of all or, with
-    `any`, of the first to end. The others are closed; if one fails, all are."""
+    """Run coroutines over `Turns` at the same time, in one thread. Returns the results by position. If one fails, the
+    others are closed. With `any` the first result is returned, and it fails only if all have failed."""
     results: dict[int, T] = {}
+    problem: HoldfastError | None = None
     waiting: dict[int, tuple[set[int], set[int], float | None]] = {}
     found: dict[int, set[int] | None] = dict.fromkeys(range(len(tasks)))
     try:
@@ -142,7 +144,13 @@ async def together(driver: Driver, tasks: Sequence[Coroutine[Any, Any, T]], *, a
                     results[n] = end.value
                     if any:
                         return results
+                except HoldfastError as failure:
+                    if not any:
+                        raise
+                    problem = failure
             if not waiting:
+                if problem is not None:
+                    raise problem
                 return results
             readers = {fd for fds, _, _ in waiting.values() for fd in fds}
             writers = {fd for _, fds, _ in waiting.values() for fd in fds}

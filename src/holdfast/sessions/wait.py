@@ -21,7 +21,7 @@ from .observe import from_files, halted, orphans, read_files
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Mapping
     from typing import Any
 
     from .connection import Connection
@@ -412,7 +412,10 @@ def _listens(port: int) -> bool:
 
 async def wait(core: Core, id: str, **conditions: Any) -> Woke:
     """Wait for the first of these conditions; None is the same as leaving one out."""
-    waiting = Wait(core, id, **conditions)
+    return await _woken(core, id, Wait(core, id, **conditions))
+
+
+async def _woken(core: Core, id: str, waiting: Wait) -> Woke:
     woke = await waiting.run()
     if woke.reason in ("exit", "lost"):
         if not waiting.end_answered:
@@ -433,11 +436,14 @@ async def _end_signalled(core: Core, id: str, deadline: float | None) -> None:
             pass  # it left, or will write it later
 
 
-async def wait_all(core: Core, ids: Sequence[str], *, any: bool, **conditions: Any) -> dict[str, Woke]:
-    """Wait at the same time for each of these sessions or, with `any`, for the first of them."""
+async def wait_all(core: Core, asked: Mapping[str, Mapping[str, object]], *, any: bool) -> dict[str, Woke]:
+    """Wait at the same time for each of these sessions, with its conditions, or with `any` for the first of them. Then
+    a session that cannot be waited for fails only if none of the others can."""
     import copy
 
     turns = copy.copy(core)
     turns.driver = Turns()
-    found = await together(core.driver, [wait(turns, id, **conditions) for id in ids], any=any)
+    waits = {id: Wait(turns, id, **conditions) for id, conditions in asked.items()}
+    found = await together(core.driver, [_woken(turns, id, each) for id, each in waits.items()], any=any)
+    ids = list(waits)
     return {ids[n]: found[n] for n in sorted(found)}

@@ -14,6 +14,7 @@ from ...model import FINAL_STATES
 from ...sessions.aio import AsyncSession
 from ...sessions.log import Log
 from ...sessions.run import run, start
+from ...sessions.wait import wait_all
 from ...signals.lines import Signal
 from ...signals.wording import spell
 from ..base import SIGNALS, Answer, Toolset
@@ -32,7 +33,7 @@ from .output import (
 from .report import listed, stopped
 from .seen import Seen
 from .sheet import Sheet
-from .waiting import conditions, first
+from .waiting import conditions
 from .words import BUDGET, BUDGET_MAX, TOOLS, call, facts, next_step, quoted, ref, size, status
 
 if TYPE_CHECKING:
@@ -224,12 +225,15 @@ class Native(Toolset):
         # An agent that waits for several sessions again and again gets each end once.
         news = [each for each in sessions if each.exit is None or not self._seen.is_reported(each.id)] or sessions
         began = time.monotonic()
-        asked = conditions(until, pattern, timeout_s, [self._seen.cursor(each.id) for each in news])
-        woken = await self.with_progress(news, first(news, asked, self._log))
+        asked = {
+            each.id: conditions(until, pattern, timeout_s, self._seen.cursor(each.id), self._log(each)) for each in news
+        }
+        woken = await self.with_progress(news, wait_all(self.hf._core, asked, any=True))
         waited = time.monotonic() - began
-        if woken is None:
+        ((id, woke),) = woken.items()
+        if woke.reason == "timeout" and len(news) > 1:
             return await self._waited_in_vain(news, until, waited)
-        session, woke = woken
+        session = await self.find(id)
         if woke.reason == "timeout":
             return await self._answer(session, f"no {until} within {spell(waited)}", reason="timeout", last_line=True)
         others = [ref(each) for each in sessions if each.id != session.id and not self._seen.is_reported(each.id)]

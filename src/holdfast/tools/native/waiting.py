@@ -1,15 +1,14 @@
-"""Waiting for the first of several sessions; input, and what to wait for after it."""
+"""What to wait for; input, and what to wait for after it."""
 
 from __future__ import annotations
 
-import asyncio
 import time
 from typing import TYPE_CHECKING
 
 from ...core.records import TTY
 from ...core.vt.text import clean
 from ...errors import BadArgument
-from ...model import Woke, format_cursor
+from ...model import format_cursor
 from ...model.options import DURATION, NUMBER, SWITCH
 from ...sessions.search import Pattern
 from ...sessions.wait import CONDITIONS
@@ -17,7 +16,7 @@ from .screens import prompt_row
 from .words import IDLE_S, PATTERNS, WAIT_MAX_S
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from typing import Any
 
     from ...model import Typed
@@ -26,18 +25,17 @@ if TYPE_CHECKING:
     from ...terminal.screen import Screen
 
 
-# Waiting for the first of several sessions.
+# The conditions of a wait.
 
 
 # The most of an unfinished line that is searched for a match that begins in its seen part.
 _LINE_MAX_BYTES = 64 << 10
 
 
-def conditions(
-    until: str, pattern: str | None, timeout_s: float, cursors: Sequence[str | None]
-) -> list[dict[str, Any]]:
-    """The arguments of the wait for each session; `cursors` is how far the agent has seen them."""
+def conditions(until: str, pattern: str | None, timeout_s: float, cursor: str | None, log: Log) -> dict[str, Any]:
+    """The arguments of the wait for a session; `cursor` is how far the agent has seen its `log`."""
     row = CONDITIONS[until]
+    since = cursor or "0"
     value: Any
     if row.takes == SWITCH:
         value = True
@@ -53,46 +51,8 @@ def conditions(
         value = pattern
         if pattern is None:
             raise BadArgument("pattern", f"is required with until={until}", f"give {PATTERNS[until]}")
-    return [{until: value, "since": cursor or "0", "timeout": timeout_s} for cursor in cursors]
-
-
-async def first(
-    sessions: Sequence[AsyncSession], conditions: Sequence[dict[str, Any]], log_of: Callable[[AsyncSession], Log]
-) -> tuple[AsyncSession, Woke] | None:
-    """The first of them whose condition came true; None when the time was over for several."""
-    waits = {
-        asyncio.ensure_future(_met(each, asked, log_of(each))): each
-        for each, asked in zip(sessions, conditions, strict=True)
-    }
-    try:
-        pending = set(waits)
-        trouble: BaseException | None = None
-        late: tuple[AsyncSession, Woke] | None = None
-        while pending:
-            done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-            for each in (each for each in waits if each in done):
-                problem = each.exception()
-                if isinstance(problem, BadArgument) and waits[each].exit is None:
-                    raise problem  # a wrong argument is reported at once
-                if problem is not None:
-                    trouble = problem
-                    continue  # the others can still be waited for
-                if each.result().reason != "timeout":
-                    return waits[each], each.result()
-                late = waits[each], each.result()
-        if late is None and trouble is not None:
-            raise trouble
-        return late if len(sessions) == 1 else None
-    finally:
-        for each in waits:
-            each.cancel()
-        await asyncio.gather(*waits, return_exceptions=True)
-
-
-async def _met(session: AsyncSession, asked: dict[str, Any], log: Log) -> Woke:
-    if "match" in asked:
-        asked = {**asked, "since": _unmatched(log, asked["match"], asked["since"])}
-    return await session.wait(**asked)
+        since = _unmatched(log, pattern, since)
+    return {until: value, "since": since, "timeout": timeout_s}
 
 
 def _unmatched(log: Log, pattern: str, since: str) -> str:
