@@ -60,6 +60,15 @@ def test_a_piece_continues_where_the_copy_said_that_it_ends(directory: int, tmp_
         copy.take(piece(name, 4), b"again")
 
 
+def test_a_report_is_sent_up_to_its_limit(tmp_path: Path) -> None:
+    report = tmp_path / "report"
+    report.write_bytes(b"x" * (70 << 10))
+    growth = mirror.Growth(str(tmp_path), {})
+    assert sum(len(raw) for _, raw in growth.pieces()) == mirror.limit("report") == 64 << 10
+    report.write_bytes(b"x" * (80 << 10))
+    assert list(growth.pieces()) == []
+
+
 def test_an_exit_record_is_never_sent_before_a_file_that_was_written_before_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

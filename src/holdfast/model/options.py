@@ -281,7 +281,7 @@ _ROWS = (
     Option(
         *("pass_fds", OTHER, ENVIRONMENT, "pass this open descriptor to the command"),
         "Open descriptors of the caller that the command gets, under the same numbers or those of a mapping; "
-        "None there is a file of its runner's, kept as `report` when it ends.",
+        "None there is the file `report` in its session's directory.",
         flag="--pass-fd",
         metavar="N",
         repeated=True,

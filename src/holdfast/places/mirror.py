@@ -96,7 +96,8 @@ class Growth:
             if stat.S_ISREG(file.st_mode):
                 # A record is another file each time, and inode numbers are reused.
                 born = file.st_mtime_ns if name in _RECORDS else 0
-                found.append((name, ((file.st_ino, born), file.st_size)))
+                # A command writes its report itself: the copy has the beginning.
+                found.append((name, ((file.st_ino, born), min(file.st_size, limit(name) or 0))))
         return found
 
     def _grown(self, name: str, file: tuple[int, int], size: int) -> Iterator[tuple[dict[str, Any], bytes]]:

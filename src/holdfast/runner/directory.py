@@ -1,5 +1,5 @@
 """The session's directory: created with the spec before the command exists, or the start is refused; and what the
-runner itself keeps there: its log, the record of inputs and the report of the command."""
+runner itself keeps there: its log and the record of inputs."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+# What a command reports to its caller beside its output, through a descriptor that it gets.
+REPORT_FILE = "report"
 
 
 class Refused(Exception):
@@ -40,6 +42,8 @@ def persist(home: str, spec: dict[str, Any]) -> tuple[int, int]:
     directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         records.reserve_exit(directory)
+        if spec.get("report_fd") is not None:
+            os.close(records.create(directory, REPORT_FILE))
         lock = records.write_locked(directory, "spec.json", spec)
     except OSError as problem:
         forget_session(directory)
@@ -157,32 +161,3 @@ class Inputs:
         os.rename("inputs.jsonl", "inputs.1.jsonl", src_dir_fd=self._directory, dst_dir_fd=self._directory)
         self.close()
         self._size = 0
-
-
-REPORT_FILE = "report"
-# Room for the paths of two directories. A longer report is not one of ours, and must not fill the disk where a copy
-# is kept.
-_REPORT_MAX_BYTES = 16 << 10
-
-
-class Report:
-    """What a command reports to its caller beside its output: a file in memory under the descriptor `number` of the
-    command, kept in the session's directory when it ends. The runner makes it, because no descriptor of a caller on
-    another machine could be passed. None for a command without a report."""
-
-    def __init__(self, number: int | None) -> None:
-        self._fd = -1 if number is None else os.memfd_create(REPORT_FILE)
-        self.passed: list[tuple[int, int]] = [] if number is None else [(self._fd, number)]
-
-    def keep(self, directory: int, warn: Callable[[str], None]) -> None:
-        """Write it into the directory, unless it is empty."""
-        if self._fd < 0:
-            return
-        try:
-            said = os.pread(self._fd, _REPORT_MAX_BYTES, 0)
-            if said:
-                records.replace(directory, REPORT_FILE + ".tmp", REPORT_FILE, said, durable=False)
-        except OSError as problem:
-            warn(f"the report could not be kept: {problem.strerror}")
-        os.close(self._fd)
-        self._fd = -1

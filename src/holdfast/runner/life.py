@@ -84,12 +84,11 @@ def exit_sequence(session: Session) -> Iterator[None]:
         exit["complete"] = not outputs.are_open
     session.features.finish()
 
-    # 2. On disk: state, report, log, then `exit.json`. If no client waits for the end, it is synced, so that a power
+    # 2. On disk: state, log, then `exit.json`. If no client waits for the end, it is synced, so that a power
     # loss cannot undo it.
     ending.make_final()
     if session.state_retry.is_due:
         session.write_state()
-    session.report.keep(session.directory, session.runner_log.warn)
     ending.write(durable=not any(waiter.for_exit for waiter in session.waiters))
     failpoints.hit("runner.exit_written")
 

@@ -14,7 +14,7 @@ from ..core.ending import CAUSE_OF_LIMIT, LIMIT, status_of
 from ..core.kernel_signals import signal
 from ..core.loop import READ, Alarm, Loop, Retry
 from . import directory, life, process_tree, requests, status
-from .directory import Inputs, Refused, Report, RunnerLog
+from .directory import REPORT_FILE, Inputs, Refused, RunnerLog
 from .endpoint import Endpoint
 from .features.of_session import Features
 from .life import Ending
@@ -165,19 +165,22 @@ class Session:
         self._handle_kernel_signals()
         self.endpoint = self._open_endpoint()
         self.memory = self._limit_memory()
-        self.report = Report(self.spec.get("report_fd"))
 
         self._resume_alarm = Alarm(self.loop, _nothing)
-        self._passed = passed[claims:]
+        # The descriptors that the command gets, and their numbers there.
+        self._passed = [*zip(passed[claims:], self.spec["pass_fds"])]
+        if self.spec.get("report_fd") is not None:
+            report = records.open_own(self.directory, REPORT_FILE, os.O_WRONLY)
+            self._passed.append((report, self.spec["report_fd"]))
 
     def begin(self) -> None:
         """The life of the command begins: `live` spawns it before it yields for the first time. `Refused` where it has
         to have a terminal and there is none."""
-        self._life = life.live(self, [*zip(self._passed, self.spec["pass_fds"]), *self.report.passed])
+        self._life = life.live(self, self._passed)
         try:
             self._resume_life()
         finally:
-            for fd in self._passed:
+            for fd, _ in self._passed:
                 os.close(fd)
 
     def greet(self, channel: socket.socket) -> None:

@@ -121,6 +121,13 @@ def test_the_command_does_not_see_the_report_of_its_directory(
     monkeypatch.chdir(world.cwd)
 
 
+def test_a_report_that_the_command_replaced_moves_nothing(direct: Agents, world: World) -> None:
+    agent = direct("hermes")
+    told = shown(agent, f"cd /; report=$(echo {world.home}/sessions/*/report); rm $report; mkfifo $report")
+    assert told == {"output": "", "exit_code": 0, "error": None}
+    assert shown(agent, "pwd")["output"] == f"{world.cwd}\n"
+
+
 def test_what_lives_on_after_the_shell_is_named(agents: Agents) -> None:
     agent = agents("hermes")
     told = shown(agent, "sleep 300 & echo started")

@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ...core import records
 from ...errors import BadArgument, HoldfastError, PlaceGone, PtyUnavailable, SpawnError, TooManySessions
 from ...home import check_labels
 from ...places import kinds
@@ -35,9 +36,11 @@ if TYPE_CHECKING:
 _KNOWN = ("bash", "zsh", "sh", "dash", "ksh", "mksh")
 
 
-# The last directory of a foreground command. A descriptor of the command leads to the report that its runner keeps.
+# The last directory of a foreground command. A descriptor of the command leads to the file `report` of its session.
 
 
+# Room for the paths of two directories.
+_REPORT_MAX_BYTES = 16 << 10
 # A number that scripts do not choose for their own. Opened by its path, because dash has no two-digit descriptors.
 _REPORT_FD = 199
 # Evaluates the command unchanged, without parameters or variables of ours, and reports where it began and where it
@@ -56,10 +59,11 @@ def reporting_directory(program: str) -> dict[str, Any]:
 def moved_to(hf: AsyncHoldfast, session: AsyncSession) -> str | None:
     """The last directory of a command that has ended; None if it did not move, or did not report a directory."""
     try:
-        with open(os.path.join(hf.home.session(session.id), session_directory.REPORT_FILE), "rb") as file:
-            began, _, ended = os.fsdecode(file.read()).partition("\0")
-    except FileNotFoundError:
-        return None
+        fd = records.open_file(os.path.join(hf.home.session(session.id), session_directory.REPORT_FILE))
+    except (FileNotFoundError, ValueError):
+        return None  # the command itself may have put something else there
+    with open(fd, "rb") as file:
+        began, _, ended = os.fsdecode(file.read(_REPORT_MAX_BYTES)).partition("\0")
     path = ended.removesuffix("\n")
     if ended == began or not ended.endswith("\n") or not path.startswith("/"):
         return None

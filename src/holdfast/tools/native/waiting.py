@@ -1,4 +1,4 @@
-"""What to wait for; input, and what to wait for after it."""
+"""The conditions of a wait; input, and waiting for the reaction to it."""
 
 from __future__ import annotations
 
