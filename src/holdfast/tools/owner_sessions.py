@@ -181,6 +181,7 @@ class Running:
 async def unless(stop: asyncio.Future[Any], outcome: Awaitable[T]) -> T | None:
     """The outcome; None if `stop` is set before. Then only the waiting ends."""
     work = asyncio.ensure_future(outcome)
+    work.add_done_callback(retrieve)
     try:
         both: set[asyncio.Future[Any]] = {work, stop}
         await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
@@ -188,7 +189,7 @@ async def unless(stop: asyncio.Future[Any], outcome: Awaitable[T]) -> T | None:
     finally:
         if not work.done():
             work.cancel()
-            await asyncio.gather(work, return_exceptions=True)
+            await asyncio.wait([work])
 
 
 def retrieve(done: asyncio.Future[Any]) -> None:

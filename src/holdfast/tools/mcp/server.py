@@ -26,13 +26,14 @@ from ...serving.listener import bound, check_port
 from ...sessions.aio import AsyncHoldfast
 from ...terminal.text import all_visible
 from .. import toolset
+from ..owner_sessions import unless
 from .clients import LOOPBACK, PATH, address
 from .notices import Notices
 from .resources import News, Resources, disconnected, without_surrogates
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
     from typing import Any
 
     from mcp.server.context import ServerRequestContext
@@ -109,34 +110,27 @@ class Bridge:
             reports += 1
             await context.session.report_progress(reports, message=without_surrogates(all_visible(line)))
 
-        call = asyncio.ensure_future(self._toolset.call(params.name, params.arguments, progress=progress))
-        try:
-            await self._wait_while_connected(context, call)
-        finally:
-            # The client cancelled or is gone: the waiting ends, and nothing counts as reported.
-            if not call.done():
-                call.cancel()
-                await asyncio.wait([call])
-        answer = await self._toolset.reminding(call.result())
+        call = self._toolset.call(params.name, params.arguments, progress=progress)
+        answer = await self._toolset.reminding(await self._while_connected(context, call))
         return types.CallToolResult(
             content=[types.TextContent(type="text", text=without_surrogates(answer.text))],
             structured_content=without_surrogates(answer.structured(self._toolset.said_in_text)),
             is_error=answer.error,
         )
 
-    async def _wait_while_connected(self, context: Context, call: asyncio.Future[Answer]) -> None:
-        if context.request is None:  # on stdio the process ends with its client
-            await asyncio.wait([call])
-            return
-        gone = asyncio.ensure_future(disconnected(context.request))
+    async def _while_connected(self, context: Context, call: Awaitable[Answer]) -> Answer:
+        """The answer. If the client cancels or is gone, the waiting ends, and nothing counts as reported."""
+        gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if context.request is not None:  # on stdio the process ends with its client
+            gone = asyncio.ensure_future(disconnected(context.request))
         try:
-            both: list[asyncio.Future[Any]] = [call, gone]
-            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            answer = await unless(gone, call)
         finally:
             gone.cancel()
             await asyncio.wait([gone])
-        if not call.done():
+        if answer is None:
             raise MCPError(types.CONNECTION_CLOSED, "the client is gone")
+        return answer
 
     async def _list_resources(self, _context: Context, _params: object) -> types.ListResourcesResult:
         return types.ListResourcesResult(resources=await self._resources.listed())
