@@ -198,6 +198,19 @@ def retrieve(done: asyncio.Future[Any]) -> None:
         done.exception()
 
 
+# What is left of a session.
+
+
+def has_survivors(session: Snapshot) -> bool:
+    """Whether its command has ended and left processes behind."""
+    return session.exit is not None and bool(session.exit.survivors)
+
+
+def is_extinct(session: Snapshot) -> bool:
+    """Whether it has ended and left no process behind."""
+    return session.state in FINAL_STATES and not has_survivors(session)
+
+
 # Times.
 
 

@@ -54,11 +54,8 @@ class Drained:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if kind is None:
-            await self.settle()
-        else:
-            await self.release(f"{kind.__name__}: {error}")
+    async def __aexit__(self, *raised: Any) -> None:
+        await self.notice.__aexit__(*raised)
 
     async def __aiter__(self) -> AsyncIterator[Event]:
         for event in self.events:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import AmbiguousId, NotFound
 from ...signals.lines import Note, Signal
-from ..owner_sessions import OwnerSessions, by_prefix, elapsed_s
+from ..owner_sessions import OwnerSessions, by_prefix, elapsed_s, has_survivors
 from .labels import FOREGROUND, MODE, PREFIX, SHORT, TASK, called, is_ours, is_over
 from .limits import LIST_AGE_S, LIST_ROWS
 
@@ -120,7 +120,7 @@ class Owners:
 
 async def _was_answered(session: AsyncSession) -> bool:
     """A foreground command whose caller got its end, and which left no process behind."""
-    if session.labels.get(MODE) != FOREGROUND or (session.exit is not None and session.exit.survivors):
+    if session.labels.get(MODE) != FOREGROUND or has_survivors(session):
         return False
     records = await session.told()
     queued = {each.queued for each in records if isinstance(each, Note)}

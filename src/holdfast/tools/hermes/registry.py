@@ -14,6 +14,7 @@ from ...model import UNREACHABLE, Stopped
 from ...sessions.aio import coroutines, over
 from ...sessions.driver import Interrupted, Interruptible, drive
 from ...signals.consumer import Notice
+from ..owner_sessions import has_survivors
 from . import labels, limits, words
 from .events import drain
 from .handles import CompletionQueue, ProcessSession
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from typing import Any
 
-    from ...model import Snapshot
     from ...sessions.aio import AsyncSession
     from ...sessions.api import Holdfast
     from ...signals.lines import Signal
@@ -349,7 +349,7 @@ class Registry:
         """Whether a session of the task, of any owner, has not ended. With `descendants`, survivors count too."""
         self._look_at_all()
         found = drive(of_task(self._hf, task_id or ""))
-        return any(not labels.is_over(each) or (descendants and _survivors(each)) for each in found)
+        return any(not labels.is_over(each) or (descendants and has_survivors(each)) for each in found)
 
     def has_active_for_session(self, session_key: str | None, max_age: float | None = None) -> bool:
         """The same by session key; `max_age` leaves out what was started earlier, in seconds."""
@@ -414,7 +414,3 @@ class Registry:
 
 def _owner(session_key: str | None, task_id: str) -> str:
     return session_key or f"task:{task_id}"
-
-
-def _survivors(shot: Snapshot) -> bool:
-    return shot.exit is not None and bool(shot.exit.survivors)

@@ -20,6 +20,7 @@ from ...home import check_labels
 from ...places import kinds
 from ...runner import directory as session_directory
 from ..environment import FORCE, choosing_there, chosen_shell, environment, exported
+from ..owner_sessions import has_survivors
 from . import labels, limits, process, words
 
 if TYPE_CHECKING:
@@ -145,7 +146,7 @@ async def shell_survey(hf: AsyncHoldfast, place: str, env: Mapping[str, str]) ->
     lines = (await asked.text("stdout")).splitlines()
     program, own, theirs = (_after(lines, mark) for mark in (_SHELL_MARK, _OWN_MARK, _PATH_MARK))
     try:
-        if not (asked.exit and asked.exit.survivors):
+        if not has_survivors(asked):
             await asked.remove()
     except HoldfastError:
         pass  # retention removes it

@@ -24,7 +24,7 @@ from ...model import FINAL_STATES, LOST
 from ...signals.render import style_named
 from ...terminal.text import all_visible
 from ..base import each_text
-from ..owner_sessions import end_of
+from ..owner_sessions import end_of, has_survivors, is_extinct
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable, Iterator, Sequence
@@ -151,7 +151,7 @@ class Resources:
 
 def _foremost(sessions: Sequence[AsyncSession]) -> list[AsyncSession]:
     """Sessions with a living process, then those that ended, the newest of each: a long job began long ago."""
-    live = [each for each in sessions if each.state not in FINAL_STATES or (each.exit and each.exit.survivors)]
+    live = [each for each in sessions if not is_extinct(each)]
     known = {each.id for each in live}
     ended = [each for each in sessions if each.id not in known]
     room = max(0, _LISTED - len(live))
@@ -341,4 +341,4 @@ class News:
 
 def _prints_on(session: AsyncSession) -> bool:
     """For a session that is over: whether survivors are left whose output is still captured."""
-    return session.state != LOST and session.exit is not None and bool(session.exit.survivors)
+    return session.state != LOST and has_survivors(session)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...errors import HoldfastError
-from ...model import FINAL_STATES
 from ...signals.wording import spell
 from ..base import Answer
+from ..owner_sessions import is_extinct
 from .output import clip, shown
 from .sheet import Sheet
 from .words import ago, call, called, ending, facts, label, ref, size, state_of
@@ -86,8 +86,8 @@ _NAME_CHARACTERS = 24
 
 
 def listed(sessions: Sequence[Snapshot], seen: Seen, *, all: bool) -> Answer:
-    live = [each for each in sessions if not _over(each)]
-    ended = [each for each in sessions if _over(each)]
+    live = [each for each in sessions if not is_extinct(each)]
+    ended = [each for each in sessions if is_extinct(each)]
     running = sum(each.exit is None for each in live)
     shown = [*live, *ended[-_ENDED_MAX:]] if all else live
     known = seen.all()
@@ -98,10 +98,6 @@ def listed(sessions: Sequence[Snapshot], seen: Seen, *, all: bool) -> Answer:
         sheet.add(_line(each, unread))
         data.append(facts(each, command=each.command, unread=unread))
     return Answer(sheet.text(), {"sessions": data, "running": running, "ended": len(ended) + len(live) - running})
-
-
-def _over(session: Snapshot) -> bool:
-    return session.state in FINAL_STATES and not (session.exit and session.exit.survivors)
 
 
 def _heading(running: int, outlived: int, ended: int, shown: int, all: bool) -> str:

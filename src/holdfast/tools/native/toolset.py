@@ -18,6 +18,7 @@ from ...sessions.wait import wait_all
 from ...signals.lines import Signal
 from ...signals.wording import spell
 from ..base import SIGNALS, Answer, Toolset
+from ..owner_sessions import has_survivors
 from . import report, screens, waiting, words
 from .output import (
     TROUBLE,
@@ -431,7 +432,7 @@ class Native(Toolset):
         over = session.state in FINAL_STATES
         news = over and not self._seen.is_reported(session.id)
         asks = session.needs_input or (session.metadata.get("ready") or {}).get("ok") is not None
-        left = session.exit is not None and bool(session.exit.survivors)
+        left = has_survivors(session)
         # If that fails, a signal comes twice, which is better than no answer.
         with suppress(HoldfastError):
             if news:

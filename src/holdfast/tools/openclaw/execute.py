@@ -25,6 +25,7 @@ from ...places.kinds import LOCAL, unsupported
 from ...sessions.claims import Claim
 from ..base import Answer
 from ..environment import choosing_there, chosen_shell
+from ..owner_sessions import has_survivors
 from . import runs, settings, spawn, views, words
 from .runs import SETTLE_MS, Withdrawn
 from .settings import Allow, Deny, Request, Unavailable
@@ -129,7 +130,7 @@ async def _first_answer(tools: OpenClaw, run: ManagedRun) -> Answer:
             return await running(tools, session)
         if (await session.records())["spec"]["notify"] != "auto" or session.state == LOST:
             # With `auto` the runner has recorded that the call reported the end.
-            if not (session.exit and session.exit.survivors):
+            if not has_survivors(session):
                 tools.kept.put(session.id, views.ROW, views.REPORTED)
             await tools.acknowledge(session)
         return await ended(tools, session)

@@ -26,6 +26,7 @@ from ...model import FINAL_STATES, LOST, STALE, UNREACHABLE
 from ...sessions.find import PREFIX_MIN_CHARACTERS
 from ...signals.lines import Signal
 from ..base import Answer
+from ..owner_sessions import has_survivors, is_extinct
 from . import runs, settings, views, words
 from .execute import failed
 from .runs import ManagedRun
@@ -107,7 +108,7 @@ def _is_in_reach(action: str, session: AsyncSession) -> bool:
         return over
     if action == "kill":
         # Processes of a lost run may still be alive.
-        return not over or session.state == LOST or bool(session.exit and session.exit.survivors)
+        return not over or session.state == LOST or has_survivors(session)
     return not over or action in ("poll", "log", "remove")
 
 
@@ -382,7 +383,7 @@ async def _kill_all(tools: OpenClaw) -> Answer:
 
 async def _clear(tools: OpenClaw, session: AsyncSession, _asked: dict[str, Any]) -> Answer:
     name = runs.run_id(session)
-    if session.exit and session.exit.survivors:
+    if has_survivors(session):
         # Without its row the agent could not end them.
         left = views.left_behind(session)
         return failed(f"{words.unknown('clear', name)}: {left}", StillRunning.code, sessionId=name)
@@ -397,7 +398,7 @@ async def _remove(tools: OpenClaw, session: AsyncSession, _asked: dict[str, Any]
     await tools.acknowledge(session)
     if session.state in (STALE, LOST):
         await _acknowledge_all(tools, session)
-    if session.state in FINAL_STATES and not (session.exit and session.exit.survivors):
+    if is_extinct(session):
         return Answer(words.removed(name, stopped=False), {"status": "completed", "sessionId": name})
     await ManagedRun(session, by=tools.owner).begin_cancel()
     return Answer(words.removed(name, stopped=True), {"status": "completed", "sessionId": name})

@@ -18,7 +18,7 @@ from ...core import records
 from ...errors import AmbiguousId, HoldfastError, NameTaken, NotFound, Removed, ShuttingDown
 from ...model import FINAL_STATES
 from ...sessions.claims import Claim
-from ..owner_sessions import Running, unless
+from ..owner_sessions import Running, is_extinct, unless
 from . import runs
 from .runs import MANUAL_CANCEL, METADATA, SCOPE_LABEL, ManagedRun, Withdrawn, check_reason, moment, scope_label
 from .spawn import KILL_GRACE_MAX_MS, KILL_GRACE_MS, Secret
@@ -157,7 +157,7 @@ class Supervisor:
         if startup is not None:
             startup.cancel(force=force)
         session = await self._find(run_id)
-        if session is None or _is_over(session):
+        if session is None or is_extinct(session):
             return startup is not None
         await self._managed(session).cancel(reason, force=force)
         return True
@@ -193,9 +193,9 @@ class Supervisor:
         if not scope_key.strip():
             return []
         found = await self._members(scope_key, all=True)
-        over = [each for each in found if _is_over(each)][-_RECORDS:]
+        over = [each for each in found if is_extinct(each)][-_RECORDS:]
         shown = {each.id for each in over}
-        return [runs.record(each) for each in found if each.id in shown or not _is_over(each)]
+        return [runs.record(each) for each in found if each.id in shown or not is_extinct(each)]
 
     async def adopt(self, run_id: str) -> ManagedRun | None:
         """The handle of a run that any host spawned."""
@@ -259,7 +259,7 @@ class Supervisor:
         if startup.is_overtaken():
             return
         earlier = [each for each in await self._members(startup.scope) if _asked(each) < startup.asked]
-        await _all([each.update(notify="never") for each in earlier if not _is_over(each)])
+        await _all([each.update(notify="never") for each in earlier if not is_extinct(each)])
         await _all([self._managed(each).cancel() for each in earlier])
 
     async def _launch(self, input: SpawnInput, run_id: str, asked: int, wait_s: float | None) -> ManagedRun:
@@ -320,10 +320,6 @@ def _say_once(directory: str, metadata: dict[str, Any]) -> tuple[dict[str, Any],
     records.write_once(None, path, {"mark": mark, "metadata": metadata})
     said = records.read(path)
     return said["metadata"], said["mark"] == mark
-
-
-def _is_over(shot: Snapshot) -> bool:
-    return shot.state in FINAL_STATES and not (shot.exit and shot.exit.survivors)
 
 
 def _asked(shot: Snapshot) -> int:

@@ -11,6 +11,7 @@ from ...errors import OffsetAhead
 from ...model import FINAL_STATES, PENDING, RUNNING, STALE, UNREACHABLE, format_cursor
 from ...signals.lines import Note
 from ...terminal.text import AgentText
+from ..owner_sessions import has_survivors
 from . import runs, settings, words
 from .runs import SCOPE_LABEL, at_ms, scope_label
 from .style import DrainStyle as Style
@@ -150,7 +151,7 @@ async def listed(tools: OpenClaw) -> list[AsyncSession]:
     running = [each for each in found if each.state not in FINAL_STATES and is_backgrounded(tools, each)]
     since = now_ms() - tools.settings.rows_ms
     over = [each for each in found if each.state in FINAL_STATES and runs.reason(each) != runs.SPAWN_ERROR]
-    over = [each for each in over if ended_at_ms(each) >= since or (each.exit and each.exit.survivors)]
+    over = [each for each in over if ended_at_ms(each) >= since or has_survivors(each)]
     recent = sorted([each for each in over if not await was_reported_by_its_call(tools, each)], key=ended_at_ms)
     recent = recent[-settings.ROWS :]
     return sorted([*running, *recent], key=lambda each: (each.created_at or "", each.id), reverse=True)
@@ -166,7 +167,7 @@ async def was_reported_by_its_call(tools: OpenClaw, session: AsyncSession) -> bo
     """Whether the call that started the run reported its end: its caller is alive, or the runner recorded it."""
     if session.state not in FINAL_STATES:
         return False
-    if runs.BACKGROUND_LABEL in session.labels or (session.exit and session.exit.survivors):
+    if runs.BACKGROUND_LABEL in session.labels or has_survivors(session):
         return False
     if tools.kept.get(session.id, ROW) == YIELDED:
         return False
