@@ -46,7 +46,7 @@ def test_survivors_are_listed(direct: Agents, world: World, points: Points) -> N
     session = agent.run(agent.hf.get("web"))
     answer = agent.call("stop", ids="web", grace_s=0.2)
     assert answer.error
-    assert re.search(rf" NOT ended in .*; SURVIVED: {session.pid} .*probe\.py forever\]$", answer.text)
+    assert re.search(rf" NOT ended in .*; SURVIVED: {session.pid} /.*\]$", answer.text)
     assert [each["pid"] for each in answer.data["survivors"]] == [session.pid]
     taken = agent.call("run", command=world.probe("forever"), name="web", replace=True)
     assert taken.error
