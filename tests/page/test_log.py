@@ -47,12 +47,6 @@ _TOP = """() => {
     const { buffer: { active } } = document.querySelector(".terminal").terminal;
     return active.getLine(active.viewportY).translateToString(true);
 }"""
-_PICKED = """() => {
-    const box = document.querySelector(".picked")?.getBoundingClientRect();
-    const rows = [...document.querySelectorAll(".xterm-rows > div")];
-    const row = box && rows.find((row) => Math.abs(row.getBoundingClientRect().top - box.top) < 4);
-    return row?.textContent.replace("▏", "").trim();
-}"""
 
 
 def numbers(tab: Tab) -> list[int]:
@@ -65,10 +59,10 @@ def numbers(tab: Tab) -> list[int]:
     return found
 
 
-def _picked(page: Page, session: Session) -> str:
+def _picked(tab: Tab, session: Session) -> str:
     """Click on a line of stderr; that line, once it is set off and the address has its offset."""
-    page.locator(".xterm-rows > div:has-text('err line')").nth(1).click(force=True)
-    at, line = re.search(r"at=(\d+)&of=stderr", page.url), str(page.evaluate(_PICKED))
+    tab.page.locator(".xterm-rows > div:has-text('err line')").nth(1).click(force=True)
+    at, line = re.search(r"at=(\d+)&of=stderr", tab.page.url), tab.picked()
     there = session.read(f"stderr:{at[1]}", stream="stderr", limit=16).text.strip() if at else None
     return line if line == there else ""
 
@@ -112,6 +106,8 @@ def test_a_long_log_is_read_from_any_offset_both_ways(
     size = f"{dropped['stdout'] / 1024 / 1024:.1f} MiB dropped by the cap, stdout"
     tab.terminal_shows(size)
     assert tab.buffer().index(size) < tab.buffer().index(first)
+    assert size in page.evaluate(_TOP)
+    assert tab.picked() == first
 
     # Any offset: the lines around it, on in both directions without a hole.
     offset = dropped["stdout"] + (session.ends["stdout"] - dropped["stdout"]) // 2 // 25 * 25
@@ -119,7 +115,7 @@ def test_a_long_log_is_read_from_any_offset_both_ways(
     page.fill("input[name=offset]", str(offset))
     page.press("input[name=offset]", "Enter")
     page.wait_for_url(f"**at={offset}*")
-    until(lambda: page.evaluate(_PICKED) == wanted)
+    until(lambda: tab.picked() == wanted)
     assert page.evaluate(_TOP).strip() == wanted
     before = numbers(tab)
     page.focus(".log textarea")
@@ -131,12 +127,65 @@ def test_a_long_log_is_read_from_any_offset_both_ways(
     for stream in ("stderr", "all"):
         page.select_option("select[aria-label=Stream]", stream)
         until(lambda: (found := numbers(tab)) and (set(found) <= set(range(9, _LATER, 10))) == (stream == "stderr"))  # noqa: B023
-        picked = until(lambda: _picked(page, session))
+        picked = until(lambda: _picked(tab, session))
         other = chromium.signed_in()
         other.open(page.url)
-        until(lambda there=other.page, line=picked: there.evaluate(_PICKED) == line)  # type: ignore[misc]
+        until(lambda there=other, line=picked: there.picked() == line)  # type: ignore[misc]
         assert "err line" in picked
         assert other.problems == []
+    assert tab.problems == []
+
+
+@pytest.mark.covers("page:25", "page:26")
+def test_every_line_of_a_short_log_is_reached(chromium: Chromium, start: Start) -> None:
+    """The window around a line begins with the log and ends with it."""
+    lines = "seq -f 'out %.0f' 9; seq -f 'err %.0f' 9 >&2"
+    both = start(f"{lines}; sleep 600", name="both")
+    silent = start("seq -f 'err %.0f' 9 >&2; sleep 600", name="silent")
+    terminal = start("seq -f 'row %.0f' 9; sleep 600", tty=True, name="terminal")
+    for each in (both, silent, terminal):
+        assert each.wait(match="9", timeout=60).reason == "match"
+    until(lambda: both.refresh().ends == {"stdout": 54, "stderr": 54})
+    tab = chromium.signed_in()
+    page = tab.page
+
+    def shows(line: str) -> None:
+        until(lambda: tab.picked() == line, what=f"{line} set off")
+
+    def go_to(offset: int) -> None:
+        page.fill("input[name=offset]", str(offset))
+        page.press("input[name=offset]", "Enter")
+
+    tab.open(f"/s/{both.id}?at=18")
+    shows("out 4")
+    page.click(".log button:text-is('First line')")
+    shows("out 1")
+    go_to(30)
+    shows("out 6")
+    for stream in ("stderr", "all"):
+        page.select_option("select[aria-label=Stream]", stream)
+        page.wait_for_selector(".xterm-rows:has-text('out 1')", state="attached" if stream == "all" else "detached")
+        page.click(".log button:text-is('First line')")
+        shows("err 1" if stream == "stderr" else "out 1")
+        go_to(12)
+        shows("err 3" if stream == "stderr" else "out 3")
+
+    tab.open(f"/s/{silent.id}")
+    tab.terminal_shows("err 9")
+    page.click(".log button:text-is('First line')")
+    shows("err 1")
+    go_to(24)
+    shows("err 5")
+
+    tab.open(f"/s/{terminal.id}?tab=log&at=14")
+    shows("row 3")
+    page.click(".log button:text-is('First line')")
+    shows("row 1")
+
+    for each, text in ((both, "err 5"), (terminal, "row 5")):
+        tab.open(f"/s/{each.id}?tab=log&find={text}")
+        page.click(".hits li button")
+        shows(text)
     assert tab.problems == []
 
 
@@ -180,7 +229,7 @@ def test_find_shows_the_newest_hits_and_leads_to_line_and_screen(chromium: Chrom
         assert _hits(page) == needles[::-1]
 
     page.locator(".hits li button").nth(1).click()
-    until(lambda: page.evaluate(_PICKED) == f"needle {hits[1]}")
+    until(lambda: tab.picked() == f"needle {hits[1]}")
     offset = int(re.search(r"at=(\d+)", page.url)[1])  # type: ignore[index]
     assert session.read(f"stdout:{offset}", stream="stdout", limit=40).text.startswith(f"needle {hits[1]}\n")
 
@@ -202,7 +251,7 @@ def test_find_shows_the_newest_hits_and_leads_to_line_and_screen(chromium: Chrom
     page.click("nav button:text-is('log')")
     until(lambda: f"needle {shown}" in tab.buffer())
     page.locator(".hits li button").nth(2).click()
-    until(lambda: page.evaluate(_PICKED) == f"needle {shown}")
+    until(lambda: tab.picked() == f"needle {shown}")
     assert [each for each in tab.problems if "400" not in each] == []
 
 

@@ -185,6 +185,16 @@ def test_the_spec_names_what_was_given_and_no_value_of_a_variable(serving: Servi
     assert b"value" not in spec.body
 
 
+def test_the_spec_names_the_owning_process_while_that_runs(serving: Serving, world: World) -> None:
+    owner = world.program(["cat"])
+    id = started(serving, ["sleep", "600"], lifetime="owner", owner_pid=owner.pid)["id"]
+    spec = f"/v1/sessions/{id}/spec"
+    assert serving.call("GET", spec).json["options"]["owner_pid"] == owner.pid
+    owner.close_stdin()
+    owner.wait(30)
+    assert "owner_pid" not in serving.call("GET", spec).json["options"]
+
+
 @also_through_a_node
 def test_output_is_waited_for(serving: Serving, world: World) -> None:
     gate = world.gate()
@@ -227,6 +237,13 @@ def test_the_screen_of_a_terminal_is_shown_in_every_format_and_resized(serving: 
     assert (
         serving.call("GET", f"/v1/screens?ids={id},nobody", **{"If-None-Match": several.headers["etag"]}).status == 304
     )
+
+    def last_slice() -> str:
+        return str(serving.call("GET", f"/v1/sessions/{id}/frames?buckets=4").json["items"][-1]["from"])
+
+    # It prints nothing, and its time goes on.
+    before = last_slice()
+    until(lambda: last_slice() > before)
     serving.call("POST", f"/v1/sessions/{id}/stop", {"grace": 0})
     recorded = serving.call("GET", f"/v1/sessions/{id}/export")
     assert json.loads(recorded.body.splitlines()[0])["version"] == 3

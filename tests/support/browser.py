@@ -63,6 +63,13 @@ _IS_FITTED = """() => {
     const room = attachment.screen.fit.proposeDimensions();
     return terminal.rows === room.rows && terminal.cols === room.cols;
 }"""
+# The line of the log that is set off.
+_PICKED = """() => {
+    const box = document.querySelector(".picked")?.getBoundingClientRect();
+    const rows = [...document.querySelectorAll(".xterm-rows > div")];
+    const row = box && rows.find((row) => Math.abs(row.getBoundingClientRect().top - box.top) < 4);
+    return row?.textContent.replace("▏", "").trim() ?? "";
+}"""
 # Of the devtools protocol, by the modifier that it is.
 _MODIFIERS = {"M-": 1, "C-": 2, "S-": 8}
 
@@ -128,6 +135,10 @@ class Tab:
         """The offset behind the last byte that the attached terminal shows, and its rows."""
         offset, text = self.page.evaluate(_SCREEN)
         return offset, plain_rows(text)
+
+    def picked(self) -> str:
+        """The line of the log that is set off, if it is in view."""
+        return str(self.page.evaluate(_PICKED))
 
     def is_fitted(self) -> bool:
         """The attached terminal has the size that fills its room: the session's last answer to a resize has come."""

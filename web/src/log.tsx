@@ -22,6 +22,8 @@ export function Log({ session, at, of }: { session: Session; at: number | null; 
   const shown = useRef<number | null>(null);
   const total = sum(session.ends);
   const [seen, setSeen] = useState(total);
+  // What "First line" and an offset count in.
+  const counted = stream === "all" ? (streams.find((each) => session.ends[each]) ?? of) : stream;
   const latest = useRef(session);
   latest.current = session;
 
@@ -57,12 +59,17 @@ export function Log({ session, at, of }: { session: Session; at: number | null; 
   }, [at, of]);
   useEffect(() => view.current?.grown(), [total]);
 
+  const goTo = (offset: number): void => {
+    showAt(session, offset, counted);
+    // It may have been scrolled away from there.
+    if (offset === at && counted === of) view.current?.show(cursorOf(at, of));
+  };
   const follow = (): void => (at === null ? view.current?.show(null) : setQuery({ at: "", of: "" }));
   return (
     <section class="log">
       <div class="bar">
         {following ? (
-          <span class="connection live">{session.exit ? "the end" : "following"}</span>
+          <span class={session.exit ? "dim" : "connection live"}>{session.exit ? "the end" : "following"}</span>
         ) : (
           <button onClick={follow}>Follow{total > seen ? ` · ${bytes(total - seen)} new` : ""}</button>
         )}
@@ -70,23 +77,24 @@ export function Log({ session, at, of }: { session: Session; at: number | null; 
         {streams.length > 1 && (
           <select aria-label="Stream" value={stream} onChange={(event) => setStream(event.currentTarget.value)}>
             {["all", ...streams].map((each) => (
-              <option key={each}>{each}</option>
+              <option key={each} value={each}>
+                {each === "all" ? streams.join(" and ") : `only ${each}`}
+              </option>
             ))}
           </select>
         )}
-        <button onClick={() => showAt(session, session.dropped_before[of] ?? 0, of)}>First line</button>
+        <button onClick={() => goTo(session.dropped_before[counted] ?? 0)}>First line</button>
         <form
           onSubmit={(event) => {
             event.preventDefault();
-            const wanted = Number(new FormData(event.currentTarget).get("offset"));
-            showAt(session, Math.min(wanted, session.ends[of] ?? 0), of);
+            goTo(Math.min(Number(new FormData(event.currentTarget).get("offset")), session.ends[counted] ?? 0));
           }}
         >
-          <input name="offset" inputMode="numeric" pattern="[0-9]+" required size={9} placeholder="Offset" aria-label="Go to offset" />
+          <input name="offset" inputMode="numeric" pattern="[0-9]+" required size={9} placeholder="Go to byte" aria-label="Go to byte" />
         </form>
         <span class="right dim">{bytes(total)}</span>
         <button onClick={() => navigator.clipboard.writeText(view.current!.text(false)).catch(setError)}>Copy</button>
-        {!session.tty && <button onClick={() => navigator.clipboard.writeText(view.current!.text(true)).catch(setError)}>Copy with colours</button>}
+        {!session.tty && <button class="wide-only" onClick={() => navigator.clipboard.writeText(view.current!.text(true)).catch(setError)}>Copy with colours</button>}
         <button onClick={() => void download(session, stream === "all" ? streams : [stream]).catch(setError)}>Download</button>
       </div>
       <Trouble error={error} />

@@ -95,14 +95,15 @@ export class LogView {
       this.setFollowing(at === null);
       const { source } = this.options;
       const above = await source.before(at, at === null ? LINES : HALF);
+      const wanted = above.lines.length;
       this.pages = [above];
       this.hasAbove = true;
       this.isWhole = at === null;
       if (at !== null) await this.readOn(HALF);
-      await this.draw(at === null ? null : above.lines.length);
+      await this.draw(at === null ? null : wanted);
       if (at === null || this.isClosed) return;
-      const wanted = this.lines.findIndex((each, index) => index >= above.lines.length && !each.isGap);
-      this.mark(wanted < 0 ? this.lines.length - 1 : wanted);
+      const found = this.lines.findIndex((each, index) => index >= wanted && !each.isGap);
+      this.mark(found < 0 ? this.lines.length - 1 : found);
     });
   }
 

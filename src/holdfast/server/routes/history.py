@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 from starlette.responses import Response, StreamingResponse
 
 from ...core import jsontext, records
-from ...core.clock import epoch, rfc3339
+from ...core.clock import epoch, rfc3339, wall_ns
 from ...errors import BadArgument
+from ...model import LIVE_STATES
 from ...model.options import CHOICE, NUMBER, SWITCH, TEXT
 from ...runner.log import DATA, RESIZE
 from ...sessions.observe import read_files
@@ -90,7 +91,7 @@ async def search(ask: Ask) -> dict[str, Any]:
         takes("from", NUMBER, "Only records at this offset or after it.", high=_OFFSET_MAX),
         takes("stream", CHOICE, "Only this stream.", words=STREAMS),
         takes("limit", NUMBER, "Records of a page (default 1000).", low=1, high=10_000),
-        takes("buckets", NUMBER, "Instead of records, this many slices of the whole time.", low=1, high=400),
+        takes("buckets", NUMBER, "Instead of records, this many slices of its whole time, up to now if it is running.", low=1, high=400),
     ),
     example={"buckets": 10},
     gives=replies.Frames,
@@ -123,11 +124,14 @@ def _frame(_mono: int, wall: int, stream: str, kind: int, offset: int, length: i
 
 
 def _slices(ask: Ask, rows: list[Record], log: Log, signals: list[Any], count: int) -> list[dict[str, Any]]:
-    """Bytes, first and last offset and marks for each slice of time between the first record and the last."""
+    """Bytes, first and last offset and marks for each slice of time between the first record and the last, or now."""
     if not rows:
         return []
     begin = rows[0][1]
-    width = max(1, -(-(max(row[1] for row in rows) - begin + 1) // count))
+    end = max(row[1] for row in rows)
+    if ask.session.state in LIVE_STATES:
+        end = max(end, wall_ns())
+    width = max(1, -(-(end - begin + 1) // count))
     slices: list[dict[str, Any]] = [
         {"from": rfc3339(begin + at * width), "bytes": 0, "first": None, "last": None, "marks": []}
         for at in range(count)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from starlette.responses import Response
 
 from ...core import jsontext, wire
+from ...core.processes import same as same_process
 from ...errors import BadArgument, BadCursor, BadRequest, KeyReused
 from ...model import LIVE_STATES, STATES, STATUSES, seconds
 from ...model.options import CHOICE, DURATION, NUMBER, OPTIONS, OTHER, SWITCH, TEXT
@@ -206,6 +207,10 @@ async def spec(ask: Ask) -> dict[str, Any]:
     Those of the clean base are left out, because a start sets them again."""
     files = read_files(ask.hf.home, ask.session.id)
     given = {name: files.spec.get(name) for name in ("command", *OPTIONS) if name != "env"}
+    owner = files.spec.get("owner_process")
+    # Another process may have its number by now.
+    if owner and same_process(owner["pid"], owner["start"]):
+        given["owner_pid"] = owner["pid"]
     redact = redacted({name: value for name, value in given.items() if value not in (None, [], {}, "", False)})
     base = _CLEAN_NAMES if files.spec.get("clean_env") else ()
     return {"options": redact, "env_names": [name for name in files.spec.get("env_set") or () if name not in base]}
