@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from datetime import datetime
 from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -12,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from holdfast import Session
-    from support.browser import Chromium
+    from support.browser import Chromium, Tab
     from support.serving import Serving
     from support.world import World
 
@@ -48,7 +51,7 @@ def test_no_screen_tab_or_dialog_fails_at_anything(chromium: Chromium, serving: 
         page.wait_for_selector(".hits li")
         page.click("button:text-is('Share')")
         page.click("button:text-is('Make a link')")
-        page.wait_for_selector("dialog .target")
+        page.wait_for_selector("dialog .made")
         page.keyboard.press("Escape")
         page.click("button:text-is('Stop')")
         page.wait_for_selector("dialog:has-text('Stop this session?')")
@@ -86,6 +89,10 @@ def test_no_screen_tab_or_dialog_fails_at_anything(chromium: Chromium, serving: 
     observer = chromium.tab()
     observer.open(serving.call("POST", f"/v1/sessions/{asks.id}/links", {"ttl": "1h"}).json["url"])
     observer.shows("observing", ".connection")
+    for view in ("signals", "about", "log", "screen"):
+        observer.page.click(f"nav button:text-is('{view}')")
+        observer.page.wait_for_selector(f"nav button[aria-pressed=true]:text-is('{view}')")
+    observer.page.wait_for_selector(".connection.live")
     assert observer.problems == []
 
 
@@ -130,3 +137,74 @@ def test_a_command_that_is_started_for_a_process_ends_with_it(chromium: Chromium
     tab.shows("running", "main .state")
     owner.close_stdin()
     tab.shows("owner gone", "main .state")
+
+
+def test_start_again_keeps_what_the_command_was_bound_to(chromium: Chromium, serving: Serving, world: World) -> None:
+    owner = world.program(["cat"])
+    body = {"command": "sleep 600", "name": "bound", "lifetime": "owner", "owner_pid": owner.pid}
+    bound = serving.call("POST", "/v1/sessions", body).json["id"]
+    tab = chromium.signed_in()
+    page = tab.page
+    tab.open(f"/s/{bound}")
+    serving.call("POST", f"/v1/sessions/{bound}/stop", {"grace": 0})
+    page.click("header button:text-is('Start again')")
+    page.wait_for_selector("dialog select[name=lifetime]")
+    assert page.input_value("dialog select[name=lifetime]") == "owner"
+    assert page.input_value("dialog input[name=owner_pid]") == str(owner.pid)
+    page.click("dialog button.primary")
+    tab.shows("running", "main .state")
+    owner.close_stdin()
+    tab.shows("owner gone", "main .state")
+
+    # A process that is gone, or another one with its number, cannot be the owner again.
+    page.click("header button:text-is('Start again')")
+    page.wait_for_selector("dialog select[name=lifetime]")
+    assert page.input_value("dialog input[name=owner_pid]") == ""
+
+
+def test_a_link_is_valid_for_a_day_and_until_a_time_of_this_clock(chromium: Chromium, start: Start) -> None:
+    start("sleep 600", name="shared")
+    tab = chromium.signed_in(timezone_id="Asia/Kolkata")
+    page = tab.page
+    tab.open("/s/shared")
+    page.click("button:text-is('Share')")
+    assert page.input_value("dialog select[name=ttl]") == "24h"
+    with page.expect_response(lambda answer: answer.request.method == "POST") as made:
+        page.click("button:text-is('Make a link')")
+    expires = datetime.fromisoformat(made.value.json()["expires_at"])
+    tab.shows(f"valid until {expires.astimezone(ZoneInfo('Asia/Kolkata')):%Y-%m-%d %H:%M}", "dialog li")
+    page.keyboard.press("Escape")
+    page.click("nav button:text-is('about')")
+    page.wait_for_selector(".about")
+    assert not re.search(r"\dT\d", page.inner_text(".about"))
+
+
+def _starts(tab: Tab) -> int:
+    return len([each for each in tab.requests if each.method == "POST" and each.url.endswith("/v1/sessions")])
+
+
+def test_one_command_is_started_by_enter_and_by_a_double_click(chromium: Chromium) -> None:
+    tab = chromium.signed_in()
+    page = tab.page
+    for number in (1, 2):
+        page.wait_for_selector(".top .primary")
+        page.keyboard.press("n")
+        page.wait_for_selector("dialog textarea:focus")
+        page.keyboard.type(f"echo typed-{number}")
+        if number == 1:
+            page.keyboard.press("Enter")
+        else:
+            page.dblclick("dialog button.primary")
+        page.wait_for_selector("dialog", state="detached")
+        tab.terminal_shows(f"typed-{number}")
+        assert _starts(tab) == number
+        page.click("header.top a.brand")
+
+
+def test_a_tile_shows_the_rows_that_were_printed_last(chromium: Chromium, start: Start) -> None:
+    start("seq 30; printf 'Sure? [y/N] '; read answer", tty=True, name="asks")
+    tab = chromium.signed_in()
+    tab.page.click("header.top a:text('Grid')")
+    tab.shows("Sure?", ".tile pre")
+    below = "pre => pre.firstChild.getBoundingClientRect().bottom - pre.getBoundingClientRect().bottom"
+    assert tab.page.eval_on_selector(".tile pre", below) <= 0

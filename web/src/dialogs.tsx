@@ -2,9 +2,9 @@
 import type { ComponentChildren, JSX } from "preact";
 import { useMemo, useState } from "preact/hooks";
 import { go, isLink, listPath, setQuery } from "./address";
-import { can, info, post, remove, sessionPath } from "./api";
+import { can, connection, info, post, remove, sessionPath } from "./api";
 import { Cell, useCell } from "./cell";
-import { age, isLive, oneLine, type Session, title } from "./model";
+import { age, clock, isLive, oneLine, type Session, title } from "./model";
 import { announce, labelsOf, nextThatAsks, sessions } from "./sessions";
 import { Copy, Dialog, Text, Trouble, useAnswer, useNow } from "./ui";
 
@@ -52,16 +52,28 @@ function filled(event: SubmitEvent): Record<string, string> {
   return Object.fromEntries([...fields].map(([name, value]) => [name, String(value).trim()]).filter(([, value]) => value)) as Record<string, string>;
 }
 
-function Field(props: { name: string; label: string; value?: string; hint?: string; lines?: number; of?: string[]; required?: boolean }): JSX.Element {
-  const { name, label, value = "", hint, lines, of, required } = props;
-  const common = { name, required, placeholder: hint, spellcheck: false, autoComplete: "off" as const };
+interface FieldProps {
+  name: string;
+  label: string;
+  value?: string;
+  hint?: string;
+  lines?: number;
+  of?: string[];
+  required?: boolean;
+  onKeyDown?: (event: KeyboardEvent) => void;
+}
+
+function Field({ name, label, value = "", hint, lines, of, ...more }: FieldProps): JSX.Element {
+  const common = { name, placeholder: hint, spellcheck: false, autoComplete: "off" as const, ...more };
   return (
     <label class="field">
       {label}
       {of ? (
-        <select name={name} defaultValue={value}>
+        <select name={name}>
           {of.map((each) => (
-            <option key={each}>{each}</option>
+            <option key={each} selected={each === value}>
+              {each}
+            </option>
           ))}
         </select>
       ) : lines ? (
@@ -70,6 +82,42 @@ function Field(props: { name: string; label: string; value?: string; hint?: stri
         <input defaultValue={value} {...common} />
       )}
     </label>
+  );
+}
+
+interface ActProps {
+  name: string;
+  scope: string;
+  tone?: string;
+  last?: string;
+  work: (fields: Record<string, string>) => Promise<unknown>;
+  children: ComponentChildren;
+}
+
+/** A form with the button that does what the dialog is for: once at a time, and only while the server answers. */
+function Act({ name, scope, tone = "primary", last, work, children }: ActProps): JSX.Element {
+  const [busy, setBusy] = useState(false);
+  const [error, setError] = useState<unknown>(null);
+  useCell(connection);
+  const submit = (event: SubmitEvent): void => {
+    const fields = filled(event);
+    if (busy || !can(scope)) return;
+    setBusy(true);
+    setError(null);
+    work(fields)
+      .catch(setError)
+      .finally(() => setBusy(false));
+  };
+  return (
+    <form onSubmit={submit}>
+      {children}
+      <Trouble error={error} />
+      <Buttons last={last}>
+        <button class={tone} disabled={!can(scope)} autofocus={tone === "danger"}>
+          {name}
+        </button>
+      </Buttons>
+    </form>
   );
 }
 
@@ -88,28 +136,27 @@ const pairs = (text: string): Record<string, string> =>
   Object.fromEntries(text.split("\n").filter(Boolean).map((pair) => [pair.split("=")[0]!.trim(), pair.split("=").slice(1).join("=")]));
 
 interface Spec {
-  options: { command: string | string[]; timeout?: number | null; lifetime?: string | null };
+  options: { command: string | string[]; timeout?: number | null; lifetime?: string | null; owner_pid?: number };
   env_names: string[];
 }
 
 function Start({ like }: { like?: Session }): JSX.Element {
-  const { answer, error, fail } = useAnswer<Spec>(like ? sessionPath(like.id, "/spec") : null);
+  const { answer, error } = useAnswer<Spec>(like ? sessionPath(like.id, "/spec") : null);
   return (
     <Dialog title={like ? "Start again" : "Start a command"} close={close}>
-      {(!like || answer || error) && <StartForm like={like} spec={answer} fail={fail} />}
+      {(!like || answer || error) && <StartForm like={like} spec={answer} />}
       <Trouble error={error} />
     </Dialog>
   );
 }
 
-function StartForm({ like, spec, fail }: { like?: Session; spec: Spec | null; fail: (error: unknown) => void }): JSX.Element {
+function StartForm({ like, spec }: { like?: Session; spec: Spec | null }): JSX.Element {
   const known = spec?.options.command ?? like?.command ?? "";
   const isWords = typeof known !== "string";
   const text = isWords ? known.join("\n") : known;
   const isRedacted = text.includes("[redacted]");
-  const start = (event: SubmitEvent): void => {
-    const { command: typed = "", words, tty, env, labels, owner_pid, ...rest } = filled(event);
-    const body = {
+  const start = async ({ command: typed = "", words, tty, env, labels, owner_pid, ...rest }: Record<string, string>): Promise<void> => {
+    const session = await post<Session>("/v1/sessions", {
       ...rest,
       command: words ? typed.split("\n") : typed,
       tty: tty === "on",
@@ -117,15 +164,20 @@ function StartForm({ like, spec, fail }: { like?: Session; spec: Spec | null; fa
       ...(labels && { labels: pairs(labels.replace(/\s+/g, "\n")) }),
       // A variable that was listed and got no value is not set.
       ...(env && { env: Object.fromEntries(Object.entries(pairs(env)).filter(([name, value]) => value || !spec?.env_names.includes(name))) }),
-    };
-    post<Session>("/v1/sessions", body).then((session) => {
-      close();
-      go(`/s/${session.id}`);
-    }, fail);
+    });
+    close();
+    go(`/s/${session.id}`);
+  };
+  // Shift-Enter begins another line.
+  const enter = (event: KeyboardEvent): void => {
+    const { form } = event.currentTarget as HTMLTextAreaElement;
+    if (event.key !== "Enter" || event.shiftKey || new FormData(form!).has("words")) return;
+    event.preventDefault();
+    form!.requestSubmit();
   };
   return (
-    <form onSubmit={start}>
-      <Field name="command" label="Command" value={isRedacted ? "" : text} hint="npm run dev" lines={2} required />
+    <Act name="Start" scope="manage" work={start}>
+      <Field name="command" label="Command" value={isRedacted ? "" : text} hint="npm run dev" lines={2} required onKeyDown={enter} />
       {isRedacted && <p class="note">The command contained a secret, which is not shown: type it again.</p>}
       <span class="field">
         <span />
@@ -147,32 +199,22 @@ function StartForm({ like, spec, fail }: { like?: Session; spec: Spec | null; fa
         <Field name="owner" label="Owner" value={like?.owner ?? ""} hint="who is notified" />
         <Field name="timeout" label="Time limit" value={spec?.options.timeout ? `${spec.options.timeout}s` : ""} hint="10m" />
         <Field name="lifetime" label="Lifetime" of={["detached", "owner", "call"]} value={spec?.options.lifetime ?? "detached"} />
-        <Field name="owner_pid" label="Owner process" hint="pid; with lifetime owner: ends when that process ends" />
+        <Field name="owner_pid" label="Owner process" value={String(spec?.options.owner_pid ?? "")} hint="pid; with lifetime owner: ends when that process ends" />
         <Field name="place" label="Place or node" value={like && like.place !== "local" ? like.place : ""} hint="local, ssh:HOST, docker:NAME, node:NAME" />
       </details>
-      <Buttons>
-        <button class="primary">Start</button>
-      </Buttons>
-    </form>
+    </Act>
   );
 }
 
-function Stop({ session }: { session: Session }): JSX.Element {
-  const [error, setError] = useState<unknown>(null);
-  return (
-    <Dialog title="Stop this session?" close={close}>
+const Stop = ({ session }: { session: Session }): JSX.Element => (
+  <Dialog title="Stop this session?" close={close}>
+    <Act name="Stop" scope="control" tone="danger" work={() => post(sessionPath(session.id, "/stop")).then(close)}>
       <p>
         This ends <Text class="command">{oneLine(session)}</Text> and every process that it started. Its log stays.
       </p>
-      <Trouble error={error} />
-      <Buttons>
-        <button class="danger" onClick={() => void post(sessionPath(session.id, "/stop")).then(close, setError)} autofocus>
-          Stop
-        </button>
-      </Buttons>
-    </Dialog>
-  );
-}
+    </Act>
+  </Dialog>
+);
 
 function OpenLink({ target }: { target: string }): JSX.Element {
   return (
@@ -205,19 +247,18 @@ function Secrets(props: { title: string; path: string; make: string; secret: "ur
   const { answer, error, again, fail } = useAnswer<{ items: Minted[] }>(props.path);
   const [made, setMade] = useState("");
   const now = useNow();
-  const make = (event: SubmitEvent): void => {
-    post<Record<string, string>>(props.path, filled(event)).then((found) => {
-      setMade(found[props.secret]!);
-      again();
-    }, fail);
+  const make = async (fields: Record<string, string>): Promise<void> => {
+    const found = await post<Record<string, string>>(props.path, fields);
+    setMade(found[props.secret]!);
+    again();
   };
   return (
     <Dialog title={props.title} close={close}>
-      <form onSubmit={make}>
+      <Act name={props.make} scope="manage" last="Close" work={make}>
         {props.children}
         {made && (
-          <div class="target">
-            <p class="dim">Shown once:</p>
+          <div class="made">
+            <p class="dim">Copy it now: it is shown only once.</p>
             <Copy text={made} />
           </div>
         )}
@@ -226,18 +267,16 @@ function Secrets(props: { title: string; path: string; make: string; secret: "ur
           {answer?.items.map((each) => (
             <li key={each.id}>
               <span>
-                <Text>{`${each.label} (${each.scope})`}</Text>, made {age(each.created_at, now)} ago{each.expires_at && `, valid until ${each.expires_at.slice(0, 16).replace("T", " ")}`}
+                {props.secret === "token" && <Text>{`${each.label} (${each.scope}), `}</Text>}
+                {`made at ${clock(each.created_at, now)}, ${age(each.created_at, now)} ago${each.expires_at ? `, valid until ${clock(each.expires_at, now)}` : ""}`}
               </span>
-              <button type="button" class="right" onClick={() => void remove(`${props.path}/${each.id}`).then(again, fail)}>
+              <button type="button" class="right" disabled={!can("manage")} onClick={() => void remove(`${props.path}/${each.id}`).then(again, fail)}>
                 Revoke
               </button>
             </li>
           ))}
         </ul>
-        <Buttons last="Close">
-          <button class="primary">{props.make}</button>
-        </Buttons>
-      </form>
+      </Act>
     </Dialog>
   );
 }

@@ -23,6 +23,7 @@ interface LinkProps {
   to: string;
   children: ComponentChildren;
   class?: string;
+  hint?: string;
   current?: boolean;
   onFocus?: () => void;
   /** A row of the list: the session, and whether it is the one that keys act on. */
@@ -30,7 +31,7 @@ interface LinkProps {
   isCurrent?: boolean;
 }
 
-export function Link({ to, current, row, isCurrent, ...rest }: LinkProps): JSX.Element {
+export function Link({ to, hint, current, row, isCurrent, ...rest }: LinkProps): JSX.Element {
   const follow = (event: MouseEvent): void => {
     if (event.ctrlKey || event.metaKey || event.shiftKey || event.button) return;
     event.preventDefault();
@@ -38,7 +39,7 @@ export function Link({ to, current, row, isCurrent, ...rest }: LinkProps): JSX.E
     go(url.pathname, Object.fromEntries(url.searchParams));
   };
   const ofRow = row ? { "data-id": row, "data-current": isCurrent ? "" : undefined, tabIndex: isCurrent ? 0 : -1 } : {};
-  return <a href={placed(to)} onClick={follow} aria-current={current ? "page" : undefined} {...ofRow} {...rest} />;
+  return <a href={placed(to)} title={hint} onClick={follow} aria-current={current ? "page" : undefined} {...ofRow} {...rest} />;
 }
 
 /** A line to be copied. */
@@ -53,8 +54,8 @@ export function Copy({ text }: { text: string }): JSX.Element {
 }
 
 export function isTyping(event: KeyboardEvent): boolean {
-  const target = event.target;
-  return target instanceof HTMLElement && (target.matches("input, textarea, select") || target.closest("dialog, .terminal") !== null);
+  const target = event.target as HTMLElement;
+  return target.matches("input, textarea, select") || target.closest(".terminal") !== null || document.querySelector("dialog") !== null;
 }
 
 /** What the server answers, read when `path` changes and by `again`. */
