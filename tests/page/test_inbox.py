@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import signal
 from typing import TYPE_CHECKING
 
 import pytest
@@ -70,6 +72,53 @@ def test_a_question_is_answered_in_the_inbox_and_a_secret_is_kept_nowhere(
     assert _SECRET not in str(page.evaluate("[{...localStorage}, {...sessionStorage}, document.body.innerHTML]"))
     assert _SECRET not in page.url
     assert tab.problems == []
+
+
+@pytest.mark.covers("page:27")
+def test_a_secret_that_is_typed_below_the_terminal_is_kept_nowhere(
+    chromium: Chromium, serving: Serving, world: World, start: Start
+) -> None:
+    gate = world.gate()
+    secret = start(f"head -c1 {gate} >/dev/null; {_ASKS_SECRET}", tty=True, name="vault")
+    tab = chromium.signed_in(viewport={"width": 390, "height": 844})
+    page = tab.page
+    tab.attach(secret)
+    field = page.locator(".touch input")
+    # What is written before is no secret; nothing of it goes into the answer.
+    field.fill("a draft")
+    gate.release()
+    page.wait_for_selector(".touch input[type=password]")
+    until(lambda: field.input_value() == "")
+    field.fill(_SECRET)
+    kept = "[document.body.innerText, {...localStorage}, {...sessionStorage}]"
+    assert _SECRET not in str(page.evaluate(kept))
+    # The server takes nothing for a while: what was sent is not shown either.
+    os.kill(serving.pid, signal.SIGSTOP)
+    try:
+        field.press("Enter")
+        tab.shows("Not taken yet: a secret", ".unsent")
+        assert _SECRET not in str(page.evaluate(kept))
+    finally:
+        os.kill(serving.pid, signal.SIGCONT)
+    digest = hashlib.sha256(_SECRET.encode()).hexdigest()
+    assert secret.wait(match=digest, timeout=60).reason == "match"
+    page.wait_for_selector(".touch input[type=text]")
+    assert field.input_value() == ""
+    assert _SECRET not in str(page.evaluate(kept))
+
+
+def test_signals_have_the_names_and_words_of_the_list(chromium: Chromium, start: Start) -> None:
+    tab = chromium.signed_in()
+    tab.page.click("header.top a:text('Inbox')")
+    tab.shows("Nothing new.")
+    start("sleep 600", timeout=0.1)
+    start("printf 'Sure? [y/N] '; read answer; sleep 600", tty=True, name="asks")
+    late = "section[aria-label=Signals] li:has-text('sleep 600'):has-text('timed out')"
+    tab.page.wait_for_selector(late)
+    assert tab.page.query_selector(f"{late} .bad") is not None
+    # A question that waits above is not listed again below.
+    tab.page.wait_for_selector(".question:has-text('asks')")
+    assert shown(tab) == ["sleep 600"]
 
 
 def test_a_second_enter_answers_no_other_question(chromium: Chromium, serving: Serving, start: Start) -> None:
@@ -150,4 +199,5 @@ def test_signals_are_settled_one_by_one_and_all_in_every_tab(
     found = start("echo before; echo here it is; sleep 600", name="watched", watch=["here"])
     tab.page.click("section[aria-label=Signals] li a")
     tab.page.wait_for_url(f"**/s/{found.id}?at=7")
+    until(lambda: tab.picked() == "here it is")
     assert tab.problems == other.problems == []

@@ -81,6 +81,13 @@ def test_list_terminal_inbox_and_replay_by_touch(chromium: Chromium, start: Star
     page.tap(".touch button:text-is('Send')")
     typed("1b 01 09 02 05 68 69 0d")
 
+    # For what is typed into the terminal itself, too; a soft keyboard sends text, not keys.
+    page.tap(".touch button:text-is('Ctrl')")
+    page.tap(".terminal")
+    page.keyboard.insert_text("c")
+    page.keyboard.insert_text("c")
+    typed("1b 01 09 02 05 68 69 0d 03 63")
+
     page.fill(".touch input", "kept")
     page.set_viewport_size({"width": 390, "height": 844 - _KEYBOARD_PX})
     bar = page.eval_on_selector(".touch", "bar => bar.getBoundingClientRect().bottom")
@@ -109,9 +116,21 @@ def test_list_terminal_inbox_and_replay_by_touch(chromium: Chromium, start: Star
     page.tap("header.top a:text('Grid')")
     page.wait_for_selector(".tile")
     fits(tab)
-    page.tap("header.top .primary")
-    page.wait_for_selector("dialog")
-    fits(tab)
+    for action, name in (
+        *(("Start a command", "Start a command"), ("Show the keys", "Keys"), ("Tokens", "Tokens")),
+        *(("Share this session", "Share as an observer link"), ("Stop this session", "Stop this session?")),
+    ):
+        if name.startswith("Share"):
+            tab.attach(raw)
+        page.tap("header.top button:has-text('Go to')")
+        page.fill("dialog input", action)
+        fits(tab)
+        page.tap(f"dialog [role=option]:has-text('{action}')")
+        page.wait_for_selector(f"dialog[aria-label={name!r}]")
+        fits(tab)
+        if name == "Keys":
+            assert page.locator("dialog kbd").first.is_visible()
+        page.keyboard.press("Escape")
 
 
 def _touch(tab: Tab, kind: str, *points: tuple[float, float]) -> None:

@@ -7,7 +7,7 @@ import { useCell } from "./cell";
 import { dialog, openPalette, terminalActions } from "./dialogs";
 import { bytes, isLive, type Session } from "./model";
 import { nextThatAsks } from "./sessions";
-import type { Attachment, Role, Status, Unsent } from "./term/attach";
+import type { Attachment, Held, Role, Status, Unsent } from "./term/attach";
 import { State, Text, Trouble, useNow } from "./ui";
 
 // Keys after the prefix that are also in the palette, and keys that the browser keeps for itself.
@@ -29,6 +29,7 @@ export function LiveTerminal({ session }: { session: Session }): JSX.Element {
   const [gap, setGap] = useState<{ from: number; text: string } | null>(null);
   const [size, setSize] = useState("");
   const [prefix, setPrefix] = useState(false);
+  const [held, setHeld] = useState<Held>({ C: "off", M: "off", S: "off" });
   const asked = useCell(address).query.has("observe") ? "observe" : "control";
   const role: Role = may("control") ? asked : "observe";
   const [reader, setReader] = useState(localStorage.getItem("reader") === "on");
@@ -84,6 +85,7 @@ export function LiveTerminal({ session }: { session: Session }): JSX.Element {
         selected: setSelected,
         command,
         prefix: setPrefix,
+        held: setHeld,
       });
       attachment.current.terminal.focus();
       terminalActions.set([
@@ -136,17 +138,17 @@ export function LiveTerminal({ session }: { session: Session }): JSX.Element {
           </p>
         )}
         <Trouble error={error} />
-        <NotTaken inputs={unsent} attachment={() => attachment.current} />
+        <NotTaken inputs={unsent} secret={session.needs_input?.secret ?? false} attachment={() => attachment.current} />
       </div>
       {!isLive(session) && <TheEnd session={session} />}
       <div class="terminal" ref={box} />
-      {role === "control" && isLive(session) && <TouchBar session={session} attachment={() => attachment.current} />}
+      {role === "control" && isLive(session) && <TouchBar session={session} held={held} attachment={() => attachment.current} />}
     </section>
   );
 }
 
 /** Inputs that the session has not taken: text typed in a row is one of them. */
-function NotTaken({ inputs, attachment }: { inputs: Unsent[]; attachment: () => Attachment | null }): JSX.Element | null {
+function NotTaken({ inputs, secret, attachment }: { inputs: Unsent[]; secret: boolean; attachment: () => Attachment | null }): JSX.Element | null {
   if (!inputs.length) return null;
   const runs: Unsent[][] = [];
   for (const input of inputs) {
@@ -162,7 +164,7 @@ function NotTaken({ inputs, attachment }: { inputs: Unsent[]; attachment: () => 
         return (
           <p class="unsent" key={ids[0]}>
             {isBroken ? "Not confirmed: " : "Not accepted yet: "}
-            <Text>{run.map((each) => ("data" in each.message ? each.text : ` ${each.text} `)).join("")}</Text>
+            <Text>{secret ? "a secret" : run.map((each) => ("data" in each.message ? each.text : ` ${each.text} `)).join("")}</Text>
             {isBroken && <button onClick={() => attachment()?.sendAgain(ids)}>Send again</button>}
             {isBroken && <button onClick={() => attachment()?.forget(ids)}>Forget</button>}
           </p>
@@ -211,28 +213,25 @@ function words(status: Status, now: number): string {
 const BAR = ["Escape", "Tab", "Enter", "Up", "Down", "Left", "Right", "Home", "End", "PageUp", "PageDown"];
 const SHORT: Record<string, string> = { Escape: "Esc", Up: "↑", Down: "↓", Left: "←", Right: "→", PageUp: "PgUp", PageDown: "PgDn" };
 const FUNCTION_KEYS = Array.from({ length: 12 }, (_, index) => `F${index + 1}`);
-type Sticky = "off" | "once" | "locked";
-const AFTER: Record<Sticky, Sticky> = { off: "once", once: "locked", locked: "off" };
 
 /** Above the soft keyboard: keys that it does not have, and a field whose text is sent with Enter. */
-function TouchBar({ session, attachment }: { session: Session; attachment: () => Attachment | null }): JSX.Element {
+function TouchBar({ session, held, attachment }: { session: Session; held: Held; attachment: () => Attachment | null }): JSX.Element {
   const draft = `draft:${session.id}`;
+  const secret = session.needs_input?.secret ?? false;
   const [text, setText] = useState(localStorage.getItem(draft) ?? "");
-  const [held, setHeld] = useState<Record<string, Sticky>>({ C: "off", M: "off", S: "off" });
   const [more, setMore] = useState(false);
-  const press = (key: string): void => {
-    const prefix = Object.keys(held)
-      .filter((name) => held[name] !== "off")
-      .map((name) => `${name}-`)
-      .join("");
-    attachment()?.sendKeys([prefix + key]);
-    setHeld(Object.fromEntries(Object.entries(held).map(([name, state]) => [name, state === "once" ? "off" : state])));
-  };
+  // A secret is never a draft, nor is what was typed before the question was known.
+  useEffect(() => {
+    if (!secret) return;
+    localStorage.removeItem(draft);
+    setText("");
+    return () => setText("");
+  }, [secret]);
   const change = (value: string): void => {
     // A letter typed while Ctrl or Alt sticks is that key, not text.
-    if (value.length === text.length + 1 && (held["C"] !== "off" || held["M"] !== "off")) return press(value.at(-1)!);
+    if (value.length === text.length + 1 && (held.C !== "off" || held.M !== "off")) return attachment()?.press(value.at(-1)!);
     setText(value);
-    localStorage.setItem(draft, value);
+    if (!secret) localStorage.setItem(draft, value);
   };
   const send = (event: SubmitEvent): void => {
     event.preventDefault();
@@ -244,12 +243,12 @@ function TouchBar({ session, attachment }: { session: Session; attachment: () =>
     <div class="touch">
       <div class="keys-row">
         {(["C", "M", "S"] as const).map((name) => (
-          <button key={name} aria-pressed={held[name] !== "off"} class={held[name]} onClick={() => setHeld({ ...held, [name]: AFTER[held[name]!] })}>
+          <button key={name} aria-pressed={held[name] !== "off"} class={held[name]} onClick={() => attachment()?.hold(name)}>
             {{ C: "Ctrl", M: "Alt", S: "Shift" }[name]}
           </button>
         ))}
         {(more ? FUNCTION_KEYS : BAR).map((key) => (
-          <button key={key} onClick={() => press(key)}>
+          <button key={key} onClick={() => attachment()?.press(key)}>
             {SHORT[key] ?? key}
           </button>
         ))}
@@ -263,7 +262,7 @@ function TouchBar({ session, attachment }: { session: Session; attachment: () =>
         </button>
       </div>
       <form onSubmit={send}>
-        <input value={text} onInput={(event) => change(event.currentTarget.value)} aria-label="Text to send" autoComplete="off" autocapitalize="off" />
+        <input type={(secret ? "password" : "text") as "text"} value={text} onInput={(event) => change(event.currentTarget.value)} aria-label="Text to send" autoComplete="off" autocapitalize="off" />
         <button>Send</button>
       </form>
     </div>

@@ -15,6 +15,10 @@ export type Status =
 
 export type Role = "control" | "observe";
 
+/** Modifiers of the bar over a soft keyboard: for the next key, or until they are tapped again. */
+export type Held = Record<"C" | "M" | "S", "off" | "once" | "locked">;
+const AFTER = { off: "once", once: "locked", locked: "off" } as const;
+
 export interface Unsent {
   id: number;
   text: string;
@@ -44,6 +48,7 @@ export interface Options {
   /** A key after the prefix. */
   command: (key: string) => void;
   prefix: (on: boolean) => void;
+  held: (modifiers: Held) => void;
 }
 
 type Message = Record<string, any>;
@@ -88,6 +93,7 @@ export class Attachment {
   private next = 1;
   private modes: { mouse?: string | null; alternateScreen?: boolean; kittyKeyboard?: number } = {};
   private isPrefixed = false;
+  private held: Held = { C: "off", M: "off", S: "off" };
   private said = "";
   private resumedUntil = 0;
   private fits = true;
@@ -189,6 +195,20 @@ export class Attachment {
   /** How far the log is, as the server says elsewhere. */
   grown(end: number): void {
     this.end = Math.max(this.end, end);
+  }
+
+  /** Press or release a modifier of the bar. */
+  hold(name: keyof Held): void {
+    this.held = { ...this.held, [name]: AFTER[this.held[name]] };
+    this.options.held(this.held);
+  }
+
+  /** A key with the modifiers that are held. */
+  press(key: string): void {
+    const names = (["C", "M", "S"] as const).filter((name) => this.held[name] !== "off");
+    this.sendKeys([names.map((name) => `${name}-`).join("") + key]);
+    for (const name of names) if (this.held[name] === "once") this.held = { ...this.held, [name]: "off" };
+    this.options.held(this.held);
   }
 
   sendKeys(keys: string[]): void {
@@ -445,8 +465,9 @@ export class Attachment {
   private typed(event: InputEvent): void {
     if (event.isComposing || event.inputType === "insertCompositionText") return;
     event.preventDefault();
-    if (event.inputType === "deleteContentBackward") this.sendKeys(["Backspace"]);
-    else if (event.inputType === "insertLineBreak") this.sendKeys(["Enter"]);
+    if (event.inputType === "deleteContentBackward") this.press("Backspace");
+    else if (event.inputType === "insertLineBreak") this.press("Enter");
+    else if (event.data?.length === 1 && (this.held.C !== "off" || this.held.M !== "off")) this.press(event.data);
     else if (event.data) this.text(event.data);
   }
 
