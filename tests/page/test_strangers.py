@@ -51,7 +51,7 @@ _TAP = """
 def test_an_observer_link_shows_one_session_and_nothing_else(
     chromium: Chromium, serving: Serving, start: Start
 ) -> None:
-    shared = start("cat", tty=True, name="shared")
+    shared = start("cat", tty=True, name="shared", watch=["everybody"])
     start("while :; do echo next-door; sleep 0.1; done", name="neighbour", owner="landlord", labels={"street": "elm"})
     link = serving.call("POST", f"/v1/sessions/{shared.id}/links", {"ttl": "1h"}).json
     tab = chromium.tab()
@@ -69,6 +69,17 @@ def test_an_observer_link_shows_one_session_and_nothing_else(
     for view in ("log", "signals", "about", "screen"):
         tab.page.click(f"nav button:text-is('{view}')")
         tab.page.wait_for_selector(f"nav button[aria-pressed=true]:text-is('{view}')")
+    # A signal and an input lead to their places, and the address stays that of a link.
+    for view, line in (("signals", "watch"), ("about", "wrote")):
+        tab.page.click(f"nav button:text-is('{view}')")
+        tab.page.click(f".signals a:has-text('{line}')")
+        tab.page.wait_for_selector(".past .terminal[data-offset]")
+        assert tab.page.evaluate("location.pathname") == "/link"
+        tab.page.reload()
+        tab.page.wait_for_selector(".past .terminal[data-offset]")
+        assert tab.page.query_selector("header.top") is None
+        tab.page.click(".past button:text-is('Live')")
+        tab.shows("observing", ".connection")
     for address in ("/", "/inbox", "/grid"):
         assert tab.page.query_selector(f"a[href='{address}']") is None
     assert "token" not in tab.page.url

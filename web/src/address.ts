@@ -23,8 +23,8 @@ if (location.pathname === "/" && !location.search) history.replaceState(null, ""
 export const address = new Cell<Address>(read());
 addEventListener("popstate", () => address.set(read()));
 
-/** `/s/NODE/ID` of a session of a node becomes `/n/NODE/s/ID`. */
-export const placed = (path: string): string => path.replace(/^\/s\/([a-z0-9-]+)\/(?=[^/]+$)/, "/n/$1/s/");
+/** `/s/NODE/ID` of a session of a node becomes `/n/NODE/s/ID`. A link stays at its address: it has only one session. */
+export const placed = (path: string): string => (isLink ? path.replace(/^[^?]*/, "/link") : path.replace(/^\/s\/([a-z0-9-]+)\/(?=[^/]+$)/, "/n/$1/s/"));
 
 export function go(path: string, query: Record<string, string> = {}, how: "push" | "replace" = "push"): void {
   const text = new URLSearchParams(query).toString();
