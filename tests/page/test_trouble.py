@@ -71,8 +71,20 @@ def test_each_problem_says_what_to_do_and_passes(
         page.wait_for_selector(".lost", state="detached")
         page.wait_for_selector(".top .primary")
 
+    # A search that the server refuses
+    refused = serving.call("GET", f"/v1/sessions?q={'x' * 5000}").json
+    page.fill("#filter", "x" * 5000)
+    trouble(tab, refused["title"], refused["detail"], refused["fix"], "main.list .trouble")
+    page.click("button:text-is('Clear')")
+    page.wait_for_selector("main.list .trouble", state="detached")
+    page.wait_for_selector(tab.row("steady"))
+
     # The server gone: a bar that says since when and when it tries again, and a button to try now.
+    page.keyboard.press("n")
+    page.wait_for_selector("dialog button.primary:not([disabled])")
     serving.kill()
+    page.wait_for_selector("dialog button.primary[disabled]")
+    page.keyboard.press("Escape")
     trouble(tab, "The server does not answer", "What is shown is", "Next try in", ".lost")
     page.wait_for_selector(".top .primary", state="detached")
     page.keyboard.press("n")

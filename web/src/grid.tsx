@@ -14,15 +14,15 @@ export function Grid(): JSX.Element {
   const now = useNow();
   const [shown, setShown] = useState<ReadonlySet<string>>(new Set());
   const found = useFound(filter.q, all.length);
-  const rows = chosen(filter.state ? all : all.filter(isLive), filter, found);
+  const rows = chosen(filter.state ? all : all.filter(isLive), filter, found.ids);
   const { texts, error } = useScreens(rows.filter((each) => shown.has(each.id)));
   const turn = (id: string, isShown: boolean): void =>
     setShown((before) => new Set(isShown ? [...before, id] : [...before].filter((each) => each !== id)));
   return (
     <main class="list">
       <h1 class="hidden">Grid</h1>
-      <Filters filter={filter} all={all} shown={rows.length} />
-      <Trouble error={error} />
+      <Filters filter={filter} all={all} shown={rows.length} busy={found.busy} />
+      <Trouble error={found.error ?? error} />
       {rows.length === 0 && <p class="empty">Nothing runs here. Choose another state above, or start something.</p>}
       <div class="grid">
         {rows.map((session) => (
@@ -49,7 +49,7 @@ function Tile(props: { session: Session; text: string; now: number; turn: (id: s
         </Link>
         <State session={session} now={now} />
       </h2>
-      <pre class={session.tty ? "" : "last"} aria-hidden="true">
+      <pre aria-hidden="true">
         <span>{text.trimEnd()}</span>
       </pre>
     </article>

@@ -1,8 +1,8 @@
 // Every session the page knows, kept up to date by the server's events; which of them are shown, and in which order.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { go, isLink, sessionOf } from "./address";
-import { connection, distrust, Gone, get, type Listener, machineOf, parse, Refused, send } from "./api";
-import { Cell } from "./cell";
+import { connection, distrust, Gone, get, type Listener, machineOf, parse, send } from "./api";
+import { Cell, useCell } from "./cell";
 import { isLive, look, needsSomebody, type Session, title } from "./model";
 
 interface Page {
@@ -212,10 +212,21 @@ export function filterOf(query: URLSearchParams): Filter {
   return Object.fromEntries(FILTERS.map((name) => [name, query.get(name) ?? ""])) as Filter;
 }
 
-/** What the server's own search finds, asked again when sessions come or go; null without a search. */
-export function useFound(q: string, count: number): Set<string> | null {
-  const [found, setFound] = useState<Set<string> | null>(null);
+export interface Found {
+  /** Null before the first answer. The previous result stays until the next one. */
+  ids: Set<string> | null;
+  error: unknown;
+  busy: boolean;
+}
+
+const NOTHING_ASKED: Found = { ids: null, error: null, busy: false };
+
+/** What the server's own search finds, asked again when sessions come or go and when the server answers again. */
+export function useFound(q: string, count: number): Found {
+  const [found, setFound] = useState({ ...NOTHING_ASKED, q: "" });
+  const { is } = useCell(connection);
   useEffect(() => {
+    if (!q) return setFound({ ...NOTHING_ASKED, q });
     let isCurrent = true;
     const ask = async (): Promise<void> => {
       const ids = new Set<string>();
@@ -224,12 +235,12 @@ export function useFound(q: string, count: number): Set<string> | null {
       if ([...sessions.value.values()].some((each) => each.node)) {
         for await (const { items } of pages({ q, nodes: "all" }, MOST_PAGES)) for (const each of items) ids.add(ofNode(each.node, each).id);
       }
-      if (isCurrent) setFound(ids);
+      if (isCurrent) setFound({ ids, error: null, busy: false, q });
     };
-    if (q) ask().catch((error) => error instanceof Gone || error instanceof Refused || Promise.reject(error));
+    ask().catch((error) => isCurrent && !(error instanceof Gone) && setFound((before) => ({ ...before, error, q })));
     return () => void (isCurrent = false);
-  }, [q, count]);
-  return q ? found : null;
+  }, [q, count, is]);
+  return q ? { ...found, busy: found.q !== q } : NOTHING_ASKED;
 }
 
 export const labelsOf = (session: Session): string[] => Object.entries(session.labels).map((pair) => pair.join("="));
