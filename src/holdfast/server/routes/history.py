@@ -91,7 +91,7 @@ async def search(ask: Ask) -> dict[str, Any]:
         takes("from", NUMBER, "Only records at this offset or after it.", high=_OFFSET_MAX),
         takes("stream", CHOICE, "Only this stream.", words=STREAMS),
         takes("limit", NUMBER, "Records of a page (default 1000).", low=1, high=10_000),
-        takes("buckets", NUMBER, "Instead of records, this many slices of its whole time, up to now if it is running.", low=1, high=400),
+        takes("buckets", NUMBER, "Instead of records, this many slices of the whole time.", low=1, high=400),
     ),
     example={"buckets": 10},
     gives=replies.Frames,
