@@ -257,7 +257,7 @@ def test_everything_by_keyboard_alone(chromium: Chromium, start: Start) -> None:
     page.wait_for_selector("main.list")
     press("/", to="Filter sessions")
     page.keyboard.type("typed")
-    page.wait_for_selector(".count")
+    tab.shows("1 of 2", ".count")
     page.keyboard.press("Enter")
     press("j", to="typed")
     # Share

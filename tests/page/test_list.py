@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import threading
@@ -135,6 +136,9 @@ def test_every_state_has_its_glyph_and_its_word(
     ):
         parent = start(command, name=name, **options)
         parent.wait(exit=True, timeout=60)
+    with pytest.raises(holdfast.errors.SpawnError):
+        start(["/no/such/program"], name="nothing")
+    start("exit 3", restart="on-failure", name="flaps")
     stubborn = start(_STUBBORN, name="stubborn")
     stubborn.wait(match="working", timeout=60)
     stopper = threading.Thread(target=_stop, args=(world, stubborn.id))
@@ -155,7 +159,11 @@ def test_every_state_has_its_glyph_and_its_word(
     state(tab, "question", "◆", "needs input", "Continue? [y/N]")
     state(tab, "secret", "◆", "needs input", "asks for a secret")
     assert "Password" not in tab.page.inner_text(f"{tab.row('secret')} .name")
-    state(tab, "stubborn", "◐", "stopping, asked by ada", "ada asked it to stop")
+    state(tab, "stubborn", "◐", "stopping", "ada asked it to stop")
+    beside = tab.page.inner_text(f"{tab.row('stubborn')} .name")
+    assert re.search(r"ada asked it to stop \d+[sm] ago; now: term", beside, re.IGNORECASE), beside
+    state(tab, "nothing", "✗", "could not start", "No such file or directory: /no/such/program")
+    state(tab, "flaps", "◌", "restarting, try ", "begins in")
     state(tab, "fine", "✓", "exit 0")
     state(tab, "failed", "✗", "exit 3")
     state(tab, "crashed", "✗", "SIGSEGV")
@@ -340,3 +348,30 @@ def test_a_session_that_is_removed_breaks_no_connection(chromium: Chromium, star
     tab.page.wait_for_selector(tab.row("next"))
     assert len([each for each in tab.requests if "/v1/events" in each.url]) == 1
     assert tab.problems == []
+
+
+def test_rows_are_not_shown_as_found_before_the_server_has_searched(
+    chromium: Chromium, serving: Serving, start: Start
+) -> None:
+    for name in ("wanted", "other"):
+        start("sleep 600", name=name)
+    tab = chromium.signed_in()
+    page = tab.page
+    for name in ("wanted", "other"):
+        page.wait_for_selector(tab.row(name))
+    os.kill(serving.pid, signal.SIGSTOP)
+    try:
+        page.fill("#filter", "wanted")
+        tab.shows("searching", ".count")
+    finally:
+        os.kill(serving.pid, signal.SIGCONT)
+    tab.shows("1 of 2", ".count")
+    page.wait_for_selector(tab.row("other"), state="detached")
+
+
+def test_enter_opens_the_row_that_is_set_off(chromium: Chromium, start: Start) -> None:
+    session = start("sleep 600", name="only")
+    tab = chromium.signed_in()
+    tab.page.wait_for_selector(f"{tab.row('only')}[data-current]")
+    tab.page.keyboard.press("Enter")
+    tab.page.wait_for_url(f"**/s/{session.id}")

@@ -19,6 +19,7 @@ def serving(fleet: Fleet) -> FleetServing:
     return fleet.serve_view()
 
 
+@pytest.mark.covers("page:3")
 def test_sessions_of_a_node_are_listed_attached_and_shown_as_unreachable(
     chromium: Chromium, fleet: Fleet, serving: FleetServing
 ) -> None:
@@ -42,6 +43,10 @@ def test_sessions_of_a_node_are_listed_attached_and_shown_as_unreachable(
     tab.page.click(".timeline svg")
     tab.shows(" ago, ", ".past .moment")
     tab.page.click(".past button:text-is('Live')")
+    for view in ("about", "log", "screen"):
+        tab.page.click(f"nav button:text-is('{view}')")
+        tab.page.wait_for_selector(".about" if view == "about" else ".xterm-screen")
+    tab.shows("live", ".connection")
     # A reload of that address is the same session.
     tab.page.reload()
     tab.terminal_shows("typed in a browser")
@@ -56,6 +61,7 @@ def test_sessions_of_a_node_are_listed_attached_and_shown_as_unreachable(
     tab.page.goto(f"http://{serving.address}/")
     row += ":has-text('build-box/repl')"
     tab.page.wait_for_selector(row)
+    assert tab.problems == []
     leave(server)
     tab.page.wait_for_selector(f"{row}:has-text('unreachable'):has-text('last heard')")
 

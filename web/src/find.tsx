@@ -116,7 +116,7 @@ export function Find({ session }: { session: Session }): JSX.Element {
               {found[stream]!.hits.map((hit) => (
                 <li key={hit.offset}>
                   <button onClick={() => void open(hit, stream)}>
-                    <span class="age">{hit.line ?? hit.offset}</span>
+                    <span class="age">{hit.line === null ? "" : `line ${hit.line}`}</span>
                     <span class="lines">
                       {hit.before.map((each) => (
                         <span class="dim">{plain(each)}</span>

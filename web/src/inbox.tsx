@@ -3,7 +3,7 @@ import type { JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { can, get, info, may, post, put, sessionPath, type SignalRecord } from "./api";
 import { Cell, useCell } from "./cell";
-import { age, look, needsSomebody, plain, type Session, title } from "./model";
+import { age, clock, look, needsSomebody, plain, type Session, title } from "./model";
 import { listed, sessions } from "./sessions";
 import { Link, State, Text, Trouble, useNow } from "./ui";
 
@@ -142,16 +142,21 @@ function Signals({ now }: { now: number }): JSX.Element {
     settled.postMessage(null);
     again();
   };
-  const items = [...(waiting?.items ?? [])].reverse();
+  // What still asks stands above.
+  const items = (waiting?.items ?? []).filter((each) => each.variant !== "needs_input" || !sessions.value.get(each.session)?.needs_input).reverse();
   return (
     <section aria-label="Signals">
       <h2>
         Signals
-        {waiting && waiting.waiting > 0 && <span class="dim">{waiting.waiting}</span>}
-        {items.length > 0 && can("control") && <button onClick={() => settleAll().catch(setError)}>Settle all</button>}
+        {items.length > 0 && <span class="dim">{waiting!.waiting - waiting!.items.length + items.length}</span>}
+        {items.length > 0 && can("control") && (
+          <button class="right" onClick={() => settleAll().catch(setError)}>
+            Settle all
+          </button>
+        )}
       </h2>
       <Trouble error={error} again={again} />
-      {waiting && items.length === 0 && <p class="dim">Nothing new.</p>}
+      {waiting && <p class="dim">{items.length ? "What happened in your sessions. What you settle leaves this list in all your tabs." : "Nothing new."}</p>}
       <ul class="signals">
         {items.map((each) => (
           <SignalLine key={each.id} signal={each} now={now} settle={can("control") ? () => void settle([each.id]).catch(setError) : undefined} />
@@ -166,17 +171,20 @@ export function SignalLine(props: { signal: SignalRecord; now: number; settle?: 
   const { signal, now, settle, within } = props;
   const { offset, stream } = placeOf(signal);
   const of = stream === "stderr" ? "&of=stderr" : "";
+  const session = sessions.value.get(signal.session);
+  const { phase, status } = fieldsOf(signal);
   return (
     <li>
-      <span class="age">{age(signal.at, now)}</span>
-      <Link to={`/s/${signal.session}${offset === null ? "" : `?at=${offset}${of}`}`}>
+      <span class="age" title={clock(signal.at, now)}>
+        {age(signal.at, now)} ago
+      </span>
+      <Link to={`/s/${signal.session}${offset === null ? "" : `?at=${offset}${of}`}`} hint={offset === null ? undefined : `byte ${offset}`}>
         {!within && (
           <strong>
-            <Text>{sessions.value.get(signal.session)?.name ?? signal.session}</Text>
+            <Text>{session ? title(session) : signal.session}</Text>
           </strong>
         )}{" "}
-        <Text>{describe(signal)}</Text>
-        {within && offset !== null && <span class="dim"> at {offset}</span>}
+        {session?.exit && phase === "ended" ? <State session={session} now={now} /> : <Text class={status === "failed" ? "bad" : ""}>{describe(signal)}</Text>}
       </Link>
       {settle && (
         <button aria-label={`Settle ${signal.id}`} onClick={settle}>

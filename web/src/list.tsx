@@ -5,7 +5,7 @@ import { address, go, keepFilter, setQuery } from "./address";
 import { can } from "./api";
 import { useCell } from "./cell";
 import { dialog } from "./dialogs";
-import { age, look, oneLine, plain, ran, type Session, title } from "./model";
+import { age, clock, look, oneLine, plain, ran, type Session, title } from "./model";
 import { chosen, type Filter, FILTERS, filterOf, groupOf, GROUPS, isLoaded, labelsOf, listed, ORDERS, SECTIONS, sectionOf, sessions, unreachable, useFound, useScreens } from "./sessions";
 import { Copy, isTyping, Link, State, Text, Trouble, useAnswer, useNow, Waiting } from "./ui";
 
@@ -20,7 +20,7 @@ export function List(): JSX.Element {
   const filter = filterOf(useCell(address).query);
   const now = useNow();
   const found = useFound(filter.q, all.size);
-  const fresh = useMemo(() => chosen(listed(all), filter, found), [all, found, JSON.stringify(filter)]);
+  const fresh = useMemo(() => chosen(listed(all), filter, found.ids), [all, found.ids, JSON.stringify(filter)]);
   useEffect(() => keepFilter(filter), [JSON.stringify(filter)]);
   const pressed = useRef<Session[] | null>(null);
   // A row must not move away under the pointer while it is pressed; its text may change.
@@ -39,12 +39,13 @@ export function List(): JSX.Element {
   return (
     <main class="list" onPointerDown={hold}>
       <h1 class="hidden">Sessions</h1>
-      <Filters filter={filter} all={listed(all)} shown={rows.length} />
+      <Filters filter={filter} all={listed(all)} shown={rows.length} busy={found.busy} />
+      <Trouble error={found.error} />
       <Unreachable />
       <div class="split">
         {rows.length > 0 ? (
           <Rows key={JSON.stringify(filter)} rows={rows} group={filter.group} now={now} current={current!} isChosen={selected !== null} select={select} isHeld={pressed.current !== null} />
-        ) : loaded && (!filter.q || found) ? (
+        ) : loaded && !found.busy ? (
           <Empty isFiltered={all.size > 0} />
         ) : (
           <Waiting what="the list of sessions" />
@@ -89,7 +90,7 @@ function Unreachable(): JSX.Element | null {
   );
 }
 
-export function Filters({ filter, all, shown }: { filter: Filter; all: Session[]; shown: number }): JSX.Element {
+export function Filters({ filter, all, shown, busy }: { filter: Filter; all: Session[]; shown: number; busy: boolean }): JSX.Element {
   const values = (of: (session: Session) => (string | null)[]): string[] => [...new Set(all.flatMap(of).filter((each) => each !== null))].sort();
   const counts = new Map<string, number>();
   for (const each of all) counts.set(sectionOf(each), (counts.get(sectionOf(each)) ?? 0) + 1);
@@ -122,7 +123,7 @@ export function Filters({ filter, all, shown }: { filter: Filter; all: Session[]
         <Choice name="place" value={filter.place} values={values((each) => [each.place])} />
         <Choice name="group" value={filter.group} values={GROUPS} empty="by state" />
         <Choice name="sort" value={filter.sort} values={ORDERS} empty="newest first" />
-        {shown !== all.length && <span class="count">{`${shown} of ${all.length}`}</span>}
+        {(busy || shown !== all.length) && <span class="count">{busy ? "searching…" : `${shown} of ${all.length}`}</span>}
         {FILTERS.some((name) => filter[name]) && <button onClick={() => go(location.pathname)}>Clear</button>}
       </span>
     </div>
@@ -222,7 +223,7 @@ function Rows({ rows, group, now, current, isChosen, isHeld, select }: RowsProps
   return (
     <div class="rows" ref={box} onScroll={measure} tabIndex={-1}>
       <div class="columns" aria-hidden="true">
-        {["State", "Session", "Owner", "Labels", "", "Ran", "Output"].map((name) => (
+        {["State", "Session", "Owner", "", "Ran", "Active"].map((name) => (
           <span key={name}>{name}</span>
         ))}
       </div>
@@ -244,32 +245,43 @@ function Rows({ rows, group, now, current, isChosen, isHeld, select }: RowsProps
 
 function Row({ session, now, isCurrent, select }: { session: Session; now: number; isCurrent: boolean; select: (id: string) => void }): JSX.Element {
   const viewers = session.attached.control + session.attached.observe;
+  const active = session.ended_at ?? session.last_output_at;
   return (
     <Link to={`/s/${session.id}`} class="row" row={session.id} isCurrent={isCurrent} onFocus={() => select(session.id)}>
       <State session={session} now={now} />
       <span class="name">
         <Text>{title(session)}</Text>
         <Why session={session} now={now} />
+        <Labels session={session} />
       </span>
       <span class="owner">{session.owner && <Text longest={40}>{session.owner}</Text>}</span>
-      <span class="labels">
-        <Text longest={80}>{marksOf(session).join("  ")}</Text>
-      </span>
       <span class="viewers" title={viewers ? `${viewers} attached` : undefined}>
         {viewers ? `⌨ ${viewers}` : ""}
       </span>
-      <span class="age" title={`started ${session.created_at}`}>
+      <span class="age ran" title={`started ${clock(session.created_at, now)}`}>
         {ran(session, now)}
       </span>
-      <span class="age last" title={session.last_output_at ? `last output ${session.last_output_at}` : "no output"}>
-        {session.last_output_at ? age(session.last_output_at, now) : "–"}
+      <span class="age" title={`${session.ended_at ? "ended" : "last output"} ${active ? clock(active, now) : "none"}`}>
+        {active ? `${age(active, now)} ago` : "–"}
       </span>
     </Link>
   );
 }
 
 /** Its labels, and its place if that is another one. */
-const marksOf = (session: Session): string[] => [...labelsOf(session), ...(session.place === "local" ? [] : [session.place])];
+function Labels({ session }: { session: Session }): JSX.Element | null {
+  const labels = [...labelsOf(session), ...(session.place === "local" ? [] : [session.place])];
+  if (!labels.length) return null;
+  return (
+    <span class="labels">
+      {labels.map((each) => (
+        <Text key={each} class="tag" longest={60}>
+          {each}
+        </Text>
+      ))}
+    </span>
+  );
+}
 
 /** Beside the name: why it is in its state, what it asks, or what runs. */
 function Why({ session, now }: { session: Session; now: number }): JSX.Element | null {
@@ -326,7 +338,7 @@ function Preview({ session, now }: { session: Session; now: number }): JSX.Eleme
         <Text>{oneLine(session)}</Text>
       </p>
       <p class="dim">
-        <Text>{[session.cwd, ...marksOf(session)].join("  ")}</Text>
+        <Text>{session.cwd}</Text> <Labels session={session} />
       </p>
       {note && (
         <p class="note">

@@ -121,7 +121,7 @@ function Lost({ since, next, found }: { since: number; next: number; found?: Pro
     <section class="lost" aria-label="Connection">
       <strong>{found ? found.title : "The server does not answer"}</strong>
       <span>
-        {found && `${found.detail} ${found.fix ?? ""} `}What is shown is {ago} old. Sessions are not affected. Next try in {Math.max(0, Math.ceil((next - now) / 1000))} s.
+        {found && `${found.detail} ${found.fix ?? ""} `}What is shown is {ago} old. <span class="wide-only">Sessions are not affected. </span>Next try in {Math.max(0, Math.ceil((next - now) / 1000))} s.
       </span>
       <button onClick={tryNow}>Try now</button>
     </section>
@@ -168,6 +168,7 @@ function useShortcuts(): void {
       else if (event.key === "n" && can("manage")) dialog.set({ is: "start" });
       else if (event.key === "x" && session && isLive(session) && can("control")) dialog.set({ is: "stop", session });
       else if (event.key === "s" && session && can("manage")) dialog.set({ is: "share", session });
+      else if (event.key === "Enter" && session && !current() && document.activeElement === document.body) go(`/s/${session.id}`);
       else if (event.key === "o" && session) go(`/s/${session.id}`, { observe: "1" });
       else if (event.key === "[" || event.key === "]") nextThatAsks(session?.id ?? null, event.key === "]" ? 1 : -1);
       else return;

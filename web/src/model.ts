@@ -81,18 +81,20 @@ const LIMITS: Record<string, string> = {
 
 export function look(session: Session, now = Date.now()): Look {
   const unknown = UNKNOWN[session.state];
-  const { why, seen_at } = session.metadata as { why?: string; seen_at?: string | null };
+  const { why, seen_at, restarting } = session.metadata as { why?: string; seen_at?: string | null; restarting?: { attempt: number; at: string } };
   if (unknown && session.node && why) return { ...unknown, note: `${why}${seen_at ? `; last heard ${age(seen_at, now)} ago` : ""}. Its sessions are not affected.` };
   if (unknown) return unknown;
-  if (session.exit) return ended(session.exit);
-  if (session.state === "exited") return { glyph: "?", word: "ended", tone: "off" };
+  if (session.exit || session.state === "exited") return ended(session);
   if (session.stopping) {
     const { by, since, stage } = session.stopping;
     const note = `${by ?? "Somebody"} asked it to stop${since ? ` ${age(since, now)} ago` : ""}${stage ? `; now: ${stage}` : ""}.`;
-    return { glyph: "◐", word: by ? `stopping, asked by ${by}` : "stopping", tone: "quiet", note };
+    return { glyph: "◐", word: "stopping", tone: "quiet", note };
   }
   if (session.needs_input) return { glyph: "◆", word: "needs input", tone: "ask" };
-  if (session.condition === "restarting") return { glyph: "◌", word: "restarting", tone: "quiet" };
+  if (restarting) {
+    const wait = Math.max(0, Math.ceil((Date.parse(restarting.at) - now) / 1000));
+    return { glyph: "◌", word: `restarting, try ${restarting.attempt}`, tone: "quiet", note: `Try ${restarting.attempt} begins in ${wait} s.` };
+  }
   if (session.condition === "unhealthy") return { glyph: "✗", word: "unhealthy", tone: "bad" };
   if (session.state === "starting") return { glyph: "◌", word: "starting", tone: "quiet" };
   const last = Date.parse(session.last_output_at ?? session.started_at ?? session.created_at);
@@ -100,13 +102,14 @@ export function look(session: Session, now = Date.now()): Look {
   return silent ? { glyph: "○", word: "running, quiet", tone: "busy" } : { glyph: "●", word: "running", tone: "busy" };
 }
 
-function ended(exit: Exit): Look {
+function ended({ exit, metadata }: Session): Look {
+  if (!exit) return { glyph: "?", word: "ended", tone: "off" };
   const left = exit.survivors.length ? `, ${exit.survivors.length} still running` : "";
   const limit = LIMITS[exit.cause];
   if (exit.oom || exit.cause === "out_of_memory") return { glyph: "✗", word: `out of memory${left}`, tone: "bad" };
-  if (limit) return { glyph: "■", word: limit + left, tone: "off" };
+  if (limit) return { glyph: "■", word: limit + left, tone: exit.cause.endsWith("timeout") ? "bad" : "off" };
   if (exit.cause === "stop") return { glyph: "■", word: `stopped${exit.by ? ` by ${exit.by}` : ""}${left}`, tone: "off" };
-  if (exit.cause === "spawn_error") return { glyph: "✗", word: "could not start", tone: "bad" };
+  if (exit.cause === "spawn_error") return { glyph: "✗", word: "could not start", tone: "bad", note: (metadata["error"] as { message?: string } | undefined)?.message };
   if (exit.signal) return { glyph: "✗", word: exit.signal + left, tone: "bad" };
   if (exit.code === 0) return { glyph: "✓", word: `exit 0${left}`, tone: "good" };
   return { glyph: "✗", word: `exit ${exit.code}${left}`, tone: "bad" };
@@ -177,12 +180,10 @@ export function bytes(count: number): string {
   return `${unit === 0 ? count : count.toFixed(1)} ${units[unit]}`;
 }
 
-const DAY_MS = 86_400_000;
-
-/** The time of day, as this person's clock shows it, with the date where that was another day. */
+/** The time of day, as this person's clock shows it, with the date if that is another day. */
 export function clock(at: string, now = Date.now()): string {
-  const text = new Date(at).toLocaleString("sv");
-  return now - Date.parse(at) < DAY_MS ? text.slice(11) : text;
+  const [day, time] = new Date(at).toLocaleString("sv").split(" ");
+  return day === new Date(now).toLocaleDateString("sv") ? time! : `${day} ${time}`;
 }
 
 /** The stream that an offset counts unless another is named. */

@@ -55,11 +55,11 @@ export function Past({ session, at }: { session: Session; at: number }): JSX.Ele
           {progress.playing ? "❚❚ Pause" : "▶ Play"}
         </button>
         <button onClick={() => act(replay.current?.stepOnce())}>Step</button>
-        <button disabled={!previous} onClick={() => previous && setQuery({ at: String(previous.offset) }, "push")}>
-          Previous mark
+        <button aria-label="Previous mark" disabled={!previous} onClick={() => previous && setQuery({ at: String(previous.offset) }, "push")}>
+          ‹ Mark
         </button>
-        <button disabled={!next} onClick={() => next && setQuery({ at: String(next.offset) }, "push")}>
-          Next mark
+        <button aria-label="Next mark" disabled={!next} onClick={() => next && setQuery({ at: String(next.offset) }, "push")}>
+          Mark ›
         </button>
         <select aria-label="Speed" value={speed} onChange={(event) => change(Number(event.currentTarget.value))}>
           {SPEEDS.map((each) => (

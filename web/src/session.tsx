@@ -9,7 +9,7 @@ import { dialog } from "./dialogs";
 import { Find } from "./find";
 import { LiveTerminal } from "./live";
 import { Log } from "./log";
-import { isLive, look, mainStream, oneLine, ran, type Session, title } from "./model";
+import { age, isLive, look, mainStream, oneLine, ran, type Session, title } from "./model";
 import { Past } from "./past";
 import { ofNode, sessions } from "./sessions";
 import { Timeline } from "./timeline";
@@ -101,11 +101,15 @@ function Header({ session, now, tab }: { session: Session; now: number; tab: str
             <Text>{title(session)}</Text>
           </h1>
           <State session={session} now={now} />
-          <span class="dim">{`${isLive(session) ? "for" : "after"} ${ran(session, now)}`}</span>
+          <span class="dim">{isLive(session) ? `for ${ran(session, now)}` : `after ${ran(session, now)}${session.ended_at ? `, ${age(session.ended_at, now)} ago` : ""}`}</span>
           {typeof windowTitle === "string" && windowTitle && <Text class="dim">{windowTitle}</Text>}
           <span class="right">
             <button onClick={() => setQuery({ find: "1" })}>Find</button>
-            {can("manage") && <button onClick={() => dialog.set({ is: "share", session })}>Share</button>}
+            {can("manage") && (
+              <button class="wide-only" onClick={() => dialog.set({ is: "share", session })}>
+                Share
+              </button>
+            )}
             {isLive(session)
               ? can("control") && (
                   <button class="danger" onClick={() => dialog.set({ is: "stop", session })}>

@@ -4,12 +4,15 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { setQuery } from "./address";
 import { get, sessionPath } from "./api";
 import { Cell, useCell } from "./cell";
-import { age, bytes, clock, mainStream, plain, type Session } from "./model";
+import { age, bytes, clock, isLive, mainStream, plain, type Session } from "./model";
 import { Text, useAnswer, useNow } from "./ui";
 
 const SLICES = 160;
 const PAUSE_MS = 4000;
+const MINUTE_MS = 60_000;
 const HEIGHT = 40;
+const MARK = 5;
+const NEAR_PX = 14;
 const BARS = 21;
 
 export interface Mark {
@@ -62,6 +65,7 @@ export function Timeline({ session, at, of }: { session: Session; at: number | n
   const most = Math.max(1, ...slices.map((each) => each.bytes));
   const end = (index: number, stream: string): number => slices[index]!.last?.[stream] ?? -1;
   const current = at === null ? SLICES - 1 : slices.findIndex((_, index) => end(index, of) >= at);
+  const drawn = placed(all);
   const goTo = (index: number): void => {
     for (let back = Math.min(index, slices.length - 1); back >= 0; back--) {
       const last = slices[back]!.last;
@@ -72,10 +76,13 @@ export function Timeline({ session, at, of }: { session: Session; at: number | n
   };
   const follow = (mark: Mark): void => (mark.offset === null ? goTo(mark.slice) : showAt(session, mark.offset, mark.stream));
   const click = (event: MouseEvent & { currentTarget: SVGElement }): void => {
-    const mark = (event.target as SVGElement).dataset["mark"];
     const box = event.currentTarget.getBoundingClientRect();
-    if (mark) follow(all[Number(mark)]!);
-    else goTo(Math.floor(((event.clientX - box.left) / box.width) * slices.length));
+    const [left, top] = [event.clientX - box.left, event.clientY - box.top];
+    // A mark is small: a click close to it is meant for it.
+    const away = ({ x, y, width }: Place): number => Math.hypot(((x + width / 2) * box.width) / SLICES - left, y + MARK / 2 - top);
+    const nearest = drawn.reduce<Place | null>((best, each) => (best && away(best) <= away(each) ? best : each), null);
+    if (nearest && away(nearest) < NEAR_PX) follow(nearest.mark);
+    else goTo(Math.floor((left / box.width) * slices.length));
   };
   const key = (event: KeyboardEvent): void => {
     const from = current < 0 ? 0 : current;
@@ -85,7 +92,6 @@ export function Timeline({ session, at, of }: { session: Session; at: number | n
     event.stopPropagation();
     goTo(Math.max(0, to));
   };
-  const drawn = placed(all);
   return (
     <section class="timeline" aria-label="Timeline">
       <span class="dim">{clock(slices[0]!.from)}</span>
@@ -112,20 +118,19 @@ export function Timeline({ session, at, of }: { session: Session; at: number | n
         })}
         {at !== null && <rect x={current + 0.9} y={0} width={0.2} height={HEIGHT} class="now" />}
         {drawn.map(({ mark, x, y, width }, index) => (
-          <rect key={`m${index}`} data-mark={index} x={x} y={y} width={width} height={5} class={`mark ${mark.kind}`}>
+          <rect key={`m${index}`} x={x} y={y} width={width} height={MARK} class={`mark ${mark.kind}`}>
             <title>{plain(nameOf(mark))}</title>
           </rect>
         ))}
       </svg>
-      <span class="dim">{clock(slices.at(-1)!.from)}</span>
+      <span class="dim">{isLive(session) ? "now" : clock(slices.at(-1)!.from)}</span>
       <details hidden={all.length === 0} onKeyDown={(event) => event.key === "Escape" && ((event.currentTarget.open = false), event.stopPropagation())}>
         <summary>{all.length === 1 ? "1 mark" : `${all.length} marks`}</summary>
         <ol class="plain" aria-label="Marks">
           {all.map((mark, index) => (
             <li key={index}>
-              <button aria-current={mark.offset !== null && mark.offset === at ? "true" : undefined} onClick={() => follow(mark)}>
+              <button title={`byte ${mark.offset}`} aria-current={mark.offset !== null && mark.offset === at ? "true" : undefined} onClick={() => follow(mark)}>
                 <span class="dim">{clock(mark.at)}</span> <Text longest={80}>{nameOf(mark)}</Text>
-                {mark.offset !== null && <span class="dim"> at {mark.offset}</span>}
               </button>
             </li>
           ))}
@@ -135,11 +140,12 @@ export function Timeline({ session, at, of }: { session: Session; at: number | n
   );
 }
 
-/** Read again after the session printed or ended, at most every few seconds. */
+/** Read again after the session printed or ended, at most every few seconds; of a quiet one every minute. */
 function useSlices(session: Session): Slice[] {
   const [slices, setSlices] = useState<Slice[]>([]);
   const asked = useRef(0);
-  const end = Object.values(session.ends).join() + session.state + session.needs_input?.since;
+  const minute = useNow(MINUTE_MS);
+  const end = Object.values(session.ends).join() + session.state + session.needs_input?.since + (isLive(session) ? minute : "");
   useEffect(() => {
     setSlices([]);
     asked.current = 0;
@@ -152,19 +158,28 @@ function useSlices(session: Session): Slice[] {
       if (!items) return;
       setSlices(items);
       const all = items.flatMap((each, slice) => each.marks.map((mark) => ({ ...mark, slice }))).sort((a, b) => Date.parse(a.at) - Date.parse(b.at));
-      marks.set(all.filter((mark, index) => !isTypedOn(mark, all[index - 1])));
+      marks.set(all.filter((mark, index) => !goesOn(mark, all[index - 1])));
     }, Math.max(0, asked.current + PAUSE_MS - Date.now()));
     return () => clearTimeout(timer);
   }, [session.id, end]);
   return slices;
 }
 
-/** Keys that follow each other in one slice are one mark. */
-const isTypedOn = (mark: Mark, before?: Mark): boolean =>
-  mark.kind === "input" && before?.kind === "input" && mark.by === before.by && mark.slice === before.slice;
+/** Keys of one slice that follow each other are one mark, and so are sizes with nothing printed between them. */
+const goesOn = (mark: Mark, before?: Mark): boolean =>
+  mark.kind === before?.kind &&
+  ((mark.kind === "input" && mark.by === before.by && mark.slice === before.slice) ||
+    (mark.kind === "resize" && (mark.slice === before.slice || mark.offset === before.offset)));
+
+interface Place {
+  mark: Mark;
+  x: number;
+  y: number;
+  width: number;
+}
 
 /** Three marks of a slice are placed above each other, more beside them. */
-function placed(all: Mark[]): { mark: Mark; x: number; y: number; width: number }[] {
+function placed(all: Mark[]): Place[] {
   const before = new Map<number, number>();
   return all.map((mark) => {
     const { slice } = mark;
