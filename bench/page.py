@@ -324,7 +324,7 @@ def _flood(served: _Served, hf: Holdfast) -> _Measured:
     page.keyboard.press("Control+c")
     again.wait(exit=True, timeout=_BOUND_S)
     ended = time.perf_counter() - began
-    row = _Measured("flood of 100 MB while a person types")
+    row = _Measured("flood of 100 MB while somebody types")
     row.add("key sent within 50 ms p95", 0.050, [statistics.quantiles(delays, n=20)[18]], "ms")
     row.add("`C-c` ends it within 0.5 s", 0.5, [ended], "s")
     row.add("heap below 200 MB", 200e6, [highest], "MB")
@@ -342,7 +342,7 @@ def _restart(served: _Served, hf: Holdfast) -> _Measured:
         began = served.start()
         page.wait_for_function("() => /live|resumed/.test(document.querySelector('.connection').textContent)")
         figures.append(time.perf_counter() - began)
-    row = _Measured("server killed and started again, to live again")
+    row = _Measured("server killed and started anew, to live again")
     row.add("1 s after it listens", 1.0, figures, "s")
     return row
 

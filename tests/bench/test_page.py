@@ -16,10 +16,10 @@ GOALS = {
     "1,000 rows, 50 of them changing four times a second, for a minute": [
         *("no task above 100 ms", "heap grows by less than 20 MB")
     ],
-    "flood of 100 MB while a person types": [
+    "flood of 100 MB while somebody types": [
         *("key sent within 50 ms p95", "`C-c` ends it within 0.5 s", "heap below 200 MB")
     ],
-    "server killed and started again, to live again": ["1 s after it listens"],
+    "server killed and started anew, to live again": ["1 s after it listens"],
     "find in a 64 MiB log, first hits; hit to screen at that offset": ["0.5 s", "0.3 s"],
     "seek anywhere in a 64 MiB terminal log": ["0.3 s p95"],
 }
