@@ -4,7 +4,7 @@ import { useEffect, useState } from "preact/hooks";
 import { get, machineOf, sessionPath, type SignalRecord } from "./api";
 import { useCell } from "./cell";
 import { SignalLine, signalsSeen } from "./inbox";
-import { age, bytes, clock, commandLine, type Session } from "./model";
+import { age, bytes, commandLine, type Session, when } from "./model";
 import { Link, Text, Trouble, useAnswer } from "./ui";
 
 const NODE_MS = 2000;
@@ -56,8 +56,6 @@ interface Spec {
   env_names: string[];
 }
 
-const moment = (at: string, now: number): string => `${clock(at, now)}, ${age(at, now)} ago`;
-
 // Options that are among the facts of the session already.
 const SHOWN = new Set(["command", "cwd", "owner", "labels", "place"]);
 
@@ -85,8 +83,8 @@ export function About({ session, now }: { session: Session; now: number }): JSX.
     ["place", session.place],
     ["pid", String(session.pid ?? "")],
     ["attempt", String(session.attempt)],
-    ["created", moment(session.created_at, now)],
-    ["ended", session.ended_at ? moment(session.ended_at, now) : ""],
+    ["created", when(session.created_at, now)],
+    ["ended", session.ended_at ? when(session.ended_at, now) : ""],
     ["log", bytes(session.log_bytes)],
     ["exit", exit ? `${exit.signal ?? exit.code}, cause ${exit.cause}${exit.by ? `, by ${exit.by}` : ""}` : ""],
     ["survivors", exit?.survivors.length ? JSON.stringify(exit.survivors) : ""],

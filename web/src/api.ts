@@ -31,9 +31,7 @@ export type Connection =
 
 export interface Info {
   version: string;
-  instance: string;
   features: string[];
-  limits: Record<string, number>;
   scopes: string[];
   label: string;
 }

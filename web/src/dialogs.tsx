@@ -4,7 +4,7 @@ import { useMemo, useState } from "preact/hooks";
 import { go, isLink, listPath, setQuery } from "./address";
 import { can, connection, info, post, remove, sessionPath } from "./api";
 import { Cell, useCell } from "./cell";
-import { age, clock, isLive, oneLine, type Session, title } from "./model";
+import { clock, isLive, oneLine, type Session, title, when } from "./model";
 import { announce, labelsOf, nextThatAsks, sessions } from "./sessions";
 import { Copy, Dialog, Text, Trouble, useAnswer, useNow } from "./ui";
 
@@ -268,7 +268,7 @@ function Secrets(props: { title: string; path: string; make: string; secret: "ur
             <li key={each.id}>
               <span>
                 {props.secret === "token" && <Text>{`${each.label} (${each.scope}), `}</Text>}
-                {`made at ${clock(each.created_at, now)}, ${age(each.created_at, now)} ago${each.expires_at ? `, valid until ${clock(each.expires_at, now)}` : ""}`}
+                {`made ${when(each.created_at, now)}${each.expires_at ? `, valid until ${clock(each.expires_at, now)}` : ""}`}
               </span>
               <button type="button" class="right" disabled={!can("manage")} onClick={() => void remove(`${props.path}/${each.id}`).then(again, fail)}>
                 Revoke

@@ -138,9 +138,7 @@ function Signals({ now }: { now: number }): JSX.Element {
     again();
   };
   const settleAll = async (): Promise<void> => {
-    for (let page = waiting!; page.items.length; page = await read()) await post(`${consumer()}/settle`, { ids: page.items.map((each) => each.id) });
-    settled.postMessage(null);
-    again();
+    for (let page = waiting!; page.items.length; page = await read()) await settle(page.items.map((each) => each.id));
   };
   // What still asks stands above.
   const items = (waiting?.items ?? []).filter((each) => each.variant !== "needs_input" || !sessions.value.get(each.session)?.needs_input).reverse();
@@ -175,10 +173,10 @@ export function SignalLine(props: { signal: SignalRecord; now: number; settle?: 
   const { phase, status } = fieldsOf(signal);
   return (
     <li>
-      <span class="age" title={clock(signal.at, now)}>
+      <span class="age" title={`${clock(signal.at, now)}${offset === null ? "" : `, byte ${offset}`}`}>
         {age(signal.at, now)} ago
       </span>
-      <Link to={`/s/${signal.session}${offset === null ? "" : `?at=${offset}${of}`}`} hint={offset === null ? undefined : `byte ${offset}`}>
+      <Link to={`/s/${signal.session}${offset === null ? "" : `?at=${offset}${of}`}`}>
         {!within && (
           <strong>
             <Text>{session ? title(session) : signal.session}</Text>

@@ -181,9 +181,7 @@ function TheEnd({ session }: { session: Session }): JSX.Element {
   return (
     <p class="unsent ended">
       <State session={session} now={Date.now()} /> <Text>{facts.filter(Boolean).join(", ")}</Text>
-      <button onClick={() => setQuery({ tab: "log" }, "push")}>Log</button>
       <button onClick={() => setQuery({ at: String(session.dropped_before["tty"] ?? 0) }, "push")}>Replay</button>
-      {can("manage") && <button onClick={() => dialog.set({ is: "start", like: session })}>Start again</button>}
     </p>
   );
 }

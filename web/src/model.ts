@@ -6,27 +6,22 @@ export interface Exit {
   cause: string;
   by: string | null;
   oom: boolean;
-  complete: boolean;
   survivors: unknown[];
 }
 
 export interface NeedsInput {
-  kind: string;
   line: string | null;
   secret: boolean;
   since: string;
-  offset: number;
   confidence: string;
   evidence: string[];
 }
 
 export interface Session {
   id: string;
-  kind: string;
   /** The machine it runs on, if it is a session of a node; its id is `NODE/ID` then. */
   node?: string | null;
   name: string | null;
-  description: string | null;
   owner: string | null;
   labels: Record<string, string>;
   command: string | string[];
@@ -34,7 +29,6 @@ export interface Session {
   tty: boolean;
   size: [number, number] | null;
   state: string;
-  status: string;
   stopping: { by?: string | null; since?: string; stage?: string } | null;
   pid: number | null;
   place: string;
@@ -50,7 +44,6 @@ export interface Session {
   attached: { control: number; observe: number };
   needs_input: NeedsInput | null;
   condition?: string;
-  health: { state?: string } | null;
   metadata: Record<string, unknown>;
 }
 
@@ -157,11 +150,7 @@ export function plain(text: string, longest = LONGEST): string {
   return shown.length > longest ? shown.slice(0, longest - 1) + "…" : shown;
 }
 
-export function age(from: string | null, now = Date.now()): string {
-  if (!from) return "";
-  const seconds = Math.max(0, Math.floor((now - Date.parse(from)) / 1000));
-  return span(seconds);
-}
+export const age = (from: string, now = Date.now()): string => span(Math.max(0, (now - Date.parse(from)) / 1000));
 
 export function span(seconds: number): string {
   if (seconds < 60) return `${Math.floor(seconds)}s`;
@@ -185,6 +174,8 @@ export function clock(at: string, now = Date.now()): string {
   const [day, time] = new Date(at).toLocaleString("sv").split(" ");
   return day === new Date(now).toLocaleDateString("sv") ? time! : `${day} ${time}`;
 }
+
+export const when = (at: string, now: number): string => `${age(at, now)} ago, ${clock(at, now)}`;
 
 /** The stream that an offset counts unless another is named. */
 export const mainStream = (session: Session): string => (session.tty ? "tty" : "stdout");

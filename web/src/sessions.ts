@@ -219,14 +219,12 @@ export interface Found {
   busy: boolean;
 }
 
-const NOTHING_ASKED: Found = { ids: null, error: null, busy: false };
-
 /** What the server's own search finds, asked again when sessions come or go and when the server answers again. */
 export function useFound(q: string, count: number): Found {
-  const [found, setFound] = useState({ ...NOTHING_ASKED, q: "" });
+  const [found, setFound] = useState<Omit<Found, "busy"> & { q: string }>({ ids: null, error: null, q: "" });
   const { is } = useCell(connection);
   useEffect(() => {
-    if (!q) return setFound({ ...NOTHING_ASKED, q });
+    if (!q) return setFound({ ids: null, error: null, q });
     let isCurrent = true;
     const ask = async (): Promise<void> => {
       const ids = new Set<string>();
@@ -235,12 +233,12 @@ export function useFound(q: string, count: number): Found {
       if ([...sessions.value.values()].some((each) => each.node)) {
         for await (const { items } of pages({ q, nodes: "all" }, MOST_PAGES)) for (const each of items) ids.add(ofNode(each.node, each).id);
       }
-      if (isCurrent) setFound({ ids, error: null, busy: false, q });
+      if (isCurrent) setFound({ ids, error: null, q });
     };
     ask().catch((error) => isCurrent && !(error instanceof Gone) && setFound((before) => ({ ...before, error, q })));
     return () => void (isCurrent = false);
   }, [q, count, is]);
-  return q ? { ...found, busy: found.q !== q } : NOTHING_ASKED;
+  return { ...found, busy: found.q !== q };
 }
 
 export const labelsOf = (session: Session): string[] => Object.entries(session.labels).map((pair) => pair.join("="));

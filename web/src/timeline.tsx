@@ -4,7 +4,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { setQuery } from "./address";
 import { get, sessionPath } from "./api";
 import { Cell, useCell } from "./cell";
-import { age, bytes, clock, isLive, mainStream, plain, type Session } from "./model";
+import { bytes, clock, isLive, mainStream, plain, type Session, when } from "./model";
 import { Text, useAnswer, useNow } from "./ui";
 
 const SLICES = 160;
@@ -30,6 +30,8 @@ export interface Mark {
   slice: number;
 }
 
+type Place = ReturnType<typeof placed>[number];
+
 interface Slice {
   from: string;
   bytes: number;
@@ -53,7 +55,7 @@ export function Moment(props: { session: Session; at?: string | null; offset: nu
   const time = at ?? answer?.items[0]?.at;
   return (
     <span class="moment" title={`byte ${offset}`}>
-      {time && `${words} ${age(time, now)} ago, ${clock(time, now)}`}
+      {time && `${words} ${when(time, now)}`}
     </span>
   );
 }
@@ -171,15 +173,8 @@ const goesOn = (mark: Mark, before?: Mark): boolean =>
   ((mark.kind === "input" && mark.by === before.by && mark.slice === before.slice) ||
     (mark.kind === "resize" && (mark.slice === before.slice || mark.offset === before.offset)));
 
-interface Place {
-  mark: Mark;
-  x: number;
-  y: number;
-  width: number;
-}
-
 /** Three marks of a slice are placed above each other, more beside them. */
-function placed(all: Mark[]): Place[] {
+function placed(all: Mark[]): { mark: Mark; x: number; y: number; width: number }[] {
   const before = new Map<number, number>();
   return all.map((mark) => {
     const { slice } = mark;

@@ -23,7 +23,6 @@ interface LinkProps {
   to: string;
   children: ComponentChildren;
   class?: string;
-  hint?: string;
   current?: boolean;
   onFocus?: () => void;
   /** A row of the list: the session, and whether it is the one that keys act on. */
@@ -31,7 +30,7 @@ interface LinkProps {
   isCurrent?: boolean;
 }
 
-export function Link({ to, hint, current, row, isCurrent, ...rest }: LinkProps): JSX.Element {
+export function Link({ to, current, row, isCurrent, ...rest }: LinkProps): JSX.Element {
   const follow = (event: MouseEvent): void => {
     if (event.ctrlKey || event.metaKey || event.shiftKey || event.button) return;
     event.preventDefault();
@@ -39,7 +38,7 @@ export function Link({ to, hint, current, row, isCurrent, ...rest }: LinkProps):
     go(url.pathname, Object.fromEntries(url.searchParams));
   };
   const ofRow = row ? { "data-id": row, "data-current": isCurrent ? "" : undefined, tabIndex: isCurrent ? 0 : -1 } : {};
-  return <a href={placed(to)} title={hint} onClick={follow} aria-current={current ? "page" : undefined} {...ofRow} {...rest} />;
+  return <a href={placed(to)} onClick={follow} aria-current={current ? "page" : undefined} {...ofRow} {...rest} />;
 }
 
 /** A line to be copied. */
