@@ -171,6 +171,14 @@ def test_every_state_has_its_glyph_and_its_word(
     state(tab, "silent", "■", "idle timeout")
     state(tab, "stopped", "■", "stopped by agent-7")
     state(tab, "parent", "✓", "exit 0, 1 still running")
+    assert re.fullmatch(r"\d+[sm] ago", tab.page.inner_text(f"{tab.row('failed')} .age:last-child"))
+    # Who looks for what failed finds what was ended for its time.
+    tab.page.click(".chip:has-text('Failed')")
+    tab.page.wait_for_selector(tab.row("stopped"), state="detached")
+    shown = tab.page.locator("a.row .name > bdi:first-child").all_inner_texts()
+    assert sorted(shown) == ["crashed", "failed", "gone", "late", "nothing", "silent"]
+    tab.page.click(".chip:has-text('Failed')")
+    tab.page.wait_for_selector(tab.row("stopped"))
     for name, glyph, why in (
         ("frozen", "!", "does not answer"),
         ("orphan", "!", "Stop ends it"),

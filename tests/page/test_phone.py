@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from holdfast import Session
     from support.browser import Chromium, Tab
+    from support.serving import Serving
 
     Start = Callable[..., Session]
 
@@ -41,7 +42,7 @@ def fits(tab: Tab) -> None:
 
 @pytest.mark.covers("page:33")
 @pytest.mark.timeout(300)
-def test_list_terminal_inbox_and_replay_by_touch(chromium: Chromium, start: Start) -> None:
+def test_list_terminal_inbox_and_replay_by_touch(chromium: Chromium, serving: Serving, start: Start) -> None:
     raw = start(_CAT, tty=True, name="raw", size=(24, 80))
     asks = start("printf 'Sure? [y/N] '; read answer; echo got $answer; sleep 600", tty=True, name="asks")
     start(
@@ -98,8 +99,14 @@ def test_list_terminal_inbox_and_replay_by_touch(chromium: Chromium, start: Star
     page.wait_for_selector(".touch input")
     assert page.input_value(".touch input") == "kept"
 
-    page.wait_for_selector(".timeline svg")
-    page.tap(".timeline svg")
+    # A finger that comes close to a mark means that mark.
+    page.wait_for_selector(".timeline .mark.input")
+    box = page.locator(".timeline .mark.input").first.bounding_box()
+    assert box is not None
+    page.touchscreen.tap(box["x"] + 6, box["y"] + 10)
+    page.wait_for_url("**at=*")
+    inputs = serving.call("GET", f"/v1/sessions/{raw.id}/inputs").json["items"]
+    assert int(page.url.partition("at=")[2]) in {each["offset"] for each in inputs}
     page.wait_for_selector(".past .xterm-screen")
     tab.shows("ready", ".past")
     fits(tab)
