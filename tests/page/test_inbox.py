@@ -84,7 +84,7 @@ def test_a_secret_that_is_typed_below_the_terminal_is_kept_nowhere(
     page = tab.page
     tab.attach(secret)
     field = page.locator(".touch input")
-    # What is written before is no secret; nothing of it goes into the answer.
+    # Text typed before the question does not become part of the answer.
     field.fill("a draft")
     gate.release()
     page.wait_for_selector(".touch input[type=password]")
@@ -92,11 +92,11 @@ def test_a_secret_that_is_typed_below_the_terminal_is_kept_nowhere(
     field.fill(_SECRET)
     kept = "[document.body.innerText, {...localStorage}, {...sessionStorage}]"
     assert _SECRET not in str(page.evaluate(kept))
-    # The server takes nothing for a while: what was sent is not shown either.
+    # While the server does not answer, the text that was sent is not shown either.
     os.kill(serving.pid, signal.SIGSTOP)
     try:
         field.press("Enter")
-        tab.shows("Not taken yet: a secret", ".unsent")
+        tab.shows("Not accepted yet: a secret", ".unsent")
         assert _SECRET not in str(page.evaluate(kept))
     finally:
         os.kill(serving.pid, signal.SIGCONT)
@@ -116,7 +116,7 @@ def test_signals_have_the_names_and_words_of_the_list(chromium: Chromium, start:
     late = "section[aria-label=Signals] li:has-text('sleep 600'):has-text('timed out')"
     tab.page.wait_for_selector(late)
     assert tab.page.query_selector(f"{late} .bad") is not None
-    # A question that waits above is not listed again below.
+    # An open question is listed once, above.
     tab.page.wait_for_selector(".question:has-text('asks')")
     assert shown(tab) == ["sleep 600"]
 

@@ -163,7 +163,7 @@ def test_every_state_has_its_glyph_and_its_word(
     beside = tab.page.inner_text(f"{tab.row('stubborn')} .name")
     assert re.search(r"ada asked it to stop \d+[sm] ago; now: term", beside, re.IGNORECASE), beside
     state(tab, "nothing", "✗", "could not start", "No such file or directory: /no/such/program")
-    state(tab, "flaps", "◌", "restarting, try ", "begins in")
+    state(tab, "flaps", "◌", "restarting, try ", "starts in")
     state(tab, "fine", "✓", "exit 0")
     state(tab, "failed", "✗", "exit 3")
     state(tab, "crashed", "✗", "SIGSEGV")
@@ -172,7 +172,7 @@ def test_every_state_has_its_glyph_and_its_word(
     state(tab, "stopped", "■", "stopped by agent-7")
     state(tab, "parent", "✓", "exit 0, 1 still running")
     assert re.fullmatch(r"\d+[sm] ago", tab.page.inner_text(f"{tab.row('failed')} .age:last-child"))
-    # Who looks for what failed finds what was ended for its time.
+    # Timeouts are among the failures.
     tab.page.click(".chip:has-text('Failed')")
     tab.page.wait_for_selector(tab.row("stopped"), state="detached")
     shown = tab.page.locator("a.row .name > bdi:first-child").all_inner_texts()
@@ -377,7 +377,7 @@ def test_rows_are_not_shown_as_found_before_the_server_has_searched(
     page.wait_for_selector(tab.row("other"), state="detached")
 
 
-def test_enter_opens_the_row_that_is_set_off(chromium: Chromium, start: Start) -> None:
+def test_enter_opens_the_highlighted_row(chromium: Chromium, start: Start) -> None:
     session = start("sleep 600", name="only")
     tab = chromium.signed_in()
     tab.page.wait_for_selector(f"{tab.row('only')}[data-current]")

@@ -150,7 +150,7 @@ def test_every_line_of_a_short_log_is_reached(chromium: Chromium, start: Start) 
     page = tab.page
 
     def shows(line: str) -> None:
-        until(lambda: tab.picked() == line, what=f"{line} set off")
+        until(lambda: tab.picked() == line, what=f"{line} highlighted")
 
     def go_to(offset: int) -> None:
         page.fill("input[name=offset]", str(offset))

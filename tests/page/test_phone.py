@@ -99,7 +99,7 @@ def test_list_terminal_inbox_and_replay_by_touch(chromium: Chromium, serving: Se
     page.wait_for_selector(".touch input")
     assert page.input_value(".touch input") == "kept"
 
-    # A finger that comes close to a mark means that mark.
+    # A tap near a mark selects it.
     page.wait_for_selector(".timeline .mark.input")
     box = page.locator(".timeline .mark.input").first.bounding_box()
     assert box is not None

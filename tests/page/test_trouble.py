@@ -71,7 +71,7 @@ def test_each_problem_says_what_to_do_and_passes(
         page.wait_for_selector(".lost", state="detached")
         page.wait_for_selector(".top .primary")
 
-    # A search that the server refuses
+    # A search that the server refuses.
     refused = serving.call("GET", f"/v1/sessions?q={'x' * 5000}").json
     page.fill("#filter", "x" * 5000)
     trouble(tab, refused["title"], refused["detail"], refused["fix"], "main.list .trouble")

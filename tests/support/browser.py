@@ -63,7 +63,7 @@ _IS_FITTED = """() => {
     const room = attachment.screen.fit.proposeDimensions();
     return terminal.rows === room.rows && terminal.cols === room.cols;
 }"""
-# The line of the log that is set off.
+# The highlighted line of the log.
 _PICKED = """() => {
     const box = document.querySelector(".picked")?.getBoundingClientRect();
     const rows = [...document.querySelectorAll(".xterm-rows > div")];
@@ -137,7 +137,7 @@ class Tab:
         return offset, plain_rows(text)
 
     def picked(self) -> str:
-        """The line of the log that is set off, if it is in view."""
+        """The highlighted line of the log, if it is in view."""
         return str(self.page.evaluate(_PICKED))
 
     def is_fitted(self) -> bool:

@@ -94,7 +94,7 @@ interface ActProps {
   children: ComponentChildren;
 }
 
-/** A form with the button that does what the dialog is for: once at a time, and only while the server answers. */
+/** A form with the dialog's main button: one request at a time, and only while the server answers. */
 function Act({ name, scope, tone = "primary", last, work, children }: ActProps): JSX.Element {
   const [busy, setBusy] = useState(false);
   const [error, setError] = useState<unknown>(null);

@@ -140,7 +140,7 @@ function Signals({ now }: { now: number }): JSX.Element {
   const settleAll = async (): Promise<void> => {
     for (let page = waiting!; page.items.length; page = await read()) await settle(page.items.map((each) => each.id));
   };
-  // What still asks stands above.
+  // Open questions are listed above.
   const items = (waiting?.items ?? []).filter((each) => each.variant !== "needs_input" || !sessions.value.get(each.session)?.needs_input).reverse();
   return (
     <section aria-label="Signals">
@@ -154,7 +154,7 @@ function Signals({ now }: { now: number }): JSX.Element {
         )}
       </h2>
       <Trouble error={error} again={again} />
-      {waiting && <p class="dim">{items.length ? "What happened in your sessions. What you settle leaves this list in all your tabs." : "Nothing new."}</p>}
+      {waiting && <p class="dim">{items.length ? "Signals from your sessions. Settling one removes it from this list in all your tabs." : "Nothing new."}</p>}
       <ul class="signals">
         {items.map((each) => (
           <SignalLine key={each.id} signal={each} now={now} settle={can("control") ? () => void settle([each.id]).catch(setError) : undefined} />

@@ -218,7 +218,7 @@ function TouchBar({ session, held, attachment }: { session: Session; held: Held;
   const secret = session.needs_input?.secret ?? false;
   const [text, setText] = useState(localStorage.getItem(draft) ?? "");
   const [more, setMore] = useState(false);
-  // A secret is never a draft, nor is what was typed before the question was known.
+  // A secret is not kept as a draft, nor is text typed before the question was detected.
   useEffect(() => {
     if (!secret) return;
     localStorage.removeItem(draft);

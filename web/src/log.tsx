@@ -22,7 +22,7 @@ export function Log({ session, at, of }: { session: Session; at: number | null; 
   const shown = useRef<number | null>(null);
   const total = sum(session.ends);
   const [seen, setSeen] = useState(total);
-  // What "First line" and an offset count in.
+  // The stream that "First line" and "Go to byte" use.
   const counted = stream === "all" ? (streams.find((each) => session.ends[each]) ?? of) : stream;
   const latest = useRef(session);
   latest.current = session;
@@ -61,7 +61,7 @@ export function Log({ session, at, of }: { session: Session; at: number | null; 
 
   const goTo = (offset: number): void => {
     showAt(session, offset, counted);
-    // It may have been scrolled away from there.
+    // The view may have been scrolled since.
     if (offset === at && counted === of) view.current?.show(cursorOf(at, of));
   };
   const follow = (): void => (at === null ? view.current?.show(null) : setQuery({ at: "", of: "" }));

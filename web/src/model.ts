@@ -86,7 +86,7 @@ export function look(session: Session, now = Date.now()): Look {
   if (session.needs_input) return { glyph: "◆", word: "needs input", tone: "ask" };
   if (restarting) {
     const wait = Math.max(0, Math.ceil((Date.parse(restarting.at) - now) / 1000));
-    return { glyph: "◌", word: `restarting, try ${restarting.attempt}`, tone: "quiet", note: `Try ${restarting.attempt} begins in ${wait} s.` };
+    return { glyph: "◌", word: `restarting, try ${restarting.attempt}`, tone: "quiet", note: `Try ${restarting.attempt} starts in ${wait} s.` };
   }
   if (session.condition === "unhealthy") return { glyph: "✗", word: "unhealthy", tone: "bad" };
   if (session.state === "starting") return { glyph: "◌", word: "starting", tone: "quiet" };

@@ -80,7 +80,7 @@ export function Timeline({ session, at, of }: { session: Session; at: number | n
   const click = (event: MouseEvent & { currentTarget: SVGElement }): void => {
     const box = event.currentTarget.getBoundingClientRect();
     const [left, top] = [event.clientX - box.left, event.clientY - box.top];
-    // A mark is small: a click close to it is meant for it.
+    // A mark is small: a click near it selects it.
     const away = ({ x, y, width }: Place): number => Math.hypot(((x + width / 2) * box.width) / SLICES - left, y + MARK / 2 - top);
     const nearest = drawn.reduce<Place | null>((best, each) => (best && away(best) <= away(each) ? best : each), null);
     if (nearest && away(nearest) < NEAR_PX) follow(nearest.mark);

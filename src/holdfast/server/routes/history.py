@@ -124,7 +124,7 @@ def _frame(_mono: int, wall: int, stream: str, kind: int, offset: int, length: i
 
 
 def _slices(ask: Ask, rows: list[Record], log: Log, signals: list[Any], count: int) -> list[dict[str, Any]]:
-    """Bytes, first and last offset and marks for each slice of time between the first record and the last, or now."""
+    """Bytes, first and last offset and marks for each slice of time from the first record to the last, or to now."""
     if not rows:
         return []
     begin = rows[0][1]
