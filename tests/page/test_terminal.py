@@ -71,7 +71,7 @@ def test_o_observes_a_session_that_is_open_and_the_address_says_so(chromium: Chr
     page.click("button:text-is('Take control')")
     page.wait_for_selector("button:text-is('Observe')")
     assert "observe" not in page.url
-    tab.shows("live", ".connection")
+    page.wait_for_selector(".connection:is(.live, .resumed):not(:has-text('observing'))")
     page.click(".terminal")
     page.keyboard.type("typed\n")
     tab.terminal_shows("typed")
