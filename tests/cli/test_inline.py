@@ -128,16 +128,38 @@ def test_a_program_that_needs_a_terminal_leaves_a_hint(world: World, pane: Pane,
 
 
 @pytest.mark.covers("habits:10")
-def test_vim_leaves_the_hint_at_once(world: World, pane: Pane) -> None:
-    """On pipes it waits for keys that cannot come."""
+def test_the_hint_is_there_when_vim_has_been_left(world: World, pane: Pane) -> None:
+    """On pipes it waits for keys that cannot come, on the screen that covers the hint."""
     _alias(pane, world)
-    pane.type("hold run -- vim")
-    until(lambda: HINT.format("vim") in "".join(pane.everything), BOUND_S, what="the hint")
-    until(lambda: world.open().sessions(), BOUND_S, what="the session")
-    for session in world.open().sessions():
-        session.kill()
+    pane.type("hold run -- vim -u NONE -N")
+    until(lambda: pane.is_whole_screen, BOUND_S, what="vim")
+    pane("send-keys", "C-c")
+    until(lambda: "sent INT to" in "".join(pane.screen), BOUND_S, what="the first Ctrl-C")
+    pane("send-keys", "C-c")
     pane.prompts += 1
     pane._wait()
+    assert not pane.is_whole_screen
+    shown = "".join(pane.screen)
+    assert HINT.format("vim -u NONE -N") in shown
+    assert "is still running: `hold logs -f" in shown
+    for session in world.open().sessions():
+        session.kill()
+
+
+@pytest.mark.covers("habits:10")
+@pytest.mark.parametrize("restores", [True, False], ids=["restores", "leaves"])
+def test_a_program_of_the_whole_screen_that_ends_at_once_leaves_a_hint(
+    world: World, pane: Pane, restores: bool
+) -> None:
+    """As htop, which reads the end of its input; in pieces, as a pipe may deliver it."""
+    program = world.cwd / "monitor"
+    end = "printf '\\033[?1049l'" if restores else "true"
+    program.write_text(f"#!/bin/sh\nprintf '\\033[?10'\nread key\nprintf '49h\\033[Hload: high'\n{end}\n")
+    program.chmod(0o755)
+    _alias(pane, world)
+    shown = "".join(pane.run("hold run -- ./monitor"))
+    assert HINT.format("./monitor") in shown
+    assert not pane.is_whole_screen
 
 
 @pytest.mark.covers("habits:10")

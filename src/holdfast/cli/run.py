@@ -22,7 +22,7 @@ from ..errors import TIMED_OUT
 from ..errors import USAGE as USAGE_ERROR
 from .host import open_home
 from .options import COMMAND_HELP, add_start_options, pour_beside, print_notes, reaching, requested
-from .output import below, is_terminal, note, printable, say, say_json, write
+from .output import below, columns, is_terminal, note, printable, say, say_json, write
 from .parsing import Namespace, Parser, add_json, duration
 
 TYPE_CHECKING = False
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ..sessions.core import Core
     from ..sessions.run import Foreground
     from ..sessions.start_request import Command
+    from ..terminal.undo import Undo
     from .options import Source
 
 
@@ -70,6 +71,8 @@ _COMPLAINTS = (
     *(b"failed tty get", b"inappropriate ioctl", b"requires a terminal", b"requires a tty"),
 )
 _TAIL_BYTES = 2048
+# The alternate screen, which a program of the whole screen turns on; the length is that of the longest.
+_WHOLE_SCREEN, _WHOLE_SCREEN_BYTES = rb"\x1b\[\?(?:47|1047|1049)h", 8
 _OUR_OUTPUT = {"stdout": 1, "stderr": 2, "tty": 1}
 
 
@@ -203,6 +206,8 @@ class _Run:
         self._tail = b""
         # Bytes of output that could not be read, by reason.
         self._missing: dict[str, int] = {}
+        # Of our terminal, if the output turned on the alternate screen.
+        self._undo: Undo | None = None
 
     def start_and_show(self, command: Command, options: StartOptions, wait: float | None, rest: Source | None) -> int:
         from ..sessions.api import Session
@@ -245,7 +250,7 @@ class _Run:
                 and not hinted
                 and not self._quiet
                 and session.exit
-                and _lacked_terminal(command, session.exit, self._tail)
+                and (self._undo is not None or _lacked_terminal(command, session.exit, self._tail))
             ):
                 _hint(command)
             return self._report_missing() or code
@@ -256,18 +261,49 @@ class _Run:
         """Write the output until the command has ended or the time has passed."""
         from ..sessions.driver import drive_each
 
-        for page in drive_each(run.pages(until)):
-            for stream, _, data in page.chunks:
-                try:
-                    write(_OUR_OUTPUT[stream], data)
-                except OSError as problem:
-                    # The reader is gone, or the terminal was closed.
-                    raise _Leave(signal.SIGPIPE if isinstance(problem, BrokenPipeError) else signal.SIGHUP) from None
-                self._tail = (self._tail + data[-_TAIL_BYTES:])[-_TAIL_BYTES:]
-                if stream != "stderr":
-                    self._last_byte = data[-1:]
-            for gap in page.gaps:
-                self._missing[gap.reason] = self._missing.get(gap.reason, 0) + gap.stop - gap.start
+        try:
+            for page in drive_each(run.pages(until)):
+                for stream, _, data in page.chunks:
+                    self._write(_OUR_OUTPUT[stream], data)
+                    self._tail = (self._tail + data[-_TAIL_BYTES:])[-_TAIL_BYTES:]
+                    if stream != "stderr":
+                        self._last_byte = data[-1:]
+                for gap in page.gaps:
+                    self._missing[gap.reason] = self._missing.get(gap.reason, 0) + gap.stop - gap.start
+        finally:
+            self._restore_screen()
+
+    def _write(self, fd: int, data: bytes) -> None:
+        if is_terminal(fd):
+            self._watch_screen(data)
+        try:
+            write(fd, data)
+        except OSError as problem:
+            # The reader is gone, or the terminal was closed.
+            raise _Leave(signal.SIGPIPE if isinstance(problem, BrokenPipeError) else signal.SIGHUP) from None
+
+    def _watch_screen(self, data: bytes) -> None:
+        if self._undo is None:
+            import re
+
+            data = self._tail[-_WHOLE_SCREEN_BYTES + 1 :] + data
+            found = re.search(_WHOLE_SCREEN, data)
+            if found is None:
+                return
+            from ..terminal.undo import Undo
+
+            self._undo, data = Undo(), data[found.start() :]
+        self._undo.feed(data)
+
+    def _restore_screen(self) -> None:
+        """Leave the alternate screen if the command did not: it covers the hint and every later note."""
+        if self._undo is None or not self._undo.alternate:
+            return
+        fd = 1 if is_terminal(1) else 2
+        try:
+            write(fd, self._undo.take(columns(fd) or 80))
+        except OSError:
+            pass  # the terminal was closed
 
     def _report_missing(self) -> int:
         """Report output that could not be shown; 0 if nothing is missing."""
