@@ -10,8 +10,10 @@ import pytest
 
 from cli.conftest import Start
 from holdfast.cli.host import author
+from holdfast.core import wire
 from support import processes
 from support.faults import kill_runner, sweep_up, wedged
+from support.peer import Peer
 from support.waiting import until
 from support.world import World
 
@@ -84,6 +86,47 @@ def test_a_stop_within_the_grace_a_kill_after_it_and_one_from_elsewhere_look_dif
     assert (f"SIGKILL sent by {author()}" in listed) is (how == "signal")
     assert reported.removesuffix(", signal SIGKILL").replace("signal SIGKILL", "killed") in listed or stopped is None
     assert reported in world.open().signals("me").drain().text
+
+
+@pytest.mark.parametrize("ended", ["killed", "by itself"])
+def test_a_stop_after_the_end_of_the_command_is_not_its_cause(world: World, ended: str) -> None:
+    """Its output is read to the end for up to two seconds while a child holds the pipe: the stop comes meanwhile."""
+    last = "wait" if ended == "killed" else "read line; exit 3"
+    command = f"while echo tick; do sleep 0.05; done & {last}"
+    id = world.hold("start", "--name", "it", "--stdin", "open", "--", command, check=True).stdout.strip()
+    session = world.open().get(id)
+    session.wait(match="tick", timeout=30)
+    assert session.pid is not None
+    if ended == "killed":
+        world.hold("kill", "-9", "it", check=True)
+    else:
+        session.send("\n")
+    until(lambda: processes.is_gone(session.pid), what="the end of the command")  # type: ignore[arg-type]
+    world.hold("stop", "it", check=True)
+    exit = session.refresh().exit
+    assert exit is not None
+    found = (exit.code, exit.signal, exit.cause, exit.by, exit.stopped, exit.survivors)
+    if ended == "killed":
+        assert found == (None, "SIGKILL", "signal", author(), None, [])
+    else:
+        assert found == (3, None, "exit", None, None, [])
+
+
+def test_a_stop_before_a_killed_command_is_reaped_is_not_its_cause(world: World, start: Start) -> None:
+    """Both requests come in one turn of the runner's loop; it reaps after it."""
+    session = world.open().get(start("forever"))
+    assert session.pid is not None
+    with Peer(str(session.endpoint)) as peer:
+        peer.hello()
+        requests = [
+            {"type": "send_signal", "id": 1, "signal": "KILL"},
+            {"type": "stop", "id": 2, "by": "other"},
+        ]
+        peer.send(b"".join(map(wire.control, requests)))
+        session.wait(exit=True, timeout=30)
+    exit = session.refresh().exit
+    assert exit is not None
+    assert (exit.signal, exit.cause, exit.by, exit.stopped) == ("SIGKILL", "signal", "test:peer", None)
 
 
 # Without a runner no process sees the signal that ended it: the host that stops it records how far it had to go.

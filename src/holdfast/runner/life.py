@@ -332,6 +332,8 @@ class Ending:
         self._cause: tuple[str, str | None] | None = None
         # The client that sent each signal, by number: if the command dies of a signal, that client sent it.
         self._signalled: dict[int, str | None] = {}
+        # A client sent SIGKILL before there was another cause: a stop that comes before the reaping comes too late.
+        self._killed_first = False
         # The log at the recorded end.
         self._log_facts: dict[str, Any] = {}
         # The runner leaves without the record when the disk refuses it for too long: the session is `lost` then.
@@ -359,6 +361,8 @@ class Ending:
 
     def note_signal(self, number: int, by: str | None) -> None:
         self._signalled[number] = by
+        if number == signal.SIGKILL and self._cause is None:
+            self._killed_first = True
 
     def build_exit(
         self, tree: ProcessTree, memory: MemoryGroup | None, *, complete: bool, stopping: Stopping | None = None
@@ -369,6 +373,8 @@ class Ending:
                 number = os.WTERMSIG(tree.wait_status)
             else:
                 code = os.WEXITSTATUS(tree.wait_status)
+        if number == signal.SIGKILL and self._killed_first:
+            self._cause = None
         oom = memory is not None and memory.oom_kills() > 0
         # A shell whose child the kernel killed reports it in its own exit code.
         out_of_memory = oom and (number == signal.SIGKILL or code == 128 + signal.SIGKILL)

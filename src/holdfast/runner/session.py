@@ -390,8 +390,7 @@ class Session:
             self.retry_at = time.monotonic()
         else:
             self.restart_asked = True
-            self.ending.set_cause("stop", by)
-            self.start_stop(by)
+            self._stop_attempt("stop", by)
 
     def limit_passed(self, cause: str) -> None:
         """A limit on the session's time has passed; it also ends descendants that outlive the command."""
@@ -414,10 +413,17 @@ class Session:
             if self.restarts is not None and self.exit is None:
                 self.write_state()
         if self.retry_at is None:
-            self.ending.set_cause(cause, by)
-            self.start_stop(by, grace_s, ladder)
+            self._stop_attempt(cause, by, grace_s, ladder)
         else:
             self.stop_cause = cause, by
+
+    def _stop_attempt(
+        self, cause: str, by: str | None, grace_s: float | None = None, ladder: list[dict[str, Any]] | None = None
+    ) -> None:
+        # If the command is gone, its output is read to the end, and the cause is how it ended.
+        if not self.tree.command_gone:
+            self.ending.set_cause(cause, by)
+        self.start_stop(by, grace_s, ladder)
 
     def start_stop(
         self, by: str | None, grace_s: float | None = None, ladder: list[dict[str, Any]] | None = None
