@@ -63,6 +63,21 @@ def test_own_07_an_allocator_in_the_tree_is_taken_and_the_command_continues(
 
 
 @pytest.mark.covers("OWN-07")
+@pytest.mark.root
+def test_own_07_the_arguments_are_no_burden_for_the_runner_at_the_smallest_limit(
+    world: World, beside: Beside, bystander: Bystanders
+) -> None:
+    """Until its exec the new process shares the runner's memory, and the kernel would kill both."""
+    command = ["sh", "-c", "echo $#; exit 3", *["a"] * 100_000]
+    session = world.open().start(command, memory="8M")
+    assert session.wait(exit=True, timeout=30).reason == "exit"
+    promised(world, session, bystander=bystander, beside=beside)
+    assert session.exit is not None
+    # The shell may need more for its arguments than the limit.
+    assert (session.exit.cause, session.exit.code) in (("exit", 3), ("out_of_memory", None))
+
+
+@pytest.mark.covers("OWN-07")
 def test_own_07_a_kill_of_unknown_origin_is_signal_9_without_a_guess(
     world: World, beside: Beside, bystander: Bystanders
 ) -> None:

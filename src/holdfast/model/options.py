@@ -154,10 +154,10 @@ def _duration(option: Option, value: object) -> float:
 
 def _size(option: Option, value: object) -> int:
     found = size_bytes(value, option.name)
-    if not found and option.low == 1:
-        raise BadArgument(option.name, "must be above 0", "leave it out for no limit")
     if found < option.low:
-        raise BadArgument(option.name, f"{found} bytes are too few", f"give at least {option.low}")
+        raise BadArgument(
+            option.name, f"{shown(value)} is too small", f"give at least {option.low >> 20}M, or leave it out"
+        )
     return found
 
 
@@ -345,9 +345,11 @@ _ROWS = (
     ),
     Option(
         *("memory", SIZE, END, "end it when it needs more memory, such as 2G"),
-        "Limit for the whole tree; the cause is then `out_of_memory`. Needs control groups, else `unsupported`.",
+        "Limit for the whole tree, at least 8M; the cause is then `out_of_memory`. Needs control groups, else "
+        "`unsupported`.",
         metavar="SIZE",
-        low=1,
+        # The kernel lays out the arguments, 6 MiB at most, while the new process still shares its runner's memory.
+        low=8 << 20,
     ),
     Option(
         *("grace", DURATION, END, "how long a stop waits before it kills"),

@@ -141,14 +141,10 @@ def _start_command(session: Session, passed: list[tuple[int, int]]) -> bool:
         session.restarts.began(time.monotonic())
     try:
         failpoints.hit("runner.before_spawn")
-        if session.memory is None:
-            started = spawn.spawn(spec, session.environment, passed, tty)
-        else:
-            with session.memory:
-                started = spawn.spawn(spec, session.environment, passed, tty)
+        started = spawn.spawn(spec, session.environment, passed, tty, session.memory)
     except (spawn.SpawnFailed, OSError) as problem:
         if isinstance(problem, OSError):
-            # No descriptor to enter the control group with, or the like.
+            # No descriptor for its input, or the like.
             problem = spawn.SpawnFailed(problem.errno or 0, "spawn", str(problem.filename or spec["cwd"]))
         session.ending.error = problem.record()
         session.ending.set_cause("spawn_error")

@@ -305,10 +305,10 @@ class MemoryGroup:
         except OSError:
             pass  # no swap accounting here
 
-    def __enter__(self) -> None:
+    def enter(self) -> None:
         _write(os.path.join(self.path, "cgroup.procs"), "0")
 
-    def __exit__(self, *_: object) -> None:
+    def leave(self) -> None:
         try:
             _write(os.path.join(self._origin, "cgroup.procs"), "0")
         except OSError:

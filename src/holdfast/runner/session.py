@@ -315,8 +315,8 @@ class Session:
             return None
         try:
             group = process_tree.MemoryGroup(self.id, self.spec["memory"])
-            with group:
-                pass  # check whether we may enter it
+            group.enter()  # check whether we may
+            group.leave()
             return group
         except (process_tree.Unavailable, OSError) as problem:
             self.endpoint.close()

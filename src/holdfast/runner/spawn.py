@@ -19,6 +19,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from .process_tree import MemoryGroup
     from .terminal.pty import Tty
 
 
@@ -52,10 +53,16 @@ _attributes: dict[bool, Any] = {}
 
 
 def posix_spawn(
-    path: str, argv: list[str], environment: dict[str, str], actions: list[tuple[Any, ...]], setsid: bool
+    path: str,
+    argv: list[str],
+    environment: dict[str, str],
+    actions: list[tuple[Any, ...]],
+    setsid: bool,
+    memory: MemoryGroup | None = None,
 ) -> int:
     """The pid of a new process with every signal at its default and none blocked, as leader of its own process group,
-    or of its own session with `setsid`. OSError as `os.posix_spawn` raises it, ValueError for what cannot be passed."""
+    or of its own session with `setsid`, in the control group `memory`. OSError as `os.posix_spawn` raises it,
+    ValueError for what cannot be passed."""
     if sys.platform != "linux":
         group: dict[str, Any] = {"setsid": True} if setsid else {"setpgroup": 0}
         return os.posix_spawn(
@@ -74,7 +81,15 @@ def posix_spawn(
     try:
         for action in actions:
             _check(_add(steps, action))
-        _check(_libc.posix_spawn(ctypes.byref(pid), where, steps, _attributes[setsid], words, variables), path)
+        # Until its exec the new process shares our memory: if the group had no room for our copy of the arguments, the
+        # kernel would kill us with it.
+        if memory is not None:
+            memory.enter()
+        try:
+            _check(_libc.posix_spawn(ctypes.byref(pid), where, steps, _attributes[setsid], words, variables), path)
+        finally:
+            if memory is not None:
+                memory.leave()
     finally:
         _libc.posix_spawn_file_actions_destroy(steps)
     return pid.value
@@ -145,7 +160,11 @@ class Spawned:
 
 
 def spawn(
-    spec: dict[str, Any], environment: dict[str, str], passed: list[tuple[int, int]], tty: Tty | None = None
+    spec: dict[str, Any],
+    environment: dict[str, str],
+    passed: list[tuple[int, int]],
+    tty: Tty | None = None,
+    memory: MemoryGroup | None = None,
 ) -> Spawned:
     """Start what `spec` says, over pipes or on `tty`. `passed` are (our descriptor, the command's number) pairs."""
     stdin: int | None = None
@@ -173,7 +192,7 @@ def spawn(
             actions = [(os.POSIX_SPAWN_OPEN, 0, tty.path, os.O_RDWR, 0)]
             actions += [(os.POSIX_SPAWN_DUP2, 0, 1), (os.POSIX_SPAWN_DUP2, 0, 2)]
         actions += _pass(passed, theirs)
-        pid = _spawn_in_its_setting(spec, environment, actions, setsid=tty is not None)
+        pid = _spawn_in_its_setting(spec, environment, actions, tty is not None, memory)
     except BaseException:
         for fd in ours:
             os.close(fd)
@@ -219,7 +238,11 @@ def _pass(passed: list[tuple[int, int]], theirs: list[int]) -> list[tuple[Any, .
 
 
 def _spawn_in_its_setting(
-    spec: dict[str, Any], environment: dict[str, str], actions: list[tuple[Any, ...]], *, setsid: bool
+    spec: dict[str, Any],
+    environment: dict[str, str],
+    actions: list[tuple[Any, ...]],
+    setsid: bool,
+    memory: MemoryGroup | None,
 ) -> int:
     """With its working directory, umask and limits, which we set for ourselves meanwhile."""
     argv, cwd = arguments(spec), spec["cwd"]
@@ -236,9 +259,10 @@ def _spawn_in_its_setting(
         _limit_self(spec["limits"], undo, descriptors=1 + max(numbers))
         path = _find(argv[0], environment)
         try:
-            pid = posix_spawn(path, [spec["argv0"] or argv[0], *argv[1:]], environment, actions, setsid)
+            pid = posix_spawn(path, [spec["argv0"] or argv[0], *argv[1:]], environment, actions, setsid, memory)
         except OSError as problem:
-            raise SpawnFailed(problem.errno or 0, _exec_step(path, problem.errno), path) from None
+            step = _exec_step(path, problem.errno) if problem.filename == path else "spawn"
+            raise SpawnFailed(problem.errno or 0, step, str(problem.filename or path)) from None
         except ValueError:
             raise SpawnFailed(errno.EINVAL, "exec", path) from None
     finally:
