@@ -14,7 +14,7 @@ import pytest
 from cli.conftest import Start
 from holdfast import cli
 from support import processes
-from support.faults import sweep_up
+from support.faults import kill_runner, sweep_up
 from support.serving import Serving
 from support.waiting import until
 from support.world import World
@@ -260,6 +260,28 @@ def test_a_session_is_renamed_and_listed_by_its_directory(world: World, start: S
         check=True,
     )
     assert listed.stdout.split() == [inside]
+
+
+def test_a_session_that_has_ended_or_is_lost_is_renamed_too(world: World, start: Start) -> None:
+    """Its name is free for the next one, and the new name is in its records, not only in the index."""
+    world.hold("run", "--name", "web", "--", "echo first; exit 3")
+    lost = world.open().get(start("forever"))
+    kill_runner(lost)
+    lost.kill()
+    until(lambda: lost.refresh().state == "lost", what="the session to be lost")
+    world.hold("rename", "web", "old-web", check=True)
+    world.hold("rename", lost.id, "gone", check=True)
+    live = start("forever", options=("--name", "web"))
+    taken = world.hold("rename", "old-web", "web")
+    assert (taken.returncode, live in taken.stderr) == (4, True), taken.stderr
+    for _ in range(2):
+        assert world.hold("logs", "old-web", check=True).stdout == "first\n"
+        found = {each.id: each.name for each in world.open().sessions(all=True)}
+        assert set(found.values()) == {"old-web", "gone", "web"}
+        assert (found[live], found[lost.id]) == ("web", "gone")
+        for path in world.home.glob("index.db*"):
+            path.unlink()
+    sweep_up(world, world.open())
 
 
 def test_prune_removes_what_has_ended_by_age_and_status(world: World, start: Start) -> None:

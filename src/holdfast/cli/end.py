@@ -294,7 +294,7 @@ def prune_main(args: Namespace) -> int:
 
 
 RENAME_HELP = """\
-Give a session another name."""
+Give a session another name, also one that has ended."""
 
 RENAME_USAGE = "ID NAME [--json]"
 RENAME_EXAMPLES = """

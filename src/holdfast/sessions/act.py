@@ -53,33 +53,42 @@ async def update(core: Core, id: str, changes: dict[str, Any]) -> None:
         # Fail at once: a stopped runner cannot answer.
         raise Unreachable(id, (files.runner or {}).get("pid"), 0.0)
     if wanted is None:
-        try:
-            await core.request(id, "update", **changes)
-            record_local_changes(files, changes)
-        except (SessionEnded, RunnerGone):
-            if not _update_record(core, id, changes):
-                raise
+        await _request_update(core, files, changes)
         return
     claim = Claim(core.home, "name", wanted)
     with await claim.acquire(core.driver, CLAIM_S) as held:
         holder = live_holder(core.home, held.holder)
         if holder is not None and holder.files.id != id and name_of(core.home, holder.files.id) == wanted:
             raise NameTaken(wanted, holder.files.id)
-        await core.request(id, "update", **changes)
-        record_local_changes(files, changes)
+        await _request_update(core, files, changes)
         held.set(id)
 
 
+async def _request_update(core: Core, files: Files, changes: dict[str, Any]) -> None:
+    try:
+        await core.request(files.id, "update", **changes)
+        record_local_changes(files, changes)
+    except (SessionEnded, RunnerGone):
+        if not _update_record(core, files.id, changes):
+            raise
+
+
 def _update_record(core: Core, id: str, changes: dict[str, Any]) -> bool:
-    """Without a runner, the owner can still be changed, and `notify` of a session that has not ended. False for
-    anything else."""
-    from .without_runner import hand_over, set_notify
+    """Without a runner, the name and the owner can still be changed, and `notify` of a session that has not ended.
+    False for anything else."""
+    from .without_runner import hand_over, record_changes
 
     files = read_files(core.home, id)
     if files.state is None:
         return False  # no command ever ran
     if set(changes) == {"notify"} and changes["notify"] in _NOTIFY and files.exit is None and not files.away:
-        return set_notify(files, changes["notify"])
+        return record_changes(files, changes)
+    if set(changes) == {"name"}:
+        if not record_changes(files, changes):
+            return False
+        core.note(from_files(read_files(core.home, id)))
+        core.flush_rows()
+        return True
     if set(changes) != {"owner"}:
         return False
     owner: str | None = changes["owner"]

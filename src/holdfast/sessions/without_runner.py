@@ -143,13 +143,12 @@ def _refuse_poison(files: Files) -> None:
         raise IdentityMismatch(files.id, "process group", pid, pgid)
 
 
-# Changes to a session without a runner: its owner, and whether its end is signalled.
+# Changes to a session without a runner: its name, its owner, and whether its end is signalled.
 
 
 def hand_over(consumers: Consumers, files: Files, owner: str | None, row: Callable[[], Row]) -> None:
     """Change the owner as a runner would: a note among its signals, then its record, and the unsettled signals in the
     index. BlockingIOError while a runner lives, or another host writes."""
-    changed = (files.state or {}).get("changed") or {}
     former = files.current().get("owner")
     with _directory(files) as directory, closing(_signal_file(directory, files)) as file:
 
@@ -157,10 +156,7 @@ def hand_over(consumers: Consumers, files: Files, owner: str | None, row: Callab
             file.note({"owner": owner, "at": clock.now_text()})
             if file.blocked:
                 raise OSError(errno.ENOSPC, "the disk refused the record of the new owner")
-            if files.away:
-                record_local_changes(files, {"owner": owner})
-            else:
-                records.write(directory, "state.json", {"changed": {**changed, "owner": owner}})
+            _write_changes(files, directory, {"owner": owner})
             return row()
 
         consumers.hand_over(files.id, former, owner, record)
@@ -168,15 +164,22 @@ def hand_over(consumers: Consumers, files: Files, owner: str | None, row: Callab
     wake.hosts(consumers.catchup.runtime, owner, files.id, seq)
 
 
-def set_notify(files: Files, notify: str) -> bool:
+def record_changes(files: Files, changes: dict[str, Any]) -> bool:
     """False while a runner lives, or another host writes about this session."""
     try:
         with _directory(files) as directory, closing(_signal_file(directory, files)):
-            changed = (records.found(directory, "state.json").get("changed")) or {}
-            records.write(directory, "state.json", {"changed": {**changed, "notify": notify}})
+            _write_changes(files, directory, changes)
     except BlockingIOError:
         return False
     return True
+
+
+def _write_changes(files: Files, directory: int, changes: dict[str, Any]) -> None:
+    if files.away:
+        record_local_changes(files, changes)
+    else:
+        changed = records.found(directory, "state.json").get("changed") or {}
+        records.write(directory, "state.json", {"changed": {**changed, **changes}})
 
 
 def _signal_file(directory: int, files: Files) -> SignalFile:
