@@ -129,9 +129,12 @@ MISTAKES: dict[tuple[str, ...], str] = {
     ("serve", "--bind", "300.1.1.1"): "such as 127.0.0.1",
     ("serve", "--tls-cert", "x"): "--tls-key",
     ("mcp", "--print-config", "nobody"): "",
+    ("open",): "`hold serve`",
+    ("notify", "--command", ""): "name a program",
 }
 
 
+@pytest.mark.covers("habits:5")
 @pytest.mark.parametrize("words", MISTAKES, ids=" ".join)
 def test_no_error_names_a_keyword_of_python_and_every_fix_is_one(
     world: World, start: Start, words: tuple[str, ...]

@@ -13,6 +13,7 @@ import pytest
 
 from cli.conftest import Start
 from holdfast import cli
+from holdfast.cli.parsing import REST
 from support import processes
 from support.faults import kill_runner, sweep_up
 from support.serving import Serving
@@ -95,8 +96,12 @@ def test_a_wait_with_a_condition_says_whether_it_held(world: World, start: Start
 @pytest.mark.covers("habits:2")
 @pytest.mark.parametrize("name", cli.names())
 def test_wrong_usage_is_2_everywhere(world: World, name: str) -> None:
+    """Bad values are in `test_words.py`."""
     # In this process: each takes the time of an interpreter otherwise.
     assert cli.carry_out([name, "--no-such-option"]) == 2
+    arguments = cli.parser_of(name)[0].arguments
+    if any(not each.option_strings and each.nargs in (None, "+", REST) for each in arguments):
+        assert cli.carry_out([name]) == 2
 
 
 @pytest.mark.covers("habits:3", "found:28")

@@ -110,7 +110,7 @@ def test_an_address_for_other_machines_without_tls_is_refused_before_anything_li
 def test_what_is_no_address_is_refused(world: World) -> None:
     for words, said in (
         (("--bind", "hold.example"), "is not an address"),
-        (("--port", "70000"), "port: 70000 is not a port number"),
+        (("--port", "70000"), "port: '70000' is not a port number"),
         (("--tls-cert", "c.pem"), "needs its key"),
         (("--tls-cert", "c.pem", "--tls-key", "k.pem"), "cannot be used"),
         (("--port", "0", "--public-url", "hold.example"), "is not an origin"),

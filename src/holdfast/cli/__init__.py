@@ -142,10 +142,11 @@ def parser_of(name: str) -> tuple[Parser, ModuleType]:
 
 
 def _options(words: list[str]) -> list[str]:
-    """The options of the command, for the text of an error."""
+    """The options of the command and what its help calls their values, for the text of an error."""
     if not words or words[0] not in _MODULES:
         return []
-    return list(parser_of(words[0])[0].options)
+    parser = parser_of(words[0])[0]
+    return [*parser.options, *(argument.placeholder for argument in parser.arguments)]
 
 
 def _load(name: str) -> ModuleType:

@@ -6,7 +6,7 @@ import sys
 
 from ..errors import BadArgument, Unsupported
 from .output import note, printable, say, say_json, style, table
-from .parsing import Namespace, Parser, add_json, usage
+from .parsing import Namespace, Parser, add_json, port, usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -234,7 +234,7 @@ _PORT = 4654
 
 def fabric_arrange(parser: Parser) -> None:
     parser.add_argument("--bind", default="127.0.0.1", metavar="ADDRESS", help="the address (default 127.0.0.1)")
-    parser.add_argument("--port", type=int, default=_PORT, metavar="N", help=f"the port (default {_PORT})")
+    parser.add_argument("--port", type=port(1), default=_PORT, metavar="N", help=f"the port (default {_PORT})")
     parser.add_argument("--host", metavar="NAME", help="the name by which other machines reach it")
     parser.add_argument("--tls-cert", metavar="FILE", help="a certificate in PEM; required for other machines")
     parser.add_argument("--tls-key", metavar="FILE", help="its key")

@@ -8,7 +8,7 @@ from ..errors import BadArgument
 from ..model.options import DURATION, NUMBER, OPTIONS, PAIRS, SIZE, SWITCH
 from ..model.session import seconds, size_bytes
 from .output import Awaiting, note, printable
-from .parsing import REST, Namespace, Parser, count, duration, pair, usage
+from .parsing import REST, Namespace, Parser, count, duration, pair, usage, variable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ _COMMON = (
 _COLORS = ("foreground", "background")
 # Flags that say more about an option; they follow its own flag. `requested` joins them.
 _MORE: dict[str, dict[str, dict[str, Any]]] = {
-    "env": {"--unset-env": {"action": "append", "metavar": "K", "help": "remove a variable"}},
+    "env": {"--unset-env": {"action": "append", "type": variable, "metavar": "K", "help": "remove a variable"}},
     "size": {
         "--term": {"metavar": "NAME", "help": "the value of TERM (default: xterm-256color)"},
         "--size-policy": {

@@ -120,7 +120,7 @@ def complain(problem: Exception, *, as_json: bool, options: Collection[str] = ()
     from ..errors import FAILED, HoldfastError
 
     if isinstance(problem, OSError):
-        about = f"{problem.filename}: " if isinstance(problem.filename, str) else ""
+        about = f"{problem.filename or repr('')}: " if isinstance(problem.filename, str) else ""
         reason = problem.strerror or str(problem)
         error = HoldfastError(about + reason, errno=problem.errno, path=problem.filename)
         error.fix = _FIXES.get(problem.errno or 0, "see `hold doctor`")
@@ -374,8 +374,8 @@ def typed(error: HoldfastError, options: Collection[str]) -> tuple[str, str]:
     why = message.removeprefix(f"{argument}: ")
     if not isinstance(argument, str) or why == message:
         return message, fix
-    option = _spelt(argument)
-    return f"{option if option in options else argument}: {_in_options(why)}", fix
+    named = next((each for each in (_spelt(argument), argument.upper()) if each in options), argument)
+    return f"{named}: {_in_options(why)}", fix
 
 
 def _in_options(text: str) -> str:

@@ -414,6 +414,18 @@ def count(option: str, low: int = 0) -> Callable[[str], int]:
     return parse
 
 
+def port(low: int = 0) -> Callable[[str], int]:
+    """A port; 0, if it is allowed, takes a free one."""
+
+    def parse(text: str) -> int:
+        if not (text.isascii() and text.isdecimal() and len(text) < 6 and low <= int(text) < 1 << 16):
+            free = "" if low else ", or 0 for a free one"
+            raise BadArgument("--port", f"{text[:80]!a} is not a port number", f"give 1 to 65535{free}")
+        return int(text)
+
+    return parse
+
+
 def pair(option: str) -> Callable[[str], tuple[str, str]]:
     """KEY=VALUE."""
 
@@ -424,3 +436,9 @@ def pair(option: str) -> Callable[[str], tuple[str, str]]:
         return key, value
 
     return parse
+
+
+def variable(name: str) -> str:
+    if not name or "=" in name:
+        raise BadArgument("--unset-env", f"{name[:80]!a} is not the name of a variable", "give one such as PATH")
+    return name

@@ -7,7 +7,7 @@ import signal
 import sys
 
 from .output import note, say
-from .parsing import Namespace, Parser
+from .parsing import Namespace, Parser, port
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def serve_arrange(parser: Parser) -> None:
         "--bind", default="127.0.0.1", metavar="ADDRESS", help="the address to listen on (default 127.0.0.1)"
     )
     parser.add_argument(
-        "--port", type=int, default=_PORT, metavar="N", help=f"the port; 0 takes a free one (default {_PORT})"
+        "--port", type=port(), default=_PORT, metavar="N", help=f"the port; 0 takes a free one (default {_PORT})"
     )
     parser.add_argument("--unix", metavar="PATH", help="listen on a unix socket instead, in a directory of your own")
     parser.add_argument("--tls-cert", metavar="FILE", help="a certificate in PEM; required for other machines")
@@ -194,7 +194,7 @@ def open_arrange(parser: Parser) -> None:
 
 
 def open_main(args: Namespace) -> int:
-    from ..errors import BadArgument
+    from ..errors import HoldfastError
     from ..serving.listener import token_path
 
     try:
@@ -205,7 +205,9 @@ def open_main(args: Namespace) -> int:
     directory = os.path.dirname(token_path(home, "token"))
     urls = [url for url in running(directory) if not url.startswith("unix:")]
     if not urls:
-        raise BadArgument("server", "no server of this home is running", "start one with `hold serve`")
+        none = HoldfastError("no server of this home is running")
+        none.fix = "start one with `hold serve`"
+        raise none
     url = f"{urls[0]}/#code={Tokens(None, directory).issue_code()}"
     say(url)
     if args.browser:
@@ -232,19 +234,26 @@ _MCP_PORT = 8765
 
 def mcp_arrange(parser: Parser) -> None:
     from ..tools import TOOLSETS
+    from ..tools.mcp.clients import CLIENTS
 
     parser.add_argument("--toolset", default="native", choices=TOOLSETS, help="the toolset (default native)")
     parser.add_argument("--owner", metavar="NAME", help="the owner of the sessions (default: one for this directory)")
     parser.add_argument("--http", action="store_true", help="use streamable HTTP instead of stdio")
     parser.add_argument("--host", default="127.0.0.1", metavar="ADDRESS", help="a loopback address (default 127.0.0.1)")
     parser.add_argument(
-        "--port", type=int, default=_MCP_PORT, metavar="N", help=f"the port; 0 takes a free one (default {_MCP_PORT})"
+        "--port",
+        type=port(),
+        default=_MCP_PORT,
+        metavar="N",
+        help=f"the port; 0 takes a free one (default {_MCP_PORT})",
     )
     parser.add_argument("--token-file", metavar="FILE", help="a token other than that of the home")
     parser.add_argument("--allow-host", action="append", default=[], metavar="HOST:PORT", help="accept this Host too")
     parser.add_argument("--allow-origin", action="append", default=[], metavar="URL", help="accept this Origin too")
     parser.add_argument("--redact", action="store_true", help="remove secrets from what the tools return")
-    parser.add_argument("--print-config", metavar="CLIENT", help="print the configuration for a client")
+    parser.add_argument(
+        "--print-config", choices=tuple(CLIENTS), metavar="CLIENT", help="print the configuration for a client"
+    )
 
 
 def mcp_main(args: Namespace) -> int:
@@ -265,7 +274,7 @@ def mcp_main(args: Namespace) -> int:
         url = clients.address(args.host, args.port) if args.http else None
         command = clients.command(args.toolset, args.owner, redact=args.redact)
         say(clients.config(args.print_config, command, _whereabouts(), url=url, token=token))
-        note(clients.named(args.print_config).then)
+        note(clients.CLIENTS[args.print_config].then)
         return 0
     try:
         from ..tools.mcp import server

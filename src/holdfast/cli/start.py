@@ -14,7 +14,7 @@ from .options import (
     requested,
 )
 from .output import Awaiting, note, say, say_json
-from .parsing import Namespace, Parser, add_json, add_session, count, duration, pair
+from .parsing import Namespace, Parser, add_json, add_session, count, duration, pair, variable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def restart_arrange(parser: Parser) -> None:
     add_session(parser, "?")
     parser.add_argument("--grace", type=duration("--grace"), metavar="T", help="how long to wait before it is killed")
     parser.add_argument("--env", action="append", type=pair("--env"), metavar="K=V", help="set a variable")
-    parser.add_argument("--unset-env", action="append", metavar="K", help="remove a variable")
+    parser.add_argument("--unset-env", action="append", type=variable, metavar="K", help="remove a variable")
     parser.add_argument("--input", metavar="FILE", help="its whole input: a file, or `-` for stdin")
     parser.add_argument(
         "--pass-fd", action="append", type=count("--pass-fd", 3), metavar="N", help="pass on this open descriptor"

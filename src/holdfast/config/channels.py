@@ -223,6 +223,8 @@ def add_command(file: str, line: str, events: tuple[str, ...] | None) -> Command
         argv = shlex.split(line)
     except ValueError as problem:
         raise BadArgument("--command", str(problem).lower(), "quote the whole command once") from None
+    if not argv or not argv[0]:
+        raise BadArgument("--command", "is empty", "name a program, such as notify-send")
     if any(_FOR_A_SHELL.fullmatch(word) for word in argv):
         fix = "put the line into a script, which gets the title as $1 and the body as $2, and name the script"
         raise BadArgument("--command", "is a program and its arguments, and no shell reads it", fix)

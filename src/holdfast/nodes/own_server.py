@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from ..core import records
 from ..core.processes import same, start_time
 from ..errors import BadArgument
+from ..serving.listener import is_loopback
 from .exchange import MESSAGE_BYTES
 from .fabric import Address
 from .joining import FABRIC, INVITATION_S, Directory, Viewing
@@ -168,7 +169,7 @@ async def run(
 ) -> int:
     """Run until asked to end, or until its server ends. Returns its exit code."""
     path = program()
-    if bind not in ("127.0.0.1", "::1", "localhost") and tls is None:
+    if not is_loopback(bind) and tls is None:
         raise BadArgument(
             "bind", f"{bind} can be reached by other machines", "give --tls-cert and --tls-key, or stay on 127.0.0.1"
         )

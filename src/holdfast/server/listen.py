@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from ..core import directories
 from ..errors import BadArgument, UnsafeDirectory
-from ..serving.listener import BACKLOG, bound, check_port, url
+from ..serving.listener import BACKLOG, bound, check_port, is_loopback, url
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -156,11 +156,13 @@ def check(address: ListenAddress) -> None:
     check_port(address.port)
     if (address.tls_cert is None) != (address.tls_key is None):
         raise BadArgument(
-            "tls", "a certificate needs its key, and a key its certificate", "give --tls-cert and --tls-key"
+            "tls-key" if address.tls_cert is None else "tls-cert",
+            "a certificate needs its key, and a key its certificate",
+            "give --tls-cert and --tls-key",
         )
     if address.tls_cert is not None:
         _check_certificate(address.tls_cert, address.tls_key or "")
-    if address.unix is None and not _is_loopback(address.bind) and address.tls_cert is None:
+    if address.unix is None and not is_loopback(address.bind) and address.tls_cert is None:
         raise BadArgument(
             "bind",
             f"{address.bind} can be reached by other machines, and without TLS they could read the token on its way",
@@ -216,15 +218,6 @@ def what_answers(host: str, port: int) -> str:
     return "a web server answers there" + (f" ({named.rstrip(chr(39))})" if server else "")
 
 
-def _is_loopback(bind: str) -> bool:
-    if bind == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(bind).is_loopback
-    except ValueError:
-        raise BadArgument("bind", f"{bind[:80]!a} is not an address", "give one such as 127.0.0.1 or ::1") from None
-
-
 def _check_certificate(certificate: str, key: str) -> None:
     import ssl
 
@@ -233,7 +226,7 @@ def _check_certificate(certificate: str, key: str) -> None:
     except OSError as problem:
         why = problem.strerror or str(problem)
         raise BadArgument(
-            "tls", f"{certificate} and {key} cannot be used ({why})", "give PEM files of a certificate and its key"
+            "tls-cert", f"{certificate} and {key} cannot be used ({why})", "give PEM files of a certificate and its key"
         ) from None
 
 

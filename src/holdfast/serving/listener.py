@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import ipaddress
 import os
 import secrets
 import socket
@@ -26,6 +27,16 @@ BACKLOG = 4096
 def check_port(port: int) -> None:
     if not 0 <= port < 1 << 16:
         raise BadArgument("port", f"{port} is not a port number", "give 1 to 65535, or 0 for a free one")
+
+
+def is_loopback(bind: str) -> bool:
+    """Whether only this machine reaches the address."""
+    if bind == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(bind).is_loopback
+    except ValueError:
+        raise BadArgument("bind", f"{bind[:80]!a} is not an address", "give one such as 127.0.0.1 or ::1") from None
 
 
 def bound(host: str, port: int) -> socket.socket:

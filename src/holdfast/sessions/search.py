@@ -49,7 +49,7 @@ _WHOLE_TEXT = re.compile(r"\\[Az]|\(\?[A-Za-z]*-[A-Za-z]*m")
 class Pattern:
     __slots__ = ("_by_line", "_regexp")
 
-    def __init__(self, pattern: str, ignore_case: bool) -> None:
+    def __init__(self, pattern: str, ignore_case: bool, argument: str = "pattern") -> None:
         import re2  # type: ignore[import-untyped]
 
         options = re2.Options()
@@ -61,7 +61,7 @@ class Pattern:
         try:
             self._regexp: _Regexp = re2.compile(f"(?m){pattern}".encode(), options)
         except (re2.error, UnicodeEncodeError) as problem:
-            raise _refusal(pattern, problem) from None
+            raise _refusal(argument, pattern, problem) from None
         self._by_line = _WHOLE_TEXT.search(pattern) is not None
 
     def lines(self, body: bytes, start: int, stop: int) -> Iterator[tuple[int, int, int, int]]:
@@ -104,7 +104,7 @@ class Pattern:
         return decode(line), spans
 
 
-def _refusal(pattern: str, problem: Exception) -> BadArgument:
+def _refusal(argument: str, pattern: str, problem: Exception) -> BadArgument:
     reason = problem.args[0] if problem.args else problem
     why = decode(reason) if isinstance(reason, bytes) else str(reason)
     rule, _, part = why.rpartition(": ")
@@ -112,7 +112,7 @@ def _refusal(pattern: str, problem: Exception) -> BadArgument:
     place = pattern.find(part) if part else -1
     at = f" at position {place}" if place >= 0 else ""
     return BadArgument(
-        "pattern",
+        argument,
         f"{pattern[:80]!a} is not a regular expression{at}: {rule or why} {part[:80]!a}",
         "use RE2 syntax; look-around and back-references are not supported",
     )
@@ -484,7 +484,7 @@ class Matcher:
     __slots__ = ("_log", "_pattern", "_streams", "_terminal")
 
     def __init__(self, pattern: str, *, ignore_case: bool = False, log: Log | None = None) -> None:
-        self._pattern = Pattern(pattern, ignore_case)
+        self._pattern = Pattern(pattern, ignore_case, "match")
         self._streams: dict[str, _Unfinished] = {}
         # Has the sizes of a terminal, and what it had on its full screen.
         self._log = log

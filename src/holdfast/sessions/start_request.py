@@ -384,7 +384,7 @@ def check_tty(asked: object) -> dict[str, Any] | None:
         raise BadArgument("tty", f"size_policy {shown(policy)} is not one of {', '.join(POLICIES)}")
     term = given.get("term")
     if term is not None and (not isinstance(term, str) or not term.strip() or "\0" in term or "/" in term):
-        raise BadArgument("tty", f"term {shown(term)} is not the name of a terminal", f"such as {DEFAULT_TERM}")
+        raise BadArgument("term", f"{shown(term)} is not the name of a terminal", f"such as {DEFAULT_TERM}")
     for switch in ("echo", "clipboard"):
         if not isinstance(given.get(switch, True), bool):
             raise BadArgument("tty", f"{switch} is neither True nor False")
@@ -446,10 +446,10 @@ def _colors(asked: object) -> dict[str, list[int]] | None:
     for name in given:
         if name not in ("foreground", "background", "cursor"):
             raise BadArgument("tty", f"no colour {shown(name)}", "one of foreground, background, cursor")
-    return {name: _color(value) for name, value in given.items()}
+    return {name: _color(name, value) for name, value in given.items()}
 
 
-def _color(value: object) -> list[int]:
+def _color(name: str, value: object) -> list[int]:
     if isinstance(value, str) and len(value) == 7 and value[0] == "#":
         try:
             return list(bytes.fromhex(value[1:]))
@@ -458,7 +458,7 @@ def _color(value: object) -> list[int]:
     parts = list(value) if isinstance(value, (list, tuple)) else []
     if len(parts) == 3 and all(isinstance(part, int) and 0 <= part <= 255 for part in parts):
         return parts
-    raise BadArgument("tty", f"{shown(value)} is not a colour", 'such as "#1e1e2e" or [30, 30, 46]')
+    raise BadArgument(name, f"{shown(value)} is not a colour", "such as #1e1e2e")
 
 
 if TYPE_CHECKING:

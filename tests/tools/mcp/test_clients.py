@@ -113,7 +113,7 @@ def test_what_is_printed_for_http_has_the_address_and_the_token(world: World, cl
 def test_an_unknown_client_is_refused_with_those_there_are(world: World) -> None:
     refused = world.hold("mcp", "--print-config", "emacs")
     assert refused.returncode == 2
-    assert "claude-code or claude-desktop or cursor" in refused.stderr
+    assert "claude-code, claude-desktop, cursor" in refused.stderr
 
 
 def test_no_entry_is_printed_for_a_server_that_could_not_start(world: World) -> None:

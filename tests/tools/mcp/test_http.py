@@ -188,4 +188,4 @@ def test_a_client_that_vanishes_takes_no_ending_with_it(world: World) -> None:
 def test_ports_that_are_invalid_are_refused(world: World) -> None:
     refused = world.hold("mcp", "--http", "--port", 99999)
     assert refused.returncode == 2
-    assert "port: 99999 is not a port number" in refused.stderr
+    assert "port: '99999' is not a port number" in refused.stderr

@@ -156,13 +156,6 @@ def hook_settings(name: str, words: Sequence[str], env: Env) -> str:
     return _json(hooks={event: [{"hooks": [hook]}] for event in (hooks.begin, hooks.end)})
 
 
-def named(name: str) -> Client:
-    try:
-        return CLIENTS[name]
-    except KeyError:
-        raise BadArgument("client", f"{name[:40]!a} is not known", "give " + " or ".join(CLIENTS)) from None
-
-
 def program() -> list[str]:
     """The command line of `hold`, also where the client has another PATH than we."""
     script = os.path.join(os.path.dirname(sys.executable), "hold")
@@ -181,11 +174,11 @@ def command(toolset: str, owner: str | None, *, redact: bool = False) -> list[st
 
 
 def config(name: str, command: Sequence[str], env: Env, *, url: str | None = None, token: str = "") -> str:
-    client = named(name)
+    client = CLIENTS[name]
     if url is None:
         return client.started(command, env)
     if client.reached is None:
-        raise BadArgument("client", f"{name} starts its servers itself", "leave out --http")
+        raise BadArgument("print-config", f"{name} starts its servers itself", "leave out --http")
     return client.reached(url, token)
 
 

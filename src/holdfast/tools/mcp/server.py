@@ -220,7 +220,7 @@ async def over_http(
     0."""
     if host not in LOOPBACK:
         raise BadArgument(
-            "host", f"{host} is not this machine alone", f"give {' or '.join(LOOPBACK)}; ssh -L reaches it"
+            "host", f"{host!a} is not this machine alone", f"give {' or '.join(LOOPBACK)}; ssh -L reaches it"
         )
     check_port(port)
     with _bound(host, port) as listener:
