@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from textwrap import wrap
 
 from holdfast import cli
 from holdfast.cli.help import EXIT_CODES, NAMING
@@ -42,9 +44,21 @@ def page() -> str:
     for name in cli.names():
         parts += _command(name, cli.parser_of(name)[0])
     parts += [".SH EXIT STATUS\n", _text(EXIT_CODES), _TAIL]
-    lines = "".join(parts).splitlines()
-    # Macros separate paragraphs: empty lines are for text alone.
-    return "\n".join(line for line in lines if line) + "\n"
+    return "\n".join(_lines("".join(parts))) + "\n"
+
+
+def _lines(text: str) -> Iterator[str]:
+    """Lines of at most 80 bytes, as `mandoc -Tlint` wants them; examples stay as they are. Macros separate paragraphs:
+    empty lines are for text alone."""
+    is_text = True
+    for line in text.splitlines():
+        if line in (".nf", ".fi"):
+            is_text = line == ".fi"
+        if line.startswith(".") or not is_text:
+            yield line
+        else:
+            # No line may begin with a dot, which would be a macro.
+            yield from wrap(line.replace(" .", " \\&."), 80, break_long_words=False, break_on_hyphens=False)
 
 
 def _command(name: str, parser: Parser) -> list[str]:
