@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from cli.conftest import Start
+from cli.outer import Outer
 from holdfast import cli
 from holdfast.cli.parsing import REST
 from support import processes
@@ -220,7 +221,7 @@ def test_the_order_of_rows_before_columns_is_nowhere_in_docs_tests_or_help() -> 
 
 @pytest.mark.covers("habits:6")
 def test_every_list_shows_the_same_condition(world: World, start: Start, serving: Serving) -> None:
-    """In `ls`, `status`, `top` and over HTTP, as words and as JSON."""
+    """In `ls`, `status`, `top` (its window and its table) and over HTTP, as words and as JSON."""
     ask = ["sh", "-c", "printf 'Continue? [y/N] '; read answer; exec sleep 600"]
     hf = world.open()
     want = {
@@ -245,6 +246,15 @@ def test_every_list_shows_the_same_condition(world: World, start: Start, serving
         for command in (("ls",), ("top",)):
             shown = world.hold(*command, check=True).stdout
             assert re.search(rf"^{id} .*\b{condition}\b", shown, re.MULTILINE), shown
+    window = Outer(world.hold_argv("top"), cols=120)
+    world.closing.callback(window.close)
+    for id, condition in want.items():
+        window.until(
+            lambda i=id, c=condition: re.search(rf"^ ?{i} .*\b{c}\b", window.text, re.MULTILINE),  # type: ignore[misc]
+            f"{condition} in the window of top",
+        )
+    window.type(b"q")
+    assert window.end() == 0
     for id in want:
         hf.get(id).kill()
     restarted = hf.get(next(id for id, condition in want.items() if condition == "restarting"))
