@@ -28,6 +28,8 @@ _KEYS = (
     *("cwd", "env", "tty", "size", "ready", "health", "restart", "watch", "labels", "timeout", "idle_timeout"),
     *("memory", "shell", "notify", "stop_ladder", "description", "log_cap", "place", "stdin"),
 )
+# An option as a fix names it for Python.
+_KEYWORD = re.compile(r"\b([a-z_]+)=True\b")
 # The ports of a Procfile's processes, as foreman gives them out if there is no other `PORT`.
 _FIRST_PORT, _PORT_STEP = 5000, 100
 _LAST_LINES = 10
@@ -38,7 +40,8 @@ _QUIET_S, _STILL_QUIET_S = 1.0, 10.0
 
 
 class Service:
-    """One entry of the file. `after` has the services it waits for, each with READY or EXIT."""
+    """One entry of the file. `after` has the services it waits for, each with READY or EXIT; `line` is that of a
+    Procfile."""
 
     def __init__(self, name: str, line: int | None, command: str | list[str], options: dict[str, Any]) -> None:
         self.name = name
@@ -141,6 +144,11 @@ class Project:
         """The newest session of each service, live ones unless `all`."""
         found = hf.sessions(all=all, labels={"project": self.name})
         return {each.labels["service"]: each for each in found if each.metadata.get("project_file") == self.file}
+
+    def identity(self, service: Service) -> dict[str, Any]:
+        """The name and labels of its session."""
+        labels = {**service.options.get("labels", {}), "project": self.name, "service": service.name}
+        return {"name": f"{self.name}-{service.name}", "labels": labels}
 
     def _known(self, names: Iterable[str]) -> list[str]:
         for name in names:
@@ -269,7 +277,7 @@ class _Start:
             raise InterruptedError
         options: dict[str, Any] = {
             **service.options,
-            "labels": {**service.options.get("labels", {}), "project": project.name, "service": name},
+            **project.identity(service),
             "metadata": {"project_file": project.file, "project_digest": service.digest},
             "key": service_key(project.file, name),
             "replace": runs,
@@ -277,9 +285,10 @@ class _Start:
         if runs:
             self._say(f"{name}: changed, starting it again")
         try:
-            session = self._hf.start(service.command, name=f"{project.name}-{name}", **options)
+            session = self._hf.start(service.command, **options)
         except NameTaken:
             # Another project has the same name. Labels tell them apart.
+            del options["name"]
             session = self._hf.start(service.command, **options)
         self._say(f"{name}: started, {session.id}")
         self.started.add(name)
@@ -339,12 +348,13 @@ def load(file: str) -> Project:
         name, services = "", _from_procfile(file, text)
     if not services:
         raise ConfigError(file, None, None, "has no service", 'add one: [session.web] with command = "..."')
+    project = Project(file, name or os.path.basename(directory) or "project", _ordered(file, text, services))
     for service in services.values():
-        _check(file, text, directory, service)
-    return Project(file, name or os.path.basename(directory) or "project", _ordered(file, services))
+        _check(project, text, directory, service)
+    return project
 
 
-def _check(file: str, text: str, directory: str, service: Service) -> None:
+def _check(project: Project, text: str, directory: str, service: Service) -> None:
     """Refuse what a start would refuse, before anything is started."""
     from .config import Config
     from .sessions.start_request import build
@@ -352,15 +362,18 @@ def _check(file: str, text: str, directory: str, service: Service) -> None:
     options: Any = service.options
     try:
         options["cwd"] = os.path.normpath(os.path.join(directory, options.get("cwd", ".")))
+        if isinstance(options.get("labels", {}), dict):
+            options = {**options, **project.identity(service)}
         build(service.command, options, config=Config(), author="project", environ=os.environ)
         if not os.path.isdir(options["cwd"]) and not options.get("place"):
             raise BadArgument("cwd", "is not a directory", "create it, or name another")
     except (HoldfastError, TypeError, ValueError) as problem:
         key = str(getattr(problem, "argument", "command"))
         why = getattr(problem, "message", str(problem)).removeprefix(f"{key}: ")
-        line = nearest_line(text, "session", service.name, key) if file.endswith(".toml") else service.line
-        name = f"session.{service.name}.{key}"
-        raise ConfigError(file, line, name, why, getattr(problem, "fix", "see the guide")) from None
+        fix = _KEYWORD.sub(r"\1 = true", getattr(problem, "fix", "see the guide"))
+        path = ("session", service.name) if key == "name" else ("session", service.name, key)
+        line = service.line or nearest_line(text, *path)
+        raise ConfigError(project.file, line, ascii(".".join(path))[1:-1][:120], why, fix) from None
 
 
 def _from_toml(file: str, text: str) -> tuple[str, dict[str, Service]]:
@@ -380,7 +393,7 @@ def _service(file: str, text: str, name: str, table: object) -> Service:
     command = given.get("command")
     if not command or not (isinstance(command, str) or _texts(command)):
         raise wrong("command", "must be a line for the shell, or a list of words", 'such as "npm run dev"')
-    service = Service(name, nearest_line(text, *path), command, {key: given[key] for key in _KEYS if key in given})
+    service = Service(name, None, command, {key: given[key] for key in _KEYS if key in given})
     after = given.get("after", [])
     if not _texts(after):
         raise wrong("after", "must be a list of services", 'such as ["db:ready"]')
@@ -423,20 +436,21 @@ def _dotenv(file: str) -> dict[str, str]:
     return env
 
 
-def _ordered(file: str, services: dict[str, Service]) -> dict[str, Service]:
+def _ordered(file: str, text: str, services: dict[str, Service]) -> dict[str, Service]:
     """Each service after those it waits for, otherwise as in the file."""
     done: dict[str, Service] = {}
 
     def add(service: Service, above: tuple[str, ...]) -> None:
-        key = f"session.{service.name}.after"
+        path = ("session", service.name, "after")
+        line, key = nearest_line(text, *path), ".".join(path)
         for needed in service.after:
             if needed not in services:
                 why = f"waits for {needed!r}, which is not a service of this file"
-                raise ConfigError(file, service.line, key, why, nearest_or_all(needed, services))
+                raise ConfigError(file, line, key, why, nearest_or_all(needed, services))
             if needed in above or needed == service.name:
                 circle = " -> ".join([*above[above.index(needed) if needed in above else len(above) :], service.name])
                 why = f"the services wait for each other: {circle} -> {needed}"
-                raise ConfigError(file, service.line, key, why, "remove one of these `after`")
+                raise ConfigError(file, line, key, why, "remove one of these `after`")
             if needed not in done:
                 add(services[needed], (*above, service.name))
         done[service.name] = service

@@ -367,6 +367,13 @@ def test_two_ups_at_the_same_time_start_each_service_once(world: World, folder: 
     assert sorted(every(world, folder)) == ["job0", "job1", "job2", "job3"]
 
 
+# As it is, the example of foreman 0.87.2 (https://github.com/ddollar/foreman, data/example/Procfile, MIT License).
+FOREMAN = """\
+ticker:  ruby ./ticker $PORT
+error:   ruby ./error
+utf8:    ruby ./utf8
+spawner: ./spawner
+"""
 # The shapes of the files of public projects: bundle exec, variables before the command and in it, a path of the
 # project, comments, `release`.
 PROCFILE = """\
@@ -387,6 +394,12 @@ echo "$(basename "$0")" "$@" "queue=$QUEUE" "port=$PORT" "secret=$SECRET" "in=$(
 case "$*" in *db:migrate*) exit 0;; esac
 exec sleep 600
 """
+FOREMAN_CALLS = {
+    "ticker": "ruby ./ticker 5000 queue= port=5000 secret=a b",
+    "error": "ruby ./error queue= port=5100 secret=a b",
+    "utf8": "ruby ./utf8 queue= port=5200 secret=a b",
+    "spawner": "spawner queue= port=5300 secret=a b",
+}
 CALLS = {
     "release": "bundle exec rails db:migrate queue= port=5000 secret=a b",
     "web": "bundle exec puma -C config/puma.rb -p 5100 -e staging queue= port=5100 secret=a b",
@@ -403,27 +416,36 @@ def program(path: Path) -> None:
 
 
 @pytest.mark.covers("habits:13")
-@pytest.mark.parametrize("file", ["holdfast.toml", "Procfile"])
+@pytest.mark.parametrize(
+    "file, text, calls",
+    [
+        ("holdfast.toml", FILE, dict.fromkeys(NAMES, "")),
+        ("Procfile", FOREMAN, FOREMAN_CALLS),
+        ("Procfile", PROCFILE, CALLS),
+    ],
+    ids=["holdfast.toml", "Procfile of foreman", "Procfile"],
+)
 def test_the_same_project_in_two_directories_at_once_does_not_collide(
-    world: World, folder: Path, monkeypatch: pytest.MonkeyPatch, file: str
+    world: World, folder: Path, monkeypatch: pytest.MonkeyPatch, file: str, text: str, calls: dict[str, str]
 ) -> None:
+    """The programs of a Procfile are stand-ins that print how they were called."""
     monkeypatch.setenv("PATH", f"{world.root / 'programs'}{os.pathsep}{os.environ['PATH']}")
-    for name in ("bundle", "yarn"):
+    for name in ("bundle", "yarn", "ruby"):
         program(world.root / "programs" / name)
     other = world.cwd / "two"
     other.mkdir()
     for each in (folder, other):
-        (each / file).write_text(FILE if file.endswith("toml") else PROCFILE)
+        (each / file).write_text(text)
         (each / ".env").write_text("# staging\nRAILS_ENV=staging\nexport WORKERS='3'\nSECRET=\"a b\"\n")
         program(each / "bin" / "webpack-dev-server")
+        program(each / "spawner")
         go(each)
     ups = [world.program(world.hold_argv("up"), prefix=("env", "-C", str(each))) for each in (folder, other)]
     assert [up.wait(60) for up in ups] == [0, 0], [up.errors() for up in ups]
     one, two = services(world, folder), services(world, other)
-    everything, ends = (NAMES, "migrate") if file.endswith("toml") else (set(CALLS), "release")
-    assert set(one) == set(two) == everything - {ends}
+    assert set(one) == set(two) == set(calls) - {"migrate", "release"}
     assert not {each.id for each in one.values()} & {each.id for each in two.values()}
-    assert sorted(every(world, folder)) == sorted(every(world, other)) == sorted(everything)
+    assert sorted(every(world, folder)) == sorted(every(world, other)) == sorted(calls)
     below = other / "below"
     below.mkdir()
     assert hold(world, below, "down")[0] == 0
@@ -432,7 +454,7 @@ def test_the_same_project_in_two_directories_at_once_does_not_collide(
     if file == "Procfile":
         for session in opened(world).sessions(all=True):
             assert session.wait(match="in=", timeout=30).reason in ("match", "exit")
-            called = f"{CALLS[session.labels['service']]} in={os.path.basename(session.cwd or '')}\n"
+            called = f"{calls[session.labels['service']]} in={os.path.basename(session.cwd or '')}\n"
             assert session.text() == called
 
 
@@ -450,16 +472,35 @@ def test_the_same_project_in_two_directories_at_once_does_not_collide(
         ("[session.a]\ncommand = 'true'\ncwd = 'no/such'\n", 3, "session.a.cwd", "not a directory"),
         (
             "[session.a]\ncommand = 'true'\nafter = ['b']\n[session.b]\ncommand = 'true'\nafter = ['a']\n",
-            *(4, "session.b.after", "a -> b -> a"),
+            *(6, "session.b.after", "a -> b -> a"),
         ),
         (
             "[session.a]\ncommand = 'true'\n[session.b]\ncommand = 'x'\nafter = ['aa']\n",
-            3,
+            5,
             "session.b.after",
             "mean a?",
         ),
+        ("[session.a]\ncommand = 'true'\n[session.'b/c d']\ncommand = 'true'\n", 3, "session.b/c d", "has a /"),
+        ("[session.a]\ncommand = 'true'\nlabels = 'x'\n", 3, "session.a.labels", "not a mapping"),
+        ("[session.a]\ncommand = 'true'\nsize = '80x24'\n", 3, "session.a.size", "give tty = true too"),
+        ("[session.a]\ncommand = 'true'\n\nafter = ['a']\n", 4, "session.a.after", "a -> a"),
     ],
-    ids=["syntax", "key", "quotes", "inline", "section", "no command", "value", "directory", "cycle", "dependency"],
+    ids=[
+        "syntax",
+        "key",
+        "quotes",
+        "inline",
+        "section",
+        "no command",
+        "value",
+        "directory",
+        "cycle",
+        "dependency",
+        "name",
+        "labels",
+        "size",
+        "itself",
+    ],
 )
 def test_a_mistake_in_the_file_names_file_line_and_key_and_starts_nothing(
     world: World, folder: Path, text: str, line: int, key: str, word: str
